@@ -27,7 +27,7 @@ const TRUSTED_BYTES: u64 = 256 * 1024;
 
 /// The backlog asks for freed memory to be returned to the system after it held so many bytes or more, and holds a
 /// quarter of its peak or less.
-const RELEASED_BYTES_MIN: usize = 16 * 1024 * 1024;
+const RELEASED_BYTES_MIN: usize = 4 * 1024 * 1024;
 
 /// The backlog of one worker.
 pub(crate) struct BodyBacklog {
@@ -194,7 +194,8 @@ impl WaitingExchanges {
     /// Ends those that wait since then or longer.
     fn end_stalled(&mut self, before_ms: u64, excess_bytes: &mut usize) -> usize {
         // Those that were told to end before and have not yet.
-        let ending_bytes: usize = self.slots.iter().flatten().filter(|one| one.is_over).map(|one| one.bytes).sum();
+        let ending_bytes: usize =
+            self.slots.iter().flatten().filter(|one| one.is_over).map(|one| one.bytes).sum();
         *excess_bytes = excess_bytes.saturating_sub(ending_bytes);
         let is_stalled = |one: &&mut WaitingExchange| !one.is_over && one.since_ms <= before_ms;
         let mut stalled: Vec<_> = self.slots.iter_mut().flatten().filter(is_stalled).collect();

@@ -188,7 +188,11 @@ impl Connection {
     /// Sends the head of an interim answer.
     pub(crate) async fn send_interim(&mut self, mut text: Vec<u8>) -> Result<(), Fault> {
         self.stream.send_head(&mut text, false).map_err(|_| Kind::ClientGone)?;
-        if text.is_empty() { Ok(()) } else { self.write_text(text, Bytes::new()).await.1.map_err(Fault::from) }
+        if text.is_empty() {
+            Ok(())
+        } else {
+            self.write_text(text, Bytes::new()).await.1.map_err(Fault::from)
+        }
     }
 
     /// Writes text and behind it a body, and keeps the text's memory; how much was taken, and why no more. Between two
@@ -234,13 +238,8 @@ impl Connection {
 
     /// Notes the memory that waits for the client; whether it waits no longer, as there is too much of it.
     #[cold]
-    fn overstays(
-        &mut self,
-        cx: &Context<'_>,
-        entry: &mut Option<BacklogEntry>,
-        transfer: &Transfer,
-    ) -> bool {
-        let noted = (transfer.prefix_bytes(), transfer.taken_bytes());
+    fn overstays(&mut self, cx: &Context<'_>, entry: &mut Option<BacklogEntry>, transfer: &Transfer) -> bool {
+        let noted = (transfer.prefix_bytes() + self.stream.session_bytes(), transfer.taken_bytes());
         self.worker.buffers.backlog.note(entry, cx, noted, clock::now().mono_ms())
     }
 

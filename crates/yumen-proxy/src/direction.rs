@@ -80,8 +80,11 @@ impl Direction {
     }
 
     /// Bytes of memory that wait for the sink.
-    fn backlog_bytes(&self, source: &mut Stream) -> usize {
-        if self.waits_for_sink() { self.inbox.held_bytes() + source.unread_bytes() } else { 0 }
+    fn backlog_bytes(&self, source: &mut Stream, sink: &Stream) -> usize {
+        if !self.waits_for_sink() {
+            return 0;
+        }
+        self.inbox.held_bytes() + source.unread_bytes() + sink.session_bytes()
     }
 
     /// Passes nothing on any more, as the sink takes nothing.

@@ -84,6 +84,14 @@ impl Stream {
         }
     }
 
+    /// The most that a TLS session holds for a socket that takes nothing: the bound of rustls.
+    pub(crate) fn session_bytes(&self) -> usize {
+        match self {
+            Stream::Accepted(_) | Stream::Connected(_) => 64 * 1024,
+            _ => 0,
+        }
+    }
+
     /// Writes some of the slices, in order.
     pub(crate) fn poll_write(
         &mut self,

@@ -3,13 +3,13 @@
 //! Data is written from where it was read. Nothing is read while something waits to be written, so
 //! a slow reader slows its writer down and memory stays bounded.
 
+mod backlog;
 mod surplus;
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
 use tokio::task::coop;
 use yumen_http::body::SizeLine;
 use yumen_http::{BodyError, Framing, Known};
@@ -175,32 +175,6 @@ impl Transfer {
     /// Whether it is the sink that keeps it waiting.
     pub(crate) fn waits_for_sink(&self) -> bool {
         !self.is_flushed() || self.is_held_back || self.pipe.is_some()
-    }
-
-    /// Puts the next piece of a body into the frame behind what is in it, and says how long it is.
-    pub(crate) fn refill(&mut self, body: &mut Bytes) -> usize {
-        if body.is_empty() {
-            return 0;
-        }
-        self.begin_frame(0);
-        let count = body.len().min(BUFFER_BYTES.saturating_sub(self.prefix.len()).max(JOINED_BYTES_MAX));
-        self.prefix.extend_from_slice(&body.split_to(count));
-        self.ended = body.is_empty();
-        count
-    }
-
-    /// Bytes of memory that hold what is to be written before the data.
-    pub(crate) fn prefix_bytes(&self) -> usize {
-        self.prefix.capacity()
-    }
-
-    /// Bytes of memory that wait for the sink, those read of the source and not taken included; 0 where it does not keep
-    /// the transfer waiting.
-    pub(crate) fn backlog_bytes(&self, source: &mut Stream, inbox: &Inbox) -> usize {
-        if !self.waits_for_sink() {
-            return 0;
-        }
-        self.prefix.capacity() + inbox.held_bytes() + source.unread_bytes()
     }
 
     /// Changes whenever something has moved, and whoever is waited for.

@@ -14,6 +14,10 @@ const CALM_PERCENT: u64 = 95;
 /// Above the bound, what was freed is given back no more often than that, and not for more than a twentieth of the time.
 const TRIM_PAUSE: Duration = Duration::from_secs(1);
 const TRIM_PAUSE_FACTOR: u32 = 20;
+/// After a worker has freed much, memory is given back so often, in such steps: connections end later than what waited
+/// in them.
+const ASKED_TIMES: u32 = 3;
+const ASKED_PAUSE: Duration = Duration::from_secs(5);
 /// Below it, or without one, so often, if the process has used less than so much of the processor since the last time
 /// and holds so much more than after its start.
 const LOOK: Duration = Duration::from_secs(1);
@@ -68,8 +72,9 @@ fn watch_bound(trim: &mut Trim, bytes_max: u64, told: &AtomicBool) {
 struct Trim {
     bytes_at_start: u64,
     due: Instant,
-    /// A worker has freed much since memory was last given back.
-    is_asked: bool,
+    /// How often memory is still given back because a worker has freed much, and when.
+    asked_times: u32,
+    asked_due: Instant,
     leisure_due: Instant,
     cpu: Duration,
 }
@@ -77,7 +82,14 @@ struct Trim {
 impl Trim {
     fn new(bytes_at_start: u64) -> Trim {
         let now = Instant::now();
-        Trim { bytes_at_start, due: now, is_asked: false, leisure_due: now + LEISURE, cpu: cpu_time() }
+        Trim {
+            bytes_at_start,
+            due: now,
+            asked_times: 0,
+            asked_due: now,
+            leisure_due: now + LEISURE,
+            cpu: cpu_time(),
+        }
     }
 
     /// Gives back what is not used, unless that was done just now.
@@ -93,9 +105,13 @@ impl Trim {
 
     /// The same where a worker has freed much that peers had not taken: no leisure may come for long.
     fn if_asked(&mut self) {
-        self.is_asked |= yumen_proxy::memory::is_wanted_back();
-        if self.is_asked && self.if_due() {
-            self.is_asked = false;
+        let now = Instant::now();
+        if yumen_proxy::memory::is_wanted_back() {
+            (self.asked_times, self.asked_due) = (ASKED_TIMES, now);
+        }
+        if self.asked_times > 0 && now >= self.asked_due && self.if_due() {
+            self.asked_times -= 1;
+            self.asked_due = now + ASKED_PAUSE;
         }
     }
 

@@ -16,7 +16,9 @@ use super::STALLED_MS;
 const BYTES_MAX: usize = 1024 * 1024;
 /// A stream may queue so much where all the room is taken, and holds less than this already.
 const FRAME_BYTES: usize = 16 * 1024;
-/// The same where the worker holds much for peers that do not take it.
+/// Both bounds where the worker holds much for peers that do not take it. A connection that is read needs no more than
+/// the first, as its queue is sent after each turn.
+const PRESSED_BYTES_MAX: usize = 64 * 1024;
 const PRESSED_FRAME_BYTES: usize = 2 * 1024;
 
 /// The send queue of a connection.
@@ -61,7 +63,8 @@ impl QueueRegister {
     pub(super) fn stalled(&self, now_ms: u64) -> Vec<SendQueue> {
         let queues = self.0.borrow();
         let queues = queues.iter().filter_map(Weak::upgrade).map(SendQueue);
-        let mut stalled: Vec<_> = queues.filter_map(|queue| Some((queue.stalled_since(now_ms)?, queue))).collect();
+        let mut stalled: Vec<_> =
+            queues.filter_map(|queue| Some((queue.stalled_since(now_ms)?, queue))).collect();
         stalled.sort_by_key(|(since_ms, _)| *since_ms);
         stalled.into_iter().map(|(_, queue)| queue).collect()
     }
@@ -150,7 +153,7 @@ impl StreamQueue {
     #[inline]
     pub(crate) fn poll_free(&self, cx: &Context<'_>) -> Poll<usize> {
         let all = &self.0.all;
-        let is_free = all.bytes.load(Relaxed) < BYTES_MAX && !all.is_pressed();
+        let is_free = all.bytes.load(Relaxed) < all.bytes_max();
         if is_free { Poll::Ready(usize::MAX) } else { self.poll_frame(cx) }
     }
 
@@ -200,6 +203,11 @@ impl Queue {
         self.worker_bytes.load(Relaxed) > self.worker_bytes_pressed
     }
 
+    #[inline]
+    fn bytes_max(&self) -> usize {
+        if self.is_pressed() { PRESSED_BYTES_MAX } else { BYTES_MAX }
+    }
+
     fn frame_bytes(&self) -> usize {
         if self.is_pressed() { PRESSED_FRAME_BYTES } else { FRAME_BYTES }
     }
@@ -231,18 +239,13 @@ impl Drop for Queued {
         if own.is_waiting.load(Relaxed) && own_bytes < own.all.frame_bytes() {
             own.wake();
         }
-        // At half, so that those who wait are not woken for each frame that leaves.
-        if falls_below(BYTES_MAX / 2 + 1, &own.all.bytes, left) {
+        // At half of either bound, so that those that wait are not woken for each frame that leaves.
+        let before = own.all.bytes.fetch_sub(left, Relaxed);
+        let falls_to = |half: usize| before > half && before - left <= half;
+        if falls_to(BYTES_MAX / 2) || falls_to(PRESSED_BYTES_MAX / 2) {
             own.all.wake();
         }
     }
-}
-
-/// Takes what left from the sum; whether that brought it below the bound.
-#[inline]
-fn falls_below(bound: usize, sum: &AtomicUsize, left: usize) -> bool {
-    let before = sum.fetch_sub(left, Relaxed);
-    before >= bound && before - left < bound
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

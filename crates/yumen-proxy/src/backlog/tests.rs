@@ -45,8 +45,8 @@ fn the_exchanges_that_stalled_longest_end_above_the_bound() {
 #[test]
 fn a_backlog_far_above_its_bound_waits_for_nobody() {
     let mut world = World::new(MIB);
-    (0..4).for_each(|_| drop(world.begin(MIB, 1000)));
-    assert_eq!((world.backlog.enforce(1400), world.backlog.enforce(1500)), (0, 3));
+    let exchanges = [(); 4].map(|()| world.begin(MIB, 1000));
+    assert_eq!((world.backlog.enforce(1400), world.backlog.enforce(1500)), (0, 3), "{exchanges:?}");
 }
 
 #[test]

@@ -71,7 +71,8 @@ impl Pair {
         if up && down {
             return Poll::Ready(());
         }
-        let backlog_bytes = self.up.backlog_bytes(client) + self.down.backlog_bytes(endpoint);
+        let backlog_bytes =
+            self.up.backlog_bytes(client, endpoint) + self.down.backlog_bytes(endpoint, client);
         if backlog_bytes == 0 && self.backlog.is_none() {
             return Poll::Pending;
         }

@@ -93,7 +93,7 @@ impl HeadWait<'_> {
                 }
             }
         }
-        self.wait(cx, conn, upload)
+        self.wait(cx, conn, upload, link)
     }
 
     /// Sends what there is of the request. An endpoint that stops reading may still have answered, so
@@ -133,12 +133,13 @@ impl HeadWait<'_> {
         cx: &mut Context<'_>,
         conn: &mut Connection,
         upload: &Transfer,
+        link: &Link,
     ) -> Poll<Result<(), Fault>> {
         if let Some(kind) = conn.stream.given_up(cx) {
             return Poll::Ready(Err(kind.into()));
         }
         let is_held_up = upload.waits_for_sink() && !self.upload_broken;
-        if (is_held_up || self.backlog.is_some()) && self.overstays(cx, conn, upload) {
+        if (is_held_up || self.backlog.is_some()) && self.overstays(cx, conn, upload, link) {
             return Poll::Ready(Err(Kind::SendTimeout.into()));
         }
         let (timeout_ms, late) = if upload.is_done() || self.upload_broken {
@@ -175,8 +176,8 @@ impl HeadWait<'_> {
 
     /// Notes the memory that waits for the endpoint; whether it waits no longer, as there is too much of it.
     #[cold]
-    fn overstays(&mut self, cx: &Context<'_>, conn: &mut Connection, upload: &Transfer) -> bool {
-        let bytes = upload.backlog_bytes(&mut conn.stream, &conn.inbox);
+    fn overstays(&mut self, cx: &Context<'_>, conn: &mut Connection, upload: &Transfer, link: &Link) -> bool {
+        let bytes = upload.backlog_bytes(&mut conn.stream, &conn.inbox, &link.stream);
         let (backlog, now_ms) = (&conn.worker.buffers.backlog, clock::now().mono_ms());
         backlog.note(&mut self.backlog, cx, (bytes, upload.taken_bytes()), now_ms)
     }

@@ -61,7 +61,12 @@ pub(crate) struct Occupied {
 }
 
 impl Lane {
-    pub(crate) fn new(sender: SendRequest<Bytes>, keep: &Keepalive, queue: SendQueue, timer: Timer) -> Rc<Lane> {
+    pub(crate) fn new(
+        sender: SendRequest<Bytes>,
+        keep: &Keepalive,
+        queue: SendQueue,
+        timer: Timer,
+    ) -> Rc<Lane> {
         Rc::new(Lane {
             sender: RefCell::new(sender),
             streams: Cell::new(0),

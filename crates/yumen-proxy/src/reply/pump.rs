@@ -154,7 +154,11 @@ impl Pump {
         (upload, download): (&Transfer, &Transfer),
     ) -> Option<Kind> {
         let waits = download.waits_for_sink() || (upload.waits_for_sink() && !self.upload_broken);
-        if waits || self.backlog.is_some() { self.note_backlog(cx, conn, link, (upload, download)) } else { None }
+        if waits || self.backlog.is_some() {
+            self.note_backlog(cx, conn, link, (upload, download))
+        } else {
+            None
+        }
     }
 
     #[inline(never)]
@@ -165,8 +169,8 @@ impl Pump {
         link: &mut Link,
         (upload, download): (&Transfer, &Transfer),
     ) -> Option<Kind> {
-        let down_bytes = download.backlog_bytes(&mut link.stream, &link.inbox);
-        let bytes = down_bytes + upload.backlog_bytes(&mut conn.stream, &conn.inbox);
+        let down_bytes = download.backlog_bytes(&mut link.stream, &link.inbox, &conn.stream);
+        let bytes = down_bytes + upload.backlog_bytes(&mut conn.stream, &conn.inbox, &link.stream);
         let taken_bytes = download.taken_bytes() + upload.taken_bytes();
         let (backlog, now_ms) = (&conn.worker.buffers.backlog, clock::now().mono_ms());
         let is_over = backlog.note(&mut self.backlog, cx, (bytes, taken_bytes), now_ms);
