@@ -508,6 +508,7 @@ impl<'a> Attempt<'a, '_, '_> {
             awaits_client: false,
             rate,
             pace: Pace::default(),
+            backlog: None,
         };
         let Some(link) = &mut relay.link else { return Err(Kind::Connect.into()) };
         let (upload, head) = (&mut relay.upload, &mut relay.head);

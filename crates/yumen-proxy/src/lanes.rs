@@ -124,7 +124,7 @@ impl Lanes {
         let endpoint = stream.tcp().and_then(Tcp::peer);
         let wire = Wire::new(stream, Inbox::default(), patience, worker.clone());
         let (sender, connection) = client_builder(&worker.settings).handshake(wire.clone()).await.ok()?;
-        let lane = Lane::new(sender, &keep, worker.timers.timer());
+        let lane = Lane::new(sender, &keep, worker.buffers.backlog.queue(), worker.timers.timer());
         self.add(key, lane.clone(), keep.size);
         let watched = Watched::new(worker, endpoint);
         task::spawn(Driver { lane, connection, wire, keep, stall_ms, stalled_at: None, watched });

@@ -5,6 +5,7 @@
 mod all_counters;
 mod apart;
 mod ask;
+mod backlog;
 mod body;
 mod buffer;
 mod chains;

@@ -23,6 +23,8 @@ pub struct Settings {
     pub response_head: HeadLimits,
     /// Largest request body in bytes; 0 is no bound.
     pub body_bytes_max: u64,
+    /// Bytes of bodies that one worker holds for peers that do not take them; 0 is no bound.
+    pub backlog_bytes_max: usize,
     /// Connections one worker holds; more are closed at once.
     pub connections_max: usize,
     /// From the acceptance of a TLS connection to the end of its handshake, in milliseconds.
@@ -77,6 +79,7 @@ impl Default for Settings {
             request_head: HeadLimits::default(),
             response_head: HeadLimits::default(),
             body_bytes_max: 0,
+            backlog_bytes_max: 64 * 1024 * 1024,
             connections_max: 65_536,
             handshake_timeout_ms: 10_000,
             head_timeout_ms: 60_000,

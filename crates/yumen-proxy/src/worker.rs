@@ -162,7 +162,7 @@ impl Worker {
             overload: Overload::new(&parts.settings.overload),
             redis: redis_clients(&timers, &parts.counters),
             counters: parts.counters,
-            buffers: Buffers::default(),
+            buffers: Buffers::with_backlog(parts.settings.backlog_bytes_max),
             desks: Desks::default(),
             timers,
             pool: RefCell::default(),
@@ -328,11 +328,28 @@ impl Worker {
             if let Some(overload) = &self.overload {
                 self.counters.shed_share.set((overload.shed_share() * 1000.0) as i64);
             }
+            self.tend_backlog(now_ms);
             self.sampler.tick();
             self.counters.beats.add(1);
             self.flush_log();
             let ending = self.ties.review(&self.pinned());
             self.counters.tunnels_ended.add(ending as u64);
+        }
+    }
+
+    /// Holds the backlog to its bound, and notes how much it is.
+    fn tend_backlog(&self, now_ms: u64) {
+        let backlog = &self.buffers.backlog;
+        let ended = backlog.enforce(now_ms);
+        if ended > 0 {
+            let bytes = backlog.bytes();
+            tracing::warn!(ended, bytes, "body backlog is full: peers that stalled longest were reset");
+        }
+        self.counters.backlog_ended.add(ended as u64);
+        self.counters.backlog_bytes.set(backlog.bytes() as i64);
+        self.counters.backlog_bytes_max.set(self.settings.backlog_bytes_max as i64);
+        if backlog.has_shrunk() {
+            crate::memory::ask_to_give_back();
         }
     }
 

@@ -138,6 +138,7 @@ pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<Settings> {
         request_head: head_limits(limits.head_bytes, limits),
         response_head: response_head(limits),
         body_bytes_max: limits.body_bytes,
+        backlog_bytes_max: limits.backlog_bytes_per_worker as usize,
         connections_max: limits.connections_per_worker as usize,
         handshake_timeout_ms: node.tls.handshake_ms,
         head_timeout_ms: timeouts.head_ms,

@@ -35,6 +35,11 @@ pub struct Limits {
     /// longest for their next request are closed, so that there is room for new ones.
     #[schemars(range(min = 1))]
     pub connections_per_worker: u32,
+    /// The most bytes of bodies that one worker holds for peers that do not take them: answers that clients do not read,
+    /// uploads that endpoints do not take, and both ways of tunnels. Above half of it the worker reads ahead less. Above
+    /// it the worker resets the requests, then the connections, that have stalled longest, 5 seconds at least. 0 means no
+    /// limit.
+    pub backlog_bytes_per_worker: u64,
     /// The most sessions of datagrams of one worker; datagrams that would begin more are dropped.
     #[schemars(range(min = 1))]
     pub udp_sessions_per_worker: u32,
@@ -54,6 +59,7 @@ impl Default for Limits {
             answer_bytes_per_s: 0,
             rate_window_ms: 10_000,
             connections_per_worker: 65536,
+            backlog_bytes_per_worker: 64 * 1024 * 1024,
             udp_sessions_per_worker: 16384,
             response_head_bytes: 65536,
         }

@@ -9,6 +9,8 @@ use yumen_http::parse::{self, Parsed};
 use yumen_snapshot::Timeouts;
 
 use super::Replay;
+use crate::backlog::BacklogEntry;
+use crate::clock;
 use crate::connection::Connection;
 use crate::fault::{Fault, Kind};
 use crate::pace::{Pace, Rate};
@@ -39,6 +41,7 @@ pub(super) struct HeadWait<'a> {
     /// The slowest the client may send.
     pub(super) rate: Rate,
     pub(super) pace: Pace,
+    pub(super) backlog: Option<BacklogEntry>,
 }
 
 impl HeadWait<'_> {
@@ -59,7 +62,8 @@ impl HeadWait<'_> {
             let polled = duplex.poll_head(cx, (limits, asked, head));
             if polled.is_ready() {
                 // What has come of the body leaves with the head. What fails now fails again when it is read.
-                let _ = duplex.poll_fill(cx, &mut link.inbox, &conn.worker.buffers);
+                let bytes_max = conn.worker.buffers.backlog.read_ahead(0);
+                let _ = duplex.poll_fill(cx, &mut link.inbox, &conn.worker.buffers, bytes_max);
                 return polled;
             }
         }
@@ -75,7 +79,8 @@ impl HeadWait<'_> {
                     Err(error) => return Poll::Ready(Err(Kind::UpstreamHead(error).into())),
                 }
             }
-            let bytes_max = if conn.stream.is_socket() { FIRST_BYTES_MAX } else { usize::MAX };
+            let most = if conn.stream.is_socket() { FIRST_BYTES_MAX } else { usize::MAX };
+            let bytes_max = conn.worker.buffers.backlog.read_ahead(0).min(most);
             match link.stream.poll_fill_some(cx, &mut link.inbox, &conn.worker.buffers, bytes_max) {
                 Poll::Ready(Ok(0) | Err(_)) => {
                     let unsent = upload.sent_bytes == 0;
@@ -88,7 +93,7 @@ impl HeadWait<'_> {
                 }
             }
         }
-        self.wait(cx, conn, upload)
+        self.wait(cx, conn, upload, link)
     }
 
     /// Sends what there is of the request. An endpoint that stops reading may still have answered, so
@@ -128,9 +133,14 @@ impl HeadWait<'_> {
         cx: &mut Context<'_>,
         conn: &mut Connection,
         upload: &Transfer,
+        link: &Link,
     ) -> Poll<Result<(), Fault>> {
         if let Some(kind) = conn.stream.given_up(cx) {
             return Poll::Ready(Err(kind.into()));
+        }
+        let is_held_up = upload.waits_for_sink() && !self.upload_broken;
+        if (is_held_up || self.backlog.is_some()) && self.overstays(cx, conn, upload, link) {
+            return Poll::Ready(Err(Kind::SendTimeout.into()));
         }
         let (timeout_ms, late) = if upload.is_done() || self.upload_broken {
             (self.timeouts.read_ms, Kind::ReadTimeout)
@@ -162,6 +172,14 @@ impl HeadWait<'_> {
             Some(End::Late) => Poll::Ready(Err(late.into())),
             Some(End::ClientLeft) => Poll::Ready(Err(Kind::ClientGone.into())),
         }
+    }
+
+    /// Notes the memory that waits for the endpoint; whether it waits no longer, as there is too much of it.
+    #[cold]
+    fn overstays(&mut self, cx: &Context<'_>, conn: &mut Connection, upload: &Transfer, link: &Link) -> bool {
+        let bytes = upload.backlog_bytes(&mut conn.stream, &conn.inbox, &link.stream);
+        let (backlog, now_ms) = (&conn.worker.buffers.backlog, clock::now().mono_ms());
+        backlog.note(&mut self.backlog, cx, (bytes, upload.taken_bytes()), now_ms)
     }
 
     /// Waits for a client that must keep up a rate; one that sends nothing does not.

@@ -70,7 +70,7 @@ fn what_a_connection_carries_ends_where_its_task_panics() {
     let wire = Wire::new(stream, Inbox::default(), patience, worker.clone());
     let mut shaking = pin!(client_builder(&worker.settings).handshake(wire.clone()));
     let (sender, connection) = now(shaking.as_mut().poll(cx)).expect("it asks nobody").unwrap();
-    let lane = Lane::new(sender, &KEEP, worker.timers.timer());
+    let lane = Lane::new(sender, &KEEP, worker.buffers.backlog.queue(), worker.timers.timer());
     worker.lanes.add(key, lane.clone(), KEEP.size);
     let watched = Watched::new(&worker, None);
     let driver = Driver { lane, connection, wire, keep: KEEP, stall_ms: 0, stalled_at: None, watched };

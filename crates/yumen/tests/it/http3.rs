@@ -48,6 +48,11 @@ impl World {
         Http3Client::connect(self.gateway.https, "a.test", &self.authority.cert, None).await
     }
 
+    /// A client that has room for so many bytes on each stream.
+    pub(crate) async fn client_with_window(&self, window_bytes: u32) -> Http3Client {
+        Http3Client::with_window(self.gateway.https, "a.test", &self.authority.cert, window_bytes).await
+    }
+
     async fn client_as(&self, who: &Pair) -> Result<Http3Client, quinn::ConnectionError> {
         Http3Client::connect(self.gateway.https, "a.test", &self.authority.cert, Some(who)).await
     }

@@ -81,6 +81,7 @@ mod stream_ends;
 mod streams;
 mod tls;
 mod traffic;
+mod unread_answers;
 mod upgrade;
 mod upstream_names;
 mod upstream_records;
