@@ -195,10 +195,7 @@ impl Var {
             Var::ResponseField(name) => joined(ex.answer_fields(), name),
             Var::Argument(name) => argument(ex.request.query()?, name),
             Var::Cookie(name) => ex.request.cookie(name).map(Cow::Borrowed),
-            Var::PathParam(name) => {
-                let (_, range) = ex.path_params.iter().find(|(param, _)| **param == **name)?;
-                ex.request.path().get(range.clone()).map(Cow::Borrowed)
-            }
+            Var::PathParam(name) => ex.path_param(name),
             Var::PostArgument(name) => post::argument(ex, name).map(VarValue::into_text),
             Var::Unknown(_) => None,
         }

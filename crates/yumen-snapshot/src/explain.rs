@@ -486,7 +486,7 @@ fn asking(ex: &Exchange<'_>, sni: Option<&str>) -> Asking {
     Asking {
         method: text(ex.request.method_name()),
         host: text(ex.request.host()),
-        path: text(ex.request.path()),
+        path: text(ex.request.routed_path()),
         client_ip: ex.remote_ip.to_string(),
         sni: sni.map(str::to_owned),
     }
@@ -501,9 +501,8 @@ fn certificate_choice(snapshot: &Snapshot, sni: &str) -> CertificateChoice {
 }
 
 fn route_choice(route: &Route, ex: &Exchange<'_>) -> RouteChoice {
-    let path = ex.request.path();
     let param = |(name, range): &(&str, std::ops::Range<usize>)| {
-        ((*name).to_owned(), text(path.get(range.clone()).unwrap_or_default()))
+        ((*name).to_owned(), text(&ex.request.routed_part(range.clone()).unwrap_or_default()))
     };
     RouteChoice {
         id: route.info.id.clone(),

@@ -238,7 +238,7 @@ impl Router {
             let key = path_key(uri, self.parameters)?;
             let mut alone = Trie::default();
             alone.update(&key.bytes, key.reach, |_| Some(()));
-            alone.search().next(ex.request.path()).copied()
+            alone.search().next(ex.request.routed_path()).copied()
         };
         uris.iter().any(|uri| fits(uri).is_some())
     }
@@ -279,7 +279,7 @@ fn find_path<'s, W: Witness>(
     winner: &mut Option<&'s Route>,
 ) {
     let mut levels = paths.search();
-    while let Some(bucket) = levels.next(ex.request.path()) {
+    while let Some(bucket) = levels.next(ex.request.routed_path()) {
         for way in bucket.ways() {
             if W::WATCHES && winner.is_some() {
                 if winner.is_some_and(|route| route.info.id != way.route.info.id) {
@@ -291,7 +291,7 @@ fn find_path<'s, W: Witness>(
             if let (true, Some(uri)) = (way.captures, uris.get(usize::from(way.uri))) {
                 // Conditions may look at parameters, so they are captured before.
                 ex.path_params.clear();
-                capture(uri, ex.request.path(), &mut ex.path_params);
+                capture(uri, ex.request.routed_path(), &mut ex.path_params);
             }
             if let Some(lost) = fails(&way.route, ex, witness) {
                 if witness.has_stopped() {
