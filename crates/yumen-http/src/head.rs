@@ -297,30 +297,37 @@ impl RequestHead {
         Cow::Owned(with_query(self.path().to_vec(), self.query()))
     }
 
-    /// Path and query for a URL or a field: the path as forwarded, with the query as plugins left it. Octets that a
-    /// URL excludes are percent-encoded.
+    /// [`RequestHead::request_uri`] for a key or a field: the path is percent-encoded, so that none of its octets ends
+    /// it or begins a query. All spellings of a path give the same text.
     pub fn encoded_request_uri(&self) -> Cow<'_, [u8]> {
-        match self.encoded_path() {
+        if self.is_normal() && uri::is_encoded(self.path()) {
+            return Cow::Borrowed(self.real_request_uri());
+        }
+        let mut out = Vec::new();
+        uri::encode_path(self.path(), &mut out);
+        Cow::Owned(with_query(out, self.query()))
+    }
+
+    /// Path and query for a URL: the path as forwarded, octets that a URL excludes percent-encoded, and the query as
+    /// plugins left it.
+    pub fn forwarded_request_uri(&self) -> Cow<'_, [u8]> {
+        match uri::encode_excluded(self.raw_path()) {
             Cow::Borrowed(_) if self.is_normal() => Cow::Borrowed(self.real_request_uri()),
             path => Cow::Owned(with_query(path.into_owned(), self.query())),
         }
     }
 
-    /// [`RequestHead::encoded_request_uri`] with the query as received: only for the client that sent it.
-    pub fn encoded_request_uri_for_client(&self) -> Vec<u8> {
+    /// [`RequestHead::forwarded_request_uri`] with the query as received: only for the client that sent it.
+    pub fn forwarded_request_uri_for_client(&self) -> Vec<u8> {
         let received = self.real_request_uri();
         let query = memchr::memchr(b'?', received).map(|question| &received[question + 1..]);
-        with_query(self.encoded_path().into_owned(), query)
+        with_query(uri::encode_excluded(self.raw_path()).into_owned(), query)
     }
 
     /// The path without dot segments and otherwise as received: what [`RequestHead::path`] decodes.
     pub fn raw_path(&self) -> &[u8] {
         let target = self.resolved.unwrap_or(self.origin_form).of(&self.fields.block);
         &target[..memchr::memchr(b'?', target).unwrap_or(target.len())]
-    }
-
-    fn encoded_path(&self) -> Cow<'_, [u8]> {
-        uri::encode_excluded(self.raw_path())
     }
 
     /// Whether path and query stand in the target as routing and plugins see them.
@@ -457,6 +464,7 @@ impl RequestHead {
     }
 
     /// Notes the forms of a path that is not in its normal form.
+    #[inline(never)]
     fn read_path(&mut self, policy: PathPolicy) -> Result<(), BadPath> {
         let raw = self.path;
         let forms = PathForms::read(raw.of(&self.fields.block), policy)?;

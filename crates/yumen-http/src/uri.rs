@@ -7,8 +7,8 @@ use crate::ascii;
 mod path;
 
 pub use path::{
-    DotSegmentPolicy, EncodedSlashPolicy, PathForms, PathPolicy, has_dot_segment, is_normal, normalize, raw_part,
-    raw_routed_part,
+    DotSegmentPolicy, EncodedSlashPolicy, PathForms, PathPolicy, has_dot_segment, is_normal, normalize,
+    raw_part, raw_routed_part,
 };
 
 /// Why a path was refused.
@@ -112,6 +112,11 @@ pub fn encode_query_value(text: &[u8], out: &mut Vec<u8>) {
             escape(byte, out);
         }
     }
+}
+
+/// Whether [`encode_path`] would leave `path` as it is.
+pub(crate) fn is_encoded(path: &[u8]) -> bool {
+    !path.iter().any(|byte| is_escaped(*byte))
 }
 
 fn is_escaped(byte: u8) -> bool {

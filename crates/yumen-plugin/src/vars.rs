@@ -11,6 +11,7 @@ use yumen_http::{Fields, Framing, Version};
 
 use crate::{ClientCertificate, Exchange};
 
+mod data_values;
 mod date;
 mod graphql;
 mod post;
@@ -19,6 +20,7 @@ mod reads;
 mod template;
 mod unknown;
 
+pub use data_values::{is_data_value, with_data_values};
 pub use process::Process;
 pub use reads::Reads;
 pub use template::Template;

@@ -250,7 +250,8 @@ fn resolve(path: &[u8], separates: bool) -> Result<Vec<u8>, BadPath> {
             DotKind::Current => {}
             DotKind::Parent => {
                 let own = written.pop();
-                let is_parent = |one: &WrittenSeparator| one.is_slash || own.as_ref().is_some_and(|own| !own.is_slash);
+                let is_parent =
+                    |one: &WrittenSeparator| one.is_slash || own.as_ref().is_some_and(|own| !own.is_slash);
                 let parent = written.iter().rposition(is_parent);
                 let parent = parent.ok_or(BadPath("the path climbs above its root"))?;
                 written.truncate(parent + 1);

@@ -1,8 +1,8 @@
 //! Paths in a table: what routing sees, and what is refused.
 
 use super::{
-    DotSegmentPolicy, EncodedSlashPolicy, PathForms, PathPolicy, encode_path, encode_query_value, has_dot_segment,
-    is_normal, normalize, query_argument, query_arguments, raw_part, raw_routed_part,
+    DotSegmentPolicy, EncodedSlashPolicy, PathForms, PathPolicy, encode_path, encode_query_value,
+    has_dot_segment, is_normal, normalize, query_argument, query_arguments, raw_part, raw_routed_part,
 };
 
 fn check(path: &str, expected: Result<&str, &str>) {
@@ -155,7 +155,10 @@ fn other_octets_of_a_resolved_path_stay_as_received() {
 fn paths_without_dot_segments_are_forwarded_as_received() {
     check_forms("/%252e%252e/a", ["/%252e%252e/a", "/%2e%2e/a", "/%2e%2e/a"]);
     check_forms("//a///b/", ["//a///b/", "/a/b/", "/a/b/"]);
-    check_forms("/...;/a..b/..c;/%2e%2ed", ["/...;/a..b/..c;/%2e%2ed", "/...;/a..b/..c;/..d", "/...;/a..b/..c;/..d"]);
+    check_forms(
+        "/...;/a..b/..c;/%2e%2ed",
+        ["/...;/a..b/..c;/%2e%2ed", "/...;/a..b/..c;/..d", "/...;/a..b/..c;/..d"],
+    );
     check_forms("/a;..", ["/a;..", "/a;..", "/a;.."]);
     check_forms("/a%5Cb\\\\c", ["/a%5Cb\\\\\\\\c", "/a\\\\b\\\\\\\\c", "/a\\\\b\\\\\\\\c"]);
 }
