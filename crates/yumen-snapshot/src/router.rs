@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use yumen_config::resource::in_order;
+use yumen_http::uri::PathPolicy;
 use yumen_plugin::Exchange;
 
 pub use overlap::Overlap;
@@ -97,6 +98,15 @@ struct HostTable {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AwaitsBody;
 
+/// The rules of the node for requests before they are routed, for whoever explains how one is served.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RequestRules {
+    /// How paths are read.
+    pub paths: PathPolicy,
+    /// Whether TRACE requests are routed.
+    pub trace_requests: bool,
+}
+
 /// The routes of a snapshot. A clone shares everything; later changes to either do not show in the
 /// other.
 #[derive(Debug, Clone)]
@@ -105,6 +115,8 @@ pub struct Router {
     any_host: Paths,
     /// Whether `:name` and `*name` segments are parameters.
     parameters: bool,
+    /// What serving does before the look-up.
+    pub(crate) rules: RequestRules,
     need_body: usize,
     len: usize,
 }
@@ -118,7 +130,14 @@ impl Default for Router {
 impl Router {
     /// An empty table; `parameters` says whether `:name` and `*name` segments are path parameters.
     pub fn new(parameters: bool) -> Router {
-        Router { hosts: Trie::default(), any_host: Trie::default(), parameters, need_body: 0, len: 0 }
+        Router {
+            hosts: Trie::default(),
+            any_host: Trie::default(),
+            parameters,
+            rules: RequestRules::default(),
+            need_body: 0,
+            len: 0,
+        }
     }
 
     /// Adds a route. One of the same id must have been removed before.

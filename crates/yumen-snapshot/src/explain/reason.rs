@@ -77,7 +77,8 @@ impl Words<'_, '_> {
     fn why(&self, route: &Route, losing: &Losing) -> String {
         let matching = &route.matching;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let path = || format!("its path is {}, not {}", list(&matching.uris), text(self.ex.request.routed_path()));
+        let path =
+            || format!("its path is {}, not {}", list(&matching.uris), text(self.ex.request.routed_path()));
         match losing.lost {
             Lost::Host => {
                 let host = match text(self.ex.request.host()) {
