@@ -18,7 +18,9 @@ fuzz_target!(|data: &[u8]| {
     if uri::is_normal(&path) {
         assert_eq!(normal, path);
     }
-    if let Ok(uri::PathForms { resolved: Some(resolved), .. }) = uri::PathForms::read(&path, uri::PathPolicy::default()) {
+    if let Ok(uri::PathForms { resolved: Some(resolved), .. }) =
+        uri::PathForms::read(&path, uri::PathPolicy::default())
+    {
         assert!(!uri::has_dot_segment(&resolved), "{}", resolved.escape_ascii());
         let again = uri::raw_part(&resolved, 0..normal.len());
         assert_eq!(again, resolved);
