@@ -35,7 +35,10 @@ pub use sections::{
     StreamListen, StreamProtocol, Workers,
 };
 pub use tls::{Acme, AcmeCertificate, AcmeChallenge, ExternalAccount, Tls, TlsVersion};
-pub use traffic::{Dns, Http2, Http3, Limits, Overload, RealIp, Router, Timeouts, UpstreamKeepalive};
+pub use traffic::{
+    Dns, DotSegments, EncodedSlashes, Http2, Http3, Limits, Overload, RealIp, Router, Timeouts,
+    UpstreamKeepalive,
+};
 pub use upgrade::Upgrade;
 
 /// Settings of one node. Every one has a default; durations are in milliseconds, sizes in bytes.

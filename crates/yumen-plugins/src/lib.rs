@@ -46,6 +46,7 @@ mod referer_restriction;
 mod request_id;
 mod request_validation;
 mod response_rewrite;
+mod target_builder;
 mod text;
 mod traffic_split;
 mod ua_restriction;

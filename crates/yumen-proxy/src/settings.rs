@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use yumen_base::IpSet;
 pub use yumen_http::HeadLimits;
 pub use yumen_http::fields::write_line;
+pub use yumen_http::uri::{DotSegmentPolicy, EncodedSlashPolicy, PathPolicy};
 pub use yumen_plugin::real_ip::RealIp;
 
 use crate::debug::DebugKey;
@@ -19,6 +20,8 @@ pub const HEAD_BYTES_MAX: usize = crate::buffer::BUFFER_BYTES;
 pub struct Settings {
     /// Bounds of request heads.
     pub request_head: HeadLimits,
+    /// Whether TRACE requests are routed; otherwise they are refused.
+    pub trace_requests: bool,
     /// Bounds of response heads.
     pub response_head: HeadLimits,
     /// Largest request body in bytes; 0 is no bound.
@@ -77,6 +80,7 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             request_head: HeadLimits::default(),
+            trace_requests: false,
             response_head: HeadLimits::default(),
             body_bytes_max: 0,
             backlog_bytes_max: 64 * 1024 * 1024,

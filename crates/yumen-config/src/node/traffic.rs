@@ -285,12 +285,50 @@ impl Default for Http3 {
 pub struct Router {
     /// Whether `:name` in a path matches any one segment.
     pub path_parameters: bool,
+    /// The treatment of `.` and `..` segments in every spelling (`%2e`, `..;x`, and next to `%2F` or a backslash):
+    /// `resolve` removes them before routing and forwarding, `refuse` answers 400, `as_received` routes the resolved
+    /// path and forwards the received one, so that the upstream may serve another path than the route guards.
+    pub dot_segments: DotSegments,
+    /// The treatment of `%2F`: `keep` matches it as part of its segment, `separate` as a slash, `refuse` answers 400,
+    /// also to `%5C`. It is forwarded as received.
+    pub encoded_slashes: EncodedSlashes,
+    /// Whether TRACE requests are routed. Otherwise they are answered 405.
+    pub trace_requests: bool,
 }
 
 impl Default for Router {
     fn default() -> Self {
-        Router { path_parameters: true }
+        Router {
+            path_parameters: true,
+            dot_segments: DotSegments::Resolve,
+            encoded_slashes: EncodedSlashes::Keep,
+            trace_requests: false,
+        }
     }
+}
+
+/// The treatment of dot segments in request paths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DotSegments {
+    /// They are removed before routing and forwarding.
+    Resolve,
+    /// The request is answered 400.
+    Refuse,
+    /// The resolved path is routed, the received one forwarded.
+    AsReceived,
+}
+
+/// The treatment of encoded slashes in request paths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EncodedSlashes {
+    /// They are part of their segment.
+    Keep,
+    /// They separate segments.
+    Separate,
+    /// The request is answered 400.
+    Refuse,
 }
 
 /// Names of endpoints.

@@ -98,6 +98,28 @@ fn bodies_of_all_sizes_go_both_ways_to_upstreams_of_both_versions() {
 }
 
 #[test]
+fn an_endpoint_gets_the_path_that_the_route_was_chosen_by() {
+    let upstream = Http2Upstream::echo();
+    let guard = json!({ "ip-restriction": { "whitelist": ["10.0.0.1"] } });
+    let routes = json!([
+        { "id": "open", "uri": "/pub/*", "upstream": upstream.alone() },
+        { "id": "guarded", "uri": "/admin/*", "plugins": guard, "upstream": upstream.alone() },
+    ]);
+    let world = World::start(routes, 1, "");
+    http2::run(async {
+        let client = world.client().await;
+        for path in ["/admin/../pub/y", "/admin/%2e%2e/pub/y", "/admin/x%2F..%2F..%2Fpub/y"] {
+            assert_eq!(client.ask(request("GET", path), b"").await.field("x-target"), "/pub/y", "{path}");
+        }
+        for path in ["/pub/..;/admin/x", "/pub/..%5cadmin/x"] {
+            assert_eq!(client.ask(request("GET", path), b"").await.status, 403, "{path}");
+        }
+        let refused = client.ask(request("TRACE", "/pub/y"), b"").await;
+        assert_eq!(refused.status, 405);
+    });
+}
+
+#[test]
 fn many_streams_are_served_at_once() {
     let upstream = echo_http1();
     let world = World::start(json!([{ "id": "1", "uri": "/*", "upstream": upstream.alone() }]), 2, "");
