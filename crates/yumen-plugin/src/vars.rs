@@ -256,25 +256,27 @@ impl Var {
             BalancerIp, BalancerPort, BodyBytesSent, BytesSent, MqttClientId, RequestBody, RequestLength,
             RequestTime, Status, UpstreamAddr, UpstreamStatus, UpstreamUnresolvedHost, UpstreamUri,
         };
-        match self {
-            Var::ResponseField(_) | Var::Unknown(_) => false,
-            Var::Fixed(
-                BalancerIp
-                | BalancerPort
-                | BodyBytesSent
-                | BytesSent
-                | MqttClientId
-                | RequestBody
-                | RequestLength
-                | RequestTime
-                | Status
-                | UpstreamAddr
-                | UpstreamStatus
-                | UpstreamUnresolvedHost
-                | UpstreamUri,
-            ) => false,
-            _ => true,
-        }
+        let is_late = matches!(
+            self,
+            Var::ResponseField(_)
+                | Var::Unknown(_)
+                | Var::Fixed(
+                    BalancerIp
+                        | BalancerPort
+                        | BodyBytesSent
+                        | BytesSent
+                        | MqttClientId
+                        | RequestBody
+                        | RequestLength
+                        | RequestTime
+                        | Status
+                        | UpstreamAddr
+                        | UpstreamStatus
+                        | UpstreamUnresolvedHost
+                        | UpstreamUri
+                )
+        );
+        !is_late
     }
 
     /// Whether only the body can tell its value, which was not read. Where its type is none that is looked into,

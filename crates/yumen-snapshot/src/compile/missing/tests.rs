@@ -144,7 +144,7 @@ fn consumers_with_a_missing_guard_are_refused_and_credentials_are_no_guard() {
     let snapshot = apply(
         &mut compiler,
         vec![
-            consumer("held", json!({ "key": key, "ldap": { "user_dn": "cn=a" } })),
+            consumer("held", json!({ "key-auth": key, "ldap": { "user_dn": "cn=a" } })),
             consumer("gated", json!({ "gate": {} })),
             consumer("off", json!({ "login": { "_meta": { "disable": true } } })),
             put(Kind::ConsumerGroups, "g", json!({ "plugins": { "gate": {} } })),
