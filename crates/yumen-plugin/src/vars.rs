@@ -11,14 +11,19 @@ use yumen_http::{Fields, Framing, Version};
 
 use crate::{ClientCertificate, Exchange};
 
+mod body_index;
 mod date;
 mod graphql;
+mod json_index;
 mod post;
 mod process;
 mod reads;
 mod template;
 mod unknown;
 
+pub(crate) use body_index::BodyIndex;
+pub use body_index::{BodyIndexing, IndexingProgress};
+pub(crate) use graphql::GraphqlOperation;
 pub use process::Process;
 pub use reads::Reads;
 pub use template::Template;
@@ -199,7 +204,7 @@ impl Var {
                 let (_, range) = ex.path_params.iter().find(|(param, _)| **param == **name)?;
                 ex.request.path().get(range.clone()).map(Cow::Borrowed)
             }
-            Var::PostArgument(name) => post::argument(ex, name).map(VarValue::into_text),
+            Var::PostArgument(name) => body_index::argument(ex, name).map(VarValue::into_text),
             Var::Unknown(_) => None,
         }
     }
@@ -208,11 +213,12 @@ impl Var {
     pub(crate) fn value<'a>(&self, ex: &'a Exchange<'_>) -> Option<VarValue<'a>> {
         match self {
             Var::Fixed(Fixed::GraphqlRootFields) => {
-                let fields = graphql::operation(ex)?.root_fields.into_iter();
-                let texts = fields.map(|field| VarValue::Text(Cow::Owned(field.into_bytes())));
+                let operation = graphql::operation(ex)?;
+                let fields = operation.root_fields.iter();
+                let texts = fields.map(|field| VarValue::Text(Cow::Owned(field.clone().into_bytes())));
                 Some(VarValue::List(texts.collect()))
             }
-            Var::PostArgument(name) => post::argument(ex, name),
+            Var::PostArgument(name) => body_index::argument(ex, name),
             _ => self.get(ex).map(VarValue::Text),
         }
     }
@@ -274,7 +280,7 @@ impl Fixed {
             Fixed::ContentType => joined(&ex.request.fields, "content-type"),
             Fixed::ForwardedProto | Fixed::ForwardedHost | Fixed::ForwardedPort => Some(self.forwarded(ex)),
             Fixed::GraphqlOperation => operation().map(|found| Cow::Borrowed(found.kind.as_bytes())),
-            Fixed::GraphqlName => operation().map(|found| Cow::Owned(found.name.into_bytes())),
+            Fixed::GraphqlName => operation().map(|found| Cow::Owned(found.name.clone().into_bytes())),
             Fixed::GraphqlRootFields => {
                 operation().map(|found| Cow::Owned(found.root_fields.join(",").into_bytes()))
             }
