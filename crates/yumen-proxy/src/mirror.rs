@@ -41,9 +41,9 @@ pub(crate) fn send(
         }
         let upstream = snapshot.shared_upstream(Slot(mirror.upstream.get()?))?.clone();
         let index = worker.copies.turn(upstream.endpoints.len())?;
-        let place = worker.copies.take(ex.body.as_ref().map_or(0, Vec::len))?;
+        let place = worker.copies.take(ex.body.as_ref().map_or(0, |body| body.len()))?;
         let head = head(ex, main, mirror);
-        let body = ex.body.clone().unwrap_or_default();
+        let body = ex.body.as_deref().unwrap_or_default().to_vec();
         let method = ex.request.method();
         let may_repeat = method.is_idempotent();
         Some((place, Errand { upstream, index, method, may_repeat, head, body }))

@@ -24,6 +24,7 @@ use crate::duty::Duty;
 use crate::forward::KeptBytes;
 use crate::lanes::Lanes;
 use crate::observe::Sampler;
+use crate::offload_queue::OffloadQueue;
 use crate::overload::Overload;
 use crate::pool::Pool;
 use crate::settings::Settings;
@@ -111,6 +112,7 @@ pub(crate) struct Worker {
     /// What calls keep so that they can be made again.
     pub(crate) kept_bytes: Rc<KeptBytes>,
     pub(crate) overload: Option<Overload>,
+    pub(crate) offload_queue: OffloadQueue,
     /// The way out for plugins.
     pub(crate) redis: Rc<yumen_redis::Clients>,
     publisher: Arc<Publisher>,
@@ -160,6 +162,7 @@ impl Worker {
             me: me.clone(),
             id: parts.id,
             overload: Overload::new(&parts.settings.overload),
+            offload_queue: OffloadQueue::default(),
             redis: redis_clients(&timers, &parts.counters),
             counters: parts.counters,
             buffers: Buffers::with_backlog(parts.settings.backlog_bytes_max),

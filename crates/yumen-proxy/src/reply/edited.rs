@@ -6,6 +6,7 @@ use std::task::Poll;
 use yumen_plugin::{Chunk, Exchange};
 
 use super::pump::download_body;
+use crate::body_edit::{BodyEdit, PluginEdit};
 use crate::chains::Chains;
 use crate::connection::Connection;
 use crate::deadline;
@@ -35,24 +36,23 @@ impl Edited<'_, '_> {
     ) -> (Result<(), Kind>, Option<u8>) {
         let Edited { ex, chains, is_call } = self;
         download.expect_edit();
-        let mut told = None;
-        let mut edit_body = |chunk: Chunk| {
-            told = told.or(grpc::status_of_lines(&chunk.trailers));
-            chains.edit(ex, chunk)
-        };
+        let mut edit_body = PluginEdit::new(ex, chains);
         let mut edit: Option<Edit<'_>> = Some(&mut edit_body);
         let result =
             download_body::<true>(conn, link, upload, download, &mut edit, keeps, read_timeout_ms).await;
+        let mut told = edit_body.grpc_status;
         if let Err(kind) = result
             && is_call
             && told.is_none()
             && kind != Kind::ClientGone
         {
-            // The client is told what the log is: a deadline is nobody's silence.
+            // The client gets the status that the log has: a deadline is no failure of the endpoint.
             let trailers = grpc::broken_off(deadline::settle(conn, kind.into()).kind).into_bytes();
             let status = grpc::status_of_lines(&trailers);
-            let edited = chains.edit(ex, Chunk { last: true, trailers, ..Chunk::default() });
-            told = end_with(conn, link, download, edited).await.and(status);
+            let end = Chunk { last: true, trailers, ..Chunk::default() };
+            if let Poll::Ready(edited) = edit_body.edit(end) {
+                told = end_with(conn, link, download, edited).await.and(status);
+            }
         }
         (result, told)
     }

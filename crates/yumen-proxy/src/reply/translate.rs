@@ -2,7 +2,7 @@
 //!
 //! Knows no protocol; the plugin that translated the request left a translator.
 
-use yumen_plugin::{Chunk, Exchange, Source, WholeAnswer};
+use yumen_plugin::{Chunk, Computation, Exchange, Response, Source, WholeAnswer, compute};
 use yumen_snapshot::{Route, Upstream};
 
 use super::{answer, apologize, download_body, end_attempt, keep_link, note_upstream_status};
@@ -43,13 +43,19 @@ pub(crate) async fn pass_on_translated(
             return apologize(conn, ex, chains, kind.into(), flow).await;
         }
     };
+    let bytes = body.len();
     let persists = relay.head.persistent() && relay.upload.is_done();
     if let Some(link) = relay.link.take_if(|link| persists && link.is_clean()) {
         keep_link(&conn.worker, link, relay.permit.take(), &upstream.keepalive, now);
     }
-    let whole = WholeAnswer { head: &relay.head, body: &body, trailers: &trailers };
-    let response = translate.translate(whole);
     let status = grpc::status_of_lines(&trailers).or_else(|| grpc::status_of(&relay.head.fields));
+    let head = std::mem::take(&mut relay.head);
+    let work = move || translate.translate(WholeAnswer { head: &head, body: &body, trailers: &trailers });
+    let translated = match compute(&*conn.worker, bytes, work) {
+        Computation::Ready(translated) => translated,
+        Computation::Pending(translating) => translating.await,
+    };
+    let response = translated.unwrap_or_else(|refused| Response::error_msg(503, &refused.to_string()));
     let after = answer(conn, ex, chains, response, flow).await;
     flow.source = Source::Upstream;
     flow.grpc_status = status;
