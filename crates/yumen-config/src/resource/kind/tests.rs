@@ -65,19 +65,3 @@ fn paths_begin_with_the_collection() {
     assert_eq!(Kind::nested("consumers", "credentials"), Some(Kind::Credentials));
     assert_eq!(Kind::nested("routes", "credentials"), None);
 }
-
-/// A table of the Admin API's guide lists the kinds with their verbs.
-#[test]
-fn the_guide_lists_every_kind_with_its_verbs() {
-    let guide = include_str!("../../../../../docs/admin-api.md");
-    for descriptor in Kind::descriptors() {
-        let mut path = descriptor.list_path;
-        if descriptor.id == IdRule::WithinManager {
-            path = descriptor.object_path.trim_end_matches("/{id}");
-        }
-        let has = |verb| if verb { "yes" } else { "-" };
-        let OptionalVerbs { post, patch } = descriptor.verbs;
-        let row = format!("| `{path}` | {} | yes | {} | yes |", has(post), has(patch));
-        assert!(guide.contains(&row), "docs/admin-api.md lacks {row}");
-    }
-}
