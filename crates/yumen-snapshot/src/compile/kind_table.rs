@@ -6,7 +6,7 @@
 use serde_json::Value;
 use yumen_base::Problem;
 use yumen_config::resource as config;
-use yumen_config::resource::{Defect, decode_value};
+use yumen_config::resource::{Defect, PluginRole, decode_value};
 use yumen_config::{Invalid, Kind, decode};
 use yumen_plugin::proto::Protos;
 
@@ -277,4 +277,16 @@ fn nothing_to_link(_: &mut Compiler, _: &Name) -> Vec<Problem> {
 /// The salvage function of kinds without a safe replacement.
 fn leave_out(_: &mut Compiler, _: &Name, _: &str, _: &[Defect]) -> String {
     "it is not in force until it is mended".to_owned()
+}
+
+impl Side {
+    /// The side of the plugins in objects of a kind. Kinds without plugins get that of requests.
+    pub(super) fn of(role: PluginRole) -> Side {
+        match role {
+            PluginRole::Consumer => Side::Consumer,
+            PluginRole::Credential => Side::Credential,
+            PluginRole::Streams => Side::Stream,
+            PluginRole::None | PluginRole::Requests | PluginRole::AllRequests => Side::Traffic,
+        }
+    }
 }

@@ -6,7 +6,6 @@ use std::ops::BitOr;
 use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
-use yumen_config::resource::PluginRole;
 use yumen_config::{Invalid, schema};
 use yumen_plugin::kind::{ConsumerKey, Registered};
 use yumen_plugin::{Expr, Kind, Meta, Plugin, Reads, Registry, Setup};
@@ -25,18 +24,6 @@ pub(crate) enum Side {
     Consumer,
     /// Authentication plugins hold keys, no other is allowed.
     Credential,
-}
-
-impl Side {
-    /// The side of the plugins in objects of a kind. Kinds without plugins get that of requests.
-    pub(super) fn of(role: PluginRole) -> Side {
-        match role {
-            PluginRole::Consumer => Side::Consumer,
-            PluginRole::Credential => Side::Credential,
-            PluginRole::Streams => Side::Stream,
-            PluginRole::None | PluginRole::Requests | PluginRole::AllRequests => Side::Traffic,
-        }
-    }
 }
 
 /// Plugins of APISIX that may stand on stream routes and are not built for them.
