@@ -159,10 +159,10 @@ fn write(draft: &mut Draft, parts: &[Part], digest: &str) -> Result<Ledger, Stri
         ledger.raise(*section, *version)?;
         for kind in section.kinds() {
             let wanted: BTreeSet<&str> =
-                items.iter().filter(|item| item.kind == *kind).map(|item| &*item.id).collect();
-            let held: Vec<Arc<str>> = draft.state().of_kind(*kind).map(|(id, _)| id.clone()).collect();
+                items.iter().filter(|item| item.kind == kind).map(|item| &*item.id).collect();
+            let held: Vec<Arc<str>> = draft.state().of_kind(kind).map(|(id, _)| id.clone()).collect();
             for id in held.iter().filter(|id| !wanted.contains(&***id)) {
-                is_changed |= draft.delete(*kind, id);
+                is_changed |= draft.delete(kind, id);
             }
         }
         for item in items {

@@ -20,6 +20,7 @@ use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use yumen_config::Kind;
+use yumen_config::resource::TrafficClass;
 use yumen_store::Authorship;
 
 use crate::api::AdminState;
@@ -28,7 +29,6 @@ use crate::query::Query;
 use crate::refusal::Refusal;
 use condition::Condition;
 use target::Target;
-pub(crate) use target::is_id;
 
 /// The routes of all resources, below what others serve under more definite paths.
 pub(crate) fn router() -> Router<AdminState> {
@@ -53,7 +53,7 @@ async fn dispatch(
 async fn answer(state: AdminState, by: Authorship, request: Request) -> Result<Response, Refusal> {
     let (head, body) = request.into_parts();
     let target = Target::of(head.uri.path())?;
-    if target.kind == Kind::StreamRoutes && !state.stream_routes {
+    if target.kind.descriptor().traffic == TrafficClass::Stream && !state.stream_routes {
         return Err(Refusal::invalid("stream mode is disabled, can not add stream routes"));
     }
     let verb = Verb::of(&head.method, target.kind)?;
@@ -101,7 +101,7 @@ impl Verb {
         if verb.is_for(kind) {
             return Ok(verb);
         }
-        let message = format!("not supported `{method}` method for {}", target::word(kind));
+        let message = format!("not supported `{method}` method for {}", kind.descriptor().label);
         let served = [
             (Verb::Get, "GET,HEAD"),
             (Verb::Put, "PUT"),
@@ -115,10 +115,9 @@ impl Verb {
     }
 
     fn is_for(self, kind: Kind) -> bool {
-        use Kind::*;
         match self {
-            Verb::Post => matches!(kind, Routes | Services | Upstreams | Ssls | Protos | StreamRoutes),
-            Verb::Patch => !matches!(kind, Consumers | Credentials | PluginMetadata | Protos | StreamRoutes),
+            Verb::Post => kind.descriptor().verbs.post,
+            Verb::Patch => kind.descriptor().verbs.patch,
             Verb::Get | Verb::Put | Verb::Delete => true,
         }
     }

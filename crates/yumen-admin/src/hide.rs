@@ -42,9 +42,9 @@ impl<S: Sync> FromRequestParts<S> for Sight {
     }
 }
 
-/// The stored text of an object as the Admin API shows it. Private keys of `ssls` never leave, as in APISIX.
+/// The stored text of an object as the Admin API shows it. Secret members of its kind, such as private keys of `ssls`, never leave, as in APISIX.
 pub(crate) fn shown(sight: Sight, kind: Kind, json: &str) -> Cow<'_, str> {
-    if kind != Kind::Ssls && sight == Sight::Whole {
+    if kind.descriptor().secret_members.is_empty() && sight == Sight::Whole {
         return Cow::Borrowed(json);
     }
     // What cannot be read is not shown at all rather than with its secrets.
@@ -67,25 +67,19 @@ pub(crate) fn in_document(sight: Sight, kind: Kind, object: &mut Map<String, Val
 /// An object of the past. That is written back by a rollback and not by who reads it, so nobody is shown a private
 /// key.
 pub(crate) fn in_history(sight: Sight, kind: Kind, object: &mut Map<String, Value>) {
-    if kind == Kind::Ssls {
-        KEYS_OF_SSLS.iter().filter_map(|name| object.get_mut(*name).map(hide)).for_each(drop);
-    }
+    let members = kind.descriptor().secret_members;
+    members.iter().filter_map(|name| object.get_mut(*name).map(hide)).for_each(drop);
     private_keys(object);
     if sight == Sight::NoSecrets {
         secrets(object);
     }
 }
 
-/// Where `ssls` hold private keys.
-const KEYS_OF_SSLS: [&str; 2] = ["key", "keys"];
-
 /// What private keys are called everywhere else: in upstreams, wherever one stands, and in settings of plugins.
 const PRIVATE_KEYS: [&str; 3] = ["client_key", "private_key", "sp_private_key"];
 
 fn without_keys(kind: Kind, object: &mut Map<String, Value>) {
-    if kind == Kind::Ssls {
-        KEYS_OF_SSLS.iter().for_each(|name| drop(object.shift_remove(*name)));
-    }
+    kind.descriptor().secret_members.iter().for_each(|name| drop(object.shift_remove(*name)));
 }
 
 fn private_keys(object: &mut Map<String, Value>) {

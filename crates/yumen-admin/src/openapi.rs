@@ -283,10 +283,10 @@ fn schemas(state: &AdminState) -> Value {
             all.insert(format!("plugin.{name}"), schema);
         }
     }
-    let lists = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Credentials);
+    let lists = Kind::ALL.into_iter().filter(|kind| kind.descriptor().parent.is_none());
+    let has_nested = |kind: Kind| Kind::descriptors().iter().any(|one| one.parent == Some(kind));
     let list = |kind: Kind| {
-        let item =
-            if kind == Kind::Consumers { json!({ "type": "object" }) } else { reference(singular(kind)) };
+        let item = if has_nested(kind) { json!({ "type": "object" }) } else { reference(singular(kind)) };
         (kind.name().to_owned(), json!({ "type": "array", "items": item }))
     };
     let properties: Map<String, Value> = lists.map(list).collect();

@@ -32,7 +32,7 @@ pub(crate) fn object(
 /// Writes the name of an object as a JSON string. Ids hold nothing that needs escaping, nearly always.
 fn quote(out: &mut String, kind: Kind, id: &str) {
     // Credentials stand below their consumers.
-    let place = if kind == Kind::Credentials { "consumers" } else { kind.name() };
+    let place = kind.collection();
     if id.bytes().any(|byte| byte < b' ' || matches!(byte, b'"' | b'\\')) {
         out.push_str(&Value::String(format!("/apisix/{place}/{id}")).to_string());
         return;

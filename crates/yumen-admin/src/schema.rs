@@ -26,22 +26,7 @@ pub(crate) fn router() -> Router<AdminState> {
 
 /// The singular name of a kind, as schemas and messages call it.
 pub(crate) fn singular(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Routes => "route",
-        Kind::Services => "service",
-        Kind::Upstreams => "upstream",
-        Kind::Consumers => "consumer",
-        Kind::Credentials => "credential",
-        Kind::ConsumerGroups => "consumer_group",
-        Kind::PluginConfigs => "plugin_config",
-        Kind::GlobalRules => "global_rule",
-        Kind::PluginMetadata => "plugin_metadata",
-        Kind::Ssls => "ssl",
-        Kind::Protos => "proto",
-        Kind::StreamRoutes => "stream_route",
-        Kind::Secrets => "secret",
-        Kind::Tests => "test",
-    }
+    kind.descriptor().singular
 }
 
 /// The kind of a singular or plural name.

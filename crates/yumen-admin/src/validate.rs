@@ -56,9 +56,9 @@ fn told(kind: Kind, value: &Value, flaw: Flaw) -> String {
         }
         Flaw::Plugin { name, flaw } => {
             let message = of_plugin(&name, flaw);
-            match kind {
-                Kind::Consumers | Kind::Credentials => format!("invalid plugins configuration: {message}"),
-                _ => message,
+            match kind.descriptor().plugins.holds_keys() {
+                true => format!("invalid plugins configuration: {message}"),
+                false => message,
             }
         }
         Flaw::Vars(message) => format!("failed to validate the 'vars' expression: {message}"),

@@ -40,7 +40,10 @@ pub(crate) use defect::mark;
 pub use defect::{Defect, defects, is_within, take_defects};
 pub use extra::{Proto, StreamProtocol, StreamRoute};
 pub use inline::{SPLITS_TRAFFIC, upstreams_in, upstreams_in_split};
-pub use kind::Kind;
+pub use kind::{
+    DeletionRefusal, IdRule, Kind, KindDescriptor, OptionalVerbs, PluginRole, ReferencePlace, ReferenceRule,
+    ReferenceScan, TrafficClass, is_plain_id,
+};
 pub use nodes::{Node, Nodes};
 pub(crate) use place::{id_of_place, is_named_by_place, place_of};
 pub use place::{in_order, is_place};
@@ -112,42 +115,12 @@ pub fn decode_value<T: ResourceType>(mut value: Value) -> Result<T, Invalid> {
 
 /// The schema of a kind, as the schema endpoint shows it.
 pub fn schema_of(kind: Kind) -> &'static Value {
-    match kind {
-        Kind::Routes => Route::schema(),
-        Kind::Services => Service::schema(),
-        Kind::Upstreams => Upstream::schema(),
-        Kind::Consumers => Consumer::schema(),
-        Kind::Credentials => Credential::schema(),
-        Kind::ConsumerGroups => ConsumerGroup::schema(),
-        Kind::PluginConfigs => PluginConfig::schema(),
-        Kind::GlobalRules => GlobalRule::schema(),
-        Kind::PluginMetadata => PluginMetadata::schema(),
-        Kind::Ssls => Ssl::schema(),
-        Kind::Protos => Proto::schema(),
-        Kind::StreamRoutes => StreamRoute::schema(),
-        Kind::Secrets => Secret::schema(),
-        Kind::Tests => Test::schema(),
-    }
+    (kind.descriptor().schema)()
 }
 
 /// Checks a resource of any kind without keeping the typed form.
 pub fn check(kind: Kind, value: Value) -> Result<(), Invalid> {
-    match kind {
-        Kind::Routes => decode_value::<Route>(value).map(drop),
-        Kind::Services => decode_value::<Service>(value).map(drop),
-        Kind::Upstreams => decode_value::<Upstream>(value).map(drop),
-        Kind::Consumers => decode_value::<Consumer>(value).map(drop),
-        Kind::Credentials => decode_value::<Credential>(value).map(drop),
-        Kind::ConsumerGroups => decode_value::<ConsumerGroup>(value).map(drop),
-        Kind::PluginConfigs => decode_value::<PluginConfig>(value).map(drop),
-        Kind::GlobalRules => decode_value::<GlobalRule>(value).map(drop),
-        Kind::PluginMetadata => decode_value::<PluginMetadata>(value).map(drop),
-        Kind::Ssls => decode_value::<Ssl>(value).map(drop),
-        Kind::Protos => decode_value::<Proto>(value).map(drop),
-        Kind::StreamRoutes => decode_value::<StreamRoute>(value).map(drop),
-        Kind::Secrets => decode_value::<Secret>(value).map(drop),
-        Kind::Tests => decode_value::<Test>(value).map(drop),
-    }
+    (kind.descriptor().check)(value)
 }
 
 /// Implements [`ResourceType`] with a schema derived on first use; `settle` names the rules, if any.

@@ -1,64 +1,39 @@
-//! Which endpoint gets the next request: what all balancers share, and the choice between them.
+//! Load balancing: the part that all policies share.
 //!
-//! A balancer sees a [`Pool`] of endpoints that may be picked; the rules of health, priority and
+//! A policy (`policy.rs`) sees a [`Pool`] of endpoints that may be picked; the rules of health, priority and
 //! weight are decided here once.
 
 mod consistent_hash;
 mod ewma;
 mod least_conn;
+mod policy;
 mod round_robin;
 mod slow_start;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use yumen_plugin::Exchange;
 
-pub use consistent_hash::{ConsistentHash, HashKey};
-pub use round_robin::{RoundRobin, UpstreamState};
+pub use policy::Balancer;
+pub(crate) use policy::PolicyContext;
+pub use round_robin::UpstreamState;
 pub use slow_start::{Since, SlowStart};
 
 use crate::upstream::{Endpoint, Tried, Upstream};
 
-/// How an upstream spreads requests.
-#[derive(Debug)]
-pub enum Balancer {
-    /// In turn, by weight.
-    RoundRobin(RoundRobin),
-    /// By consistent hash of a part of the request.
-    ConsistentHash(ConsistentHash),
-    /// The one with the fewest exchanges under way, by weight.
-    LeastConn,
-    /// The better of two drawn by lot, by how fast they answered lately.
-    Ewma,
+/// Counts an attempt at an endpoint as under way.
+fn count_active(endpoints: &[Endpoint], index: usize) {
+    if let Some(endpoint) = endpoints.get(index) {
+        endpoint.state.active.fetch_add(1, Relaxed);
+    }
 }
 
-impl Balancer {
-    /// In turn, starting at the positions in `state`.
-    pub fn round_robin(endpoints: &[Endpoint], state: Arc<UpstreamState>) -> Balancer {
-        Balancer::RoundRobin(RoundRobin::new(endpoints, state))
-    }
-
-    /// By consistent hash of `key`.
-    pub fn consistent_hash(endpoints: &[Endpoint], key: HashKey) -> Balancer {
-        Balancer::ConsistentHash(ConsistentHash::new(endpoints, key))
-    }
-
-    /// Its name, as `type` of an upstream says it.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Balancer::RoundRobin(_) => "roundrobin",
-            Balancer::ConsistentHash(_) => "chash",
-            Balancer::LeastConn => "least_conn",
-            Balancer::Ewma => "ewma",
-        }
-    }
-
-    /// Whether exchanges under way are counted for it.
-    pub fn needs_active(&self) -> bool {
-        matches!(self, Balancer::LeastConn | Balancer::Ewma)
+/// Reverts [`count_active`].
+fn uncount_active(endpoints: &[Endpoint], index: usize) {
+    if let Some(endpoint) = endpoints.get(index) {
+        endpoint.state.active.fetch_sub(1, Relaxed);
     }
 }
 
@@ -162,9 +137,8 @@ impl Upstream {
         if let [only] = &*self.endpoints {
             return (only.weight > 0 && !tried.has(0)).then_some(0);
         }
-        if let Balancer::RoundRobin(turns) = &self.balancer
-            && tried.is_empty()
-            && let Some(index) = turns.pick_plain(ex.host.worker())
+        if tried.is_empty()
+            && let Some(index) = self.balancer.pick_unchecked(ex.host.worker())
         {
             return Some(index);
         }
@@ -172,25 +146,17 @@ impl Upstream {
             slow.note(&self.endpoints, ex.now.mono_us);
         }
         let pool = Pool::of(self, tried, ex.now.mono_us)?;
-        match &self.balancer {
-            Balancer::RoundRobin(turns) if pool.slow.is_some() => turns.pick_by_share(&pool, ex),
-            Balancer::RoundRobin(turns) => turns.pick(&pool, ex.host.worker()),
-            Balancer::ConsistentHash(ring) => ring.pick(&pool, ex),
-            Balancer::LeastConn => least_conn::pick(&pool, ex),
-            Balancer::Ewma => ewma::pick(&pool, ex),
-        }
+        self.balancer.pick(&pool, ex)
     }
 
     /// The endpoint [`Upstream::pick`] would give next, without taking anybody's turn.
     pub fn peek(&self, ex: &Exchange<'_>) -> Option<usize> {
         let tried = Tried::default();
-        match &self.balancer {
-            Balancer::RoundRobin(turns) => {
-                let pool = Pool::of(self, &tried, ex.now.mono_us)?;
-                turns.peek(&pool, ex.host.worker())
-            }
-            _ => self.pick(ex, &tried),
+        if !self.balancer.takes_turns() {
+            return self.pick(ex, &tried);
         }
+        let pool = Pool::of(self, &tried, ex.now.mono_us)?;
+        self.balancer.peek(&pool, ex)
     }
 
     /// Which endpoints may be picked for a first attempt: those that are up and of the highest priority.
@@ -203,11 +169,7 @@ impl Upstream {
     /// Counts an attempt at an endpoint as under way from `began_us` of the monotonic clock on.
     #[inline]
     pub fn started(&self, index: usize, began_us: u64) -> Underway<'_> {
-        if self.balancer.needs_active()
-            && let Some(endpoint) = self.endpoints.get(index)
-        {
-            endpoint.state.active.fetch_add(1, Relaxed);
-        }
+        self.balancer.started(&self.endpoints, index);
         Underway { upstream: self, index, began_us }
     }
 }
@@ -243,21 +205,14 @@ impl Underway<'_> {
     /// of how fast the endpoint is.
     #[inline]
     pub fn end(self, duration_us: u64, now_us: u64) {
-        if matches!(self.upstream.balancer, Balancer::Ewma)
-            && let Some(endpoint) = self.upstream.endpoints.get(self.index)
-        {
-            ewma::observe(&endpoint.state, duration_us, now_us);
-        }
+        let Upstream { balancer, endpoints, .. } = self.upstream;
+        balancer.answered(endpoints, self.index, duration_us, now_us);
     }
 }
 
 impl Drop for Underway<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.upstream.balancer.needs_active()
-            && let Some(endpoint) = self.upstream.endpoints.get(self.index)
-        {
-            endpoint.state.active.fetch_sub(1, Relaxed);
-        }
+        self.upstream.balancer.ended(&self.upstream.endpoints, self.index);
     }
 }

@@ -11,6 +11,7 @@ mod findings;
 mod further;
 mod global;
 mod judge;
+mod kind_table;
 mod missing;
 mod names;
 mod objects;
@@ -50,6 +51,7 @@ use certificate::SslHeld;
 use consumer::{Claims, ConsumerHeld, CredentialHeld};
 use discovered::Discovered;
 use findings::set_problems;
+use kind_table::{DependentUpdate, KindCompiler};
 use names::{Dependents, Name, Ranked};
 use objects::Bindings;
 use plugins::PluginSet;
@@ -411,32 +413,37 @@ impl Compiler {
             None => self.delete(&name),
         }
         let dependents: Vec<Name> = self.dependents.of(&name).cloned().collect();
-        match name.kind {
+        let comes_or_goes = was_there != self.slots.contains_key(&name);
+        match KindCompiler::of(name.kind).dependents {
             // Plugins are built from their metadata, upstreams from certificates: staged again from
             // their text, which may have been broken for want of just this.
-            Kind::PluginMetadata | Kind::Ssls => {
-                for dependent in dependents {
-                    if self.bindings.inline(&dependent).is_some() {
-                        let problem = self.rebuild_upstream(&dependent).err();
-                        set_problems(&mut self.staged_problems, &dependent, problem.into_iter().collect());
-                        self.touched.insert(dependent);
-                        continue;
-                    }
-                    let text = self.texts.get(&dependent.kind).and_then(|texts| texts.get(&dependent.id));
-                    if let Some(json) = text.cloned() {
-                        self.stage_one(dependent, Some(json), link);
-                    }
-                }
-            }
+            DependentUpdate::Stage => self.stage_dependents(dependents, link),
             // Whoever names an upstream knows its slot: only its coming and going matters to them.
-            Kind::Upstreams if was_there == self.slots.contains_key(&name) => {}
-            _ => link.extend(dependents.into_iter().map(Ranked::from)),
-        }
-        let comes_or_goes = name.kind == Kind::Upstreams && was_there != self.slots.contains_key(&name);
-        if comes_or_goes || name.kind == Kind::Protos {
-            self.stage_users(&name, link);
+            DependentUpdate::LinkOnPresence if !comes_or_goes => {}
+            DependentUpdate::LinkOnPresence | DependentUpdate::StagePlugins => {
+                link.extend(dependents.into_iter().map(Ranked::from));
+                self.stage_users(&name, link);
+            }
+            DependentUpdate::Link | DependentUpdate::LinkTransitively => {
+                link.extend(dependents.into_iter().map(Ranked::from));
+            }
         }
         link.insert(name.into());
+    }
+
+    fn stage_dependents(&mut self, dependents: Vec<Name>, link: &mut BTreeSet<Ranked>) {
+        for dependent in dependents {
+            if self.bindings.inline(&dependent).is_some() {
+                let problem = self.rebuild_upstream(&dependent).err();
+                set_problems(&mut self.staged_problems, &dependent, problem.into_iter().collect());
+                self.touched.insert(dependent);
+                continue;
+            }
+            let text = self.texts.get(&dependent.kind).and_then(|texts| texts.get(&dependent.id));
+            if let Some(json) = text.cloned() {
+                self.stage_one(dependent, Some(json), link);
+            }
+        }
     }
 
     /// Notes what a broken text refers to, so that it is staged again when that appears.
@@ -486,19 +493,7 @@ impl Compiler {
     fn withdraw(&mut self, name: &Name) {
         self.good.remove(name);
         self.unbind(name);
-        match name.kind {
-            Kind::Routes => self.remove_route(name),
-            Kind::Services => self.remove_service(name),
-            Kind::Upstreams => self.remove_upstream(name),
-            Kind::Consumers => self.remove_consumer(name),
-            Kind::Credentials => self.remove_credential(name),
-            Kind::ConsumerGroups | Kind::PluginConfigs | Kind::GlobalRules => self.remove_set(name),
-            Kind::PluginMetadata => drop(self.metadata.remove(&name.id)),
-            Kind::Ssls => self.remove_ssl(name),
-            Kind::StreamRoutes => self.remove_stream(name),
-            Kind::Protos => self.bindings.remove_proto(&name.id),
-            Kind::Secrets | Kind::Tests => {}
-        }
+        (KindCompiler::of(name.kind).withdraw)(self, name);
     }
 
     /// Understands a text. Where it cannot, nothing held is changed.
@@ -507,39 +502,7 @@ impl Compiler {
         if !defects.is_empty() {
             return Err(defects.into_iter().map(|defect| quarantine::told(name, defect)).collect());
         }
-        let refused = |error| vec![invalid(name, error)];
-        match name.kind {
-            Kind::Routes => self.stage_route(name, json),
-            Kind::Services => self.stage_service(name, json),
-            Kind::Upstreams => {
-                let written: config::Upstream = decode(json).map_err(refused)?;
-                self.place_upstream(name, &written, "").map_err(|problem| vec![problem])?;
-                Ok(upstream::untold(name, "proxy_protocol", Some(&written)).into_iter().collect())
-            }
-            Kind::Consumers => self.stage_consumer(name, json),
-            Kind::Credentials => self.stage_credential(name, json),
-            Kind::PluginConfigs => {
-                self.stage_set(name, decode::<config::PluginConfig>(json).map_err(refused)?.plugins)
-            }
-            Kind::ConsumerGroups => {
-                self.stage_set(name, decode::<config::ConsumerGroup>(json).map_err(refused)?.plugins)
-            }
-            Kind::GlobalRules => {
-                self.stage_set(name, decode::<config::GlobalRule>(json).map_err(refused)?.plugins)
-            }
-            Kind::PluginMetadata => self.stage_metadata(name, json),
-            Kind::Ssls => self.stage_ssl(name, json),
-            // A test changes nothing that is served; whoever activates a snapshot runs it before.
-            Kind::Tests => decode::<config::Test>(json).map(|_| Vec::new()).map_err(refused),
-            Kind::StreamRoutes => self.stage_stream(name, json),
-            Kind::Protos => self.stage_proto(name, json),
-            Kind::Secrets => {
-                let value: Value = serde_json::from_str(json).map_err(|e| refused(Invalid::from_serde(e)))?;
-                config::check(name.kind, value).map_err(refused)?;
-                let message = format!("{} are not served in this version", name.kind.name());
-                Ok(vec![Problem::warning(name.to_string(), "", message)])
-            }
-        }
+        (KindCompiler::of(name.kind).stage)(self, name, json)
     }
 
     fn stage_metadata(&mut self, name: &Name, json: &str) -> Staged {
@@ -553,21 +516,7 @@ impl Compiler {
 
     /// Whether a good version of an object is in force.
     fn is_good(&self, name: &Name) -> bool {
-        match name.kind {
-            Kind::Routes => self.routes.get(&name.id).is_some_and(|held| !held.broken),
-            Kind::Services => self.services.contains_key(&name.id),
-            Kind::Upstreams => self.slots.contains_key(name),
-            Kind::Consumers => self.consumers_held.contains_key(&name.id),
-            Kind::Credentials => self.credentials.contains_key(&name.id),
-            Kind::PluginConfigs => self.plugin_configs.contains_key(&name.id),
-            Kind::ConsumerGroups => self.consumer_groups.contains_key(&name.id),
-            Kind::GlobalRules => self.global_rules.get(&name.id).is_some_and(|set| set.is_whole),
-            Kind::PluginMetadata => self.metadata.contains_key(&name.id),
-            Kind::Ssls => self.ssls.get(&name.id).is_some_and(SslHeld::is_good),
-            Kind::StreamRoutes => self.streams_held.get(&name.id).is_some_and(|held| !held.broken),
-            Kind::Protos => self.bindings.has_proto(&name.id),
-            Kind::Secrets | Kind::Tests => false,
-        }
+        (KindCompiler::of(name.kind).is_good)(self, name)
     }
 
     fn sets(&mut self, kind: Kind) -> Option<&mut Table<PluginSet>> {
@@ -581,19 +530,10 @@ impl Compiler {
 
     fn link(&mut self, name: Name, link: &mut BTreeSet<Ranked>) {
         self.touched.insert(name.clone());
-        let problems = match name.kind {
-            Kind::Routes => self.link_route(&name),
-            Kind::StreamRoutes => self.link_stream(&name),
-            Kind::Consumers => self.link_consumer(&name),
-            Kind::Credentials => self.link_credential(&name),
-            Kind::GlobalRules => {
-                self.link_global();
-                Vec::new()
-            }
-            _ => Vec::new(),
-        };
+        let row = KindCompiler::of(name.kind);
+        let problems = (row.link)(self, &name);
         set_problems(&mut self.linked_problems, &name, problems);
-        if matches!(name.kind, Kind::Services | Kind::Consumers) {
+        if row.dependents == DependentUpdate::LinkTransitively {
             link.extend(self.dependents.of(&name).cloned().map(Ranked::from));
         }
     }

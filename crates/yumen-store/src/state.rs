@@ -31,10 +31,7 @@ impl Key {
 /// The object's name in problems and histories: `routes/1`.
 impl std::fmt::Display for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.kind {
-            Kind::Credentials => write!(f, "consumers/{}", self.id),
-            kind => write!(f, "{}/{}", kind.name(), self.id),
-        }
+        write!(f, "{}/{}", self.kind.collection(), self.id)
     }
 }
 

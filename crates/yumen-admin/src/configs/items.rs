@@ -5,35 +5,49 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use yumen_config::Kind;
+use yumen_config::resource::{IdRule, KindDescriptor, is_plain_id};
 use yumen_store::{Entry, Key, State};
 
 use crate::api::AdminState;
-use crate::crud::is_id;
 use crate::hide::{self, Sight};
 use crate::validate;
 
-/// A list of the document: one kind, where credentials ride among the consumers.
+/// A list of the document: one kind and the kinds nested in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Section(usize);
 
-const KINDS: [&[Kind]; 12] = [
-    &[Kind::Routes],
-    &[Kind::Services],
-    &[Kind::Upstreams],
-    &[Kind::Consumers, Kind::Credentials],
-    &[Kind::ConsumerGroups],
-    &[Kind::PluginConfigs],
-    &[Kind::GlobalRules],
-    &[Kind::PluginMetadata],
-    &[Kind::Ssls],
-    &[Kind::Protos],
-    &[Kind::StreamRoutes],
-    &[Kind::Secrets],
-];
+/// Whether the document has a list for the kind. Nested kinds stand in the list of their parents.
+const fn has_section(descriptor: &KindDescriptor) -> bool {
+    descriptor.in_configs && descriptor.parent.is_none()
+}
+
+const SECTION_COUNT: usize = {
+    let (mut count, mut at) = (0, 0);
+    while at < Kind::COUNT {
+        count += has_section(&Kind::descriptors()[at]) as usize;
+        at += 1;
+    }
+    count
+};
+
+/// The kind that each section is named after.
+const SECTION_KINDS: [Kind; SECTION_COUNT] = {
+    let mut kinds = [Kind::ALL[0]; SECTION_COUNT];
+    let (mut count, mut at) = (0, 0);
+    while at < Kind::COUNT {
+        let descriptor = &Kind::descriptors()[at];
+        if has_section(descriptor) {
+            kinds[count] = descriptor.kind;
+            count += 1;
+        }
+        at += 1;
+    }
+    kinds
+};
 
 impl Section {
-    pub(super) const ALL: [Section; KINDS.len()] = {
-        let mut all = [Section(0); KINDS.len()];
+    pub(super) const ALL: [Section; SECTION_COUNT] = {
+        let mut all = [Section(0); SECTION_COUNT];
         let mut at = 0;
         while at < all.len() {
             all[at] = Section(at);
@@ -47,13 +61,19 @@ impl Section {
         self.0
     }
 
+    /// The kind that the section is named after.
+    pub(super) fn kind(self) -> Kind {
+        SECTION_KINDS[self.0]
+    }
+
     /// The kinds of its items.
-    pub(super) fn kinds(self) -> &'static [Kind] {
-        KINDS[self.0]
+    pub(super) fn kinds(self) -> impl Iterator<Item = Kind> {
+        let nested = Kind::descriptors().iter().filter(move |one| one.parent == Some(self.kind()));
+        std::iter::once(self.kind()).chain(nested.map(|one| one.kind))
     }
 
     pub(super) fn name(self) -> &'static str {
-        self.kinds()[0].name()
+        self.kind().name()
     }
 
     /// The member that tells the version of the section.
@@ -65,12 +85,12 @@ impl Section {
     /// the object whose text cannot be read.
     pub(super) fn read(self, state: &State, sight: Sight) -> Result<Vec<Value>, String> {
         let of_kind = |kind: Kind| state.of_kind(kind).map(move |(id, entry)| (kind, id, entry));
-        let entries = self.kinds().iter().copied().flat_map(of_kind);
+        let entries = self.kinds().flat_map(of_kind);
         let item = |(kind, id, entry): (Kind, &Arc<str>, &Entry)| {
             let mut item: Map<String, Value> = serde_json::from_str(&entry.json).map_err(|error| {
                 format!("{}: the stored text cannot be read: {error}", Key::new(kind, id.clone()))
             })?;
-            if kind != Kind::Consumers {
+            if kind.descriptor().id != IdRule::Username {
                 item.insert("id".into(), json!(**id));
             }
             hide::in_document(sight, kind, &mut item);
@@ -171,10 +191,10 @@ fn judged(
         match item(state, section, value) {
             Err(message) => wrong.push(refuse(message, false)),
             Ok(item) if !seen.insert((item.kind, item.id.clone())) => {
-                let what = match item.kind {
-                    Kind::Consumers => "username",
-                    Kind::Credentials => "credential id",
-                    _ => "id",
+                let what = match item.kind.descriptor().id {
+                    IdRule::Username => "username",
+                    IdRule::WithinParent => "credential id",
+                    IdRule::Name | IdRule::PluginName | IdRule::WithinManager => "id",
                 };
                 let message = format!("found duplicate {what} {} in {}", item.id, section.name());
                 wrong.push(refuse(message, true));
@@ -188,7 +208,7 @@ fn judged(
 fn item(state: &AdminState, section: Section, value: &Value) -> Result<Item, String> {
     let Value::Object(members) = value else { return Err("an item must be an object".into()) };
     let (kind, id) = id_of(section, value)?;
-    if kind == Kind::PluginMetadata {
+    if kind.descriptor().id == IdRule::PluginName {
         validate::plugin_name(state, &id)?;
     }
     let mut members = members.clone();
@@ -203,29 +223,32 @@ fn item(state: &AdminState, section: Section, value: &Value) -> Result<Item, Str
 
 /// What an item is, and the id it is kept under.
 fn id_of(section: Section, value: &Value) -> Result<(Kind, String), String> {
-    let kind = section.kinds()[0];
+    let kind = section.kind();
     let id = match value.get("id") {
         Some(Value::String(id)) => Some(id.clone()),
         Some(Value::Number(id)) => Some(id.to_string()),
         _ => None,
     };
-    match (kind, id) {
-        (Kind::Consumers, Some(id)) if id.contains("/credentials/") => {
+    match (kind.descriptor().id, id) {
+        (IdRule::Username, Some(id)) if id.contains("/credentials/") => {
             let parts = id.split_once("/credentials/");
             let is_whole =
-                parts.is_some_and(|(owner, id)| !owner.is_empty() && !owner.contains('/') && is_id(id));
+                parts.is_some_and(|(owner, id)| !owner.is_empty() && !owner.contains('/') && is_plain_id(id));
             if is_whole { Ok((Kind::Credentials, id)) } else { Err(format!("invalid credential id: {id}")) }
         }
-        (Kind::Consumers, _) => match value.get("username").and_then(Value::as_str) {
+        (IdRule::Username, _) => match value.get("username").and_then(Value::as_str) {
             Some(username) => Ok((kind, username.to_owned())),
             None => Err("invalid configuration: property \"username\" is required".into()),
         },
-        (Kind::Secrets, id) => {
+        (IdRule::WithinManager, id) => {
             let id = id.unwrap_or_default();
-            let is_whole = id.split_once('/').is_some_and(|(manager, id)| !manager.is_empty() && is_id(id));
+            let is_whole =
+                id.split_once('/').is_some_and(|(manager, id)| !manager.is_empty() && is_plain_id(id));
             if is_whole { Ok((kind, id)) } else { Err(format!("invalid secret id: {id}")) }
         }
-        (kind, Some(id)) => Ok((kind, id)),
-        (_, None) => Err("invalid configuration: property \"id\" is required".into()),
+        (IdRule::Name | IdRule::PluginName | IdRule::WithinParent, Some(id)) => Ok((kind, id)),
+        (IdRule::Name | IdRule::PluginName | IdRule::WithinParent, None) => {
+            Err("invalid configuration: property \"id\" is required".into())
+        }
     }
 }

@@ -66,7 +66,8 @@ fn list(
     let prefix = target.parent.as_deref().map(|_| target.stored_id(""));
     let under = at.under(target.kind, prefix.as_deref().unwrap_or_default());
     let mut found: Vec<(&Arc<str>, &Entry)> = under.filter(|(_, entry)| filters.admit(&entry.json)).collect();
-    if target.kind == Kind::Credentials && found.is_empty() {
+    let descriptor = target.kind.descriptor();
+    if descriptor.parent.is_some() && found.is_empty() {
         return Err(Refusal::key_not_found());
     }
     let total = found.len();
@@ -74,9 +75,9 @@ fn list(
         found.sort_by_key(|(id, entry)| (entry.created, *id));
         found = found.into_iter().skip(page.skipped()).take(page.size).collect();
     }
-    let place = match (&target.parent, target.kind) {
-        (Some(consumer), Kind::Credentials) => format!("consumers/{consumer}/credentials"),
-        _ => target.kind.name().to_owned(),
+    let place = match (&target.parent, descriptor.parent) {
+        (Some(id), Some(parent)) => format!("{}/{id}/{}", parent.name(), descriptor.name),
+        _ => descriptor.name.to_owned(),
     };
     // In one piece: a long list grown by doubling is copied as often as it is written.
     let mut text = String::with_capacity(found.iter().map(|(id, entry)| rows::row_bytes(id, entry)).sum());
@@ -145,14 +146,9 @@ impl Filters {
         };
         let pairs = query.get("filter").map(Query::parse).unwrap_or_default();
         for (field, value) in pairs.iter() {
-            match (kind, field) {
-                (Kind::Routes | Kind::StreamRoutes, "service_id") => {
-                    filters.fields.push(("service_id", value.to_owned()));
-                }
-                (Kind::Routes | Kind::StreamRoutes, "upstream_id") => {
-                    filters.fields.push(("upstream_id", value.to_owned()));
-                }
-                _ => tracing::warn!(field, kind = kind.name(), "a filter on this field is not supported"),
+            match kind.descriptor().filter_fields.iter().find(|known| **known == field) {
+                Some(field) => filters.fields.push((*field, value.to_owned())),
+                None => tracing::warn!(field, kind = kind.name(), "a filter on this field is not supported"),
             }
         }
         Ok(filters)

@@ -2,9 +2,10 @@
 
 use serde_json::{Map, Value};
 use yumen_config::Kind;
+use yumen_config::resource::{IdRule, is_plain_id};
 use yumen_store::Key;
 
-use super::target::{Target, is_id, word};
+use super::target::Target;
 use crate::api::AdminState;
 use crate::index::facts::id_in;
 use crate::refusal::Refusal;
@@ -23,20 +24,21 @@ pub(crate) struct Written {
 /// Judges the body of a PUT, and tells what it is called.
 pub(crate) fn put(state: &AdminState, target: &Target, body: Option<Value>) -> Result<Written, Refusal> {
     let kind = target.kind;
-    if kind == Kind::Secrets && (target.id.is_none() || target.parent.is_none()) {
+    let rule = kind.descriptor().id;
+    if rule == IdRule::WithinManager && (target.id.is_none() || target.parent.is_none()) {
         return Err(Refusal::invalid("no secret id"));
     }
     check_manager(target)?;
     let mut object = object_of(state, kind, body)?;
-    let id = match kind {
-        Kind::Consumers => return consumer(state, target, object),
-        Kind::PluginMetadata => return plugin_metadata(state, target, object),
-        Kind::Secrets => target.id.as_deref().map(|id| target.stored_id(id)),
-        _ => target.id.clone().or_else(|| id_in(&object, "id")),
+    let id = match rule {
+        IdRule::Username => return named_by_username(state, target, object),
+        IdRule::PluginName => return named_by_plugin(state, target, object),
+        IdRule::WithinManager => target.id.as_deref().map(|id| target.stored_id(id)),
+        IdRule::Name | IdRule::WithinParent => target.id.clone().or_else(|| id_in(&object, "id")),
     };
-    let id = id.ok_or_else(|| Refusal::invalid(format!("missing {} id", word(kind))))?;
+    let id = id.ok_or_else(|| Refusal::invalid(format!("missing {} id", kind.descriptor().label)))?;
     if object.contains_key("id") && id_in(&object, "id").as_deref() != Some(&id) {
-        return Err(Refusal::invalid(format!("wrong {} id", word(kind))));
+        return Err(Refusal::invalid(format!("wrong {} id", kind.descriptor().label)));
     }
     if !(target.id.is_none() && object.contains_key("id")) {
         object.insert("id".to_owned(), Value::String(id.clone()));
@@ -44,7 +46,7 @@ pub(crate) fn put(state: &AdminState, target: &Target, body: Option<Value>) -> R
     check_times(&object)?;
     judge(state, kind, &object)?;
     check_id(target.id.as_deref().unwrap_or(&id))?;
-    let stored = if kind == Kind::Secrets { id } else { target.stored_id(&id) };
+    let stored = if rule == IdRule::WithinManager { id } else { target.stored_id(&id) };
     Ok(Written { key: Some(Key::new(kind, stored)), object })
 }
 
@@ -52,7 +54,7 @@ pub(crate) fn put(state: &AdminState, target: &Target, body: Option<Value>) -> R
 pub(crate) fn post(state: &AdminState, target: &Target, body: Option<Value>) -> Result<Written, Refusal> {
     let object = object_of(state, target.kind, body)?;
     if target.id.is_some() || object.contains_key("id") {
-        return Err(Refusal::invalid(format!("wrong {} id, do not need it", word(target.kind))));
+        return Err(Refusal::invalid(format!("wrong {} id, do not need it", target.kind.descriptor().label)));
     }
     check_times(&object)?;
     judge(state, target.kind, &object)?;
@@ -62,15 +64,15 @@ pub(crate) fn post(state: &AdminState, target: &Target, body: Option<Value>) -> 
 /// Judges what a PATCH made of an object. Its times may be written, if they are times. One that other tools wrote
 /// may lack its id, and gets it here.
 pub(crate) fn patched(state: &AdminState, key: &Key, object: &mut Map<String, Value>) -> Result<(), Refusal> {
-    let called = match key.kind {
-        Kind::Credentials => key.id.rsplit('/').next().unwrap_or_default(),
-        _ => &*key.id,
+    let called = match key.kind.descriptor().id {
+        IdRule::WithinParent => key.id.rsplit('/').next().unwrap_or_default(),
+        IdRule::Name | IdRule::PluginName | IdRule::Username | IdRule::WithinManager => &*key.id,
     };
     if !object.contains_key("id") {
         object.insert("id".to_owned(), called.into());
     }
     if id_in(object, "id").as_deref() != Some(called) {
-        return Err(Refusal::invalid(format!("wrong {} id", word(key.kind))));
+        return Err(Refusal::invalid(format!("wrong {} id", key.kind.descriptor().label)));
     }
     let mut timeless = object.clone();
     for time in TIMES {
@@ -107,17 +109,21 @@ fn judge(state: &AdminState, kind: Kind, object: &Map<String, Value>) -> Result<
     validate::object(state, kind, &value).map_err(Refusal::invalid)
 }
 
-fn consumer(state: &AdminState, target: &Target, object: Map<String, Value>) -> Result<Written, Refusal> {
+fn named_by_username(
+    state: &AdminState,
+    target: &Target,
+    object: Map<String, Value>,
+) -> Result<Written, Refusal> {
     check_times(&object)?;
-    judge(state, Kind::Consumers, &object)?;
+    judge(state, target.kind, &object)?;
     let name = object.get("username").and_then(Value::as_str).unwrap_or_default();
     if target.id.as_deref().is_some_and(|id| id != name) {
         return Err(Refusal::invalid("wrong username"));
     }
-    Ok(Written { key: Some(Key::new(Kind::Consumers, name)), object })
+    Ok(Written { key: Some(Key::new(target.kind, name)), object })
 }
 
-fn plugin_metadata(
+fn named_by_plugin(
     state: &AdminState,
     target: &Target,
     mut object: Map<String, Value>,
@@ -126,13 +132,16 @@ fn plugin_metadata(
     validate::plugin_name(state, name).map_err(Refusal::invalid)?;
     check_times(&object)?;
     object.insert("id".to_owned(), name.into());
-    judge(state, Kind::PluginMetadata, &object)?;
-    Ok(Written { key: Some(Key::new(Kind::PluginMetadata, name)), object })
+    judge(state, target.kind, &object)?;
+    Ok(Written { key: Some(Key::new(target.kind, name)), object })
 }
 
 fn check_manager(target: &Target) -> Result<(), Refusal> {
     match &target.parent {
-        Some(manager) if target.kind == Kind::Secrets && !SECRET_MANAGERS.contains(&manager.as_str()) => {
+        Some(manager)
+            if target.kind.descriptor().id == IdRule::WithinManager
+                && !SECRET_MANAGERS.contains(&manager.as_str()) =>
+        {
             Err(Refusal::invalid(format!("invalid secret manager: {manager}")))
         }
         _ => Ok(()),
@@ -155,7 +164,7 @@ fn check_times(object: &Map<String, Value>) -> Result<(), Refusal> {
 
 /// Keys of the store are made of ids, so an id is checked even where a schema forgot to.
 fn check_id(id: &str) -> Result<(), Refusal> {
-    match is_id(id) {
+    match is_plain_id(id) {
         true => Ok(()),
         false => Err(Refusal::invalid(format!(
             "invalid configuration: property \"id\" validation failed: \"{id}\" must be 1 to 64 of a-z A-Z 0-9 - _ ."

@@ -5,12 +5,11 @@
 use axum::http::StatusCode;
 use serde_json::{Map, Value};
 use yumen_config::Kind;
-use yumen_config::resource::upstreams_in;
+use yumen_config::resource::{DeletionRefusal, ReferenceRule, upstreams_in};
 use yumen_plugin::Registry;
 use yumen_snapshot::compile::{Variables, meaning};
 use yumen_store::{Key, State};
 
-use super::target::word;
 use crate::index::Known;
 use crate::index::facts::{self, Fact, id_in};
 use crate::refusal::Refusal;
@@ -26,14 +25,10 @@ pub(crate) fn check(state: &State, key: &Key, object: &Map<String, Value>) -> Re
     for (_, upstream) in upstreams_in(key.kind, object) {
         check_client_certificate(state, upstream)?;
     }
-    for (field, kind, name) in [
-        ("upstream_id", Kind::Upstreams, "upstream"),
-        ("service_id", Kind::Services, "service"),
-        ("plugin_config_id", Kind::PluginConfigs, "plugin config"),
-        ("group_id", Kind::ConsumerGroups, "consumer group"),
-    ] {
+    for (field, kind) in facts::required_references() {
         let Some(id) = id_in(object, field) else { continue };
         if state.get(kind, &id).is_none() {
+            let name = kind.descriptor().label;
             return Err(Refusal::invalid(format!(
                 "failed to fetch {name} info by {name} id [{id}], response code: 404"
             )));
@@ -132,9 +127,10 @@ fn owner(key: &Key) -> String {
 
 /// Refuses to delete what others still use.
 pub(crate) fn check_unused(known: &Known, key: &Key) -> Result<(), Refusal> {
-    match first_user(known, key) {
+    let rule = key.kind.descriptor().referenced.as_ref();
+    match rule.zip(first_user(known, key)) {
         None => Ok(()),
-        Some(user) => Err(Refusal::invalid(still_used(key.kind, &user))),
+        Some((rule, user)) => Err(Refusal::invalid(still_used(key.kind, rule, &user))),
     }
 }
 
@@ -166,7 +162,7 @@ struct User<'k> {
 }
 
 fn first_user<'k>(known: &'k Known, key: &Key) -> Option<User<'k>> {
-    users(key.kind).iter().find_map(|&(kind, name)| {
+    key.kind.descriptor().referenced.as_ref()?.users.iter().find_map(|&(kind, name)| {
         let direct = known.first_who_says(&Fact::Uses(key.clone()), kind);
         let plugin = known.first_who_says(&Fact::UsesInPlugin(key.clone()), kind);
         let user = direct.into_iter().chain(plugin).min()?;
@@ -174,43 +170,10 @@ fn first_user<'k>(known: &'k Known, key: &Key) -> Option<User<'k>> {
     })
 }
 
-/// Upstreams, and who names one or has one of its own.
-const SPEAK_TO_ENDPOINTS: [(Kind, &str); 8] = [
-    (Kind::Upstreams, "upstream"),
-    (Kind::Routes, "route"),
-    (Kind::Services, "service"),
-    (Kind::StreamRoutes, "stream_route"),
-    (Kind::PluginConfigs, "plugin_config"),
-    (Kind::Consumers, "consumer"),
-    (Kind::ConsumerGroups, "consumer_group"),
-    (Kind::GlobalRules, "global_rules"),
-];
-
-/// Who may use objects of a kind, in the order they are named, and their names in messages.
-fn users(kind: Kind) -> &'static [(Kind, &'static str)] {
-    match kind {
-        Kind::Upstreams => &SPEAK_TO_ENDPOINTS[1..],
-        Kind::Services => &[(Kind::Routes, "route"), (Kind::StreamRoutes, "stream_route")],
-        Kind::PluginConfigs => &[(Kind::Routes, "route")],
-        Kind::ConsumerGroups => &[(Kind::Consumers, "consumer")],
-        Kind::Ssls => &SPEAK_TO_ENDPOINTS,
-        Kind::Protos => &[
-            (Kind::Routes, "route"),
-            (Kind::Services, "service"),
-            (Kind::PluginConfigs, "plugin_config"),
-            (Kind::Consumers, "consumer"),
-            (Kind::ConsumerGroups, "consumer_group"),
-            (Kind::GlobalRules, "global_rules"),
-        ],
-        Kind::StreamRoutes => &[(Kind::StreamRoutes, "stream route")],
-        _ => &[],
-    }
-}
-
-fn still_used(kind: Kind, user: &User<'_>) -> String {
+fn still_used(kind: Kind, rule: &ReferenceRule, user: &User<'_>) -> String {
     let User { name: user, id, is_plugin } = user;
-    let directly = if matches!(kind, Kind::Services | Kind::StreamRoutes) { " directly" } else { "" };
-    let plugin = if *is_plugin && matches!(kind, Kind::Upstreams | Kind::Ssls) { "plugin in " } else { "" };
-    let how = if kind == Kind::StreamRoutes { "it as superior_id" } else { "it now" };
-    format!("can not delete this {}{directly}, {plugin}{user} [{id}] is still using {how}", word(kind))
+    let DeletionRefusal { adverb, names_plugin, object } = rule.refusal;
+    let plugin = if *is_plugin && names_plugin { "plugin in " } else { "" };
+    let label = kind.descriptor().label;
+    format!("can not delete this {label}{adverb}, {plugin}{user} [{id}] is still using {object}")
 }

@@ -6,12 +6,13 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::{Map, Value};
 use yumen_config::Kind;
+use yumen_config::resource::IdRule;
 use yumen_store::{Committed, Draft, Entry, Key, Revision, commit};
 
 use super::answer::{self, Action};
 use super::condition::Condition;
 use super::object::{self, Written};
-use super::target::{Target, word};
+use super::target::Target;
 use super::{Asked, merge, references};
 use crate::api::AdminState;
 use crate::hide::Sight;
@@ -100,7 +101,7 @@ pub(crate) async fn patch(
     asked: Asked,
 ) -> Result<Response, Refusal> {
     let ttl_ms = ttl_ms(&asked)?;
-    if target.kind == Kind::Secrets && target.id.is_none() {
+    if target.kind.descriptor().id == IdRule::WithinManager && target.id.is_none() {
         return Err(Refusal::invalid("no secret id"));
     }
     let key = target.key()?;
@@ -235,7 +236,12 @@ fn written_answer(
     key: &Key,
     committed: Option<Arc<Committed>>,
 ) -> Result<Response, Refusal> {
-    let lost = || Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, format!("{} was not kept", word(key.kind)));
+    let lost = || {
+        Refusal::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("{} was not kept", key.kind.descriptor().label),
+        )
+    };
     let committed = committed.ok_or_else(lost)?;
     let changed = committed.changes.iter().find(|changed| changed.key == *key).ok_or_else(lost)?;
     let entry = changed.after.as_ref().ok_or_else(lost)?;

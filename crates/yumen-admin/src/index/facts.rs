@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 use yumen_config::Kind;
-use yumen_config::resource::upstreams_in;
+use yumen_config::resource::{PluginRole, ReferencePlace, ReferenceScan, upstreams_in};
 use yumen_plugin::Registry;
 use yumen_store::Key;
 
@@ -26,13 +26,11 @@ pub(crate) enum Fact {
     RunsEverywhere(String),
 }
 
-/// Where references stand, and what they lead to.
-const REFERENCES: [(&str, Kind); 4] = [
-    ("upstream_id", Kind::Upstreams),
-    ("service_id", Kind::Services),
-    ("plugin_config_id", Kind::PluginConfigs),
-    ("group_id", Kind::ConsumerGroups),
-];
+/// The kinds that objects refer to by a member of their own, with that member.
+pub(crate) fn required_references() -> impl Iterator<Item = (&'static str, Kind)> {
+    let rules = Kind::ALL.into_iter().filter_map(|kind| Some((kind.descriptor().referenced.as_ref()?, kind)));
+    rules.filter(|(rule, _)| rule.place == ReferencePlace::Object).map(|(rule, kind)| (rule.field, kind))
+}
 
 /// Where an upstream says which of the `ssls` it shows.
 const CERTIFICATE: &str = "client_cert_id";
@@ -42,11 +40,12 @@ const KEYS_OF_INACTIVE: [(&str, &str); 2] = [("ldap-auth", "user_dn"), ("ldap-au
 
 /// Everything the stored text of `key` says.
 pub(crate) fn of_text(registry: &Registry, key: &Key, json: &str) -> Vec<Fact> {
-    if matches!(key.kind, Kind::Ssls | Kind::Protos | Kind::Secrets | Kind::PluginMetadata) {
-        return Vec::new();
-    }
-    // Of many upstreams few say anything: those are not read.
-    if key.kind == Kind::Upstreams && !json.contains(CERTIFICATE) {
+    let is_read = match key.kind.descriptor().reference_scan {
+        ReferenceScan::Never => false,
+        ReferenceScan::Containing(field) => json.contains(field),
+        ReferenceScan::Always => true,
+    };
+    if !is_read {
         return Vec::new();
     }
     serde_json::from_str(json).map(|object| of(registry, key.kind, &object)).unwrap_or_default()
@@ -55,7 +54,7 @@ pub(crate) fn of_text(registry: &Registry, key: &Key, json: &str) -> Vec<Fact> {
 /// Everything an object of this kind says.
 pub(crate) fn of(registry: &Registry, kind: Kind, object: &Map<String, Value>) -> Vec<Fact> {
     let referred = |(field, kind): (&str, Kind)| Some(Fact::Uses(Key::new(kind, id_in(object, field)?)));
-    let mut facts: Vec<Fact> = REFERENCES.into_iter().filter_map(referred).collect();
+    let mut facts: Vec<Fact> = required_references().filter_map(referred).collect();
     for (path, upstream) in upstreams_in(kind, object) {
         let Some(id) = certificate_of(upstream) else { continue };
         let key = Key::new(Kind::Ssls, id);
@@ -69,10 +68,10 @@ pub(crate) fn of(registry: &Registry, kind: Kind, object: &Map<String, Value>) -
         return facts;
     };
     in_plugins(plugins, &mut facts);
-    match kind {
-        Kind::Consumers | Kind::Credentials => facts.extend(found_by(registry, plugins)),
-        Kind::GlobalRules => facts.extend(plugins.keys().cloned().map(Fact::RunsEverywhere)),
-        _ => {}
+    match kind.descriptor().plugins {
+        PluginRole::Consumer | PluginRole::Credential => facts.extend(found_by(registry, plugins)),
+        PluginRole::AllRequests => facts.extend(plugins.keys().cloned().map(Fact::RunsEverywhere)),
+        PluginRole::None | PluginRole::Requests | PluginRole::Streams => {}
     }
     facts
 }

@@ -79,7 +79,7 @@ fn refusal() -> Value {
 /// Objects as they are stored, with the revision of each; and a version for every list.
 fn configuration() -> Value {
     let mut properties = Map::new();
-    for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Credentials) {
+    for kind in Kind::ALL.into_iter().filter(|kind| kind.descriptor().parent.is_none()) {
         properties.insert(kind.name().into(), array(json!({ "type": "object" })));
         properties.insert(format!("{}_conf_version", kind.name()), whole());
     }

@@ -1,6 +1,7 @@
 //! The table of endpoints: every verb of every path of the Admin API.
 
 use yumen_config::Kind;
+use yumen_config::resource::{IdRule, KindDescriptor, OptionalVerbs};
 
 use super::{Argument, Endpoint, Form, Payload};
 use crate::schema::singular;
@@ -38,39 +39,15 @@ const SUBSYSTEM: Argument = argument("subsystem", Form::OneOf(&["http", "stream"
 const SCHEMA_TYPE: Argument = argument("schema_type", Form::OneOf(&["consumer", "metadata"]));
 const ALL: Argument = Argument { is_required: true, ..argument("all", Form::OneOf(&["true"])) };
 
-/// Which verbs a kind has beside GET, PUT and DELETE, which all have.
-struct Verbs {
-    kind: Kind,
-    /// With an id of the store's choosing.
-    post: bool,
-    /// Merging, and replacing one part by its path.
-    patch: bool,
-}
-
-const fn verbs(kind: Kind, post: bool, patch: bool) -> Verbs {
-    Verbs { kind, post, patch }
-}
-
-const VERBS: [Verbs; 14] = [
-    verbs(Kind::Routes, true, true),
-    verbs(Kind::Services, true, true),
-    verbs(Kind::Upstreams, true, true),
-    verbs(Kind::Consumers, false, false),
-    verbs(Kind::Credentials, false, false),
-    verbs(Kind::ConsumerGroups, false, true),
-    verbs(Kind::Ssls, true, true),
-    verbs(Kind::GlobalRules, false, true),
-    verbs(Kind::PluginConfigs, false, true),
-    verbs(Kind::PluginMetadata, false, false),
-    verbs(Kind::Protos, true, false),
-    verbs(Kind::StreamRoutes, true, false),
-    verbs(Kind::Secrets, false, true),
-    verbs(Kind::Tests, false, true),
-];
-
 /// Every verb of every path.
 pub fn endpoints() -> Vec<Endpoint> {
-    VERBS.iter().flat_map(of_kind).chain(about_schemas()).chain(about_everything()).chain(beyond()).collect()
+    Kind::descriptors()
+        .iter()
+        .flat_map(of_kind)
+        .chain(about_schemas())
+        .chain(about_everything())
+        .chain(beyond())
+        .collect()
 }
 
 fn endpoint(method: &'static str, path: impl Into<String>, tag: &'static str, summary: &str) -> Endpoint {
@@ -86,26 +63,10 @@ fn endpoint(method: &'static str, path: impl Into<String>, tag: &'static str, su
     }
 }
 
-/// Where the objects of a kind are listed, and where one of them is.
-fn places(kind: Kind) -> (String, String) {
-    match kind {
-        Kind::Credentials => {
-            let all = format!("{ADMIN}/consumers/{{username}}/credentials");
-            let one = format!("{all}/{{id}}");
-            (all, one)
-        }
-        Kind::Secrets => (format!("{ADMIN}/secrets"), format!("{ADMIN}/secrets/{{manager}}/{{id}}")),
-        Kind::Consumers => (format!("{ADMIN}/consumers"), format!("{ADMIN}/consumers/{{username}}")),
-        Kind::PluginMetadata => {
-            (format!("{ADMIN}/plugin_metadata"), format!("{ADMIN}/plugin_metadata/{{plugin}}"))
-        }
-        kind => (format!("{ADMIN}/{}", kind.name()), format!("{ADMIN}/{}/{{id}}", kind.name())),
-    }
-}
-
-fn of_kind(verbs: &Verbs) -> Vec<Endpoint> {
-    let Verbs { kind, post, patch } = *verbs;
-    let (all, one) = places(kind);
+fn of_kind(descriptor: &KindDescriptor) -> Vec<Endpoint> {
+    let KindDescriptor { kind, verbs: OptionalVerbs { post, patch }, .. } = *descriptor;
+    let (all, one) =
+        (format!("{ADMIN}/{}", descriptor.list_path), format!("{ADMIN}/{}", descriptor.object_path));
     let (name, tag) = (singular(kind).replace('_', " "), kind.name());
     let at = |method, path: &str, summary: String, takes, gives: &[(u16, Payload)]| Endpoint {
         takes,
@@ -128,7 +89,7 @@ fn of_kind(verbs: &Verbs) -> Vec<Endpoint> {
         put,
         delete,
     ];
-    if kind == Kind::Consumers {
+    if descriptor.id == IdRule::Username {
         let summary = format!("Create or replace a {name}, named in its body");
         endpoints.push(Endpoint { query: PUT_QUERY, ..at("put", &all, summary, object, &written) });
     }

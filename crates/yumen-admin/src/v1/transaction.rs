@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use yumen_base::{Level, Problem};
 use yumen_config::node::AdminRole;
+use yumen_config::resource::IdRule;
 use yumen_config::{Kind, Resource, document, doubled};
 use yumen_store::{Authorship, Draft, Entry, Key, State as StoreState, commit};
 
@@ -310,19 +311,20 @@ impl Work {
             for time in TIMES {
                 object.shift_remove(time);
             }
-            let id = match resource.kind {
-                Kind::Consumers => None,
-                Kind::Credentials => resource.id.rsplit('/').next(),
-                _ => Some(&*resource.id),
+            let rule = resource.kind.descriptor().id;
+            let id = match rule {
+                IdRule::Username => None,
+                IdRule::WithinParent => resource.id.rsplit('/').next(),
+                IdRule::Name | IdRule::PluginName | IdRule::WithinManager => Some(&*resource.id),
             };
             match id {
                 Some(id) => drop(object.insert("id".into(), id.into())),
                 None => drop(object.shift_remove("id")),
             }
             let key = Key::new(resource.kind, resource.id.clone());
-            let named = match resource.kind {
-                Kind::PluginMetadata => validate::plugin_name(&state.admin, &resource.id),
-                _ => Ok(()),
+            let named = match rule {
+                IdRule::PluginName => validate::plugin_name(&state.admin, &resource.id),
+                IdRule::Name | IdRule::Username | IdRule::WithinParent | IdRule::WithinManager => Ok(()),
             };
             let value = Value::Object(object.clone());
             match named.and_then(|()| validate::object(&state.admin, resource.kind, &value)) {

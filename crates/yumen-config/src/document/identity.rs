@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::resource::{Defect, Kind};
+use crate::resource::{Defect, IdRule, Kind};
 
 /// What an item is to be known by.
 pub(super) enum Stated {
@@ -28,27 +28,29 @@ fn identify(kind: Kind, members: &mut Map<String, Value>) -> Result<Option<(Kind
         members.shift_remove("id");
     }
     let id = written_id(members)?;
-    let (kind, id) = match (kind, id) {
-        (Kind::Consumers, Some(id)) if id.contains("/credentials/") => (Kind::Credentials, id),
-        (Kind::Consumers, id) => match members.get("username").and_then(Value::as_str) {
-            Some(username) => (Kind::Consumers, username.to_owned()),
+    let (kind, id) = match (kind.descriptor().id, id) {
+        (IdRule::Username, Some(id)) if id.contains("/credentials/") => (Kind::Credentials, id),
+        (IdRule::Username, id) => match members.get("username").and_then(Value::as_str) {
+            Some(username) => (kind, username.to_owned()),
             None if id.is_some() => return Err(missing("username")),
             None => return Err(missing("username").hint("a consumer is known by its username")),
         },
-        (Kind::Credentials, Some(id)) if !id.contains('/') => {
+        (IdRule::WithinParent, Some(id)) if !id.contains('/') => {
             let owner = ["username", "consumer"].iter().find_map(|field| members.shift_remove(*field));
             match owner {
-                Some(Value::String(owner)) => (Kind::Credentials, format!("{owner}/credentials/{id}")),
+                Some(Value::String(owner)) => (kind, format!("{owner}/credentials/{id}")),
                 _ => return Err(missing("username").hint("or write the id as user/credentials/id")),
             }
         }
-        (kind, Some(id)) => (kind, id),
-        (Kind::PluginMetadata, None) => {
+        (IdRule::PluginName, None) => {
             return Err(missing("id").hint("the id is the name of the plugin"));
         }
-        (_, None) => return Ok(None),
+        (IdRule::Name | IdRule::PluginName | IdRule::WithinParent | IdRule::WithinManager, Some(id)) => {
+            (kind, id)
+        }
+        (IdRule::Name | IdRule::WithinParent | IdRule::WithinManager, None) => return Ok(None),
     };
-    match fits(kind, &id) {
+    match kind.descriptor().id.admits(&id) {
         true => Ok(Some((kind, id))),
         false => Err(Defect::new("id", format!("\"{id}\" is no valid id"))
             .hint("1 to 64 of a-z A-Z 0-9 - _ . are allowed")),
@@ -68,21 +70,5 @@ fn written_id(members: &Map<String, Value>) -> Result<Option<String>, Defect> {
             Err(Defect::new("id", format!("{other} is no valid id"))
                 .hint("an id is text or an integer from 1"))
         }
-    }
-}
-
-fn fits(kind: Kind, id: &str) -> bool {
-    let plain = |id: &str| {
-        (1..=64).contains(&id.len())
-            && id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
-    };
-    match kind {
-        Kind::Consumers => (1..=100).contains(&id.len()) && !id.contains('/'),
-        Kind::Credentials => {
-            let (owner, id) = id.split_once("/credentials/").unwrap_or(("", ""));
-            fits(Kind::Consumers, owner) && plain(id)
-        }
-        Kind::Secrets => id.split_once('/').is_some_and(|(manager, id)| plain(manager) && plain(id)),
-        _ => plain(id),
     }
 }

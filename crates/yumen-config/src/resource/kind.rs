@@ -1,41 +1,212 @@
-//! The kinds of resource and their names in URIs, documents and keys.
+//! Resource kinds and their descriptors: names, ids, verbs, references, secret members, schema.
+//!
+//! Code that treats kinds differently reads the descriptor instead of matching on [`Kind`]. The rows are in `table.rs`.
+//! How a kind is compiled is a row of `yumen-snapshot`, which this crate does not know.
 
-/// What a resource is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// `routes`: which requests go where.
-    Routes,
-    /// `services`: settings shared by routes.
-    Services,
-    /// `upstreams`: named groups of endpoints.
-    Upstreams,
-    /// `consumers`: who calls.
-    Consumers,
-    /// `credentials`: how a consumer proves who it is; the id is `user/credentials/id`.
-    Credentials,
-    /// `consumer_groups`: plugins shared by consumers.
-    ConsumerGroups,
-    /// `plugin_configs`: plugins shared by routes.
-    PluginConfigs,
-    /// `global_rules`: plugins for every request.
-    GlobalRules,
-    /// `plugin_metadata`: settings shared by all uses of a plugin; the id is the plugin's name.
-    PluginMetadata,
-    /// `ssls`: certificates by server name.
-    Ssls,
-    /// `protos`: protobuf descriptions.
-    Protos,
-    /// `stream_routes`: L4 routes.
-    StreamRoutes,
-    /// `secrets`: secret managers; the id is `manager/id`.
-    Secrets,
-    /// `tests`: requests and what shall become of them.
-    Tests,
+mod table;
+#[cfg(test)]
+mod tests;
+
+use serde_json::Value;
+
+use crate::schema::Invalid;
+
+pub use table::Kind;
+
+/// The properties of one resource kind.
+#[derive(Debug)]
+pub struct KindDescriptor {
+    /// The kind of this row.
+    pub kind: Kind,
+    /// The purpose of the kind in one sentence.
+    pub summary: &'static str,
+    /// The plural name in URIs, documents, store keys and problem objects: `stream_routes`.
+    pub name: &'static str,
+    /// The singular name in schemas: `stream_route`.
+    pub singular: &'static str,
+    /// The name of one object in messages: `stream route`.
+    pub label: &'static str,
+    /// The kind that the objects are nested in: consumers contain credentials.
+    pub parent: Option<Kind>,
+    /// The path of the list below `/apisix/admin/`.
+    pub list_path: &'static str,
+    /// The path of one object below `/apisix/admin/`.
+    pub object_path: &'static str,
+    /// The form of ids.
+    pub id: IdRule,
+    /// The verbs beside GET, PUT and DELETE.
+    pub verbs: OptionalVerbs,
+    /// Reference fields that a list can be filtered by.
+    pub filter_fields: &'static [&'static str],
+    /// Whether `/apisix/admin/configs` contains the kind.
+    pub in_configs: bool,
+    /// The traffic that objects serve.
+    pub traffic: TrafficClass,
+    /// The effect of the `plugins` of an object.
+    pub plugins: PluginRole,
+    /// The fields with the names of the hosts that an object matches, for one name and for several.
+    pub host_fields: Option<(&'static str, &'static str)>,
+    /// Whether `status: 0` disables an object.
+    pub has_status: bool,
+    /// The texts that the index of references parses.
+    pub reference_scan: ReferenceScan,
+    /// How other objects refer to one of this kind. `None` where no field names it.
+    pub referenced: Option<ReferenceRule>,
+    /// Members that hold private keys. The Admin API does not return them.
+    pub secret_members: &'static [&'static str],
+    /// The JSON Schema of an object, as the schema endpoint shows it.
+    pub schema: fn() -> &'static Value,
+    /// Checks an object without keeping its typed form.
+    pub check: fn(Value) -> Result<(), Invalid>,
+}
+
+/// The form of the ids of a kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IdRule {
+    /// 1 to 64 of `a-z A-Z 0-9 - _ .`. In a document the place of an item can stand in for its id.
+    Name,
+    /// The name of a plugin, in the same characters.
+    PluginName,
+    /// The member `username`: the object has no member `id`.
+    Username,
+    /// The id of the parent and a name: `jack/credentials/1`.
+    WithinParent,
+    /// The name of a secret manager and a name: `vault/1`.
+    WithinManager,
+}
+
+impl IdRule {
+    /// Whether `id` is a whole id of this form.
+    pub fn admits(self, id: &str) -> bool {
+        match self {
+            IdRule::Name | IdRule::PluginName => is_plain_id(id),
+            IdRule::Username => (1..=100).contains(&id.len()) && !id.contains('/'),
+            IdRule::WithinParent => {
+                let (owner, id) = id.split_once("/credentials/").unwrap_or(("", ""));
+                IdRule::Username.admits(owner) && is_plain_id(id)
+            }
+            IdRule::WithinManager => {
+                id.split_once('/').is_some_and(|(manager, id)| is_plain_id(manager) && is_plain_id(id))
+            }
+        }
+    }
+}
+
+/// Whether `id` can be the last or only part of an id.
+pub fn is_plain_id(id: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    (1..=64).contains(&id.len()) && id.bytes().all(is_allowed)
+}
+
+/// The verbs that not every kind has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OptionalVerbs {
+    /// POST to the list: the store chooses the id.
+    pub post: bool,
+    /// PATCH of an object: merges a part, or replaces one by its path.
+    pub patch: bool,
+}
+
+/// The traffic that objects of a kind serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TrafficClass {
+    /// HTTP requests.
+    Http,
+    /// L4 streams. The Admin API has the kind only where the node serves streams.
+    Stream,
+    /// Both, or none directly.
+    Shared,
+}
+
+/// The effect of the `plugins` of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PluginRole {
+    /// The object has no plugins.
+    None,
+    /// They run for the requests that the object applies to.
+    Requests,
+    /// They run for all requests; each plugin may be in one such object only.
+    AllRequests,
+    /// They run for requests of a consumer and hold its keys.
+    Consumer,
+    /// They hold keys of a consumer.
+    Credential,
+    /// They run for streams.
+    Streams,
+}
+
+impl PluginRole {
+    /// Whether settings of authentication plugins are keys that identify a consumer.
+    pub fn holds_keys(self) -> bool {
+        matches!(self, PluginRole::Consumer | PluginRole::Credential)
+    }
+}
+
+/// The texts of a kind that the index of references parses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReferenceScan {
+    /// None: an object refers to nothing.
+    Never,
+    /// Those that contain this field. Spares the index the parsing of many upstreams.
+    Containing(&'static str),
+    /// All.
+    Always,
+}
+
+/// How other objects refer to an object of a kind, and how the Admin API refuses to delete it meanwhile.
+#[derive(Debug)]
+pub struct ReferenceRule {
+    /// The field with the id.
+    pub field: &'static str,
+    /// The place of that field.
+    pub place: ReferencePlace,
+    /// The kinds that may refer to it, in the order of the search, with their names in the refusal.
+    pub users: &'static [(Kind, &'static str)],
+    /// The words of the refusal.
+    pub refusal: DeletionRefusal,
+}
+
+/// Where the field of a reference stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReferencePlace {
+    /// At the top of the object. The Admin API requires that the named object exists.
+    Object,
+    /// In `tls` of an upstream, wherever that stands.
+    UpstreamTls,
+    /// In `protocol` of a stream route.
+    StreamProtocol,
+    /// In settings of plugins only.
+    Plugins,
+}
+
+impl ReferencePlace {
+    /// Whether the linter reports objects that are never named by such a field.
+    ///
+    /// Clients choose most certificates by server name, and a superior stream route serves streams of its own.
+    pub fn is_only_use(self) -> bool {
+        matches!(self, ReferencePlace::Object | ReferencePlace::Plugins)
+    }
+}
+
+/// The variable words in `can not delete this service directly, route [1] is still using it now`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeletionRefusal {
+    /// The words behind the label of the kind: ` directly`, or nothing.
+    pub adverb: &'static str,
+    /// Whether a reference from a plugin is named as such.
+    pub names_plugin: bool,
+    /// The words behind `using`.
+    pub object: &'static str,
+}
+
+impl DeletionRefusal {
+    /// The usual words.
+    pub const PLAIN: DeletionRefusal = DeletionRefusal { adverb: "", names_plugin: false, object: "it now" };
 }
 
 impl Kind {
-    /// Every kind, those others refer to first.
-    pub const ALL: [Kind; 14] = [
+    /// Every kind in the order of compiling: a kind comes after those that its objects refer to.
+    pub const ALL: [Kind; Kind::COUNT] = [
         Kind::Secrets,
         Kind::Protos,
         Kind::PluginMetadata,
@@ -52,28 +223,48 @@ impl Kind {
         Kind::Tests,
     ];
 
+    /// The properties of the kind.
+    pub const fn descriptor(self) -> &'static KindDescriptor {
+        &table::DESCRIPTORS[self as usize]
+    }
+
+    /// The descriptors of all kinds, in the order of [`Ord`].
+    pub const fn descriptors() -> &'static [KindDescriptor; Kind::COUNT] {
+        &table::DESCRIPTORS
+    }
+
     /// The plural name in URIs, documents and problem objects.
     pub fn name(self) -> &'static str {
-        match self {
-            Kind::Routes => "routes",
-            Kind::Services => "services",
-            Kind::Upstreams => "upstreams",
-            Kind::Consumers => "consumers",
-            Kind::Credentials => "credentials",
-            Kind::ConsumerGroups => "consumer_groups",
-            Kind::PluginConfigs => "plugin_configs",
-            Kind::GlobalRules => "global_rules",
-            Kind::PluginMetadata => "plugin_metadata",
-            Kind::Ssls => "ssls",
-            Kind::Protos => "protos",
-            Kind::StreamRoutes => "stream_routes",
-            Kind::Secrets => "secrets",
-            Kind::Tests => "tests",
-        }
+        self.descriptor().name
+    }
+
+    /// The name of the list that URIs and keys of objects begin with: that of the parent where there is one.
+    pub fn collection(self) -> &'static str {
+        let descriptor = self.descriptor();
+        descriptor.parent.map_or(descriptor.name, Kind::name)
     }
 
     /// The kind of that plural name.
     pub fn from_name(name: &str) -> Option<Kind> {
         Kind::ALL.into_iter().find(|kind| kind.name() == name)
     }
+
+    /// The kind that `/{collection}/{id}/{name}` lists.
+    pub fn nested(collection: &str, name: &str) -> Option<Kind> {
+        let is_it = |one: &&KindDescriptor| {
+            one.parent.is_some_and(|parent| parent.name() == collection) && one.name == name
+        };
+        Kind::descriptors().iter().find(is_it).map(|one| one.kind)
+    }
 }
+
+// The length of `ALL` is that of the table, so a list without duplicates has every kind.
+const _: () = {
+    let mut seen = [false; Kind::COUNT];
+    let mut at = 0;
+    while at < Kind::COUNT {
+        assert!(!seen[Kind::ALL[at] as usize], "Kind::ALL contains a kind twice");
+        seen[Kind::ALL[at] as usize] = true;
+        at += 1;
+    }
+};

@@ -5,23 +5,11 @@
 
 use std::borrow::Cow;
 
-use super::Kind;
+use super::{IdRule, Kind};
 
-/// Whether an id is but a name, so that the place can stand in for it. Others say whom or what the resource is about.
+/// Whether the place of an item can stand in for its id. Other ids name the subject of the resource.
 pub(crate) fn is_named_by_place(kind: Kind) -> bool {
-    match kind {
-        Kind::Consumers | Kind::Credentials | Kind::PluginMetadata | Kind::Secrets => false,
-        Kind::Routes
-        | Kind::Services
-        | Kind::Upstreams
-        | Kind::ConsumerGroups
-        | Kind::PluginConfigs
-        | Kind::GlobalRules
-        | Kind::Ssls
-        | Kind::Protos
-        | Kind::StreamRoutes
-        | Kind::Tests => true,
-    }
+    kind.descriptor().id == IdRule::Name
 }
 
 /// The id of the item at this place, counted from 1.

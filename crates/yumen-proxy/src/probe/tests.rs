@@ -113,7 +113,7 @@ fn upstream(origin: &str, endpoints: Vec<Endpoint>, checks: Option<Checks>) -> A
         proxy_protocol: None,
         grpc_retry_statuses: Box::default(),
         endpoints: endpoints.into(),
-        balancer: Balancer::LeastConn,
+        balancer: Balancer::LeastConn(Default::default()),
         pass_host: PassHost::Pass,
         retries: 0,
         retry_timeout_ms: 0,

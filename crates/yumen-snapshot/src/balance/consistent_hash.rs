@@ -4,9 +4,11 @@
 
 use std::net::IpAddr;
 
+use yumen_config::resource as config;
 use yumen_plugin::{Exchange, Template, Var};
 
 use super::Pool;
+use super::policy::{BalancingPolicy, PolicyContext};
 use crate::upstream::Endpoint;
 
 /// Points per unit of weight: enough for shares to be within a few per cent.
@@ -17,7 +19,7 @@ const RING_MAX: u64 = 1 << 20;
 
 /// What of a request is hashed. Where a request has it not, the client's address is.
 #[derive(Debug, Clone, PartialEq)]
-pub enum HashKey {
+pub(super) enum HashKey {
     /// A variable.
     Var(Var),
     /// A request field.
@@ -56,13 +58,6 @@ impl ConsistentHash {
         self.ring.len()
     }
 
-    pub(super) fn pick(&self, pool: &Pool<'_>, ex: &Exchange<'_>) -> Option<usize> {
-        let wanted = self.hash_of(ex) as u32;
-        let start = self.ring.partition_point(|(hash, _)| *hash < wanted);
-        let round = self.ring[start..].iter().chain(&self.ring[..start]);
-        round.map(|(_, index)| *index as usize).find(|index| pool.has(*index))
-    }
-
     fn hash_of(&self, ex: &Exchange<'_>) -> u64 {
         let found = match &self.key {
             HashKey::Var(var) => var.get(ex).map(|value| hash(&value)),
@@ -78,6 +73,34 @@ impl ConsistentHash {
             IpAddr::V4(address) => hash(&address.octets()),
             IpAddr::V6(address) => hash(&address.octets()),
         })
+    }
+}
+
+impl BalancingPolicy for ConsistentHash {
+    const NAME: &'static str = "chash";
+
+    fn build(context: &PolicyContext<'_>) -> ConsistentHash {
+        ConsistentHash::new(context.endpoints, HashKey::of(context.written))
+    }
+
+    fn pick(&self, pool: &Pool<'_>, ex: &Exchange<'_>) -> Option<usize> {
+        let wanted = self.hash_of(ex) as u32;
+        let start = self.ring.partition_point(|(hash, _)| *hash < wanted);
+        let round = self.ring[start..].iter().chain(&self.ring[..start]);
+        round.map(|(_, index)| *index as usize).find(|index| pool.has(*index))
+    }
+}
+
+impl HashKey {
+    fn of(written: &config::Upstream) -> HashKey {
+        let key = written.key.as_deref().unwrap_or("remote_addr");
+        match written.hash_on {
+            config::HashOn::Vars => HashKey::Var(Var::parse(key)),
+            config::HashOn::Header => HashKey::Field(key.to_ascii_lowercase().into()),
+            config::HashOn::Cookie => HashKey::Cookie(key.into()),
+            config::HashOn::Consumer => HashKey::Consumer,
+            config::HashOn::VarsCombinations => HashKey::Template(Template::parse(key)),
+        }
     }
 }
 

@@ -4,22 +4,52 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use yumen_plugin::Exchange;
 
-use super::Pool;
+use super::policy::{BalancingPolicy, PolicyContext};
+use super::{Pool, count_active, uncount_active};
 use crate::upstream::{Endpoint, EndpointState};
 
 /// After so long without news an average has lost two thirds of its weight.
 const DECAY_US: f64 = 10_000_000.0;
 
-pub(super) fn pick(pool: &Pool<'_>, ex: &Exchange<'_>) -> Option<usize> {
-    let lots = ex.host.random();
-    let count = pool.endpoints.len();
-    let first = from(pool, (lots as u32) as usize % count, None)?;
-    let second = from(pool, (lots >> 32) as usize % count, Some(first)).unwrap_or(first);
-    let cost = |index: usize| {
-        let (share, whole) = pool.share(index);
-        cost(&pool.endpoints[index], ex.now.mono_us) * whole as f64 / share as f64
-    };
-    Some(if cost(second) < cost(first) { second } else { first })
+/// The policy `ewma`.
+#[derive(Debug, Default)]
+pub struct Ewma;
+
+impl BalancingPolicy for Ewma {
+    const NAME: &'static str = "ewma";
+
+    fn build(_: &PolicyContext<'_>) -> Ewma {
+        Ewma
+    }
+
+    fn pick(&self, pool: &Pool<'_>, ex: &Exchange<'_>) -> Option<usize> {
+        let lots = ex.host.random();
+        let count = pool.endpoints.len();
+        let first = from(pool, (lots as u32) as usize % count, None)?;
+        let second = from(pool, (lots >> 32) as usize % count, Some(first)).unwrap_or(first);
+        let cost = |index: usize| {
+            let (share, whole) = pool.share(index);
+            cost(&pool.endpoints[index], ex.now.mono_us) * whole as f64 / share as f64
+        };
+        Some(if cost(second) < cost(first) { second } else { first })
+    }
+
+    #[inline]
+    fn started(&self, endpoints: &[Endpoint], index: usize) {
+        count_active(endpoints, index);
+    }
+
+    #[inline]
+    fn answered(&self, endpoints: &[Endpoint], index: usize, duration_us: u64, now_us: u64) {
+        if let Some(endpoint) = endpoints.get(index) {
+            observe(&endpoint.state, duration_us, now_us);
+        }
+    }
+
+    #[inline]
+    fn ended(&self, endpoints: &[Endpoint], index: usize) {
+        uncount_active(endpoints, index);
+    }
 }
 
 /// The first endpoint of the pool at or after `start`, around the end, other than `not`.
@@ -44,7 +74,7 @@ fn left(state: &EndpointState, now_us: u64) -> f64 {
 
 /// A slower answer is believed at once, a faster one little by little. Workers may overwrite each
 /// other's observation: an average does not mind.
-pub(super) fn observe(state: &EndpointState, duration_us: u64, now_us: u64) {
+fn observe(state: &EndpointState, duration_us: u64, now_us: u64) {
     let left = left(state, now_us);
     let average = state.ewma_us.load(Relaxed);
     let blended = average as f64 * left + duration_us as f64 * (1.0 - left);

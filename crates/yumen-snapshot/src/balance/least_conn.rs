@@ -4,33 +4,57 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use yumen_plugin::Exchange;
 
-use super::Pool;
+use super::policy::{BalancingPolicy, PolicyContext};
+use super::{Pool, count_active, uncount_active};
+use crate::upstream::Endpoint;
 
-/// Ties are broken by lot, so that idle endpoints share evenly.
-pub(super) fn pick(pool: &Pool<'_>, ex: &Exchange<'_>) -> Option<usize> {
-    let mut best: Option<(usize, u64, u64)> = None;
-    let mut ties = 1;
-    for (index, endpoint) in pool.iter() {
-        let (share, whole) = pool.share(index);
-        let load = (u64::from(endpoint.state.active.load(Relaxed)) + 1).saturating_mul(whole);
-        let weight = u64::from(endpoint.weight) * share;
-        // load / weight against the best's, without dividing.
-        let order = best.map_or(std::cmp::Ordering::Less, |(_, best_load, best_weight)| {
-            load.saturating_mul(best_weight).cmp(&best_load.saturating_mul(weight))
-        });
-        match order {
-            std::cmp::Ordering::Less => {
-                best = Some((index, load, weight));
-                ties = 1;
-            }
-            std::cmp::Ordering::Equal => {
-                ties += 1;
-                if ex.host.random().is_multiple_of(ties) {
-                    best = Some((index, load, weight));
-                }
-            }
-            std::cmp::Ordering::Greater => {}
-        }
+/// The policy `least_conn`.
+#[derive(Debug, Default)]
+pub struct LeastConn;
+
+impl BalancingPolicy for LeastConn {
+    const NAME: &'static str = "least_conn";
+
+    fn build(_: &PolicyContext<'_>) -> LeastConn {
+        LeastConn
     }
-    best.map(|(index, _, _)| index)
+
+    /// Ties are broken by lot, so that idle endpoints share evenly.
+    fn pick(&self, pool: &Pool<'_>, ex: &Exchange<'_>) -> Option<usize> {
+        let mut best: Option<(usize, u64, u64)> = None;
+        let mut ties = 1;
+        for (index, endpoint) in pool.iter() {
+            let (share, whole) = pool.share(index);
+            let load = (u64::from(endpoint.state.active.load(Relaxed)) + 1).saturating_mul(whole);
+            let weight = u64::from(endpoint.weight) * share;
+            // load / weight against the best's, without dividing.
+            let order = best.map_or(std::cmp::Ordering::Less, |(_, best_load, best_weight)| {
+                load.saturating_mul(best_weight).cmp(&best_load.saturating_mul(weight))
+            });
+            match order {
+                std::cmp::Ordering::Less => {
+                    best = Some((index, load, weight));
+                    ties = 1;
+                }
+                std::cmp::Ordering::Equal => {
+                    ties += 1;
+                    if ex.host.random().is_multiple_of(ties) {
+                        best = Some((index, load, weight));
+                    }
+                }
+                std::cmp::Ordering::Greater => {}
+            }
+        }
+        best.map(|(index, _, _)| index)
+    }
+
+    #[inline]
+    fn started(&self, endpoints: &[Endpoint], index: usize) {
+        count_active(endpoints, index);
+    }
+
+    #[inline]
+    fn ended(&self, endpoints: &[Endpoint], index: usize) {
+        uncount_active(endpoints, index);
+    }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use yumen_plugin::Exchange;
 
 use super::Pool;
+use super::policy::{BalancingPolicy, PolicyContext};
 use crate::upstream::Endpoint;
 
 /// The longest schedule; larger weights are scaled down to it.
@@ -105,27 +106,14 @@ impl RoundRobin {
     }
 
     /// How many turns the longest round has: what [`UpstreamState::new`] spreads workers over.
-    pub(crate) fn turns(endpoints: &[Endpoint]) -> usize {
+    fn turns(endpoints: &[Endpoint]) -> usize {
         let highest = endpoints.iter().filter(|one| one.weight > 0).map(|one| one.priority).max();
         highest.map_or(0, |priority| scaled(endpoints, priority).map(|(_, weight)| weight as usize).sum())
     }
 
-    /// From now on each pick looks at the endpoints.
-    pub(crate) fn look_at_endpoints(&mut self) {
-        self.is_unchecked = false;
-    }
-
-    /// The next turn of the highest priority, where nothing can stand in its way.
-    #[inline]
-    pub(super) fn pick_plain(&self, worker: usize) -> Option<usize> {
-        let turns = &self.groups.first().filter(|_| self.is_unchecked)?.turns;
-        let turn = self.state.cursors(worker).map_or(0, |cursors| cursors.first.take());
-        Some(turns[turn as usize % turns.len()] as usize)
-    }
-
     /// The next turn of an endpoint in the pool. Those on the way are over: were they to come again, whoever
     /// follows an endpoint that is down would stand in for it each time, and bear two shares alone.
-    pub(super) fn pick(&self, pool: &Pool<'_>, worker: usize) -> Option<usize> {
+    fn pick_turn(&self, pool: &Pool<'_>, worker: usize) -> Option<usize> {
         let is_first = pool.tried.count() == 0;
         let cursors = self.state.cursors(worker);
         let cursor = cursors.map(|cursors| if is_first { &cursors.first } else { &cursors.again });
@@ -137,22 +125,17 @@ impl RoundRobin {
     }
 
     /// In turn, but an endpoint that gets a share of its weight passes the rest of its turns on, by lot.
-    pub(super) fn pick_by_share(&self, pool: &Pool<'_>, ex: &Exchange<'_>) -> Option<usize> {
+    fn pick_by_share(&self, pool: &Pool<'_>, ex: &Exchange<'_>) -> Option<usize> {
         const PASSED_ON_MAX: u32 = 64;
         let most = pool.iter().map(|(index, _)| pool.share(index).0).max()?;
         for _ in 0..PASSED_ON_MAX {
-            let index = self.pick(pool, ex.host.worker())?;
+            let index = self.pick_turn(pool, ex.host.worker())?;
             let share = pool.share(index).0;
             if share >= most || ex.host.random() % most < share {
                 return Some(index);
             }
         }
-        self.pick(pool, ex.host.worker())
-    }
-
-    /// What [`RoundRobin::pick`] would give for a first attempt, with no turn taken.
-    pub(super) fn peek(&self, pool: &Pool<'_>, worker: usize) -> Option<usize> {
-        self.next(pool, self.state.cursors(worker).map(|cursors| &cursors.first)).map(|(_, index)| index)
+        self.pick_turn(pool, ex.host.worker())
     }
 
     /// The next endpoint in the pool, behind so many turns of others. Where nobody takes turns, since there is
@@ -162,6 +145,45 @@ impl RoundRobin {
         let start = cursor.map_or(0, |cursor| cursor.0.load(Relaxed)) as usize % turns.len();
         let round = turns[start..].iter().chain(&turns[..start]);
         round.map(|index| *index as usize).enumerate().find(|(_, index)| pool.has(*index))
+    }
+}
+
+impl BalancingPolicy for RoundRobin {
+    const NAME: &'static str = "roundrobin";
+    const TAKES_TURNS: bool = true;
+
+    fn build(context: &PolicyContext<'_>) -> RoundRobin {
+        let PolicyContext { endpoints, carry, origin, .. } = context;
+        // Without a choice there is no position to carry.
+        if endpoints.len() < 2 {
+            return RoundRobin::new(endpoints, context.no_turns.clone());
+        }
+        let make = || UpstreamState::new(context.workers, RoundRobin::turns(endpoints));
+        RoundRobin::new(endpoints, carry.keep_portable(&format!("turns {origin}"), make))
+    }
+
+    fn require_pool(&mut self) {
+        self.is_unchecked = false;
+    }
+
+    /// The next turn of the highest priority, where nothing can stand in its way.
+    #[inline]
+    fn pick_unchecked(&self, worker: usize) -> Option<usize> {
+        let turns = &self.groups.first().filter(|_| self.is_unchecked)?.turns;
+        let turn = self.state.cursors(worker).map_or(0, |cursors| cursors.first.take());
+        Some(turns[turn as usize % turns.len()] as usize)
+    }
+
+    fn pick(&self, pool: &Pool<'_>, ex: &Exchange<'_>) -> Option<usize> {
+        match pool.slow {
+            Some(_) => self.pick_by_share(pool, ex),
+            None => self.pick_turn(pool, ex.host.worker()),
+        }
+    }
+
+    fn peek(&self, pool: &Pool<'_>, ex: &Exchange<'_>) -> Option<usize> {
+        self.next(pool, self.state.cursors(ex.host.worker()).map(|cursors| &cursors.first))
+            .map(|(_, index)| index)
     }
 }
 

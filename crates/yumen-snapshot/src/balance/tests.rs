@@ -3,7 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Balancer, HashKey, SlowStart, UpstreamState};
+use yumen_config::resource::{self as config, schema_of};
+use yumen_config::{Kind, decode};
+use yumen_plugin::Carry;
+
+use super::consistent_hash::{ConsistentHash, HashKey};
+use super::ewma::Ewma;
+use super::least_conn::LeastConn;
+use super::round_robin::RoundRobin;
+use super::{Balancer, PolicyContext, SlowStart, UpstreamState};
 use crate::testing::Bench;
 use crate::upstream::{
     Endpoint, EndpointState, Health, Keepalive, PassHost, Scheme, Timeouts, Tried, Upstream,
@@ -59,9 +67,9 @@ fn upstream(of: &[(u32, i32, bool)], balancer: impl Fn(&[Endpoint]) -> Balancer)
 type Given = (u32, i32, bool);
 type Make = fn(&[Endpoint]) -> Balancer;
 
-const TURNS: Make = |all| Balancer::round_robin(all, Arc::new(UpstreamState::new(1, 0)));
-const HASH: Make = |all| Balancer::consistent_hash(all, HashKey::Field("x-key".into()));
-const ALL: [Make; 4] = [TURNS, HASH, |_| Balancer::LeastConn, |_| Balancer::Ewma];
+const TURNS: Make = |all| Balancer::RoundRobin(RoundRobin::new(all, Arc::new(UpstreamState::new(1, 0))));
+const HASH: Make = |all| Balancer::ConsistentHash(ConsistentHash::new(all, HashKey::Field("x-key".into())));
+const ALL: [Make; 4] = [TURNS, HASH, |_| Balancer::LeastConn(LeastConn), |_| Balancer::Ewma(Ewma)];
 
 /// How often each endpoint is picked in `rounds` first attempts, each with a key of its own.
 fn shares(upstream: &Upstream, rounds: usize) -> Vec<usize> {
@@ -262,7 +270,7 @@ fn workers_begin_at_different_endpoints_and_keep_their_place() {
     let state = Arc::new(UpstreamState::new(2, 4));
     let of = [(1, 0, true); 4];
     let first = |worker: usize| {
-        let upstream = upstream(&of, |all| Balancer::round_robin(all, state.clone()));
+        let upstream = upstream(&of, |all| Balancer::RoundRobin(RoundRobin::new(all, state.clone())));
         let bench = Bench { worker, ..Bench::default() };
         let ex = bench.exchange("GET /");
         upstream.pick(&ex, &Tried::default()).unwrap()
@@ -341,7 +349,7 @@ fn consistent_hash_follows_weights_roughly_and_falls_back_to_the_client() {
 
 #[test]
 fn least_conn_goes_where_load_over_weight_is_least() {
-    let upstream = upstream(&[(1, 0, true), (4, 0, true)], |_| Balancer::LeastConn);
+    let upstream = upstream(&[(1, 0, true), (4, 0, true)], |_| Balancer::LeastConn(LeastConn));
     let bench = Bench::default();
     let ex = bench.exchange("GET /");
     let pick = || upstream.pick(&ex, &Tried::default()).unwrap();
@@ -357,7 +365,7 @@ fn least_conn_goes_where_load_over_weight_is_least() {
 
 #[test]
 fn ewma_avoids_the_slow_endpoint_and_forgives_it_in_time() {
-    let upstream = upstream(&[(1, 0, true), (1, 0, true)], |_| Balancer::Ewma);
+    let upstream = upstream(&[(1, 0, true), (1, 0, true)], |_| Balancer::Ewma(Ewma));
     upstream.started(0, 0).end(500_000, 1_000_000);
     upstream.started(1, 0).end(1_000, 1_000_000);
     let bench = Bench::default();
@@ -388,9 +396,7 @@ fn an_endpoint_that_is_new_or_up_again_grows_into_its_share() {
         let old = upstream(&of[..1], TURNS);
         let mut new = upstream(&of, |all| {
             let mut balancer = TURNS(all);
-            if let Balancer::RoundRobin(turns) = &mut balancer {
-                turns.look_at_endpoints();
-            }
+            balancer.require_pool();
             balancer
         });
         new.endpoints[0].state = old.endpoints[0].state.clone();
@@ -422,7 +428,7 @@ fn an_endpoint_that_is_new_or_up_again_grows_into_its_share() {
 
 #[test]
 fn fewest_requests_and_fastest_answers_count_for_more_where_the_share_is_small() {
-    for make in [|_: &[Endpoint]| Balancer::LeastConn, |_: &[Endpoint]| Balancer::Ewma] {
+    for make in [|_: &[Endpoint]| Balancer::LeastConn(LeastConn), |_: &[Endpoint]| Balancer::Ewma(Ewma)] {
         let old = upstream(&[(1, 0, true)], make);
         let mut new = upstream(&[(1, 0, true), (1, 0, true)], make);
         new.endpoints[0].state = old.endpoints[0].state.clone();
@@ -443,5 +449,24 @@ fn fewest_requests_and_fastest_answers_count_for_more_where_the_share_is_small()
         assert_eq!(picks(10_000), (true, true));
         underway.into_iter().for_each(|one| one.end(0, 0));
         assert_eq!(picks(11_001), (true, false));
+    }
+}
+
+#[test]
+fn policies_have_the_names_of_the_schema() {
+    let names = schema_of(Kind::Upstreams)["properties"]["type"]["enum"].as_array().unwrap();
+    let endpoints = endpoints(&[(1, 0, true), (1, 0, true)]);
+    for name in names {
+        let written: config::Upstream =
+            decode(&serde_json::json!({ "type": name, "nodes": {}, "key": "uri" }).to_string()).unwrap();
+        let context = PolicyContext {
+            written: &written,
+            origin: "upstreams/1",
+            endpoints: &endpoints,
+            workers: 1,
+            carry: &Carry::default(),
+            no_turns: &Arc::default(),
+        };
+        assert_eq!(Balancer::build(&context).name(), name);
     }
 }

@@ -41,12 +41,7 @@ impl Compiler {
     }
 
     fn faults_of_plugins(&self, name: &Name, plugins: Value) -> Vec<Problem> {
-        let side = match name.kind {
-            Kind::Consumers => Side::Consumer,
-            Kind::Credentials => Side::Credential,
-            Kind::StreamRoutes => Side::Stream,
-            _ => Side::Traffic,
-        };
+        let side = Side::of(name.kind.descriptor().plugins);
         let plugins: Map<String, Value> = serde_json::from_value(plugins).unwrap_or_default();
         let mut faults = self.build_plugins(name, Some(plugins.clone()), side).problems;
         self.forget_asked();

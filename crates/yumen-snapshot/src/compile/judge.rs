@@ -6,14 +6,14 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use yumen_config::resource as config;
-use yumen_config::resource::{Plugins, decode_value};
+use yumen_config::resource::Plugins;
 use yumen_config::{Invalid, Kind, schema};
 use yumen_plugin::kind::NodeFacts;
-use yumen_plugin::proto::Protos;
 use yumen_plugin::{Carry, MissingPlugins, Registry, Setup};
 
+use super::kind_table::KindCompiler;
 use super::settings::{Known, PluginFlaw, Side, is_disabled};
-use super::{LoadCertificate, PairFlaw, Variables, certificate, references, route, stream, upstream};
+use super::{LoadCertificate, PairFlaw, Variables, references, upstream};
 
 /// What judging depends on beside the object.
 #[derive(Clone, Copy)]
@@ -76,7 +76,7 @@ impl From<Invalid> for Flaw {
 impl Judge<'_> {
     /// Judges `value` as an object of `kind`.
     pub fn judge(&self, kind: Kind, value: &Value) -> Result<(), Flaw> {
-        self.object(kind, value)?;
+        (KindCompiler::of(kind).judge)(self, value.clone())?;
         let upstreams = value.as_object().map(|object| config::upstreams_in(kind, object));
         // Those in plugins are judged with the plugin: what they say may be a reference.
         let own = upstreams.into_iter().flatten().filter(|(path, _)| !path.starts_with("plugins."));
@@ -90,50 +90,15 @@ impl Judge<'_> {
         checked.map_err(|(at, message)| Flaw::Upstream { path: format!("{path}{dot}{at}"), message })
     }
 
-    fn object(&self, kind: Kind, value: &Value) -> Result<(), Flaw> {
-        let copy = value.clone();
-        match kind {
-            Kind::Routes => {
-                let written = decode_value::<config::Route>(copy)?;
-                route::conditions(&written)?;
-                self.plugins(written.plugins, Side::Traffic)
-            }
-            Kind::Services => self.plugins(decode_value::<config::Service>(copy)?.plugins, Side::Traffic),
-            Kind::PluginConfigs => self.set(decode_value::<config::PluginConfig>(copy)?.plugins),
-            Kind::ConsumerGroups => self.set(decode_value::<config::ConsumerGroup>(copy)?.plugins),
-            Kind::GlobalRules => self.set(decode_value::<config::GlobalRule>(copy)?.plugins),
-            Kind::Consumers => self.plugins(decode_value::<config::Consumer>(copy)?.plugins, Side::Consumer),
-            Kind::Credentials => {
-                self.plugins(decode_value::<config::Credential>(copy)?.plugins, Side::Credential)
-            }
-            Kind::PluginMetadata => {
-                let written = decode_value::<config::PluginMetadata>(copy)?;
-                let id = written.id.as_ref().map_or("", config::Id::as_str).to_owned();
-                Ok(metadata(&self.known(), &id, written).map(drop)?)
-            }
-            Kind::Ssls => {
-                let written = decode_value::<config::Ssl>(copy)?;
-                certificate::load(self.load_certificate, self.variables, &written).map(drop)
-            }
-            Kind::StreamRoutes => {
-                let written = decode_value::<config::StreamRoute>(copy)?;
-                stream::check_matching(&written).map_err(|(path, message)| Invalid::at(path, message))?;
-                self.plugins(written.plugins, Side::Stream)
-            }
-            Kind::Protos => Ok(Protos::compile(&decode_value::<config::Proto>(copy)?.content).map(drop)?),
-            Kind::Upstreams | Kind::Secrets | Kind::Tests => Ok(config::check(kind, copy)?),
-        }
-    }
-
-    fn known(&self) -> Known<'_> {
+    pub(super) fn known(&self) -> Known<'_> {
         Known { registry: self.registry, missing: self.missing, variables: self.variables }
     }
 
-    fn set(&self, plugins: Plugins) -> Result<(), Flaw> {
+    pub(super) fn set(&self, plugins: Plugins) -> Result<(), Flaw> {
         self.plugins(Some(plugins), Side::Traffic)
     }
 
-    fn plugins(&self, plugins: Option<Plugins>, side: Side) -> Result<(), Flaw> {
+    pub(super) fn plugins(&self, plugins: Option<Plugins>, side: Side) -> Result<(), Flaw> {
         let known = self.known();
         let node = NodeFacts { workers: 1, tls_ports: Vec::new() };
         for (name, settings) in plugins.into_iter().flatten() {

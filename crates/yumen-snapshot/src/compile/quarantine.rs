@@ -8,7 +8,8 @@ use yumen_base::{Problem, keep_last_good};
 use yumen_config::Kind;
 use yumen_config::resource::{Defect, defects, is_place};
 
-use super::{Compiler, Name, certificate, route};
+use super::kind_table::KindCompiler;
+use super::{Compiler, Name, route};
 
 /// What is in force in place of a text that cannot be staged.
 pub(super) enum Fate {
@@ -40,7 +41,7 @@ pub(super) fn told(name: &Name, defect: Defect) -> Problem {
 
 /// Whether a text says that its object is disabled, whatever else is wrong with it.
 fn is_switched_off(kind: Kind, json: &str) -> bool {
-    let has_status = matches!(kind, Kind::Routes | Kind::Ssls);
+    let has_status = kind.descriptor().has_status;
     let written = || serde_json::from_str::<Value>(json).ok();
     has_status && written().is_some_and(|value| route::number(&value["status"]) == Some(0.0))
 }
@@ -68,7 +69,7 @@ impl Compiler {
                 keep_last_good(&mut problems);
                 "its last good version stays in force until it is mended".to_owned()
             }
-            Fate::Salvaged => self.salvage(name, json, &defects),
+            Fate::Salvaged => (KindCompiler::of(name.kind).salvage)(self, name, json, &defects),
         };
         let is_rule = name.kind == Kind::GlobalRules;
         let always_tells = !defects.is_empty() || is_rule && !stays;
@@ -82,33 +83,6 @@ impl Compiler {
         }
         problems.extend(self.further(name, json, &problems));
         problems
-    }
-
-    /// Puts in force what can be of a text that never was good; tells what that is.
-    fn salvage(&mut self, name: &Name, json: &str, defects: &[Defect]) -> String {
-        match name.kind {
-            Kind::GlobalRules => return self.salvage_rule(name, json, defects),
-            Kind::Routes => self.salvage_route(name, json, defects),
-            Kind::Ssls => self.salvage_ssl(name, json),
-            Kind::StreamRoutes => self.salvage_stream(name, json, defects),
-            _ => {}
-        }
-        let told = match name.kind {
-            // What it matches may be the very thing that cannot be understood.
-            Kind::Routes if !self.routes.contains_key(&name.id) => {
-                "requests it would match go to other routes until it is mended"
-            }
-            Kind::Routes => "requests it would match are answered 503 until it is mended",
-            Kind::Ssls if certificate::asks_clients(json) => {
-                "requests for its names are answered 400 until it is mended"
-            }
-            Kind::StreamRoutes if !self.streams_held.contains_key(&name.id) => {
-                "connections it would match go to other stream routes until it is mended"
-            }
-            Kind::StreamRoutes => "connections it would match are closed until it is mended",
-            _ => "it is not in force until it is mended",
-        };
-        told.to_owned()
     }
 }
 

@@ -9,11 +9,10 @@ use yumen_base::Problem;
 use yumen_config::resource as config;
 use yumen_config::{Kind, decode};
 use yumen_http::proxy_protocol::ProxyVersion;
-use yumen_plugin::{Template, Var};
 
 use super::resolved::Wanted;
 use super::{Compiler, LoadCertificate, Name, Service, SetOfNames, certificate};
-use crate::balance::{Balancer, HashKey, RoundRobin, Since, SlowStart, UpstreamState};
+use crate::balance::{Balancer, PolicyContext, Since, SlowStart};
 use crate::snapshot::{OnChange, Slot};
 use crate::upstream::{
     ActiveChecks, Checks, Endpoint, EndpointState, Health, Keepalive, PassHost, PassiveChecks, Probe, Scheme,
@@ -121,17 +120,6 @@ fn checks(written: &config::Checks, of: &config::Upstream, is_of_streams: bool) 
         timeouts: active.unhealthy.timeouts.into(),
     };
     Checks { active, passive }
-}
-
-fn hash_key(written: &config::Upstream) -> HashKey {
-    let key = written.key.as_deref().unwrap_or("remote_addr");
-    match written.hash_on {
-        config::HashOn::Vars => HashKey::Var(Var::parse(key)),
-        config::HashOn::Header => HashKey::Field(key.to_ascii_lowercase().into()),
-        config::HashOn::Cookie => HashKey::Cookie(key.into()),
-        config::HashOn::Consumer => HashKey::Consumer,
-        config::HashOn::VarsCombinations => HashKey::Template(Template::parse(key)),
-    }
 }
 
 /// A number for TLS settings in the names of carried state; keys and certificates are not kept in names.
@@ -319,8 +307,8 @@ impl Compiler {
         };
         let slow_start =
             written.slow_start_ms.map(|ms| Box::new(SlowStart::new(ms, &endpoints, before, since)));
-        if let (Some(_), Balancer::RoundRobin(turns)) = (&slow_start, &mut balancer) {
-            turns.look_at_endpoints();
+        if slow_start.is_some() {
+            balancer.require_pool();
         }
         Ok(Upstream {
             protection,
@@ -350,19 +338,8 @@ impl Compiler {
     }
 
     fn balancer(&self, written: &config::Upstream, origin: &str, endpoints: &[Endpoint]) -> Balancer {
-        match written.balance {
-            // Where there is nothing to choose, nothing is carried.
-            config::Balance::Roundrobin if endpoints.len() < 2 => {
-                Balancer::round_robin(endpoints, self.no_turns.clone())
-            }
-            config::Balance::Roundrobin => {
-                let make = || UpstreamState::new(self.env.workers, RoundRobin::turns(endpoints));
-                Balancer::round_robin(endpoints, self.carry.keep_portable(&format!("turns {origin}"), make))
-            }
-            config::Balance::Chash => Balancer::consistent_hash(endpoints, hash_key(written)),
-            config::Balance::LeastConn => Balancer::LeastConn,
-            config::Balance::Ewma => Balancer::Ewma,
-        }
+        let (workers, carry, no_turns) = (self.env.workers, &*self.carry, &self.no_turns);
+        Balancer::build(&PolicyContext { written, origin, endpoints, workers, carry, no_turns })
     }
 
     fn upstream_tls(

@@ -5,19 +5,17 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use yumen_base::Problem;
 use yumen_config::Kind;
+use yumen_config::resource::{KindDescriptor, ReferencePlace, ReferenceRule};
 
 use super::{Lint, Texts};
 use crate::Upstream;
 
-/// Fields that name an object, and its kind.
-const NAMES: &[(&str, Kind)] = &[
-    ("upstream_id", Kind::Upstreams),
-    ("service_id", Kind::Services),
-    ("plugin_config_id", Kind::PluginConfigs),
-    ("group_id", Kind::ConsumerGroups),
-    ("proto_id", Kind::Protos),
-    ("client_cert_id", Kind::Ssls),
-];
+/// The kind of the objects that a field names.
+fn kind_named_by(field: &str) -> Option<Kind> {
+    let is_it = |rule: &ReferenceRule| rule.field == field && rule.place != ReferencePlace::StreamProtocol;
+    let named = |one: &&KindDescriptor| one.referenced.as_ref().is_some_and(is_it);
+    Kind::descriptors().iter().find(named).map(|one| one.kind)
+}
 
 pub(super) fn check(input: &Lint<'_>, texts: &Texts<'_>) -> Vec<Problem> {
     let mut problems = unused(texts);
@@ -40,9 +38,8 @@ fn unused(texts: &Texts<'_>) -> Vec<Problem> {
         collect(value, &mut named);
     }
     let is_unused = |kind: Kind, id: &str| {
-        // Most certificates are shown to clients by their names, and nobody refers to them.
-        let is_for_naming = kind != Kind::Ssls && NAMES.iter().any(|(_, known)| *known == kind);
-        is_for_naming && !named.contains(&(kind, id.to_owned()))
+        let reference = kind.descriptor().referenced.as_ref();
+        reference.is_some_and(|rule| rule.place.is_only_use()) && !named.contains(&(kind, id.to_owned()))
     };
     let unused = texts.iter().filter(|(one, _)| is_unused(one.kind, &one.id));
     unused.map(|(one, _)| Problem::warning(one.to_string(), "", "nobody names this object")).collect()
@@ -53,8 +50,7 @@ pub(crate) fn collect(value: &Value, named: &mut BTreeSet<(Kind, String)>) {
     match value {
         Value::Object(members) => {
             for (field, member) in members {
-                let kind = NAMES.iter().find(|(known, _)| known == field).map(|(_, kind)| *kind);
-                match (kind, member) {
+                match (kind_named_by(field), member) {
                     (Some(kind), Value::String(id)) => drop(named.insert((kind, id.clone()))),
                     (Some(kind), Value::Number(id)) => drop(named.insert((kind, id.to_string()))),
                     (_, member) => collect(member, named),

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use yumen_base::Problem;
 use yumen_config::Kind;
+use yumen_config::resource::TrafficClass;
 
 use super::{Lint, Texts};
 
@@ -13,22 +14,21 @@ pub(super) fn check(input: &Lint<'_>, texts: &Texts<'_>) -> Vec<Problem> {
     let guarded = guarded(texts);
     let mut problems = Vec::new();
     for (one, value) in texts.iter() {
-        let (what, hosts) = match one.kind {
-            Kind::Routes | Kind::Services => ("route", names(value, "host", "hosts")),
-            Kind::StreamRoutes => ("stream route", names(value, "sni", "snis")),
-            _ => continue,
-        };
+        let Some((field, list_field)) = one.kind.descriptor().host_fields else { continue };
+        let is_stream = one.kind.descriptor().traffic == TrafficClass::Stream;
+        let label = if is_stream { "stream route" } else { "route" };
+        let hosts = names(value, field, list_field);
         for (path, host) in hosts {
             let host = host.to_ascii_lowercase();
             let Some(ssl) = guarded.get(host.as_str()) else { continue };
             let deeper = host.replacen('*', "a.b", 1);
             let become_of_them = match input.snapshot.certificate(&deeper) {
                 Some(shown) if shown.client.is_some() => continue,
-                None if one.kind == Kind::StreamRoutes => "listeners of protocol tls refuse them",
+                None if is_stream => "listeners of protocol tls refuse them",
                 _ => "they are served without a client certificate",
             };
             let message = format!(
-                "{host} of a {what} reaches names such as {deeper}, which {host} of ssls/{ssl} does not: {become_of_them}"
+                "{host} of a {label} reaches names such as {deeper}, which {host} of ssls/{ssl} does not: {become_of_them}"
             );
             let hint = "list the hosts one by one, or ask for certificates under those names too";
             problems.push(Problem::warning(one.to_string(), path, message).hint(hint));

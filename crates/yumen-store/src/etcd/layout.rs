@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use yumen_config::Kind;
+use yumen_config::resource::IdRule;
 
 use crate::state::Key;
 
@@ -57,8 +58,7 @@ impl Layout {
     pub(super) fn path(&self, place: &Place) -> String {
         let root = &self.root;
         match place {
-            Place::Resource(Key { kind: Kind::Credentials, id }) => format!("{root}consumers/{id}"),
-            Place::Resource(Key { kind, id }) => format!("{root}{}/{id}", kind.name()),
+            Place::Resource(Key { kind, id }) => format!("{root}{}/{id}", kind.collection()),
             Place::Setting(name) => format!("{root}{OWN}/settings/{name}"),
             Place::Note => format!("{root}{OWN}/last_write"),
             Place::Confirmation => format!("{root}{OWN}/confirmed"),
@@ -80,16 +80,18 @@ impl Layout {
         let kind = match Kind::from_name(directory)? {
             Kind::Consumers if id.contains(CREDENTIALS) => Kind::Credentials,
             // Credentials lie under their consumers and nowhere else.
-            Kind::Credentials => return None,
+            kind if kind.descriptor().parent.is_some() => return None,
             kind => kind,
         };
         let is_name = |part: &str| !part.is_empty() && !part.contains('/');
-        let is_whole = match (kind, id.split_once('/')) {
-            (Kind::Secrets, within) => within.is_some_and(|(manager, id)| is_name(manager) && is_name(id)),
-            (Kind::Credentials, _) => {
+        let is_whole = match kind.descriptor().id {
+            IdRule::Name | IdRule::PluginName | IdRule::Username => !id.contains('/'),
+            IdRule::WithinManager => {
+                id.split_once('/').is_some_and(|(manager, id)| is_name(manager) && is_name(id))
+            }
+            IdRule::WithinParent => {
                 id.split_once(CREDENTIALS).is_some_and(|(user, id)| is_name(user) && is_name(id))
             }
-            (_, within) => within.is_none(),
         };
         is_whole.then(|| Place::Resource(Key::new(kind, id)))
     }

@@ -3,6 +3,7 @@
 use super::{Api, Case, INACTIVE};
 use crate::crud::Verb;
 use serde_json::Value;
+use yumen_config::resource::IdRule;
 
 const ROUTE: &str = r#"{"uri":"/a","upstream":{"type":"roundrobin","nodes":{"127.0.0.1:80":1}}}"#;
 const VAULT: &str = r#"{"uri":"http://127.0.0.1:8200","prefix":"kv/apisix","token":"t"}"#;
@@ -369,10 +370,10 @@ async fn the_older_shape_wraps_everything() {
 fn the_documented_table_of_verbs_is_the_one_that_holds() {
     const DOCUMENT: &str = include_str!("../../../../../docs/admin-api.md");
     for kind in yumen_config::Kind::ALL {
-        let path = match kind {
-            yumen_config::Kind::Credentials => "consumers/{username}/credentials".to_owned(),
-            yumen_config::Kind::Secrets => "secrets/{manager}".to_owned(),
-            kind => kind.name().to_owned(),
+        let descriptor = kind.descriptor();
+        let path = match descriptor.id {
+            IdRule::WithinManager => descriptor.object_path.trim_end_matches("/{id}"),
+            _ => descriptor.list_path,
         };
         let mut row = format!("| `{path}` |");
         for verb in [Verb::Post, Verb::Put, Verb::Patch, Verb::Delete] {

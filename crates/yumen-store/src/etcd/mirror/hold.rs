@@ -191,5 +191,5 @@ impl DeletionWindow {
 
 /// Whether the deletion of an object of this kind may be undone. A revoked credential stays revoked.
 fn may_return(kind: Kind) -> bool {
-    !matches!(kind, Kind::Consumers | Kind::Credentials)
+    !kind.descriptor().plugins.holds_keys()
 }

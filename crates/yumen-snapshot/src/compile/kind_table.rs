@@ -1,0 +1,292 @@
+//! How each resource kind is compiled: one row of functions per kind.
+//!
+//! The match in [`KindCompiler::of`] is exhaustive, so a new kind cannot lack a row. Properties that other crates need
+//! as well are in the kind's descriptor in `yumen-config`.
+
+use serde_json::Value;
+use yumen_base::Problem;
+use yumen_config::resource as config;
+use yumen_config::resource::{Defect, PluginRole, decode_value};
+use yumen_config::{Invalid, Kind, decode};
+use yumen_plugin::proto::Protos;
+
+use super::certificate::{self, SslHeld};
+use super::judge::{self, Flaw, Judge};
+use super::settings::Side;
+use super::{Compiler, Name, Staged, invalid, route, stream, upstream};
+
+/// The functions that compile objects of one kind.
+pub(super) struct KindCompiler {
+    /// Builds the object from its text alone. On an error nothing changes.
+    pub(super) stage: fn(&mut Compiler, &Name, &str) -> Staged,
+    /// Resolves the references of a staged object; returns the problems found.
+    pub(super) link: fn(&mut Compiler, &Name) -> Vec<Problem>,
+    /// Takes the object out of force.
+    pub(super) withdraw: fn(&mut Compiler, &Name),
+    /// Whether a good version of the object is in force.
+    pub(super) is_good: fn(&Compiler, &Name) -> bool,
+    /// Puts in force a replacement for a text that never was good; returns its description for the hint.
+    pub(super) salvage: fn(&mut Compiler, &Name, &str, &[Defect]) -> String,
+    /// Judges an object by its text alone, for doors that take single objects.
+    pub(super) judge: fn(&Judge<'_>, Value) -> Result<(), Flaw>,
+    /// The effect of a change on the objects that depend on this one.
+    pub(super) dependents: DependentUpdate,
+}
+
+/// The effect of a change of an object on its dependents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DependentUpdate {
+    /// They are linked again.
+    Link,
+    /// They are linked again, also when the object itself was only linked again: they reach its references through it.
+    LinkTransitively,
+    /// They are linked again if the object has appeared or disappeared; otherwise they find it by its slot.
+    LinkOnPresence,
+    /// They are staged again: they were built from the object.
+    Stage,
+    /// They are linked again, and objects whose plugins name this one are staged again.
+    StagePlugins,
+}
+
+impl KindCompiler {
+    /// The row of a kind.
+    pub(super) fn of(kind: Kind) -> &'static KindCompiler {
+        match kind {
+            Kind::Routes => &ROUTES,
+            Kind::Services => &SERVICES,
+            Kind::Upstreams => &UPSTREAMS,
+            Kind::Consumers => &CONSUMERS,
+            Kind::Credentials => &CREDENTIALS,
+            Kind::ConsumerGroups => &CONSUMER_GROUPS,
+            Kind::PluginConfigs => &PLUGIN_CONFIGS,
+            Kind::GlobalRules => &GLOBAL_RULES,
+            Kind::PluginMetadata => &PLUGIN_METADATA,
+            Kind::Ssls => &SSLS,
+            Kind::Protos => &PROTOS,
+            Kind::StreamRoutes => &STREAM_ROUTES,
+            Kind::Secrets => &SECRETS,
+            Kind::Tests => &TESTS,
+        }
+    }
+}
+
+static ROUTES: KindCompiler = KindCompiler {
+    stage: Compiler::stage_route,
+    link: Compiler::link_route,
+    withdraw: Compiler::remove_route,
+    is_good: |compiler, name| compiler.routes.get(&name.id).is_some_and(|held| !held.broken),
+    salvage: |compiler, name, json, defects| {
+        compiler.salvage_route(name, json, defects);
+        // The predicates may be the very part that cannot be parsed.
+        match compiler.routes.contains_key(&name.id) {
+            true => "requests it would match are answered 503 until it is mended".to_owned(),
+            false => "requests it would match go to other routes until it is mended".to_owned(),
+        }
+    },
+    judge: |judge, value| {
+        let written = decode_value::<config::Route>(value)?;
+        route::conditions(&written)?;
+        judge.plugins(written.plugins, Side::Traffic)
+    },
+    dependents: DependentUpdate::Link,
+};
+
+static SERVICES: KindCompiler = KindCompiler {
+    stage: Compiler::stage_service,
+    link: nothing_to_link,
+    withdraw: Compiler::remove_service,
+    is_good: |compiler, name| compiler.services.contains_key(&name.id),
+    salvage: leave_out,
+    judge: |judge, value| judge.plugins(decode_value::<config::Service>(value)?.plugins, Side::Traffic),
+    dependents: DependentUpdate::LinkTransitively,
+};
+
+static UPSTREAMS: KindCompiler = KindCompiler {
+    stage: |compiler, name, json| {
+        let written: config::Upstream = decode(json).map_err(|error| vec![invalid(name, error)])?;
+        compiler.place_upstream(name, &written, "").map_err(|problem| vec![problem])?;
+        Ok(upstream::untold(name, "proxy_protocol", Some(&written)).into_iter().collect())
+    },
+    link: nothing_to_link,
+    withdraw: Compiler::remove_upstream,
+    is_good: |compiler, name| compiler.slots.contains_key(name),
+    salvage: leave_out,
+    judge: |_, value| Ok(config::check(Kind::Upstreams, value)?),
+    dependents: DependentUpdate::LinkOnPresence,
+};
+
+static CONSUMERS: KindCompiler = KindCompiler {
+    stage: Compiler::stage_consumer,
+    link: Compiler::link_consumer,
+    withdraw: Compiler::remove_consumer,
+    is_good: |compiler, name| compiler.consumers_held.contains_key(&name.id),
+    salvage: leave_out,
+    judge: |judge, value| judge.plugins(decode_value::<config::Consumer>(value)?.plugins, Side::Consumer),
+    dependents: DependentUpdate::LinkTransitively,
+};
+
+static CREDENTIALS: KindCompiler = KindCompiler {
+    stage: Compiler::stage_credential,
+    link: Compiler::link_credential,
+    withdraw: Compiler::remove_credential,
+    is_good: |compiler, name| compiler.credentials.contains_key(&name.id),
+    salvage: leave_out,
+    judge: |judge, value| judge.plugins(decode_value::<config::Credential>(value)?.plugins, Side::Credential),
+    dependents: DependentUpdate::Link,
+};
+
+static CONSUMER_GROUPS: KindCompiler = KindCompiler {
+    stage: |compiler, name, json| {
+        let written: config::ConsumerGroup = decode(json).map_err(|error| vec![invalid(name, error)])?;
+        compiler.stage_set(name, written.plugins)
+    },
+    link: nothing_to_link,
+    withdraw: Compiler::remove_set,
+    is_good: |compiler, name| compiler.consumer_groups.contains_key(&name.id),
+    salvage: leave_out,
+    judge: |judge, value| judge.set(decode_value::<config::ConsumerGroup>(value)?.plugins),
+    dependents: DependentUpdate::Link,
+};
+
+static PLUGIN_CONFIGS: KindCompiler = KindCompiler {
+    stage: |compiler, name, json| {
+        let written: config::PluginConfig = decode(json).map_err(|error| vec![invalid(name, error)])?;
+        compiler.stage_set(name, written.plugins)
+    },
+    link: nothing_to_link,
+    withdraw: Compiler::remove_set,
+    is_good: |compiler, name| compiler.plugin_configs.contains_key(&name.id),
+    salvage: leave_out,
+    judge: |judge, value| judge.set(decode_value::<config::PluginConfig>(value)?.plugins),
+    dependents: DependentUpdate::Link,
+};
+
+static GLOBAL_RULES: KindCompiler = KindCompiler {
+    stage: |compiler, name, json| {
+        let written: config::GlobalRule = decode(json).map_err(|error| vec![invalid(name, error)])?;
+        compiler.stage_set(name, written.plugins)
+    },
+    link: |compiler, _| {
+        compiler.link_global();
+        Vec::new()
+    },
+    withdraw: Compiler::remove_set,
+    is_good: |compiler, name| compiler.global_rules.get(&name.id).is_some_and(|set| set.is_whole),
+    salvage: Compiler::salvage_rule,
+    judge: |judge, value| judge.set(decode_value::<config::GlobalRule>(value)?.plugins),
+    dependents: DependentUpdate::Link,
+};
+
+static PLUGIN_METADATA: KindCompiler = KindCompiler {
+    stage: Compiler::stage_metadata,
+    link: nothing_to_link,
+    withdraw: |compiler, name| drop(compiler.metadata.remove(&name.id)),
+    is_good: |compiler, name| compiler.metadata.contains_key(&name.id),
+    salvage: leave_out,
+    judge: |judge, value| {
+        let written = decode_value::<config::PluginMetadata>(value)?;
+        let id = written.id.as_ref().map_or("", config::Id::as_str).to_owned();
+        Ok(judge::metadata(&judge.known(), &id, written).map(drop)?)
+    },
+    dependents: DependentUpdate::Stage,
+};
+
+static SSLS: KindCompiler = KindCompiler {
+    stage: Compiler::stage_ssl,
+    link: nothing_to_link,
+    withdraw: Compiler::remove_ssl,
+    is_good: |compiler, name| compiler.ssls.get(&name.id).is_some_and(SslHeld::is_good),
+    salvage: |compiler, name, json, defects| {
+        compiler.salvage_ssl(name, json);
+        match certificate::asks_clients(json) {
+            true => "requests for its names are answered 400 until it is mended".to_owned(),
+            false => leave_out(compiler, name, json, defects),
+        }
+    },
+    judge: |judge, value| {
+        let written = decode_value::<config::Ssl>(value)?;
+        certificate::load(judge.load_certificate, judge.variables, &written).map(drop)
+    },
+    dependents: DependentUpdate::Stage,
+};
+
+static PROTOS: KindCompiler = KindCompiler {
+    stage: Compiler::stage_proto,
+    link: nothing_to_link,
+    withdraw: |compiler, name| compiler.bindings.remove_proto(&name.id),
+    is_good: |compiler, name| compiler.bindings.has_proto(&name.id),
+    salvage: leave_out,
+    judge: |_, value| Ok(Protos::compile(&decode_value::<config::Proto>(value)?.content).map(drop)?),
+    dependents: DependentUpdate::StagePlugins,
+};
+
+static STREAM_ROUTES: KindCompiler = KindCompiler {
+    stage: Compiler::stage_stream,
+    link: Compiler::link_stream,
+    withdraw: Compiler::remove_stream,
+    is_good: |compiler, name| compiler.streams_held.get(&name.id).is_some_and(|held| !held.broken),
+    salvage: |compiler, name, json, defects| {
+        compiler.salvage_stream(name, json, defects);
+        match compiler.streams_held.contains_key(&name.id) {
+            true => "connections it would match are closed until it is mended".to_owned(),
+            false => "connections it would match go to other stream routes until it is mended".to_owned(),
+        }
+    },
+    judge: |judge, value| {
+        let written = decode_value::<config::StreamRoute>(value)?;
+        stream::check_matching(&written).map_err(|(path, message)| Invalid::at(path, message))?;
+        judge.plugins(written.plugins, Side::Stream)
+    },
+    dependents: DependentUpdate::Link,
+};
+
+static SECRETS: KindCompiler = KindCompiler {
+    stage: |_, name, json| {
+        let refused = |error| vec![invalid(name, error)];
+        let value: Value = serde_json::from_str(json).map_err(|error| refused(Invalid::from_serde(error)))?;
+        config::check(name.kind, value).map_err(refused)?;
+        let message = format!("{} are not served in this version", name.kind.name());
+        Ok(vec![Problem::warning(name.to_string(), "", message)])
+    },
+    link: nothing_to_link,
+    withdraw: |_, _| {},
+    is_good: |_, _| false,
+    salvage: leave_out,
+    judge: |_, value| Ok(config::check(Kind::Secrets, value)?),
+    dependents: DependentUpdate::Link,
+};
+
+static TESTS: KindCompiler = KindCompiler {
+    // A test changes nothing that is served; the code that activates a snapshot runs it before.
+    stage: |_, name, json| {
+        decode::<config::Test>(json).map(|_| Vec::new()).map_err(|error| vec![invalid(name, error)])
+    },
+    link: nothing_to_link,
+    withdraw: |_, _| {},
+    is_good: |_, _| false,
+    salvage: leave_out,
+    judge: |_, value| Ok(config::check(Kind::Tests, value)?),
+    dependents: DependentUpdate::Link,
+};
+
+/// The link function of kinds whose objects refer to nothing.
+fn nothing_to_link(_: &mut Compiler, _: &Name) -> Vec<Problem> {
+    Vec::new()
+}
+
+/// The salvage function of kinds without a safe replacement.
+fn leave_out(_: &mut Compiler, _: &Name, _: &str, _: &[Defect]) -> String {
+    "it is not in force until it is mended".to_owned()
+}
+
+impl Side {
+    /// The side of the plugins in objects of a kind. Kinds without plugins get that of requests.
+    pub(super) fn of(role: PluginRole) -> Side {
+        match role {
+            PluginRole::Consumer => Side::Consumer,
+            PluginRole::Credential => Side::Credential,
+            PluginRole::Streams => Side::Stream,
+            PluginRole::None | PluginRole::Requests | PluginRole::AllRequests => Side::Traffic,
+        }
+    }
+}
