@@ -5,7 +5,6 @@ mod head_wait;
 mod interim;
 mod lane;
 mod refused;
-mod replay;
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -26,24 +25,25 @@ use crate::chosen::Chosen;
 use crate::clock;
 use crate::connection::Connection;
 use crate::deadline;
-use crate::dial::Dial;
 use crate::fault::{Fault, Kind};
 use crate::flow::{Flow, RequestBody};
 use crate::forwarded;
 use crate::grpc;
-use crate::health;
 use crate::pace::Pace;
-use crate::pool::PoolKey;
-use crate::relay::{Link, Relay};
+use crate::relay::Relay;
 use crate::stream::Stream;
 use crate::tls::{Handshake, TlsName};
 use crate::transfer::Transfer;
+use crate::upstream::connection::UpstreamConnection;
+use crate::upstream::dial::Dial;
+use crate::upstream::health;
+use crate::upstream::pool::PoolKey;
+use crate::upstream::replay::RequestReplay;
 use crate::wait::Wait;
 use admission::{Asking, Attempts};
 use head_wait::HeadWait;
 pub(crate) use interim::Interim;
 use refused::Refused;
-pub(crate) use replay::{KeptBytes, Replay};
 
 /// Tries endpoints until one answers, the request may not be repeated, or the attempts are spent.
 /// Every way out of the loop is visible here.
@@ -62,7 +62,7 @@ pub(crate) async fn forward<'u>(
     let started = clock::now();
     flow.upstream_started_us = Some(started.mono_us);
     let mut elsewhere = None;
-    relay.replay = Replay::of(ex, chosen.upstream);
+    relay.replay = RequestReplay::of(ex, chosen.upstream);
     loop {
         let index = match (elsewhere.take(), &chosen.upstream.protection) {
             (Some(index), _) => index,
@@ -181,11 +181,11 @@ enum Again {
 
 impl Again {
     /// Changes nothing, so that it can be asked before anything that does. `mark` is where the body began.
-    fn of(conn: &Connection, ex: &Exchange<'_>, replay: &Replay, mark: (usize, u64)) -> Option<Again> {
+    fn of(conn: &Connection, ex: &Exchange<'_>, replay: &RequestReplay, mark: (usize, u64)) -> Option<Again> {
         let lies_there = match replay {
-            Replay::Kept(_) => return Some(Again::Kept),
+            RequestReplay::Kept(_) => return Some(Again::Kept),
             // What is not kept may still lie in the inbox.
-            Replay::Off | Replay::Wanted | Replay::TooMuch => match ex.request.framing {
+            RequestReplay::Off | RequestReplay::Wanted | RequestReplay::TooMuch => match ex.request.framing {
                 Framing::None => true,
                 // Decoding chunks moves them in place.
                 Framing::Chunked if !conn.stream.is_shared() => conn.inbox.mark() == mark,
@@ -217,7 +217,7 @@ fn left_of_body(conn: &mut Connection, relay: &mut Relay<'_>, mark: (usize, u64)
         return RequestBody::Read;
     }
     // What is kept was begun by some attempt.
-    let is_begun = upload.read_bytes > 0 || matches!(relay.replay, Replay::Kept(_));
+    let is_begun = upload.read_bytes > 0 || matches!(relay.replay, RequestReplay::Kept(_));
     if !is_begun && conn.inbox.mark() == mark { RequestBody::Whole } else { RequestBody::Torn }
 }
 
@@ -286,7 +286,7 @@ impl<'a> Attempt<'a, '_, '_> {
         if permit.is_some() {
             self.relay.permit = permit;
         }
-        self.relay.link = Some(Link { stream, inbox: Inbox::default(), requests, pool_key });
+        self.relay.link = Some(UpstreamConnection { stream, inbox: Inbox::default(), requests, pool_key });
         true
     }
 
@@ -296,7 +296,7 @@ impl<'a> Attempt<'a, '_, '_> {
         let connected = self.connect(tls).await;
         watch.inspect(|watch| watch.connected());
         let stream = connected.map_err(|kind| Fault { kind, unsent: true })?;
-        self.relay.link = Some(Link { stream, inbox: Inbox::default(), requests: 0, pool_key });
+        self.relay.link = Some(UpstreamConnection { stream, inbox: Inbox::default(), requests: 0, pool_key });
         Ok(())
     }
 
@@ -416,7 +416,7 @@ impl<'a> Attempt<'a, '_, '_> {
             None => Ending::Known,
         };
         let begun = match &mut self.relay.replay {
-            Replay::Off => None,
+            RequestReplay::Off => None,
             replay => replay.begin(&mut self.relay.upload, &self.conn.worker.kept_bytes),
         };
         self.relay.upload = Transfer::new(framing, ending, text, bytes_max);

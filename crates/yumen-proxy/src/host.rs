@@ -6,8 +6,8 @@ use yumen_base::Now;
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{Answer, AskFault, Host, Question, SharedOutbound};
 
-use crate::ask;
 use crate::clock;
+use crate::upstream::subrequest;
 use crate::worker::Worker;
 
 impl Host for Worker {
@@ -32,6 +32,6 @@ impl Host for Worker {
     }
 
     fn ask(&self, question: Question) -> Option<LocalFuture<'static, Result<Answer, AskFault>>> {
-        Some(Box::pin(ask::ask(self.shared()?, question)))
+        Some(Box::pin(subrequest::ask(self.shared()?, question)))
     }
 }

@@ -9,7 +9,7 @@ mod lane;
 mod room;
 
 pub(crate) use duplex::Duplex;
-pub(crate) use lane::{Lane, Occupied, STREAMS_MAX};
+pub(crate) use lane::{H2Connection, STREAMS_MAX, StreamPermit};
 pub(crate) use room::Room;
 
 use crate::settings::{HeadLimits, Settings};

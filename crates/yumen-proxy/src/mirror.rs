@@ -1,4 +1,4 @@
-//! Copies of requests for mirrors: sent beside the exchange, bounded, and their answers thrown away.
+//! MirrorLimiter of requests for mirrors: sent beside the exchange, bounded, and their answers thrown away.
 //!
 //! Nothing here is waited for by a request. What would be too much is dropped, and counted.
 
@@ -10,11 +10,11 @@ use yumen_http::{Framing, Known, encode};
 use yumen_plugin::{Exchange, Mirror};
 use yumen_snapshot::{PassHost, Slot, Snapshot, Upstream};
 
-use crate::ask::Errand;
 use crate::connection::Connection;
-use crate::copies::Place;
 use crate::forwarded;
 use crate::timers::until;
+use crate::upstream::mirror_limit::MirrorPermit;
+use crate::upstream::subrequest::Subrequest;
 use crate::worker::Worker;
 
 /// A copy is given up after this time, whatever it waits for.
@@ -46,10 +46,10 @@ pub(crate) fn send(
         let body = ex.body.clone().unwrap_or_default();
         let method = ex.request.method();
         let may_repeat = method.is_idempotent();
-        Some((place, Errand { upstream, index, method, may_repeat, head, body }))
+        Some((place, Subrequest { upstream, index, method, may_repeat, head, body }))
     };
     match copy() {
-        Some((place, errand)) => drop(tokio::task::spawn_local(run(worker.clone(), place, errand))),
+        Some((place, subrequest)) => drop(tokio::task::spawn_local(run(worker.clone(), place, subrequest))),
         None => worker.counters.mirrored[DROPPED].add(1),
     }
 }
@@ -98,14 +98,14 @@ fn target(asked: &[u8], mirror: &Mirror) -> Vec<u8> {
 }
 
 /// Sends a copy and throws its answer away.
-async fn run(worker: Rc<Worker>, _place: Place, errand: Errand) {
+async fn run(worker: Rc<Worker>, _place: MirrorPermit, subrequest: Subrequest) {
     let timer = worker.timers.timer();
     timer.set(COPY_TIMEOUT_MS);
-    let delivered = until(&timer, pin!(errand.deliver(&worker, None))).await;
+    let delivered = until(&timer, pin!(subrequest.send(&worker, None))).await;
     let outcome = if matches!(delivered, Some(Ok(()))) { ANSWERED } else { FAILED };
     worker.counters.mirrored[outcome].add(1);
     if outcome == FAILED {
-        tracing::debug!(upstream = %errand.upstream.origin, "a mirrored request was not answered");
+        tracing::debug!(upstream = %subrequest.upstream.origin, "a mirrored request was not answered");
     }
 }
 

@@ -7,43 +7,23 @@ use yumen_snapshot::Underway;
 use yumen_snapshot::protection::{Permit, Place, Retry};
 
 use crate::body::Ending;
-use crate::buffer::Inbox;
 use crate::clock;
 use crate::fault::Kind;
-use crate::forward::{Interim, Replay};
-use crate::health::SharedFailure;
-use crate::http2::Occupied;
-use crate::pool::PoolKey;
-use crate::stream::Stream;
+use crate::fault::SharedFailure;
+use crate::forward::Interim;
+use crate::http2::StreamPermit;
 use crate::transfer::Transfer;
+use crate::upstream::connection::UpstreamConnection;
+use crate::upstream::replay::RequestReplay;
 use crate::worker::Worker;
-
-/// A connection to an endpoint while it carries an exchange.
-pub(crate) struct Link {
-    pub(crate) stream: Stream,
-    pub(crate) inbox: Inbox,
-    /// Requests it carried before this one.
-    pub(crate) requests: u64,
-    /// Under which the pool knows it.
-    pub(crate) pool_key: PoolKey,
-}
-
-impl Link {
-    /// Whether it may carry another request after an answer that was read to its end. What came behind that is
-    /// nobody's, and must not become an answer; what came and was not read shows when it is taken to be used.
-    #[inline]
-    pub(crate) fn is_clean(&self) -> bool {
-        !self.stream.is_shared() && self.inbox.is_empty()
-    }
-}
 
 /// An exchange with an endpoint: filled in here, drained in `reply`. It stays in one place, since all
 /// of it is needed until the end and moving it would cost more than routing does.
 pub(crate) struct Relay<'u> {
     /// The connection, from the first attempt on.
-    pub(crate) link: Option<Link>,
+    pub(crate) link: Option<UpstreamConnection>,
     /// The place on a shared connection that the request is to be sent on.
-    pub(crate) place: Option<Occupied>,
+    pub(crate) place: Option<StreamPermit>,
     /// The answer's head.
     pub(crate) head: Box<ResponseHead>,
     /// What was said before it.
@@ -51,7 +31,7 @@ pub(crate) struct Relay<'u> {
     /// The request, whose body may still be on its way when the answer comes.
     pub(crate) upload: Transfer,
     /// What is kept of its body.
-    pub(crate) replay: Replay,
+    pub(crate) replay: RequestReplay,
     /// The attempt that is under way, until its end is known.
     pub(crate) underway: Option<Underway<'u>>,
     /// Whether the client asked for another protocol and the route lets it.
@@ -73,7 +53,7 @@ impl Relay<'_> {
             head: worker.take_response(),
             interim: Interim::default(),
             upload,
-            replay: Replay::Off,
+            replay: RequestReplay::Off,
             underway: None,
             upgrade: false,
             permit: None,

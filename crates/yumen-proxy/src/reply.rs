@@ -25,10 +25,11 @@ use crate::fault::{Fault, Kind};
 use crate::flow::{Flow, RequestBody};
 use crate::grpc;
 use crate::http2::heads;
-use crate::relay::{Link, Relay};
+use crate::relay::Relay;
 use crate::tcp::Tcp;
 use crate::transfer::Transfer;
 use crate::tunnel;
+use crate::upstream::connection::UpstreamConnection;
 use edited::Edited;
 use failed::note_upstream_status;
 use pump::download_body;
@@ -179,7 +180,7 @@ pub(crate) async fn pass_on(
     let now = end_attempt(relay.underway.take(), flow);
     link.inbox.release(&conn.worker.buffers);
     let is_reusable = result.is_ok() && upload.is_done() && link_persists;
-    if let Some(link) = relay.link.take_if(|link| is_reusable && download.is_read() && link.is_clean()) {
+    if let Some(link) = relay.link.take_if(|link| is_reusable && download.is_read() && link.is_reusable()) {
         keep_link(&conn.worker, link, relay.permit.take(), &upstream.keepalive, now);
     } else if let Some(link) = relay.link.take_if(|_| is_reusable && !download.is_read()) {
         let is_bounded = relay.permit.is_some() || relay.turn.is_some();
@@ -230,7 +231,7 @@ fn begin(
     conn: &mut Connection,
     ex: &mut Exchange<'_>,
     chains: &Chains<'_>,
-    (link, head): (&mut Link, &mut ResponseHead),
+    (link, head): (&mut UpstreamConnection, &mut ResponseHead),
     (request_is_read, upgrade): (bool, bool),
     flow: &mut Flow,
 ) -> Option<Begun> {
@@ -285,7 +286,7 @@ fn tell_no_body(head: &mut ResponseHead) {
 /// What the client and the endpoint say to each other after a change of protocols.
 async fn run_tunnel(
     conn: &mut Connection,
-    link: &mut Link,
+    link: &mut UpstreamConnection,
     opening: Transfer,
     bounds: tunnel::Bounds,
     underway: Option<Underway<'_>>,
@@ -386,7 +387,7 @@ fn end_attempt(underway: Option<Underway<'_>>, flow: &mut Flow) -> Now {
 #[inline(always)]
 fn keep_link(
     worker: &crate::worker::Worker,
-    link: Link,
+    link: UpstreamConnection,
     permit: Option<Permit>,
     keepalive: &Keepalive,
     now: Now,
@@ -396,7 +397,7 @@ fn keep_link(
         drop(link);
         return;
     }
-    let Link { stream, requests, pool_key, .. } = link;
+    let UpstreamConnection { stream, requests, pool_key, .. } = link;
     let now_ms = now.mono_ms();
     worker.pool.borrow_mut().give(pool_key, (stream, permit), requests + 1, keepalive, now_ms);
 }

@@ -13,13 +13,13 @@ use crate::body::Ending;
 use crate::buffer::Inbox;
 use crate::connection::Connection;
 use crate::direction::{Direction, Pair, Watched};
-use crate::relay::Link;
 use crate::stream::Stream;
 use crate::task;
 use crate::tcp::Tcp;
 use crate::ties::Tie;
 use crate::timers::Timer;
 use crate::transfer::Transfer;
+use crate::upstream::connection::UpstreamConnection;
 use crate::worker::Worker;
 
 /// A WebSocket that has to end gets so long for the frames under way, in milliseconds.
@@ -54,7 +54,12 @@ pub(crate) struct Bounds {
 /// the client of the change.
 ///
 /// The bytes are moved by a task of their own: a message that passes wakes that alone, not all that led to the tunnel.
-pub(crate) async fn run(conn: &mut Connection, link: &mut Link, opening: Transfer, bounds: Bounds) -> Ended {
+pub(crate) async fn run(
+    conn: &mut Connection,
+    link: &mut UpstreamConnection,
+    opening: Transfer,
+    bounds: Bounds,
+) -> Ended {
     conn.timer.set(0);
     let mut tunnel = Tunnel {
         client: conn.stream.take(),

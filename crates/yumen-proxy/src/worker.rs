@@ -15,20 +15,20 @@ use yumen_snapshot::{Publisher, Route, Snapshot};
 use crate::access_log::LogBuffer;
 use crate::buffer::Buffers;
 use crate::clock;
-use crate::copies::Copies;
 use crate::counters::Counters;
 use crate::date::DateCache;
-use crate::departed::Departures;
 use crate::desk::Desks;
 use crate::duty::Duty;
-use crate::forward::KeptBytes;
-use crate::lanes::Lanes;
 use crate::observe::Sampler;
 use crate::overload::Overload;
-use crate::pool::Pool;
 use crate::settings::Settings;
 use crate::ties::Ties;
 use crate::timers::Timers;
+use crate::upstream::h2_pool::H2ConnectionPool;
+use crate::upstream::mirror_limit::MirrorLimiter;
+use crate::upstream::pool::Pool;
+use crate::upstream::removed::RemovedEndpoints;
+use crate::upstream::replay::ReplayBudget;
 
 /// How many heads a worker keeps for the next requests: one for each of its desks.
 const HEADS_KEPT: usize = crate::desk::KEPT;
@@ -96,8 +96,8 @@ pub(crate) struct Worker {
     pub(crate) desks: Desks,
     pub(crate) timers: Rc<Timers>,
     pub(crate) pool: RefCell<Pool>,
-    pub(crate) lanes: Rc<Lanes>,
-    pub(crate) departures: Departures,
+    pub(crate) lanes: Rc<H2ConnectionPool>,
+    pub(crate) departures: RemovedEndpoints,
     pub(crate) ties: Ties,
     pub(crate) log: Option<RefCell<LogBuffer>>,
     /// Whether its lines tell of fields of the answer, which are kept only then.
@@ -107,9 +107,9 @@ pub(crate) struct Worker {
     /// While draining, idle connections stay as long as otherwise.
     pub(crate) keeps_idle: Cell<bool>,
     pub(crate) sampler: Sampler,
-    pub(crate) copies: Rc<Copies>,
+    pub(crate) copies: Rc<MirrorLimiter>,
     /// What calls keep so that they can be made again.
-    pub(crate) kept_bytes: Rc<KeptBytes>,
+    pub(crate) kept_bytes: Rc<ReplayBudget>,
     pub(crate) overload: Option<Overload>,
     /// The way out for plugins.
     pub(crate) redis: Rc<yumen_redis::Clients>,
@@ -167,7 +167,7 @@ impl Worker {
             timers,
             pool: RefCell::default(),
             lanes: Rc::default(),
-            departures: Departures::default(),
+            departures: RemovedEndpoints::default(),
             ties: Ties::default(),
             logs_answer: parts.log.as_ref().is_some_and(LogBuffer::reads_answer),
             log: parts.log.map(RefCell::new),

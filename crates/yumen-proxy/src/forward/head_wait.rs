@@ -8,14 +8,14 @@ use yumen_http::ResponseHead;
 use yumen_http::parse::{self, Parsed};
 use yumen_snapshot::Timeouts;
 
-use super::Replay;
 use crate::connection::Connection;
 use crate::fault::{Fault, Kind};
 use crate::pace::{Pace, Rate};
-use crate::relay::Link;
 use crate::stream::Stream;
 use crate::tcp::Tcp;
 use crate::transfer::Transfer;
+use crate::upstream::connection::UpstreamConnection;
+use crate::upstream::replay::RequestReplay;
 use crate::wait::{End, Wait};
 
 /// What is read of an answer at once where the rest of a long one can go from socket to socket: most are shorter, and
@@ -24,7 +24,7 @@ const FIRST_BYTES_MAX: usize = 16 * 1024;
 
 /// Waiting for an answer while the body may still be going out.
 pub(super) struct HeadWait<'a> {
-    pub(super) replay: &'a mut Replay,
+    pub(super) replay: &'a mut RequestReplay,
     pub(super) timeouts: Timeouts,
     /// How long the client may send nothing of its body.
     pub(super) body_ms: u64,
@@ -46,7 +46,7 @@ impl HeadWait<'_> {
         &mut self,
         cx: &mut Context<'_>,
         conn: &mut Connection,
-        link: &mut Link,
+        link: &mut UpstreamConnection,
         upload: &mut Transfer,
         asked: yumen_http::Method,
         head: &mut ResponseHead,
@@ -97,7 +97,7 @@ impl HeadWait<'_> {
         &mut self,
         cx: &mut Context<'_>,
         conn: &mut Connection,
-        link: &mut Link,
+        link: &mut UpstreamConnection,
         upload: &mut Transfer,
     ) -> Result<(), Fault> {
         if self.upload_broken || upload.is_done() {
@@ -106,7 +106,7 @@ impl HeadWait<'_> {
         let source = (&mut conn.stream, &mut conn.inbox);
         let (buffers, sink) = (&conn.worker.buffers, &mut link.stream);
         let pushed = match &mut *self.replay {
-            Replay::Off => upload.poll(cx, buffers, source, sink, &mut None),
+            RequestReplay::Off => upload.poll(cx, buffers, source, sink, &mut None),
             replay => replay.poll(cx, buffers, source, sink, upload),
         };
         match pushed {

@@ -10,13 +10,13 @@ use yumen_snapshot::Scheme;
 
 use super::Attempt;
 use crate::buffer::Inbox;
+use crate::fault::SharedFailure;
 use crate::fault::{Fault, Kind};
-use crate::health::SharedFailure;
-use crate::http2::{self, Duplex, Occupied};
-use crate::lanes::Way;
-use crate::pool::PoolKey;
-use crate::relay::Link;
+use crate::http2::{self, Duplex, StreamPermit};
 use crate::stream::Stream;
+use crate::upstream::connection::UpstreamConnection;
+use crate::upstream::h2_pool::StreamAcquisition;
+use crate::upstream::pool::PoolKey;
 use crate::wait::Wait;
 
 impl Attempt<'_, '_, '_> {
@@ -37,7 +37,7 @@ impl Attempt<'_, '_, '_> {
         Some(self.occupy(occupied))
     }
 
-    fn occupy(&mut self, occupied: Occupied) -> bool {
+    fn occupy(&mut self, occupied: StreamPermit) -> bool {
         let was_used = occupied.requests_before() > 0;
         self.conn.worker.counters.reuses.add(u64::from(was_used));
         self.relay.place = Some(occupied);
@@ -54,7 +54,7 @@ impl Attempt<'_, '_, '_> {
         Ok(self.occupy(found.map_err(|kind| Fault { kind, unsent: true })?))
     }
 
-    async fn find_place(&mut self, tls: bool, pool_key: PoolKey) -> Result<Occupied, Kind> {
+    async fn find_place(&mut self, tls: bool, pool_key: PoolKey) -> Result<StreamPermit, Kind> {
         let worker = self.conn.worker.clone();
         let keep = self.upstream.keepalive;
         // Once: who is passed over again and again waits no longer in all than one who connects by himself.
@@ -62,16 +62,16 @@ impl Attempt<'_, '_, '_> {
         wait.begin(self.conn, connect_ms);
         loop {
             match worker.lanes.way(pool_key, &keep, connect_ms) {
-                Way::Lane(occupied) => return Ok(occupied),
-                Way::Settle(lane) => {
+                StreamAcquisition::Ready(occupied) => return Ok(occupied),
+                StreamAcquisition::AwaitSettings(lane) => {
                     let over = wait.on(self.conn, Kind::ConnectTimeout, pin!(lane.settled())).await;
                     self.waited(over, &lane.failure)?;
                 }
-                Way::Wait(coming) => {
+                StreamAcquisition::AwaitConnect(coming) => {
                     let over = wait.on(self.conn, Kind::ConnectTimeout, pin!(coming.over())).await;
                     self.waited(over, &coming.failure)?;
                 }
-                Way::Connect(connecting) => connecting.begin(&worker, self.dial(tls)?, keep),
+                StreamAcquisition::Connect(connecting) => connecting.begin(&worker, self.dial(tls)?, keep),
             }
         }
     }
@@ -110,7 +110,7 @@ impl Attempt<'_, '_, '_> {
         let duplex = Duplex::asked(answer, outgoing, is_whole, occupied, limits);
         let stream = Stream::Http2(Box::new(duplex));
         let pool_key = self.pool_key(tls);
-        self.relay.link = Some(Link { stream, inbox: Inbox::default(), requests, pool_key });
+        self.relay.link = Some(UpstreamConnection { stream, inbox: Inbox::default(), requests, pool_key });
         Ok(())
     }
 

@@ -8,12 +8,13 @@ use yumen_plugin::Exchange;
 use yumen_snapshot::{Tried, Upstream};
 
 use super::admission::try_in;
-use super::{Again, Replay, is_late, leave_to_retry};
+use super::{Again, is_late, leave_to_retry};
 use crate::connection::Connection;
 use crate::deadline;
 use crate::flow::Flow;
 use crate::grpc;
 use crate::relay::Relay;
+use crate::upstream::replay::RequestReplay;
 
 /// An attempt that was answered, at an upstream that names such statuses.
 pub(super) struct Refused<'a, 's, 'u> {
@@ -36,7 +37,7 @@ impl Refused<'_, '_, '_> {
         let found = if self.is_refused() && !self.is_over() { self.find() } else { None };
         if found.is_none() {
             // Nobody is asked again: what is kept for that is given back.
-            self.relay.replay = Replay::Off;
+            self.relay.replay = RequestReplay::Off;
         }
         found
     }

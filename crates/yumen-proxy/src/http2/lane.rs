@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use yumen_snapshot::upstream::Keepalive;
 
 use crate::fault::Kind;
-use crate::health::SharedFailure;
+use crate::fault::SharedFailure;
 use crate::timers::Timer;
 
 /// Streams one connection carries at once, where the endpoint does not allow fewer.
@@ -24,7 +24,7 @@ pub(crate) const STREAMS_MAX: usize = 100;
 pub(super) const UNTOLD: usize = usize::MAX - 1;
 
 /// A connection that carries requests.
-pub(crate) struct Lane {
+pub(crate) struct H2Connection {
     sender: RefCell<SendRequest<Bytes>>,
     streams: Cell<usize>,
     /// How many there may be: one until the endpoint has told its limit, so that none is refused.
@@ -49,17 +49,17 @@ pub(crate) struct Lane {
 pub(crate) type Asked = (ResponseFuture, SendStream<Bytes>);
 
 /// A place on a connection; free again when dropped.
-pub(crate) struct Occupied {
-    lane: Rc<Lane>,
+pub(crate) struct StreamPermit {
+    lane: Rc<H2Connection>,
     /// What had been heard of the endpoint when it was taken.
     heard_bytes: u64,
     /// Whether the endpoint allows fewer streams than it did.
     is_short: bool,
 }
 
-impl Lane {
-    pub(crate) fn new(sender: SendRequest<Bytes>, keep: &Keepalive, timer: Timer) -> Rc<Lane> {
-        Rc::new(Lane {
+impl H2Connection {
+    pub(crate) fn new(sender: SendRequest<Bytes>, keep: &Keepalive, timer: Timer) -> Rc<H2Connection> {
+        Rc::new(H2Connection {
             sender: RefCell::new(sender),
             streams: Cell::new(0),
             streams_max: Cell::new(UNTOLD),
@@ -159,7 +159,7 @@ impl Lane {
     }
 
     /// Takes a place, unless it turns out that nothing more can be sent here.
-    pub(crate) fn occupy(self: &Rc<Self>) -> Option<Occupied> {
+    pub(crate) fn occupy(self: &Rc<Self>) -> Option<StreamPermit> {
         let is_short = match self.sender.borrow_mut().poll_ready(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(())) => false,
             Poll::Ready(Err(_)) => {
@@ -171,11 +171,11 @@ impl Lane {
         };
         self.streams.set(self.streams.get() + 1);
         self.requests.set(self.requests.get() + 1);
-        Some(Occupied { lane: self.clone(), heard_bytes: self.heard_bytes.get(), is_short })
+        Some(StreamPermit { lane: self.clone(), heard_bytes: self.heard_bytes.get(), is_short })
     }
 }
 
-impl Occupied {
+impl StreamPermit {
     /// Sends a request, at once after the place was taken; `is_whole` says that its head is all there is of it.
     pub(crate) fn send(&self, request: Request<()>, is_whole: bool) -> Result<Asked, h2::Error> {
         let mut sender = self.lane.sender.borrow_mut();
@@ -200,7 +200,7 @@ impl Occupied {
     }
 }
 
-impl Drop for Occupied {
+impl Drop for StreamPermit {
     fn drop(&mut self) {
         let lane = &self.lane;
         lane.streams.set(lane.streams.get() - 1);

@@ -8,12 +8,12 @@ use yumen_snapshot::{Endpoint, PassHost, Scheme, Tried, Underway, Upstream};
 
 use super::{Fault, Tally};
 use crate::clock;
-use crate::dial::Dial;
 use crate::fault::Kind;
-use crate::health;
 use crate::stream::Stream;
 use crate::timers::{Timer, until};
 use crate::tls::{Handshake, TlsName};
+use crate::upstream::dial::Dial;
+use crate::upstream::health;
 use crate::worker::Worker;
 
 /// An attempt at an endpoint that is timed until it is dropped.

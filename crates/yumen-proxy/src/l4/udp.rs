@@ -29,10 +29,10 @@ use crate::clock;
 use crate::counters::StreamCounters;
 use crate::duty::Duty;
 use crate::fault::Kind;
-use crate::health;
 use crate::settings::{ListenerSettings, StreamProtocol};
 use crate::ties::Tie;
 use crate::timers::Timer;
+use crate::upstream::health;
 use crate::worker::{Admitted, Worker};
 
 /// No datagram is longer.

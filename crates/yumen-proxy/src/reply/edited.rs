@@ -11,8 +11,8 @@ use crate::connection::Connection;
 use crate::deadline;
 use crate::fault::Kind;
 use crate::grpc;
-use crate::relay::Link;
 use crate::transfer::{Edit, Transfer};
+use crate::upstream::connection::UpstreamConnection;
 
 /// An exchange whose answer goes through plugins.
 pub(super) struct Edited<'a, 's> {
@@ -27,7 +27,7 @@ impl Edited<'_, '_> {
     pub(super) async fn pass_on(
         self,
         conn: &mut Connection,
-        link: &mut Link,
+        link: &mut UpstreamConnection,
         upload: &mut Transfer,
         download: &mut Transfer,
         keeps: bool,
@@ -62,7 +62,7 @@ impl Edited<'_, '_> {
 /// longer be said.
 async fn end_with(
     conn: &mut Connection,
-    link: &mut Link,
+    link: &mut UpstreamConnection,
     download: &mut Transfer,
     edited: Chunk,
 ) -> Option<()> {

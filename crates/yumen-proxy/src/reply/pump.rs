@@ -8,15 +8,15 @@ use std::task::{Context, Poll};
 use crate::connection::Connection;
 use crate::fault::Kind;
 use crate::pace::Pace;
-use crate::relay::Link;
 use crate::transfer::{Broken, Edit, Transfer};
+use crate::upstream::connection::UpstreamConnection;
 use crate::wait::{End, Wait};
 
 /// Moves both bodies on until the response's has ended or either side fails. What is rare has a copy of
 /// its own, so that what is not stays in one piece with its caller.
 pub(super) async fn download_body<const RARE: bool>(
     conn: &mut Connection,
-    link: &mut Link,
+    link: &mut UpstreamConnection,
     upload: &mut Transfer,
     download: &mut Transfer,
     edit: &mut Option<Edit<'_>>,
@@ -81,7 +81,7 @@ impl Pump {
         &mut self,
         cx: &mut Context<'_>,
         conn: &mut Connection,
-        link: &mut Link,
+        link: &mut UpstreamConnection,
         upload: &mut Transfer,
         download: &mut Transfer,
         edit: &mut Option<Edit<'_>>,

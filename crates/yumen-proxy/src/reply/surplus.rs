@@ -10,10 +10,10 @@ use yumen_snapshot::upstream::Keepalive;
 
 use super::keep_link;
 use crate::clock;
-use crate::relay::Link;
 use crate::task;
 use crate::timers::until;
 use crate::transfer::Transfer;
+use crate::upstream::connection::UpstreamConnection;
 use crate::worker::Worker;
 
 /// It is read as long as this, and no more than so much of it, for the connection to be kept.
@@ -30,7 +30,7 @@ const BESIDE_MAX: usize = 64;
 #[cold]
 pub(super) async fn drop_rest(
     worker: &Rc<Worker>,
-    link: Link,
+    link: UpstreamConnection,
     download: &mut Transfer,
     keepalive: Keepalive,
     client: Waits<'_>,
@@ -60,14 +60,18 @@ pub(super) struct Waits<'p> {
 }
 
 /// Reads it all, or gives the connection up.
-async fn read(worker: &Worker, mut link: Link, mut surplus: Transfer) -> Option<Link> {
+async fn read(
+    worker: &Worker,
+    mut link: UpstreamConnection,
+    mut surplus: Transfer,
+) -> Option<UpstreamConnection> {
     let timer = worker.timers.timer();
     timer.set(SURPLUS_MS);
     let buffers = &worker.buffers;
     let read = pin!(poll_fn(|cx| surplus.poll_surplus(cx, buffers, (&mut link.stream, &mut link.inbox))));
     let is_whole = matches!(until(&timer, read).await, Some(Ok(())));
     link.inbox.release(buffers);
-    let is_kept = is_whole && link.is_clean() && worker.departures.knows(link.pool_key.endpoint());
+    let is_kept = is_whole && link.is_reusable() && worker.departures.knows(link.pool_key.endpoint());
     is_kept.then_some(link)
 }
 

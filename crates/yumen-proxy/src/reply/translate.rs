@@ -44,7 +44,7 @@ pub(crate) async fn pass_on_translated(
         }
     };
     let persists = relay.head.persistent() && relay.upload.is_done();
-    if let Some(link) = relay.link.take_if(|link| persists && link.is_clean()) {
+    if let Some(link) = relay.link.take_if(|link| persists && link.is_reusable()) {
         keep_link(&conn.worker, link, relay.permit.take(), &upstream.keepalive, now);
     }
     let whole = WholeAnswer { head: &relay.head, body: &body, trailers: &trailers };

@@ -7,7 +7,7 @@ use h2::RecvStream;
 use http::{HeaderMap, Request};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::health::Observation;
+use crate::upstream::health::Observation;
 
 /// An answer longer than this is none of the health service's.
 const ANSWER_BYTES_MAX: usize = 4096;

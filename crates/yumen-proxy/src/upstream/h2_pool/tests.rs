@@ -10,10 +10,10 @@ use yumen_snapshot::Publisher;
 use yumen_snapshot::upstream::{Endpoint, EndpointState};
 
 use super::*;
-use crate::dial::Dial;
 use crate::fault::Kind;
 use crate::simulation::net::{Net, Weather};
 use crate::simulation::scheduler::Scheduler;
+use crate::upstream::dial::Dial;
 use crate::worker::tests::worker;
 
 const KEEP: Keepalive = Keepalive { size: 1, idle_timeout_ms: 1000, requests: 1000 };
@@ -45,8 +45,12 @@ fn whoever_waits_for_a_connection_whose_making_panics_is_told_at_once() {
     let net = Net::new(Scheduler::new(1, false), weather);
     net.on_connect(|_| Box::pin(async { panic!("a test does this") }));
     let (worker, key) = (worker(Arc::new(Publisher::default())), key());
-    let Way::Connect(connecting) = worker.lanes.way(key, &KEEP, 0) else { panic!("there is one already") };
-    let Way::Wait(coming) = worker.lanes.way(key, &KEEP, 0) else { panic!("nobody makes one") };
+    let StreamAcquisition::Connect(connecting) = worker.lanes.way(key, &KEEP, 0) else {
+        panic!("there is one already")
+    };
+    let StreamAcquisition::AwaitConnect(coming) = worker.lanes.way(key, &KEEP, 0) else {
+        panic!("nobody makes one")
+    };
     let dial = Dial { address: ([127, 0, 0, 1], 1).into(), opening: vec![], handshake: None, timeout_ms: 0 };
     connecting.begin(&worker, dial, KEEP);
     let cx = &mut Context::from_waker(Waker::noop());
@@ -55,7 +59,10 @@ fn whoever_waits_for_a_connection_whose_making_panics_is_told_at_once() {
     assert!(catch_unwind(AssertUnwindSafe(|| net.scheduler.poll_one())).is_err());
     assert_eq!(now(over.as_mut().poll(cx)), Some(Err(Kind::Connect)));
     assert_eq!(worker.counters.panics.get(), 1);
-    assert!(matches!(worker.lanes.way(key, &KEEP, 0), Way::Connect(_)), "the next one tries again");
+    assert!(
+        matches!(worker.lanes.way(key, &KEEP, 0), StreamAcquisition::Connect(_)),
+        "the next one tries again"
+    );
     net.close();
 }
 
@@ -70,14 +77,18 @@ fn what_a_connection_carries_ends_where_its_task_panics() {
     let wire = Wire::new(stream, Inbox::default(), patience, worker.clone());
     let mut shaking = pin!(client_builder(&worker.settings).handshake(wire.clone()));
     let (sender, connection) = now(shaking.as_mut().poll(cx)).expect("it asks nobody").unwrap();
-    let lane = Lane::new(sender, &KEEP, worker.timers.timer());
+    let lane = H2Connection::new(sender, &KEEP, worker.timers.timer());
     worker.lanes.add(key, lane.clone(), KEEP.size);
-    let watched = Watched::new(&worker, None);
+    let watched = PanicWatch::new(&worker, None);
     let driver = Driver { lane, connection, wire, keep: KEEP, stall_ms: 0, stalled_at: None, watched };
-    let Way::Lane(occupied) = worker.lanes.way(key, &KEEP, 0) else { panic!("there is no place") };
+    let StreamAcquisition::Ready(occupied) = worker.lanes.way(key, &KEEP, 0) else {
+        panic!("there is no place")
+    };
     let request = http::Request::get("http://x/").body(()).unwrap();
     let (mut answer, _body) = occupied.send(request, true).unwrap();
-    let Way::Settle(lane) = worker.lanes.way(key, &KEEP, 0) else { panic!("it has settled") };
+    let StreamAcquisition::AwaitSettings(lane) = worker.lanes.way(key, &KEEP, 0) else {
+        panic!("it has settled")
+    };
     let mut settled = pin!(lane.settled());
     assert!(settled.as_mut().poll(cx).is_pending() && Pin::new(&mut answer).poll(cx).is_pending());
     let mut task = Box::pin(async move {
@@ -88,5 +99,8 @@ fn what_a_connection_carries_ends_where_its_task_panics() {
     assert_eq!(now(settled.as_mut().poll(cx)), Some(Err(Kind::UpstreamClosed)));
     assert!(now(Pin::new(&mut answer).poll(cx)).expect("it is over").is_err());
     assert_eq!(worker.counters.panics.get(), 1);
-    assert!(matches!(worker.lanes.way(key, &KEEP, 0), Way::Connect(_)), "nobody else is sent there");
+    assert!(
+        matches!(worker.lanes.way(key, &KEEP, 0), StreamAcquisition::Connect(_)),
+        "nobody else is sent there"
+    );
 }

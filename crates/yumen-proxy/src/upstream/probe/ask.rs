@@ -14,9 +14,9 @@ use yumen_snapshot::UpstreamTls;
 use yumen_snapshot::upstream::{ActiveChecks, Endpoint, Probe};
 
 use super::grpc::HealthCall;
-use crate::health::Observation;
 use crate::telling::{Told, may_tell};
 use crate::tls;
+use crate::upstream::health::Observation;
 
 /// What is asked of an endpoint, prepared once.
 pub(super) struct Question {

@@ -3,7 +3,7 @@ use http::{HeaderMap, Response};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::{HealthCall, request, status};
-use crate::health::Observation;
+use crate::upstream::health::Observation;
 
 #[test]
 fn messages_are_read_and_written_as_protobuf_does() {

@@ -7,18 +7,18 @@ use std::rc::Rc;
 use crate::worker::Worker;
 
 /// Held by a task for a connection to an endpoint, until it is over.
-pub(super) struct Watched {
+pub(super) struct PanicWatch {
     pub(super) worker: Rc<Worker>,
     pub(super) endpoint: Option<SocketAddr>,
 }
 
-impl Watched {
-    pub(super) fn new(worker: &Rc<Worker>, endpoint: Option<SocketAddr>) -> Watched {
-        Watched { worker: worker.clone(), endpoint }
+impl PanicWatch {
+    pub(super) fn new(worker: &Rc<Worker>, endpoint: Option<SocketAddr>) -> PanicWatch {
+        PanicWatch { worker: worker.clone(), endpoint }
     }
 }
 
-impl Drop for Watched {
+impl Drop for PanicWatch {
     fn drop(&mut self) {
         if self.worker.counters.note_panic() {
             let endpoint = self.endpoint.map(tracing::field::display);

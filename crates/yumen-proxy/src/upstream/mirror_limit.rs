@@ -3,33 +3,33 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Copies of one worker that may be under way at once, and what they may hold together.
+/// MirrorLimiter of one worker that may be under way at once, and what they may hold together.
 const COPIES_MAX: usize = 256;
 const COPIED_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// What copies of a worker hold.
 #[derive(Default)]
-pub(crate) struct Copies {
+pub(crate) struct MirrorLimiter {
     count: Cell<usize>,
     bytes: Cell<usize>,
     turn: Cell<usize>,
 }
 
 /// A place among the copies; free again when dropped.
-pub(crate) struct Place {
-    copies: Rc<Copies>,
+pub(crate) struct MirrorPermit {
+    copies: Rc<MirrorLimiter>,
     bytes: usize,
 }
 
-impl Copies {
+impl MirrorLimiter {
     /// A place for a copy with a body of so many bytes, unless that would be too much.
-    pub(crate) fn take(self: &Rc<Self>, bytes: usize) -> Option<Place> {
+    pub(crate) fn take(self: &Rc<Self>, bytes: usize) -> Option<MirrorPermit> {
         if self.count.get() >= COPIES_MAX || self.bytes.get() + bytes > COPIED_BYTES_MAX {
             return None;
         }
         self.count.set(self.count.get() + 1);
         self.bytes.set(self.bytes.get() + bytes);
-        Some(Place { copies: self.clone(), bytes })
+        Some(MirrorPermit { copies: self.clone(), bytes })
     }
 
     /// Whose turn it is among so many, one after the other; none of none.
@@ -40,7 +40,7 @@ impl Copies {
     }
 }
 
-impl Drop for Place {
+impl Drop for MirrorPermit {
     fn drop(&mut self) {
         self.copies.count.set(self.copies.count.get() - 1);
         self.copies.bytes.set(self.copies.bytes.get() - self.bytes);
@@ -53,8 +53,8 @@ mod tests {
 
     #[test]
     fn there_is_room_for_so_many_copies_and_bytes() {
-        let copies = Rc::<Copies>::default();
-        let places: Vec<Place> = std::iter::from_fn(|| copies.take(1)).collect();
+        let copies = Rc::<MirrorLimiter>::default();
+        let places: Vec<MirrorPermit> = std::iter::from_fn(|| copies.take(1)).collect();
         assert_eq!(places.len(), COPIES_MAX);
         drop(places);
         let whole = copies.take(COPIED_BYTES_MAX);
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn turns_go_round() {
-        let copies = Copies::default();
+        let copies = MirrorLimiter::default();
         let turns: Vec<Option<usize>> = (0..4).map(|_| copies.turn(3)).collect();
         assert_eq!(turns, [Some(0), Some(1), Some(2), Some(0)]);
         assert_eq!(copies.turn(0), None);

@@ -2,7 +2,6 @@
 //!
 //! Active checks, in `probe`, count by the same rule. Nothing here waits.
 
-use std::cell::RefCell;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use yumen_base::Counter;
@@ -13,7 +12,7 @@ use yumen_snapshot::protection::{Failure, News, Protection};
 use yumen_snapshot::upstream::{ActiveChecks, Counts, Health, PassiveChecks};
 
 use crate::clock;
-use crate::fault::Kind;
+use crate::fault::{Kind, SharedFailure};
 use crate::grpc;
 
 /// Changes of state since the process began: to down and to up.
@@ -174,22 +173,6 @@ fn failure_of(ex: &Exchange<'_>, head: &ResponseHead) -> Failure {
         Some(grpc::UNAVAILABLE) => Failure::Gateway,
         Some(grpc::INTERNAL | grpc::UNKNOWN) => Failure::Server,
         _ => Failure::of_status(head.status),
-    }
-}
-
-/// What many wait for may fail for all of them: to each upstream its endpoint is in that is one failure.
-#[derive(Default)]
-pub(crate) struct SharedFailure(RefCell<Vec<usize>>);
-
-impl SharedFailure {
-    /// Whether nobody has noted it for this upstream before.
-    fn note(&self, upstream: &Upstream) -> bool {
-        let (mut noted, upstream) = (self.0.borrow_mut(), std::ptr::from_ref(upstream).addr());
-        let is_first = !noted.contains(&upstream);
-        if is_first {
-            noted.push(upstream);
-        }
-        is_first
     }
 }
 

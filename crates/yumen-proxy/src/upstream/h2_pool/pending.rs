@@ -10,19 +10,19 @@ use std::task::Poll;
 use tokio::sync::Notify;
 use yumen_snapshot::upstream::Keepalive;
 
-use super::Lanes;
-use super::watched::Watched;
+use super::H2ConnectionPool;
+use super::panic_watch::PanicWatch;
 use crate::clock;
-use crate::dial::Dial;
 use crate::fault::Kind;
-use crate::health::SharedFailure;
-use crate::pool::PoolKey;
+use crate::fault::SharedFailure;
 use crate::stream::Stream;
 use crate::task;
+use crate::upstream::dial::Dial;
+use crate::upstream::pool::PoolKey;
 use crate::worker::Worker;
 
 /// A connection on its way.
-pub(crate) struct Coming {
+pub(crate) struct PendingConnect {
     over: Notify,
     outcome: Cell<Option<Result<(), Kind>>>,
     /// How many wait for it.
@@ -33,9 +33,9 @@ pub(crate) struct Coming {
     pub(crate) failure: Rc<SharedFailure>,
 }
 
-impl Coming {
-    pub(super) fn new(timeout_ms: u64) -> Coming {
-        Coming {
+impl PendingConnect {
+    pub(super) fn new(timeout_ms: u64) -> PendingConnect {
+        PendingConnect {
             over: Notify::new(),
             outcome: Cell::default(),
             claims: Cell::default(),
@@ -88,16 +88,16 @@ impl Coming {
 }
 
 /// The duty to connect.
-pub(crate) struct Connecting {
-    pub(super) lanes: Rc<Lanes>,
+pub(crate) struct ConnectTask {
+    pub(super) lanes: Rc<H2ConnectionPool>,
     pub(super) key: PoolKey,
-    pub(super) coming: Rc<Coming>,
+    pub(super) coming: Rc<PendingConnect>,
 }
 
-impl Connecting {
+impl ConnectTask {
     /// Connects and speaks HTTP/2; the connection is then there for all.
     pub(crate) fn begin(self, worker: &Rc<Worker>, dial: Dial, keep: Keepalive) {
-        let watched = Watched::new(worker, Some(dial.address));
+        let watched = PanicWatch::new(worker, Some(dial.address));
         task::spawn(async move {
             let made = self.make(&watched.worker, dial, keep).await;
             self.coming.end(made);
@@ -130,7 +130,7 @@ impl Connecting {
     }
 }
 
-impl Drop for Connecting {
+impl Drop for ConnectTask {
     fn drop(&mut self) {
         self.coming.end(Err(Kind::Connect));
         self.lanes.forget(self.key, &self.coming);

@@ -18,15 +18,15 @@ use yumen_snapshot::{Slot, Upstream};
 use crate::body::{Ending, Rest};
 use crate::buffer::Inbox;
 use crate::clock;
-use crate::dial::Dial;
 use crate::fault::{Fault, Kind};
-use crate::http2::{Duplex, Occupied, heads};
-use crate::lanes::Way;
-use crate::pool::PoolKey;
+use crate::http2::{Duplex, StreamPermit, heads};
 use crate::stream::Stream;
 use crate::timers::until;
 use crate::tls::{Handshake, TlsName};
 use crate::transfer::Transfer;
+use crate::upstream::dial::Dial;
+use crate::upstream::h2_pool::StreamAcquisition;
+use crate::upstream::pool::PoolKey;
 use crate::worker::Worker;
 
 /// An answer's body is read up to this many bytes, so that its connection can be used again.
@@ -44,7 +44,7 @@ pub(crate) async fn ask(worker: Rc<Worker>, question: Question) -> Result<Answer
     let first = (worker.random() as usize).checked_rem(endpoints).ok_or(AskFault::Nobody)?;
     let head = head(&question);
     // What a plugin asks is asked for an answer only: two of the same are as good as one.
-    let mut errand = Errand {
+    let mut subrequest = Subrequest {
         upstream,
         index: first,
         method: question.method,
@@ -57,14 +57,14 @@ pub(crate) async fn ask(worker: Rc<Worker>, question: Question) -> Result<Answer
     let mut answer = Answer::default();
     let asking = async {
         for at in 0..endpoints.min(ATTEMPTS_MAX) {
-            errand.index = (first + at) % endpoints;
-            match errand.deliver(&worker, Some(&mut answer)).await {
+            subrequest.index = (first + at) % endpoints;
+            match subrequest.send(&worker, Some(&mut answer)).await {
                 // Whoever could not be reached has not been asked.
-                Err(Lost::Connect) => {}
+                Err(SubrequestError::Connect) => {}
                 done => return done,
             }
         }
-        Err(Lost::Connect)
+        Err(SubrequestError::Connect)
     };
     let asked = until(&timer, pin!(asking)).await;
     match asked {
@@ -103,7 +103,7 @@ fn head(question: &Question) -> Vec<u8> {
 }
 
 /// A request on its way to an endpoint.
-pub(crate) struct Errand {
+pub(crate) struct Subrequest {
     pub(crate) upstream: Arc<Upstream>,
     /// Which of its endpoints.
     pub(crate) index: usize,
@@ -115,8 +115,8 @@ pub(crate) struct Errand {
     pub(crate) body: Vec<u8>,
 }
 
-/// Why an errand was in vain.
-pub(crate) enum Lost {
+/// Why an subrequest was in vain.
+pub(crate) enum SubrequestError {
     /// Nobody could be reached.
     Connect,
     /// The connection ended before anything of an answer came.
@@ -127,7 +127,7 @@ pub(crate) enum Lost {
     Underway,
 }
 
-impl Errand {
+impl Subrequest {
     fn tls(&self) -> bool {
         self.upstream.scheme.is_tls()
     }
@@ -138,16 +138,17 @@ impl Errand {
     }
 
     /// Sends it and reads the answer, which is kept where somebody wants it.
-    pub(crate) async fn deliver(
+    pub(crate) async fn send(
         &self,
         worker: &Rc<Worker>,
         mut wanted: Option<&mut Answer>,
-    ) -> Result<(), Lost> {
+    ) -> Result<(), SubrequestError> {
         if self.upstream.http2 {
             let (stream, requests) = self.open_on_lane(worker).await?;
             let done = self.exchange(worker, (stream, requests, None), &self.body, &mut wanted).await;
-            let is_stale = requests > 0 && matches!(done, Err(Lost::Unanswered)) && self.may_repeat;
-            if !is_stale && !matches!(done, Err(Lost::Unseen)) {
+            let is_stale =
+                requests > 0 && matches!(done, Err(SubrequestError::Unanswered)) && self.may_repeat;
+            if !is_stale && !matches!(done, Err(SubrequestError::Unseen)) {
                 return done;
             }
             let (stream, requests) = self.open_on_lane(worker).await?;
@@ -158,11 +159,11 @@ impl Errand {
         if let Some(kept) = kept {
             match self.exchange(worker, kept, &text, &mut wanted).await {
                 // It may have been closed for its idleness.
-                Err(Lost::Unanswered) if self.may_repeat => {}
+                Err(SubrequestError::Unanswered) if self.may_repeat => {}
                 done => return done,
             }
         }
-        let stream = self.dial(worker)?.connect().await.map_err(|_| Lost::Connect)?;
+        let stream = self.dial(worker)?.connect().await.map_err(|_| SubrequestError::Connect)?;
         self.exchange(worker, (stream, 0, None), &text, &mut wanted).await
     }
 
@@ -172,15 +173,17 @@ impl Errand {
         (mut stream, requests, permit): (Stream, u64, Option<Permit>),
         text: &[u8],
         wanted: &mut Option<&mut Answer>,
-    ) -> Result<(), Lost> {
-        let lost = |_| Lost::Unanswered;
+    ) -> Result<(), SubrequestError> {
+        let lost = |_| SubrequestError::Unanswered;
         let ending = stream.ending(false);
         let mut sent = Transfer::new(Framing::None, ending, text.to_vec(), 0);
         let mut inbox = Inbox::default();
-        poll_fn(|cx| sent.poll_flush(cx, &mut inbox, &mut stream)).await.map_err(|_| Lost::Unanswered)?;
+        poll_fn(|cx| sent.poll_flush(cx, &mut inbox, &mut stream))
+            .await
+            .map_err(|_| SubrequestError::Unanswered)?;
         poll_fn(|cx| stream.poll_flush(cx)).await.map_err(lost)?;
         if ending == Ending::Stream {
-            stream.finish(b"").map_err(|_| Lost::Underway)?;
+            stream.finish(b"").map_err(|_| SubrequestError::Underway)?;
         }
         let may_reuse = self.read_answer(worker, &mut stream, &mut inbox, wanted).await?;
         inbox.release(&worker.buffers);
@@ -192,42 +195,47 @@ impl Errand {
         Ok(())
     }
 
-    fn dial(&self, worker: &Worker) -> Result<Dial, Lost> {
+    fn dial(&self, worker: &Worker) -> Result<Dial, SubrequestError> {
         let endpoint = &self.upstream.endpoints[self.index];
         worker.counters.connects.add(1);
         worker.departures.connected(self.pool_key().endpoint(), &endpoint.state);
         let name = TlsName { host: endpoint.host.as_bytes(), is_asked_for: false };
         let shaking = || Handshake::new(&self.upstream, endpoint, name, self.upstream.http2);
-        let handshake = self.tls().then(shaking).transpose().map_err(|_| Lost::Connect)?;
+        let handshake = self.tls().then(shaking).transpose().map_err(|_| SubrequestError::Connect)?;
         let timeout_ms = self.upstream.timeouts.connect_ms;
         Ok(Dial { address: endpoint.addr, opening: Vec::new(), handshake, timeout_ms })
     }
 
     /// A place on a connection that carries many, for as long as may be connected.
-    async fn take_place(&self, worker: &Rc<Worker>) -> Result<Occupied, Lost> {
+    async fn take_place(&self, worker: &Rc<Worker>) -> Result<StreamPermit, SubrequestError> {
         let (keep, connect_ms) = (self.upstream.keepalive, self.upstream.timeouts.connect_ms);
         loop {
             match worker.lanes.way(self.pool_key(), &keep, connect_ms) {
-                Way::Lane(occupied) => return Ok(occupied),
-                Way::Settle(lane) => lane.settled().await.map_err(|_| Lost::Connect)?,
-                Way::Wait(coming) => coming.over().await.map_err(|_| Lost::Connect)?,
-                Way::Connect(connecting) => connecting.begin(worker, self.dial(worker)?, keep),
+                StreamAcquisition::Ready(occupied) => return Ok(occupied),
+                StreamAcquisition::AwaitSettings(lane) => {
+                    lane.settled().await.map_err(|_| SubrequestError::Connect)?
+                }
+                StreamAcquisition::AwaitConnect(coming) => {
+                    coming.over().await.map_err(|_| SubrequestError::Connect)?
+                }
+                StreamAcquisition::Connect(connecting) => connecting.begin(worker, self.dial(worker)?, keep),
             }
         }
     }
 
     /// A stream of HTTP/2 whose head was sent, and how many requests its connection carried before.
-    async fn open_on_lane(&self, worker: &Rc<Worker>) -> Result<(Stream, u64), Lost> {
+    async fn open_on_lane(&self, worker: &Rc<Worker>) -> Result<(Stream, u64), SubrequestError> {
         let timer = worker.timers.timer();
         timer.set(self.upstream.timeouts.connect_ms);
-        let occupied = until(&timer, pin!(self.take_place(worker))).await.unwrap_or(Err(Lost::Connect))?;
+        let occupied =
+            until(&timer, pin!(self.take_place(worker))).await.unwrap_or(Err(SubrequestError::Connect))?;
         let authority = &self.upstream.endpoints[self.index].authority;
         let request = heads::request(&self.head, self.tls(), authority, &mut heads::LastFields::default());
-        let mut request = request.ok_or(Lost::Underway)?;
+        let mut request = request.ok_or(SubrequestError::Underway)?;
         request.headers_mut().insert(http::header::TE, http::HeaderValue::from_static("trailers"));
         let is_whole = self.body.is_empty();
         let requests = occupied.requests_before();
-        let (answer, outgoing) = occupied.send(request, is_whole).map_err(|_| Lost::Underway)?;
+        let (answer, outgoing) = occupied.send(request, is_whole).map_err(|_| SubrequestError::Underway)?;
         let limits = &worker.settings.response_head;
         let duplex = Duplex::asked(answer, outgoing, is_whole, occupied, limits);
         Ok((Stream::Http2(Box::new(duplex)), requests))
@@ -241,13 +249,13 @@ impl Errand {
         stream: &mut Stream,
         inbox: &mut Inbox,
         wanted: &mut Option<&mut Answer>,
-    ) -> Result<bool, Lost> {
+    ) -> Result<bool, SubrequestError> {
         let mut head = worker.take_response();
         head.clear();
         self.read_head(worker, stream, inbox, &mut head).await?;
         while head.status < 200 {
             head.clear();
-            self.read_head(worker, stream, inbox, &mut head).await.map_err(|_| Lost::Underway)?;
+            self.read_head(worker, stream, inbox, &mut head).await.map_err(|_| SubrequestError::Underway)?;
         }
         let mut rest = Rest::from(stream.incoming(head.framing));
         let persists = head.persistent();
@@ -262,7 +270,7 @@ impl Errand {
             let more = poll_fn(|cx| self.poll_more(cx, worker, (stream, inbox), &mut rest, &mut body)).await;
             match more {
                 Ok(count) => read += count,
-                Err(()) => return Err(Lost::Underway),
+                Err(()) => return Err(SubrequestError::Underway),
             }
         }
         if let (Some(answer), true) = (wanted, rest.is_done()) {
@@ -315,15 +323,15 @@ impl Errand {
         stream: &mut Stream,
         inbox: &mut Inbox,
         head: &mut yumen_http::ResponseHead,
-    ) -> Result<(), Lost> {
+    ) -> Result<(), SubrequestError> {
         let limits = &worker.settings.response_head;
         let asked = self.method;
         if let Stream::Http2(duplex) = stream {
             let read = poll_fn(|cx| duplex.poll_head(cx, (limits, asked, head))).await;
             return read.map_err(|fault| match fault {
-                Fault { unsent: true, .. } => Lost::Unseen,
-                Fault { kind: Kind::UpstreamClosed, .. } => Lost::Unanswered,
-                _ => Lost::Underway,
+                Fault { unsent: true, .. } => SubrequestError::Unseen,
+                Fault { kind: Kind::UpstreamClosed, .. } => SubrequestError::Unanswered,
+                _ => SubrequestError::Underway,
             });
         }
         let mut scanned = 0;
@@ -336,15 +344,15 @@ impl Errand {
                             return Poll::Ready(Ok(()));
                         }
                         Ok(Parsed::Partial) => scanned = inbox.len(),
-                        Err(_) => return Poll::Ready(Err(Lost::Underway)),
+                        Err(_) => return Poll::Ready(Err(SubrequestError::Underway)),
                     }
                 }
                 match stream.poll_fill(cx, inbox, &worker.buffers) {
                     Poll::Ready(Ok(1..)) => {}
                     Poll::Ready(Ok(0) | Err(_)) if inbox.is_empty() => {
-                        return Poll::Ready(Err(Lost::Unanswered));
+                        return Poll::Ready(Err(SubrequestError::Unanswered));
                     }
-                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(Lost::Underway)),
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(SubrequestError::Underway)),
                     Poll::Pending => {
                         inbox.park(&worker.buffers);
                         return Poll::Pending;

@@ -9,16 +9,16 @@ use std::sync::Arc;
 
 use yumen_snapshot::upstream::EndpointState;
 
-use crate::lanes::Lanes;
-use crate::pool::Pool;
+use crate::upstream::h2_pool::H2ConnectionPool;
+use crate::upstream::pool::Pool;
 
 /// The endpoints a worker has connected to, by the key of their connections.
 #[derive(Default)]
-pub(crate) struct Departures {
+pub(crate) struct RemovedEndpoints {
     endpoints: RefCell<HashMap<u64, Arc<EndpointState>, foldhash::fast::RandomState>>,
 }
 
-impl Departures {
+impl RemovedEndpoints {
     /// Notes that there will be connections under a key.
     pub(crate) fn connected(&self, key: u64, endpoint: &Arc<EndpointState>) {
         self.endpoints.borrow_mut().entry(key).or_insert_with(|| endpoint.clone());
@@ -30,7 +30,7 @@ impl Departures {
     }
 
     /// Closes what nobody will use; says how many connections that were.
-    pub(crate) fn close(&self, pool: &mut Pool, lanes: &Lanes) -> usize {
+    pub(crate) fn close(&self, pool: &mut Pool, lanes: &H2ConnectionPool) -> usize {
         let mut closed = 0;
         self.endpoints.borrow_mut().retain(|key, endpoint| {
             if !endpoint.has_departed() {

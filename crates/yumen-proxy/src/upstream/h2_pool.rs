@@ -2,8 +2,8 @@
 //!
 //! Knows which there are and drives them, and asks each for room. Knows neither exchanges nor endpoints but by their key.
 
-mod coming;
-mod watched;
+mod panic_watch;
+mod pending;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,60 +18,60 @@ use yumen_snapshot::upstream::Keepalive;
 
 use crate::buffer::Inbox;
 use crate::clock;
-use crate::http2::{Lane, Occupied, PREFACE_BYTES, STREAMS_MAX, client_builder};
-use crate::pool::PoolKey;
+use crate::http2::{H2Connection, PREFACE_BYTES, STREAMS_MAX, StreamPermit, client_builder};
 use crate::stream::Stream;
 use crate::task;
 use crate::tcp::Tcp;
 use crate::telling::{Told, may_tell};
+use crate::upstream::pool::PoolKey;
 use crate::wire::{Patience, Wire};
 use crate::worker::Worker;
-pub(crate) use coming::{Coming, Connecting};
-use watched::Watched;
+use panic_watch::PanicWatch;
+pub(crate) use pending::{ConnectTask, PendingConnect};
 
 /// Connections to one endpoint that are made at once, at most.
 const COMING_MAX: usize = 8;
 
 /// A worker's connections of this kind, by endpoint.
 #[derive(Default)]
-pub(crate) struct Lanes {
-    by_endpoint: RefCell<HashMap<u64, Vec<Group>, foldhash::fast::RandomState>>,
+pub(crate) struct H2ConnectionPool {
+    by_endpoint: RefCell<HashMap<u64, Vec<ConnectionGroup>, foldhash::fast::RandomState>>,
 }
 
 /// Connections to one endpoint that can stand in for each other.
-struct Group {
+struct ConnectionGroup {
     tls_name: u64,
-    lanes: Vec<Rc<Lane>>,
+    lanes: Vec<Rc<H2Connection>>,
     /// Those that are being made.
-    coming: Vec<Rc<Coming>>,
+    coming: Vec<Rc<PendingConnect>>,
 }
 
-/// What whoever wants to send a request does.
-pub(crate) enum Way {
-    /// Send it here.
-    Lane(Occupied),
-    /// Wait until this one has told how many requests it takes, then look again.
-    Settle(Rc<Lane>),
-    /// Wait until this one is there, then look again.
-    Wait(Rc<Coming>),
-    /// Connect, then look again: all wait for it.
-    Connect(Connecting),
+/// The next step of a request that needs a stream.
+pub(crate) enum StreamAcquisition {
+    /// A connection has a free stream.
+    Ready(StreamPermit),
+    /// Wait until the endpoint has sent its SETTINGS on this connection, then try again.
+    AwaitSettings(Rc<H2Connection>),
+    /// Wait until this connection is established, then try again.
+    AwaitConnect(Rc<PendingConnect>),
+    /// Start to connect, then try again: other requests wait for the same connection.
+    Connect(ConnectTask),
 }
 
-impl Lanes {
+impl H2ConnectionPool {
     /// A place on a connection to an endpoint, if there is a free one.
-    pub(crate) fn free(&self, key: PoolKey, keep: &Keepalive) -> Option<Occupied> {
+    pub(crate) fn free(&self, key: PoolKey, keep: &Keepalive) -> Option<StreamPermit> {
         let by_endpoint = self.by_endpoint.borrow();
         let groups = by_endpoint.get(&key.endpoint())?;
         groups.iter().find(|group| group.tls_name == key.tls_name())?.free(keep)
     }
 
     /// The way to an endpoint, for one who has so many milliseconds to connect.
-    pub(crate) fn way(self: &Rc<Self>, key: PoolKey, keep: &Keepalive, connect_ms: u64) -> Way {
+    pub(crate) fn way(self: &Rc<Self>, key: PoolKey, keep: &Keepalive, connect_ms: u64) -> StreamAcquisition {
         let mut by_endpoint = self.by_endpoint.borrow_mut();
         let group = find_or_add(by_endpoint.entry(key.endpoint()).or_default(), key);
         if let Some(occupied) = group.free(keep) {
-            return Way::Lane(occupied);
+            return StreamAcquisition::Ready(occupied);
         }
         group.lanes.retain(|lane| {
             let is_open = lane.is_open(keep.requests);
@@ -82,30 +82,30 @@ impl Lanes {
             is_open
         });
         if let Some(lane) = group.lanes.iter().find(|lane| !lane.is_settled()) {
-            return Way::Settle(lane.clone());
+            return StreamAcquisition::AwaitSettings(lane.clone());
         }
         let room = group.room_expected();
         if let Some(coming) = group.coming.iter().find(|coming| coming.claim(room, connect_ms)) {
-            return Way::Wait(coming.clone());
+            return StreamAcquisition::AwaitConnect(coming.clone());
         }
         if let Some(coming) = group.coming.get(COMING_MAX - 1) {
             coming.extend(connect_ms);
-            return Way::Wait(coming.clone());
+            return StreamAcquisition::AwaitConnect(coming.clone());
         }
-        let coming = Rc::new(Coming::new(connect_ms));
+        let coming = Rc::new(PendingConnect::new(connect_ms));
         group.coming.push(coming.clone());
-        Way::Connect(Connecting { lanes: self.clone(), key, coming })
+        StreamAcquisition::Connect(ConnectTask { lanes: self.clone(), key, coming })
     }
 
     /// One that was being made is so no more.
-    fn forget(&self, key: PoolKey, coming: &Rc<Coming>) {
+    fn forget(&self, key: PoolKey, coming: &Rc<PendingConnect>) {
         let mut by_endpoint = self.by_endpoint.borrow_mut();
         let Some(groups) = by_endpoint.get_mut(&key.endpoint()) else { return };
         if let Some(group) = find(groups, key) {
             group.coming.retain(|one| !Rc::ptr_eq(one, coming));
         }
         // Clients choose names: those that led nowhere leave nothing behind.
-        groups.retain(Group::is_of_use);
+        groups.retain(ConnectionGroup::is_of_use);
     }
 
     /// Speaks HTTP/2 on a new connection and keeps it for all.
@@ -124,9 +124,9 @@ impl Lanes {
         let endpoint = stream.tcp().and_then(Tcp::peer);
         let wire = Wire::new(stream, Inbox::default(), patience, worker.clone());
         let (sender, connection) = client_builder(&worker.settings).handshake(wire.clone()).await.ok()?;
-        let lane = Lane::new(sender, &keep, worker.timers.timer());
+        let lane = H2Connection::new(sender, &keep, worker.timers.timer());
         self.add(key, lane.clone(), keep.size);
-        let watched = Watched::new(worker, endpoint);
+        let watched = PanicWatch::new(worker, endpoint);
         task::spawn(Driver { lane, connection, wire, keep, stall_ms, stalled_at: None, watched });
         Some(())
     }
@@ -136,7 +136,7 @@ impl Lanes {
         self.by_endpoint.borrow_mut().retain(|_, groups| {
             close_excess(groups);
             groups.iter_mut().for_each(|group| group.lanes.retain(|lane| !lane.is_closed()));
-            groups.retain(Group::is_of_use);
+            groups.retain(ConnectionGroup::is_of_use);
             !groups.is_empty()
         });
     }
@@ -149,7 +149,7 @@ impl Lanes {
 
     /// Keeps a new connection for all. It counts as busy: of the others to the endpoint, under whatever name, no
     /// more than `idle_max` may idle.
-    fn add(&self, key: PoolKey, lane: Rc<Lane>, idle_max: u32) {
+    fn add(&self, key: PoolKey, lane: Rc<H2Connection>, idle_max: u32) {
         let mut by_endpoint = self.by_endpoint.borrow_mut();
         let groups = by_endpoint.entry(key.endpoint()).or_default();
         let excess = idle_of(Some(groups)).count().saturating_sub(idle_max as usize);
@@ -165,34 +165,34 @@ impl Lanes {
     }
 }
 
-fn find(groups: &mut [Group], key: PoolKey) -> Option<&mut Group> {
+fn find(groups: &mut [ConnectionGroup], key: PoolKey) -> Option<&mut ConnectionGroup> {
     groups.iter_mut().find(|group| group.tls_name == key.tls_name())
 }
 
-fn find_or_add(groups: &mut Vec<Group>, key: PoolKey) -> &mut Group {
+fn find_or_add(groups: &mut Vec<ConnectionGroup>, key: PoolKey) -> &mut ConnectionGroup {
     let tls_name = key.tls_name();
     let at = groups.iter().position(|group| group.tls_name == tls_name).unwrap_or(groups.len());
     if at == groups.len() {
-        groups.push(Group { tls_name, lanes: Vec::new(), coming: Vec::new() });
+        groups.push(ConnectionGroup { tls_name, lanes: Vec::new(), coming: Vec::new() });
     }
     &mut groups[at]
 }
 
 /// Open connections to an endpoint that carry nothing just now.
-fn idle_of(groups: Option<&Vec<Group>>) -> impl Iterator<Item = &Rc<Lane>> {
+fn idle_of(groups: Option<&Vec<ConnectionGroup>>) -> impl Iterator<Item = &Rc<H2Connection>> {
     let lanes = groups.into_iter().flatten().flat_map(|group| &group.lanes);
     lanes.filter(|lane| !lane.is_closed() && lane.is_idle())
 }
 
 /// Requests take the first with room: of those that idle the last have done so longest. One that has not settled is
 /// waited for.
-fn close_excess(groups: &Vec<Group>) {
-    let idle: Vec<&Rc<Lane>> = idle_of(Some(groups)).filter(|lane| lane.is_settled()).collect();
+fn close_excess(groups: &Vec<ConnectionGroup>) {
+    let idle: Vec<&Rc<H2Connection>> = idle_of(Some(groups)).filter(|lane| lane.is_settled()).collect();
     let most = idle.iter().map(|lane| lane.idle_max).max().unwrap_or(0);
     idle.into_iter().skip(most).for_each(|lane| lane.close());
 }
 
-impl Group {
+impl ConnectionGroup {
     fn is_of_use(&self) -> bool {
         !self.lanes.is_empty() || !self.coming.is_empty()
     }
@@ -202,22 +202,22 @@ impl Group {
         self.lanes.iter().map(|lane| lane.room()).max().unwrap_or(STREAMS_MAX).max(1)
     }
 
-    fn free(&self, keep: &Keepalive) -> Option<Occupied> {
+    fn free(&self, keep: &Keepalive) -> Option<StreamPermit> {
         let open = self.lanes.iter().filter(|lane| lane.is_open(keep.requests) && lane.has_room());
-        open.filter_map(Lane::occupy).next()
+        open.filter_map(H2Connection::occupy).next()
     }
 }
 
 /// Moves a connection's frames until it ends or nobody needed it for long.
 struct Driver {
-    lane: Rc<Lane>,
+    lane: Rc<H2Connection>,
     connection: Connection<Wire, Bytes>,
     wire: Wire,
     keep: Keepalive,
     stall_ms: u64,
     /// Bytes sent so far, when the endpoint last stopped taking more.
     stalled_at: Option<u64>,
-    watched: Watched,
+    watched: PanicWatch,
 }
 
 impl Driver {

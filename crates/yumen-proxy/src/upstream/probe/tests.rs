@@ -18,7 +18,7 @@ use yumen_snapshot::{Balancer, PassHost, Scheme, Timeouts, Upstream, UpstreamTls
 use super::ask::Question;
 use super::report::{NodeStatus, of_upstream, samples_of};
 use super::{Supervisor, report};
-use crate::health::Observation;
+use crate::upstream::health::Observation;
 
 /// An endpoint that answers with the status it is set to; 0 is silence, 1 hangs up.
 struct Server {

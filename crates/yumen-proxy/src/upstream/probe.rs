@@ -22,7 +22,7 @@ use yumen_base::{Counter, Gauge};
 use yumen_snapshot::upstream::{Checks, Endpoint, Health};
 use yumen_snapshot::{Snapshot, Upstream};
 
-use crate::health::{Observation, judge};
+use crate::upstream::health::{Observation, judge};
 use ask::Question;
 pub use report::{HealthMetrics, NodeCounter, NodeHealth, NodeStatus, UpstreamHealth, report, status_family};
 

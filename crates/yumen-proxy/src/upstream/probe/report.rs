@@ -10,7 +10,7 @@ use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
 use yumen_snapshot::upstream::{Endpoint, Health, Probe};
 use yumen_snapshot::{Snapshot, Upstream};
 
-use crate::health::CHANGES;
+use crate::upstream::health::CHANGES;
 
 /// The health of an upstream's endpoints; serialized, it is an item of `/v1/healthcheck`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

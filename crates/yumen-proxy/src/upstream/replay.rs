@@ -24,34 +24,34 @@ const CALL_BYTES_MAX: usize = 64 * 1024;
 const WORKER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Whether a request body is kept until the head of the answer has come, and what was read of it.
-pub(crate) enum Replay {
+pub(crate) enum RequestReplay {
     /// It is not: only what lies in the inbox untouched can be sent again.
     Off,
     /// It is, and none of it was sent yet.
     Wanted,
     /// All that was read of it is here; its transfer knows what is still to come.
-    Kept(Box<Kept>),
+    Kept(Box<ReplayBuffer>),
     /// It was more than there was room for.
     TooMuch,
 }
 
-pub(crate) struct Kept {
+pub(crate) struct ReplayBuffer {
     data: Vec<u8>,
-    room: Room,
+    room: ReplayShare,
 }
 
 /// How much the calls of a worker keep, in bytes.
 #[derive(Default)]
-pub(crate) struct KeptBytes(Cell<usize>);
+pub(crate) struct ReplayBudget(Cell<usize>);
 
 /// What one call may hold of that; given back when it is dropped.
-struct Room {
-    all: Rc<KeptBytes>,
+struct ReplayShare {
+    all: Rc<ReplayBudget>,
     bytes: usize,
 }
 
-impl Room {
-    /// Room for so many in all; says whether there was so much.
+impl ReplayShare {
+    /// ReplayShare for so many in all; says whether there was so much.
     fn grow_to(&mut self, bytes: usize) -> bool {
         let total = self.all.0.get() - self.bytes + bytes.max(self.bytes);
         if total > WORKER_BYTES_MAX {
@@ -63,16 +63,16 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for ReplayShare {
     fn drop(&mut self) {
         self.all.0.set(self.all.0.get() - self.bytes);
     }
 }
 
-impl Kept {
-    fn nothing(all: &Rc<KeptBytes>) -> Box<Kept> {
-        let room = Room { all: all.clone(), bytes: 0 };
-        Box::new(Kept { data: Vec::new(), room })
+impl ReplayBuffer {
+    fn nothing(all: &Rc<ReplayBudget>) -> Box<ReplayBuffer> {
+        let room = ReplayShare { all: all.clone(), bytes: 0 };
+        Box::new(ReplayBuffer { data: Vec::new(), room })
     }
 
     /// Adds a piece; says whether there was room for it.
@@ -92,40 +92,40 @@ impl Kept {
     }
 }
 
-impl Replay {
+impl RequestReplay {
     /// Calls are kept where their upstream names statuses after which they are made again.
     #[inline]
-    pub(super) fn of(ex: &Exchange<'_>, upstream: &Upstream) -> Replay {
-        if upstream.grpc_retry_statuses.is_empty() { Replay::Off } else { Replay::of_call(ex) }
+    pub(crate) fn of(ex: &Exchange<'_>, upstream: &Upstream) -> RequestReplay {
+        if upstream.grpc_retry_statuses.is_empty() { RequestReplay::Off } else { RequestReplay::of_call(ex) }
     }
 
     #[cold]
-    fn of_call(ex: &Exchange<'_>) -> Replay {
+    fn of_call(ex: &Exchange<'_>) -> RequestReplay {
         let is_to_be_read = ex.body.is_none() && ex.request.framing != Framing::None;
-        if is_to_be_read && grpc::is_grpc(&ex.request) { Replay::Wanted } else { Replay::Off }
+        if is_to_be_read && grpc::is_grpc(&ex.request) { RequestReplay::Wanted } else { RequestReplay::Off }
     }
 
     /// An attempt begins to send the body: how it goes on behind what is kept, where another attempt had begun.
     #[cold]
-    pub(super) fn begin(&mut self, upload: &mut Transfer, all: &Rc<KeptBytes>) -> Option<Rest> {
+    pub(crate) fn begin(&mut self, upload: &mut Transfer, all: &Rc<ReplayBudget>) -> Option<Rest> {
         match self {
-            Replay::Kept(_) => return Some(upload.take_rest()),
-            Replay::Wanted => *self = Replay::Kept(Kept::nothing(all)),
-            Replay::Off | Replay::TooMuch => {}
+            RequestReplay::Kept(_) => return Some(upload.take_rest()),
+            RequestReplay::Wanted => *self = RequestReplay::Kept(ReplayBuffer::nothing(all)),
+            RequestReplay::Off | RequestReplay::TooMuch => {}
         }
         None
     }
 
     /// Sends what is kept, and then what is still to come.
     #[cold]
-    pub(super) fn send_again(&self, upload: &mut Transfer, inbox: &mut Inbox, rest: Rest) {
-        let Replay::Kept(kept) = self else { return };
+    pub(crate) fn send_again(&self, upload: &mut Transfer, inbox: &mut Inbox, rest: Rest) {
+        let RequestReplay::Kept(kept) = self else { return };
         upload.resume(inbox, &kept.data, rest);
     }
 
     /// [`Transfer::poll`] that keeps what it reads.
     #[cold]
-    pub(super) fn poll(
+    pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
         buffers: &Buffers,
@@ -133,7 +133,7 @@ impl Replay {
         sink: &mut Stream,
         upload: &mut Transfer,
     ) -> Poll<Result<(), Broken>> {
-        if !matches!(self, Replay::Kept(_)) {
+        if !matches!(self, RequestReplay::Kept(_)) {
             return upload.poll(cx, buffers, source, sink, &mut None);
         }
         let mut keep = |chunk: Chunk| {
@@ -144,10 +144,10 @@ impl Replay {
     }
 
     fn keep(&mut self, data: &[u8]) {
-        if let Replay::Kept(kept) = self
+        if let RequestReplay::Kept(kept) = self
             && !kept.add(data)
         {
-            *self = Replay::TooMuch;
+            *self = RequestReplay::TooMuch;
         }
     }
 }
@@ -156,8 +156,8 @@ impl Replay {
 mod tests {
     use super::*;
 
-    fn call(all: &Rc<KeptBytes>, pieces: &[usize]) -> Replay {
-        let mut replay = Replay::Kept(Kept::nothing(all));
+    fn call(all: &Rc<ReplayBudget>, pieces: &[usize]) -> RequestReplay {
+        let mut replay = RequestReplay::Kept(ReplayBuffer::nothing(all));
         for (at, length) in pieces.iter().enumerate() {
             replay.keep(&vec![at as u8; *length]);
         }
@@ -166,10 +166,10 @@ mod tests {
 
     #[test]
     fn a_call_is_kept_whole_and_holds_no_more_than_its_bound() {
-        let all = Rc::<KeptBytes>::default();
+        let all = Rc::<ReplayBudget>::default();
         for pieces in [&[CALL_BYTES_MAX][..], &[1, 0, 2], &[40_000, 10_000, 10_000], &[1000; 65], &[0]] {
             let replay = call(&all, pieces);
-            let Replay::Kept(kept) = &replay else { panic!("{pieces:?}") };
+            let RequestReplay::Kept(kept) = &replay else { panic!("{pieces:?}") };
             let sent: Vec<u8> =
                 pieces.iter().enumerate().flat_map(|(at, length)| vec![at as u8; *length]).collect();
             assert_eq!(kept.data, sent);
@@ -180,22 +180,22 @@ mod tests {
         }
         for pieces in [&[CALL_BYTES_MAX + 1][..], &[CALL_BYTES_MAX, 1, 1], &[40_000, 40_000, 2]] {
             let replay = call(&all, pieces);
-            assert_eq!((matches!(replay, Replay::TooMuch), all.0.get()), (true, 0), "{pieces:?}");
+            assert_eq!((matches!(replay, RequestReplay::TooMuch), all.0.get()), (true, 0), "{pieces:?}");
         }
     }
 
     #[test]
     fn the_calls_of_a_worker_share_a_bound() {
-        let all = Rc::<KeptBytes>::default();
-        let is_kept = |replay: &Replay| matches!(replay, Replay::Kept(_));
+        let all = Rc::<ReplayBudget>::default();
+        let is_kept = |replay: &RequestReplay| matches!(replay, RequestReplay::Kept(_));
         let longest = || call(&all, &[CALL_BYTES_MAX]);
-        let mut calls: Vec<Replay> = (0..256).map(|_| longest()).collect();
+        let mut calls: Vec<RequestReplay> = (0..256).map(|_| longest()).collect();
         assert!(calls.iter().all(is_kept));
         assert_eq!(all.0.get(), WORKER_BYTES_MAX);
         // What has no room leaves nothing behind.
         assert!(!is_kept(&call(&all, &[1])));
         assert_eq!(all.0.get(), WORKER_BYTES_MAX);
-        calls[7] = Replay::Off;
+        calls[7] = RequestReplay::Off;
         let half = call(&all, &[CALL_BYTES_MAX / 2]);
         assert!(is_kept(&half) && !is_kept(&longest()));
         drop(half);
