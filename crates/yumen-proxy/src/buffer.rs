@@ -76,6 +76,13 @@ pub(crate) struct Inbox {
     fills: u64,
 }
 
+/// A position in an inbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct InboxMark {
+    start: usize,
+    fills: u64,
+}
+
 impl Inbox {
     /// What is waiting.
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -205,20 +212,20 @@ impl Inbox {
 
     /// A position to go back to, as long as nothing is read in between. Without a buffer there is none that has
     /// one: what was at its front is gone.
-    pub(crate) fn mark(&self) -> (usize, u64) {
-        (if self.buffer.is_some() { self.start } else { usize::MAX }, self.fills)
+    pub(crate) fn mark(&self) -> InboxMark {
+        InboxMark { start: if self.buffer.is_some() { self.start } else { usize::MAX }, fills: self.fills }
     }
 
     /// Whether it is at a mark, or can go back to it.
-    pub(crate) fn can_rewind(&self, mark: (usize, u64)) -> bool {
-        self.mark() == mark || (mark.1 == self.fills && self.buffer.is_some())
+    pub(crate) fn can_rewind(&self, mark: InboxMark) -> bool {
+        self.mark() == mark || (mark.fills == self.fills && self.buffer.is_some())
     }
 
     /// Goes back to a mark; says whether it still could.
-    pub(crate) fn rewind(&mut self, mark: (usize, u64)) -> bool {
+    pub(crate) fn rewind(&mut self, mark: InboxMark) -> bool {
         let can = self.can_rewind(mark);
         if can && self.buffer.is_some() {
-            self.start = mark.0;
+            self.start = mark.start;
         }
         can
     }

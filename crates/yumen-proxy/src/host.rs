@@ -1,5 +1,7 @@
 //! What a worker does for plugins.
 
+mod question;
+
 use std::time::Duration;
 
 use yumen_base::Now;
@@ -7,7 +9,6 @@ use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{Answer, AskFault, Host, Question, SharedOutbound};
 
 use crate::clock;
-use crate::upstream::subrequest;
 use crate::worker::Worker;
 
 impl Host for Worker {
@@ -32,6 +33,6 @@ impl Host for Worker {
     }
 
     fn ask(&self, question: Question) -> Option<LocalFuture<'static, Result<Answer, AskFault>>> {
-        Some(Box::pin(subrequest::ask(self.shared()?, question)))
+        Some(Box::pin(question::ask(self.shared()?, question)))
     }
 }

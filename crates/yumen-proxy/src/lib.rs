@@ -28,7 +28,7 @@ mod mirror;
 mod observe;
 mod overload;
 mod pace;
-mod relay;
+mod proxied;
 mod reply;
 mod seat;
 mod serve;

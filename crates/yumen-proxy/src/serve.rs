@@ -22,14 +22,15 @@ use crate::debug::{self, DebugKey};
 use crate::desk::After;
 use crate::fault::{Fault, Kind};
 use crate::flow::Flow;
-use crate::forward::forward;
+use crate::forward::{InterimCount, forward};
 use crate::forwarded;
 use crate::http2::heads;
 use crate::mirror;
 use crate::observe::{RecentRequest, Seen, Stopwatch};
-use crate::relay::Relay;
+use crate::proxied::ProxiedExchange;
 use crate::reply;
 use crate::tls::{self, Refusal};
+use crate::upstream::upload::RequestUpload;
 use crate::wait::Wait;
 use crate::worker::{Pinned, Worker};
 
@@ -148,28 +149,28 @@ async fn proxy<'s>(
     ex: &mut Exchange<'s>,
     chains: &Chains<'_>,
     route: &Route,
-    mut chosen: Chosen<'s>,
+    pinned: Chosen<'s>,
     flow: &mut Flow,
 ) -> After {
-    let total_ms = route.timeouts.as_deref().unwrap_or(&chosen.upstream.timeouts).total_ms;
+    let total_ms = route.timeouts.as_deref().unwrap_or(&pinned.upstream.timeouts).total_ms;
     if (total_ms != 0 || ex.deadline_ms != 0 || conn.timer.cap_ms().is_some())
         && let Err(fault) = deadline::begin(conn, ex, total_ms)
     {
         return reply::apologize(conn, ex, chains, fault, flow).await;
     }
     flow.total_ms = total_ms;
-    let mut relay = Relay::new(&conn.worker);
-    let forwarded = forward(conn, ex, chains, route, &mut chosen, &mut relay, flow).await;
-    let upstream = chosen.upstream;
-    let after = match forwarded {
-        Ok(()) if ex.translate.is_some() => {
-            apart(reply::pass_on_translated(conn, ex, chains, &mut relay, (route, upstream), flow)).await
+    let (upload, interim) = (RequestUpload::new(), InterimCount::default());
+    let mut proxied = ProxiedExchange { conn, ex, chains, route, pinned, flow, upload, interim };
+    match forward(&mut proxied).await {
+        Ok(attempt) if proxied.ex.translate.is_some() => {
+            apart(reply::pass_on_translated(&mut proxied, attempt)).await
         }
-        Ok(()) => reply::pass_on(conn, ex, chains, &mut relay, route, upstream, flow).await,
-        Err(fault) => reply::apologize(conn, ex, chains, fault, flow).await,
-    };
-    conn.worker.give_response(relay.head);
-    after
+        Ok(attempt) => reply::pass_on(&mut proxied, attempt).await,
+        Err(fault) => {
+            let ProxiedExchange { conn, ex, chains, flow, .. } = proxied;
+            reply::apologize(conn, ex, chains, fault, flow).await
+        }
+    }
 }
 
 /// Answers a head that could not be read; `head` is what is known of it, where heads do not go among the bytes.

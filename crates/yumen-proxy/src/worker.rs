@@ -24,11 +24,7 @@ use crate::overload::Overload;
 use crate::settings::Settings;
 use crate::ties::Ties;
 use crate::timers::Timers;
-use crate::upstream::h2_pool::H2ConnectionPool;
-use crate::upstream::mirror_limit::MirrorLimiter;
-use crate::upstream::pool::Pool;
-use crate::upstream::removed::RemovedEndpoints;
-use crate::upstream::replay::ReplayBudget;
+use crate::upstream::UpstreamClient;
 
 /// How many heads a worker keeps for the next requests: one for each of its desks.
 const HEADS_KEPT: usize = crate::desk::KEPT;
@@ -92,12 +88,11 @@ pub(crate) struct Worker {
     pub(crate) id: usize,
     pub(crate) settings: Arc<Settings>,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) buffers: Buffers,
+    pub(crate) buffers: Rc<Buffers>,
     pub(crate) desks: Desks,
     pub(crate) timers: Rc<Timers>,
-    pub(crate) pool: RefCell<Pool>,
-    pub(crate) lanes: Rc<H2ConnectionPool>,
-    pub(crate) departures: RemovedEndpoints,
+    /// Connections to endpoints, and all that is sent on them.
+    pub(crate) upstream: Rc<UpstreamClient>,
     pub(crate) ties: Ties,
     pub(crate) log: Option<RefCell<LogBuffer>>,
     /// Whether its lines tell of fields of the answer, which are kept only then.
@@ -107,9 +102,6 @@ pub(crate) struct Worker {
     /// While draining, idle connections stay as long as otherwise.
     pub(crate) keeps_idle: Cell<bool>,
     pub(crate) sampler: Sampler,
-    pub(crate) copies: Rc<MirrorLimiter>,
-    /// What calls keep so that they can be made again.
-    pub(crate) kept_bytes: Rc<ReplayBudget>,
     pub(crate) overload: Option<Overload>,
     /// The way out for plugins.
     pub(crate) redis: Rc<yumen_redis::Clients>,
@@ -117,7 +109,6 @@ pub(crate) struct Worker {
     applied: Arc<AtomicU64>,
     pinned: RefCell<Rc<Pinned>>,
     requests: RefCell<Heads<RequestHead>>,
-    responses: RefCell<Heads<ResponseHead>>,
     edits: RefCell<Vec<Fields>>,
     random: Cell<u64>,
     open: Cell<usize>,
@@ -126,8 +117,6 @@ pub(crate) struct Worker {
     made_room_ms: Cell<u64>,
     /// Of those, connections that only wait for their client to hear the last answer.
     pub(crate) lingering: Cell<usize>,
-    /// Answers of which what nobody wants is read beside the traffic.
-    pub(crate) surpluses: Cell<usize>,
 }
 
 /// What a worker is made of.
@@ -155,41 +144,37 @@ impl Worker {
         clock::refresh();
         let version = parts.publisher.version();
         let snapshot = parts.publisher.load();
-        let timers = Rc::<Timers>::default();
+        let (buffers, timers) = (Rc::<Buffers>::default(), Rc::<Timers>::default());
+        let (settings, counters) = (parts.settings.clone(), parts.counters.clone());
+        let upstream = UpstreamClient::new(parts.id, settings, counters, buffers.clone(), timers.clone());
         Rc::new_cyclic(|me| Worker {
             me: me.clone(),
             id: parts.id,
             overload: Overload::new(&parts.settings.overload),
             redis: redis_clients(&timers, &parts.counters),
             counters: parts.counters,
-            buffers: Buffers::default(),
+            buffers,
             desks: Desks::default(),
             timers,
-            pool: RefCell::default(),
-            lanes: Rc::default(),
-            departures: RemovedEndpoints::default(),
+            upstream,
             ties: Ties::default(),
             logs_answer: parts.log.as_ref().is_some_and(LogBuffer::reads_answer),
             log: parts.log.map(RefCell::new),
             date: DateCache::default(),
             draining: Cell::new(false),
             keeps_idle: Cell::new(false),
-            copies: Rc::default(),
-            kept_bytes: Rc::default(),
             sampler: Sampler::new(parts.seed.rotate_left(32), parts.settings.samples_per_second),
             settings: parts.settings,
             pinned: RefCell::new(Rc::new(Pinned { snapshot, version, merged: Rc::default() })),
             publisher: parts.publisher,
             applied: parts.applied,
             requests: RefCell::default(),
-            responses: RefCell::default(),
             edits: RefCell::default(),
             random: Cell::new(parts.seed | 1),
             open: Cell::new(0),
             room_wanted: Cell::new(0),
             made_room_ms: Cell::new(0),
             lingering: Cell::new(0),
-            surpluses: Cell::new(0),
         })
     }
 
@@ -226,16 +211,12 @@ impl Worker {
 
     /// A clear response head.
     pub(crate) fn take_response(&self) -> Box<ResponseHead> {
-        self.responses.borrow_mut().pop().unwrap_or_default()
+        self.upstream.take_response()
     }
 
     /// Keeps a head's memory.
-    pub(crate) fn give_response(&self, mut head: Box<ResponseHead>) {
-        let mut kept = self.responses.borrow_mut();
-        if kept.len() < HEADS_KEPT {
-            head.clear();
-            kept.push(head);
-        }
+    pub(crate) fn give_response(&self, head: Box<ResponseHead>) {
+        self.upstream.give_response(head);
     }
 
     /// A clear list of fields for the answer.
@@ -317,14 +298,7 @@ impl Worker {
     pub(crate) async fn housekeep(self: Rc<Self>) {
         loop {
             self.timers.clone().sleep(500).await;
-            let now_ms = clock::now().mono_ms();
-            let mut pool = self.pool.borrow_mut();
-            let departed = self.departures.close(&mut pool, &self.lanes);
-            self.counters.departed_upstream.add(departed as u64);
-            pool.sweep(now_ms);
-            self.lanes.sweep();
-            self.counters.idle_upstream.set((pool.len() + self.lanes.idle()) as i64);
-            drop(pool);
+            self.upstream.sweep(clock::now().mono_ms());
             if let Some(overload) = &self.overload {
                 self.counters.shed_share.set((overload.shed_share() * 1000.0) as i64);
             }

@@ -166,13 +166,13 @@ impl Upstream {
 
     /// Counts an attempt at an endpoint as under way from `began_us` of the monotonic clock on.
     #[inline]
-    pub fn started(&self, index: usize, began_us: u64) -> Underway<'_> {
+    pub fn started(&self, index: usize, began_us: u64) -> InFlight<'_> {
         if self.balancer.needs_active()
             && let Some(endpoint) = self.endpoints.get(index)
         {
             endpoint.state.active.fetch_add(1, Relaxed);
         }
-        Underway { upstream: self, index, began_us }
+        InFlight { upstream: self, index, began_us }
     }
 }
 
@@ -180,13 +180,13 @@ impl Upstream {
 /// whose exchange was lost.
 #[derive(Debug)]
 #[must_use = "what is dropped is over"]
-pub struct Underway<'u> {
+pub struct InFlight<'u> {
     upstream: &'u Upstream,
     index: usize,
     began_us: u64,
 }
 
-impl Underway<'_> {
+impl InFlight<'_> {
     /// Which of the upstream's endpoints.
     pub fn index(&self) -> usize {
         self.index
@@ -215,7 +215,7 @@ impl Underway<'_> {
     }
 }
 
-impl Drop for Underway<'_> {
+impl Drop for InFlight<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.upstream.balancer.needs_active()

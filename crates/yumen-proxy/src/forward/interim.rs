@@ -12,12 +12,12 @@ const HEADS_MAX: usize = 16;
 
 /// The interim answers of an exchange, whichever of its attempts they came in.
 #[derive(Default)]
-pub(crate) struct Interim {
+pub(crate) struct InterimCount {
     heads: usize,
     bytes: usize,
 }
 
-impl Interim {
+impl InterimCount {
     /// Counts one of this length; all of them may take as many bytes as a final head may.
     pub(super) fn count(&mut self, bytes: usize, bytes_max: usize) -> Result<(), Kind> {
         self.heads += 1;

@@ -4,7 +4,7 @@ use std::pin::pin;
 
 use yumen_http::proxy_protocol::{self, Ends};
 use yumen_plugin::{Client, Exchange};
-use yumen_snapshot::{Endpoint, PassHost, Scheme, Tried, Underway, Upstream};
+use yumen_snapshot::{Endpoint, PassHost, Scheme, Tried, Upstream};
 
 use super::{Fault, Tally};
 use crate::clock;
@@ -14,46 +14,13 @@ use crate::timers::{Timer, until};
 use crate::tls::{Handshake, TlsName};
 use crate::upstream::dial::Dial;
 use crate::upstream::health;
+use crate::upstream::timed::StreamInFlight;
 use crate::worker::Worker;
-
-/// An attempt at an endpoint that is timed until it is dropped.
-pub(super) struct Timed<'u> {
-    underway: Option<Underway<'u>>,
-    index: usize,
-    /// How long the endpoint took to be there, once it was.
-    took_us: Option<u64>,
-}
-
-impl<'u> Timed<'u> {
-    pub(super) fn start(upstream: &'u Upstream, index: usize) -> Timed<'u> {
-        let underway = Some(upstream.started(index, clock::now().mono_us));
-        Timed { underway, index, took_us: None }
-    }
-
-    /// Which of the upstream's endpoints.
-    pub(super) fn index(&self) -> usize {
-        self.index
-    }
-
-    /// The endpoint is there: what averages are made of is this time, not how long a stream lives.
-    pub(super) fn answered(&mut self) {
-        self.took_us = self.underway.as_ref().map(|underway| underway.lasts_us(clock::now().mono_us));
-    }
-}
-
-impl Drop for Timed<'_> {
-    fn drop(&mut self) {
-        let Some(underway) = self.underway.take() else { return };
-        let now_us = clock::now().mono_us;
-        let took_us = self.took_us.unwrap_or(underway.lasts_us(now_us));
-        underway.end(took_us, now_us);
-    }
-}
 
 /// The endpoint's side of a stream.
 pub(super) struct Back<'u> {
     pub(super) stream: Stream,
-    _timed: Timed<'u>,
+    _timed: StreamInFlight<'u>,
 }
 
 /// Connects to an endpoint; where that fails, to others, as the upstream allows.
@@ -69,10 +36,10 @@ pub(super) async fn connect<'u>(
         let index = attempts.next(ex)?;
         let endpoint = &upstream.endpoints[index];
         worker.counters.connects.add(1);
-        let mut timed = Timed::start(upstream, index);
+        let mut timed = StreamInFlight::begin(upstream, index);
         match attempt(ex.client, upstream, endpoint, timer).await {
             Ok(stream) => {
-                timed.answered();
+                timed.connected();
                 health::observe_connected(upstream, index);
                 return Ok(Back { stream, _timed: timed });
             }

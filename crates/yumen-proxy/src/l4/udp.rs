@@ -23,7 +23,7 @@ use yumen_plugin::{Client, Exchange};
 use yumen_snapshot::{StreamRoute, Upstream};
 
 use self::front::{Front, Pair};
-use super::dial::{Attempts, Timed};
+use super::dial::Attempts;
 use super::{Fault, Tally, exchange, find, finish, phases, upstream};
 use crate::clock;
 use crate::counters::StreamCounters;
@@ -33,6 +33,7 @@ use crate::settings::{ListenerSettings, StreamProtocol};
 use crate::ties::Tie;
 use crate::timers::Timer;
 use crate::upstream::health;
+use crate::upstream::timed::StreamInFlight;
 use crate::worker::{Admitted, Worker};
 
 /// No datagram is longer.
@@ -333,10 +334,10 @@ async fn connect<'u>(
     ex: &mut Exchange<'_>,
     upstream: &'u Upstream,
     attempts: &mut Attempts<'_>,
-) -> Result<(Timed<'u>, UdpSocket), Fault> {
+) -> Result<(StreamInFlight<'u>, UdpSocket), Fault> {
     loop {
         let index = attempts.next(ex)?;
-        let underway = Timed::start(upstream, index);
+        let underway = StreamInFlight::begin(upstream, index);
         match open(upstream.endpoints[index].addr).await {
             Ok(socket) => return Ok((underway, socket)),
             Err(error) => {
@@ -362,7 +363,7 @@ struct Answers<'s> {
     table: &'s Table,
     session: &'s Session,
     upstream: &'s Upstream,
-    underway: Timed<'s>,
+    underway: StreamInFlight<'s>,
     back: Rc<UdpSocket>,
     pair: Pair,
     answered: bool,
@@ -374,7 +375,7 @@ impl<'s> Answers<'s> {
     fn new(
         table: &'s Table,
         session: &'s Session,
-        (upstream, underway): (&'s Upstream, Timed<'s>),
+        (upstream, underway): (&'s Upstream, StreamInFlight<'s>),
         back: Rc<UdpSocket>,
         pair: Pair,
         tie: Option<Rc<Tie>>,
@@ -444,7 +445,7 @@ impl<'s> Answers<'s> {
     fn note_answer(&mut self) {
         if !std::mem::replace(&mut self.answered, true) {
             self.session.unheard.take();
-            self.underway.answered();
+            self.underway.connected();
             health::observe_connected(self.upstream, self.underway.index());
         }
     }

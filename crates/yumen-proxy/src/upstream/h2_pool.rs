@@ -23,9 +23,9 @@ use crate::stream::Stream;
 use crate::task;
 use crate::tcp::Tcp;
 use crate::telling::{Told, may_tell};
+use crate::upstream::UpstreamClient;
 use crate::upstream::pool::PoolKey;
 use crate::wire::{Patience, Wire};
-use crate::worker::Worker;
 use panic_watch::PanicWatch;
 pub(crate) use pending::{ConnectTask, PendingConnect};
 
@@ -67,7 +67,12 @@ impl H2ConnectionPool {
     }
 
     /// The way to an endpoint, for one who has so many milliseconds to connect.
-    pub(crate) fn way(self: &Rc<Self>, key: PoolKey, keep: &Keepalive, connect_ms: u64) -> StreamAcquisition {
+    pub(crate) fn acquire(
+        self: &Rc<Self>,
+        key: PoolKey,
+        keep: &Keepalive,
+        connect_ms: u64,
+    ) -> StreamAcquisition {
         let mut by_endpoint = self.by_endpoint.borrow_mut();
         let group = find_or_add(by_endpoint.entry(key.endpoint()).or_default(), key);
         if let Some(occupied) = group.free(keep) {
@@ -112,21 +117,21 @@ impl H2ConnectionPool {
     async fn establish(
         &self,
         key: PoolKey,
-        worker: &Rc<Worker>,
+        client: &Rc<UpstreamClient>,
         stream: Stream,
         keep: Keepalive,
     ) -> Option<()> {
-        let settings = &worker.settings.http2;
-        let stall_ms = worker.settings.send_timeout_ms;
+        let settings = &client.settings.http2;
+        let stall_ms = client.settings.send_timeout_ms;
         // Requests that time out one by one would not tell that the host has vanished.
         stream.tcp().into_iter().for_each(|tcp| tcp.break_after(stall_ms));
         let patience = Patience::with_endpoint(settings.patience, PREFACE_BYTES, clock::now().mono_ms());
         let endpoint = stream.tcp().and_then(Tcp::peer);
-        let wire = Wire::new(stream, Inbox::default(), patience, worker.clone());
-        let (sender, connection) = client_builder(&worker.settings).handshake(wire.clone()).await.ok()?;
-        let lane = H2Connection::new(sender, &keep, worker.timers.timer());
+        let wire = Wire::new(stream, Inbox::default(), patience, client.buffers.clone());
+        let (sender, connection) = client_builder(&client.settings).handshake(wire.clone()).await.ok()?;
+        let lane = H2Connection::new(sender, &keep, client.timers.timer());
         self.add(key, lane.clone(), keep.size);
-        let watched = PanicWatch::new(worker, endpoint);
+        let watched = PanicWatch::new(&client.counters, endpoint);
         task::spawn(Driver { lane, connection, wire, keep, stall_ms, stalled_at: None, watched });
         Some(())
     }
@@ -249,7 +254,7 @@ impl Driver {
     /// Tells the operator why all that the connection carried has failed.
     #[cold]
     fn note_flood(&self) {
-        self.watched.worker.counters.upstream_http2_floods.add(1);
+        self.watched.counters.upstream_http2_floods.add(1);
         if let Some(endpoint) = self.watched.endpoint
             && let Some(untold) = may_tell(endpoint, Told::Flood)
         {

@@ -4,10 +4,10 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
-use yumen_snapshot::protection::{Gate, Permit};
+use yumen_snapshot::protection::{EndpointPermit, Gate};
 use yumen_snapshot::upstream::{Endpoint, Keepalive};
 
-use crate::stream::Stream;
+use crate::upstream::connection::UpstreamConnection;
 
 /// What connections can stand in for each other, be they for one request at a time or for many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,26 +43,31 @@ impl PoolKey {
 }
 
 /// A connection that waits for its next request.
-struct Idle {
-    tls_name: u64,
-    stream: Stream,
-    permit: Option<Permit>,
+struct IdleConnection {
+    connection: Box<UpstreamConnection>,
     since_ms: u64,
-    requests: u64,
     timeout_ms: u64,
 }
 
-impl Idle {
+impl IdleConnection {
+    fn permit(&self) -> Option<&EndpointPermit> {
+        self.connection.permit.as_ref()
+    }
+
+    fn stands_in(&self, key: PoolKey, gate: Option<&Arc<Gate>>) -> bool {
+        self.connection.pool_key.tls_name == key.tls_name && self.is_counted_at(gate)
+    }
+
     fn is_good(&self, now_ms: u64) -> bool {
         now_ms.saturating_sub(self.since_ms) < self.timeout_ms
-            && self.stream.is_quiet()
-            && !self.permit.as_ref().is_some_and(Permit::is_excess)
+            && self.connection.stream.is_quiet()
+            && !self.permit().is_some_and(EndpointPermit::is_excess)
     }
 
     /// Whether it is counted where those of the asking upstream are, or both are not counted: upstreams may share
     /// an endpoint, but not what one of them may have of it.
     fn is_counted_at(&self, gate: Option<&Arc<Gate>>) -> bool {
-        match (&self.permit, gate) {
+        match (self.permit(), gate) {
             (None, None) => true,
             (Some(permit), Some(gate)) => permit.is_of(gate),
             _ => false,
@@ -72,21 +77,21 @@ impl Idle {
 
 /// A worker's idle connections, by endpoint, the one used last at the end.
 #[derive(Default)]
-pub(crate) struct Pool {
-    by_endpoint: HashMap<u64, VecDeque<Idle>, foldhash::fast::RandomState>,
+pub(crate) struct ConnectionPool {
+    by_endpoint: HashMap<u64, VecDeque<IdleConnection>, foldhash::fast::RandomState>,
 }
 
-impl Pool {
-    /// The connection used last, with the number of requests it has carried; `gate` is where those of the upstream
-    /// are counted. Those whose peer has closed or spoken out of turn are dropped on the way.
+impl ConnectionPool {
+    /// The connection used last; `gate` is where those of the upstream are counted. Connections whose peer has closed or
+    /// sent something are dropped on the way.
     pub(crate) fn take(
         &mut self,
         key: PoolKey,
         gate: Option<&Arc<Gate>>,
         now_ms: u64,
-    ) -> Option<(Stream, u64, Option<Permit>)> {
+    ) -> Option<Box<UpstreamConnection>> {
         let idle = self.by_endpoint.get_mut(&key.endpoint)?;
-        let stands_in = |one: &Idle| one.tls_name == key.tls_name && one.is_counted_at(gate);
+        let stands_in = |one: &IdleConnection| one.stands_in(key, gate);
         loop {
             let candidate = if stands_in(idle.back()?) {
                 idle.pop_back()?
@@ -95,7 +100,7 @@ impl Pool {
                 idle.remove(at)?
             };
             if candidate.is_good(now_ms) {
-                return Some((candidate.stream, candidate.requests, candidate.permit));
+                return Some(candidate.connection);
             }
         }
     }
@@ -103,7 +108,7 @@ impl Pool {
     /// Whether [`Pool::take`] would give one.
     pub(crate) fn has(&mut self, key: PoolKey, gate: Option<&Arc<Gate>>, now_ms: u64) -> bool {
         let Some(idle) = self.by_endpoint.get_mut(&key.endpoint) else { return false };
-        let stands_in = |one: &Idle| one.tls_name == key.tls_name && one.is_counted_at(gate);
+        let stands_in = |one: &IdleConnection| one.stands_in(key, gate);
         idle.back().is_some_and(|one| stands_in(one) && one.is_good(now_ms)) || {
             idle.retain(|one| one.is_good(now_ms));
             idle.iter().any(stands_in)
@@ -111,34 +116,26 @@ impl Pool {
     }
 
     /// Keeps a connection for later, unless it has served its time or the pool is full.
-    pub(crate) fn give(
-        &mut self,
-        key: PoolKey,
-        (stream, permit): (Stream, Option<Permit>),
-        requests: u64,
-        keep: &Keepalive,
-        now_ms: u64,
-    ) {
-        if requests >= keep.requests || keep.size == 0 {
-            // Whoever is called by the permit must find the connection gone.
-            drop(stream);
+    pub(crate) fn give(&mut self, mut connection: Box<UpstreamConnection>, keep: &Keepalive, now_ms: u64) {
+        connection.requests += 1;
+        if connection.requests >= keep.requests || keep.size == 0 {
             return;
         }
-        let idle = match self.by_endpoint.get_mut(&key.endpoint) {
+        let endpoint = connection.pool_key.endpoint;
+        let idle = match self.by_endpoint.get_mut(&endpoint) {
             Some(idle) => idle,
-            None => self.by_endpoint.entry(key.endpoint).or_default(),
+            None => self.by_endpoint.entry(endpoint).or_default(),
         };
         if idle.len() >= keep.size as usize {
             // The one idle longest goes.
             idle.pop_front();
         }
-        let (tls_name, timeout_ms) = (key.tls_name, keep.idle_timeout_ms);
-        idle.push_back(Idle { tls_name, stream, permit, since_ms: now_ms, requests, timeout_ms });
+        idle.push_back(IdleConnection { connection, since_ms: now_ms, timeout_ms: keep.idle_timeout_ms });
     }
 
     /// Drops one connection to any endpoint of an upstream that may have no more of them.
     pub(crate) fn drop_one(&mut self, gate: &Arc<Gate>) -> bool {
-        let is_of = |one: &Idle| one.permit.as_ref().is_some_and(|permit| permit.is_of(gate));
+        let is_of = |one: &IdleConnection| one.permit().is_some_and(|permit| permit.is_of(gate));
         for idle in self.by_endpoint.values_mut() {
             if let Some(at) = idle.iter().position(is_of) {
                 idle.remove(at);
@@ -151,7 +148,7 @@ impl Pool {
     /// Drops connections that idled too long or whose peer has gone, and those others wait for.
     pub(crate) fn sweep(&mut self, now_ms: u64) {
         self.by_endpoint.retain(|_, idle| {
-            idle.retain(|one| one.is_good(now_ms) && !one.permit.as_ref().is_some_and(Permit::is_wanted));
+            idle.retain(|one| one.is_good(now_ms) && !one.permit().is_some_and(EndpointPermit::is_wanted));
             !idle.is_empty()
         });
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use yumen_snapshot::upstream::EndpointState;
 
 use crate::upstream::h2_pool::H2ConnectionPool;
-use crate::upstream::pool::Pool;
+use crate::upstream::pool::ConnectionPool;
 
 /// The endpoints a worker has connected to, by the key of their connections.
 #[derive(Default)]
@@ -30,7 +30,7 @@ impl RemovedEndpoints {
     }
 
     /// Closes what nobody will use; says how many connections that were.
-    pub(crate) fn close(&self, pool: &mut Pool, lanes: &H2ConnectionPool) -> usize {
+    pub(crate) fn close(&self, pool: &mut ConnectionPool, lanes: &H2ConnectionPool) -> usize {
         let mut closed = 0;
         self.endpoints.borrow_mut().retain(|key, endpoint| {
             if !endpoint.has_departed() {

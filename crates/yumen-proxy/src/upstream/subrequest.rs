@@ -1,365 +1,252 @@
-//! Requests of our own to upstreams: questions of plugins, and copies for mirrors.
-//!
-//! Knows how one is sent and its answer read, on connections shared with exchanges; not who asks.
+//! Requests that the gateway makes on its own behalf, for plugins and mirrors.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
-use yumen_http::fields::write_line;
-use yumen_http::parse::{self, Parsed};
-use yumen_http::{Framing, Known, Method, encode};
-use yumen_plugin::{Answer, AskFault, Question};
-use yumen_snapshot::protection::Permit;
-use yumen_snapshot::{Slot, Upstream};
+use yumen_http::{Framing, Method};
+use yumen_snapshot::Upstream;
+use yumen_snapshot::upstream::Keepalive;
 
 use crate::body::{Ending, Rest};
-use crate::buffer::Inbox;
 use crate::clock;
 use crate::fault::{Fault, Kind};
-use crate::http2::{Duplex, StreamPermit, heads};
-use crate::stream::Stream;
-use crate::timers::until;
-use crate::tls::{Handshake, TlsName};
+use crate::stream::HeadSent;
 use crate::transfer::Transfer;
-use crate::upstream::dial::Dial;
-use crate::upstream::h2_pool::StreamAcquisition;
-use crate::upstream::pool::PoolKey;
-use crate::worker::Worker;
+use crate::upstream::UpstreamClient;
+use crate::upstream::attempt::{Attempt, Connected, RequestSent, RequestText, ResponseStarted, Unanswered};
+use crate::upstream::connection::{HeadRead, UpstreamConnection};
+use crate::upstream::target::EndpointTarget;
 
-/// An answer's body is read up to this many bytes, so that its connection can be used again.
-const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+/// A response body is read up to this many bytes, so that its connection can be used again.
+const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
 
-/// Endpoints that are tried for one question.
-const ATTEMPTS_MAX: usize = 3;
-
-/// Asks an upstream of the newest snapshot.
-pub(crate) async fn ask(worker: Rc<Worker>, question: Question) -> Result<Answer, AskFault> {
-    let pinned = worker.pinned();
-    let upstream = pinned.shared_upstream(Slot(question.upstream)).ok_or(AskFault::Nobody)?.clone();
-    drop(pinned);
-    let endpoints = upstream.endpoints.len();
-    let first = (worker.random() as usize).checked_rem(endpoints).ok_or(AskFault::Nobody)?;
-    let head = head(&question);
-    // What a plugin asks is asked for an answer only: two of the same are as good as one.
-    let mut subrequest = Subrequest {
-        upstream,
-        index: first,
-        method: question.method,
-        may_repeat: true,
-        head,
-        body: question.body,
-    };
-    let timer = worker.timers.timer();
-    timer.set(question.timeout_ms);
-    let mut answer = Answer::default();
-    let asking = async {
-        for at in 0..endpoints.min(ATTEMPTS_MAX) {
-            subrequest.index = (first + at) % endpoints;
-            match subrequest.send(&worker, Some(&mut answer)).await {
-                // Whoever could not be reached has not been asked.
-                Err(SubrequestError::Connect) => {}
-                done => return done,
-            }
-        }
-        Err(SubrequestError::Connect)
-    };
-    let asked = until(&timer, pin!(asking)).await;
-    match asked {
-        Some(Ok(())) => Ok(answer),
-        // A head that was read is told, and what became of the body.
-        Some(Err(_)) => or_head(answer, AskFault::Lost),
-        None => or_head(answer, AskFault::Timeout),
-    }
-}
-
-fn or_head(answer: Answer, fault: AskFault) -> Result<Answer, AskFault> {
-    if answer.status == 0 { Err(fault) } else { Ok(Answer { fault: Some(fault), ..answer }) }
-}
-
-fn head(question: &Question) -> Vec<u8> {
-    let mut out = Vec::with_capacity(512);
-    out.extend_from_slice(question.method.name().as_bytes());
-    out.push(b' ');
-    out.extend_from_slice(question.target.as_bytes());
-    out.extend_from_slice(b" HTTP/1.1\r\n");
-    write_line(&mut out, b"Host", question.authority.as_bytes());
-    for (name, value) in question.fields.iter() {
-        // How its end is told is decided below.
-        if !matches!(Known::of(name), Known::ContentLength | Known::TransferEncoding) {
-            write_line(&mut out, name, value);
-        }
-    }
-    if !question.keeps {
-        write_line(&mut out, b"Connection", b"close");
-    }
-    if !question.body.is_empty() || question.method == Method::Post {
-        encode::framing(&mut out, Framing::Length(question.body.len() as u64));
-    }
-    out.extend_from_slice(b"\r\n");
-    out
-}
-
-/// A request on its way to an endpoint.
+/// A request of the gateway itself.
 pub(crate) struct Subrequest {
     pub(crate) upstream: Arc<Upstream>,
-    /// Which of its endpoints.
-    pub(crate) index: usize,
     pub(crate) method: Method,
-    /// Whether it may be sent again where it may have been read and nothing of an answer came.
+    /// Whether the request may be sent again when a connection closed before any response byte.
     pub(crate) may_repeat: bool,
-    /// The head as HTTP/1 has it.
+    /// The head in the format of HTTP/1.
     pub(crate) head: Vec<u8>,
     pub(crate) body: Vec<u8>,
 }
 
-/// Why an subrequest was in vain.
+/// The reason why a subrequest got no response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SubrequestError {
-    /// Nobody could be reached.
+    /// The endpoint could not be connected, and has not seen the request.
     Connect,
-    /// The connection ended before anything of an answer came.
-    Unanswered,
-    /// The endpoint says that it did not look at it.
-    Unseen,
-    /// The answer broke off, or could not be read.
-    Underway,
+    /// The connection closed, or the response could not be read.
+    Lost,
+}
+
+/// The body of a response that broke off.
+pub(crate) struct BrokenResponse;
+
+/// The use of a response body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ResponseBodyUse {
+    Collect,
+    Discard,
+}
+
+/// An attempt that got no response.
+struct LostAttempt<'u> {
+    unanswered: Unanswered<'u>,
+    /// The endpoint may have acted on the request: bytes of a response arrived, or it did not close the connection.
+    is_final: bool,
 }
 
 impl Subrequest {
-    fn tls(&self) -> bool {
-        self.upstream.scheme.is_tls()
-    }
-
-    fn pool_key(&self) -> PoolKey {
-        let endpoint = &self.upstream.endpoints[self.index];
-        PoolKey::new(endpoint, self.tls().then_some(endpoint.host.as_bytes()))
-    }
-
-    /// Sends it and reads the answer, which is kept where somebody wants it.
+    /// Sends the request to the endpoint with this index and reads the response head. A request that a closed connection lost is sent once more.
     pub(crate) async fn send(
         &self,
-        worker: &Rc<Worker>,
-        mut wanted: Option<&mut Answer>,
-    ) -> Result<(), SubrequestError> {
-        if self.upstream.http2 {
-            let (stream, requests) = self.open_on_lane(worker).await?;
-            let done = self.exchange(worker, (stream, requests, None), &self.body, &mut wanted).await;
-            let is_stale =
-                requests > 0 && matches!(done, Err(SubrequestError::Unanswered)) && self.may_repeat;
-            if !is_stale && !matches!(done, Err(SubrequestError::Unseen)) {
-                return done;
-            }
-            let (stream, requests) = self.open_on_lane(worker).await?;
-            return self.exchange(worker, (stream, requests, None), &self.body, &mut wanted).await;
-        }
-        let text = [&self.head[..], &self.body].concat();
-        let kept = worker.pool.borrow_mut().take(self.pool_key(), None, clock::now().mono_ms());
-        if let Some(kept) = kept {
-            match self.exchange(worker, kept, &text, &mut wanted).await {
-                // It may have been closed for its idleness.
-                Err(SubrequestError::Unanswered) if self.may_repeat => {}
-                done => return done,
-            }
-        }
-        let stream = self.dial(worker)?.connect().await.map_err(|_| SubrequestError::Connect)?;
-        self.exchange(worker, (stream, 0, None), &text, &mut wanted).await
-    }
-
-    async fn exchange(
-        &self,
-        worker: &Rc<Worker>,
-        (mut stream, requests, permit): (Stream, u64, Option<Permit>),
-        text: &[u8],
-        wanted: &mut Option<&mut Answer>,
-    ) -> Result<(), SubrequestError> {
-        let lost = |_| SubrequestError::Unanswered;
-        let ending = stream.ending(false);
-        let mut sent = Transfer::new(Framing::None, ending, text.to_vec(), 0);
-        let mut inbox = Inbox::default();
-        poll_fn(|cx| sent.poll_flush(cx, &mut inbox, &mut stream))
-            .await
-            .map_err(|_| SubrequestError::Unanswered)?;
-        poll_fn(|cx| stream.poll_flush(cx)).await.map_err(lost)?;
-        if ending == Ending::Stream {
-            stream.finish(b"").map_err(|_| SubrequestError::Underway)?;
-        }
-        let may_reuse = self.read_answer(worker, &mut stream, &mut inbox, wanted).await?;
-        inbox.release(&worker.buffers);
-        if may_reuse && inbox.is_empty() && !stream.is_shared() {
-            let now_ms = clock::now().mono_ms();
-            let keep = &self.upstream.keepalive;
-            worker.pool.borrow_mut().give(self.pool_key(), (stream, permit), requests + 1, keep, now_ms);
-        }
-        Ok(())
-    }
-
-    fn dial(&self, worker: &Worker) -> Result<Dial, SubrequestError> {
-        let endpoint = &self.upstream.endpoints[self.index];
-        worker.counters.connects.add(1);
-        worker.departures.connected(self.pool_key().endpoint(), &endpoint.state);
-        let name = TlsName { host: endpoint.host.as_bytes(), is_asked_for: false };
-        let shaking = || Handshake::new(&self.upstream, endpoint, name, self.upstream.http2);
-        let handshake = self.tls().then(shaking).transpose().map_err(|_| SubrequestError::Connect)?;
-        let timeout_ms = self.upstream.timeouts.connect_ms;
-        Ok(Dial { address: endpoint.addr, opening: Vec::new(), handshake, timeout_ms })
-    }
-
-    /// A place on a connection that carries many, for as long as may be connected.
-    async fn take_place(&self, worker: &Rc<Worker>) -> Result<StreamPermit, SubrequestError> {
-        let (keep, connect_ms) = (self.upstream.keepalive, self.upstream.timeouts.connect_ms);
+        client: &Rc<UpstreamClient>,
+        index: usize,
+    ) -> Result<Attempt<'_, ResponseStarted>, SubrequestError> {
+        let target = EndpointTarget::of_upstream(&self.upstream, index);
+        let mut attempt = Attempt::begin(&self.upstream, index, None, None);
+        let mut is_repeated = false;
         loop {
-            match worker.lanes.way(self.pool_key(), &keep, connect_ms) {
-                StreamAcquisition::Ready(occupied) => return Ok(occupied),
-                StreamAcquisition::AwaitSettings(lane) => {
-                    lane.settled().await.map_err(|_| SubrequestError::Connect)?
+            // The second connection of HTTP/1 is a new one: others that idle may be closed as well.
+            let open = if is_repeated && !target.is_http2 {
+                Err(attempt)
+            } else {
+                attempt.take_open(client, &target)
+            };
+            let connected = match open {
+                Ok(connected) => connected,
+                Err(attempt) => {
+                    let timer = client.timers.timer();
+                    attempt
+                        .connect(client, &target, &mut &timer)
+                        .await
+                        .map_err(|_| SubrequestError::Connect)?
                 }
-                StreamAcquisition::AwaitConnect(coming) => {
-                    coming.over().await.map_err(|_| SubrequestError::Connect)?
-                }
-                StreamAcquisition::Connect(connecting) => connecting.begin(worker, self.dial(worker)?, keep),
+            };
+            let was_reused = connected.is_reused();
+            let lost = match self.exchange(client, connected, &target).await {
+                Ok(attempt) => return Ok(attempt),
+                Err(lost) => lost,
+            };
+            let is_unseen = target.is_http2 && lost.unanswered.fault.unsent;
+            let is_stale = was_reused && self.may_repeat && !lost.is_final;
+            if is_repeated || !(is_unseen || is_stale) {
+                drop(lost.unanswered.fail());
+                return Err(SubrequestError::Lost);
             }
+            attempt = lost.unanswered.attempt;
+            is_repeated = true;
         }
     }
 
-    /// A stream of HTTP/2 whose head was sent, and how many requests its connection carried before.
-    async fn open_on_lane(&self, worker: &Rc<Worker>) -> Result<(Stream, u64), SubrequestError> {
-        let timer = worker.timers.timer();
-        timer.set(self.upstream.timeouts.connect_ms);
-        let occupied =
-            until(&timer, pin!(self.take_place(worker))).await.unwrap_or(Err(SubrequestError::Connect))?;
-        let authority = &self.upstream.endpoints[self.index].authority;
-        let request = heads::request(&self.head, self.tls(), authority, &mut heads::LastFields::default());
-        let mut request = request.ok_or(SubrequestError::Underway)?;
-        request.headers_mut().insert(http::header::TE, http::HeaderValue::from_static("trailers"));
-        let is_whole = self.body.is_empty();
-        let requests = occupied.requests_before();
-        let (answer, outgoing) = occupied.send(request, is_whole).map_err(|_| SubrequestError::Underway)?;
-        let limits = &worker.settings.response_head;
-        let duplex = Duplex::asked(answer, outgoing, is_whole, occupied, limits);
-        Ok((Stream::Http2(Box::new(duplex)), requests))
-    }
-
-    /// Reads an answer, which is thrown away unless it is wanted; says whether its connection can be used again. Of one
-    /// that is wanted the head is there once it was read, and the body if it came whole and is not too long.
-    async fn read_answer(
+    async fn exchange<'u>(
         &self,
-        worker: &Rc<Worker>,
-        stream: &mut Stream,
-        inbox: &mut Inbox,
-        wanted: &mut Option<&mut Answer>,
-    ) -> Result<bool, SubrequestError> {
-        let mut head = worker.take_response();
-        head.clear();
-        self.read_head(worker, stream, inbox, &mut head).await?;
-        while head.status < 200 {
-            head.clear();
-            self.read_head(worker, stream, inbox, &mut head).await.map_err(|_| SubrequestError::Underway)?;
-        }
-        let mut rest = Rest::from(stream.incoming(head.framing));
-        let persists = head.persistent();
-        if let Some(answer) = wanted {
-            answer.status = head.status;
-            answer.fields = std::mem::take(&mut head.fields);
-        }
-        worker.give_response(head);
-        let mut body = wanted.is_some().then(Vec::new);
-        let mut read = 0;
-        while !rest.is_done() && read <= ANSWER_BYTES_MAX {
-            let more = poll_fn(|cx| self.poll_more(cx, worker, (stream, inbox), &mut rest, &mut body)).await;
-            match more {
-                Ok(count) => read += count,
-                Err(()) => return Err(SubrequestError::Underway),
-            }
-        }
-        if let (Some(answer), true) = (wanted, rest.is_done()) {
-            answer.body = body;
-        }
-        Ok(persists && rest.is_done())
-    }
-
-    /// Decodes what is there, or reads more; gives how much that was.
-    fn poll_more(
-        &self,
-        cx: &mut std::task::Context<'_>,
-        worker: &Rc<Worker>,
-        (stream, inbox): (&mut Stream, &mut Inbox),
-        rest: &mut Rest,
-        body: &mut Option<Vec<u8>>,
-    ) -> Poll<Result<usize, ()>> {
-        let piece = rest.decode(inbox).map_err(drop)?;
-        if let Some(body) = body {
-            body.extend_from_slice(&inbox.bytes()[..piece.data]);
-        }
-        inbox.consume(piece.data + piece.skip);
-        if piece.data > 0 || rest.is_done() {
-            return Poll::Ready(Ok(piece.data));
-        }
-        match stream.poll_fill(cx, inbox, &worker.buffers) {
-            Poll::Pending => {
-                inbox.park(&worker.buffers);
-                Poll::Pending
-            }
-            Poll::Ready(Err(_)) => Poll::Ready(Err(())),
-            Poll::Ready(Ok(count)) => {
-                match rest {
-                    Rest::UntilClose => {
-                        if let Some(ended) = stream.end(count, inbox.len()) {
-                            *rest = ended;
-                        }
-                    }
-                    _ if count == 0 => return Poll::Ready(Err(())),
-                    _ => {}
-                }
-                Poll::Ready(Ok(0))
-            }
+        client: &UpstreamClient,
+        connected: Attempt<'u, Connected>,
+        target: &EndpointTarget<'_>,
+    ) -> Result<Attempt<'u, ResponseStarted>, LostAttempt<'u>> {
+        let stream_head = if connected.is_stream() { self.head_for_stream() } else { Vec::new() };
+        let request = RequestText {
+            text: &stream_head,
+            is_tls: target.tls_name.is_some(),
+            authority: &target.endpoint().authority,
+            is_complete: self.body.is_empty(),
+            last_fields: &RefCell::default(),
+        };
+        let (mut sent, head_sent) = connected
+            .send_head(client, &request)
+            .map_err(|unanswered| LostAttempt { unanswered, is_final: true })?;
+        let text = match head_sent {
+            HeadSent::InBand => [&self.head[..], &self.body].concat(),
+            HeadSent::Separately => self.body.clone(),
+        };
+        let received = match send_text(sent.connection(), text).await {
+            Ok(()) => self.read_head(client, &mut sent).await,
+            Err(fault) => Err((fault, false)),
+        };
+        match received {
+            Ok(()) => Ok(sent.answered(false)),
+            Err((fault, is_final)) => Err(LostAttempt { unanswered: sent.give_up(client, fault), is_final }),
         }
     }
 
+    /// The head for a stream: without `TE`, a server of gRPC may refuse the request.
+    fn head_for_stream(&self) -> Vec<u8> {
+        let lines = self.head.strip_suffix(b"\r\n").unwrap_or(&self.head);
+        [lines, b"TE: trailers\r\n\r\n"].concat()
+    }
+
+    /// Reads the final head. An error also tells whether the request must not be repeated for it.
     async fn read_head(
         &self,
-        worker: &Rc<Worker>,
-        stream: &mut Stream,
-        inbox: &mut Inbox,
-        head: &mut yumen_http::ResponseHead,
-    ) -> Result<(), SubrequestError> {
-        let limits = &worker.settings.response_head;
-        let asked = self.method;
-        if let Stream::Http2(duplex) = stream {
-            let read = poll_fn(|cx| duplex.poll_head(cx, (limits, asked, head))).await;
-            return read.map_err(|fault| match fault {
-                Fault { unsent: true, .. } => SubrequestError::Unseen,
-                Fault { kind: Kind::UpstreamClosed, .. } => SubrequestError::Unanswered,
-                _ => SubrequestError::Underway,
-            });
-        }
-        let mut scanned = 0;
-        poll_fn(|cx| {
-            loop {
-                if inbox.len() > scanned {
-                    match parse::response(inbox.bytes(), scanned, limits, asked, head) {
-                        Ok(Parsed::Head(used)) => {
-                            inbox.consume(used);
-                            return Poll::Ready(Ok(()));
-                        }
-                        Ok(Parsed::Partial) => scanned = inbox.len(),
-                        Err(_) => return Poll::Ready(Err(SubrequestError::Underway)),
-                    }
-                }
-                match stream.poll_fill(cx, inbox, &worker.buffers) {
-                    Poll::Ready(Ok(1..)) => {}
-                    Poll::Ready(Ok(0) | Err(_)) if inbox.is_empty() => {
-                        return Poll::Ready(Err(SubrequestError::Unanswered));
-                    }
-                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(SubrequestError::Underway)),
-                    Poll::Pending => {
-                        inbox.park(&worker.buffers);
-                        return Poll::Pending;
-                    }
-                }
+        client: &UpstreamClient,
+        sent: &mut Attempt<'_, RequestSent>,
+    ) -> Result<(), (Fault, bool)> {
+        let mut is_interim = false;
+        loop {
+            let mut read = HeadRead::new(self.method, usize::MAX);
+            if let Err(fault) = poll_fn(|cx| sent.poll_head(cx, client, &mut read)).await {
+                let is_partial = is_interim || !sent.connection().inbox.is_empty();
+                return Err((fault, is_partial || fault.kind != Kind::UpstreamClosed));
             }
-        })
-        .await
+            if sent.head().status >= 200 {
+                return Ok(());
+            }
+            is_interim = true;
+            sent.clear_head();
+        }
+    }
+}
+
+/// Sends the bytes of a request, and its end.
+async fn send_text(connection: &mut UpstreamConnection, text: Vec<u8>) -> Result<(), Fault> {
+    let UpstreamConnection { stream, inbox, .. } = connection;
+    let ending = stream.ending(false);
+    let mut transfer = Transfer::new(Framing::None, ending, text, 0);
+    let closed = Fault::from(Kind::UpstreamClosed);
+    poll_fn(|cx| transfer.poll_flush(cx, inbox, stream)).await.map_err(|_| closed)?;
+    poll_fn(|cx| stream.poll_flush(cx)).await.map_err(|_| closed)?;
+    if ending == Ending::Stream {
+        stream.finish(b"").map_err(|_| Fault::from(Kind::UpstreamReset))?;
+    }
+    Ok(())
+}
+
+impl Attempt<'_, ResponseStarted> {
+    /// Reads the body of a response and releases the attempt. `None` if the body is longer than [`RESPONSE_BYTES_MAX`].
+    pub(crate) async fn read_body(
+        mut self,
+        client: &UpstreamClient,
+        keepalive: &Keepalive,
+        body_use: ResponseBodyUse,
+    ) -> Result<Option<Vec<u8>>, BrokenResponse> {
+        let (connection, head) = self.parts();
+        let persists = head.persistent();
+        let rest = Rest::from(connection.stream.incoming(head.framing));
+        let mut body = ResponseBody { rest, body_use, data: Vec::new(), read_bytes: 0 };
+        while !body.rest.is_done() && body.read_bytes <= RESPONSE_BYTES_MAX {
+            poll_fn(|cx| body.poll_more(cx, client, connection)).await?;
+        }
+        connection.inbox.release(&client.buffers);
+        let is_whole = body.rest.is_done();
+        let now = clock::now();
+        let finished = self.finish(now);
+        if persists && is_whole && finished.connection.is_reusable() {
+            finished.keep(client, keepalive, now);
+        } else {
+            finished.close(client);
+        }
+        Ok(is_whole.then_some(body.data))
+    }
+}
+
+struct ResponseBody {
+    rest: Rest,
+    body_use: ResponseBodyUse,
+    data: Vec<u8>,
+    read_bytes: usize,
+}
+
+impl ResponseBody {
+    /// Decodes the bytes that have arrived, or reads more.
+    fn poll_more(
+        &mut self,
+        cx: &mut Context<'_>,
+        client: &UpstreamClient,
+        connection: &mut UpstreamConnection,
+    ) -> Poll<Result<(), BrokenResponse>> {
+        let UpstreamConnection { stream, inbox, .. } = connection;
+        let piece = self.rest.decode(inbox).map_err(|_| BrokenResponse)?;
+        if self.body_use == ResponseBodyUse::Collect {
+            self.data.extend_from_slice(&inbox.bytes()[..piece.data]);
+        }
+        self.read_bytes += piece.data;
+        inbox.consume(piece.data + piece.skip);
+        if piece.data > 0 || self.rest.is_done() {
+            return Poll::Ready(Ok(()));
+        }
+        match stream.poll_fill(cx, inbox, &client.buffers) {
+            Poll::Pending => {
+                inbox.park(&client.buffers);
+                Poll::Pending
+            }
+            Poll::Ready(Err(_)) => Poll::Ready(Err(BrokenResponse)),
+            Poll::Ready(Ok(count)) => {
+                match self.rest {
+                    Rest::UntilClose => {
+                        if let Some(ended) = stream.end(count, inbox.len()) {
+                            self.rest = ended;
+                        }
+                    }
+                    _ if count == 0 => return Poll::Ready(Err(BrokenResponse)),
+                    _ => {}
+                }
+                Poll::Ready(Ok(()))
+            }
+        }
     }
 }

@@ -2,7 +2,7 @@ use super::*;
 
 /// How many of this length are taken in a row.
 fn taken(bytes: usize, bytes_max: usize) -> usize {
-    let mut interim = Interim::default();
+    let mut interim = InterimCount::default();
     (0..100).take_while(|_| interim.count(bytes, bytes_max).is_ok()).count()
 }
 

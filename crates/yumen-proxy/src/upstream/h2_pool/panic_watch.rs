@@ -2,25 +2,25 @@
 //! was.
 
 use std::net::SocketAddr;
-use std::rc::Rc;
+use std::sync::Arc;
 
-use crate::worker::Worker;
+use crate::counters::Counters;
 
 /// Held by a task for a connection to an endpoint, until it is over.
 pub(super) struct PanicWatch {
-    pub(super) worker: Rc<Worker>,
+    pub(super) counters: Arc<Counters>,
     pub(super) endpoint: Option<SocketAddr>,
 }
 
 impl PanicWatch {
-    pub(super) fn new(worker: &Rc<Worker>, endpoint: Option<SocketAddr>) -> PanicWatch {
-        PanicWatch { worker: worker.clone(), endpoint }
+    pub(super) fn new(counters: &Arc<Counters>, endpoint: Option<SocketAddr>) -> PanicWatch {
+        PanicWatch { counters: counters.clone(), endpoint }
     }
 }
 
 impl Drop for PanicWatch {
     fn drop(&mut self) {
-        if self.worker.counters.note_panic() {
+        if self.counters.note_panic() {
             let endpoint = self.endpoint.map(tracing::field::display);
             tracing::error!(endpoint, "a task for connections to an endpoint panicked");
         }

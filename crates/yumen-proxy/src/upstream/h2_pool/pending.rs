@@ -17,9 +17,9 @@ use crate::fault::Kind;
 use crate::fault::SharedFailure;
 use crate::stream::Stream;
 use crate::task;
+use crate::upstream::UpstreamClient;
 use crate::upstream::dial::Dial;
 use crate::upstream::pool::PoolKey;
-use crate::worker::Worker;
 
 /// A connection on its way.
 pub(crate) struct PendingConnect {
@@ -96,21 +96,22 @@ pub(crate) struct ConnectTask {
 
 impl ConnectTask {
     /// Connects and speaks HTTP/2; the connection is then there for all.
-    pub(crate) fn begin(self, worker: &Rc<Worker>, dial: Dial, keep: Keepalive) {
-        let watched = PanicWatch::new(worker, Some(dial.address));
+    pub(crate) fn begin(self, client: &Rc<UpstreamClient>, dial: Dial, keep: Keepalive) {
+        let (client, watched) = (client.clone(), PanicWatch::new(&client.counters, Some(dial.address)));
         task::spawn(async move {
-            let made = self.make(&watched.worker, dial, keep).await;
+            let _watched = watched;
+            let made = self.make(&client, dial, keep).await;
             self.coming.end(made);
         });
     }
 
-    async fn make(&self, worker: &Rc<Worker>, dial: Dial, keep: Keepalive) -> Result<(), Kind> {
-        let stream = self.connect(worker, dial).await?;
-        self.lanes.establish(self.key, worker, stream, keep).await.ok_or(Kind::Connect)
+    async fn make(&self, client: &Rc<UpstreamClient>, dial: Dial, keep: Keepalive) -> Result<(), Kind> {
+        let stream = self.connect(client, dial).await?;
+        self.lanes.establish(self.key, client, stream, keep).await.ok_or(Kind::Connect)
     }
 
-    async fn connect(&self, worker: &Worker, dial: Dial) -> Result<Stream, Kind> {
-        let timer = worker.timers.timer();
+    async fn connect(&self, client: &UpstreamClient, dial: Dial) -> Result<Stream, Kind> {
+        let timer = client.timers.timer();
         let mut connecting = pin!(dial.connect());
         poll_fn(|cx| {
             if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {

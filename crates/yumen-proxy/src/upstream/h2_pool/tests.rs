@@ -45,14 +45,14 @@ fn whoever_waits_for_a_connection_whose_making_panics_is_told_at_once() {
     let net = Net::new(Scheduler::new(1, false), weather);
     net.on_connect(|_| Box::pin(async { panic!("a test does this") }));
     let (worker, key) = (worker(Arc::new(Publisher::default())), key());
-    let StreamAcquisition::Connect(connecting) = worker.lanes.way(key, &KEEP, 0) else {
+    let StreamAcquisition::Connect(connecting) = worker.upstream.h2_pool.acquire(key, &KEEP, 0) else {
         panic!("there is one already")
     };
-    let StreamAcquisition::AwaitConnect(coming) = worker.lanes.way(key, &KEEP, 0) else {
+    let StreamAcquisition::AwaitConnect(coming) = worker.upstream.h2_pool.acquire(key, &KEEP, 0) else {
         panic!("nobody makes one")
     };
     let dial = Dial { address: ([127, 0, 0, 1], 1).into(), opening: vec![], handshake: None, timeout_ms: 0 };
-    connecting.begin(&worker, dial, KEEP);
+    connecting.begin(&worker.upstream, dial, KEEP);
     let cx = &mut Context::from_waker(Waker::noop());
     let mut over = pin!(coming.over());
     assert_eq!(now(over.as_mut().poll(cx)), None);
@@ -60,7 +60,7 @@ fn whoever_waits_for_a_connection_whose_making_panics_is_told_at_once() {
     assert_eq!(now(over.as_mut().poll(cx)), Some(Err(Kind::Connect)));
     assert_eq!(worker.counters.panics.get(), 1);
     assert!(
-        matches!(worker.lanes.way(key, &KEEP, 0), StreamAcquisition::Connect(_)),
+        matches!(worker.upstream.h2_pool.acquire(key, &KEEP, 0), StreamAcquisition::Connect(_)),
         "the next one tries again"
     );
     net.close();
@@ -74,19 +74,19 @@ fn what_a_connection_carries_ends_where_its_task_panics() {
     let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let stream = Stream::Tcp(Tcp::fresh(listener.accept().unwrap().0));
     let patience = Patience::with_endpoint(1000, PREFACE_BYTES, 0);
-    let wire = Wire::new(stream, Inbox::default(), patience, worker.clone());
+    let wire = Wire::new(stream, Inbox::default(), patience, worker.buffers.clone());
     let mut shaking = pin!(client_builder(&worker.settings).handshake(wire.clone()));
     let (sender, connection) = now(shaking.as_mut().poll(cx)).expect("it asks nobody").unwrap();
     let lane = H2Connection::new(sender, &KEEP, worker.timers.timer());
-    worker.lanes.add(key, lane.clone(), KEEP.size);
-    let watched = PanicWatch::new(&worker, None);
+    worker.upstream.h2_pool.add(key, lane.clone(), KEEP.size);
+    let watched = PanicWatch::new(&worker.counters, None);
     let driver = Driver { lane, connection, wire, keep: KEEP, stall_ms: 0, stalled_at: None, watched };
-    let StreamAcquisition::Ready(occupied) = worker.lanes.way(key, &KEEP, 0) else {
+    let StreamAcquisition::Ready(occupied) = worker.upstream.h2_pool.acquire(key, &KEEP, 0) else {
         panic!("there is no place")
     };
     let request = http::Request::get("http://x/").body(()).unwrap();
     let (mut answer, _body) = occupied.send(request, true).unwrap();
-    let StreamAcquisition::AwaitSettings(lane) = worker.lanes.way(key, &KEEP, 0) else {
+    let StreamAcquisition::AwaitSettings(lane) = worker.upstream.h2_pool.acquire(key, &KEEP, 0) else {
         panic!("it has settled")
     };
     let mut settled = pin!(lane.settled());
@@ -100,7 +100,7 @@ fn what_a_connection_carries_ends_where_its_task_panics() {
     assert!(now(Pin::new(&mut answer).poll(cx)).expect("it is over").is_err());
     assert_eq!(worker.counters.panics.get(), 1);
     assert!(
-        matches!(worker.lanes.way(key, &KEEP, 0), StreamAcquisition::Connect(_)),
+        matches!(worker.upstream.h2_pool.acquire(key, &KEEP, 0), StreamAcquisition::Connect(_)),
         "nobody else is sent there"
     );
 }
