@@ -17,7 +17,7 @@ use yumen_plugin::{Client, Exchange};
 use crate::body::Rest;
 use crate::buffer::Inbox;
 use crate::clock;
-use crate::desk::After;
+use crate::disposition::After;
 use crate::fault::{Fault, Kind};
 use crate::grpc;
 use crate::http2::heads::LastFields;

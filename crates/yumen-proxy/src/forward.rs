@@ -4,7 +4,6 @@
 
 mod admission;
 mod head_wait;
-mod interim;
 mod refused;
 mod request;
 mod resend;
@@ -26,7 +25,6 @@ use crate::upstream::attempt::{Attempt, Connected, EndpointChosen, FailedAttempt
 use crate::upstream::health;
 use crate::upstream::replay::RequestReplay;
 use crate::wait::ClientWait;
-pub(crate) use interim::InterimCount;
 use refused::RefusedCall;
 use resend::ResendSource;
 

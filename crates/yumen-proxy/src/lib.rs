@@ -15,6 +15,7 @@ mod date;
 mod deadline;
 mod desk;
 mod direction;
+mod disposition;
 mod duty;
 mod flow;
 mod forward;

@@ -7,7 +7,7 @@ use crate::chains::Chains;
 use crate::chosen::Chosen;
 use crate::connection::Connection;
 use crate::flow::Flow;
-use crate::forward::InterimCount;
+use crate::upstream::interim::InterimCount;
 use crate::upstream::upload::RequestUpload;
 
 /// An exchange that an endpoint answers. Attempts come and go; what they share is here.

@@ -15,7 +15,7 @@ use crate::chains::{Chains, respond_head};
 use crate::clock;
 use crate::connection::{Connection, is_discarded};
 use crate::deadline;
-use crate::desk::After;
+use crate::disposition::After;
 use crate::fault::{Fault, Kind};
 use crate::flow::{Flow, RequestBody};
 use crate::grpc;

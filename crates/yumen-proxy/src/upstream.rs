@@ -9,14 +9,16 @@ pub(crate) mod dial;
 pub(crate) mod drain;
 pub(crate) mod h2_pool;
 pub(crate) mod health;
+pub(crate) mod interim;
 pub(crate) mod mirror_limit;
 pub(crate) mod pool;
 pub mod probe;
 pub(crate) mod removed;
 pub(crate) mod replay;
+pub(crate) mod stream_attempt;
 pub(crate) mod subrequest;
 pub(crate) mod target;
-pub(crate) mod timed;
+
 pub(crate) mod upload;
 pub(crate) mod wait;
 
@@ -34,7 +36,7 @@ use crate::buffer::Buffers;
 use crate::counters::Counters;
 use crate::fault::Kind;
 use crate::http2::StreamPermit;
-use crate::settings::Settings;
+use crate::settings::{EXCHANGES_KEPT, Settings};
 use crate::stream::Stream;
 use crate::timers::Timers;
 use attempt::ConnectFailure;
@@ -46,9 +48,6 @@ use removed::RemovedEndpoints;
 use replay::ReplayBudget;
 use target::EndpointTarget;
 use wait::{AttemptWait, wait_for};
-
-/// Response heads that a worker keeps for its next exchanges.
-const HEADS_KEPT: usize = 256;
 
 /// The client of one worker, and the connections that its exchanges share.
 pub(crate) struct UpstreamClient {
@@ -105,7 +104,7 @@ impl UpstreamClient {
     /// Keeps the memory of a response head.
     pub(crate) fn give_response(&self, mut head: Box<ResponseHead>) {
         let mut kept = self.response_heads.borrow_mut();
-        if kept.len() < HEADS_KEPT {
+        if kept.len() < EXCHANGES_KEPT {
             head.clear();
             kept.push(head);
         }

@@ -17,17 +17,13 @@ use crate::buffer::Buffers;
 use crate::clock;
 use crate::counters::Counters;
 use crate::date::DateCache;
-use crate::desk::Desks;
 use crate::duty::Duty;
 use crate::observe::Sampler;
 use crate::overload::Overload;
-use crate::settings::Settings;
+use crate::settings::{EXCHANGES_KEPT, Settings};
 use crate::ties::Ties;
 use crate::timers::Timers;
 use crate::upstream::UpstreamClient;
-
-/// How many heads a worker keeps for the next requests: one for each of its desks.
-const HEADS_KEPT: usize = crate::desk::KEPT;
 
 /// Of the connections a worker may have, one in so many is kept free for those who come, where others only wait; so many
 /// are ended at a time, at least [`ROOM_MIN`], and no oftener than [`MAKE_ROOM_MS`].
@@ -89,7 +85,6 @@ pub(crate) struct Worker {
     pub(crate) settings: Arc<Settings>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) buffers: Rc<Buffers>,
-    pub(crate) desks: Desks,
     pub(crate) timers: Rc<Timers>,
     /// Connections to endpoints, and all that is sent on them.
     pub(crate) upstream: Rc<UpstreamClient>,
@@ -154,7 +149,6 @@ impl Worker {
             redis: redis_clients(&timers, &parts.counters),
             counters: parts.counters,
             buffers,
-            desks: Desks::default(),
             timers,
             upstream,
             ties: Ties::default(),
@@ -203,7 +197,7 @@ impl Worker {
     /// Keeps a head's memory.
     pub(crate) fn give_request(&self, mut head: Box<RequestHead>) {
         let mut kept = self.requests.borrow_mut();
-        if kept.len() < HEADS_KEPT {
+        if kept.len() < EXCHANGES_KEPT {
             head.clear();
             kept.push(head);
         }
@@ -227,7 +221,7 @@ impl Worker {
     /// Keeps a list's memory.
     pub(crate) fn give_edits(&self, mut fields: Fields) {
         let mut kept = self.edits.borrow_mut();
-        if fields.capacity() > 0 && kept.len() < HEADS_KEPT {
+        if fields.capacity() > 0 && kept.len() < EXCHANGES_KEPT {
             fields.clear(4096);
             kept.push(fields);
         }

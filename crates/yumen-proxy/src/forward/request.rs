@@ -104,7 +104,7 @@ impl<'s> ProxiedExchange<'_, 's> {
     pub(super) async fn request(
         &mut self,
         connected: Attempt<'s, Connected>,
-    ) -> Result<Attempt<'s, ResponseStarted>, Unanswered<'s>> {
+    ) -> Result<Attempt<'s, ResponseStarted>, Box<Unanswered<'s>>> {
         let form = match connected.is_stream() {
             true => RequestForm::Stream,
             false if wants_upgrade(self.ex, self.route) => RequestForm::Upgrade,
@@ -137,7 +137,12 @@ impl<'s> ProxiedExchange<'_, 's> {
     }
 
     #[cold]
-    fn give_up(&mut self, sent: Attempt<'s, RequestSent>, fault: Fault, mark: InboxMark) -> Unanswered<'s> {
+    fn give_up(
+        &mut self,
+        sent: Attempt<'s, RequestSent>,
+        fault: Fault,
+        mark: InboxMark,
+    ) -> Box<Unanswered<'s>> {
         self.flow.body = left_of_body(self.conn, &mut self.upload, mark);
         let client = &self.conn.worker.upstream;
         self.upload.transfer.recycle(&client.buffers);
@@ -150,7 +155,7 @@ impl<'s> ProxiedExchange<'_, 's> {
         &mut self,
         connected: Attempt<'s, Connected>,
         form: RequestForm,
-    ) -> Result<Attempt<'s, RequestSent>, Unanswered<'s>> {
+    ) -> Result<Attempt<'s, RequestSent>, Box<Unanswered<'s>>> {
         let upstream = self.pinned.upstream;
         let endpoint = &upstream.endpoints[connected.index()];
         let mut text = self.conn.worker.buffers.take_text();

@@ -32,8 +32,7 @@ use crate::fault::Kind;
 use crate::settings::{ListenerSettings, StreamProtocol};
 use crate::ties::Tie;
 use crate::timers::Timer;
-use crate::upstream::health;
-use crate::upstream::timed::StreamInFlight;
+use crate::upstream::stream_attempt::StreamAttempt;
 use crate::worker::{Admitted, Worker};
 
 /// No datagram is longer.
@@ -316,7 +315,7 @@ async fn pass(
         session.begin(&worker.counters.streams, &back).await;
         let tie = worker.ties.tie_stream(&worker.timers, &upstream, ex.endpoint);
         let pair = Pair { peer: ex.client.peer, local: ex.client.local };
-        let mut answers = Answers::new(table, session, (&upstream, underway), back, pair, tie);
+        let mut answers = Answers::new(table, session, underway, back, pair, tie);
         let ended = answers.pass().await;
         let has_failed = ended.is_err_and(|fault| fault != Fault::Changed);
         // Nobody listens there.
@@ -334,10 +333,10 @@ async fn connect<'u>(
     ex: &mut Exchange<'_>,
     upstream: &'u Upstream,
     attempts: &mut Attempts<'_>,
-) -> Result<(StreamInFlight<'u>, UdpSocket), Fault> {
+) -> Result<(StreamAttempt<'u>, UdpSocket), Fault> {
     loop {
         let index = attempts.next(ex)?;
-        let underway = StreamInFlight::begin(upstream, index);
+        let underway = StreamAttempt::begin(upstream, index);
         match open(upstream.endpoints[index].addr).await {
             Ok(socket) => return Ok((underway, socket)),
             Err(error) => {
@@ -362,8 +361,7 @@ async fn open(address: SocketAddr) -> io::Result<UdpSocket> {
 struct Answers<'s> {
     table: &'s Table,
     session: &'s Session,
-    upstream: &'s Upstream,
-    underway: StreamInFlight<'s>,
+    underway: StreamAttempt<'s>,
     back: Rc<UdpSocket>,
     pair: Pair,
     answered: bool,
@@ -375,13 +373,13 @@ impl<'s> Answers<'s> {
     fn new(
         table: &'s Table,
         session: &'s Session,
-        (upstream, underway): (&'s Upstream, StreamInFlight<'s>),
+        underway: StreamAttempt<'s>,
         back: Rc<UdpSocket>,
         pair: Pair,
         tie: Option<Rc<Tie>>,
     ) -> Answers<'s> {
         let (answered, draining) = (false, false);
-        Answers { table, session, upstream, underway, back, pair, answered, draining, tie }
+        Answers { table, session, underway, back, pair, answered, draining, tie }
     }
 
     async fn pass(&mut self) -> Result<(), Fault> {
@@ -445,8 +443,7 @@ impl<'s> Answers<'s> {
     fn note_answer(&mut self) {
         if !std::mem::replace(&mut self.answered, true) {
             self.session.unheard.take();
-            self.underway.connected();
-            health::observe_connected(self.upstream, self.underway.index());
+            self.underway.note_connected();
         }
     }
 }

@@ -8,7 +8,7 @@ use super::pump::BodyCopy;
 use super::{answer, apologize, note_upstream_status};
 use crate::body::Ending;
 use crate::clock;
-use crate::desk::After;
+use crate::disposition::After;
 use crate::fault::Kind;
 use crate::flow::RequestBody;
 use crate::grpc;

@@ -252,7 +252,7 @@ impl<'u> Attempt<'u, Connected> {
         self,
         client: &UpstreamClient,
         request: &RequestText<'_>,
-    ) -> Result<(Attempt<'u, RequestSent>, HeadSent), Unanswered<'u>> {
+    ) -> Result<(Attempt<'u, RequestSent>, HeadSent), Box<Unanswered<'u>>> {
         let Attempt { state: Connected(transport), in_flight, request_permit } = self;
         let (connection, sent) = match transport {
             Transport::Exclusive(connection) => (connection, HeadSent::InBand),
@@ -265,7 +265,7 @@ impl<'u> Attempt<'u, Connected> {
                     Err(fault) => {
                         let state = EndpointChosen { endpoint_permit };
                         let attempt = Attempt { state, in_flight, request_permit };
-                        return Err(Unanswered { attempt, fault, was_reused: false });
+                        return Err(Box::new(Unanswered { attempt, fault, was_reused: false }));
                     }
                 }
             }
@@ -331,13 +331,13 @@ impl<'u> Attempt<'u, RequestSent> {
 
     /// Gives the response up and closes the connection.
     #[cold]
-    pub(crate) fn give_up(self, client: &UpstreamClient, fault: Fault) -> Unanswered<'u> {
+    pub(crate) fn give_up(self, client: &UpstreamClient, fault: Fault) -> Box<Unanswered<'u>> {
         let Attempt { state: RequestSent { connection, head }, in_flight, request_permit } = self;
         client.give_response(head);
         connection.note_fault(fault.kind);
         let was_reused = connection.requests > 0;
         let state = EndpointChosen { endpoint_permit: connection.close() };
-        Unanswered { attempt: Attempt { state, in_flight, request_permit }, fault, was_reused }
+        Box::new(Unanswered { attempt: Attempt { state, in_flight, request_permit }, fault, was_reused })
     }
 }
 

@@ -55,7 +55,7 @@ pub(crate) enum ResponseBodyUse {
 
 /// An attempt that got no response.
 struct LostAttempt<'u> {
-    unanswered: Unanswered<'u>,
+    unanswered: Box<Unanswered<'u>>,
     /// The endpoint may have acted on the request: bytes of a response arrived, or it did not close the connection.
     is_final: bool,
 }

@@ -19,7 +19,7 @@ pub(crate) struct InterimCount {
 
 impl InterimCount {
     /// Counts one of this length; all of them may take as many bytes as a final head may.
-    pub(super) fn count(&mut self, bytes: usize, bytes_max: usize) -> Result<(), Kind> {
+    pub(crate) fn count(&mut self, bytes: usize, bytes_max: usize) -> Result<(), Kind> {
         self.heads += 1;
         self.bytes += bytes;
         let fits = self.heads <= HEADS_MAX && self.bytes <= bytes_max;
