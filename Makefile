@@ -8,16 +8,17 @@ ARGS ?=
 export PATH := $(PATH):/usr/sbin:/sbin
 FUZZ_SECONDS ?= 60
 SEED ?= 1
+# The build for everyday use: no link-time optimization, so that a first build takes minutes.
 YUMEN := target/release/yumen
+# The build that is released and benchmarked: whole-program optimization, laid out by a recorded profile
+# (docs/decisions/0035-profile.md). Cargo does not track the profile, so its checksum is part of the flags.
+DIST := target/dist/yumen
 PROFILE := profile/yumen.profdata
-# How traffic ran through the program when it was recorded; the compiler lays it out for that (docs/decisions/0035-profile.md).
-# Cargo does not look into that file, so its checksum stands among the flags: a new profile is a new build.
-# What of it is hot may be inlined although that makes the program larger: eight times as large as is usual.
-RELEASE := RUSTFLAGS="$(RUSTFLAGS) -Cprofile-use=$(CURDIR)/$(PROFILE) --cfg=profile_$(firstword $(shell cksum $(PROFILE))) -Cllvm-args=-inline-savings-multiplier=64" $(CARGO) build --release --locked
+DIST_FLAGS := $(RUSTFLAGS) -Cprofile-use=$(CURDIR)/$(PROFILE) --cfg=profile_$(firstword $(shell cksum $(PROFILE)))
 # Where `make profile` keeps the build with counters, and what it counted.
 COUNTING := target/profile
 
-.PHONY: help run build profile test ci lint fmt unit docs instructions fuzz fuzz-short fuzz-api fuzz-api-short conformance conformance-short bench bench-admin bench-load lab lab-build clean
+.PHONY: help run build dist profile test ci lint fmt unit docs instructions fuzz fuzz-short fuzz-api fuzz-api-short conformance conformance-short bench bench-admin bench-load lab lab-build clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,17 +26,26 @@ help: ## list these commands
 run: build ## build the release binary and start the gateway on its defaults (ARGS="--file routes.yaml")
 	exec $(YUMEN) run $(ARGS)
 
-build: ## build the release binary
+build: ## build the binary for everyday use (target/release/yumen)
 	@scripts/deps.sh build
-	$(RELEASE) --bin yumen
+	$(CARGO) build --release --locked --bin yumen
 
-profile: ## record anew how traffic runs through the program (after changes of the request path)
+dist: ## build the binary that is released and benchmarked, its debug information apart (target/dist/yumen, yumen.debug)
+	@scripts/deps.sh build
+	RUSTFLAGS="$(DIST_FLAGS)" $(CARGO) build --profile dist --locked --bin yumen
+	objcopy --only-keep-debug $(DIST) $(DIST).debug
+	objcopy --strip-all --add-gnu-debuglink=$(DIST).debug $(DIST) $(DIST).stripped
+	mv $(DIST).stripped $(DIST)
+
+profile: ## record the profile of a release anew (before a release, not for a ratchet)
 	@scripts/deps.sh profile bench conformance
 	mkdir -p $(COUNTING)/raw
 	RUSTFLAGS="$(RUSTFLAGS) -Cprofile-generate=$(CURDIR)/$(COUNTING)/raw" \
-	    $(CARGO) build --release --locked --bin yumen --target-dir $(COUNTING)
-	@bench/train.py $(COUNTING)/release/yumen $(COUNTING)/raw $(PROFILE)
+	    $(CARGO) build --profile dist --locked --bin yumen --target-dir $(COUNTING)
+	@bench/train.py $(COUNTING)/dist/yumen $(COUNTING)/raw $(PROFILE)
 
+# A test whose tools or privileges are missing fails here; `cargo test` alone skips it with a message.
+test: export YUMEN_REQUIRE_ALL := 1
 test: ## everything CI runs
 	@scripts/deps.sh test fuzz conformance lab
 	@$(MAKE) --no-print-directory lint unit build instructions conformance-short fuzz-api-short fuzz-short
@@ -51,15 +61,24 @@ lint: ## formatting, clippy, tidy: arrows, sizes, purity, licences, duplicates, 
 fmt: ## format the code
 	$(CARGO) fmt --all
 
-unit: ## unit, golden, property and integration tests
-	$(CARGO) test --workspace --locked
+# Every layer names the whole workspace, so that all of them share one build.
+TESTS := $(CARGO) test -q --workspace --locked
+unit: ## unit, golden, property and integration tests, each layer within its time budget
+	$(CARGO) test --workspace --locked --no-run
+	@scripts/layer.sh unit 420 $(TESTS) --lib --bins
+	@scripts/layer.sh doc 60 $(TESTS) --doc
+	@scripts/layer.sh wire 60 $(TESTS) --test wire
+	@scripts/layer.sh crash 120 $(TESTS) --test crash
+	@scripts/layer.sh lab 240 $(TESTS) --test load --test load_command --test reports --test smoke
+	@scripts/layer.sh documents 240 $(TESTS) --test docs
+	@scripts/layer.sh integration 900 $(TESTS) --test it
 
 docs: ## write docs/reference from the code
 	@for part in plugins.md metrics.md config:yumen.yaml; do \
 	    $(CARGO) run -q --locked --bin yumen -- reference "$$(sed 's/[.:].*//' <<<"$$part")" > "docs/reference/$${part#*:}"; done
 
 instructions: build ## user-space instructions per request, connection and message, against the ratchets
-	@bench/instructions.py
+	@YUMEN=$(CURDIR)/$(YUMEN) bench/instructions.py
 
 fuzz: ## fuzz every parser for FUZZ_SECONDS each
 	@scripts/deps.sh fuzz
@@ -71,36 +90,34 @@ fuzz-short:
 fuzz-api: build ## ask the Admin API what nobody thought of (SEED=1)
 	@BINARY=$(YUMEN) scripts/api-fuzz.sh 75 $(SEED)
 
-# The only step that needs PyPI: where that is out of reach it says so and is left out.
 fuzz-api-short: build
-	@SKIP_IF_OFFLINE=1 BINARY=$(YUMEN) scripts/api-fuzz.sh 30 $(SEED)
+	@BINARY=$(YUMEN) scripts/api-fuzz.sh 30 $(SEED)
 
 conformance: build ## h2spec, HTTP/3, WebSockets, gRPC interop, a TLS scanner; known failures are listed in conformance/ (ARGS="grpc-tls")
 	@scripts/deps.sh conformance
 	@BINARY=$(YUMEN) conformance/run.py $(ARGS)
 	@BINARY=$(YUMEN) conformance/tls.sh
 
-# Its programs come from the Go registry and PyPI: where that is out of reach it says so and is left out.
 conformance-short: build
-	@SKIP_IF_OFFLINE=1 BINARY=$(YUMEN) conformance/run.py
+	@BINARY=$(YUMEN) conformance/run.py
 	@BINARY=$(YUMEN) conformance/tls.sh
 
-bench-admin: build ## what configuration costs: PUTs per second, writes under load, churn
+bench-admin: dist ## what configuration costs: PUTs per second, writes under load, churn
 	@scripts/deps.sh bench
 	@bench/admin.py $(ARGS)
 
 lab-build: ## build the lab's yumen-bench
-	$(RELEASE) -p yumen-lab
+	RUSTFLAGS="$(DIST_FLAGS)" $(CARGO) build --profile dist --locked -p yumen-lab
 
-lab: build lab-build ## run a scenario of the lab (ARGS="connection-close --quick")
+lab: dist lab-build ## run a scenario of the lab (ARGS="connection-close --quick")
 	@scripts/deps.sh lab
-	@target/release/yumen-bench run $(ARGS)
+	@target/dist/yumen-bench run $(ARGS)
 
 bench-load: lab-build ## CPU per response of the load generator beside wrk, counts beside h2load
 	@scripts/deps.sh bench
 	@bench/load.py $(ARGS)
 
-bench: build ## CPU per request beside NGINX and HAProxy (ARGS="--quick --scenarios plain-16,tls")
+bench: dist ## CPU per request beside NGINX and HAProxy (ARGS="--quick --scenarios plain-16,tls")
 	@scripts/deps.sh bench conformance
 	@bench/bench.py $(ARGS)
 

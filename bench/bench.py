@@ -379,7 +379,7 @@ def main():
     for name, fact in machine.items():
         say(f"{name:<9}{fact}")
     if not gw.YUMEN.exists():
-        say(f"yumen is skipped: {gw.YUMEN} does not exist (make build)")
+        say(f"yumen is skipped: {gw.YUMEN} does not exist (make dist)")
     results = {}
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="yumen-bench-", dir=memory) as folder:

@@ -23,7 +23,7 @@ from pathlib import Path
 import admin as single
 from gateways import LOAD_CORE, ROOT, Process, free_port, run_yumen, start_upstream
 
-BENCH = ROOT / "target/release/yumen-bench"
+BENCH = ROOT / "target/dist/yumen-bench"
 
 
 def start_etcd(folder, port, peer):

@@ -14,7 +14,7 @@ import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-YUMEN = Path(os.environ.get("YUMEN", ROOT / "target/release/yumen"))
+YUMEN = Path(os.environ.get("YUMEN", ROOT / "target/dist/yumen"))
 FULL_HANDSHAKE = ROOT / "target/bench/full_handshake.so"
 FLOOR = ROOT / "target/bench/floor"
 GATEWAY_CORE, LOAD_CORE = 0, 1

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import gateways as gw
 
-LAB = Path(os.environ.get("YUMEN_BENCH", gw.ROOT / "target/release/yumen-bench"))
+LAB = Path(os.environ.get("YUMEN_BENCH", gw.ROOT / "target/dist/yumen-bench"))
 # What a connection with TLS is to stay under, beyond one without, is the library's; this is all of it.
 TARGET_BYTES = 12 * 1024
 

@@ -21,7 +21,7 @@ from statistics import median
 
 import gateways as gw
 
-BENCH = Path(os.environ.get("YUMEN_BENCH", gw.ROOT / "target/release/yumen-bench"))
+BENCH = Path(os.environ.get("YUMEN_BENCH", gw.ROOT / "target/dist/yumen-bench"))
 GOAL = 1.15
 # name, path, connections, TLS, a connection per request
 SCENARIOS = [

@@ -1,5 +1,7 @@
-//! What tests of more than one crate stand on. No crate depends on it but for its tests, and it depends on none.
+//! Fixtures that tests of several crates share. Other crates depend on it for their tests only; it depends on none.
 
 mod net;
+mod require;
 
 pub use net::Net;
+pub use require::missing_prerequisite;

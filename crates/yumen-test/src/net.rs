@@ -20,8 +20,7 @@ pub struct Net {
 }
 
 impl Net {
-    /// A network of so many places; `None`, with a word about it, where one may not be made.
-    #[allow(clippy::print_stderr, reason = "whoever runs the tests is told what was left out")]
+    /// A network of `places` namespaces; `None` if this process may not create one.
     pub fn new(places: u8) -> Option<Net> {
         let (id, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let network = format!("10.{}.{}", 100 + (id / 250 + number * 37) % 100, id % 250);
@@ -29,7 +28,7 @@ impl Net {
         let net = Net { name: format!("y{}{id}", (b'a' + (number % 26) as u8) as char), network, places };
         let made = net.make();
         if let Err(why) = &made {
-            eprintln!("skipped: network namespaces cannot be made here: {why}");
+            crate::missing_prerequisite(&format!("network namespaces cannot be created: {why}"));
         }
         // What was made so far is taken away by dropping it.
         made.is_ok().then_some(net)

@@ -20,7 +20,7 @@ impl Adapter for Yumen {
     }
 
     fn how_to_get(&self) -> &'static str {
-        "make build, then put target/release/yumen on PATH or name it in YUMEN_BENCH_YUMEN"
+        "make dist, then put target/dist/yumen on PATH or name it in YUMEN_BENCH_YUMEN"
     }
 
     fn version_args(&self) -> &'static [&'static str] {

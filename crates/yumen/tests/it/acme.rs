@@ -11,8 +11,7 @@ use serde_json::{Value, json};
 use crate::harness::certs::{Authority, Pair, ecdsa, simple};
 use crate::harness::{Client, Gateway, Options, Scratch, eventually, free_port, run};
 
-/// Where `scripts/deps.sh` puts what Go builds; `None` where there is no Go to build it.
-#[allow(clippy::print_stderr, reason = "whoever runs the tests is told what was left out")]
+/// The path of a tool that `scripts/deps.sh` builds with Go; `None` without Go.
 fn tool(name: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools").join(name);
     if path.exists() {
@@ -20,7 +19,7 @@ fn tool(name: &str) -> Option<PathBuf> {
     }
     let has_go = Command::new("go").arg("version").stdout(Stdio::null()).status().is_ok();
     assert!(!has_go, "{} is not there: scripts/deps.sh test", path.display());
-    eprintln!("skipped: Pebble needs Go, which is not installed");
+    yumen_test::missing_prerequisite("Pebble needs Go, which is not installed");
     None
 }
 

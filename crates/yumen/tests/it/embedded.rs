@@ -237,11 +237,7 @@ impl Drop for SmallDisk {
 
 #[test]
 fn a_full_disk_refuses_writes_and_traffic_goes_on() {
-    let Some(disk) = SmallDisk::mount() else {
-        let line = "skipped: a tmpfs cannot be mounted here\n";
-        let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
-        return;
-    };
+    let Some(disk) = SmallDisk::mount() else { return yumen_test::missing_prerequisite("no tmpfs can be mounted") };
     let mut gateway = launch(disk.0.path());
     let key = gateway.admin_key().expect("a first start prints the admin key");
     let large = "x".repeat(100_000);
@@ -269,11 +265,7 @@ fn a_full_disk_refuses_writes_and_traffic_goes_on() {
 
 #[test]
 fn what_ends_on_a_full_disk_ends_in_time_and_the_disk_is_told_of() {
-    let Some(disk) = SmallDisk::mount() else {
-        let line = "skipped: a tmpfs cannot be mounted here\n";
-        let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
-        return;
-    };
+    let Some(disk) = SmallDisk::mount() else { return yumen_test::missing_prerequisite("no tmpfs can be mounted") };
     let mut gateway = launch(disk.0.path());
     let key = gateway.admin_key().expect("a first start prints the admin key");
     let path = "/apisix/admin/routes/short?ttl=3&wait=applied";
