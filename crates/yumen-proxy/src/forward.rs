@@ -21,7 +21,7 @@ use crate::fault::{Fault, Kind};
 use crate::grpc;
 use crate::proxied::ProxiedExchange;
 use crate::upstream::admission::AdmittedEndpoint;
-use crate::upstream::attempt::{Attempt, Connected, EndpointChosen, FailedAttempt, ResponseStarted};
+use crate::upstream::attempt::{Attempt, EndpointChosen, EndpointConnected, FailedAttempt, ResponseStarted};
 use crate::upstream::health;
 use crate::upstream::replay::RequestReplay;
 use crate::wait::ClientWait;
@@ -182,7 +182,7 @@ impl<'s> ProxiedExchange<'_, 's> {
     async fn connect(
         &mut self,
         attempt: Attempt<'s, EndpointChosen>,
-    ) -> Result<Attempt<'s, Connected>, FailedAttempt> {
+    ) -> Result<Attempt<'s, EndpointConnected>, FailedAttempt> {
         let index = attempt.index();
         let ProxiedExchange { conn, ex, chains, route, pinned, .. } = self;
         let watch = chains.explaining();

@@ -7,7 +7,7 @@ mod apart;
 mod body;
 mod buffer;
 mod chains;
-mod chosen;
+
 mod connection;
 mod conversation;
 mod counters;
@@ -29,6 +29,7 @@ mod mirror;
 mod observe;
 mod overload;
 mod pace;
+mod pinned_upstream;
 mod proxied;
 mod reply;
 mod seat;

@@ -4,9 +4,9 @@ use yumen_plugin::Exchange;
 use yumen_snapshot::{Route, Timeouts};
 
 use crate::chains::Chains;
-use crate::chosen::Chosen;
 use crate::connection::Connection;
 use crate::flow::Flow;
+use crate::pinned_upstream::PinnedUpstream;
 use crate::upstream::interim::InterimCount;
 use crate::upstream::upload::RequestUpload;
 
@@ -18,7 +18,7 @@ pub(crate) struct ProxiedExchange<'a, 's> {
     pub(crate) chains: &'a Chains<'a>,
     pub(crate) route: &'a Route,
     /// The upstream, in the version that the exchange goes on with.
-    pub(crate) pinned: Chosen<'s>,
+    pub(crate) pinned: PinnedUpstream<'s>,
     pub(crate) flow: &'a mut Flow,
     /// The request body, which may still be sent when the response arrives.
     pub(crate) upload: RequestUpload,

@@ -14,7 +14,6 @@ use yumen_snapshot::{AwaitsBody, Route, Slot, Target, Upstream};
 
 use crate::apart::apart;
 use crate::chains::{Chains, RouteChain};
-use crate::chosen::{Chosen, Newer};
 use crate::clock;
 use crate::connection::{Connection, Peer};
 use crate::deadline;
@@ -27,6 +26,7 @@ use crate::forwarded;
 use crate::http2::heads;
 use crate::mirror;
 use crate::observe::{RecentRequest, Seen, Stopwatch};
+use crate::pinned_upstream::{PinnedUpstream, UpstreamVersions};
 use crate::proxied::ProxiedExchange;
 use crate::reply;
 use crate::tls::{self, Refusal};
@@ -101,7 +101,7 @@ async fn walk(conn: &mut Connection, request: Box<RequestHead>, watch: Option<Rc
     let worker = conn.worker.clone();
     let peer = conn.peer.clone();
     let pinned = worker.pinned();
-    let newer = Newer::default();
+    let newer = UpstreamVersions::default();
     let mut flow = Flow { received_bytes: request.received_bytes(), ..Flow::default() };
     let mut ex = Exchange::new(request, &peer.client, clock::now(), &*worker, &pinned.consumers);
     ex.response_fields = worker.take_edits();
@@ -126,7 +126,7 @@ async fn walk(conn: &mut Connection, request: Box<RequestHead>, watch: Option<Rc
             if let Some(mirror) = ex.mirror.take() {
                 mirror::send(conn, &ex, &pinned, upstream, &mirror);
             }
-            proxy(conn, &mut ex, &chains, route, Chosen::new(upstream, &newer), &mut flow).await
+            proxy(conn, &mut ex, &chains, route, PinnedUpstream::new(upstream, &newer), &mut flow).await
         }
         Err(Stop::Respond(response)) => reply::answer(conn, &mut ex, &chains, response, &mut flow).await,
         Err(Stop::Dismiss(response)) => {
@@ -150,7 +150,7 @@ async fn proxy<'s>(
     ex: &mut Exchange<'s>,
     chains: &Chains<'_>,
     route: &Route,
-    pinned: Chosen<'s>,
+    pinned: PinnedUpstream<'s>,
     flow: &mut Flow,
 ) -> After {
     let total_ms = route.timeouts.as_deref().unwrap_or(&pinned.upstream.timeouts).total_ms;

@@ -66,11 +66,10 @@ pub(crate) struct UpstreamClient {
     pub(crate) mirror_limiter: Rc<MirrorLimiter>,
     /// Responses whose rest is read and dropped in the background.
     drains: Cell<usize>,
-    response_heads: RefCell<ResponseHeads>,
+    response_heads: RefCell<Vec<Box<ResponseHead>>>,
+    /// The memory of connections that carried a stream, for the next streams.
+    spare_connections: RefCell<Vec<Box<UpstreamConnection>>>,
 }
-
-/// Boxed, so that a head is handed on as a pointer.
-type ResponseHeads = Vec<Box<ResponseHead>>;
 
 impl UpstreamClient {
     pub(crate) fn new(
@@ -93,6 +92,7 @@ impl UpstreamClient {
             mirror_limiter: Rc::default(),
             drains: Cell::new(0),
             response_heads: RefCell::default(),
+            spare_connections: RefCell::default(),
         })
     }
 
@@ -107,6 +107,28 @@ impl UpstreamClient {
         if kept.len() < EXCHANGES_KEPT {
             head.clear();
             kept.push(head);
+        }
+    }
+
+    /// Boxes the connection of a stream, in memory that another stream has left.
+    fn box_stream(&self, connection: UpstreamConnection) -> Box<UpstreamConnection> {
+        match self.spare_connections.borrow_mut().pop() {
+            Some(mut spare) => {
+                *spare = connection;
+                spare
+            }
+            None => Box::new(connection),
+        }
+    }
+
+    /// Closes a connection, or resets the stream of one if it has not ended.
+    fn close(&self, mut connection: Box<UpstreamConnection>) {
+        if connection.stream.is_shared() {
+            connection.clear();
+            let mut spare = self.spare_connections.borrow_mut();
+            if spare.len() < EXCHANGES_KEPT {
+                spare.push(connection);
+            }
         }
     }
 

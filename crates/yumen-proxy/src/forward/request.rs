@@ -17,7 +17,9 @@ use crate::proxied::ProxiedExchange;
 use crate::stream::{HeadSent, Stream};
 use crate::tls::TlsName;
 use crate::transfer::Transfer;
-use crate::upstream::attempt::{Attempt, Connected, RequestSent, RequestText, ResponseStarted, Unanswered};
+use crate::upstream::attempt::{
+    Attempt, EndpointConnected, RequestSent, RequestText, ResponseStarted, UnansweredAttempt,
+};
 use crate::upstream::target::EndpointTarget;
 
 /// The way in which a request leaves.
@@ -103,8 +105,8 @@ impl<'s> ProxiedExchange<'_, 's> {
     /// Sends the request and reads the head of the response.
     pub(super) async fn request(
         &mut self,
-        connected: Attempt<'s, Connected>,
-    ) -> Result<Attempt<'s, ResponseStarted>, Box<Unanswered<'s>>> {
+        connected: Attempt<'s, EndpointConnected>,
+    ) -> Result<Attempt<'s, ResponseStarted>, Box<UnansweredAttempt<'s>>> {
         let form = match connected.is_stream() {
             true => RequestForm::Stream,
             false if wants_upgrade(self.ex, self.route) => RequestForm::Upgrade,
@@ -142,7 +144,7 @@ impl<'s> ProxiedExchange<'_, 's> {
         sent: Attempt<'s, RequestSent>,
         fault: Fault,
         mark: InboxMark,
-    ) -> Box<Unanswered<'s>> {
+    ) -> Box<UnansweredAttempt<'s>> {
         self.flow.body = left_of_body(self.conn, &mut self.upload, mark);
         let client = &self.conn.worker.upstream;
         self.upload.transfer.recycle(&client.buffers);
@@ -153,9 +155,9 @@ impl<'s> ProxiedExchange<'_, 's> {
     #[inline]
     fn send_head(
         &mut self,
-        connected: Attempt<'s, Connected>,
+        connected: Attempt<'s, EndpointConnected>,
         form: RequestForm,
-    ) -> Result<Attempt<'s, RequestSent>, Box<Unanswered<'s>>> {
+    ) -> Result<Attempt<'s, RequestSent>, Box<UnansweredAttempt<'s>>> {
         let upstream = self.pinned.upstream;
         let endpoint = &upstream.endpoints[connected.index()];
         let mut text = self.conn.worker.buffers.take_text();

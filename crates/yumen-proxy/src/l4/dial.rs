@@ -22,7 +22,7 @@ pub(super) async fn connect<'u>(
     timer: &Timer,
     tally: &mut Tally,
 ) -> Result<EndpointStream<'u>, Fault> {
-    let mut attempts = Attempts::new(upstream, tally);
+    let mut attempts = StreamAttempts::new(upstream, tally);
     loop {
         let index = attempts.next(ex)?;
         let attempt = StreamAttempt::begin(upstream, index);
@@ -39,7 +39,7 @@ pub(super) async fn connect<'u>(
 }
 
 /// Which endpoints were tried, and whether there may be another attempt.
-pub(super) struct Attempts<'a> {
+pub(super) struct StreamAttempts<'a> {
     upstream: &'a Upstream,
     tally: &'a mut Tally,
     tried: Tried,
@@ -47,11 +47,11 @@ pub(super) struct Attempts<'a> {
     last: Fault,
 }
 
-impl<'a> Attempts<'a> {
-    pub(super) fn new(upstream: &'a Upstream, tally: &'a mut Tally) -> Attempts<'a> {
+impl<'a> StreamAttempts<'a> {
+    pub(super) fn new(upstream: &'a Upstream, tally: &'a mut Tally) -> StreamAttempts<'a> {
         let now = clock::now();
         tally.asked_us = Some(now.mono_us);
-        Attempts {
+        StreamAttempts {
             upstream,
             tally,
             tried: Tried::default(),

@@ -23,7 +23,7 @@ use yumen_plugin::{Client, Exchange};
 use yumen_snapshot::{StreamRoute, Upstream};
 
 use self::front::{Front, Pair};
-use super::dial::Attempts;
+use super::dial::StreamAttempts;
 use super::{Fault, Tally, exchange, find, finish, phases, upstream};
 use crate::clock;
 use crate::counters::StreamCounters;
@@ -308,7 +308,7 @@ async fn pass(
         }
     }
     phases::decided(ex)?;
-    let mut attempts = Attempts::new(&upstream, tally);
+    let mut attempts = StreamAttempts::new(&upstream, tally);
     loop {
         let (underway, back) = connect(ex, &upstream, &mut attempts).await?;
         let back = Rc::new(back);
@@ -332,7 +332,7 @@ async fn pass(
 async fn connect<'u>(
     ex: &mut Exchange<'_>,
     upstream: &'u Upstream,
-    attempts: &mut Attempts<'_>,
+    attempts: &mut StreamAttempts<'_>,
 ) -> Result<(StreamAttempt<'u>, UdpSocket), Fault> {
     loop {
         let index = attempts.next(ex)?;

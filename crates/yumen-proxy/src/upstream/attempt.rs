@@ -3,9 +3,11 @@
 //! A type stands for each state, and a transition consumes the state before it:
 //!
 //! ```text
-//! EndpointChosen -> Connected -> RequestSent -> ResponseStarted -> FinishedAttempt
-//!       ^                            |
-//!       +--------- Unanswered <------+   the same endpoint once more, or FailedAttempt
+//! EndpointChosen -> EndpointConnected -> RequestSent -> ResponseStarted -> FinishedAttempt
+//!       ^                                     |
+//!       +--------- UnansweredAttempt <--------+
+//!                          |
+//!                          +-> FailedAttempt
 //! ```
 //!
 //! An attempt that is dropped in any state closes its connection and returns its permits.
@@ -47,7 +49,7 @@ pub(crate) struct EndpointChosen {
 }
 
 /// A connection, or room on a shared one, is held. Nothing was sent on it.
-pub(crate) struct Connected(Transport);
+pub(crate) struct EndpointConnected(AttemptTransport);
 
 /// The request head was sent, or leaves with the first bytes of the body.
 pub(crate) struct RequestSent {
@@ -62,7 +64,7 @@ pub(crate) struct ResponseStarted {
     is_upgrade: bool,
 }
 
-enum Transport {
+enum AttemptTransport {
     /// A connection for one request at a time.
     Exclusive(Box<UpstreamConnection>),
     /// Room for one stream on a shared connection.
@@ -84,7 +86,7 @@ pub(crate) struct RequestText<'a> {
 
 /// An attempt that got no response. Its connection is closed.
 #[must_use = "the endpoint is tried again, or the attempt fails"]
-pub(crate) struct Unanswered<'u> {
+pub(crate) struct UnansweredAttempt<'u> {
     pub(crate) attempt: Attempt<'u, EndpointChosen>,
     pub(crate) fault: Fault,
     /// The connection had carried requests before.
@@ -154,7 +156,7 @@ impl<'u> Attempt<'u, EndpointChosen> {
         self,
         client: &UpstreamClient,
         target: &EndpointTarget<'_>,
-    ) -> Result<Attempt<'u, Connected>, Attempt<'u, EndpointChosen>> {
+    ) -> Result<Attempt<'u, EndpointConnected>, Attempt<'u, EndpointChosen>> {
         if target.is_http2 { self.take_stream(client, target) } else { self.take_idle(client, target) }
     }
 
@@ -163,7 +165,7 @@ impl<'u> Attempt<'u, EndpointChosen> {
         self,
         client: &UpstreamClient,
         target: &EndpointTarget<'_>,
-    ) -> Result<Attempt<'u, Connected>, Attempt<'u, EndpointChosen>> {
+    ) -> Result<Attempt<'u, EndpointConnected>, Attempt<'u, EndpointChosen>> {
         let limiter = target.protection.and_then(|protection| protection.counts_connections());
         let now_ms = clock::now().mono_ms();
         let kept = client.pool.borrow_mut().take(target.pool_key(), limiter, now_ms);
@@ -173,7 +175,11 @@ impl<'u> Attempt<'u, EndpointChosen> {
         if connection.permit.is_none() {
             connection.permit = endpoint_permit;
         }
-        Ok(Attempt { state: Connected(Transport::Exclusive(connection)), in_flight, request_permit })
+        Ok(Attempt {
+            state: EndpointConnected(AttemptTransport::Exclusive(connection)),
+            in_flight,
+            request_permit,
+        })
     }
 
     // Kept out of the path of requests over HTTP/1.
@@ -182,7 +188,7 @@ impl<'u> Attempt<'u, EndpointChosen> {
         self,
         client: &UpstreamClient,
         target: &EndpointTarget<'_>,
-    ) -> Result<Attempt<'u, Connected>, Attempt<'u, EndpointChosen>> {
+    ) -> Result<Attempt<'u, EndpointConnected>, Attempt<'u, EndpointChosen>> {
         let pool_key = target.pool_key();
         match client.h2_pool.free(pool_key, target.keepalive()) {
             Some(stream) => Ok(self.with_stream(client, stream, pool_key)),
@@ -195,10 +201,10 @@ impl<'u> Attempt<'u, EndpointChosen> {
         client: &UpstreamClient,
         stream: StreamPermit,
         pool_key: PoolKey,
-    ) -> Attempt<'u, Connected> {
+    ) -> Attempt<'u, EndpointConnected> {
         client.counters.reuses.add(u64::from(stream.requests_before() > 0));
         let endpoint_permit = self.state.endpoint_permit.take();
-        self.with_state(Connected(Transport::Shared { stream, pool_key, endpoint_permit }))
+        self.with_state(EndpointConnected(AttemptTransport::Shared { stream, pool_key, endpoint_permit }))
     }
 
     /// Connects, or waits for a shared connection that others establish.
@@ -207,7 +213,7 @@ impl<'u> Attempt<'u, EndpointChosen> {
         client: &Rc<UpstreamClient>,
         target: &EndpointTarget<'_>,
         wait: &mut impl AttemptWait,
-    ) -> Result<Attempt<'u, Connected>, FailedAttempt> {
+    ) -> Result<Attempt<'u, EndpointConnected>, FailedAttempt> {
         let permit = &mut self.state.endpoint_permit;
         if target.is_http2 {
             return match client.acquire_stream(target, permit, wait).await {
@@ -219,7 +225,7 @@ impl<'u> Attempt<'u, EndpointChosen> {
             Ok(stream) => {
                 let permit = self.state.endpoint_permit.take();
                 let connection = Box::new(UpstreamConnection::new(stream, target.pool_key(), permit));
-                Ok(self.with_state(Connected(Transport::Exclusive(connection))))
+                Ok(self.with_state(EndpointConnected(AttemptTransport::Exclusive(connection))))
             }
             Err(kind) => Err(self.fail_to_connect(kind.into())),
         }
@@ -227,23 +233,24 @@ impl<'u> Attempt<'u, EndpointChosen> {
 
     fn fail_to_connect(self, failure: ConnectFailure) -> FailedAttempt {
         let ConnectFailure { kind, shared_failure } = failure;
-        let unanswered = Unanswered { attempt: self, fault: Fault { kind, unsent: true }, was_reused: false };
+        let unanswered =
+            UnansweredAttempt { attempt: self, fault: Fault { kind, unsent: true }, was_reused: false };
         FailedAttempt { shared_failure, ..unanswered.fail() }
     }
 }
 
-impl<'u> Attempt<'u, Connected> {
+impl<'u> Attempt<'u, EndpointConnected> {
     /// Whether the connection carried requests before. It may have been closed since.
     pub(crate) fn is_reused(&self) -> bool {
         match &self.state.0 {
-            Transport::Exclusive(connection) => connection.requests > 0,
-            Transport::Shared { stream, .. } => stream.requests_before() > 0,
+            AttemptTransport::Exclusive(connection) => connection.requests > 0,
+            AttemptTransport::Shared { stream, .. } => stream.requests_before() > 0,
         }
     }
 
     /// Whether the request is sent on a stream of a shared connection.
     pub(crate) fn is_stream(&self) -> bool {
-        matches!(self.state.0, Transport::Shared { .. })
+        matches!(self.state.0, AttemptTransport::Shared { .. })
     }
 
     /// Sends the request head, unless it leaves in band: then the caller sends it with the first bytes of the body.
@@ -252,11 +259,11 @@ impl<'u> Attempt<'u, Connected> {
         self,
         client: &UpstreamClient,
         request: &RequestText<'_>,
-    ) -> Result<(Attempt<'u, RequestSent>, HeadSent), Box<Unanswered<'u>>> {
-        let Attempt { state: Connected(transport), in_flight, request_permit } = self;
+    ) -> Result<(Attempt<'u, RequestSent>, HeadSent), Box<UnansweredAttempt<'u>>> {
+        let Attempt { state: EndpointConnected(transport), in_flight, request_permit } = self;
         let (connection, sent) = match transport {
-            Transport::Exclusive(connection) => (connection, HeadSent::InBand),
-            Transport::Shared { stream, pool_key, endpoint_permit } => {
+            AttemptTransport::Exclusive(connection) => (connection, HeadSent::InBand),
+            AttemptTransport::Shared { stream, pool_key, endpoint_permit } => {
                 match send_on_stream(client, stream, pool_key, request) {
                     Ok(mut connection) => {
                         connection.permit = endpoint_permit;
@@ -265,7 +272,7 @@ impl<'u> Attempt<'u, Connected> {
                     Err(fault) => {
                         let state = EndpointChosen { endpoint_permit };
                         let attempt = Attempt { state, in_flight, request_permit };
-                        return Err(Box::new(Unanswered { attempt, fault, was_reused: false }));
+                        return Err(Box::new(UnansweredAttempt { attempt, fault, was_reused: false }));
                     }
                 }
             }
@@ -293,7 +300,7 @@ fn send_on_stream(
     let limits = &client.settings.response_head;
     let duplex = Duplex::asked(answer, outgoing, request.is_complete, permit, limits);
     let connection = UpstreamConnection::new(Stream::Http2(Box::new(duplex)), pool_key, None);
-    Ok(Box::new(UpstreamConnection { requests, ..connection }))
+    Ok(client.box_stream(UpstreamConnection { requests, ..connection }))
 }
 
 impl<'u> Attempt<'u, RequestSent> {
@@ -331,21 +338,26 @@ impl<'u> Attempt<'u, RequestSent> {
 
     /// Gives the response up and closes the connection.
     #[cold]
-    pub(crate) fn give_up(self, client: &UpstreamClient, fault: Fault) -> Box<Unanswered<'u>> {
+    pub(crate) fn give_up(self, client: &UpstreamClient, fault: Fault) -> Box<UnansweredAttempt<'u>> {
         let Attempt { state: RequestSent { connection, head }, in_flight, request_permit } = self;
         client.give_response(head);
         connection.note_fault(fault.kind);
         let was_reused = connection.requests > 0;
         let state = EndpointChosen { endpoint_permit: connection.close() };
-        Box::new(Unanswered { attempt: Attempt { state, in_flight, request_permit }, fault, was_reused })
+        Box::new(UnansweredAttempt {
+            attempt: Attempt { state, in_flight, request_permit },
+            fault,
+            was_reused,
+        })
     }
 }
 
-impl<'u> Unanswered<'u> {
+impl<'u> UnansweredAttempt<'u> {
     /// Ends the attempt as failed.
     #[cold]
     pub(crate) fn fail(self) -> FailedAttempt {
-        let Unanswered { attempt: Attempt { state, in_flight, request_permit }, fault, was_reused } = self;
+        let UnansweredAttempt { attempt: Attempt { state, in_flight, request_permit }, fault, was_reused } =
+            self;
         drop(state);
         in_flight.end_now(clock::now().mono_us);
         FailedAttempt { fault, request_permit, was_reused, shared_failure: None }
@@ -411,7 +423,7 @@ impl FinishedAttempt {
     /// Closes the connection and returns the request permit, for another attempt.
     pub(crate) fn discard(self, client: &UpstreamClient) -> Option<RequestPermit> {
         let FinishedAttempt { connection, head, request_permit } = self;
-        drop(connection);
+        client.close(connection);
         client.give_response(head);
         request_permit
     }

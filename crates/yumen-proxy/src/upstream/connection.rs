@@ -61,6 +61,13 @@ impl UpstreamConnection {
         !self.stream.is_shared() && self.inbox.is_empty()
     }
 
+    /// Ends the stream and releases all that belongs to it.
+    pub(super) fn clear(&mut self) {
+        drop(self.stream.take());
+        self.inbox = Inbox::default();
+        self.permit = None;
+    }
+
     /// Closes it and returns its permit, for the connection that replaces it.
     pub(crate) fn close(self) -> Option<EndpointPermit> {
         let UpstreamConnection { stream, permit, .. } = self;

@@ -1,4 +1,4 @@
-//! A connection to an endpoint, and whatever is known of it before there is one.
+//! New connections to endpoints.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -9,19 +9,19 @@ use crate::stream::Stream;
 use crate::tcp::Tcp;
 use crate::tls::Handshake;
 
-/// What it takes to connect.
-pub(crate) struct Dial {
+/// A connection that is about to be opened.
+pub(crate) struct EndpointDial {
     pub(crate) address: SocketAddr,
-    /// What is said before anything else, TLS included.
+    /// Bytes to send first, before any TLS: a PROXY header.
     pub(crate) opening: Vec<u8>,
-    /// With TLS.
+    /// The TLS handshake; `None` for cleartext.
     pub(crate) handshake: Option<Handshake>,
-    /// How long it may take, in milliseconds; 0 for ever. Whoever dials sees to it.
+    /// The connect timeout in milliseconds; 0 for no limit. The caller enforces it.
     pub(crate) timeout_ms: u64,
 }
 
-impl Dial {
-    /// Connects, and shakes hands.
+impl EndpointDial {
+    /// Connects and performs the handshake.
     pub(crate) async fn connect(self) -> Result<Stream, Kind> {
         let tcp = open(self.address, &self.opening).await.map_err(|error| {
             tracing::debug!(%error, endpoint = %self.address, "connect failed");

@@ -1,6 +1,6 @@
-//! Connections to endpoints that carry many requests at once, per worker.
+//! Multiplexed connections of a worker: HTTP/2 connections to endpoints, each of which carries many requests.
 //!
-//! Knows which there are and drives them, and asks each for room. Knows neither exchanges nor endpoints but by their key.
+//! Establishes and drives them, and gives out their streams. Knows endpoints by their key only, and no exchanges.
 
 mod panic_watch;
 mod pending;
@@ -29,21 +29,21 @@ use crate::wire::{Patience, Wire};
 use panic_watch::PanicWatch;
 pub(crate) use pending::{ConnectTask, PendingConnect};
 
-/// Connections to one endpoint that are made at once, at most.
-const COMING_MAX: usize = 8;
+/// Connections to one endpoint that are established at the same time, at most.
+const PENDING_MAX: usize = 8;
 
-/// A worker's connections of this kind, by endpoint.
+/// The multiplexed connections of a worker, by endpoint.
 #[derive(Default)]
 pub(crate) struct H2ConnectionPool {
     by_endpoint: RefCell<HashMap<u64, Vec<ConnectionGroup>, foldhash::fast::RandomState>>,
 }
 
-/// Connections to one endpoint that can stand in for each other.
+/// Connections to one endpoint that can carry the same requests.
 struct ConnectionGroup {
     tls_name: u64,
-    lanes: Vec<Rc<H2Connection>>,
-    /// Those that are being made.
-    coming: Vec<Rc<PendingConnect>>,
+    connections: Vec<Rc<H2Connection>>,
+    /// Connections that are being established.
+    pending: Vec<Rc<PendingConnect>>,
 }
 
 /// The next step of a request that needs a stream.
@@ -59,14 +59,14 @@ pub(crate) enum StreamAcquisition {
 }
 
 impl H2ConnectionPool {
-    /// A place on a connection to an endpoint, if there is a free one.
+    /// A stream on an open connection to an endpoint, if one has room.
     pub(crate) fn free(&self, key: PoolKey, keep: &Keepalive) -> Option<StreamPermit> {
         let by_endpoint = self.by_endpoint.borrow();
         let groups = by_endpoint.get(&key.endpoint())?;
         groups.iter().find(|group| group.tls_name == key.tls_name())?.free(keep)
     }
 
-    /// The way to an endpoint, for one who has so many milliseconds to connect.
+    /// The next step of a request that needs a stream and has `connect_ms` milliseconds to connect.
     pub(crate) fn acquire(
         self: &Rc<Self>,
         key: PoolKey,
@@ -78,42 +78,42 @@ impl H2ConnectionPool {
         if let Some(occupied) = group.free(keep) {
             return StreamAcquisition::Ready(occupied);
         }
-        group.lanes.retain(|lane| {
+        group.connections.retain(|lane| {
             let is_open = lane.is_open(keep.requests);
             if !is_open {
-                // Nobody will find it any more.
+                // No request finds it any more, so it must close by itself.
                 lane.exhaust();
             }
             is_open
         });
-        if let Some(lane) = group.lanes.iter().find(|lane| !lane.is_settled()) {
+        if let Some(lane) = group.connections.iter().find(|lane| !lane.is_settled()) {
             return StreamAcquisition::AwaitSettings(lane.clone());
         }
         let room = group.room_expected();
-        if let Some(coming) = group.coming.iter().find(|coming| coming.claim(room, connect_ms)) {
-            return StreamAcquisition::AwaitConnect(coming.clone());
+        if let Some(pending) = group.pending.iter().find(|pending| pending.claim(room, connect_ms)) {
+            return StreamAcquisition::AwaitConnect(pending.clone());
         }
-        if let Some(coming) = group.coming.get(COMING_MAX - 1) {
-            coming.extend(connect_ms);
-            return StreamAcquisition::AwaitConnect(coming.clone());
+        if let Some(pending) = group.pending.get(PENDING_MAX - 1) {
+            pending.extend(connect_ms);
+            return StreamAcquisition::AwaitConnect(pending.clone());
         }
-        let coming = Rc::new(PendingConnect::new(connect_ms));
-        group.coming.push(coming.clone());
-        StreamAcquisition::Connect(ConnectTask { lanes: self.clone(), key, coming })
+        let pending = Rc::new(PendingConnect::new(connect_ms));
+        group.pending.push(pending.clone());
+        StreamAcquisition::Connect(ConnectTask { pool: self.clone(), key, pending })
     }
 
-    /// One that was being made is so no more.
-    fn forget(&self, key: PoolKey, coming: &Rc<PendingConnect>) {
+    /// Removes a connection that is no longer being established.
+    fn forget(&self, key: PoolKey, pending: &Rc<PendingConnect>) {
         let mut by_endpoint = self.by_endpoint.borrow_mut();
         let Some(groups) = by_endpoint.get_mut(&key.endpoint()) else { return };
         if let Some(group) = find(groups, key) {
-            group.coming.retain(|one| !Rc::ptr_eq(one, coming));
+            group.pending.retain(|one| !Rc::ptr_eq(one, pending));
         }
-        // Clients choose names: those that led nowhere leave nothing behind.
+        // Clients choose TLS names: names without a connection must leave nothing behind.
         groups.retain(ConnectionGroup::is_of_use);
     }
 
-    /// Speaks HTTP/2 on a new connection and keeps it for all.
+    /// Starts HTTP/2 on a new connection and adds it to the pool.
     async fn establish(
         &self,
         key: PoolKey,
@@ -123,7 +123,7 @@ impl H2ConnectionPool {
     ) -> Option<()> {
         let settings = &client.settings.http2;
         let stall_ms = client.settings.send_timeout_ms;
-        // Requests that time out one by one would not tell that the host has vanished.
+        // Requests that time out one by one do not show that the host has vanished.
         stream.tcp().into_iter().for_each(|tcp| tcp.break_after(stall_ms));
         let patience = Patience::with_endpoint(settings.patience, PREFACE_BYTES, clock::now().mono_ms());
         let endpoint = stream.tcp().and_then(Tcp::peer);
@@ -132,41 +132,41 @@ impl H2ConnectionPool {
         let lane = H2Connection::new(sender, &keep, client.timers.timer());
         self.add(key, lane.clone(), keep.size);
         let watched = PanicWatch::new(&client.counters, endpoint);
-        task::spawn(Driver { lane, connection, wire, keep, stall_ms, stalled_at: None, watched });
+        task::spawn(H2ConnectionDriver { lane, connection, wire, keep, stall_ms, stalled_at: None, watched });
         Some(())
     }
 
-    /// Forgets connections that are closed, and closes those that idle beyond as many as may.
+    /// Removes closed connections, and closes idle ones beyond the limit.
     pub(crate) fn sweep(&self) {
         self.by_endpoint.borrow_mut().retain(|_, groups| {
             close_excess(groups);
-            groups.iter_mut().for_each(|group| group.lanes.retain(|lane| !lane.is_closed()));
+            groups.iter_mut().for_each(|group| group.connections.retain(|lane| !lane.is_closed()));
             groups.retain(ConnectionGroup::is_of_use);
             !groups.is_empty()
         });
     }
 
-    /// Has those of an endpoint closed that carry nothing just now; says how many there are.
+    /// Closes the idle connections to an endpoint and returns their number.
     pub(crate) fn close_idle(&self, endpoint: u64) -> usize {
         let by_endpoint = self.by_endpoint.borrow();
         idle_of(by_endpoint.get(&endpoint)).inspect(|lane| lane.close()).count()
     }
 
-    /// Keeps a new connection for all. It counts as busy: of the others to the endpoint, under whatever name, no
-    /// more than `idle_max` may idle.
+    /// Adds a new connection. It counts as busy: of the others to the endpoint, under all names, no more than `idle_max`
+    /// may idle.
     fn add(&self, key: PoolKey, lane: Rc<H2Connection>, idle_max: u32) {
         let mut by_endpoint = self.by_endpoint.borrow_mut();
         let groups = by_endpoint.entry(key.endpoint()).or_default();
         let excess = idle_of(Some(groups)).count().saturating_sub(idle_max as usize);
         idle_of(Some(groups)).take(excess).for_each(|lane| lane.close());
-        find_or_add(groups, key).lanes.push(lane);
+        find_or_add(groups, key).connections.push(lane);
     }
 
-    /// How many connections carry nothing just now.
+    /// The number of idle connections.
     pub(crate) fn idle(&self) -> usize {
         let by_endpoint = self.by_endpoint.borrow();
         let groups = by_endpoint.values().flatten();
-        groups.flat_map(|group| &group.lanes).filter(|lane| lane.is_idle()).count()
+        groups.flat_map(|group| &group.connections).filter(|lane| lane.is_idle()).count()
     }
 }
 
@@ -178,19 +178,19 @@ fn find_or_add(groups: &mut Vec<ConnectionGroup>, key: PoolKey) -> &mut Connecti
     let tls_name = key.tls_name();
     let at = groups.iter().position(|group| group.tls_name == tls_name).unwrap_or(groups.len());
     if at == groups.len() {
-        groups.push(ConnectionGroup { tls_name, lanes: Vec::new(), coming: Vec::new() });
+        groups.push(ConnectionGroup { tls_name, connections: Vec::new(), pending: Vec::new() });
     }
     &mut groups[at]
 }
 
-/// Open connections to an endpoint that carry nothing just now.
+/// Open connections to an endpoint without a stream.
 fn idle_of(groups: Option<&Vec<ConnectionGroup>>) -> impl Iterator<Item = &Rc<H2Connection>> {
-    let lanes = groups.into_iter().flatten().flat_map(|group| &group.lanes);
-    lanes.filter(|lane| !lane.is_closed() && lane.is_idle())
+    let connections = groups.into_iter().flatten().flat_map(|group| &group.connections);
+    connections.filter(|lane| !lane.is_closed() && lane.is_idle())
 }
 
-/// Requests take the first with room: of those that idle the last have done so longest. One that has not settled is
-/// waited for.
+/// Closes idle connections beyond the limit. Requests take the first with room, so the last have idled longest. Requests
+/// wait for a connection without SETTINGS.
 fn close_excess(groups: &Vec<ConnectionGroup>) {
     let idle: Vec<&Rc<H2Connection>> = idle_of(Some(groups)).filter(|lane| lane.is_settled()).collect();
     let most = idle.iter().map(|lane| lane.idle_max).max().unwrap_or(0);
@@ -199,33 +199,33 @@ fn close_excess(groups: &Vec<ConnectionGroup>) {
 
 impl ConnectionGroup {
     fn is_of_use(&self) -> bool {
-        !self.lanes.is_empty() || !self.coming.is_empty()
+        !self.connections.is_empty() || !self.pending.is_empty()
     }
 
-    /// How many requests the next connection will probably carry at once.
+    /// The number of requests that the next connection will probably carry at once.
     fn room_expected(&self) -> usize {
-        self.lanes.iter().map(|lane| lane.room()).max().unwrap_or(STREAMS_MAX).max(1)
+        self.connections.iter().map(|lane| lane.room()).max().unwrap_or(STREAMS_MAX).max(1)
     }
 
     fn free(&self, keep: &Keepalive) -> Option<StreamPermit> {
-        let open = self.lanes.iter().filter(|lane| lane.is_open(keep.requests) && lane.has_room());
+        let open = self.connections.iter().filter(|lane| lane.is_open(keep.requests) && lane.has_room());
         open.filter_map(H2Connection::occupy).next()
     }
 }
 
-/// Moves a connection's frames until it ends or nobody needed it for long.
-struct Driver {
+/// Moves the frames of a connection until it ends or has idled for long.
+struct H2ConnectionDriver {
     lane: Rc<H2Connection>,
     connection: Connection<Wire, Bytes>,
     wire: Wire,
     keep: Keepalive,
     stall_ms: u64,
-    /// Bytes sent so far, when the endpoint last stopped taking more.
+    /// Bytes that were sent when the endpoint last stopped reading.
     stalled_at: Option<u64>,
     watched: PanicWatch,
 }
 
-impl Driver {
+impl H2ConnectionDriver {
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let polled = Pin::new(&mut self.connection).poll(cx);
         let sent = self.wire.poll_send(cx);
@@ -242,7 +242,7 @@ impl Driver {
             self.stalled_at = None;
             self.lane.look_in(self.keep.idle_timeout_ms);
         } else {
-            // More requests do not move an endpoint that takes none.
+            // More requests do not move an endpoint that does not read.
             let sent_bytes = self.wire.inner().sent_bytes;
             if self.stalled_at.replace(sent_bytes) != Some(sent_bytes) {
                 self.lane.look_in(self.stall_ms);
@@ -251,7 +251,7 @@ impl Driver {
         Poll::Pending
     }
 
-    /// Tells the operator why all that the connection carried has failed.
+    /// Logs the reason for which all requests on the connection failed.
     #[cold]
     fn note_flood(&self) {
         self.watched.counters.upstream_http2_floods.add(1);
@@ -262,29 +262,29 @@ impl Driver {
         }
     }
 
-    /// The deadline has passed: is that reason to end the connection?
+    /// Whether a deadline that has passed ends the connection.
     fn is_spent(&self) -> bool {
         self.stalled_at.is_some() || self.lane.is_idle()
     }
 }
 
-/// The library has bounds of its own against floods.
+/// Whether the library itself ended the connection for a flood.
 fn is_too_much(polled: &Poll<Result<(), h2::Error>>) -> bool {
     let Poll::Ready(Err(error)) = polled else { return false };
     error.is_library() && error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM)
 }
 
-impl Drop for Driver {
+impl Drop for H2ConnectionDriver {
     fn drop(&mut self) {
         self.lane.retire();
     }
 }
 
-impl Future for Driver {
+impl Future for H2ConnectionDriver {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // One that takes no more requests still carries those it has, however long the endpoint takes to read them.
+        // A closed connection still carries the requests that it has, however long the endpoint takes to read them.
         let is_left = self.lane.is_closed() && self.lane.is_idle();
         if is_left || (self.lane.is_due(cx) && self.is_spent()) || self.poll_step(cx).is_ready() {
             self.lane.retire();

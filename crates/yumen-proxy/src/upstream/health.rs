@@ -35,7 +35,7 @@ pub(crate) enum Observation {
 
 /// What checks of either sort say of observations.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rule<'c> {
+pub(crate) struct HealthRule<'c> {
     healthy_statuses: &'c [u16],
     successes: u32,
     unhealthy_statuses: &'c [u16],
@@ -47,9 +47,9 @@ pub(crate) struct Rule<'c> {
 /// The rule of a type of checks; both types name these settings alike.
 macro_rules! rule_of {
     ($($checks:ty),*) => {$(
-        impl<'c> From<&'c $checks> for Rule<'c> {
-            fn from(checks: &'c $checks) -> Rule<'c> {
-                Rule {
+        impl<'c> From<&'c $checks> for HealthRule<'c> {
+            fn from(checks: &'c $checks) -> HealthRule<'c> {
+                HealthRule {
                     healthy_statuses: &checks.healthy_statuses,
                     successes: checks.successes,
                     unhealthy_statuses: &checks.unhealthy_statuses,
@@ -72,7 +72,7 @@ enum Meaning<'n> {
     Nothing,
 }
 
-impl Rule<'_> {
+impl HealthRule<'_> {
     fn meaning<'n>(&self, seen: Observation, counts: &'n Counts) -> Meaning<'n> {
         let http_failure = Meaning::Failure(&counts.http_failures, self.http_failures);
         match seen {
@@ -92,7 +92,12 @@ impl Rule<'_> {
 /// A success ends all rows of failures, a failure the row of successes; each kind of failure has a
 /// row of its own. Successes of an endpoint that is up and failures of one that is down are not
 /// counted. A threshold of 0 is never reached, and failures of its kind mean nothing.
-pub(crate) fn judge(health: &Health, counts: &Counts, rule: &Rule<'_>, seen: Observation) -> Option<bool> {
+pub(crate) fn judge(
+    health: &Health,
+    counts: &Counts,
+    rule: &HealthRule<'_>,
+    seen: Observation,
+) -> Option<bool> {
     let (up, reached, decisive) = match rule.meaning(seen, counts) {
         Meaning::Nothing | Meaning::Failure(_, 0) => return None,
         Meaning::Success => {

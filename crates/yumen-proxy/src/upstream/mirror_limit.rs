@@ -1,13 +1,13 @@
-//! Room for copies of requests: how many a worker has under way, and what they hold.
+//! The bounds of mirrored requests: their number and their bytes, per worker.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// MirrorLimiter of one worker that may be under way at once, and what they may hold together.
-const COPIES_MAX: usize = 256;
-const COPIED_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Mirrored requests of a worker at the same time, and the bytes that they hold together.
+const MIRRORS_MAX: usize = 256;
+const MIRRORED_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// What copies of a worker hold.
+/// Counts the mirrored requests of a worker.
 #[derive(Default)]
 pub(crate) struct MirrorLimiter {
     count: Cell<usize>,
@@ -15,16 +15,16 @@ pub(crate) struct MirrorLimiter {
     turn: Cell<usize>,
 }
 
-/// A place among the copies; free again when dropped.
+/// The right to one mirrored request; released on drop.
 pub(crate) struct MirrorPermit {
     copies: Rc<MirrorLimiter>,
     bytes: usize,
 }
 
 impl MirrorLimiter {
-    /// A place for a copy with a body of so many bytes, unless that would be too much.
+    /// A permit for a request with a body of `bytes` bytes, within the bounds.
     pub(crate) fn take(self: &Rc<Self>, bytes: usize) -> Option<MirrorPermit> {
-        if self.count.get() >= COPIES_MAX || self.bytes.get() + bytes > COPIED_BYTES_MAX {
+        if self.count.get() >= MIRRORS_MAX || self.bytes.get() + bytes > MIRRORED_BYTES_MAX {
             return None;
         }
         self.count.set(self.count.get() + 1);
@@ -32,7 +32,7 @@ impl MirrorLimiter {
         Some(MirrorPermit { copies: self.clone(), bytes })
     }
 
-    /// Whose turn it is among so many, one after the other; none of none.
+    /// The next of `among` endpoints, in turn; `None` if there are none.
     pub(crate) fn turn(&self, among: usize) -> Option<usize> {
         let index = self.turn.get().checked_rem(among)?;
         self.turn.set(self.turn.get().wrapping_add(1));
@@ -55,9 +55,9 @@ mod tests {
     fn there_is_room_for_so_many_copies_and_bytes() {
         let copies = Rc::<MirrorLimiter>::default();
         let places: Vec<MirrorPermit> = std::iter::from_fn(|| copies.take(1)).collect();
-        assert_eq!(places.len(), COPIES_MAX);
+        assert_eq!(places.len(), MIRRORS_MAX);
         drop(places);
-        let whole = copies.take(COPIED_BYTES_MAX);
+        let whole = copies.take(MIRRORED_BYTES_MAX);
         assert!(whole.is_some() && copies.take(1).is_none() && copies.take(0).is_some());
         drop(whole);
         assert!(copies.take(1).is_some());

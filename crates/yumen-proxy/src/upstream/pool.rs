@@ -1,4 +1,4 @@
-//! Idle connections to endpoints, per worker.
+//! Idle connections of a worker to endpoints, for one request at a time.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hasher};
@@ -9,18 +9,18 @@ use yumen_snapshot::upstream::{Endpoint, Keepalive};
 
 use crate::upstream::connection::UpstreamConnection;
 
-/// What connections can stand in for each other, be they for one request at a time or for many.
+/// The key of connections that can carry the same requests, be they for one request at a time or for many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PoolKey {
-    /// The endpoint, which is another one under other TLS settings, and whether TLS is spoken to it.
+    /// The endpoint, which has another key under other TLS settings, and whether the connection uses TLS.
     endpoint: u64,
-    /// The name TLS was begun with, where that is not the endpoint's own; else 0. What was verified was verified
-    /// for that name, and a server may refuse requests for another (RFC 9110 §15.5.20).
+    /// The hash of the server name of TLS, if that is not the endpoint's own; else 0. The certificate was verified for
+    /// that name, and a server may refuse requests for another (RFC 9110 §15.5.20).
     tls_name: u64,
 }
 
 impl PoolKey {
-    /// Connections to an endpoint; `tls_name` is the name TLS is begun with, where it is spoken.
+    /// The key of connections to an endpoint; `tls_name` is the server name, if they use TLS.
     pub(crate) fn new(endpoint: &Endpoint, tls_name: Option<&[u8]>) -> PoolKey {
         let own = endpoint.host.as_bytes();
         let number = tls_name.filter(|name| *name != own).map_or(0, |name| {
@@ -32,7 +32,7 @@ impl PoolKey {
         PoolKey { endpoint: endpoint.state.id * 2 + u64::from(tls_name.is_some()), tls_name: number }
     }
 
-    /// Under which all connections to the endpoint are found, whatever name they were begun with.
+    /// The part that all connections to the endpoint share, whatever their server name.
     pub(crate) fn endpoint(self) -> u64 {
         self.endpoint
     }
@@ -42,7 +42,7 @@ impl PoolKey {
     }
 }
 
-/// A connection that waits for its next request.
+/// A connection without a request.
 struct IdleConnection {
     connection: Box<UpstreamConnection>,
     since_ms: u64,
@@ -64,8 +64,8 @@ impl IdleConnection {
             && !self.permit().is_some_and(EndpointPermit::is_excess)
     }
 
-    /// Whether it is counted where those of the asking upstream are, or both are not counted: upstreams may share
-    /// an endpoint, but not what one of them may have of it.
+    /// Whether it is counted by the limiter `gate`, or neither counts: upstreams may share an endpoint, but not their
+    /// limits.
     fn is_counted_at(&self, gate: Option<&Arc<Gate>>) -> bool {
         match (self.permit(), gate) {
             (None, None) => true,
@@ -75,15 +75,15 @@ impl IdleConnection {
     }
 }
 
-/// A worker's idle connections, by endpoint, the one used last at the end.
+/// The idle connections of a worker, by endpoint, the most recently used last.
 #[derive(Default)]
 pub(crate) struct ConnectionPool {
     by_endpoint: HashMap<u64, VecDeque<IdleConnection>, foldhash::fast::RandomState>,
 }
 
 impl ConnectionPool {
-    /// The connection used last; `gate` is where those of the upstream are counted. Connections whose peer has closed or
-    /// sent something are dropped on the way.
+    /// The most recently used connection; `gate` is the limiter of the upstream. Connections whose peer has closed or sent
+    /// something are dropped.
     pub(crate) fn take(
         &mut self,
         key: PoolKey,
@@ -105,7 +105,7 @@ impl ConnectionPool {
         }
     }
 
-    /// Whether [`Pool::take`] would give one.
+    /// Whether [`ConnectionPool::take`] would return a connection.
     pub(crate) fn has(&mut self, key: PoolKey, gate: Option<&Arc<Gate>>, now_ms: u64) -> bool {
         let Some(idle) = self.by_endpoint.get_mut(&key.endpoint) else { return false };
         let stands_in = |one: &IdleConnection| one.stands_in(key, gate);
@@ -115,7 +115,7 @@ impl ConnectionPool {
         }
     }
 
-    /// Keeps a connection for later, unless it has served its time or the pool is full.
+    /// Keeps a connection, unless it has carried as many requests as it may. The one that idled longest makes room.
     pub(crate) fn give(&mut self, mut connection: Box<UpstreamConnection>, keep: &Keepalive, now_ms: u64) {
         connection.requests += 1;
         if connection.requests >= keep.requests || keep.size == 0 {
@@ -127,13 +127,12 @@ impl ConnectionPool {
             None => self.by_endpoint.entry(endpoint).or_default(),
         };
         if idle.len() >= keep.size as usize {
-            // The one idle longest goes.
             idle.pop_front();
         }
         idle.push_back(IdleConnection { connection, since_ms: now_ms, timeout_ms: keep.idle_timeout_ms });
     }
 
-    /// Drops one connection to any endpoint of an upstream that may have no more of them.
+    /// Closes one connection of an upstream that may have no more; false if none idles.
     pub(crate) fn drop_one(&mut self, gate: &Arc<Gate>) -> bool {
         let is_of = |one: &IdleConnection| one.permit().is_some_and(|permit| permit.is_of(gate));
         for idle in self.by_endpoint.values_mut() {
@@ -145,7 +144,7 @@ impl ConnectionPool {
         false
     }
 
-    /// Drops connections that idled too long or whose peer has gone, and those others wait for.
+    /// Closes connections that idled too long or whose peer has closed, and those whose permit a request waits for.
     pub(crate) fn sweep(&mut self, now_ms: u64) {
         self.by_endpoint.retain(|_, idle| {
             idle.retain(|one| one.is_good(now_ms) && !one.permit().is_some_and(EndpointPermit::is_wanted));
@@ -153,17 +152,17 @@ impl ConnectionPool {
         });
     }
 
-    /// Drops those of an endpoint; says how many there were.
+    /// Closes the connections to an endpoint and returns their number.
     pub(crate) fn remove(&mut self, endpoint: u64) -> usize {
         self.by_endpoint.remove(&endpoint).map_or(0, |idle| idle.len())
     }
 
-    /// Drops all.
+    /// Closes all.
     pub(crate) fn clear(&mut self) {
         self.by_endpoint.clear();
     }
 
-    /// How many connections are idle.
+    /// The number of connections.
     pub(crate) fn len(&self) -> usize {
         self.by_endpoint.values().map(VecDeque::len).sum()
     }

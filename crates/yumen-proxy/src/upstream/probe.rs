@@ -3,9 +3,9 @@
 //! One checker runs per endpoint and check settings, however many upstreams and snapshots share
 //! them. What an observation means is decided in `health`.
 
-mod ask;
 mod grpc;
 mod report;
+mod request;
 #[cfg(test)]
 mod tests;
 
@@ -23,8 +23,8 @@ use yumen_snapshot::upstream::{Checks, Endpoint, Health};
 use yumen_snapshot::{Snapshot, Upstream};
 
 use crate::upstream::health::{Observation, judge};
-use ask::Question;
 pub use report::{HealthMetrics, NodeCounter, NodeHealth, NodeStatus, UpstreamHealth, report, status_family};
+use request::ProbeRequest;
 
 /// Probes that run at once, of all endpoints together.
 const PROBES_MAX: usize = 256;
@@ -178,7 +178,7 @@ impl Supervisor {
         health: &Arc<Health>,
     ) -> Watch {
         Watch {
-            question: Question::new(&checks.active, endpoint, &upstream.tls),
+            question: ProbeRequest::new(&checks.active, endpoint, &upstream.tls),
             endpoint: endpoint.addr,
             origin: upstream.origin.clone(),
             health: health.clone(),
@@ -210,7 +210,7 @@ fn address(health: &Arc<Health>) -> usize {
 
 /// One checker at work.
 struct Watch {
-    question: Question,
+    question: ProbeRequest,
     endpoint: std::net::SocketAddr,
     /// Of the upstream that named the endpoint first, for the log.
     origin: Arc<str>,

@@ -1,6 +1,6 @@
-//! The body of a call as far as it was read, so that it can be sent again when it is gone from the inbox.
+//! The replay buffer of a call: the part of its body that was read, for another attempt.
 //!
-//! Knows bodies; whether anybody else is asked is decided elsewhere.
+//! `forward` decides whether there is one.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -16,22 +16,22 @@ use crate::grpc;
 use crate::stream::Stream;
 use crate::transfer::{Broken, Transfer};
 
-/// The longest body that is kept: messages of unary calls are seldom longer, and a stream of them may have no end.
+/// The longest body that is kept. Messages of unary calls are seldom longer, and a stream of messages may be endless.
 const CALL_BYTES_MAX: usize = 64 * 1024;
 
-/// The most that a worker keeps of all its calls: 256 of the longest, or some ten thousand as they usually are. A
-/// service that answers nobody would otherwise have every stream of every connection hold that much.
+/// The most that a worker keeps of all its calls: 256 of the longest, or some ten thousand of usual length. With a service
+/// that does not answer, every stream of every connection would hold a buffer.
 const WORKER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Whether a request body is kept until the head of the answer has come, and what was read of it.
+/// Whether a request body is kept until the response head arrives, and what was read of it.
 pub(crate) enum RequestReplay {
-    /// It is not: only what lies in the inbox untouched can be sent again.
+    /// It is not kept: only a body that lies untouched in the inbox can be sent again.
     Off,
-    /// It is, and none of it was sent yet.
+    /// It is kept, and none of it was sent yet.
     Wanted,
-    /// All that was read of it is here; its transfer knows what is still to come.
+    /// All that was read of it. Its transfer knows the rest.
     Kept(Box<ReplayBuffer>),
-    /// It was more than there was room for.
+    /// It was longer than the bounds allow.
     TooMuch,
 }
 
@@ -40,18 +40,18 @@ pub(crate) struct ReplayBuffer {
     room: ReplayShare,
 }
 
-/// How much the calls of a worker keep, in bytes.
+/// The bytes that the calls of a worker keep.
 #[derive(Default)]
 pub(crate) struct ReplayBudget(Cell<usize>);
 
-/// What one call may hold of that; given back when it is dropped.
+/// The part of the budget that one call holds; released on drop.
 struct ReplayShare {
     all: Rc<ReplayBudget>,
     bytes: usize,
 }
 
 impl ReplayShare {
-    /// ReplayShare for so many in all; says whether there was so much.
+    /// Grows the share to `bytes` in all; false if the budget has no room.
     fn grow_to(&mut self, bytes: usize) -> bool {
         let total = self.all.0.get() - self.bytes + bytes.max(self.bytes);
         if total > WORKER_BYTES_MAX {
@@ -75,13 +75,13 @@ impl ReplayBuffer {
         Box::new(ReplayBuffer { data: Vec::new(), room })
     }
 
-    /// Adds a piece; says whether there was room for it.
+    /// Adds a piece; false if the bounds have no room.
     fn add(&mut self, data: &[u8]) -> bool {
         let (length, before) = (self.data.len() + data.len(), self.data.capacity());
         if length > CALL_BYTES_MAX {
             return false;
         }
-        // Twice as much each time, as vectors grow by themselves, but never beyond the bound.
+        // Doubles, as vectors do by themselves, but never exceeds the bound.
         let capacity = if length > before { (2 * before).clamp(length, CALL_BYTES_MAX) } else { before };
         if !self.room.grow_to(capacity) {
             return false;
@@ -93,7 +93,7 @@ impl ReplayBuffer {
 }
 
 impl RequestReplay {
-    /// Calls are kept where their upstream names statuses after which they are made again.
+    /// Keeps calls to upstreams that name statuses after which a call is repeated.
     #[inline]
     pub(crate) fn of(ex: &Exchange<'_>, upstream: &Upstream) -> RequestReplay {
         if upstream.grpc_retry_statuses.is_empty() { RequestReplay::Off } else { RequestReplay::of_call(ex) }
@@ -105,7 +105,7 @@ impl RequestReplay {
         if is_to_be_read && grpc::is_grpc(&ex.request) { RequestReplay::Wanted } else { RequestReplay::Off }
     }
 
-    /// An attempt begins to send the body: how it goes on behind what is kept, where another attempt had begun.
+    /// Starts an attempt. Returns how the body goes on behind the buffer, if another attempt has begun it.
     #[cold]
     pub(crate) fn begin(&mut self, upload: &mut Transfer, all: &Rc<ReplayBudget>) -> Option<Rest> {
         match self {
@@ -116,7 +116,7 @@ impl RequestReplay {
         None
     }
 
-    /// Sends what is kept, and then what is still to come.
+    /// Sends the buffer, and then the rest of the body.
     #[cold]
     pub(crate) fn send_again(&self, upload: &mut Transfer, inbox: &mut Inbox, rest: Rest) {
         let RequestReplay::Kept(kept) = self else { return };
@@ -192,7 +192,7 @@ mod tests {
         let mut calls: Vec<RequestReplay> = (0..256).map(|_| longest()).collect();
         assert!(calls.iter().all(is_kept));
         assert_eq!(all.0.get(), WORKER_BYTES_MAX);
-        // What has no room leaves nothing behind.
+        // A call without room leaves nothing behind.
         assert!(!is_kept(&call(&all, &[1])));
         assert_eq!(all.0.get(), WORKER_BYTES_MAX);
         calls[7] = RequestReplay::Off;

@@ -16,7 +16,9 @@ use crate::fault::{Fault, Kind};
 use crate::stream::HeadSent;
 use crate::transfer::Transfer;
 use crate::upstream::UpstreamClient;
-use crate::upstream::attempt::{Attempt, Connected, RequestSent, RequestText, ResponseStarted, Unanswered};
+use crate::upstream::attempt::{
+    Attempt, EndpointConnected, RequestSent, RequestText, ResponseStarted, UnansweredAttempt,
+};
 use crate::upstream::connection::{HeadRead, UpstreamConnection};
 use crate::upstream::target::EndpointTarget;
 
@@ -55,7 +57,7 @@ pub(crate) enum ResponseBodyUse {
 
 /// An attempt that got no response.
 struct LostAttempt<'u> {
-    unanswered: Box<Unanswered<'u>>,
+    unanswered: Box<UnansweredAttempt<'u>>,
     /// The endpoint may have acted on the request: bytes of a response arrived, or it did not close the connection.
     is_final: bool,
 }
@@ -106,7 +108,7 @@ impl Subrequest {
     async fn exchange<'u>(
         &self,
         client: &UpstreamClient,
-        connected: Attempt<'u, Connected>,
+        connected: Attempt<'u, EndpointConnected>,
         target: &EndpointTarget<'_>,
     ) -> Result<Attempt<'u, ResponseStarted>, LostAttempt<'u>> {
         let stream_head = if connected.is_stream() { self.head_for_stream() } else { Vec::new() };

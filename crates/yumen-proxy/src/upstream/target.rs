@@ -7,7 +7,7 @@ use yumen_snapshot::{Endpoint, Protection, Upstream};
 use crate::fault::Kind;
 use crate::tls::{Handshake, TlsName};
 use crate::upstream::UpstreamClient;
-use crate::upstream::dial::Dial;
+use crate::upstream::dial::EndpointDial;
 use crate::upstream::pool::PoolKey;
 
 /// One endpoint of an upstream, and the protocols that an attempt speaks to it.
@@ -53,10 +53,10 @@ impl<'a> EndpointTarget<'a> {
     }
 
     /// Prepares a new connection that `opening` begins, before any TLS.
-    pub(crate) fn dial(&self, opening: Vec<u8>) -> Result<Dial, Kind> {
+    pub(crate) fn dial(&self, opening: Vec<u8>) -> Result<EndpointDial, Kind> {
         let handshake =
             self.tls_name.map(|name| Handshake::new(self.upstream, self.endpoint(), name, self.is_http2));
-        Ok(Dial {
+        Ok(EndpointDial {
             address: self.endpoint().addr,
             opening,
             handshake: handshake.transpose()?,
@@ -70,7 +70,7 @@ impl<'a> EndpointTarget<'a> {
         &self,
         client: &UpstreamClient,
         permit: &mut Option<EndpointPermit>,
-    ) -> Result<Dial, Kind> {
+    ) -> Result<EndpointDial, Kind> {
         let dial = self.dial(Vec::new())?;
         if permit.is_none()
             && let Some(protection) = self.protection

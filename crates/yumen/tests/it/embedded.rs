@@ -237,7 +237,9 @@ impl Drop for SmallDisk {
 
 #[test]
 fn a_full_disk_refuses_writes_and_traffic_goes_on() {
-    let Some(disk) = SmallDisk::mount() else { return yumen_test::missing_prerequisite("no tmpfs can be mounted") };
+    let Some(disk) = SmallDisk::mount() else {
+        return yumen_test::missing_prerequisite("no tmpfs can be mounted");
+    };
     let mut gateway = launch(disk.0.path());
     let key = gateway.admin_key().expect("a first start prints the admin key");
     let large = "x".repeat(100_000);
@@ -265,7 +267,9 @@ fn a_full_disk_refuses_writes_and_traffic_goes_on() {
 
 #[test]
 fn what_ends_on_a_full_disk_ends_in_time_and_the_disk_is_told_of() {
-    let Some(disk) = SmallDisk::mount() else { return yumen_test::missing_prerequisite("no tmpfs can be mounted") };
+    let Some(disk) = SmallDisk::mount() else {
+        return yumen_test::missing_prerequisite("no tmpfs can be mounted");
+    };
     let mut gateway = launch(disk.0.path());
     let key = gateway.admin_key().expect("a first start prints the admin key");
     let path = "/apisix/admin/routes/short?ttl=3&wait=applied";

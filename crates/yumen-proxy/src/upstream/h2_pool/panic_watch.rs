@@ -1,12 +1,11 @@
-//! Tasks that many requests depend on and that none of them runs: one that panics is counted, and it is told whose it
-//! was.
+//! Panics in tasks that many requests depend on and none of them runs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::counters::Counters;
 
-/// Held by a task for a connection to an endpoint, until it is over.
+/// Counts and logs a panic of the task that holds it.
 pub(super) struct PanicWatch {
     pub(super) counters: Arc<Counters>,
     pub(super) endpoint: Option<SocketAddr>,

@@ -1,5 +1,6 @@
-//! A connection that is being made for all who want one, beside whoever asked for it first: it is made, or known
-//! to fail, for those who wait as for those who come later, whoever of them gives up meanwhile.
+//! Multiplexed connections that are being established, each by a task of its own.
+//!
+//! The task goes on for all requests that wait, whichever of them gives up.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -18,17 +19,17 @@ use crate::fault::SharedFailure;
 use crate::stream::Stream;
 use crate::task;
 use crate::upstream::UpstreamClient;
-use crate::upstream::dial::Dial;
+use crate::upstream::dial::EndpointDial;
 use crate::upstream::pool::PoolKey;
 
-/// A connection on its way.
+/// A connection that is being established.
 pub(crate) struct PendingConnect {
     over: Notify,
     outcome: Cell<Option<Result<(), Kind>>>,
-    /// How many wait for it.
+    /// Requests that wait for it.
     claims: Cell<usize>,
     begun_ms: u64,
-    /// How long it may take, as who of those that wait for it has the most time says; 0 for ever.
+    /// The longest connect timeout of the requests that wait, in milliseconds; 0 for no limit.
     timeout_ms: Cell<u64>,
     pub(crate) failure: Rc<SharedFailure>,
 }
@@ -45,8 +46,8 @@ impl PendingConnect {
         }
     }
 
-    /// Returns once it is there, or has failed. One that took too long may have done so for those who asked before:
-    /// whoever has time left looks again.
+    /// Returns once the connection is established or has failed. A timeout may be that of an earlier request: a request
+    /// with time left tries again.
     pub(crate) async fn over(&self) -> Result<(), Kind> {
         if self.outcome.get().is_none() {
             self.over.notified().await;
@@ -57,7 +58,7 @@ impl PendingConnect {
         }
     }
 
-    /// Counts one more in, who has so much time, unless there are as many as it will have room for.
+    /// Counts another request that waits, unless `room` are waiting.
     pub(super) fn claim(&self, room: usize, timeout_ms: u64) -> bool {
         let is_free = self.claims.get() < room;
         self.claims.set(self.claims.get() + usize::from(is_free));
@@ -67,13 +68,13 @@ impl PendingConnect {
         is_free
     }
 
-    /// Lets it take as long as one more who waits has time, from its beginning.
+    /// Extends the timeout to that of another request, from the start of the connection.
     pub(super) fn extend(&self, timeout_ms: u64) {
         let known_ms = self.timeout_ms.get();
         self.timeout_ms.set(if known_ms.min(timeout_ms) == 0 { 0 } else { known_ms.max(timeout_ms) });
     }
 
-    /// How long it may still take; `None` for ever.
+    /// The time that is left, in milliseconds; `None` for no limit.
     fn left_ms(&self) -> Option<u64> {
         let timeout_ms = Some(self.timeout_ms.get()).filter(|timeout_ms| *timeout_ms != 0)?;
         Some(self.begun_ms.saturating_add(timeout_ms).saturating_sub(clock::now().mono_ms()))
@@ -87,39 +88,44 @@ impl PendingConnect {
     }
 }
 
-/// The duty to connect.
+/// The task that establishes a connection. Dropping it fails the connection.
 pub(crate) struct ConnectTask {
-    pub(super) lanes: Rc<H2ConnectionPool>,
+    pub(super) pool: Rc<H2ConnectionPool>,
     pub(super) key: PoolKey,
-    pub(super) coming: Rc<PendingConnect>,
+    pub(super) pending: Rc<PendingConnect>,
 }
 
 impl ConnectTask {
-    /// Connects and speaks HTTP/2; the connection is then there for all.
-    pub(crate) fn begin(self, client: &Rc<UpstreamClient>, dial: Dial, keep: Keepalive) {
+    /// Spawns the task.
+    pub(crate) fn begin(self, client: &Rc<UpstreamClient>, dial: EndpointDial, keep: Keepalive) {
         let (client, watched) = (client.clone(), PanicWatch::new(&client.counters, Some(dial.address)));
         task::spawn(async move {
             let _watched = watched;
             let made = self.make(&client, dial, keep).await;
-            self.coming.end(made);
+            self.pending.end(made);
         });
     }
 
-    async fn make(&self, client: &Rc<UpstreamClient>, dial: Dial, keep: Keepalive) -> Result<(), Kind> {
+    async fn make(
+        &self,
+        client: &Rc<UpstreamClient>,
+        dial: EndpointDial,
+        keep: Keepalive,
+    ) -> Result<(), Kind> {
         let stream = self.connect(client, dial).await?;
-        self.lanes.establish(self.key, client, stream, keep).await.ok_or(Kind::Connect)
+        self.pool.establish(self.key, client, stream, keep).await.ok_or(Kind::Connect)
     }
 
-    async fn connect(&self, client: &UpstreamClient, dial: Dial) -> Result<Stream, Kind> {
+    async fn connect(&self, client: &UpstreamClient, dial: EndpointDial) -> Result<Stream, Kind> {
         let timer = client.timers.timer();
         let mut connecting = pin!(dial.connect());
         poll_fn(|cx| {
             if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {
                 return Poll::Ready(connected);
             }
-            // Somebody with more time may have come meanwhile.
+            // A request with more time may have come meanwhile.
             while timer.left_ms().is_none() || timer.is_over(cx) {
-                match self.coming.left_ms() {
+                match self.pending.left_ms() {
                     Some(0) => return Poll::Ready(Err(Kind::ConnectTimeout)),
                     Some(left_ms) => timer.set(left_ms),
                     None => return Poll::Pending,
@@ -133,7 +139,7 @@ impl ConnectTask {
 
 impl Drop for ConnectTask {
     fn drop(&mut self) {
-        self.coming.end(Err(Kind::Connect));
-        self.lanes.forget(self.key, &self.coming);
+        self.pending.end(Err(Kind::Connect));
+        self.pool.forget(self.key, &self.pending);
     }
 }

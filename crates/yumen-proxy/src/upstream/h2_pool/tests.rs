@@ -13,7 +13,7 @@ use super::*;
 use crate::fault::Kind;
 use crate::simulation::net::{Net, Weather};
 use crate::simulation::scheduler::Scheduler;
-use crate::upstream::dial::Dial;
+use crate::upstream::dial::EndpointDial;
 use crate::worker::tests::worker;
 
 const KEEP: Keepalive = Keepalive { size: 1, idle_timeout_ms: 1000, requests: 1000 };
@@ -51,7 +51,8 @@ fn whoever_waits_for_a_connection_whose_making_panics_is_told_at_once() {
     let StreamAcquisition::AwaitConnect(coming) = worker.upstream.h2_pool.acquire(key, &KEEP, 0) else {
         panic!("nobody makes one")
     };
-    let dial = Dial { address: ([127, 0, 0, 1], 1).into(), opening: vec![], handshake: None, timeout_ms: 0 };
+    let dial =
+        EndpointDial { address: ([127, 0, 0, 1], 1).into(), opening: vec![], handshake: None, timeout_ms: 0 };
     connecting.begin(&worker.upstream, dial, KEEP);
     let cx = &mut Context::from_waker(Waker::noop());
     let mut over = pin!(coming.over());
@@ -80,7 +81,8 @@ fn what_a_connection_carries_ends_where_its_task_panics() {
     let lane = H2Connection::new(sender, &KEEP, worker.timers.timer());
     worker.upstream.h2_pool.add(key, lane.clone(), KEEP.size);
     let watched = PanicWatch::new(&worker.counters, None);
-    let driver = Driver { lane, connection, wire, keep: KEEP, stall_ms: 0, stalled_at: None, watched };
+    let driver =
+        H2ConnectionDriver { lane, connection, wire, keep: KEEP, stall_ms: 0, stalled_at: None, watched };
     let StreamAcquisition::Ready(occupied) = worker.upstream.h2_pool.acquire(key, &KEEP, 0) else {
         panic!("there is no place")
     };

@@ -15,8 +15,8 @@ use yumen_snapshot::upstream::{
 };
 use yumen_snapshot::{Balancer, PassHost, Scheme, Timeouts, Upstream, UpstreamTls};
 
-use super::ask::Question;
 use super::report::{NodeStatus, of_upstream, samples_of};
+use super::request::ProbeRequest;
 use super::{Supervisor, report};
 use crate::upstream::health::Observation;
 
@@ -199,7 +199,7 @@ async fn a_probe_says_what_the_checks_say_and_goes_where_they_say() {
     let elsewhere = SocketAddr::from(([127, 0, 0, 1], 1));
     let mut checks = checks(http());
     checks.active.port = Some(server.addr.port());
-    let question = Question::new(&checks.active, &endpoint(elsewhere, None), &UpstreamTls::default());
+    let question = ProbeRequest::new(&checks.active, &endpoint(elsewhere, None), &UpstreamTls::default());
     assert_eq!(question.ask(1000).await, Observation::Status(200));
     let expected = format!(
         "GET /up HTTP/1.1\r\nHost: {}\r\nUser-Agent: yumen-healthcheck\r\nConnection: close\r\nX-Probe: yes\r\n\r\n",
@@ -221,7 +221,7 @@ async fn who_is_told_of_clients_is_told_that_nobody_asks_but_the_gateway() {
         (checks.active.port, checks.active.proxy_protocol) = (port, Some(version));
         let addr = if port.is_some() { SocketAddr::from(([127, 0, 0, 1], 1)) } else { server.addr };
         let tls = UpstreamTls::default();
-        let question = Question::new(&checks.active, &endpoint(addr, None), &tls);
+        let question = ProbeRequest::new(&checks.active, &endpoint(addr, None), &tls);
         assert_eq!(question.ask(1000).await, Observation::Status(200));
         let sent = server.last.lock().unwrap().clone();
         assert!(sent.starts_with(expected), "{sent:?}");
@@ -331,7 +331,7 @@ async fn certificates_are_verified_where_the_checks_say_so() {
         (None, false, UpstreamTls::default(), Observation::Status(200)),
     ] {
         let probe = Probe::Https { path: "/".into(), host: host.map(Box::from), fields: [].into(), verify };
-        let question = Question::new(&checks(probe).active, &endpoint(addr, None), &upstream_tls);
+        let question = ProbeRequest::new(&checks(probe).active, &endpoint(addr, None), &upstream_tls);
         assert_eq!(question.ask(5000).await, expected, "{host:?} {verify}");
     }
 }

@@ -19,7 +19,7 @@ use crate::tls;
 use crate::upstream::health::Observation;
 
 /// What is asked of an endpoint, prepared once.
-pub(super) struct Question {
+pub(super) struct ProbeRequest {
     addr: SocketAddr,
     /// What is said before anything else, TLS included.
     opening: Vec<u8>,
@@ -30,10 +30,14 @@ pub(super) struct Question {
     call: Option<HealthCall>,
 }
 
-impl Question {
+impl ProbeRequest {
     /// Of TLS, the upstream's own CA and client certificate are used; the checks say whether the
     /// endpoint's certificate is verified.
-    pub(super) fn new(checks: &ActiveChecks, endpoint: &Endpoint, upstream_tls: &UpstreamTls) -> Question {
+    pub(super) fn new(
+        checks: &ActiveChecks,
+        endpoint: &Endpoint,
+        upstream_tls: &UpstreamTls,
+    ) -> ProbeRequest {
         let addr = SocketAddr::new(endpoint.addr.ip(), checks.port.unwrap_or(endpoint.addr.port()));
         let version = checks.proxy_protocol.filter(|_| addr == endpoint.addr);
         let opening = version.map(proxy_protocol::own).unwrap_or_default();
@@ -66,7 +70,7 @@ impl Question {
         if let Some(Err(error)) = &tls {
             tracing::warn!(endpoint = %addr, error, "endpoint cannot be probed over TLS");
         }
-        Question { addr, opening, request, tls, call }
+        ProbeRequest { addr, opening, request, tls, call }
     }
 
     /// Asks once.

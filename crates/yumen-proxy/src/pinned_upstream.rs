@@ -8,12 +8,12 @@ use yumen_snapshot::{Snapshot, Upstream};
 
 /// Keeps upstreams of later snapshots than the exchange's own, for as long as the exchange lasts.
 #[derive(Default)]
-pub(crate) struct Newer {
+pub(crate) struct UpstreamVersions {
     upstream: OnceCell<Arc<Upstream>>,
-    next: OnceCell<Box<Newer>>,
+    next: OnceCell<Box<UpstreamVersions>>,
 }
 
-impl Newer {
+impl UpstreamVersions {
     fn keep(&self, upstream: &Arc<Upstream>) -> &Upstream {
         let mut place = self;
         while place.upstream.get().is_some() {
@@ -24,14 +24,14 @@ impl Newer {
 }
 
 /// The upstream in use.
-pub(crate) struct Chosen<'u> {
+pub(crate) struct PinnedUpstream<'u> {
     pub(crate) upstream: &'u Upstream,
-    newer: &'u Newer,
+    newer: &'u UpstreamVersions,
 }
 
-impl<'u> Chosen<'u> {
-    pub(crate) fn new(upstream: &'u Upstream, newer: &'u Newer) -> Chosen<'u> {
-        Chosen { upstream, newer }
+impl<'u> PinnedUpstream<'u> {
+    pub(crate) fn new(upstream: &'u Upstream, newer: &'u UpstreamVersions) -> PinnedUpstream<'u> {
+        PinnedUpstream { upstream, newer }
     }
 
     /// Goes on with the upstream as it is in `newest`; says whether it is there. Otherwise all stays as it is.
