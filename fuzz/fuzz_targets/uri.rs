@@ -18,6 +18,13 @@ fuzz_target!(|data: &[u8]| {
     if uri::is_normal(&path) {
         assert_eq!(normal, path);
     }
+    if let Ok(uri::PathForms { resolved: Some(resolved), .. }) =
+        uri::PathForms::read(&path, uri::PathPolicy::default())
+    {
+        assert!(!uri::has_dot_segment(&resolved), "{}", resolved.escape_ascii());
+        let again = uri::raw_part(&resolved, 0..normal.len());
+        assert_eq!(again, resolved);
+    }
     let mut segments = normal[1..].split(|byte| *byte == b'/').peekable();
     while let Some(segment) = segments.next() {
         assert!(segment != b"." && segment != b"..", "{}", normal.escape_ascii());

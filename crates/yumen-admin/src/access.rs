@@ -5,13 +5,13 @@
 use std::net::IpAddr;
 
 use axum::extract::Request;
-use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use serde_json::json;
 use yumen_base::IpSet;
 use yumen_config::node::{Admin, AdminRole};
 use yumen_store::State;
 
+use crate::host_check::AllowedHosts;
 use crate::keys::{self, Holder, KeptKey};
 use crate::query::Query;
 use crate::refusal::Refusal;
@@ -51,7 +51,7 @@ impl Access {
     /// Whose request this is, or why it is refused.
     pub(crate) fn holder(&self, stored: &State, request: &Request) -> Result<Holder, Refusal> {
         if !self.key_required {
-            is_own_name(request.headers())?;
+            AllowedHosts::new(&[], "admin.key_required").check(request.headers())?;
             is_same_origin(request.headers())?;
             return Ok(Holder { name: "anonymous".to_owned(), role: AdminRole::Admin });
         }
@@ -93,24 +93,6 @@ fn presented_key(request: &Request) -> Option<(String, Source)> {
     let cookies = request.headers().get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = cookies.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
     pairs.find(|(name, _)| *name == "x_api_key").map(|(_, key)| (key.to_owned(), Source::Cookie))
-}
-
-/// A page may have its own name lead to this machine (DNS rebinding) and is then of the same origin. No name
-/// but `localhost` leads here by itself, and no browser leaves the name out.
-fn is_own_name(headers: &HeaderMap) -> Result<(), Refusal> {
-    let Some(host) = headers.get(header::HOST) else { return Ok(()) };
-    let authority = Authority::try_from(host.as_bytes()).ok();
-    let name = authority.as_ref().map(|authority| authority.host().trim_matches(['[', ']']));
-    let is_own = |name: &str| name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok();
-    if name.is_some_and(is_own) {
-        return Ok(());
-    }
-    let host = String::from_utf8_lossy(host.as_bytes());
-    let message = format!(
-        "\"{host}\" may be any page's name: without keys only addresses and localhost are answered, \
-         see admin.key_required"
-    );
-    Err(Refusal::new(StatusCode::FORBIDDEN, message))
 }
 
 /// A browser sends a cookie, or reaches a port on its own machine, on behalf of any page. Where that

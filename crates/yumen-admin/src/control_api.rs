@@ -18,6 +18,7 @@ use yumen_store::Entry;
 
 use crate::api::AdminState;
 use crate::hide;
+use crate::host_check::{AllowedHosts, guarded};
 use crate::refusal::Refusal;
 use crate::serve::{BOUNDS, serve};
 use crate::status::Document;
@@ -38,8 +39,13 @@ pub struct ControlState {
 pub type Described = Arc<dyn Fn(Option<&str>) -> Option<Value> + Send + Sync>;
 
 /// Serves the control API until `shutdown` is done and requests under way had five seconds to end.
-pub async fn serve_control(listener: TcpListener, state: ControlState, shutdown: impl Future<Output = ()>) {
-    serve(listener, router(state), BOUNDS, shutdown).await;
+pub async fn serve_control(
+    listener: TcpListener,
+    state: ControlState,
+    hosts: AllowedHosts,
+    shutdown: impl Future<Output = ()>,
+) {
+    serve(listener, guarded(router(state), hosts), BOUNDS, shutdown).await;
 }
 
 /// On a listener of its own.

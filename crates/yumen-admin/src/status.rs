@@ -16,6 +16,7 @@ use tracing::error;
 use yumen_base::metric::Gather;
 
 use crate::exposition::{CONTENT_TYPE_TEXT, exposition};
+use crate::host_check::{AllowedHosts, guarded};
 use crate::reply;
 use crate::serve::{BOUNDS, serve};
 
@@ -39,13 +40,16 @@ pub struct StatusState {
     pub top: Document,
     /// What `/yumen/v1/recent` tells: recent requests; `None` where nobody shall read them here.
     pub recent: Option<Document>,
+    /// The names the listener is asked by.
+    pub hosts: AllowedHosts,
     /// What else is served here, such as [`control_routes`](crate::control_routes).
     pub more: Router,
 }
 
 /// Serves the status listener until `shutdown` is done and requests under way had five seconds to end.
 pub async fn serve_status(listener: TcpListener, state: StatusState, shutdown: impl Future<Output = ()>) {
-    serve(listener, router(state), BOUNDS, shutdown).await;
+    let hosts = state.hosts.clone();
+    serve(listener, guarded(router(state), hosts), BOUNDS, shutdown).await;
 }
 
 const INDEX: [(&str, &str); 13] = [

@@ -14,8 +14,10 @@ use yumen_config::node::Admin;
 
 use crate::serve::{BOUNDS, Bounds, Guests, serve, serve_with};
 use crate::whole::Whole;
-use crate::{Access, AdminState, AdminTls, Document, StatusState, exposition::tests::lint, testing};
-use crate::{ControlState, control_routes, serve_api, serve_status, status};
+use crate::{
+    Access, AdminState, AdminTls, AllowedHosts, Document, StatusState, exposition::tests::lint, testing,
+};
+use crate::{ControlState, control_routes, serve_api, serve_control, serve_status, status};
 
 struct Worker(&'static str);
 
@@ -39,12 +41,13 @@ fn state(ready: Result<(), &'static str>) -> StatusState {
         problems: Arc::new(|| json!([{ "level": "error", "object": "routes/1" }])),
         top: Arc::new(|| json!({ "routes": [] })),
         recent: ready.is_ok().then(|| -> Document { Arc::new(|| json!([{ "path": "/a" }])) }),
-        more: control_routes(ControlState {
-            admin: testing::state(),
-            health: Arc::new(|| json!([])),
-            discovery: Arc::new(|_| None),
-        }),
+        hosts: AllowedHosts::new(&[], "status.hosts"),
+        more: control_routes(control_state()),
     }
+}
+
+fn control_state() -> ControlState {
+    ControlState { admin: testing::state(), health: Arc::new(|| json!([])), discovery: Arc::new(|_| None) }
 }
 
 /// Sends `request` on a connection of its own and returns everything until it closes.
@@ -119,6 +122,44 @@ async fn who_is_not_ready_says_why() {
     let address = status_listener(Err("worker 0 has no configuration")).await;
     let body = "{\"status\":\"error\",\"error\":\"worker 0 has no configuration\"}\n";
     check(address, &get("/status/ready"), 503, body).await;
+}
+
+/// Whether requests under `host` are served, on a listener that lists `names`.
+async fn check_host(names: &[&str], host: Option<&str>, is_served: bool) {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let status = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let control = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addresses = [&status, &control].map(|listener| listener.local_addr().unwrap());
+    let hosts = AllowedHosts::new(&names, "status.hosts");
+    let state = StatusState { hosts, ..state(Ok(())) };
+    tokio::spawn(serve_status(status, state, std::future::pending()));
+    let hosts = AllowedHosts::new(&names, "control.hosts");
+    tokio::spawn(serve_control(control, control_state(), hosts, std::future::pending()));
+    let field = host.map_or(String::new(), |host| format!("Host: {host}\r\n"));
+    let version = if host.is_some() { "1.1" } else { "1.0" };
+    for (address, setting) in addresses.into_iter().zip(["status.hosts", "control.hosts"]) {
+        for target in ["/v1/routes", "/v1/schema", "/nowhere"] {
+            let request = format!("GET {target} HTTP/{version}\r\n{field}Connection: close\r\n\r\n");
+            let reply = exchange(address, &request).await;
+            let (found, _, body) = parts(&reply);
+            assert_eq!(found != 403, is_served, "{host:?} among {names:?} for {target}: {body}");
+            assert!(is_served || body.contains(setting), "{body}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn status_and_control_refuse_hosts_that_a_page_may_hold() {
+    for host in ["127.0.0.1", "127.0.0.1:9091", "[::1]:9091", "LocalHost:9091", "localhost."] {
+        check_host(&[], Some(host), true).await;
+    }
+    check_host(&[], None, true).await;
+    for host in ["rebound.example", "rebound.example:9091", "localhost.rebound.example", "", "a b"] {
+        check_host(&[], Some(host), false).await;
+    }
+    check_host(&["my_gateway"], Some("My_Gateway:9091"), true).await;
+    check_host(&["my_gateway"], Some("rebound.example"), false).await;
+    check_host(&["*"], Some("rebound.example"), true).await;
 }
 
 #[tokio::test]

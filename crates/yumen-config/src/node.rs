@@ -35,7 +35,10 @@ pub use sections::{
     StreamListen, StreamProtocol, Workers,
 };
 pub use tls::{Acme, AcmeCertificate, AcmeChallenge, ExternalAccount, Tls, TlsVersion};
-pub use traffic::{Dns, Http2, Http3, Limits, Overload, RealIp, Router, Timeouts, UpstreamKeepalive};
+pub use traffic::{
+    Dns, DotSegments, EncodedSlashes, Http2, Http3, Limits, Overload, RealIp, Router, Timeouts,
+    UpstreamKeepalive,
+};
 pub use upgrade::Upgrade;
 
 /// Settings of one node. Every one has a default; durations are in milliseconds, sizes in bytes.
@@ -214,6 +217,8 @@ impl NodeConfig {
         check_networks("trusted_addresses", &self.trusted_addresses, problems);
         check_networks("real_ip.from", &self.real_ip.from, problems);
         check_networks("admin.allow", &self.admin.allow, problems);
+        check_host_names("status.hosts", &self.status.hosts, problems);
+        check_host_names("control.hosts", &self.control.hosts, problems);
         self.overload.check(problems);
         self.acme.check(problems);
         self.store.etcd.check(problems);
@@ -312,6 +317,18 @@ fn check_networks(path: &str, networks: &[String], problems: &mut Vec<Problem>) 
         if IpSet::parse([network.as_str()]).is_err() {
             let found = format!("\"{network}\" is neither an address nor a network");
             problems.push(problem(&format!("{path}[{i}]"), found).hint("such as 10.0.0.0/8"));
+        }
+    }
+}
+
+/// `Host` may hold underscores, as names in Docker Compose do.
+fn check_host_names(path: &str, names: &[String], problems: &mut Vec<Problem>) {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    for (i, name) in names.iter().enumerate() {
+        if name != "*" && (name.is_empty() || !name.bytes().all(is_allowed)) {
+            let found = format!("\"{name}\" is no host name");
+            let hint = "a name without a port, such as gateway.internal, or * for all names";
+            problems.push(problem(&format!("{path}[{i}]"), found).hint(hint));
         }
     }
 }

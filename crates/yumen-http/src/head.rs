@@ -1,10 +1,11 @@
 //! Request and response heads, and the framing of the body that follows them.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use crate::fields::{Field, Fields, Known, Span};
 use crate::parse;
-use crate::uri::{self, BadPath, HostPart};
+use crate::uri::{self, BadPath, HostPart, PathForms, PathPolicy};
 
 /// A request method (RFC 9110 §9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -213,8 +214,14 @@ pub struct RequestHead {
     pub(crate) method_before: Option<Method>,
     /// The target as received.
     pub(crate) target: Span,
-    /// The normalized path, without the query.
+    /// The decoded path, without the query.
     pub(crate) path: Span,
+    /// The path that the router matches, where an encoded slash makes it another than the decoded one.
+    pub(crate) routed_path: Option<Span>,
+    /// Path and query without dot segments, where the received path had some.
+    pub(crate) resolved: Option<Span>,
+    /// Whether the upstream gets the received path although it has dot segments.
+    pub(crate) forwards_received: bool,
     /// The query, without its question mark, as plugins left it; `None` where there is none.
     pub(crate) query: Option<Span>,
     /// Where the path and query stand in the target as received.
@@ -275,8 +282,8 @@ impl RequestHead {
         self.target.of(&self.fields.block)
     }
 
-    /// Path and query as received, in whichever form they came: `request_uri` of NGINX, `real_request_uri` of
-    /// APISIX. No rule may look at it: one path has many spellings.
+    /// Path and query as received: `request_uri` of NGINX, `real_request_uri` of APISIX. No rule may look at it: one
+    /// path has many spellings, and dot segments in it are not resolved.
     pub fn real_request_uri(&self) -> &[u8] {
         self.origin_form.of(&self.fields.block)
     }
@@ -290,26 +297,37 @@ impl RequestHead {
         Cow::Owned(with_query(self.path().to_vec(), self.query()))
     }
 
-    /// The same for a URL or a field: the path is percent-encoded, so that none of its bytes ends it or begins a
-    /// query.
+    /// [`RequestHead::request_uri`] for a key or a field: the path is percent-encoded, so that none of its octets ends
+    /// it or begins a query. All spellings of a path give the same text.
     pub fn encoded_request_uri(&self) -> Cow<'_, [u8]> {
         if self.is_normal() && uri::is_encoded(self.path()) {
             return Cow::Borrowed(self.real_request_uri());
         }
-        Cow::Owned(with_query(self.encoded_path(), self.query()))
-    }
-
-    /// [`RequestHead::encoded_request_uri`] with the query as received: only for the client that sent it.
-    pub fn encoded_request_uri_for_client(&self) -> Vec<u8> {
-        let received = self.real_request_uri();
-        let query = memchr::memchr(b'?', received).map(|question| &received[question + 1..]);
-        with_query(self.encoded_path(), query)
-    }
-
-    fn encoded_path(&self) -> Vec<u8> {
         let mut out = Vec::new();
         uri::encode_path(self.path(), &mut out);
-        out
+        Cow::Owned(with_query(out, self.query()))
+    }
+
+    /// Path and query for a URL: the path as forwarded, octets that a URL excludes percent-encoded, and the query as
+    /// plugins left it.
+    pub fn forwarded_request_uri(&self) -> Cow<'_, [u8]> {
+        match uri::encode_excluded(self.raw_path()) {
+            Cow::Borrowed(_) if self.is_normal() => Cow::Borrowed(self.real_request_uri()),
+            path => Cow::Owned(with_query(path.into_owned(), self.query())),
+        }
+    }
+
+    /// [`RequestHead::forwarded_request_uri`] with the query as received: only for the client that sent it.
+    pub fn forwarded_request_uri_for_client(&self) -> Vec<u8> {
+        let received = self.real_request_uri();
+        let query = memchr::memchr(b'?', received).map(|question| &received[question + 1..]);
+        with_query(uri::encode_excluded(self.raw_path()).into_owned(), query)
+    }
+
+    /// The path without dot segments and otherwise as received: what [`RequestHead::path`] decodes.
+    pub fn raw_path(&self) -> &[u8] {
+        let target = self.resolved.unwrap_or(self.origin_form).of(&self.fields.block);
+        &target[..memchr::memchr(b'?', target).unwrap_or(target.len())]
     }
 
     /// Whether path and query stand in the target as routing and plugins see them.
@@ -322,10 +340,22 @@ impl RequestHead {
         (self.path.start, end) == (self.origin_form.start, self.origin_form.end)
     }
 
-    /// The path that routing and plugins see: decoded, slashes merged, dot segments resolved.
-    /// `uri` of NGINX.
+    /// The path that plugins see: dot segments resolved, decoded, slashes merged. `uri` of NGINX.
     pub fn path(&self) -> &[u8] {
         self.path.of(&self.fields.block)
+    }
+
+    /// The path that the router matches: [`RequestHead::path`], unless an encoded slash is part of a segment. Then
+    /// `%2F` and `%25` are left encoded.
+    #[inline]
+    pub fn routed_path(&self) -> &[u8] {
+        self.routed_path.unwrap_or(self.path).of(&self.fields.block)
+    }
+
+    /// A part of [`RequestHead::routed_path`], decoded.
+    pub fn routed_part(&self, range: Range<usize>) -> Option<Cow<'_, [u8]>> {
+        let part = self.routed_path().get(range)?;
+        Some(if self.routed_path.is_some() { uri::decode_escapes(part) } else { Cow::Borrowed(part) })
     }
 
     /// The query without its question mark, as plugins left it: an argument that was removed is not there.
@@ -343,9 +373,10 @@ impl RequestHead {
         self.authority.of(&self.fields.block)
     }
 
-    /// Path and query the upstream is asked for: what came, unless a plugin changed it.
+    /// Path and query the upstream is asked for: those received, without dot segments, unless a plugin changed them.
     pub fn upstream_target(&self) -> &[u8] {
-        self.rewritten.unwrap_or(self.origin_form).of(&self.fields.block)
+        let resolved = if self.forwards_received { None } else { self.resolved };
+        self.rewritten.or(resolved).unwrap_or(self.origin_form).of(&self.fields.block)
     }
 
     /// Whether a plugin changed the path or query that goes upstream.
@@ -416,8 +447,9 @@ impl RequestHead {
         })
     }
 
-    /// Takes path and query out of `origin`, a span of the block, and normalizes the path.
-    pub(crate) fn set_origin_form(&mut self, origin: Span) -> Result<(), BadPath> {
+    /// Takes path and query out of `origin`, a span of the block, and reads the path.
+    #[inline]
+    pub(crate) fn set_origin_form(&mut self, origin: Span, policy: PathPolicy) -> Result<(), BadPath> {
         let bytes = origin.of(&self.fields.block);
         let question = memchr::memchr(b'?', bytes);
         let path_end = question.unwrap_or(bytes.len());
@@ -426,10 +458,24 @@ impl RequestHead {
         self.query = question.map(|at| Span::new(start + at + 1, origin.end as usize));
         self.path = Span::new(start, start + path_end);
         if !uri::is_normal(self.path.of(&self.fields.block)) {
-            let mut normal = Vec::with_capacity(path_end);
-            uri::normalize(self.path.of(&self.fields.block), &mut normal)?;
-            self.path = self.fields.append(&normal);
+            self.read_path(policy)?;
         }
+        Ok(())
+    }
+
+    /// Notes the forms of a path that is not in its normal form.
+    #[inline(never)]
+    fn read_path(&mut self, policy: PathPolicy) -> Result<(), BadPath> {
+        let raw = self.path;
+        let forms = PathForms::read(raw.of(&self.fields.block), policy)?;
+        self.path = self.fields.append(&forms.decoded);
+        self.routed_path = forms.routed.map(|routed| self.fields.append(&routed));
+        self.forwards_received = forms.forwards_received;
+        self.resolved = forms.resolved.map(|mut target| {
+            let received = Span { start: raw.end, end: self.origin_form.end };
+            target.extend_from_slice(received.of(&self.fields.block));
+            self.fields.append(&target)
+        });
         Ok(())
     }
 

@@ -13,9 +13,9 @@ use memchr::memmem::Finder;
 use crate::ascii;
 use crate::fields::{Known, Span};
 use crate::head::{ConnectionOptions, Framing, Method, RequestHead, ResponseHead, Version, tokens};
-use crate::uri::{self, HostPart};
+use crate::uri::{self, HostPart, PathPolicy};
 
-/// Bounds of a head.
+/// Bounds of a head, and how the path of a request is read.
 #[derive(Debug, Clone, Copy)]
 pub struct HeadLimits {
     /// The whole head, its empty line included and those before it, which take the same room.
@@ -24,11 +24,18 @@ pub struct HeadLimits {
     pub target_bytes_max: usize,
     /// Field lines.
     pub fields_max: usize,
+    /// The forms of a path that are accepted, and those that are forwarded.
+    pub paths: PathPolicy,
 }
 
 impl Default for HeadLimits {
     fn default() -> Self {
-        HeadLimits { head_bytes_max: 64 * 1024, target_bytes_max: 8 * 1024, fields_max: 100 }
+        HeadLimits {
+            head_bytes_max: 64 * 1024,
+            target_bytes_max: 8 * 1024,
+            fields_max: 100,
+            paths: PathPolicy::default(),
+        }
     }
 }
 
@@ -124,7 +131,7 @@ pub fn request(
     };
     head.fields.block.extend_from_slice(&bytes[..end]);
     head.received_bytes = (skip + end) as u32;
-    request_rules(head)?;
+    request_rules(head, limits.paths)?;
     Ok(Parsed::Head(skip + end))
 }
 
@@ -325,12 +332,12 @@ fn refusal(block: &[u8], at: usize) -> HeadError {
 }
 
 #[inline(always)]
-fn request_rules(head: &mut RequestHead) -> Result<(), HeadError> {
+fn request_rules(head: &mut RequestHead, paths: PathPolicy) -> Result<(), HeadError> {
     if head.fields.ever_had(Known::Connection) {
         head.options = ConnectionOptions::read(&head.fields);
     }
     let authority = host_field(head)?;
-    request_target(head, authority)?;
+    request_target(head, authority, paths)?;
     head.framing = match body_fields(&head.fields, head.version)? {
         // A request without either has no body (RFC 9112 §6.3).
         None => Framing::None,
@@ -355,13 +362,17 @@ fn host_field(head: &RequestHead) -> Result<Option<(Span, HostPart)>, HeadError>
 }
 
 /// Reads the four forms of a target (RFC 9112 §3.2).
-fn request_target(head: &mut RequestHead, host: Option<(Span, HostPart)>) -> Result<(), HeadError> {
+fn request_target(
+    head: &mut RequestHead,
+    host: Option<(Span, HostPart)>,
+    paths: PathPolicy,
+) -> Result<(), HeadError> {
     let target = head.target();
     let span = head.target;
     if target.starts_with(b"/") {
         let (host, part) = host.unwrap_or_default();
         head.set_authority(host, part);
-        return head.set_origin_form(span).map_err(|bad| HeadError::Malformed(bad.0));
+        return head.set_origin_form(span, paths).map_err(|bad| HeadError::Malformed(bad.0));
     }
     if target == b"*" && head.method == Method::Options {
         let (host, part) = host.unwrap_or_default();
@@ -381,11 +392,11 @@ fn request_target(head: &mut RequestHead, host: Option<(Span, HostPart)>) -> Res
         .into_iter()
         .find(|scheme| target.len() > scheme.len() && target[..scheme.len()].eq_ignore_ascii_case(scheme))
         .ok_or(HeadError::Malformed("the target is neither a path nor an http URL"))?;
-    absolute_form(head, scheme.len())
+    absolute_form(head, scheme.len(), paths)
 }
 
 /// The authority of the target replaces the Host (RFC 9112 §3.2.2).
-fn absolute_form(head: &mut RequestHead, scheme_len: usize) -> Result<(), HeadError> {
+fn absolute_form(head: &mut RequestHead, scheme_len: usize, paths: PathPolicy) -> Result<(), HeadError> {
     let target = head.target();
     let start = head.target.start as usize;
     let rest = &target[scheme_len..];
@@ -415,7 +426,7 @@ fn absolute_form(head: &mut RequestHead, scheme_len: usize) -> Result<(), HeadEr
         let slash = head.fields.append(b"/");
         Span { start: slash.start, end: head.fields.append(&query).end }
     };
-    head.set_origin_form(origin).map_err(|bad| HeadError::Malformed(bad.0))
+    head.set_origin_form(origin, paths).map_err(|bad| HeadError::Malformed(bad.0))
 }
 
 /// What `Transfer-Encoding` and `Content-Length` say of the body; both together are refused.

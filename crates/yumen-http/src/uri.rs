@@ -1,6 +1,15 @@
-//! Request targets: the path that routing sees.
+//! Request targets: hosts, paths and queries.
+
+use std::borrow::Cow;
 
 use crate::ascii;
+
+mod path;
+
+pub use path::{
+    DotSegmentPolicy, EncodedSlashPolicy, PathForms, PathPolicy, has_dot_segment, is_normal, normalize,
+    raw_part, raw_routed_part,
+};
 
 /// Why a path was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,80 +48,8 @@ fn is_port(digits: &[u8]) -> bool {
     (0..=5).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit)
 }
 
-/// Whether a raw path already stands in the form [`normalize`] would give it.
-pub fn is_normal(path: &[u8]) -> bool {
-    let mut previous = 0u8;
-    for &byte in path {
-        match byte {
-            b'%' => return false,
-            b'/' | b'.' if previous == b'/' => return false,
-            _ => {}
-        }
-        previous = byte;
-    }
-    true
-}
-
-/// Decodes `%XX`, merges slashes and resolves dot segments (RFC 3986 §5.2.4), appending to `out`.
-///
-/// Routing and plugins look at this form, so that no spelling of a path goes around a rule; the
-/// upstream receives the target as it came unless a plugin rewrites it.
-///
-/// Refused: a bad escape, an encoded NUL, a path that climbs above its root.
-pub fn normalize(path: &[u8], out: &mut Vec<u8>) -> Result<(), BadPath> {
-    let start = out.len();
-    let mut at = 0;
-    while at < path.len() {
-        let mut byte = path[at];
-        at += 1;
-        if byte == b'%' {
-            byte = escaped(path.get(at..at + 2)).ok_or(BadPath("the target has a bad percent escape"))?;
-            if byte == 0 {
-                return Err(BadPath("the target has an encoded NUL"));
-            }
-            at += 2;
-        }
-        if byte == b'/' {
-            end_segment(out, start)?;
-            if out[start..].last() == Some(&b'/') {
-                continue;
-            }
-        }
-        out.push(byte);
-    }
-    let is_dots = matches!(last_segment(out, start), b"." | b"..");
-    if is_dots {
-        end_segment(out, start)?;
-    }
-    Ok(())
-}
-
-/// Takes a dot segment that has just ended off the output, which then ends with a slash.
-fn end_segment(out: &mut Vec<u8>, start: usize) -> Result<(), BadPath> {
-    match last_segment(out, start) {
-        b"." => out.truncate(out.len() - 1),
-        b".." => {
-            out.truncate(out.len() - 3);
-            let parent = out[start..].iter().rposition(|byte| *byte == b'/');
-            match parent {
-                Some(slash) => out.truncate(start + slash + 1),
-                None => return Err(BadPath("the path climbs above its root")),
-            }
-        }
-        _ => {}
-    }
-    Ok(())
-}
-
-fn last_segment(out: &[u8], start: usize) -> &[u8] {
-    let written = &out[start..];
-    match written.iter().rposition(|byte| *byte == b'/') {
-        Some(slash) => &written[slash + 1..],
-        None => b"",
-    }
-}
-
-fn escaped(digits: Option<&[u8]>) -> Option<u8> {
+/// The value of the two hexadecimal digits behind a percent sign.
+pub(crate) fn escaped(digits: Option<&[u8]>) -> Option<u8> {
     let [high, low] = digits? else { return None };
     let high = char::from(*high).to_digit(16)?;
     let low = char::from(*low).to_digit(16)?;
@@ -128,6 +65,51 @@ pub fn encode_path(path: &[u8], out: &mut Vec<u8>) {
             escape(byte, out);
         } else {
             out.push(byte);
+        }
+    }
+}
+
+/// An encoded path whose octets that RFC 3986 §3.3 excludes are percent-encoded; existing escapes stay.
+pub(crate) fn encode_excluded(path: &[u8]) -> Cow<'_, [u8]> {
+    let is_excluded = |byte: u8| byte != b'%' && is_escaped(byte);
+    if !path.iter().any(|byte| is_excluded(*byte)) {
+        return Cow::Borrowed(path);
+    }
+    let mut out = Vec::with_capacity(path.len() + 8);
+    for &byte in path {
+        if is_excluded(byte) {
+            escape(byte, &mut out);
+        } else {
+            out.push(byte);
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// The text that percent-escapes stand for; octets that are no valid escape stay.
+pub fn decode_escapes(text: &[u8]) -> Cow<'_, [u8]> {
+    if memchr::memchr(b'%', text).is_none() {
+        return Cow::Borrowed(text);
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut at = 0;
+    while at < text.len() {
+        let byte = (text[at] == b'%').then(|| escaped(text.get(at + 1..at + 3))).flatten();
+        out.push(byte.unwrap_or(text[at]));
+        at += if byte.is_some() { 3 } else { 1 };
+    }
+    Cow::Owned(out)
+}
+
+/// Appends text as the name or the value of one query argument: form decoding and percent-decoding give the same
+/// text back, and no octet of it separates arguments.
+pub fn encode_query_value(text: &[u8], out: &mut Vec<u8>) {
+    out.reserve(text.len());
+    for &byte in text {
+        if byte.is_ascii_alphanumeric() || b"-._~/:@,!*()$".contains(&byte) {
+            out.push(byte);
+        } else {
+            escape(byte, out);
         }
     }
 }

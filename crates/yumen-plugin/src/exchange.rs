@@ -1,6 +1,7 @@
 //! One request and its response, as plugins see it.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::cell::{Cell, OnceCell};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -127,7 +128,7 @@ pub struct Exchange<'s> {
     pub matched: (&'s [Box<str>], usize),
     /// The host pattern that matched, empty if none did.
     pub matched_host: &'s str,
-    /// Path parameters: name and the range of [`RequestHead::path`] they matched.
+    /// Path parameters: name and the range of [`RequestHead::routed_path`] they matched.
     pub path_params: Vec<(&'s str, std::ops::Range<usize>)>,
     /// The consumer an authentication plugin found.
     pub consumer: Option<&'s Consumer>,
@@ -277,6 +278,12 @@ impl<'s> Exchange<'s> {
         let told = ask(self);
         (self.is_undecided, self.budget) = (is_undecided, budget);
         told
+    }
+
+    /// The value of a path parameter, decoded.
+    pub fn path_param(&self, name: &str) -> Option<Cow<'_, [u8]>> {
+        let (_, range) = self.path_params.iter().find(|(param, _)| *param == name)?;
+        self.request.routed_part(range.clone())
     }
 
     /// The path pattern that matched, empty if none did.

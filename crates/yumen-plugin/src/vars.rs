@@ -11,6 +11,7 @@ use yumen_http::{Fields, Framing, Version};
 
 use crate::{ClientCertificate, Exchange};
 
+mod data_values;
 mod date;
 mod graphql;
 mod post;
@@ -19,6 +20,7 @@ mod reads;
 mod template;
 mod unknown;
 
+pub use data_values::{is_data_value, with_data_values};
 pub use process::Process;
 pub use reads::Reads;
 pub use template::Template;
@@ -195,10 +197,7 @@ impl Var {
             Var::ResponseField(name) => joined(ex.answer_fields(), name),
             Var::Argument(name) => argument(ex.request.query()?, name),
             Var::Cookie(name) => ex.request.cookie(name).map(Cow::Borrowed),
-            Var::PathParam(name) => {
-                let (_, range) = ex.path_params.iter().find(|(param, _)| **param == **name)?;
-                ex.request.path().get(range.clone()).map(Cow::Borrowed)
-            }
+            Var::PathParam(name) => ex.path_param(name),
             Var::PostArgument(name) => post::argument(ex, name).map(VarValue::into_text),
             Var::Unknown(_) => None,
         }

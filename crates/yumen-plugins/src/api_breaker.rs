@@ -134,14 +134,14 @@ impl Configure for ApiBreaker {
     fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
         let headers = config.break_response_headers.iter().flatten();
         let fields = headers.map(|header| (header.key.clone(), Text::parse(&header.value))).collect();
-        Ok(ApiBreaker { fields, rows: share(setup, Self::NAME, setup.owner), config })
+        Ok(ApiBreaker { fields, rows: share(setup, Self::NAME, setup.owner, 1), config })
     }
 }
 
 impl ApiBreaker {
     fn key(&self, ex: &Exchange<'_>) -> Vec<u8> {
         let mut key = Vec::new();
-        self.rows.begin(&mut key);
+        self.rows.begin(0, &mut key);
         key.extend_from_slice(ex.request.host());
         key.extend_from_slice(ex.request.path());
         key

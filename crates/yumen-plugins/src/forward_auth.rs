@@ -255,7 +255,7 @@ impl ForwardAuth {
         fields.add("X-Forwarded-Proto", ex.client.scheme().as_bytes());
         fields.add("X-Forwarded-Method", request.method_name());
         fields.add("X-Forwarded-Host", request.host());
-        fields.add("X-Forwarded-Uri", &request.encoded_request_uri());
+        fields.add("X-Forwarded-Uri", &request.forwarded_request_uri());
         fields.add("X-Forwarded-For", ex.remote_ip.to_string().as_bytes());
         if is_post && let Some(coding) = request.fields.get("content-encoding") {
             fields.add("Content-Encoding", coding);

@@ -11,11 +11,18 @@ use base64::engine::general_purpose::STANDARD;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use yumen_config::schema::Invalid;
+use yumen_http::Framing;
 use yumen_plugin::{
     Configure, ConsumerAuth, Exchange, Foreseen, Identity, Phases, Plugin, RequestHead, Setup, Step,
 };
 
 use crate::auth::{identify_anonymous, refuse, same_secret};
+
+mod nonces;
+#[cfg(test)]
+mod tests;
+
+use nonces::{NonceTable, NonceUse};
 
 /// Settings of `hmac-auth`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -33,9 +40,15 @@ pub(crate) struct Config {
     #[serde(default = "signed_headers")]
     #[schemars(inner(length(min = 1, max = 50)))]
     signed_headers: Vec<String>,
-    /// A boolean value telling the plugin to enable body validation
+    /// Whether the body must have the SHA-256 of the field `Digest`, which the client must then sign: `digest` is among
+    /// its `headers`.
     #[serde(default)]
     validate_request_body: bool,
+    /// The field of a nonce. A nonce that the client signs admits one request until the client's `Date` is outside
+    /// `clock_skew`; listed in `signed_headers`, it is mandatory. Beyond APISIX.
+    #[serde(default = "nonce_header")]
+    #[schemars(length(min = 1, max = 50))]
+    nonce_header: String,
     /// The longest body that is validated, in bytes; a longer one is refused.
     #[serde(default = "max_req_body_size")]
     #[schemars(range(min = 1))]
@@ -95,6 +108,10 @@ fn signed_headers() -> Vec<String> {
     vec!["date".to_owned()]
 }
 
+fn nonce_header() -> String {
+    "x-nonce".to_owned()
+}
+
 fn max_req_body_size() -> usize {
     64 << 20
 }
@@ -116,10 +133,12 @@ pub(crate) struct ConsumerConfig {
 }
 
 /// The plugin.
-#[derive(Debug)]
 pub(crate) struct HmacAuth {
     config: Config,
     challenge: Box<str>,
+    /// Whether a request without a nonce is refused.
+    needs_nonce: bool,
+    nonces: NonceTable,
 }
 
 impl Configure for HmacAuth {
@@ -128,9 +147,11 @@ impl Configure for HmacAuth {
     const IS_AUTH: bool = true;
     type Config = Config;
 
-    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
         let challenge = format!("hmac realm=\"{}\"", config.realm).into();
-        Ok(HmacAuth { config, challenge })
+        let is_nonce = |name: &String| name.eq_ignore_ascii_case(&config.nonce_header);
+        let needs_nonce = config.signed_headers.iter().any(is_nonce);
+        Ok(HmacAuth { challenge, needs_nonce, nonces: NonceTable::new(setup, Self::NAME), config })
     }
 }
 
@@ -207,6 +228,12 @@ impl<'a> Signature<'a> {
         text
     }
 
+    /// Whether the client lists the field among those it signed. A field that is not there is not signed either.
+    fn covers(&self, request: &RequestHead, field: &str) -> bool {
+        self.headers.iter().any(|name| name.eq_ignore_ascii_case(field))
+            && request.fields.get(field).is_some()
+    }
+
     fn verify(&self, request: &RequestHead, algorithm: Algorithm, secret: &str) -> Option<()> {
         let shown = STANDARD.decode(self.signature).ok()?;
         let key = hmac::Key::new(algorithm.hash(), secret.as_bytes());
@@ -225,7 +252,7 @@ fn plain_request_uri(request: &RequestHead) -> Option<Cow<'_, [u8]>> {
 }
 
 impl HmacAuth {
-    fn identify<'s>(&self, ex: &Exchange<'s>) -> Result<&'s Identity, Failure> {
+    fn identify<'s>(&self, ex: &Exchange<'s>, nonce_use: NonceUse) -> Result<&'s Identity, Failure> {
         let signature = Signature::read(&ex.request)?;
         let consumers = ex.consumers;
         let identity = consumers.find(Self::NAME, signature.key_id.as_bytes()).ok_or(INVALID)?;
@@ -233,22 +260,73 @@ impl HmacAuth {
         let algorithm = Algorithm::of(signature.algorithm).ok_or(INVALID)?;
         let signs = |name: &String| signature.headers.contains(&name.as_str());
         let is_allowed = self.config.allowed_algorithms.contains(&algorithm);
-        if !is_allowed || !self.is_timely(ex) || !self.config.signed_headers.iter().all(signs) {
+        if !is_allowed || !self.config.signed_headers.iter().all(signs) {
             return Err(INVALID.into());
         }
+        let good_for = self.good_for(ex).ok_or(INVALID)?;
         signature.verify(&ex.request, algorithm, &held.secret_key).ok_or(INVALID)?;
         if self.config.validate_request_body {
+            // A digest that is not signed could be replaced together with the body.
+            if !signature.covers(&ex.request, "Digest") {
+                return Err(INVALID.into());
+            }
             self.check_digest(ex)?;
+        }
+        // Last, so that a request that is refused for another reason, or waits for its body, uses up no nonce.
+        if !self.check_nonce(ex, &signature, good_for, nonce_use) {
+            return Err(INVALID.into());
         }
         Ok(identity)
     }
 
-    fn is_timely(&self, ex: &Exchange<'_>) -> bool {
+    /// For how long the request would still be accepted; `None` where its `Date` is outside the skew.
+    fn good_for(&self, ex: &Exchange<'_>) -> Option<Duration> {
         let date = ex.request.fields.get("Date").and_then(|value| std::str::from_utf8(value).ok());
-        let Some(date) = date.and_then(|date| httpdate::parse_http_date(date).ok()) else { return false };
+        let date = httpdate::parse_http_date(date?).ok()?;
         let now = UNIX_EPOCH + Duration::from_secs(ex.now.unix_s());
+        let skew = Duration::from_secs(self.config.clock_skew);
         let off = now.duration_since(date).unwrap_or_else(|ahead| ahead.duration());
-        off.as_secs() <= self.config.clock_skew
+        let end = date.checked_add(skew)?.duration_since(now).unwrap_or_default();
+        // The last second counts as a whole.
+        (off <= skew).then(|| end.saturating_add(Duration::from_secs(1)))
+    }
+
+    /// Whether the request brings no signed nonce, or one that was not used with this key.
+    fn check_nonce(
+        &self,
+        ex: &Exchange<'_>,
+        signature: &Signature<'_>,
+        good_for: Duration,
+        nonce_use: NonceUse,
+    ) -> bool {
+        let field = &self.config.nonce_header;
+        match ex.request.fields.get(field) {
+            Some(nonce) if signature.covers(&ex.request, field) => {
+                self.nonces.admits(signature.key_id, nonce, good_for, ex.now, nonce_use)
+            }
+            _ => !self.needs_nonce,
+        }
+    }
+
+    fn decide<'a>(&self, ex: &mut Exchange<'_>, nonce_use: NonceUse) -> Step<'a> {
+        let identified = match self.identify(ex, nonce_use) {
+            Ok(identity) => {
+                ex.identify_as(identity);
+                Ok(())
+            }
+            Err(Failure::NeedsBody) => return Step::NeedBody { bytes_max: self.config.max_req_body_size },
+            Err(Failure::Refused(message)) => match &self.config.anonymous_consumer {
+                Some(username) => identify_anonymous(ex, username),
+                None => Err(message),
+            },
+        };
+        if let Err(message) = identified {
+            return Step::Respond(refuse(message, &self.challenge));
+        }
+        if self.config.hide_credentials {
+            ex.request.fields.remove("Authorization");
+        }
+        Step::Continue
     }
 
     /// Whether the body is the one the field `Digest` tells of.
@@ -269,30 +347,20 @@ impl Plugin for HmacAuth {
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        let identified = match self.identify(ex) {
-            Ok(identity) => {
-                ex.identify_as(identity);
-                Ok(())
-            }
-            Err(Failure::NeedsBody) => return Step::NeedBody { bytes_max: self.config.max_req_body_size },
-            Err(Failure::Refused(message)) => match &self.config.anonymous_consumer {
-                Some(username) => identify_anonymous(ex, username),
-                None => Err(message),
-            },
-        };
-        if let Err(message) = identified {
-            return Step::Respond(refuse(message, &self.challenge));
-        }
-        if self.config.hide_credentials {
-            ex.request.fields.remove("Authorization");
-        }
-        Step::Continue
+        self.decide(ex, NonceUse::Claim)
     }
 
-    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
-        Foreseen::by_running(self, phase, ex)
+    fn foresee(&self, _phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        let mut step = self.decide(ex, NonceUse::Peek);
+        // A request that has no body is as good as one whose body was read.
+        if matches!(step, Step::NeedBody { .. }) && ex.request.framing == Framing::None {
+            ex.body = Some(Vec::new());
+            step = self.decide(ex, NonceUse::Peek);
+        }
+        match step {
+            Step::Continue => Foreseen::Continue,
+            Step::Respond(response) => Foreseen::Respond(response),
+            Step::NeedBody { .. } | Step::Wait(_) => Foreseen::Unknown,
+        }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -46,11 +46,14 @@ mod referer_restriction;
 mod request_id;
 mod request_validation;
 mod response_rewrite;
+mod target_builder;
 mod text;
 mod traffic_split;
 mod ua_restriction;
 mod uri_blocker;
 mod zstd;
+
+pub use limits::usage as limit_usage;
 
 #[cfg(test)]
 #[allow(dead_code, reason = "each plugin uses the part it needs")]

@@ -177,13 +177,14 @@ impl Configure for LimitConn {
 
     fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
         let name = format!("{}/{}", setup.owner, meaning(&config));
+        let rules = rules(&config)?;
         Ok(LimitConn {
-            rules: rules(&config)?,
+            running: share(setup, Self::NAME, &name, rules.len()),
+            rules,
             is_ruled: config.rules.is_some(),
             delay_s: config.default_conn_delay.ok_or_else(|| Invalid::new("default_conn_delay is needed"))?,
             rejected: refusal(config.rejected_code, config.rejected_msg.as_deref()),
             allow_degradation: config.allow_degradation,
-            running: share(setup, Self::NAME, &name),
             remote: Remote::new(&config, setup)?,
         })
     }
@@ -259,7 +260,7 @@ impl LimitConn {
         let mut delay_s = 0.0;
         for (at, rule) in self.rules.iter().enumerate() {
             scratch.clear();
-            self.running.begin(scratch);
+            self.running.begin(at, scratch);
             let has_key = self.write_key(at, ex, scratch);
             let (conn, burst) = (rule.conn.get(ex, scratch), rule.burst.get(ex, scratch));
             let (Some(conn), Some(burst), true) = (conn, burst, has_key || !self.is_ruled) else {

@@ -155,11 +155,11 @@ enum Place {
 }
 
 impl Place {
-    fn new(config: &Config, setup: &Setup<'_>, name: &str) -> Result<Place, Invalid> {
+    fn new(config: &Config, setup: &Setup<'_>, name: &str, rules: usize) -> Result<Place, Invalid> {
         Ok(match Remote::new(config, setup)? {
             None => Place::Local,
             Some(remote) if delayed::is_asked_for(config)? => {
-                Place::Delayed(Delayed::new(remote, config, setup, name))
+                Place::Delayed(Delayed::new(remote, config, setup, name, rules))
             }
             Some(remote) => Place::Redis(remote),
         })
@@ -194,15 +194,16 @@ impl Configure for LimitCount {
             Some(name) => format!("group/{name}/{}", meaning(&config)),
             None => format!("{}/{}", setup.owner, meaning(&config)),
         };
+        let rules = rules(&config, &Metadata::of(setup)?)?;
         Ok(LimitCount {
-            rules: rules(&config, &Metadata::of(setup)?)?,
+            counters: share(setup, Self::NAME, &name, rules.len()),
+            place: Place::new(&config, setup, &name, rules.len())?,
+            rules,
             is_ruled: config.rules.is_some(),
             window_type: config.window_type,
-            counters: share(setup, Self::NAME, &name),
             rejected: refusal(config.rejected_code, config.rejected_msg.as_deref()),
             allow_degradation: config.allow_degradation,
             shows_quota: config.show_limit_quota_header,
-            place: Place::new(&config, setup, &name)?,
         })
     }
 }
@@ -309,7 +310,10 @@ impl LimitCount {
         }
         for (at, rule) in self.rules.iter().enumerate() {
             scratch.clear();
-            self.counters.begin(scratch);
+            match &self.place {
+                Place::Delayed(delayed) => delayed.begin_key(at, scratch),
+                _ => self.counters.begin(at, scratch),
+            }
             if !self.write_key(at, ex, scratch) {
                 continue;
             }

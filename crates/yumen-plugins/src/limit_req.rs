@@ -150,7 +150,7 @@ impl Configure for LimitReq {
             pace: Pace { rate: config.rate, burst: config.burst, request_ns: (1e9 / config.rate) as u64 },
             waits: !config.nodelay,
             rejected: refusal(config.rejected_code, config.rejected_msg.as_deref()),
-            buckets: share(setup, Self::NAME, &name),
+            buckets: share(setup, Self::NAME, &name, 1),
             remote: Remote::new(&config, setup)?,
         })
     }
@@ -198,14 +198,14 @@ impl Plugin for LimitReq {
 
 impl LimitReq {
     fn peek(&self, ex: &Exchange<'_>, key: &mut Vec<u8>) -> Option<u64> {
-        self.buckets.begin(key);
+        self.buckets.begin(0, key);
         self.key.write(ex, key);
         let peek = |bucket: &Bucket| Some(bucket.peek(&self.pace, ex.now));
         self.buckets.table().look(key, peek).unwrap_or(Some(0))
     }
 
     fn pour(&self, ex: &Exchange<'_>, key: &mut Vec<u8>) -> Option<u64> {
-        self.buckets.begin(key);
+        self.buckets.begin(0, key);
         self.key.write(ex, key);
         let table = self.buckets.table();
         let pour = |bucket: &Bucket| bucket.pour(&self.pace, ex.now);

@@ -10,12 +10,14 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_plugin::{Exchange, Response, Step, Template, Var};
 
+mod eviction;
 mod handover;
 pub(crate) mod remote;
 pub(crate) mod schema;
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;
+pub mod usage;
 
 /// How a key is understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -119,6 +121,13 @@ fn digest_end(out: &mut Vec<u8>, value_at: usize) {
 /// Ends the key of one of several rules, so that rules that find the same value count apart.
 pub(crate) fn end_key_of_rule(rule: usize, key: &mut Vec<u8>) {
     let _ = write!(key, "#{}", rule + 1);
+}
+
+/// The place of the rule that [`end_key_of_rule`] wrote.
+fn rule_of_key(key: &[u8]) -> Option<u8> {
+    let at = key.iter().rposition(|byte| *byte == b'#')?;
+    let number: usize = std::str::from_utf8(&key[at + 1..]).ok()?.parse().ok()?;
+    Some(u8::try_from(number.checked_sub(1)?).unwrap_or(u8::MAX))
 }
 
 /// A number, or a text that gives one once its variables are in place.

@@ -5,7 +5,10 @@
 use regex::bytes::Regex;
 use yumen_config::schema::Invalid;
 use yumen_plugin::pattern::{Captures, linear, needs_backtracking};
-use yumen_plugin::{Budget, GaveUp, Pattern, PatternOptions};
+use yumen_plugin::vars::is_data_value;
+use yumen_plugin::{Budget, GaveUp, Pattern, PatternOptions, RequestHead};
+
+use crate::target_builder::TargetBuilder;
 
 /// Compiles `pattern`; `path` names the setting it stands in.
 ///
@@ -103,6 +106,9 @@ pub(crate) struct Replacement(Box<[Piece]>);
 impl Replacement {
     /// Reads the template; groups are numbers, as in `ngx.re.sub`.
     pub(crate) fn parse(text: &str, path: &str) -> Result<Replacement, Invalid> {
+        if is_data_value(text) {
+            return Ok(Replacement(Box::new([Piece::Literal(text.as_bytes().into())])));
+        }
         let mut pieces = Vec::new();
         let mut literal = Vec::new();
         let mut rest = text;
@@ -131,24 +137,16 @@ impl Replacement {
         Ok(Replacement(pieces.into()))
     }
 
-    fn render(&self, captures: &Captures<'_>, out: &mut Vec<u8>, edit: impl Fn(&mut Vec<u8>, usize)) {
+    fn render(&self, captures: &Captures<'_>, out: &mut Vec<u8>) {
         for piece in &self.0 {
             match piece {
                 Piece::Literal(text) => out.extend_from_slice(text),
                 Piece::Group(group) => {
-                    let found = captures.get(*group).map_or(&b""[..], |(_, found)| found);
-                    place(found, out, &edit);
+                    out.extend_from_slice(captures.get(*group).map_or(&b""[..], |(_, found)| found));
                 }
             }
         }
     }
-}
-
-/// Appends a part of the text that the pattern was over.
-fn place(part: &[u8], out: &mut Vec<u8>, edit: impl Fn(&mut Vec<u8>, usize)) {
-    let start = out.len();
-    out.extend_from_slice(part);
-    edit(out, start);
 }
 
 /// A group's number at the start of `text`, and what follows it.
@@ -180,23 +178,38 @@ impl Substitution {
         text: &'t [u8],
         budget: &Budget,
     ) -> Result<Option<(Vec<u8>, Captures<'t>)>, GaveUp> {
-        self.first_edited(text, budget, |_, _| {})
-    }
-
-    /// The same; `edit` sees where each part that comes from the text begins.
-    pub(crate) fn first_edited<'t>(
-        &self,
-        text: &'t [u8],
-        budget: &Budget,
-        edit: impl Fn(&mut Vec<u8>, usize),
-    ) -> Result<Option<(Vec<u8>, Captures<'t>)>, GaveUp> {
         let Some(captures) = self.pattern.captures(text, budget)? else { return Ok(None) };
         let (start, whole) = captures.get(0).expect("group 0 is the match");
         let mut out = Vec::with_capacity(text.len() + 16);
-        place(&text[..start], &mut out, &edit);
-        self.by.render(&captures, &mut out, &edit);
-        place(&text[start + whole.len()..], &mut out, &edit);
+        out.extend_from_slice(&text[..start]);
+        self.by.render(&captures, &mut out);
+        out.extend_from_slice(&text[start + whole.len()..]);
         Ok(Some((out, captures)))
+    }
+
+    /// Builds a target of the request's path with its first match replaced; `None` where there is none.
+    pub(crate) fn first_in_path<'t>(
+        &self,
+        request: &'t RequestHead,
+        budget: &Budget,
+        target: &mut TargetBuilder,
+    ) -> Result<Option<Captures<'t>>, GaveUp> {
+        let path = request.path();
+        let Some(captures) = self.pattern.captures(path, budget)? else { return Ok(None) };
+        let (start, whole) = captures.get(0).expect("group 0 is the match");
+        target.path_part(request, 0..start);
+        for piece in &self.by.0 {
+            match piece {
+                Piece::Literal(text) => target.literal(text),
+                Piece::Group(group) => {
+                    if let Some((start, found)) = captures.get(*group) {
+                        target.path_part(request, start..start + found.len());
+                    }
+                }
+            }
+        }
+        target.path_part(request, start + whole.len()..path.len());
+        Ok(Some(captures))
     }
 }
 
@@ -222,7 +235,7 @@ impl LinearSubstitution {
             let whole = captures.get(0).expect("group 0 is the match");
             out.extend_from_slice(&text[copied..whole.start()]);
             copied = whole.end();
-            self.by.render(&Captures::Linear(captures), &mut out, |_, _| {});
+            self.by.render(&Captures::Linear(captures), &mut out);
             found = true;
         }
         out.extend_from_slice(&text[copied..]);

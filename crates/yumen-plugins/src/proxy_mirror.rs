@@ -17,7 +17,7 @@ use yumen_plugin::{Configure, Exchange, Foreseen, Mirror, Phases, Plugin, Setup,
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Config {
     /// Who gets the copies: a scheme (http, https, grpc or grpcs), a host, and a port if it is not the usual one.
-    #[schemars(regex(pattern = r"^(http(s)?|grpc(s)?):\/\/([\da-zA-Z.-]+|\[[\da-fA-F:]+\])(:\d+)?$"))]
+    #[schemars(regex(pattern = r"^(http(s)?|grpc(s)?):\/\/([\da-zA-Z._-]+|\[[\da-fA-F:]+\])(:\d+)?$"))]
     host: String,
     /// The path of the copies.
     #[schemars(regex(pattern = r"^/[^?&]+$"))]

@@ -3,28 +3,32 @@
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use yumen_config::schema::Invalid;
-use yumen_http::uri::encode_path;
-use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Setup, Step};
+use yumen_http::uri::has_dot_segment;
+use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Setup, Step};
 
 use crate::pattern::{self, Replacement, Substitution};
-use crate::text::{Groups, HeaderMap, Headers, Text, decoded, header_map_schema, is_field_name};
+use crate::target_builder::{LiteralEncoding, TargetBuilder};
+use crate::text::{Groups, HeaderMap, Headers, Text, header_map_schema, is_field_name};
 
 /// The settings.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("minProperties" = 1))]
 pub(crate) struct Config {
-    /// The new target; variables are filled in. Wins over `regex_uri`.
+    /// The new target; variables are filled in, their values encoded for their place, path or query. The query of
+    /// the request is added unless `$request_uri` or `$args` brings it. `${$}` is a dollar sign. Wins over
+    /// `regex_uri`.
     #[schemars(length(min = 1, max = 4096), regex(pattern = r"^\/.*"))]
     uri: Option<String>,
     /// The new method.
     #[schemars(extend("enum" = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "LOCK", "TRACE",
         "UNLOCK", "PROPFIND", "MOVE", "COPY", "MKCOL"]))]
     method: Option<String>,
-    /// Patterns over the path, each followed by what its match becomes; the first that matches counts.
+    /// Patterns over the decoded path, each followed by what its match becomes; the first that matches counts.
+    /// Groups keep their encoding in a path and are encoded as values in a query.
     #[schemars(length(min = 2))]
     regex_uri: Option<Vec<String>>,
     /// The new host, with a port if need be.
-    #[schemars(regex(pattern = r"^[0-9a-zA-Z-.]+(:\d{1,5})?$"))]
+    #[schemars(regex(pattern = r"^[0-9a-zA-Z-._]+(:\d{1,5})?$"))]
     host: Option<String>,
     /// Fields to add, set and remove; or a map of fields to set.
     #[serde(default)]
@@ -68,6 +72,11 @@ enum Target {
     AsItCame,
 }
 
+/// Client text made a dot segment in a rewritten path, which would lead the upstream out of the place that the text
+/// was put in.
+#[derive(Debug)]
+struct DotSegmentInRewrite;
+
 /// Rewrites requests.
 pub(crate) struct ProxyRewrite {
     target: Target,
@@ -93,8 +102,7 @@ impl Configure for ProxyRewrite {
         // Patterns are checked even where `uri` wins, as they may be meant for later.
         let patterns = patterns(config.regex_uri.as_deref().unwrap_or(&[]))?;
         let target = match config.uri {
-            Some(uri) if config.use_real_request_uri_unsafe => Target::Uri(Text::parse(&uri)),
-            Some(uri) => Target::Uri(Text::parse(&decoded(&uri))),
+            Some(uri) => Target::Uri(Text::parse(&uri)),
             None if !patterns.is_empty() => Target::Patterns(patterns),
             None => Target::AsItCame,
         };
@@ -138,70 +146,68 @@ fn position(text: &[u8], byte: u8) -> Option<usize> {
 }
 
 impl ProxyRewrite {
-    /// The new path and query over `source`, and whether a question mark in it begins a query.
-    fn rewritten(&self, ex: &Exchange<'_>, source: &[u8], groups: &mut Option<Groups>) -> (Vec<u8>, bool) {
-        match &self.target {
-            Target::Uri(uri) => {
-                let mut out = Vec::with_capacity(source.len() + 32);
-                // A question mark in a variable's value must not begin the query.
-                uri.fill(ex, None, &mut out, |out, start| {
-                    while let Some(at) = position(&out[start..], b'?') {
-                        out.splice(start + at..=start + at, *b"%3F");
-                    }
-                });
-                (out, true)
-            }
-            Target::Patterns(patterns) => {
-                // A question mark in the decoded path was `%3F` in the request, and is again below.
-                let begins_query = position(source, b'?').is_none();
-                for one in patterns {
-                    if let Some((out, captures)) = ex.decided(one.first(source, &ex.budget)) {
-                        *groups = self.has_fields().then(|| Groups::of(&captures));
-                        return (out, begins_query);
-                    }
-                }
-                (source.to_vec(), begins_query)
-            }
-            Target::AsItCame => (source.to_vec(), false),
-        }
-    }
-
     fn has_fields(&self) -> bool {
         !(self.add.is_empty() && self.set.is_empty())
     }
 
-    fn safe_target(&self, ex: &Exchange<'_>, groups: &mut Option<Groups>) -> Vec<u8> {
-        let (target, begins_query) = self.rewritten(ex, ex.request.path(), groups);
-        let question = if begins_query { position(&target, b'?') } else { None };
-        let (path, query) = target.split_at(question.unwrap_or(target.len()));
-        let args = ex.request.query().unwrap_or(b"");
-        let mut out = Vec::with_capacity(target.len() + args.len() + 8);
-        encode_path(path, &mut out);
-        out.extend_from_slice(query);
-        if !args.is_empty() {
-            out.push(if question.is_some() { b'&' } else { b'?' });
-            out.extend_from_slice(args);
+    /// The new target, `None` where it stays as it is.
+    fn safe_target(
+        &self,
+        ex: &Exchange<'_>,
+        groups: &mut Option<Groups>,
+    ) -> Result<Option<Vec<u8>>, DotSegmentInRewrite> {
+        let mut target = TargetBuilder::new(LiteralEncoding::Path);
+        match &self.target {
+            Target::Uri(uri) => uri.fill_target(ex, &mut target),
+            Target::Patterns(patterns) => {
+                let captures = patterns
+                    .iter()
+                    .find_map(|one| ex.decided(one.first_in_path(&ex.request, &ex.budget, &mut target)));
+                let Some(captures) = captures else { return Ok(None) };
+                *groups = self.has_fields().then(|| Groups::of(&captures));
+            }
+            Target::AsItCame => return Ok(None),
         }
-        out
+        target.add_query(ex.request.query().unwrap_or_default());
+        let target = target.finish();
+        let path_end = position(&target, b'?').unwrap_or(target.len());
+        if !self.is_constant() && has_dot_segment(&target[..path_end]) {
+            return Err(DotSegmentInRewrite);
+        }
+        Ok(Some(target))
+    }
+
+    /// Whether the target holds no client text.
+    fn is_constant(&self) -> bool {
+        matches!(&self.target, Target::Uri(uri) if uri.as_plain().is_some())
     }
 
     fn raw_target(&self, ex: &Exchange<'_>, groups: &mut Option<Groups>) -> Vec<u8> {
-        let request = &ex.request;
-        let source = request.real_request_uri();
-        let (mut out, _) = self.rewritten(ex, source, groups);
-        if let (Target::Uri(_), Some(at)) = (&self.target, position(source, b'?')) {
-            let joint = if position(&out, b'?').is_some() { b'&' } else { b'?' };
-            out.push(joint);
-            out.extend_from_slice(&source[at + 1..]);
+        let source = ex.request.real_request_uri();
+        match &self.target {
+            Target::Uri(uri) => {
+                let mut target = TargetBuilder::new(LiteralEncoding::AsWritten);
+                uri.fill_target(ex, &mut target);
+                if let Some(at) = position(source, b'?') {
+                    target.add_query(&source[at + 1..]);
+                }
+                target.finish()
+            }
+            Target::Patterns(patterns) => {
+                let found = patterns.iter().find_map(|one| ex.decided(one.first(source, &ex.budget)));
+                let Some((out, captures)) = found else { return source.to_vec() };
+                *groups = self.has_fields().then(|| Groups::of(&captures));
+                out
+            }
+            Target::AsItCame => source.to_vec(),
         }
-        out
     }
 
     fn edit_fields(&self, ex: &mut Exchange<'_>, groups: Option<&Groups>) {
         let mut value = Vec::new();
         for (name, text) in &self.add {
             value.clear();
-            text.fill(ex, groups, &mut value, |_, _| {});
+            text.fill(ex, groups, &mut value);
             ex.request.fields.add(name, &value);
         }
         for (name, texts) in &self.set {
@@ -209,7 +215,7 @@ impl ProxyRewrite {
             let mut has_value = false;
             for text in texts {
                 value.clear();
-                text.fill(ex, groups, &mut value, |_, _| {});
+                text.fill(ex, groups, &mut value);
                 match (value.is_empty(), has_value) {
                     (true, _) => continue,
                     (false, false) => ex.request.fields.set(name, &value),
@@ -238,11 +244,17 @@ impl Plugin for ProxyRewrite {
         }
         let mut groups = None;
         let target = match self.raw {
-            true => self.raw_target(ex, &mut groups),
+            true => Ok(Some(self.raw_target(ex, &mut groups))),
             false => self.safe_target(ex, &mut groups),
         };
-        if target != ex.request.upstream_target() {
-            ex.request.set_upstream_target(&target);
+        match target {
+            Ok(Some(target)) if target != ex.request.upstream_target() => {
+                ex.request.set_upstream_target(&target);
+            }
+            Ok(_) => {}
+            Err(DotSegmentInRewrite) => {
+                return Step::Respond(Response::error_msg(400, "the rewritten path has a dot segment"));
+            }
         }
         self.edit_fields(ex, groups.as_ref());
         if let Some(method) = &self.method {

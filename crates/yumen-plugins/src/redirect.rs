@@ -3,11 +3,12 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::Invalid;
-use yumen_http::uri::{encode_path, escape};
+use yumen_http::uri::escape;
 use yumen_plugin::{Configure, Exchange, Foreseen, Method, Phases, Plugin, Response, Setup, Step};
 
 use crate::pattern::{self, Replacement, Substitution};
-use crate::text::{Text, answerable, decoded};
+use crate::target_builder::{LiteralEncoding, TargetBuilder};
+use crate::text::{Text, answerable};
 
 /// The settings.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -17,13 +18,14 @@ pub(crate) struct Config {
     #[serde(default = "found")]
     #[schemars(range(min = 200))]
     ret_code: u64,
-    /// Where to; variables are filled in.
+    /// Where to; variables are filled in. Their values are encoded for their place, path or query; a variable that
+    /// begins the target may hold a URL. `${$}` is a dollar sign.
     #[schemars(
         length(min = 2),
         regex(pattern = r"(\\\$[0-9a-zA-Z_]+)|\$\{([0-9a-zA-Z_]+)\}|\$([0-9a-zA-Z_]+)|(\$|[^$\\]+)")
     )]
     uri: Option<String>,
-    /// A pattern over the path, and what its match becomes.
+    /// A pattern over the decoded path, and the target its match becomes; groups are encoded for their place.
     #[schemars(length(min = 2, max = 2))]
     regex_uri: Option<Vec<String>>,
     /// Send plain requests to HTTPS: with 301 for GET and HEAD, with 308 for others.
@@ -83,9 +85,6 @@ impl Configure for Redirect {
         }
         let target = match (&config.uri, config.regex_uri.as_deref()) {
             _ if to_https => Target::Https(setup.node.tls_ports.as_slice().into()),
-            (Some(uri), _) if config.encode_uri => {
-                Target::Uri(Template::new(uri, Text::parse_dotless(&decoded(uri))))
-            }
             (Some(uri), _) => Target::Uri(Template::new(uri, Text::parse_dotless(uri))),
             (None, Some([regex, by])) => {
                 let regex = pattern::compile(regex, "regex_uri")?;
@@ -102,48 +101,32 @@ impl Configure for Redirect {
 
 impl Redirect {
     fn location(&self, ex: &Exchange<'_>) -> Option<Vec<u8>> {
-        let mut location = Vec::with_capacity(64);
-        let edit = |location: &mut Vec<u8>, start: usize| self.escape(location, start);
-        match &self.target {
-            Target::Https(ports) => https(ports, ex, &mut location),
+        let literals = if self.encodes { LiteralEncoding::Path } else { LiteralEncoding::AsWritten };
+        let (mut target, names_where) = match &self.target {
+            Target::Https(ports) => return Some(https(ports, ex)),
             Target::Uri(uri) => {
-                uri.makes.fill(ex, None, &mut location, edit);
-                if !uri.names_where {
-                    keep_authority(&mut location);
-                }
+                let mut target = TargetBuilder::location(literals);
+                uri.makes.fill_target(ex, &mut target);
+                (target, uri.names_where)
             }
             Target::Path(path) => {
-                location = ex.decided(path.makes.first_edited(ex.request.path(), &ex.budget, edit))?.0;
-                if !path.names_where {
-                    keep_authority(&mut location);
-                    keep_scheme(&mut location);
-                }
+                let mut target = TargetBuilder::new(literals);
+                ex.decided(path.makes.first_in_path(&ex.request, &ex.budget, &mut target))?;
+                (target, path.names_where)
             }
             Target::Nowhere => return None,
+        };
+        if self.appends_query {
+            target.add_query(ex.request.query().unwrap_or_default());
         }
-        let question = location.iter().position(|byte| *byte == b'?');
-        if self.encodes {
-            let (path, query) = location.split_at(question.unwrap_or(location.len()));
-            let mut encoded = Vec::with_capacity(location.len() + 8);
-            encode_path(path, &mut encoded);
-            encoded.extend_from_slice(query);
-            location = encoded;
-        }
-        if let (true, Some(query)) =
-            (self.appends_query, ex.request.query().filter(|query| !query.is_empty()))
-        {
-            location.push(if question.is_some() { b'&' } else { b'?' });
-            location.extend_from_slice(query);
+        let mut location = target.finish();
+        if !names_where {
+            keep_authority(&mut location);
+            if matches!(self.target, Target::Path(_)) {
+                keep_scheme(&mut location);
+            }
         }
         Some(location)
-    }
-
-    /// Escapes what a request has brought into the target from `start` on, so that browsers find nothing there to
-    /// drop, as they do with tabs, or to take for a slash. What will be encoded as a path waits for that.
-    fn escape(&self, location: &mut Vec<u8>, start: usize) {
-        let query = || location.iter().position(|byte| *byte == b'?').unwrap_or(location.len());
-        let from = if self.encodes { query().max(start) } else { start };
-        escape_from(location, from, |byte| matches!(byte, 0..=b' ' | 0x7f | b'\\'));
     }
 }
 
@@ -158,24 +141,14 @@ fn keep_authority(location: &mut Vec<u8>) {
 fn keep_scheme(location: &mut Vec<u8>) {
     let end = location.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#')).unwrap_or(location.len());
     let rest = location.split_off(end);
-    escape_from(location, 0, |byte| byte == b':');
+    for byte in std::mem::take(location) {
+        if byte == b':' { escape(byte, location) } else { location.push(byte) }
+    }
     location.extend_from_slice(&rest);
 }
 
-fn escape_from(location: &mut Vec<u8>, from: usize, is_escaped: impl Fn(u8) -> bool) {
-    if location[from..].iter().any(|byte| is_escaped(*byte)) {
-        for byte in location.split_off(from) {
-            if is_escaped(byte) {
-                escape(byte, location);
-            } else {
-                location.push(byte);
-            }
-        }
-    }
-}
-
-fn https(ports: &[u16], ex: &Exchange<'_>, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"https://");
+fn https(ports: &[u16], ex: &Exchange<'_>) -> Vec<u8> {
+    let mut out = b"https://".to_vec();
     out.extend_from_slice(ex.request.host());
     let port = match ports {
         [] => 443,
@@ -186,7 +159,8 @@ fn https(ports: &[u16], ex: &Exchange<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(format!(":{port}").as_bytes());
     }
     // The client gets back what it said, a credential that is hidden from the upstream included.
-    out.extend_from_slice(&ex.request.encoded_request_uri_for_client());
+    out.extend_from_slice(&ex.request.forwarded_request_uri_for_client());
+    out
 }
 
 impl Plugin for Redirect {

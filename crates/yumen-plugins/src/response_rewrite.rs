@@ -5,6 +5,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde_json::Value;
 use yumen_config::schema::Invalid;
+use yumen_plugin::vars::is_data_value;
 use yumen_plugin::{Chunk, Configure, Exchange, Expr, Phases, Plugin, ResponseHead, Setup};
 
 use crate::decoding::{ContentCoding, Unknown};
@@ -172,7 +173,8 @@ fn added(line: &str) -> Result<(String, Text), Invalid> {
             format!("\"{line}\" is not a field: expected a name, a colon and a value without colons");
         return Err(Invalid::at("headers.add", message));
     }
-    Ok((name.to_owned(), Text::parse(value)))
+    let text = if is_data_value(line) { Text::plain(value) } else { Text::parse(value) };
+    Ok((name.to_owned(), text))
 }
 
 impl ResponseRewrite {

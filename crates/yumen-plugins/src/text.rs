@@ -3,7 +3,10 @@
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use yumen_plugin::pattern::Captures;
+use yumen_plugin::vars::is_data_value;
 use yumen_plugin::{Exchange, Template};
+
+use crate::target_builder::TargetBuilder;
 
 /// A status to answer with: what is none of a last answer, as 101 or 1000, is the nearest that is one. The
 /// schemas are the contract's and admit more.
@@ -91,7 +94,15 @@ impl Text {
         Text::cut(text, |c| c.is_ascii_alphanumeric() || c == '_')
     }
 
+    /// A text without variables.
+    pub(crate) fn plain(text: &str) -> Text {
+        Text(Box::new([Piece::Literal(text.as_bytes().into())]))
+    }
+
     fn cut(text: &str, in_name: impl Fn(char) -> bool) -> Text {
+        if is_data_value(text) {
+            return Text::plain(text);
+        }
         let mut pieces = Vec::new();
         let mut literal = 0;
         let mut at = 0;
@@ -106,7 +117,11 @@ impl Text {
             }
             match crate::pattern::group(&text[dollar + 1..end]) {
                 Some((group, "")) => pieces.push(Piece::Group(group)),
-                _ => pieces.push(Piece::Variable(Template::parse(&braced(&text[dollar + 1..end])))),
+                _ => {
+                    let template = Template::parse_written(&braced(&text[dollar + 1..end]));
+                    let literal = template.as_plain().map(|text| Piece::Literal(text.into()));
+                    pieces.push(literal.unwrap_or(Piece::Variable(template)));
+                }
             }
             literal = end;
             at = end;
@@ -128,19 +143,12 @@ impl Text {
 
     /// Appends the text with variables in place; groups are empty.
     pub(crate) fn render(&self, ex: &Exchange<'_>, out: &mut Vec<u8>) {
-        self.fill(ex, None, out, |_, _| {});
+        self.fill(ex, None, out);
     }
 
-    /// Appends the text with variables and groups in place; `edit` sees where each variable's value begins.
-    pub(crate) fn fill(
-        &self,
-        ex: &Exchange<'_>,
-        captures: Option<&Groups>,
-        out: &mut Vec<u8>,
-        edit: impl Fn(&mut Vec<u8>, usize),
-    ) {
+    /// Appends the text with variables and groups in place.
+    pub(crate) fn fill(&self, ex: &Exchange<'_>, captures: Option<&Groups>, out: &mut Vec<u8>) {
         for piece in &self.0 {
-            let start = out.len();
             match piece {
                 Piece::Literal(text) => out.extend_from_slice(text),
                 Piece::Group(group) => {
@@ -148,9 +156,21 @@ impl Text {
                         captures.and_then(|groups| groups.0.get(*group)).map_or(b"", |g| g),
                     );
                 }
+                Piece::Variable(template) => drop(template.render(ex, out)),
+            }
+        }
+    }
+
+    /// Builds a target of the text with variables in place; groups are empty.
+    pub(crate) fn fill_target(&self, ex: &Exchange<'_>, target: &mut TargetBuilder) {
+        for piece in &self.0 {
+            match piece {
+                Piece::Literal(text) => target.literal(text),
+                Piece::Group(_) => {}
                 Piece::Variable(template) => {
-                    template.render(ex, out);
-                    edit(out, start);
+                    if let Some((var, default)) = template.as_variable() {
+                        target.variable(var, default, ex);
+                    }
                 }
             }
         }
@@ -181,12 +201,6 @@ impl Groups {
         let text = |group| captures.get(group).map_or(b"".as_slice(), |(_, text)| text);
         Groups((0..captures.len()).map(|group| text(group).into()).collect())
     }
-}
-
-/// A text whose path is encoded once it is filled in: its `$request_uri`, which comes encoded, taken apart.
-pub(crate) fn decoded(text: &str) -> String {
-    let parts = "${uri}${is_args}${args}";
-    text.replace("${request_uri}", parts).replace("$request_uri", parts)
 }
 
 /// Whether `name` may stand as a field name.

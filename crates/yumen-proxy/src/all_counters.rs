@@ -118,6 +118,24 @@ const SINGLES: &[(&str, &str, MetricKind, Read)] = &[
         |c| c.accept_failures.get() as f64,
     ),
     ("yumen_connections", "Client connections open.", MetricKind::Gauge, |c| c.connections.get() as f64),
+    (
+        "yumen_body_backlog_bytes",
+        "Bytes of bodies held for peers that do not take them, of all workers.",
+        MetricKind::Gauge,
+        |c| c.backlog_bytes.get() as f64,
+    ),
+    (
+        "yumen_body_backlog_limit_bytes",
+        "The bound of `yumen_body_backlog_bytes`: `limits.backlog_bytes_per_worker` for each worker. 0 is no bound.",
+        MetricKind::Gauge,
+        |c| c.backlog_bytes_max.get() as f64,
+    ),
+    (
+        "yumen_body_backlog_resets_total",
+        "Exchanges and connections reset because the body backlog was full and they had stalled longest.",
+        MetricKind::Counter,
+        |c| c.backlog_ended.get() as f64,
+    ),
     ("yumen_received_bytes_total", "Bytes received from clients.", MetricKind::Counter, |c| {
         c.received_bytes.get() as f64
     }),

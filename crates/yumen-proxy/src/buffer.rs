@@ -5,15 +5,18 @@
 
 use std::cell::RefCell;
 use std::io::IoSlice;
+use std::rc::Rc;
 
 use bytes::{Buf, Bytes, BytesMut};
+
+use crate::backlog::BodyBacklog;
 
 /// Size of a read buffer. Below 32 KiB large bodies cost a third more; above 64 KiB nothing is won.
 pub(crate) const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Size of a buffer for what a stream brought, where that is little: a worker may serve hundreds of streams at
 /// once, most of them with messages of a few bytes.
-const SMALL_BYTES: usize = 2 * 1024;
+pub(crate) const SMALL_BYTES: usize = 2 * 1024;
 
 /// How many idle buffers a worker keeps.
 const KEPT: usize = 32;
@@ -28,9 +31,16 @@ pub(crate) struct Buffers {
     spare: RefCell<Vec<Box<[u8]>>>,
     small: RefCell<Vec<Box<[u8]>>>,
     texts: RefCell<Vec<Vec<u8>>>,
+    /// Bytes that wait for peers that do not take them.
+    pub(crate) backlog: Rc<BodyBacklog>,
 }
 
 impl Buffers {
+    /// Buffers of which at most so many bytes wait for peers that do not take them.
+    pub(crate) fn with_backlog(bytes_max: usize) -> Buffers {
+        Buffers { backlog: Rc::new(BodyBacklog::new(bytes_max)), ..Buffers::default() }
+    }
+
     pub(crate) fn take(&self) -> Box<[u8]> {
         self.spare.borrow_mut().pop().unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice())
     }
@@ -101,6 +111,11 @@ impl Inbox {
 
     pub(crate) fn len(&self) -> usize {
         self.end - self.start
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.buffer.as_ref().map_or(0, |buffer| buffer.len())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -190,10 +205,11 @@ impl Inbox {
         }
     }
 
-    /// Moves in what waits elsewhere, as much as there is room for; says how much.
-    pub(crate) fn take_from(&mut self, waiting: &mut Bytes, buffers: &Buffers) -> usize {
-        let room = self.room_for(waiting.len(), buffers);
-        let count = room.len().min(waiting.len());
+    /// Moves in what waits elsewhere, as much as there is room for and at most so many bytes; says how much.
+    pub(crate) fn take_from(&mut self, waiting: &mut Bytes, buffers: &Buffers, bytes_max: usize) -> usize {
+        let wanted = waiting.len().min(bytes_max);
+        let room = self.room_for(wanted, buffers);
+        let count = room.len().min(wanted);
         room[..count].copy_from_slice(&waiting[..count]);
         waiting.advance(count);
         self.filled(count);

@@ -11,9 +11,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use yumen_http::{BodyError, Framing};
 use yumen_plugin::{Client, Exchange};
 
+use crate::backlog::BacklogEntry;
 use crate::body::Rest;
 use crate::buffer::Inbox;
 use crate::clock;
@@ -187,20 +189,35 @@ impl Connection {
     pub(crate) async fn send_interim(&mut self, text: Vec<u8>) -> Result<(), Fault> {
         match self.stream.send_head(&text, false).map_err(|_| Kind::ClientGone)? {
             HeadSent::Separately => Ok(()),
-            HeadSent::InBand => self.write_text(text).await.1.map_err(Fault::from),
+            HeadSent::InBand => self.write_text(text, Bytes::new()).await.1.map_err(Fault::from),
         }
     }
 
-    /// Writes text that belongs to no body, and keeps its memory; how much of it was taken, and why no more. Between
-    /// two pieces a client has as long as between two of an endpoint's answer.
-    pub(crate) async fn write_text(&mut self, text: Vec<u8>) -> (u64, Result<(), Kind>) {
+    /// Writes text and behind it a body, and keeps the text's memory; how much was taken, and why no more. Between two
+    /// pieces a client has as long as between two of an endpoint's answer. The body is copied in pieces: many clients
+    /// that do not read may be answered with the same one.
+    pub(crate) async fn write_text(&mut self, text: Vec<u8>, mut body: Bytes) -> (u64, Result<(), Kind>) {
         let ending = self.stream.ending(false);
         let mut transfer = Transfer::new(Framing::None, ending, text, 0);
+        transfer.refill(&mut body);
+        let mut backlog = None;
         let has_rate = self.worker.settings.answer_rate.is_set();
         let (mut pace, mut taken_bytes) = (Pace::default(), u64::MAX);
         let result = poll_fn(|cx| {
-            match transfer.poll_flush_through(cx, &mut self.inbox, &mut self.stream) {
+            let mut turn = Turn::default();
+            let mut flushed = transfer.poll_flush_through(cx, &mut self.inbox, &mut self.stream);
+            while matches!(flushed, Poll::Ready(Ok(()))) && !body.is_empty() {
+                if turn.is_over(cx) {
+                    return Poll::Pending;
+                }
+                turn.copied(transfer.refill(&mut body));
+                flushed = transfer.poll_flush_through(cx, &mut self.inbox, &mut self.stream);
+            }
+            match flushed {
                 Poll::Ready(result) => return Poll::Ready(result.map_err(|_| Kind::ClientGone)),
+                Poll::Pending if self.overstays(cx, &mut backlog, &transfer) => {
+                    return Poll::Ready(Err(Kind::ClientStalled));
+                }
                 Poll::Pending if has_rate => {
                     let slow = self.poll_slow_reader(cx, &mut pace, transfer.taken_bytes());
                     return slow.map(|()| Err(Kind::ClientStalled));
@@ -215,6 +232,13 @@ impl Connection {
         .await;
         transfer.recycle(&self.worker.buffers);
         (transfer.sent_bytes, result)
+    }
+
+    /// Notes the memory that waits for the client; whether it waits no longer, as there is too much of it.
+    #[cold]
+    fn overstays(&mut self, cx: &Context<'_>, entry: &mut Option<BacklogEntry>, transfer: &Transfer) -> bool {
+        let noted = (transfer.prefix_bytes() + self.stream.session_bytes(), transfer.taken_bytes());
+        self.worker.buffers.backlog.note(entry, cx, noted, clock::now().mono_ms())
     }
 
     /// Waits for a client that must take its answer at a rate; ready when it took too little of it. `taken_bytes` is

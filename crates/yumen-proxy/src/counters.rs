@@ -48,6 +48,12 @@ pub struct Counters {
     pub strangers: Counter,
     /// Idle connections to endpoints, as of the last sweep.
     pub idle_upstream: Gauge,
+    /// Bytes of bodies held for peers that do not take them, as of the last look.
+    pub backlog_bytes: Gauge,
+    /// How many there may be; 0 is no bound.
+    pub backlog_bytes_max: Gauge,
+    /// Exchanges and connections ended because there were more.
+    pub backlog_ended: Counter,
     /// The share of requests shed, in thousandths, as of the last look.
     pub shed_share: Gauge,
     /// Idle connections closed because their endpoint was taken out of the configuration.
@@ -107,6 +113,9 @@ impl Default for Counters {
             handshake_failures: Counter::default(),
             strangers: Counter::default(),
             idle_upstream: Gauge::default(),
+            backlog_bytes: Gauge::default(),
+            backlog_bytes_max: Gauge::default(),
+            backlog_ended: Counter::default(),
             shed_share: Gauge::default(),
             departed_upstream: Counter::default(),
             tunnels_ended: Counter::default(),

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use tokio::task::coop;
 use yumen_http::websocket::Frames;
 
-use crate::buffer::Inbox;
+use crate::buffer::{BUFFER_BYTES, Inbox};
 use crate::splice::{self, Pipe};
 use crate::stream::Stream;
 use crate::turn::Turn;
@@ -79,6 +79,14 @@ impl Direction {
         !self.inbox.is_empty()
     }
 
+    /// Bytes of memory that wait for the sink.
+    fn backlog_bytes(&self, source: &mut Stream, sink: &Stream) -> usize {
+        if !self.waits_for_sink() {
+            return 0;
+        }
+        self.inbox.held_bytes() + source.unread_bytes() + sink.session_bytes()
+    }
+
     /// Passes nothing on any more, as the sink takes nothing.
     pub(crate) fn give_up(&mut self, worker: &Worker) {
         self.inbox.consume(self.inbox.len());
@@ -144,7 +152,11 @@ impl Direction {
         (source, sink): (&mut Stream, &mut Stream),
         watched: &mut Option<Watched<'_>>,
     ) -> Poll<Result<usize, Broken>> {
-        match source.poll_fill(cx, &mut self.inbox, &worker.buffers) {
+        let bytes_max = worker.buffers.backlog.read_ahead(self.bytes);
+        if bytes_max < BUFFER_BYTES {
+            self.inbox.release(&worker.buffers);
+        }
+        match source.poll_fill_some(cx, &mut self.inbox, &worker.buffers, bytes_max) {
             Poll::Pending => {
                 self.inbox.release(&worker.buffers);
                 let is_flushed = match sink.poll_flush(cx) {

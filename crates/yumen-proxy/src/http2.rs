@@ -6,11 +6,9 @@
 mod duplex;
 pub(crate) mod heads;
 mod lane;
-mod room;
 
 pub(crate) use duplex::Duplex;
 pub(crate) use lane::{H2Connection, STREAMS_MAX, StreamPermit};
-pub(crate) use room::Room;
 
 use crate::settings::{HeadLimits, Settings};
 
@@ -20,7 +18,7 @@ pub(crate) const PREFACE_HEAD: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
 /// The whole of it.
 pub(crate) const PREFACE_BYTES: usize = 24;
 
-/// What a stream may hold for a peer that does not take it; those of a client's connection share a [`Room`].
+/// What a stream may hold for a peer that does not take it; those of a client's connection share a [`SendQueue`](crate::backlog::SendQueue).
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
 
 /// What the library reads of the fields of a head or of trailers. Trailers beyond it lose fields without a sign, so it

@@ -4,6 +4,7 @@
 
 mod all_counters;
 mod apart;
+mod backlog;
 mod body;
 mod buffer;
 mod chains;

@@ -1,5 +1,6 @@
 //! From an answer, the upstream's or our own, to the last byte the client gets of it.
 
+use bytes::Bytes;
 use yumen_http::fields::write_line;
 use yumen_http::{Fields, Framing, Known, Method, ResponseHead, Version, encode};
 use yumen_plugin::{Chunk, Exchange, Response, Source};
@@ -55,9 +56,10 @@ pub(crate) async fn answer(
     }
     respond_head(ex, chains, &mut head);
     let whole = |body: &[u8]| Chunk { data: body.to_vec(), last: true, ..Chunk::default() };
-    let edited = ex.edits_body.then(|| chains.edit(ex, whole(&response.body)).data);
-    let body: &[u8] = edited.as_deref().unwrap_or(&response.body);
-    if edited.is_some() || matches!(head.framing, Framing::Length(_)) {
+    let edited = ex.edits_body.then(|| Bytes::from(chains.edit(ex, whole(&response.body)).data));
+    let is_edited = edited.is_some();
+    let body = edited.unwrap_or(response.body);
+    if is_edited || matches!(head.framing, Framing::Length(_)) {
         head.framing = Framing::Length(body.len() as u64);
         head.fields.remove("content-length");
     }
@@ -68,7 +70,7 @@ pub(crate) async fn answer(
     let mut text = worker.buffers.take_text();
     write_head(&mut text, conn, ex, &mut head, keeps);
     keep_sent(conn, ex, chains, &text);
-    let body = if is_bodyless { &[] } else { body };
+    let body = if is_bodyless { Bytes::new() } else { body };
     note_head(ex, &head, Source::Gateway, flow);
     flow.sent_head_bytes = text.len() as u64;
     worker.give_response(head);
@@ -90,14 +92,13 @@ pub(crate) async fn answer(
 }
 
 /// Sends an answer made here, and notes how much of it the client took.
-async fn send(conn: &mut Connection, mut text: Vec<u8>, body: &[u8], flow: &mut Flow) -> Result<(), Kind> {
+async fn send(conn: &mut Connection, mut text: Vec<u8>, body: Bytes, flow: &mut Flow) -> Result<(), Kind> {
     let sent = conn.stream.send_head(&text, body.is_empty()).map_err(|_| Kind::ClientGone)?;
     if sent == HeadSent::Separately {
         flow.sent_bytes = flow.sent_head_bytes;
         text.clear();
     }
-    text.extend_from_slice(body);
-    let (sent_bytes, result) = conn.write_text(text).await;
+    let (sent_bytes, result) = conn.write_text(text, body).await;
     flow.sent_bytes += sent_bytes;
     result
 }

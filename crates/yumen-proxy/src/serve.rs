@@ -275,6 +275,9 @@ fn refuse_at_once<'s>(conn: &Connection, ex: &mut Exchange<'s>, pinned: &'s Pinn
     }
     match ex.request.method() {
         Method::Connect => return Err(Kind::ConnectRefused.into()),
+        Method::Trace if !conn.worker.settings.trace_requests => {
+            return Err(Stop::Respond(yumen_snapshot::trace_refusal()));
+        }
         Method::Options | Method::Trace => {
             if let Some(answer) = yumen_snapshot::max_forwards(ex) {
                 return Err(Stop::Respond(answer));

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use yumen_base::IpSet;
 pub use yumen_http::HeadLimits;
 pub use yumen_http::fields::write_line;
+pub use yumen_http::uri::{DotSegmentPolicy, EncodedSlashPolicy, PathPolicy};
 pub use yumen_plugin::real_ip::RealIp;
 
 use crate::debug::DebugKey;
@@ -22,10 +23,14 @@ pub(crate) const EXCHANGES_KEPT: usize = 256;
 pub struct Settings {
     /// Bounds of request heads.
     pub request_head: HeadLimits,
+    /// Whether TRACE requests are routed; otherwise they are refused.
+    pub trace_requests: bool,
     /// Bounds of response heads.
     pub response_head: HeadLimits,
     /// Largest request body in bytes; 0 is no bound.
     pub body_bytes_max: u64,
+    /// Bytes of bodies that one worker holds for peers that do not take them; 0 is no bound.
+    pub backlog_bytes_max: usize,
     /// Connections one worker holds; more are closed at once.
     pub connections_max: usize,
     /// From the acceptance of a TLS connection to the end of its handshake, in milliseconds.
@@ -78,8 +83,10 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             request_head: HeadLimits::default(),
+            trace_requests: false,
             response_head: HeadLimits::default(),
             body_bytes_max: 0,
+            backlog_bytes_max: 64 * 1024 * 1024,
             connections_max: 65_536,
             handshake_timeout_ms: 10_000,
             head_timeout_ms: 60_000,

@@ -51,7 +51,7 @@ impl Stream {
         self.poll_fill_some(cx, inbox, buffers, usize::MAX)
     }
 
-    /// The same, and of a socket no more than so many bytes.
+    /// The same, and no more than so many bytes.
     pub(crate) fn poll_fill_some(
         &mut self,
         cx: &mut Context<'_>,
@@ -61,17 +61,36 @@ impl Stream {
     ) -> Poll<io::Result<usize>> {
         let count = match self {
             Stream::Tcp(tcp) => ready!(tcp.fill(cx, inbox, buffers, bytes_max))?,
-            Stream::Accepted(tls) => ready!(read_tls(Pin::new(tls), cx, inbox.room(buffers)))?,
+            Stream::Accepted(tls) => {
+                ready!(read_tls(Pin::new(tls), cx, some_room(inbox, buffers, bytes_max)))?
+            }
             Stream::Connected(tls) => {
-                let mut room = ReadBuf::new(inbox.room(buffers));
+                let mut room = ReadBuf::new(some_room(inbox, buffers, bytes_max));
                 ready!(read_connected(tls, cx, &mut room))?;
                 room.filled().len()
             }
-            Stream::Http2(duplex) => return duplex.poll_fill(cx, inbox, buffers),
-            Stream::Http3(duplex) => return duplex.poll_fill(cx, inbox, buffers),
+            Stream::Http2(duplex) => return duplex.poll_fill(cx, inbox, buffers, bytes_max),
+            Stream::Http3(duplex) => return duplex.poll_fill(cx, inbox, buffers, bytes_max),
         };
         inbox.filled(count);
         Poll::Ready(Ok(count))
+    }
+
+    /// Bytes that the peer has sent on a shared connection and that were not taken.
+    pub(crate) fn unread_bytes(&mut self) -> usize {
+        match self {
+            Stream::Http2(duplex) => duplex.unread_bytes(),
+            Stream::Http3(duplex) => duplex.unread_bytes(),
+            _ => 0,
+        }
+    }
+
+    /// The most that a TLS session holds for a socket that takes nothing: the bound of rustls.
+    pub(crate) fn session_bytes(&self) -> usize {
+        match self {
+            Stream::Accepted(_) | Stream::Connected(_) => 64 * 1024,
+            _ => 0,
+        }
     }
 
     /// Writes some of the slices, in order.
@@ -222,6 +241,13 @@ impl Stream {
             Stream::Accepted(_) | Stream::Http2(_) | Stream::Http3(_) => false,
         }
     }
+}
+
+/// Room for the next read, of at most so many bytes.
+fn some_room<'i>(inbox: &'i mut Inbox, buffers: &Buffers, bytes_max: usize) -> &'i mut [u8] {
+    let room = inbox.room_for(bytes_max, buffers);
+    let room_bytes = room.len().min(bytes_max);
+    &mut room[..room_bytes]
 }
 
 fn read_tls(

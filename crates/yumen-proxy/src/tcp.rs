@@ -152,7 +152,9 @@ impl Tcp {
     ) -> Poll<io::Result<usize>> {
         #[cfg(test)]
         if let Socket::Memory(end) = &self.socket {
-            return match ready!(end.poll_read(cx, inbox.room(buffers))) {
+            let room = inbox.room_for(bytes_max, buffers);
+            let room_bytes = room.len().min(bytes_max);
+            return match ready!(end.poll_read(cx, &mut room[..room_bytes])) {
                 Ok(0) => Poll::Ready(self.end_of_reading()),
                 read => Poll::Ready(read),
             };
@@ -163,7 +165,7 @@ impl Tcp {
             {
                 ready!(stream.poll_read_ready(cx))?;
             }
-            let room = inbox.room(buffers);
+            let room = inbox.room_for(bytes_max, buffers);
             let room_bytes = room.len().min(bytes_max);
             match self.receive(&mut room[..room_bytes]) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => drop(self.register()?),

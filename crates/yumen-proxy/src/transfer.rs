@@ -3,6 +3,7 @@
 //! Data is written from where it was read. Nothing is read while something waits to be written, so
 //! a slow reader slows its writer down and memory stays bounded.
 
+mod backlog;
 mod surplus;
 
 use std::io::{self, IoSlice};
@@ -15,7 +16,7 @@ use yumen_http::{BodyError, Framing, Known};
 use yumen_plugin::Chunk;
 
 use crate::body::{Ending, Piece, Rest};
-use crate::buffer::{Buffers, Inbox};
+use crate::buffer::{BUFFER_BYTES, Buffers, Inbox};
 use crate::fault::Kind;
 use crate::splice::{self, Pipe};
 use crate::stream::Stream;
@@ -435,7 +436,11 @@ impl Transfer {
                         continue;
                     }
                 }
-                match stream.poll_fill(cx, inbox, buffers) {
+                let bytes_max = buffers.backlog.read_ahead(self.taken_bytes());
+                if bytes_max < BUFFER_BYTES {
+                    inbox.release(buffers);
+                }
+                match stream.poll_fill_some(cx, inbox, buffers, bytes_max) {
                     // Without a budget left some sources were not asked, and others were: the next poll tells.
                     Poll::Pending if self.held && !coop::has_budget_remaining() => {
                         inbox.park(buffers);

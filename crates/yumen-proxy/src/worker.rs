@@ -139,7 +139,8 @@ impl Worker {
         clock::refresh();
         let version = parts.publisher.version();
         let snapshot = parts.publisher.load();
-        let (buffers, timers) = (Rc::<Buffers>::default(), Rc::<Timers>::default());
+        let buffers = Rc::new(Buffers::with_backlog(parts.settings.backlog_bytes_max));
+        let timers = Rc::<Timers>::default();
         let (settings, counters) = (parts.settings.clone(), parts.counters.clone());
         let upstream = UpstreamClient::new(parts.id, settings, counters, buffers.clone(), timers.clone());
         Rc::new_cyclic(|me| Worker {
@@ -292,15 +293,33 @@ impl Worker {
     pub(crate) async fn housekeep(self: Rc<Self>) {
         loop {
             self.timers.clone().sleep(500).await;
-            self.upstream.sweep(clock::now().mono_ms());
+            let now_ms = clock::now().mono_ms();
+            self.upstream.sweep(now_ms);
             if let Some(overload) = &self.overload {
                 self.counters.shed_share.set((overload.shed_share() * 1000.0) as i64);
             }
+            self.tend_backlog(now_ms);
             self.sampler.tick();
             self.counters.beats.add(1);
             self.flush_log();
             let ending = self.ties.review(&self.pinned());
             self.counters.tunnels_ended.add(ending as u64);
+        }
+    }
+
+    /// Holds the backlog to its bound, and notes how much it is.
+    fn tend_backlog(&self, now_ms: u64) {
+        let backlog = &self.buffers.backlog;
+        let ended = backlog.enforce(now_ms);
+        if ended > 0 {
+            let bytes = backlog.bytes();
+            tracing::warn!(ended, bytes, "body backlog is full: peers that stalled longest were reset");
+        }
+        self.counters.backlog_ended.add(ended as u64);
+        self.counters.backlog_bytes.set(backlog.bytes() as i64);
+        self.counters.backlog_bytes_max.set(self.settings.backlog_bytes_max as i64);
+        if backlog.has_shrunk() {
+            crate::memory::ask_to_give_back();
         }
     }
 

@@ -68,20 +68,44 @@ struct Pool<'u> {
     endpoints: &'u [Endpoint],
     tried: &'u Tried,
     priority: i32,
-    /// Whether endpoints that are down are left out.
-    healthy_only: bool,
+    eligible: Eligible,
     /// How new endpoints come into use, and the time.
     slow: Option<(&'u SlowStart, u64)>,
 }
 
+/// Which endpoints may be picked, as far as their health decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Eligible {
+    /// Those that are up.
+    Up,
+    /// None is up: those whose last probe succeeded.
+    Recovering,
+    /// None is up, and no probe has succeeded: all.
+    All,
+}
+
+impl Eligible {
+    fn of(endpoints: &[Endpoint], tried: &Tried) -> Eligible {
+        if endpoints.iter().any(|endpoint| endpoint.weight > 0 && endpoint.is_up()) {
+            return Eligible::Up;
+        }
+        let is_recovering =
+            |(at, one): (usize, &Endpoint)| one.weight > 0 && !tried.has(at) && one.is_recovering();
+        match endpoints.iter().enumerate().any(is_recovering) {
+            true => Eligible::Recovering,
+            false => Eligible::All,
+        }
+    }
+}
+
 impl<'u> Pool<'u> {
-    /// The healthy endpoints of the highest priority that has one untried; where every endpoint is
-    /// down, health is not looked at. `None` where nothing is left.
+    /// The healthy endpoints of the highest priority that has one untried. Where every endpoint is down, those whose
+    /// last probe succeeded come first, then all. `None` where nothing is left.
     fn of(upstream: &'u Upstream, tried: &'u Tried, now_us: u64) -> Option<Pool<'u>> {
         let endpoints = &*upstream.endpoints;
-        let healthy_only = endpoints.iter().any(|endpoint| endpoint.weight > 0 && endpoint.is_up());
+        let eligible = Eligible::of(endpoints, tried);
         let slow = upstream.slow_start.as_deref().map(|slow| (slow, now_us));
-        let mut pool = Pool { endpoints, tried, priority: 0, healthy_only, slow };
+        let mut pool = Pool { endpoints, tried, priority: 0, eligible, slow };
         let open = endpoints.iter().enumerate().filter(|(at, _)| pool.is_open(*at));
         pool.priority = open.map(|(_, endpoint)| endpoint.priority).max()?;
         Some(pool)
@@ -89,7 +113,12 @@ impl<'u> Pool<'u> {
 
     fn is_open(&self, index: usize) -> bool {
         let endpoint = &self.endpoints[index];
-        endpoint.weight > 0 && !self.tried.has(index) && (!self.healthy_only || endpoint.is_up())
+        let is_eligible = match self.eligible {
+            Eligible::Up => endpoint.is_up(),
+            Eligible::Recovering => endpoint.is_recovering(),
+            Eligible::All => true,
+        };
+        endpoint.weight > 0 && !self.tried.has(index) && is_eligible
     }
 
     fn has(&self, index: usize) -> bool {
@@ -115,12 +144,19 @@ impl Endpoint {
         self.health.as_ref().is_none_or(|health| health.is_up())
             && self.outlier.as_ref().is_none_or(|tally| !tally.ejection.is_ejected())
     }
+
+    /// Whether its last probe succeeded. An endpoint that is down needs several in a row to be up again, and one that
+    /// is ejected as an outlier may be up by its probes.
+    fn is_recovering(&self) -> bool {
+        self.health.as_ref().is_some_and(|health| health.is_up() || health.active.successes.load(Relaxed) > 0)
+    }
 }
 
 impl Upstream {
     /// The endpoint for this attempt, by index; `None` where there is none that was not tried.
     ///
-    /// Healthy endpoints of the highest priority first; where all are unhealthy, all are used.
+    /// Healthy endpoints of the highest priority first. Where all are unhealthy, those whose last probe succeeded are
+    /// used, or all where there are none.
     #[inline]
     pub fn pick(&self, ex: &Exchange<'_>, tried: &Tried) -> Option<usize> {
         if let [only] = &*self.endpoints {

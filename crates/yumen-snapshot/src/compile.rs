@@ -41,7 +41,7 @@ use yumen_plugin::{Carry, Chain, Consumers, Registry};
 
 use crate::balance::UpstreamState;
 use crate::protection::Gate;
-use crate::router::Router;
+use crate::router::{RequestRules, Router};
 use crate::snapshot::{Certificates, Snapshot, Upstreams};
 use crate::streams::StreamRouter;
 use crate::upstream::{Keepalive, Timeouts, UpstreamTls};
@@ -219,6 +219,12 @@ fn advised(problem: Problem) -> Problem {
 }
 
 impl Compiler {
+    /// The same compiler; its snapshots explain requests by these rules.
+    pub fn with_request_rules(mut self, rules: RequestRules) -> Compiler {
+        self.router.rules = rules;
+        self
+    }
+
     /// A compiler that holds nothing yet.
     pub fn new(registry: Arc<Registry>, carry: Arc<Carry>, env: Env) -> Compiler {
         Compiler {

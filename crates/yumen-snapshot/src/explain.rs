@@ -278,10 +278,10 @@ pub fn explain(
     question: &Question,
     background: &Background<'_>,
 ) -> Result<Explanation, Invalid> {
-    let asked = Asked::new(question, background.now, background.listeners)?;
+    let asked = Asked::new(question, background.now, background.listeners, snapshot.router.rules.paths)?;
     let mut ex = asked.exchange(&snapshot.consumers);
     let (_, trace) = ex.aside(|ex| snapshot.router.explain(ex));
-    let at_once = at_once(&mut ex);
+    let at_once = at_once(snapshot, &mut ex);
     let winner = at_once.is_none().then(|| find(snapshot, &mut ex)).flatten();
     let request = asking(&ex, asked.sni());
     let route = winner.map(|route| route_choice(route, &ex));
@@ -387,9 +387,9 @@ impl Followed {
 
 pub(crate) fn follow(snapshot: &Snapshot, question: &Question, now: Now) -> Result<Followed, Invalid> {
     // What holds everywhere is asked: a test is run where nobody listens as well.
-    let asked = Asked::new(question, now, Ports::default())?;
+    let asked = Asked::new(question, now, Ports::default(), snapshot.router.rules.paths)?;
     let mut ex = asked.exchange(&snapshot.consumers);
-    let at_once = at_once(&mut ex);
+    let at_once = at_once(snapshot, &mut ex);
     let winner = at_once.is_none().then(|| find(snapshot, &mut ex)).flatten();
     let thought = match at_once {
         Some(answered) => Thought::at_once(answered),
@@ -406,9 +406,12 @@ pub(crate) fn follow(snapshot: &Snapshot, question: &Question, now: Now) -> Resu
 }
 
 /// What is answered before a route is looked for, as serving does.
-fn at_once(ex: &mut Exchange<'_>) -> Option<Answered> {
+fn at_once(snapshot: &Snapshot, ex: &mut Exchange<'_>) -> Option<Answered> {
     match ex.request.method() {
         Method::Connect => Some(Answered::gateway(405, "CONNECT is not supported")),
+        Method::Trace if !snapshot.router.rules.trace_requests => {
+            Some(Answered { plugin: None, origin: None, response: crate::trace_refusal() })
+        }
         Method::Options | Method::Trace => {
             let response = crate::max_forwards(ex)?;
             Some(Answered { plugin: None, origin: None, response })
@@ -486,7 +489,7 @@ fn asking(ex: &Exchange<'_>, sni: Option<&str>) -> Asking {
     Asking {
         method: text(ex.request.method_name()),
         host: text(ex.request.host()),
-        path: text(ex.request.path()),
+        path: text(ex.request.routed_path()),
         client_ip: ex.remote_ip.to_string(),
         sni: sni.map(str::to_owned),
     }
@@ -501,9 +504,8 @@ fn certificate_choice(snapshot: &Snapshot, sni: &str) -> CertificateChoice {
 }
 
 fn route_choice(route: &Route, ex: &Exchange<'_>) -> RouteChoice {
-    let path = ex.request.path();
     let param = |(name, range): &(&str, std::ops::Range<usize>)| {
-        ((*name).to_owned(), text(path.get(range.clone()).unwrap_or_default()))
+        ((*name).to_owned(), text(&ex.request.routed_part(range.clone()).unwrap_or_default()))
     };
     RouteChoice {
         id: route.info.id.clone(),

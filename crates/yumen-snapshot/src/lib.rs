@@ -25,10 +25,10 @@ pub use explain::{
     Arrival, Background, Explained, Explanation, Ports, Question, StreamExplanation, explain, explain_any,
 };
 pub use lint::{CertificateFacts, KeyFacts, Lint, lint};
-pub use max_forwards::max_forwards;
+pub use max_forwards::{max_forwards, trace_refusal};
 pub use protection::Protection;
 pub use publish::Publisher;
-pub use router::{AwaitsBody, Losing, Lost, Router, Trace, Witness};
+pub use router::{AwaitsBody, Losing, Lost, RequestRules, Router, Trace, Witness};
 pub use snapshot::{Certificate, Filters, Life, Matching, OnChange, Route, Slot, Snapshot, Target};
 pub use streams::{StreamAsk, StreamRoute, StreamRouter};
 pub use upstream::{

@@ -3,7 +3,7 @@
 use yumen_plugin::{Exchange, Method, Response};
 
 const FIELD: &str = "Max-Forwards";
-/// What a gateway takes; TRACE is not among it, since it would show what endpoints are told.
+/// The methods that are routed by default. TRACE would show clients the fields that endpoints get.
 const ALLOWED: &str = "GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS";
 
 /// One hop less for OPTIONS and TRACE; the answer where there is none left.
@@ -17,4 +17,10 @@ pub fn max_forwards(ex: &mut Exchange<'_>) -> Option<Response> {
     }
     let status = if ex.request.method() == Method::Trace { 405 } else { 200 };
     Some(Response::status(status).field("Allow", ALLOWED))
+}
+
+/// The refusal of a TRACE request, where the node does not route them (RFC 9110 §15.5.6).
+#[cold]
+pub fn trace_refusal() -> Response {
+    Response::error_msg(405, "TRACE is not allowed").field("Allow", ALLOWED)
 }

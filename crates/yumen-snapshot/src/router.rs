@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use yumen_config::resource::in_order;
+use yumen_http::uri::PathPolicy;
 use yumen_plugin::Exchange;
 
 pub use overlap::Overlap;
@@ -97,6 +98,15 @@ struct HostTable {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AwaitsBody;
 
+/// The rules of the node for requests before they are routed, for whoever explains how one is served.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RequestRules {
+    /// How paths are read.
+    pub paths: PathPolicy,
+    /// Whether TRACE requests are routed.
+    pub trace_requests: bool,
+}
+
 /// The routes of a snapshot. A clone shares everything; later changes to either do not show in the
 /// other.
 #[derive(Debug, Clone)]
@@ -105,6 +115,8 @@ pub struct Router {
     any_host: Paths,
     /// Whether `:name` and `*name` segments are parameters.
     parameters: bool,
+    /// What serving does before the look-up.
+    pub(crate) rules: RequestRules,
     need_body: usize,
     len: usize,
 }
@@ -118,7 +130,14 @@ impl Default for Router {
 impl Router {
     /// An empty table; `parameters` says whether `:name` and `*name` segments are path parameters.
     pub fn new(parameters: bool) -> Router {
-        Router { hosts: Trie::default(), any_host: Trie::default(), parameters, need_body: 0, len: 0 }
+        Router {
+            hosts: Trie::default(),
+            any_host: Trie::default(),
+            parameters,
+            rules: RequestRules::default(),
+            need_body: 0,
+            len: 0,
+        }
     }
 
     /// Adds a route. One of the same id must have been removed before.
@@ -238,7 +257,7 @@ impl Router {
             let key = path_key(uri, self.parameters)?;
             let mut alone = Trie::default();
             alone.update(&key.bytes, key.reach, |_| Some(()));
-            alone.search().next(ex.request.path()).copied()
+            alone.search().next(ex.request.routed_path()).copied()
         };
         uris.iter().any(|uri| fits(uri).is_some())
     }
@@ -279,7 +298,7 @@ fn find_path<'s, W: Witness>(
     winner: &mut Option<&'s Route>,
 ) {
     let mut levels = paths.search();
-    while let Some(bucket) = levels.next(ex.request.path()) {
+    while let Some(bucket) = levels.next(ex.request.routed_path()) {
         for way in bucket.ways() {
             if W::WATCHES && winner.is_some() {
                 if winner.is_some_and(|route| route.info.id != way.route.info.id) {
@@ -291,7 +310,7 @@ fn find_path<'s, W: Witness>(
             if let (true, Some(uri)) = (way.captures, uris.get(usize::from(way.uri))) {
                 // Conditions may look at parameters, so they are captured before.
                 ex.path_params.clear();
-                capture(uri, ex.request.path(), &mut ex.path_params);
+                capture(uri, ex.request.routed_path(), &mut ex.path_params);
             }
             if let Some(lost) = fails(&way.route, ex, witness) {
                 if witness.has_stopped() {

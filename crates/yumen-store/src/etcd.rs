@@ -43,7 +43,7 @@ pub use shared::{EtcdStatus, OnProblems, Position};
 pub use wire::{Code, RpcError};
 
 use crate::directory::{self, DataDir};
-use crate::last_good::{self, Former, Keeper, LastGood, Versions};
+use crate::last_good::{self, Former, Keeper, LastGood, RecoveredState, Versions};
 use crate::seal::{Edge, Seal};
 use crate::state::{Authorship, Committed, Revision, State};
 use crate::store::{Confirmed, Follower, Proposal, Store, StoreError};
@@ -163,7 +163,7 @@ impl EtcdStore {
         let (wait, last_good) = (settings.start_timeout, last_good.and_then(Result::ok));
         // What was in force is of this cluster if the last good state is.
         let former =
-            last_good.as_ref().map(|(state, _)| Former::read(&place, seal.clone()).with(state.clone()));
+            last_good.as_ref().map(|(found, _)| Former::read(&place, seal.clone()).with(found.state.clone()));
         let shared = Arc::new(Shared::new(settings, client, last_good, on_problems));
         let store = Arc::new(EtcdStore::start(shared, place)?);
         store.wait_for_cluster(wait, found.is_none());
@@ -172,6 +172,7 @@ impl EtcdStore {
                 Some(Ok(())) => {
                     let revision = store.state().revision.0;
                     tracing::error!(error, revision, "etcd cannot be reached, the last good state is served");
+                    store.shared.report_last_good();
                 }
                 Some(Err(damaged)) => return Err(nothing_to_serve(&error, &damaged.to_string())),
                 None => return Err(nothing_to_serve(&error, "none was kept for this prefix")),
@@ -358,13 +359,13 @@ fn last_good_of(
     directory: &Path,
     edge: &Edge,
     prefix: &str,
-) -> Option<Result<(State, Duration), StoreError>> {
+) -> Option<Result<(RecoveredState, Duration), StoreError>> {
     let file = directory.join(last_good::FILE);
     let saved = std::fs::metadata(&file).and_then(|about| about.modified()).ok()?;
     let age = SystemTime::now().duration_since(saved).unwrap_or_default();
     let root = format!("{prefix}/");
-    match LastGood::load(directory, edge) {
-        Ok(state) if state.setting(FROM).is_some_and(|from| **from == root) => Some(Ok((state, age))),
+    match LastGood::recover(directory, edge) {
+        Ok(found) if found.state.setting(FROM).is_some_and(|from| **from == root) => Some(Ok((found, age))),
         Ok(_) => None,
         Err(error) => Some(Err(error)),
     }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::embedded::{Absent, Embedded, Options};
 use crate::engine::now_ms;
-use crate::last_good::{Keeper, LastGood};
+use crate::last_good::{Keeper, LastGood, RecoveredState};
 use crate::state::{Authorship, Changed, Committed, Key, Revision, State};
 use crate::store::{Follower, Proposal, Store, StoreError};
 
@@ -42,6 +42,8 @@ pub enum Origin {
         reason: String,
         /// Since when.
         since: SystemTime,
+        /// What is missing from the last good state because its files are damaged.
+        damage: Option<String>,
     },
 }
 
@@ -72,7 +74,7 @@ pub fn open_or_last_good(directory: &Path, options: Options) -> Result<Arc<Fallb
         let keeper = Keeper::start(&place, store.clone(), options.seal.clone(), options.versions.clone())?;
         Ok(Opened { store, keeper: Some(keeper) })
     });
-    Fallback::start(open, || LastGood::load(directory, &edge), RETRY_EVERY)
+    Fallback::start(open, || LastGood::recover(directory, &edge), RETRY_EVERY)
 }
 
 /// The outer store others hold; what is inside it changes once.
@@ -88,9 +90,9 @@ type SharedOpen = Arc<Mutex<OpenStore>>;
 
 impl Fallback {
     /// The store `open` gives, or what `last_good` gives while it gives none. One in use, sealed or gone is an error.
-    pub fn start(
+    pub fn start<R: Into<RecoveredState>>(
         mut open: OpenStore,
-        last_good: impl FnOnce() -> Result<State, StoreError>,
+        last_good: impl FnOnce() -> Result<R, StoreError>,
         retry_every: Duration,
     ) -> Result<Arc<Fallback>, StoreError> {
         let started = |shared: Arc<Shared>, open: SharedOpen, retry: Option<Retry>| {
@@ -107,12 +109,13 @@ impl Fallback {
             }
             Err(error) => error,
         };
-        let state = last_good().map_err(|missing| {
+        let recovered = last_good().map_err(|missing| {
             StoreError::Corrupt(format!("{error}; nor is there a last good state: {missing}"))
         })?;
+        let RecoveredState { state, damage } = recovered.into();
         let (reason, revision) = (error.to_string(), state.revision.0);
         tracing::error!(reason, revision, "the store cannot be opened, the last good state is served");
-        let shared = Shared::new(Inner::LastGood { state, reason, since: SystemTime::now() });
+        let shared = Shared::new(Inner::LastGood { state, reason, since: SystemTime::now(), damage });
         let shared = Arc::new(shared);
         let open = Arc::new(Mutex::new(open));
         let retry = Retry::start(Arc::downgrade(&shared), open.clone(), retry_every)?;
@@ -123,8 +126,8 @@ impl Fallback {
     pub fn status(&self) -> Origin {
         match &*self.shared.inner() {
             Inner::Store(_) | Inner::Lent { .. } => Origin::Store,
-            Inner::LastGood { reason, since, .. } => {
-                Origin::LastGood { reason: reason.clone(), since: *since }
+            Inner::LastGood { reason, since, damage, .. } => {
+                Origin::LastGood { reason: reason.clone(), since: *since, damage: damage.clone() }
             }
         }
     }
@@ -200,10 +203,13 @@ enum Inner {
         state: State,
         reason: String,
         since: SystemTime,
+        damage: Option<String>,
     },
     /// Another process has it, or is about to.
     Lent {
         state: State,
+        /// Of the last good state, where it was served before.
+        damage: Option<String>,
         held: lend::Held,
     },
 }

@@ -16,6 +16,8 @@ pub use keeper::Keeper;
 pub(crate) use versions::forget as forget_versions;
 pub use versions::{Former, Version, Versions};
 
+use yumen_base::Problem;
+
 use crate::directory::{self, about};
 use crate::seal::{Edge, SealError};
 use crate::state::State;
@@ -55,36 +57,75 @@ impl LastGood {
         Ok(Kept { place, state: state.clone(), digest, bytes, bytes_max })
     }
 
-    /// The newest saved state that is whole; the error tells what is wrong with each file.
+    /// The newest saved state that is whole, whatever is missing behind it.
     pub(crate) fn load(directory: &Path, edge: &Edge) -> Result<State, StoreError> {
-        LastGood::read(&directory.join(FILE), edge).or_else(|newest| {
+        LastGood::recover(directory, edge).map(|recovered| recovered.state)
+    }
+
+    /// The newest saved state that is whole; the error tells what is wrong with each file.
+    pub(crate) fn recover(directory: &Path, edge: &Edge) -> Result<RecoveredState, StoreError> {
+        LastGood::recover_file(&directory.join(FILE), edge).or_else(|newest| {
             // It is whole: one from before it is no substitute.
             if matches!(newest, StoreError::Sealed(_)) {
                 return Err(newest);
             }
-            let previous = LastGood::read(&directory.join(PREVIOUS), edge);
+            let previous = LastGood::recover_file(&directory.join(PREVIOUS), edge);
             let previous = previous.map_err(|previous| match is_missing(&previous) {
                 true => newest.clone(),
                 false => StoreError::Corrupt(format!("{newest}; {previous}")),
             })?;
             tracing::warn!(reason = %newest, "the last good state is damaged, the one before it is used");
-            Ok(previous)
+            let RecoveredState { state, damage } = previous;
+            let instead = format!("{newest}; {PREVIOUS} of revision {} is used instead", state.revision.0);
+            let damage = damage.map_or(instead.clone(), |damage| format!("{instead}; {damage}"));
+            Ok(RecoveredState { state, damage: Some(damage) })
         })
     }
 
     /// The state in one file, with the changes behind it up to the first that is not whole.
     pub(crate) fn read(path: &Path, edge: &Edge) -> Result<State, StoreError> {
+        LastGood::recover_file(path, edge).map(|recovered| recovered.state)
+    }
+
+    fn recover_file(path: &Path, edge: &Edge) -> Result<RecoveredState, StoreError> {
         let bytes = fs::read(path).map_err(|error| about(path, &error))?;
         let damaged = |found: String| StoreError::Corrupt(format!("{}: {found}", path.display()));
         let told = text::parse(&bytes).map_err(damaged)?;
-        if let Some(reason) = told.torn {
-            let (file, revision) = (path.display(), told.state.revision.0);
-            tracing::warn!(%file, reason, revision, "the newest changes of the last good state are missing");
+        let damage = told.damage(path);
+        if let Some(reason) = &damage {
+            tracing::warn!(reason, "the newest changes of the last good state are missing");
         }
-        opened(told.state, edge).map_err(|error| match error {
+        let state = opened(told.state, edge).map_err(|error| match error {
             SealError::Altered(_) => damaged(error.to_string()),
             without_key => StoreError::Sealed(format!("{}: {without_key}", path.display())),
-        })
+        })?;
+        Ok(RecoveredState { state, damage })
+    }
+}
+
+/// A last good state as its files gave it.
+#[derive(Debug, Clone)]
+pub struct RecoveredState {
+    /// The newest state that is whole.
+    pub state: State,
+    /// What is known to be missing from it, and why.
+    pub damage: Option<String>,
+}
+
+/// What is missing from the last good state in one file; `None` where it is whole, or the file holds none. Needs no key.
+pub fn damage_of(path: &Path) -> Option<String> {
+    text::parse(&fs::read(path).ok()?).ok()?.damage(path)
+}
+
+/// The problem of a node that serves a last good state with this damage.
+pub fn damage_problem(damage: &str) -> Problem {
+    Problem::error("store", "", format!("the last good state is incomplete: {damage}"))
+        .hint("objects are missing until the store can be reached again or a backup is restored")
+}
+
+impl From<State> for RecoveredState {
+    fn from(state: State) -> RecoveredState {
+        RecoveredState { state, damage: None }
     }
 }
 

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use yumen_store::{embedded, open_keyring};
+use yumen_store::{embedded, last_good, open_keyring};
 
 use crate::cli::RunArgs;
 use crate::remote::Remote;
@@ -32,13 +32,15 @@ pub(crate) fn restore(
         bail!("{} is not a file: a backup, or a last-good.json, is", file.display());
     }
     let keyring = open_keyring(directory, &node.store.keyring)?;
+    let damage = last_good::damage_of(file).map(|damage| format!("incomplete: {damage}\n"));
     let state = embedded::restore(file, directory, Some(Arc::new(keyring)))
         .with_context(|| format!("{} was not restored to {}", file.display(), directory.display()))?;
     say(&format!(
-        "{} restored: revision {}, {} objects\n",
+        "{} restored: revision {}, {} objects\n{}",
         directory.display(),
         state.revision.0,
-        state.len()
+        state.len(),
+        damage.unwrap_or_default()
     ))
 }
 

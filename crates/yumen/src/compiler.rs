@@ -6,6 +6,7 @@ use yumen_config::NodeConfig;
 use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::{Carry, Registry};
 use yumen_proxy::tls::Loader;
+use yumen_snapshot::RequestRules;
 use yumen_snapshot::compile::{Compiler, Defaults, Env};
 use yumen_snapshot::upstream::{Keepalive, Timeouts};
 
@@ -37,7 +38,11 @@ pub(crate) fn new(node: &NodeConfig, workers: usize, carry: Arc<Carry>, loader: 
         variables: Arc::new(environment),
         load_certificate: loader,
     };
-    Compiler::new(registry, carry, env)
+    let rules = RequestRules {
+        paths: crate::node::path_policy(&node.router),
+        trace_requests: node.router.trace_requests,
+    };
+    Compiler::new(registry, carry, env).with_request_rules(rules)
 }
 
 /// Reads variables of documents, and those that settings refer to, from the environment.

@@ -1,5 +1,6 @@
 //! The control thread: it alone holds the compiler. Changes come in from every door; snapshots go out.
 
+mod first_publication;
 mod lifetimes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +24,7 @@ use crate::discovery::Services;
 use crate::huge_pages::HugePages;
 use crate::known::Known;
 use crate::reach::Reach;
+use first_publication::FirstPublication;
 use lifetimes::Lifetimes;
 
 /// The families of this module, without values, for the reference.
@@ -34,6 +36,8 @@ pub(crate) fn describe(out: &mut Vec<Family>) {
 pub(crate) enum Message {
     /// What the store holds, where compiling starts, and texts of its objects that were in force before the process began.
     State(State, Vec<Resource>),
+    /// The store has no configuration that can be used yet: there is nothing to wait for.
+    NoState,
     /// The store has a new revision.
     Committed(Arc<Committed>),
     /// The findings of the resource file itself, beside those of its objects.
@@ -74,6 +78,8 @@ pub(crate) enum Teller {
     Upgrade,
     /// The tests in the configuration.
     Tests,
+    /// The tables of counters that limits keep here.
+    Limits,
 }
 
 /// Fewer changes at once are everyday: the history has them, the log need not.
@@ -142,6 +148,7 @@ pub(crate) struct Control {
     pub(crate) snapshots: watch::Receiver<Arc<Snapshot>>,
     pub(crate) hosts: watch::Receiver<Hosts>,
     pub(crate) services: watch::Receiver<Services>,
+    first: watch::Receiver<FirstPublication>,
     /// The newest revision of the store that every next request is served by.
     pub(crate) applied: watch::Receiver<Revision>,
     /// How that is known.
@@ -151,11 +158,6 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Whether a configuration is in force.
-    pub(crate) fn is_published(&self) -> bool {
-        self.shown.publisher.version() > 0
-    }
-
     /// How many host names and services were not looked up yet.
     pub(crate) fn unresolved(&self) -> u64 {
         self.shown.unresolved.load(Ordering::Acquire)
@@ -171,6 +173,7 @@ struct Thread {
     snapshots: watch::Sender<Arc<Snapshot>>,
     hosts: watch::Sender<Hosts>,
     services: watch::Sender<Services>,
+    first: watch::Sender<FirstPublication>,
     reach: Arc<Reach>,
     /// Whether the store has said what it holds, and what came before that.
     started: bool,
@@ -212,6 +215,7 @@ pub(crate) fn start(
     let (snapshots_out, snapshots) = watch::channel(publisher.load());
     let (hosts_out, hosts) = watch::channel(Hosts::default());
     let (services_out, services) = watch::channel(Services::default());
+    let (first_out, first) = watch::channel(FirstPublication::Awaited);
     let shown = Arc::new(Shown::new(publisher));
     let thread = Thread {
         compiler,
@@ -221,6 +225,7 @@ pub(crate) fn start(
         snapshots: snapshots_out,
         hosts: hosts_out,
         services: services_out,
+        first: first_out,
         reach: reach.clone(),
         started: false,
         follows_successor: false,
@@ -239,7 +244,7 @@ pub(crate) fn start(
     };
     std::thread::Builder::new().name("yumen-control".into()).spawn(move || thread.run(&inbox))?;
     let applied = reach.applied();
-    Ok(Control { messages, shown, snapshots, hosts, services, applied, reach, versions })
+    Ok(Control { messages, shown, snapshots, hosts, services, first, applied, reach, versions })
 }
 
 impl Thread {
@@ -273,6 +278,8 @@ impl Thread {
                 }
                 Message::State(..) | Message::Committed(_) if self.follows_successor => {}
                 Message::State(state, former) => self.start(&state, former),
+                Message::NoState if self.started => {}
+                Message::NoState => drop(self.first.send_replace(FirstPublication::Absent)),
                 Message::Committed(one) if self.started => committed.push(one),
                 Message::Committed(one) => self.early.push(one),
                 Message::Document(problems) => self.tell_document(problems),
@@ -320,6 +327,8 @@ impl Thread {
         if !later.is_empty() {
             self.handle(later);
         }
+        // Last: whoever waited for it judges by its problems.
+        self.first.send_replace(FirstPublication::InForce);
     }
 
     /// What leads to all that a state holds, and to the node's own objects.

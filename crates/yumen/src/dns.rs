@@ -274,7 +274,7 @@ impl Keeper {
     async fn resolve(&self, name: &str, known: &Addresses) -> Result<Resolved, String> {
         // It is never closed.
         let _permit = self.permits.acquire().await;
-        let parsed = Name::from_utf8(name).map_err(|error| error.to_string())?;
+        let parsed = query_name(name)?;
         if let Some(found) = self.hosts_file.find(&parsed) {
             return Ok((found, Duration::from_millis(self.settings.refresh_ms)));
         }
@@ -317,6 +317,28 @@ impl Keeper {
             false => Answer::Addresses(addresses, ttl.map(|ttl| Duration::from_secs(ttl.into()))),
         }
     }
+}
+
+/// The name that a resolver is asked for.
+///
+/// An ASCII label may hold an underscore at any place: `_dns._udp` of RFC 2782, and the service names of Docker Compose.
+/// RFC 2181, section 11, sets no limit on the characters of a label. IDNA (RFC 5891) applies to labels outside ASCII.
+pub(crate) fn query_name(host: &str) -> Result<Name, String> {
+    let relative = host.strip_suffix('.').unwrap_or(host);
+    let mut name = Name::new();
+    for label in relative.split('.') {
+        if label.is_empty() {
+            return Err(format!("\"{host}\" has an empty label"));
+        }
+        let parsed = match label.is_ascii() {
+            true => Name::from_ascii(label.to_ascii_lowercase()),
+            false => Name::from_utf8(label),
+        };
+        let labels = parsed.map_err(|error| error.to_string())?;
+        name = name.append_name(&labels).map_err(|error| error.to_string())?;
+    }
+    name.set_fqdn(relative.len() < host.len());
+    Ok(name)
 }
 
 /// `/etc/hosts`, read again when it was written to.

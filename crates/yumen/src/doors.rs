@@ -249,9 +249,8 @@ fn open_file(settings: &node::Store, start: &Start, reader: Reader) -> anyhow::R
         retention(settings, FILE_REVISIONS_MAX),
     )?);
     let state = follow(&*store, messages);
-    if is_started {
-        let _ = messages.send(Message::State(state, Vec::new()));
-    }
+    // The control thread ends with the process.
+    let _ = messages.send(if is_started { Message::State(state, Vec::new()) } else { Message::NoState });
     let mut mirror = Mirror { store: store.clone(), reader, is_started };
     let document = Some(file.clone());
     let watch = file.watch(move |event| mirror.take(event))?;

@@ -17,6 +17,7 @@ mod guard;
 mod huge_pages;
 mod import;
 mod known;
+mod limit_watch;
 mod lint;
 mod listeners;
 mod log_file;

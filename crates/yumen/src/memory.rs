@@ -14,8 +14,13 @@ const CALM_PERCENT: u64 = 95;
 /// Above the bound, what was freed is given back no more often than that, and not for more than a twentieth of the time.
 const TRIM_PAUSE: Duration = Duration::from_secs(1);
 const TRIM_PAUSE_FACTOR: u32 = 20;
+/// After a worker has freed much, memory is given back so often, in such steps: connections end later than what waited
+/// in them.
+const ASKED_TIMES: u32 = 3;
+const ASKED_PAUSE: Duration = Duration::from_secs(5);
 /// Below it, or without one, so often, if the process has used less than so much of the processor since the last time
 /// and holds so much more than after its start.
+const LOOK: Duration = Duration::from_secs(1);
 const LEISURE: Duration = Duration::from_secs(60);
 const LEISURE_CPU: Duration = Duration::from_millis(600);
 const LEISURE_BYTES: u64 = 64 << 20;
@@ -35,8 +40,9 @@ pub(crate) fn watch(bytes_max: u64) -> anyhow::Result<Option<Arc<AtomicBool>>> {
         match told {
             Some(told) => watch_bound(&mut trim, bytes_max, &told),
             None => loop {
-                std::thread::sleep(LEISURE);
+                std::thread::sleep(LOOK);
                 trim.at_leisure();
+                trim.if_asked();
             },
         }
     })?;
@@ -49,6 +55,7 @@ fn watch_bound(trim: &mut Trim, bytes_max: u64, told: &AtomicBool) {
         let was_full = told.load(Relaxed);
         let judge = || resident_bytes().ok().map(|bytes| (bytes, is_full(was_full, bytes, bytes_max)));
         trim.at_leisure();
+        trim.if_asked();
         let judged = match judge() {
             Some((_, true)) if trim.if_due() => judge(),
             judged => judged,
@@ -65,6 +72,9 @@ fn watch_bound(trim: &mut Trim, bytes_max: u64, told: &AtomicBool) {
 struct Trim {
     bytes_at_start: u64,
     due: Instant,
+    /// How often memory is still given back because a worker has freed much, and when.
+    asked_times: u32,
+    asked_due: Instant,
     leisure_due: Instant,
     cpu: Duration,
 }
@@ -72,7 +82,14 @@ struct Trim {
 impl Trim {
     fn new(bytes_at_start: u64) -> Trim {
         let now = Instant::now();
-        Trim { bytes_at_start, due: now, leisure_due: now + LEISURE, cpu: cpu_time() }
+        Trim {
+            bytes_at_start,
+            due: now,
+            asked_times: 0,
+            asked_due: now,
+            leisure_due: now + LEISURE,
+            cpu: cpu_time(),
+        }
     }
 
     /// Gives back what is not used, unless that was done just now.
@@ -84,6 +101,18 @@ impl Trim {
         yumen_proxy::memory::give_back();
         self.due = begun + TRIM_PAUSE.max(TRIM_PAUSE_FACTOR * begun.elapsed());
         true
+    }
+
+    /// The same where a worker has freed much that peers had not taken: no leisure may come for long.
+    fn if_asked(&mut self) {
+        let now = Instant::now();
+        if yumen_proxy::memory::is_wanted_back() {
+            (self.asked_times, self.asked_due) = (ASKED_TIMES, now);
+        }
+        if self.asked_times > 0 && now >= self.asked_due && self.if_due() {
+            self.asked_times -= 1;
+            self.asked_due = now + ASKED_PAUSE;
+        }
     }
 
     /// The same where it is much and nearly nobody can be kept waiting.

@@ -5,9 +5,11 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use anyhow::{Context, bail};
 use yumen_base::{IpSet, Problem};
 use yumen_config::NodeConfig;
-use yumen_config::node::{self, Listen, StoreKind, StreamListen};
+use yumen_config::node::{self, DotSegments, EncodedSlashes, Listen, StoreKind, StreamListen};
 use yumen_proxy::debug::DebugKey;
-use yumen_proxy::settings::{Http2Settings, Http3Settings, RealIp};
+use yumen_proxy::settings::{
+    DotSegmentPolicy, EncodedSlashPolicy, Http2Settings, Http3Settings, PathPolicy, RealIp,
+};
 use yumen_proxy::{ListenerSettings, OverloadSettings, Rate, Settings, StreamProtocol};
 
 use crate::cli::RunArgs;
@@ -135,9 +137,14 @@ pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<Settings> {
     let (limits, timeouts) = (&node.limits, &node.timeouts);
     let trusted = networks("trusted_addresses", &node.trusted_addresses)?;
     Ok(Settings {
-        request_head: head_limits(limits.head_bytes, limits),
+        request_head: yumen_proxy::settings::HeadLimits {
+            paths: path_policy(&node.router),
+            ..head_limits(limits.head_bytes, limits)
+        },
+        trace_requests: node.router.trace_requests,
         response_head: response_head(limits),
         body_bytes_max: limits.body_bytes,
+        backlog_bytes_max: limits.backlog_bytes_per_worker as usize,
         connections_max: limits.connections_per_worker as usize,
         handshake_timeout_ms: node.tls.handshake_ms,
         head_timeout_ms: timeouts.head_ms,
@@ -221,5 +228,22 @@ fn head_limits(head_bytes: u32, limits: &yumen_config::node::Limits) -> yumen_pr
         head_bytes_max: (head_bytes as usize).min(yumen_proxy::settings::HEAD_BYTES_MAX),
         target_bytes_max: limits.target_bytes as usize,
         fields_max: limits.fields as usize,
+        paths: PathPolicy::default(),
+    }
+}
+
+/// How request paths are read.
+pub(crate) fn path_policy(router: &yumen_config::node::Router) -> PathPolicy {
+    PathPolicy {
+        dot_segments: match router.dot_segments {
+            DotSegments::Resolve => DotSegmentPolicy::Resolve,
+            DotSegments::Refuse => DotSegmentPolicy::Refuse,
+            DotSegments::AsReceived => DotSegmentPolicy::AsReceived,
+        },
+        encoded_slashes: match router.encoded_slashes {
+            EncodedSlashes::Keep => EncodedSlashPolicy::Keep,
+            EncodedSlashes::Separate => EncodedSlashPolicy::Separate,
+            EncodedSlashes::Refuse => EncodedSlashPolicy::Refuse,
+        },
     }
 }

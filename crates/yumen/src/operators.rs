@@ -17,7 +17,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use yumen_admin::keys::{self, NewKeys};
 use yumen_admin::{
-    Access, AdminState, AdminTls, ClusterView, ControlState, Described, Document, Live, StatusState, V1State,
+    Access, AdminState, AdminTls, AllowedHosts, ClusterView, ControlState, Described, Document, Live,
+    StatusState, V1State,
 };
 use yumen_base::{Now, Problem};
 use yumen_config::{NodeConfig, Resource};
@@ -148,8 +149,9 @@ impl Operators {
         }
         if let Some(control) = control {
             let state = control_state(node, house, admin_state(node, house)?);
+            let hosts = AllowedHosts::new(&node.control.hosts, "control.hosts");
             let stopped = until_true(stopped.clone());
-            serving.push(runtime.spawn(yumen_admin::serve_control(control, state, stopped)));
+            serving.push(runtime.spawn(yumen_admin::serve_control(control, state, hosts, stopped)));
         }
         if let Some(admin) = admin {
             new = new_keys(runtime, node, house)?;
@@ -363,8 +365,7 @@ fn status_state(node: &NodeConfig, house: &House, admin: AdminState) -> StatusSt
         ready: Arc::new(move || match *duty.borrow() {
             // Nobody who asks shall send requests here that are not there already.
             Duty::End { .. } => Err("the gateway is ending: it finishes what it has begun".into()),
-            _ if !ready.is_published() => Err("no configuration has been compiled yet".into()),
-            _ => Ok(()),
+            _ => ready.readiness().map_err(str::to_owned),
         }),
         top: top(&counters, &house.control.shown),
         recent: node.observe.list_recent_requests.then(|| recent(&counters)),
@@ -375,6 +376,7 @@ fn status_state(node: &NodeConfig, house: &House, admin: AdminState) -> StatusSt
             house.probes.clone(),
             Arc::new(ProtectionMetrics(snapshots.clone())),
             yumen_plugins::adaptive_concurrency::metrics(&house.carry),
+            yumen_plugins::limit_usage::metrics(&house.carry),
             Arc::new(HealthMetrics(snapshots)),
             Arc::new(source.clone()),
             Arc::new(NodeInfo),
@@ -395,6 +397,7 @@ fn status_state(node: &NodeConfig, house: &House, admin: AdminState) -> StatusSt
             members.insert("ejected".into(), serde_json::to_value(ejected).unwrap_or_default());
             members.into()
         }),
+        hosts: AllowedHosts::new(&node.status.hosts, "status.hosts"),
         more: yumen_admin::control_routes(control_state(node, house, admin)),
         health: health(house),
         problems: Arc::new(move || serde_json::to_value(problems.problems()).unwrap_or_default()),

@@ -12,6 +12,7 @@ use yumen_base::Problem;
 use yumen_base::metric::{self, Family, Gather, MetricKind, Sample};
 use yumen_config::Kind;
 use yumen_store::etcd::EtcdStatus;
+use yumen_store::last_good::damage_problem;
 use yumen_store::{EtcdStore, Fallback, Origin, State, Store};
 
 use crate::control::{Message, Teller};
@@ -39,14 +40,13 @@ impl ConfigSource {
         }
     }
 
-    /// Has a store told as a problem that takes no writes, or whose file is gone while it is open. Others look after
-    /// themselves.
+    /// Reports problems of an embedded store: it takes no writes, its file is gone while it is open, or the last good
+    /// state in its place is incomplete. Other stores report their own.
     pub(crate) async fn watch_over(self, messages: Sender<Message>) {
         let ConfigSource::Embedded(fallback) = self else { return };
         loop {
-            let problems = refusal(&fallback);
             // The control thread ends with the process.
-            let _ = messages.send(Message::Told(Teller::Store, problems.into_iter().collect()));
+            let _ = messages.send(Message::Told(Teller::Store, problems_of(&fallback)));
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
@@ -63,10 +63,13 @@ impl ConfigSource {
         let mut members = Map::new();
         match self.origin() {
             Origin::Store => drop(members.insert("config_source".into(), json!("store"))),
-            Origin::LastGood { reason, since } => {
+            Origin::LastGood { reason, since, damage } => {
                 members.insert("config_source".into(), json!("last_good"));
                 members.insert("config_source_reason".into(), json!(reason));
                 members.insert("config_source_since_unix_ms".into(), json!(unix_ms(since)));
+                if let Some(damage) = damage {
+                    members.insert("config_source_damage".into(), json!(damage));
+                }
             }
         }
         if let Some(cluster) = self.cluster() {
@@ -74,6 +77,14 @@ impl ConfigSource {
         }
         members
     }
+}
+
+fn problems_of(store: &Fallback) -> Vec<Problem> {
+    let damage = match store.status() {
+        Origin::LastGood { damage, .. } => damage,
+        Origin::Store => None,
+    };
+    refusal(store).into_iter().chain(damage.as_deref().map(damage_problem)).collect()
 }
 
 /// Why what is written would not last, or was not taken.

@@ -175,6 +175,7 @@ fn families() -> Vec<Family> {
     yumen_proxy::AllCounters::example().gather(&mut families);
     yumen_plugins::prometheus::example().gather(&mut families);
     yumen_plugins::adaptive_concurrency::example().gather(&mut families);
+    yumen_plugins::limit_usage::example().gather(&mut families);
     families.extend(yumen_proxy::protection::example());
     crate::control::describe(&mut families);
     crate::tls::describe(&mut families);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 use tokio::runtime::Runtime;
@@ -39,10 +39,7 @@ use crate::sockets::Sockets;
 use crate::tls::{Keeper, Tls};
 use crate::trial::{Trial, watch_tests};
 use crate::upgrade::{self, Aftermath, Ask, Handover, Held, Predecessor, Received, Successor};
-use crate::{compiler, discovery, dns, memory, node, process, service};
-
-/// Configuration that waits for addresses waits at most so long before it serves.
-const FIRST_ADDRESSES_MS: u64 = 1500;
+use crate::{compiler, discovery, dns, limit_watch, memory, node, process, service};
 
 /// A process that drains needs at most so long beyond the time it has for that.
 const ENDED_WITHIN_MS: u64 = 5000;
@@ -154,7 +151,7 @@ impl Rule {
         control.reach.goes_on_from(ground.before.applied.min(doors.store.state().revision));
         let knowledge = start_resolving(&ground.runtime, node, &control, known);
         successor.iter().for_each(|successor| successor.does("the new process compiles the configuration"));
-        wait_for_first_snapshot(&control);
+        control.wait_for_first_publication(&ground.runtime)?;
         tls.staple_known();
         let held = doors.held();
         Ok(Rule { carry, publisher, tls, acme, trial, control, doors, held, knowledge })
@@ -267,6 +264,7 @@ fn start(args: &RunArgs, successor: Option<&Arc<Successor>>) -> anyhow::Result<G
     let handover = rule.handover(&node, before.sockets, http3_identity, http3);
     let Rule { carry, tls, acme, control, doors, held, trial, .. } = rule;
     tls.tend(&runtime, &node, &control);
+    runtime.spawn(limit_watch::watch(yumen_plugins::limit_usage::metrics(&carry), control.clone()));
     let mut exclusive: Vec<AbortHandle> =
         acme.into_iter().map(|acme| runtime.spawn(acme.tend()).abort_handle()).collect();
     let operators = Operators::serve(&runtime, &node, &house, doorway)?;
@@ -504,20 +502,6 @@ fn start_resolving(runtime: &Runtime, node: &NodeConfig, control: &Control, know
     let keeping = discovery::keep_discovered(wanted, node.clone(), ledger.clone(), services, report);
     runtime.spawn(keeping);
     Knowledge { names, services: ledger }
-}
-
-/// A node that serves has compiled what it was given, however long that takes, and knows the addresses
-/// it names if the names can be resolved soon.
-fn wait_for_first_snapshot(control: &Control) {
-    const PAUSE: Duration = Duration::from_micros(500);
-    let shown = &control.shown;
-    while !control.is_published() && shown.problems().is_empty() {
-        std::thread::sleep(PAUSE);
-    }
-    let compiled = Instant::now();
-    while control.unresolved() > 0 && compiled.elapsed() < Duration::from_millis(FIRST_ADDRESSES_MS) {
-        std::thread::sleep(PAUSE);
-    }
 }
 
 /// Says where it listens, and what to try next.

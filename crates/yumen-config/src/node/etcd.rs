@@ -41,8 +41,8 @@ pub struct Etcd {
     /// How many steps the members take in one transaction, as their `--max-txn-ops` says.
     #[schemars(range(min = 2))]
     pub txn_steps_max: u32,
-    /// Deletions of more than this share of all objects at once, in percent, and of ten at least, are not
-    /// followed until somebody confirms them; 0 follows all.
+    /// Deletions of more than this share of all objects at once or within a minute, in percent, and of ten at least,
+    /// are not followed until somebody confirms them; 0 follows all.
     #[schemars(range(min = 0, max = 100))]
     pub hold_deletions_percent: u32,
     /// What this node is called among the nodes of the cluster; empty means the host's name.

@@ -242,11 +242,14 @@ pub enum AdminApiVersion {
 pub struct Status {
     /// Address and port; empty switches it off.
     pub listen: String,
+    /// Names under which it is asked, as `Host` has them without the port. Addresses and `localhost` need no entry; any
+    /// other name is answered 403, since a page could hold it (DNS rebinding). `*` allows all names.
+    pub hosts: Vec<String>,
 }
 
 impl Default for Status {
     fn default() -> Self {
-        Status { listen: "127.0.0.1:9091".into() }
+        Status { listen: "127.0.0.1:9091".into(), hosts: Vec::new() }
     }
 }
 
@@ -257,6 +260,8 @@ pub struct Control {
     /// Address and port, such as `127.0.0.1:9090` where tools of APISIX look for it; empty has none.
     /// Whoever reaches it reads what is configured, without secrets and without a key.
     pub listen: String,
+    /// Names under which it is asked, as `status.hosts` has them.
+    pub hosts: Vec<String>,
 }
 
 /// Where resources live.

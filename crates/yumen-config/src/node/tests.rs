@@ -66,7 +66,7 @@ fn what_is_wrong_is_told_with_path_and_hint() {
         (
             "router: {zzzzzz: 1}\n",
             &[
-                "error: yumen.yaml at router.zzzzzz: unknown field \"zzzzzz\"\n  hint: known here: path_parameters",
+                "error: yumen.yaml at router.zzzzzz: unknown field \"zzzzzz\"\n  hint: known here: path_parameters, dot_segments, encoded_slashes, trace_requests",
             ],
         ),
         (
@@ -305,4 +305,17 @@ fn an_address_is_for_one_listener() {
         ],
     );
     check("listen: [{address: '127.0.0.1:0'}, {address: '127.0.0.1:0'}]", &[]);
+}
+
+#[test]
+fn names_of_status_and_control_are_host_names() {
+    check("status: {hosts: [my_gateway, gateway.internal, \"*\"]}\n", &[]);
+    let hint = "a name without a port, such as gateway.internal, or * for all names";
+    let problem = |path: &str, name: &str| {
+        format!("error: yumen.yaml at {path}: \"{name}\" is no host name\n  hint: {hint}")
+    };
+    for (section, name) in [("status", "a:80"), ("control", "http://a"), ("status", "")] {
+        let yaml = format!("{section}: {{hosts: [\"{name}\"]}}\n");
+        check(&yaml, &[&problem(&format!("{section}.hosts[0]"), name)]);
+    }
 }

@@ -35,6 +35,11 @@ pub struct Limits {
     /// longest for their next request are closed, so that there is room for new ones.
     #[schemars(range(min = 1))]
     pub connections_per_worker: u32,
+    /// The most bytes of bodies that one worker holds for peers that do not take them: answers that clients do not read,
+    /// uploads that endpoints do not take, and both ways of tunnels. Above half of it the worker reads ahead less. Above
+    /// it the worker resets the requests, then the connections, that have stalled longest, 5 seconds at least. 0 means no
+    /// limit.
+    pub backlog_bytes_per_worker: u64,
     /// The most sessions of datagrams of one worker; datagrams that would begin more are dropped.
     #[schemars(range(min = 1))]
     pub udp_sessions_per_worker: u32,
@@ -54,6 +59,7 @@ impl Default for Limits {
             answer_bytes_per_s: 0,
             rate_window_ms: 10_000,
             connections_per_worker: 65536,
+            backlog_bytes_per_worker: 64 * 1024 * 1024,
             udp_sessions_per_worker: 16384,
             response_head_bytes: 65536,
         }
@@ -279,12 +285,50 @@ impl Default for Http3 {
 pub struct Router {
     /// Whether `:name` in a path matches any one segment.
     pub path_parameters: bool,
+    /// The treatment of `.` and `..` segments in every spelling (`%2e`, `..;x`, and next to `%2F` or a backslash):
+    /// `resolve` removes them before routing and forwarding, `refuse` answers 400, `as_received` routes the resolved
+    /// path and forwards the received one, so that the upstream may serve another path than the route guards.
+    pub dot_segments: DotSegments,
+    /// The treatment of `%2F`: `keep` matches it as part of its segment, `separate` as a slash, `refuse` answers 400,
+    /// also to `%5C`. It is forwarded as received.
+    pub encoded_slashes: EncodedSlashes,
+    /// Whether TRACE requests are routed. Otherwise they are answered 405.
+    pub trace_requests: bool,
 }
 
 impl Default for Router {
     fn default() -> Self {
-        Router { path_parameters: true }
+        Router {
+            path_parameters: true,
+            dot_segments: DotSegments::Resolve,
+            encoded_slashes: EncodedSlashes::Keep,
+            trace_requests: false,
+        }
     }
+}
+
+/// The treatment of dot segments in request paths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DotSegments {
+    /// They are removed before routing and forwarding.
+    Resolve,
+    /// The request is answered 400.
+    Refuse,
+    /// The resolved path is routed, the received one forwarded.
+    AsReceived,
+}
+
+/// The treatment of encoded slashes in request paths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EncodedSlashes {
+    /// They are part of their segment.
+    Keep,
+    /// They separate segments.
+    Separate,
+    /// The request is answered 400.
+    Refuse,
 }
 
 /// Names of endpoints.

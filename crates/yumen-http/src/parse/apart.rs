@@ -20,7 +20,7 @@ pub fn request<'a>(
     begin(method, target, limits, head)?;
     receive(fields, limits, &mut head.fields)?;
     head.received_bytes = head.fields.block.len() as u32;
-    request_rules(head)
+    request_rules(head, limits.paths)
 }
 
 /// Notes of a request head that was refused whose it was: for who tells of it, in `head`, whatever is there by now. Of

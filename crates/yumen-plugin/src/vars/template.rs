@@ -1,6 +1,6 @@
 //! Text with variables in it. Knows how a template is written, not what a variable is worth.
 
-use super::Var;
+use super::{Var, is_data_value};
 use crate::Exchange;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -11,16 +11,24 @@ enum Part {
 
 /// Text with `$name`, `${name}` and `${name ?? default}` in it.
 ///
-/// As in APISIX a dollar sign behind a backslash starts no variable, and the backslash stays. A bare
-/// name goes on over dots only where it is a `post_arg.`.
+/// `${$}` is a dollar sign. As in APISIX a dollar sign behind a backslash starts no variable, and the backslash stays.
+/// A bare name goes on over dots only where it is a `post_arg.`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Template {
     parts: Box<[Part]>,
 }
 
 impl Template {
-    /// Understands the names in `text` once.
+    /// Understands the names in `text`, a whole setting, once. A value that came by a reference has none.
     pub fn parse(text: &str) -> Template {
+        if is_data_value(text) {
+            return Template { parts: Box::new([Part::Text(text.as_bytes().into())]) };
+        }
+        Template::parse_written(text)
+    }
+
+    /// [`Template::parse`] of a text that was written as a template.
+    pub fn parse_written(text: &str) -> Template {
         let mut parts = Vec::new();
         let mut literal = String::new();
         let mut rest = text;
@@ -63,6 +71,22 @@ impl Template {
         resolved
     }
 
+    /// The variable and its default, where the template is nothing else.
+    pub fn as_variable(&self) -> Option<(&Var, Option<&[u8]>)> {
+        match &*self.parts {
+            [Part::Var { var, default }] => Some((var, default.as_deref())),
+            _ => None,
+        }
+    }
+
+    /// The text, where the template is nothing else.
+    pub fn as_plain(&self) -> Option<&[u8]> {
+        match &*self.parts {
+            [Part::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
     /// Whether there is no variable in it, so that it renders to the same text always.
     pub fn is_constant(&self) -> bool {
         self.parts.iter().all(|part| matches!(part, Part::Text(_)))
@@ -88,6 +112,9 @@ fn braced(after: &str) -> Option<(Part, usize)> {
         None => (&inside[..end], None),
     };
     let name = name.trim();
+    if name == "$" {
+        return Some((Part::Text(Box::new([b'$'])), end + 2));
+    }
     (!name.is_empty()).then(|| (Part::Var { var: Var::parse(name), default }, end + 2))
 }
 

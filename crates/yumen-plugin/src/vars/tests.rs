@@ -80,6 +80,20 @@ fn the_request_uri_has_one_spelling_compared_decoded_and_written_encoded() {
 }
 
 #[test]
+fn a_value_that_came_by_a_reference_is_no_template() {
+    let values = vec!["pa$host$$x".to_owned()];
+    crate::vars::with_data_values(values, || {
+        with_exchange(false, "GET / HTTP/1.1\nHost: a", |ex| {
+            for (text, expected) in [("pa$host$$x", "pa$host$$x"), ("$host", "a"), ("${$}host", "$host")] {
+                let mut out = Vec::new();
+                Template::parse(text).render(ex, &mut out);
+                assert_eq!(String::from_utf8_lossy(&out), expected, "{text}");
+            }
+        });
+    });
+}
+
+#[test]
 fn a_request_without_an_id_has_one_of_its_own() {
     with_exchange(false, "GET / HTTP/1.1\nHost: a", |ex| {
         let id = value("request_id", ex).expect("an id");

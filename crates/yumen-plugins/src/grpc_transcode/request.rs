@@ -24,8 +24,8 @@ pub(super) fn message(call: &Call, ex: &Exchange<'_>) -> Result<Vec<u8>, String>
     let mut to = Writer::default();
     body_or_query(&input, ex, &mut to)?;
     for (name, range) in &ex.path_params {
-        let value = &ex.request.path()[range.clone()];
-        Texts::default().put(&input, &mut to, name, &String::from_utf8_lossy(value))?;
+        let value = ex.request.routed_part(range.clone()).unwrap_or_default();
+        Texts::default().put(&input, &mut to, name, &String::from_utf8_lossy(&value))?;
     }
     to.framed()
 }

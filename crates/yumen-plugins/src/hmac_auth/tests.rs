@@ -1,8 +1,11 @@
+use std::time::Duration;
+
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use yumen_plugin::{Foreseen, Phases};
 
 use crate::testing::{Bench, Reply};
 
@@ -138,6 +141,11 @@ fn the_body_is_held_to_its_digest_where_asked() {
     let undigested = authorization("hmac-sha256", "date", &format!("date: {NOW}\n"));
     let request = format!("POST / HTTP/1.1\nDate: {NOW}\n{undigested}\n\nhello");
     check(json!({"validate_request_body": true}), &request, INVALID);
+    // A digest that anybody may replace along with the body vouches for nothing.
+    let request = format!("POST / HTTP/1.1\nDate: {NOW}\nDigest: {sum}\n{undigested}\n\nhello");
+    check(json!({"validate_request_body": true}), &request, INVALID);
+    check(json!({}), &request, Ok("alice"));
+    check(json!({"validate_request_body": true}), &format!("{head}\n\nhello"), Ok("alice"));
     let small = json!({"validate_request_body": true, "max_req_body_size": 4});
     assert_eq!(run(small, &format!("{head}\n\nhello")).status, 413);
 }
@@ -151,4 +159,103 @@ fn strangers_may_be_somebody_and_signatures_may_stay_here() {
     assert_eq!(reply.upstream_field("X-Consumer-Username").as_deref(), Some("alice"));
     assert_eq!(reply.upstream_field("Authorization"), None);
     check(json!({"anonymous_consumer": "missing"}), "GET / HTTP/1.1", Err("Invalid user authorization"));
+}
+
+/// A bench with one consumer.
+fn bench() -> Bench {
+    let mut bench = Bench::new();
+    let alice = bench.add_consumer("alice");
+    bench.add_key(&alice, "hmac-auth", json!({"key_id": "alices-key", "secret_key": "the-secret"}), None);
+    bench
+}
+
+/// A request with a nonce, signed or not.
+fn with_nonce(nonce: &str, is_signed: bool) -> String {
+    let lines = format!("date: {NOW}\n");
+    let signed = match is_signed {
+        true => authorization("hmac-sha256", "date X-Nonce", &format!("{lines}X-Nonce: {nonce}\n")),
+        false => authorization("hmac-sha256", "date", &lines),
+    };
+    format!("GET / HTTP/1.1\nDate: {NOW}\nX-Nonce: {nonce}\n{signed}")
+}
+
+#[test]
+fn a_signed_nonce_admits_one_request() {
+    let bench = bench();
+    let plugin = bench.plugin("hmac-auth", json!({}));
+    let status = |request: &str| bench.run(&plugin, request).status;
+    assert_eq!([(); 3].map(|()| status(&with_nonce("one", true))), [200, 401, 401]);
+    assert_eq!(status(&with_nonce("two", true)), 200);
+    assert_eq!([(); 2].map(|()| status(&with_nonce("three", false))), [200, 200], "it is not signed");
+    let forged = with_nonce("four", true).replace("signature=\"", "signature=\"AAAA");
+    assert_eq!(status(&forged), 401);
+    assert_eq!(status(&with_nonce("four", true)), 200, "a forged request uses up no nonce");
+    let long = "n".repeat(2000);
+    assert_eq!([(); 2].map(|()| status(&with_nonce(&long, true))), [200, 401]);
+}
+
+#[test]
+fn a_nonce_is_kept_as_long_as_its_date_is_accepted() {
+    let bench = bench();
+    let plugin = bench.plugin("hmac-auth", json!({"clock_skew": 60}));
+    let status = || bench.run(&plugin, &with_nonce("one", true)).status;
+    assert_eq!(status(), 200);
+    for _ in 0..7 {
+        bench.host.advance(Duration::from_secs(10));
+        assert_eq!(status(), 401);
+    }
+}
+
+#[test]
+fn a_nonce_can_be_mandatory_and_of_another_field() {
+    let bench = bench();
+    let settings = json!({"nonce_header": "X-Request-Nonce", "signed_headers": ["date", "x-request-nonce"]});
+    let plugin = bench.plugin("hmac-auth", settings);
+    let request = |field: &str| {
+        let lines = format!("date: {NOW}\nx-request-nonce: one\n");
+        let lines = if field.is_empty() { format!("date: {NOW}\n") } else { lines };
+        let signed = authorization("hmac-sha256", "date x-request-nonce", &lines);
+        format!("GET / HTTP/1.1\nDate: {NOW}\n{field}{signed}")
+    };
+    let status = |field: &str| bench.run(&plugin, &request(field)).status;
+    assert_eq!(status(""), 401, "a field that is not there is no nonce");
+    assert_eq!([(); 2].map(|()| status("X-Request-Nonce: one\n")), [200, 401]);
+}
+
+#[test]
+fn a_body_that_is_waited_for_does_not_use_up_the_nonce() {
+    let bench = bench();
+    let plugin = bench.plugin("hmac-auth", json!({"validate_request_body": true}));
+    let sum = format!("SHA-256={}", STANDARD.encode(digest(&SHA256, b"hello")));
+    let lines = format!("date: {NOW}\ndigest: {sum}\nx-nonce: one\n");
+    let signed = authorization("hmac-sha256", "date digest x-nonce", &lines);
+    let head = format!("POST / HTTP/1.1\nDate: {NOW}\nDigest: {sum}\nX-Nonce: one\n{signed}");
+    let status = |body: &str| bench.run(&plugin, &format!("{head}\n\n{body}")).status;
+    assert_eq!([status("hullo"), status("hello"), status("hello")], [401, 200, 401]);
+}
+
+#[test]
+fn nonces_outlive_the_plugin_and_the_process() {
+    let (old, new) = (bench(), bench());
+    let of_old = old.plugin("hmac-auth", json!({}));
+    assert_eq!(old.run(&of_old, &with_nonce("one", true)).status, 200);
+    let changed = old.plugin("hmac-auth", json!({"clock_skew": 200}));
+    assert_eq!(old.run(&changed, &with_nonce("one", true)).status, 401);
+    let of_new = new.plugin("hmac-auth", json!({}));
+    new.carry.take_over(&old.carry.tell(), new.host.now());
+    assert_eq!(new.run(&of_new, &with_nonce("one", true)).status, 401);
+}
+
+#[test]
+fn a_request_that_is_thought_through_uses_up_no_nonce() {
+    let bench = bench();
+    let plugin = bench.plugin("hmac-auth", json!({}));
+    let request = with_nonce("one", true);
+    for _ in 0..2 {
+        let foreseen = plugin.foresee(Phases::REWRITE, &mut bench.exchange(&request));
+        assert!(matches!(foreseen, Foreseen::Continue), "{foreseen:?}");
+    }
+    assert_eq!(bench.run(&plugin, &request).status, 200);
+    let foreseen = plugin.foresee(Phases::REWRITE, &mut bench.exchange(&request));
+    assert!(matches!(foreseen, Foreseen::Respond(_)), "{foreseen:?}");
 }

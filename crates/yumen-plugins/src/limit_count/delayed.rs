@@ -155,11 +155,17 @@ struct Settling {
 
 impl Delayed {
     /// The counters of these settings.
-    pub(super) fn new(remote: Remote, config: &Config, setup: &Setup<'_>, name: &str) -> Arc<Delayed> {
+    pub(super) fn new(
+        remote: Remote,
+        config: &Config,
+        setup: &Setup<'_>,
+        name: &str,
+        rules: usize,
+    ) -> Arc<Delayed> {
         // What one Redis said holds of no other.
         let name = format!("{name}/{:?}/{:?}", config.policy, config.redis);
         // Found first: what is carried must not look for what is carried.
-        let tallies = share(setup, "limit-count/delayed", &name);
+        let tallies = share(setup, "limit-count/delayed", &name, rules);
         let make = || Delayed {
             remote,
             window_type: config.window_type,
@@ -169,6 +175,11 @@ impl Delayed {
             is_tended: AtomicBool::new(false),
         };
         setup.carry.keep(&format!("limit-count/delayed/{name}/{}", config.sync_interval), make)
+    }
+
+    /// Begins a key of a rule.
+    pub(super) fn begin_key(&self, rule: usize, key: &mut Vec<u8>) {
+        self.tallies.begin(rule, key);
     }
 
     /// Counts a request by what is known here.

@@ -2,29 +2,35 @@
 //!
 //! Knows no plugin and what no number means.
 
+use std::ops::Range;
+
 use serde_json::{Map, Value, json};
 use yumen_plugin::{Now, Portable};
 
-use super::table::{Slot, Table};
+use super::rule_of_key;
+use super::table::{KEPT_BYTES_DIGESTED, Slot, Table};
 
 impl<V: Slot + Send + Sync + 'static> Portable for Table<V> {
     fn tell(&self) -> Value {
         let mut told = Map::new();
-        self.each(|name, key, slot| {
+        self.each(|limit, rule, key, slot| {
             let Some(numbers) = slot.numbers() else { return };
-            let limit = told.entry(name).or_insert_with(|| json!({}));
-            limit[hex(key)] = numbers.into();
+            let told = told.entry(&*limit.name).or_insert_with(|| json!({}));
+            told[written_key(limit.rules, rule, key)] = numbers.into();
         });
         if told.is_empty() { Value::Null } else { told.into() }
     }
 
     fn take_over(&self, told: &Value, now: Now) {
-        let numbers_by_name = self.numbers_by_name();
+        let limits = self.limits_by_name();
         for (name, keys) in told.as_object().into_iter().flatten() {
-            let Some(number) = numbers_by_name.get(name.as_str()) else { continue };
-            for (key, told) in keys.as_object().into_iter().flatten() {
-                let Some(key) = bytes(key) else { continue };
-                self.change_shown(*number, &key, now.mono_ms(), |slot| slot.take_over(&numbers(told), now));
+            let Some((number, rules)) = limits.get(name.as_str()) else { continue };
+            for (written, told) in keys.as_object().into_iter().flatten() {
+                let Some((of_rules, key)) = read_key(*rules, written) else { continue };
+                for rule in of_rules {
+                    let take_over = |slot: &mut V| slot.take_over(&numbers(told), now);
+                    self.change_shown(*number, rule, &key, now.mono_ms(), take_over);
+                }
             }
         }
     }
@@ -56,8 +62,33 @@ impl<V: Slot + Send + Sync + 'static> Portable for Table<V> {
     }
 
     fn go_on_alone(&self) {
-        self.each(|_, _, slot| slot.go_on_alone());
+        self.each(|_, _, _, slot| slot.go_on_alone());
     }
+}
+
+/// A key as it is told. A digest does not show its rule, so the rule stands before it.
+fn written_key(rules: usize, rule: u8, key: &[u8]) -> String {
+    match rules > 1 && key.len() == KEPT_BYTES_DIGESTED {
+        true => format!("{rule}:{}", hex(key)),
+        false => hex(key),
+    }
+}
+
+/// A key as it was told, and the rules it may be of. A digest of a version that did not tell the rule may be of any; no
+/// request of another rule finds it.
+fn read_key(rules: usize, written: &str) -> Option<(Range<u8>, Vec<u8>)> {
+    let last = u8::try_from(rules.saturating_sub(1)).unwrap_or(u8::MAX);
+    let one = |rule: u8| rule..rule.saturating_add(1);
+    if let Some((rule, key)) = written.split_once(':') {
+        return Some((one(rule.parse().ok()?), bytes(key)?));
+    }
+    let key = bytes(written)?;
+    let of_rules = match rules > 1 {
+        false => one(0),
+        true if key.len() == KEPT_BYTES_DIGESTED => 0..last.saturating_add(1),
+        true => one(rule_of_key(&key)?.min(last)),
+    };
+    Some((of_rules, key))
 }
 
 fn numbers(told: &Value) -> Vec<u64> {

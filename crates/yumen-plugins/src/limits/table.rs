@@ -9,19 +9,26 @@
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use foldhash::fast::RandomState;
 use yumen_plugin::{Now, Setup};
 
-/// How many keys a table holds at most.
-pub(crate) const KEYS_MAX: usize = 1 << 20;
+use super::eviction::EvictionPlan;
+use super::usage::{self, LimitRecord, LimitTables, TableUsage};
+
+/// How many keys a table holds at most, of all limits together. In a full table the limits with the most keys give way,
+/// see [`super::eviction`]. Unit tests fill a smaller one.
+pub(crate) const KEYS_MAX: usize = if cfg!(test) { 1 << 14 } else { 1 << 20 };
 /// How long a key is that a table keeps as it is, with the number of its limit. Clients choose what keys
 /// say: a bound on their number alone would bound no memory.
 const KEY_BYTES_MAX: usize = 64;
-/// How long the beginning of a limit's keys is.
+/// How long the beginning of a limit's keys is: its number, and the number of the rule in the last byte.
 const NUMBER_BYTES: usize = 8;
+const RULE_AT: usize = NUMBER_BYTES - 1;
+/// How long a key of which a digest is kept is without its number.
+pub(super) const KEPT_BYTES_DIGESTED: usize = KEY_BYTES_MAX + 1 - NUMBER_BYTES;
 const SHARDS: usize = 256;
 
 /// State of one key.
@@ -104,12 +111,28 @@ pub(crate) struct Table<V> {
     shards: Box<[Shard<V>]>,
     hasher: RandomState,
     shard_keys_max: usize,
-    owners: AtomicU64,
-    /// The names of the limits, by their numbers.
-    names: Mutex<HashMap<[u8; NUMBER_BYTES], Box<str>, RandomState>>,
+    limits_made: AtomicU64,
+    /// Workers read it where they make room; the control thread changes it.
+    limits: RwLock<LimitsByNumber>,
 }
 
-impl<V: Slot> Table<V> {
+/// The limits of a table, by their number with the rule 0.
+type LimitsByNumber = HashMap<[u8; NUMBER_BYTES], Arc<LimitRecord>, RandomState>;
+
+/// The limit that a key is of, as its number with the rule 0, and the rule.
+fn split_number(key: &[u8]) -> Option<([u8; NUMBER_BYTES], u8, &[u8])> {
+    let (number, rest) = key.split_first_chunk::<NUMBER_BYTES>()?;
+    let mut limit = *number;
+    limit[RULE_AT] = 0;
+    Some((limit, number[RULE_AT], rest))
+}
+
+/// The rule that a key is of: what keys compete as.
+fn rule_of(key: &[u8]) -> [u8; NUMBER_BYTES] {
+    key.first_chunk::<NUMBER_BYTES>().copied().unwrap_or_default()
+}
+
+impl<V: Slot + Send + Sync> Table<V> {
     /// A table for [`KEYS_MAX`] keys.
     pub(crate) fn new() -> Self {
         Table::bounded(SHARDS, KEYS_MAX)
@@ -117,16 +140,17 @@ impl<V: Slot> Table<V> {
 
     fn bounded(shards: usize, keys_max: usize) -> Self {
         let hasher = RandomState::default();
+        let shard_keys_max = (keys_max / shards).max(1);
         let shard = |_| {
             let map = HashMap::with_hasher(hasher.clone());
-            Shard(RwLock::new(Inner { map, sweep_at: 16 }))
+            Shard(RwLock::new(Inner { map, sweep_at: shard_keys_max.min(16) }))
         };
         Table {
             shards: (0..shards).map(shard).collect(),
             hasher: hasher.clone(),
-            shard_keys_max: (keys_max / shards).max(1),
-            owners: AtomicU64::new(0),
-            names: Mutex::default(),
+            shard_keys_max,
+            limits_made: AtomicU64::new(0),
+            limits: RwLock::default(),
         }
     }
 
@@ -153,11 +177,13 @@ impl<V: Slot> Table<V> {
     /// [`Table::change`] of a key as [`Table::each`] shows it.
     pub(super) fn change_shown<R>(
         &self,
-        number: [u8; NUMBER_BYTES],
+        mut number: [u8; NUMBER_BYTES],
+        rule: u8,
         key: &[u8],
         now_ms: u64,
         change: impl FnOnce(&mut V) -> R,
     ) -> R {
+        number[RULE_AT] = rule;
         self.change_kept(Kept::again(&[&number, key].concat()).bytes(), now_ms, change)
     }
 
@@ -166,76 +192,111 @@ impl<V: Slot> Table<V> {
         if let Some(slot) = inner.map.get_mut(key) {
             return change(slot);
         }
-        if inner.map.len() >= inner.sweep_at.min(self.shard_keys_max) {
-            make_room(&mut inner, now_ms, self.shard_keys_max);
+        if inner.map.len() >= inner.sweep_at {
+            self.make_room(&mut inner, now_ms);
         }
         change(inner.map.entry(key.into()).or_default())
     }
 
-    /// Has a look at every slot, beside the name of the limit it is of and its key as it is kept.
-    pub(super) fn each(&self, mut look: impl FnMut(&str, &[u8], &V)) {
-        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    /// Forgets slots that have ended and those of limits that are gone; if that leaves a full shard, also a quarter of
+    /// the others, by [`EvictionPlan`].
+    fn make_room(&self, inner: &mut Inner<V>, now_ms: u64) {
+        let limits = self.limits();
+        let limit_of = |key: &[u8]| limits.get(&split_number(key)?.0);
+        let is_open = |slot: &V| slot.useless_at_ms().is_none_or(|useless_ms| useless_ms > now_ms);
+        inner.map.retain(|key, slot| is_open(slot) && limit_of(key).is_some());
+        let keys_max = self.shard_keys_max;
+        if inner.map.len() >= keys_max {
+            let keys_left = keys_max - (keys_max / 4).max(1);
+            let keys = inner.map.iter().map(|(key, slot)| (rule_of(key), slot.useless_at_ms()));
+            let mut plan = EvictionPlan::new(keys, keys_left);
+            inner.map.retain(|key, slot| {
+                let is_evicted = plan.evicts(rule_of(key), slot.useless_at_ms());
+                if is_evicted && let Some(limit) = limit_of(key) {
+                    limit.count_eviction();
+                }
+                !is_evicted
+            });
+        }
+        let len = inner.map.len();
+        // Counters that must stay may have left no room: another look pays when there are more.
+        inner.sweep_at = if len < keys_max { (len * 2).max(16).min(keys_max) } else { len + len / 4 + 1 };
+        if inner.map.capacity() > 4 * inner.sweep_at {
+            inner.map.shrink_to(inner.sweep_at);
+        }
+    }
+
+    fn limits(&self) -> RwLockReadGuard<'_, LimitsByNumber> {
+        self.limits.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn limits_mut(&self) -> RwLockWriteGuard<'_, LimitsByNumber> {
+        self.limits.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has a look at every slot, beside the limit and the rule it is of and its key as it is kept.
+    pub(super) fn each(&self, mut look: impl FnMut(&LimitRecord, u8, &[u8], &V)) {
+        let limits = self.limits().clone();
         for shard in &self.shards {
             let inner = shard.0.read().unwrap_or_else(PoisonError::into_inner);
             for (key, slot) in &inner.map {
-                if let Some((number, key)) = key.split_first_chunk::<NUMBER_BYTES>()
-                    && let Some(name) = names.get(number)
+                if let Some((number, rule, key)) = split_number(key)
+                    && let Some(limit) = limits.get(&number)
                 {
-                    look(name, key, slot);
+                    look(limit, rule, key, slot);
                 }
             }
         }
     }
 
-    /// The numbers that the keys of limits begin with, by name.
-    pub(super) fn numbers_by_name(&self) -> HashMap<Box<str>, [u8; NUMBER_BYTES]> {
-        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        names.iter().map(|(number, name)| (name.clone(), *number)).collect()
+    /// The numbers that the keys of limits begin with, and how many rules they have, by name.
+    pub(super) fn limits_by_name(&self) -> HashMap<Box<str>, ([u8; NUMBER_BYTES], usize)> {
+        self.limits().iter().map(|(number, limit)| (limit.name.clone(), (*number, limit.rules))).collect()
+    }
+
+    /// Keys evicted before their counters had ended, by the object that has the limit.
+    #[cfg(test)]
+    pub(crate) fn evictions(&self) -> impl Iterator<Item = (String, u64)> {
+        self.records().into_iter().map(|limit| (limit.owner.to_string(), limit.evicted()))
     }
 
     /// How many keys there are.
-    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         let len = |shard: &Shard<V>| shard.0.read().unwrap_or_else(PoisonError::into_inner).map.len();
         self.shards.iter().map(len).sum()
     }
 }
 
-/// Forgets useless slots; if that leaves a full shard, also a quarter of the others, the ones that
-/// become useless first.
-fn make_room<V: Slot>(inner: &mut Inner<V>, now_ms: u64, keys_max: usize) {
-    let keeps =
-        |until_ms: u64| move |slot: &V| slot.useless_at_ms().is_none_or(|useless_ms| useless_ms > until_ms);
-    let keep = keeps(now_ms);
-    inner.map.retain(|_, slot| keep(slot));
-    if inner.map.len() >= keys_max {
-        let mut ends: Vec<u64> = inner.map.values().filter_map(V::useless_at_ms).collect();
-        if !ends.is_empty() {
-            let quarter = ends.len() / 4;
-            let keep = keeps(*ends.select_nth_unstable(quarter).1);
-            inner.map.retain(|_, slot| keep(slot));
-        }
+impl<V: Slot + Send + Sync> TableUsage for Table<V> {
+    fn keys(&self) -> usize {
+        self.len()
     }
-    inner.sweep_at = (inner.map.len() * 2).max(16);
-    if inner.map.capacity() > 4 * inner.sweep_at {
-        inner.map.shrink_to(inner.sweep_at);
+
+    fn keys_max(&self) -> usize {
+        self.shard_keys_max * self.shards.len()
+    }
+
+    fn records(&self) -> Vec<Arc<LimitRecord>> {
+        self.limits().values().cloned().collect()
     }
 }
 
 /// One limit's share of a table: the keys that begin with its number.
-pub(crate) struct Share<V: Slot> {
+pub(crate) struct Share<V: Slot + Send + Sync> {
     table: Arc<Table<V>>,
     number: [u8; NUMBER_BYTES],
+    /// The table stays registered as long as there is a limit.
+    _registered: Arc<LimitTables>,
 }
 
-impl<V: Slot> Share<V> {
+impl<V: Slot + Send + Sync> Share<V> {
     /// How long the beginning of a key is.
     pub(crate) const NUMBER_BYTES: usize = NUMBER_BYTES;
 
-    fn new(table: Arc<Table<V>>, name: &str) -> Self {
-        let number = table.owners.fetch_add(1, Relaxed).to_ne_bytes();
-        table.names.lock().unwrap_or_else(PoisonError::into_inner).insert(number, name.into());
-        Share { table, number }
+    fn new(table: Arc<Table<V>>, registered: Arc<LimitTables>, record: LimitRecord) -> Self {
+        let number = (table.limits_made.fetch_add(1, Relaxed) << 8).to_be_bytes();
+        table.limits_mut().insert(number, Arc::new(record));
+        Share { table, number, _registered: registered }
     }
 
     /// The table.
@@ -243,30 +304,42 @@ impl<V: Slot> Share<V> {
         &self.table
     }
 
-    /// Begins a key.
-    pub(crate) fn begin(&self, key: &mut Vec<u8>) {
-        key.extend_from_slice(&self.number);
+    /// Begins a key of the limit's rule at this place; rules compete for room with each other as limits do.
+    pub(crate) fn begin(&self, rule: usize, key: &mut Vec<u8>) {
+        key.extend_from_slice(&self.number[..RULE_AT]);
+        key.push(u8::try_from(rule).unwrap_or(u8::MAX));
     }
 }
 
-impl<V: Slot> Drop for Share<V> {
+impl<V: Slot + Send + Sync> Drop for Share<V> {
     fn drop(&mut self) {
-        self.table.names.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+        self.table.limits_mut().remove(&self.number);
     }
 }
 
-/// The share carried under `plugin/name`. All shares of a plugin are in one table per process, so
-/// the bound on keys is the process's and an idle limit costs next to nothing.
+/// The share carried under `plugin/name`, of a limit with so many rules. All shares of a plugin are in one table per
+/// process, so the bound on memory is the process's and an idle limit costs next to nothing.
 pub(crate) fn share<V: Slot + Send + Sync + 'static>(
     setup: &Setup<'_>,
     plugin: &str,
     name: &str,
+    rules: usize,
 ) -> Arc<Share<V>> {
     let table = setup.carry.keep_portable(plugin, Table::new);
-    setup.carry.keep(&format!("{plugin}/{name}"), || Share::new(table, name))
+    let usage: Arc<dyn TableUsage> = table.clone();
+    let registered = usage::metrics(setup.carry);
+    registered.register(plugin, &usage);
+    let make = || Share::new(table, registered, LimitRecord::new(name, setup.owner, rules));
+    setup.carry.keep(&format!("{plugin}/{name}"), make)
 }
 
 #[cfg(test)]
-pub(crate) fn bounded_share<V: Slot>(shards: usize, keys_max: usize) -> Share<V> {
-    Share::new(Arc::new(Table::bounded(shards, keys_max)), "")
+pub(crate) fn bounded_shares<V: Slot + Send + Sync>(
+    shards: usize,
+    keys_max: usize,
+    owners: &[&str],
+) -> Vec<Share<V>> {
+    let table = Arc::new(Table::bounded(shards, keys_max));
+    let share = |owner: &&str| Share::new(table.clone(), Arc::default(), LimitRecord::new(owner, owner, 1));
+    owners.iter().map(share).collect()
 }

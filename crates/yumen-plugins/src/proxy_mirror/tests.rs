@@ -29,6 +29,7 @@ fn settings_are_those_of_apisix() {
     let refused = |settings: Value| bench.build("proxy-mirror", settings).is_err();
     assert!(!refused(json!({ "host": "http://a.test:80", "path": "/m", "path_concat_mode": "prefix" })));
     assert!(refused(json!({})));
+    assert!(!refused(json!({ "host": "http://my_service:80" })));
     assert!(refused(json!({ "host": "a.test" })));
     assert!(refused(json!({ "host": "http://a.test/path" })));
     assert!(refused(json!({ "host": "http://a.test", "path": "m" })));

@@ -35,8 +35,9 @@ fn the_first_pattern_that_matches_makes_the_target() {
 #[test]
 fn what_stands_in_the_path_cannot_become_a_query() {
     check_target(&json!({"regex_uri": ["^/a/(.*)", "/$1"]}), "/a/b%3Fc", "/b%3Fc");
+    check_target(&json!({"host": "my_service:81"}), "/a", "/a");
     check_target(&json!({"host": "a.com"}), "/hello%3F0z=700&a=c%20x", "/hello%3F0z=700&a=c%20x");
-    check_target(&json!({"host": "a.com"}), "/a%0d%0aX:%20y", "/a%0D%0AX:%20y");
+    check_target(&json!({"host": "a.com"}), "/a%0d%0aX:%20y", "/a%0d%0aX:%20y");
 }
 
 #[test]
@@ -102,7 +103,7 @@ fn broken_settings_are_refused() {
 fn variables_of_the_target_are_filled_in() {
     check_target(&json!({"uri": "/v/$arg_id"}), "/a?id=7", "/v/7?id=7");
     check_target(&json!({"uri": "/test${uri}?q=$arg_id"}), "/a?id=7", "/test/a?q=7&id=7");
-    check_target(&json!({"uri": "/$uri/remain"}), "/hello%3F0", "//hello%253F0/remain");
+    check_target(&json!({"uri": "/$uri/remain"}), "/hello%3F0", "//hello%3F0/remain");
     let reply = run(json!({"headers": {"set": {"X-Ip": "$remote_addr-${arg_a}"}}}), "GET /?a=b HTTP/1.1");
     assert_eq!(reply.upstream_field("X-Ip").as_deref(), Some("127.0.0.1-b"));
 }
@@ -140,4 +141,53 @@ fn a_hidden_credential_stays_hidden_whatever_is_rewritten() {
     assert_eq!(target(json!({"headers": {"X-A": "v"}})), "/r/a?b=2");
     assert_eq!(target(json!({"uri": "/x?k=$arg_apikey"})), "/x?k=&b=2");
     assert_eq!(target(json!({"uri": "/x/$args"})), "/x/b=2?b=2");
+}
+
+#[test]
+fn client_text_in_a_query_separates_no_arguments() {
+    let settings = json!({"regex_uri": ["^/arg/(.*)", "/api?user=$1&role=guest"]});
+    check_target(&settings, "/arg/bob%26role=admin", "/api?user=bob%26role%3Dadmin&role=guest");
+    check_target(&settings, "/arg/bob&role=admin", "/api?user=bob%26role%3Dadmin&role=guest");
+    check_target(&settings, "/arg/%ED%85%8C", "/api?user=%ED%85%8C&role=guest");
+    check_target(&settings, "/arg/a%2Bb+c", "/api?user=a%2Bb%2Bc&role=guest");
+    check_target(&settings, "/arg/100%25?x=%41", "/api?user=100%25&role=guest&x=%41");
+    check_target(&json!({"uri": "/x?a=$http_a&b=2"}), "/y", "/x?a=&b=2");
+    check_target(&json!({"uri": "/x?a=$arg_v&b=2"}), "/y?v=1%26b=3", "/x?a=1%26b%3D3&b=2&v=1%26b=3");
+    check_target(&json!({"uri": "/x?from=$uri"}), "/a%20b%2Fc", "/x?from=/a%20b/c");
+}
+
+#[test]
+fn client_text_in_a_path_keeps_its_encoding() {
+    let settings = json!({"regex_uri": ["^/v1/(.*)", "/v2/$1?x=1"]});
+    check_target(&settings, "/v1/a%3Fb/c", "/v2/a%3Fb/c?x=1");
+    check_target(&settings, "/v1/a%2Fb%252F%2b+%20", "/v2/a%2Fb%252F%2b+%20?x=1");
+    check_target(&settings, "/v1/100%25//x", "/v2/100%25//x?x=1");
+    check_target(&json!({"uri": "/v2/$arg_p"}), "/y?p=a%3Fb%2523", "/v2/a%3Fb%2523?p=a%3Fb%2523");
+    check_target(&json!({"headers": {"X-A": "v"}}), "//a%2Fb%41/..;/c", "//c");
+}
+
+#[test]
+fn a_target_that_brings_the_query_gets_it_once() {
+    check_target(&json!({"uri": "/api$request_uri"}), "/a%20b?x=%41", "/api/a%20b?x=%41");
+    check_target(&json!({"uri": "/api${uri}?y=1&$args"}), "/a?x=1", "/api/a?y=1&x=1");
+    check_target(&json!({"uri": "/api$uri$is_args$args"}), "/a?x=1", "/api/a?x=1");
+    check_target(&json!({"uri": "/api$uri$is_args$args"}), "/a", "/api/a");
+}
+
+#[test]
+fn client_text_cannot_lead_out_of_its_place_in_a_path() {
+    let refused = |settings: Value, target: &str| {
+        let reply = run(settings, &format!("GET {target} HTTP/1.1"));
+        assert_eq!((reply.status, reply.upstream.is_none()), (400, true), "{target}");
+    };
+    refused(json!({"uri": "/files/$arg_name"}), "/x?name=../admin");
+    refused(json!({"uri": "/files/$arg_name"}), "/x?name=..;/admin");
+    refused(json!({"regex_uri": ["^/x(.*)", "/files/$1"]}), "/x../admin");
+}
+
+#[test]
+fn a_dollar_sign_can_be_written() {
+    check_target(&json!({"uri": "/a/${$}uri"}), "/x", "/a/$uri");
+    let reply = run(json!({"headers": {"X-A": "pa${$}host-$arg_a"}}), "GET /?a=1 HTTP/1.1");
+    assert_eq!(reply.upstream_field("X-A").as_deref(), Some("pa$host-1"));
 }

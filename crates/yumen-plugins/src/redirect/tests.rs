@@ -48,8 +48,8 @@ fn what_a_request_brings_into_a_target_never_says_whose_it_is() {
     let by_regex = |regex: &str, by: &str| json!({"regex_uri": [regex, by]});
     let all = || by_regex("^/rd/(.*)", "/$1");
     check(all(), "/rd/%09/evil.com", Some((302, "/%09/evil.com")));
-    check(all(), "/rd/%5cevil.com", Some((302, "/%5Cevil.com")));
-    check(all(), "/rd/%0d%0a/a%20b", Some((302, "/%0D%0A/a%20b")));
+    check(all(), "/rd/%5cevil.com", Some((302, "/%5cevil.com")));
+    check(all(), "/rd/%0d%0a/a%20b", Some((302, "/%0d%0a/a%20b")));
     check(all(), "/rd/%2f/evil.com", Some((302, "/evil.com")));
     check(by_regex("^/rd(.*)", "/$1"), "/rd/evil.com", Some((302, "/evil.com")));
     check(by_regex("rd", "/"), "/rd/evil.com", Some((302, "/evil.com")));
@@ -57,7 +57,7 @@ fn what_a_request_brings_into_a_target_never_says_whose_it_is() {
     check(json!({"uri": "/$arg_to"}), "/x?to=/evil.com", Some((302, "/evil.com")));
     check(json!({"uri": "/$arg_to"}), "/x?to=\\evil.com", Some((302, "/%5Cevil.com")));
     check(json!({"uri": "$request_uri"}), "//evil.com/a", Some((302, "/evil.com/a")));
-    check(json!({"uri": "/to$uri", "encode_uri": true}), "/%09%5c", Some((302, "/to/%09%5C")));
+    check(json!({"uri": "/to$uri", "encode_uri": true}), "/%09%5c", Some((302, "/to/%09%5c")));
     let query = json!({"uri": "/a\\b?c d=$http_x", "encode_uri": true});
     let request = "GET / HTTP/1.1\nX: a b\tc";
     check_with(&Bench::new(), &query, request, Some((302, "/a%5Cb?c d=a%20b%09c")));
@@ -88,11 +88,11 @@ fn plain_requests_are_sent_to_https() {
 }
 
 #[test]
-fn the_way_to_https_keeps_the_path_in_its_normal_form_and_the_query() {
+fn the_way_to_https_keeps_the_path_without_dot_segments_and_the_query() {
     let settings = json!({"http_to_https": true});
     for (target, location) in [
-        ("//evil.com/%61/../b%20c?x=%41", "https://foo.com/evil.com/b%20c?x=%41"),
-        ("/a%3Fb%0d%0aX:%20y", "https://foo.com/a%3Fb%0D%0AX:%20y"),
+        ("//evil.com/%61/../b%20c?x=%41", "https://foo.com//evil.com/b%20c?x=%41"),
+        ("/a%3Fb%0d%0aX:%20y", "https://foo.com/a%3Fb%0d%0aX:%20y"),
     ] {
         let request = format!("GET {target} HTTP/1.1\nHost: foo.com");
         check_with(&Bench::new(), &settings, &request, Some((301, location)));
@@ -150,7 +150,28 @@ fn variables_of_the_target_are_filled_in() {
     check(json!({"uri": "$uri/test/add"}), "/hello", Some((302, "/hello/test/add")));
     check(json!({"uri": "http://${host}.org$request_uri"}), "/a?b", Some((302, "http://test.com.org/a?b")));
     let encodes = json!({"uri": "http://h$request_uri", "encode_uri": true});
-    check(encodes, "//a%20b?c=%20", Some((302, "http://h/a%20b?c=%20")));
-    check(json!({"uri": "http://h$request_uri"}), "//a%20b?c=%20", Some((302, "http://h/a%20b?c=%20")));
+    check(encodes, "//a%20b?c=%20", Some((302, "http://h//a%20b?c=%20")));
+    check(json!({"uri": "http://h$request_uri"}), "//a%20b?c=%20", Some((302, "http://h//a%20b?c=%20")));
     check(json!({"uri": "http://$host.org/"}), "/a", Some((302, "http://test.com.org/")));
+}
+
+#[test]
+fn client_text_is_encoded_for_its_place_in_the_location() {
+    let by_regex = |by: &str| json!({"regex_uri": ["^/arg/(.*)", by]});
+    let query = || by_regex("/api?user=$1&role=guest");
+    check(query(), "/arg/bob%26role=admin", Some((302, "/api?user=bob%26role%3Dadmin&role=guest")));
+    check(query(), "/arg/%ED%85%8C%2B100%25", Some((302, "/api?user=%ED%85%8C%2B100%25&role=guest")));
+    check(by_regex("/to/$1?x=1"), "/arg/a%3Fb%2Fc%25", Some((302, "/to/a%3Fb%2Fc%25?x=1")));
+    check(
+        json!({"uri": "/login?next=$request_uri"}),
+        "/a%20b?c=1&d",
+        Some((302, "/login?next=/a%2520b%3Fc%3D1%26d")),
+    );
+    check(
+        json!({"uri": "/x?a=$arg_a#top", "append_query_string": true}),
+        "/y?a=1%262",
+        Some((302, "/x?a=1%262&a=1%262#top")),
+    );
+    check(json!({"uri": "/to$request_uri", "append_query_string": true}), "/y?a=1", Some((302, "/to/y?a=1")));
+    check(json!({"uri": "/a${$}uri"}), "/y", Some((302, "/a$uri")));
 }

@@ -14,10 +14,11 @@ use yumen_http::{HeadError, RequestHead, Version};
 
 use super::shared;
 use super::streams::{Entered, Stage, Streams};
+use crate::backlog::SendQueue;
 use crate::clock;
 use crate::connection::{Connection, Peer};
 use crate::fault::Kind;
-use crate::http2::{Duplex, PREFACE_BYTES, Room, heads, server_builder};
+use crate::http2::{Duplex, PREFACE_BYTES, heads, server_builder};
 use crate::serve;
 use crate::stream::Stream;
 use crate::task;
@@ -50,14 +51,14 @@ pub(super) async fn run(conn: Connection) {
         None => return worker.counters.http2_faults.add(1),
     };
     let streams = Streams::new(&worker, timer);
-    let stage = Stage::Serving;
+    let (stage, queue) = (Stage::Serving, worker.buffers.backlog.client_queue());
     let mut driver = Driver {
         library,
         wire,
         worker,
         peer,
         streams,
-        room: Room::default(),
+        queue,
         stage,
         is_flooded: false,
         is_late: false,
@@ -73,7 +74,7 @@ struct Driver {
     worker: Rc<Worker>,
     peer: Rc<Peer>,
     streams: Rc<Streams>,
-    room: Room,
+    queue: SendQueue,
     stage: Stage,
     /// The patience with the client is over, and it was told so.
     is_flooded: bool,
@@ -86,6 +87,10 @@ struct Driver {
 impl Driver {
     /// Ready when the connection is over.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.queue.is_over(cx) {
+            // It would not take a GOAWAY either.
+            return Poll::Ready(());
+        }
         let mut is_over = false;
         loop {
             match self.library.poll_accept(cx) {
@@ -200,7 +205,7 @@ impl Driver {
         let read = heads::read_request(&request, has_ended, limits, &mut head)
             .inspect_err(|_| heads::note_refused(&request, limits, &mut head));
         let is_connect = request.method() == Method::CONNECT;
-        let out = (respond, self.room.share());
+        let out = (respond, self.queue.stream());
         let duplex = Duplex::served(request.into_body(), out, is_connect, limits);
         let conn = Connection::of(worker, self.peer.clone(), Stream::Http2(Box::new(duplex)));
         task::spawn(exchange(Box::new(conn), head, read, self.streams.enter()));

@@ -20,6 +20,7 @@ use yumen_plugin::Client;
 
 use super::shared;
 use super::streams::{Stage, Streams};
+use crate::backlog::SendQueue;
 use crate::clock;
 use crate::connection::{Connection, Peer};
 use crate::fault::Kind;
@@ -73,6 +74,7 @@ pub(crate) async fn open(
     let shared = Rc::new(Shared {
         peer: RefCell::new(Rc::new(Peer::new(&worker, client))),
         streams: Streams::new(&worker, timer),
+        queue: worker.buffers.backlog.client_queue(),
         abandoned: Cell::new(0),
         is_early: Cell::new(over.is_some()),
         handshake_over: Notify::new(),
@@ -149,6 +151,7 @@ struct Shared {
     quic: quinn::Connection,
     peer: RefCell<Rc<Peer>>,
     streams: Rc<Streams>,
+    queue: SendQueue,
     /// Requests the client took back, less those it did not.
     abandoned: Cell<u32>,
     /// The handshake is not over: what comes may be a copy of what came before.
@@ -226,6 +229,8 @@ enum Event {
     Leave,
     /// The same, because others find no room.
     GiveWay,
+    /// The client does not take its answers, and the worker holds too much.
+    Stalled,
 }
 
 impl Driver {
@@ -241,6 +246,7 @@ impl Driver {
                     }
                     return error.iter().for_each(|error| note(&worker, error));
                 }
+                Event::Stalled => return self.shared.quic.close(EXCESSIVE_LOAD, b"answers are not read"),
                 Event::Look if self.look().await => return,
                 Event::GiveWay if self.give_way().await => return,
                 Event::Leave if self.leave().await => return,
@@ -254,7 +260,7 @@ impl Driver {
 
     async fn next(&mut self) -> Event {
         let Driver { library, shared, stage, .. } = self;
-        let (streams, stage) = (&shared.streams, *stage);
+        let (streams, queue, stage) = (&shared.streams, &shared.queue, *stage);
         let mut accepting = pin!(library.accept());
         poll_fn(|cx| {
             if let Poll::Ready(accepted) = accepting.as_mut().poll(cx) {
@@ -263,6 +269,9 @@ impl Driver {
                     Ok(None) => Event::Over(None),
                     Err(error) => Event::Over(Some(error)),
                 });
+            }
+            if queue.is_over(cx) {
+                return Poll::Ready(Event::Stalled);
             }
             if streams.should_leave(cx) && stage == Stage::Serving {
                 return Poll::Ready(Event::Leave);
@@ -414,7 +423,7 @@ async fn resolve(shared: &Rc<Shared>, resolver: Resolver) {
 async fn exchange(shared: &Rc<Shared>, request: Request<()>, stream: Incoming, timer: Timer) {
     let worker = shared.worker.clone();
     let (sender, receiver) = stream.split();
-    let outgoing = Rc::<Outgoing>::default();
+    let outgoing = Rc::new(Outgoing::new(shared.queue.stream()));
     let sending = {
         let (entered, outgoing, quic) = (shared.streams.enter(), outgoing.clone(), shared.quic.clone());
         let stall_ms = worker.settings.send_timeout_ms;
@@ -425,7 +434,8 @@ async fn exchange(shared: &Rc<Shared>, request: Request<()>, stream: Incoming, t
     };
     tokio::task::spawn_local(sending);
     let is_connect = request.method() == Method::CONNECT;
-    let mut duplex = Duplex::new(receiver, outgoing.clone(), length(&request), is_connect);
+    let window_bytes = worker.settings.http3.stream_window_bytes as usize;
+    let mut duplex = Duplex::new(receiver, outgoing.clone(), length(&request), is_connect, window_bytes);
     // Nearly always it is known by now whether a body follows.
     let early = poll_fn(|cx| Poll::Ready(duplex.poll_incoming(cx))).await;
     let has_ended = matches!(early, Poll::Ready(Ok(()))) && duplex.has_ended() && !duplex.has_trailers();

@@ -5,7 +5,9 @@
 use std::task::{Context, Poll};
 
 use super::{Broken, Direction, Watched};
+use crate::backlog::BacklogEntry;
 use crate::buffer::Inbox;
+use crate::clock;
 use crate::stream::Stream;
 use crate::timers::Timer;
 use crate::worker::Worker;
@@ -26,13 +28,14 @@ pub(crate) struct Pair {
     idle_ms: u64,
     /// Bytes that went on, and whether one direction was over, when last something moved.
     progress: (u64, bool),
+    backlog: Option<BacklogEntry>,
 }
 
 impl Pair {
     /// What waits was read of the client and of the endpoint, and goes first.
     pub(crate) fn new(from_client: Inbox, from_endpoint: Inbox, idle_ms: u64) -> Pair {
         let (up, down) = (Direction::new(from_client), Direction::new(from_endpoint));
-        Pair { up, down, broken: None, idle_ms, progress: (u64::MAX, false) }
+        Pair { up, down, broken: None, idle_ms, progress: (u64::MAX, false), backlog: None }
     }
 
     /// Who broke off, if one did.
@@ -65,7 +68,27 @@ impl Pair {
             Poll::Ready(Err(Broken::Sink)) => self.leave_out(worker, Side::Client),
             polled => polled.is_ready(),
         };
-        if up && down { Poll::Ready(()) } else { Poll::Pending }
+        if up && down {
+            return Poll::Ready(());
+        }
+        let backlog_bytes =
+            self.up.backlog_bytes(client, endpoint) + self.down.backlog_bytes(endpoint, client);
+        if backlog_bytes == 0 && self.backlog.is_none() {
+            return Poll::Pending;
+        }
+        self.poll_backlog(cx, worker, backlog_bytes)
+    }
+
+    /// Ready when what waits for a side is to wait no longer.
+    #[cold]
+    fn poll_backlog(&mut self, cx: &Context<'_>, worker: &Worker, backlog_bytes: usize) -> Poll<()> {
+        let (now_ms, moved_bytes) = (clock::now().mono_ms(), self.up.bytes() + self.down.bytes());
+        let noted = (backlog_bytes, moved_bytes);
+        if !worker.buffers.backlog.note(&mut self.backlog, cx, noted, now_ms) {
+            return Poll::Pending;
+        }
+        let side = if self.down.waits_for_sink() { Side::Client } else { Side::Endpoint };
+        self.end_by(side)
     }
 
     /// A side has broken off, and all it said before was passed on.

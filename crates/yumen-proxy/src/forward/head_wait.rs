@@ -8,12 +8,15 @@ use yumen_http::Framing;
 use yumen_plugin::Exchange;
 use yumen_snapshot::Timeouts;
 
+use crate::backlog::BacklogEntry;
+use crate::clock;
 use crate::connection::Connection;
 use crate::fault::{Fault, Kind};
 use crate::grpc;
 use crate::pace::{Pace, Rate};
 use crate::stream::Stream;
 use crate::tcp::Tcp;
+use crate::transfer::Transfer;
 use crate::upstream::attempt::{Attempt, RequestSent};
 use crate::upstream::connection::HeadRead;
 use crate::upstream::upload::RequestUpload;
@@ -38,6 +41,8 @@ pub(super) struct HeadWait {
     upload_broken: bool,
     /// Whether the client has been waited for.
     awaits_client: bool,
+    /// The memory that waits for the endpoint, if it is counted.
+    backlog: Option<BacklogEntry>,
 }
 
 impl HeadWait {
@@ -56,6 +61,7 @@ impl HeadWait {
             progress: None,
             upload_broken: false,
             awaits_client: false,
+            backlog: None,
         }
     }
 
@@ -70,7 +76,7 @@ impl HeadWait {
             return Poll::Ready(Err(fault));
         }
         match sent.poll_head(cx, &conn.worker.upstream, &mut self.read) {
-            Poll::Pending => self.wait(cx, conn, upload),
+            Poll::Pending => self.wait(cx, conn, upload, &sent.connection().stream),
             Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
             Poll::Ready(Err(Fault { kind, unsent })) => {
                 let is_unsent = unsent || is_unsent(kind, upload, &sent.connection().stream);
@@ -111,10 +117,15 @@ impl HeadWait {
         cx: &mut Context<'_>,
         conn: &mut Connection,
         upload: &RequestUpload,
+        sink: &Stream,
     ) -> Poll<Result<(), Fault>> {
         let transfer = &upload.transfer;
         if let Some(kind) = conn.stream.given_up(cx) {
             return Poll::Ready(Err(kind.into()));
+        }
+        let is_held_up = transfer.waits_for_sink() && !self.upload_broken;
+        if (is_held_up || self.backlog.is_some()) && self.overstays(cx, conn, transfer, sink) {
+            return Poll::Ready(Err(Kind::SendTimeout.into()));
         }
         let (timeout_ms, late) = if transfer.is_done() || self.upload_broken {
             (self.timeouts.read_ms, Kind::ReadTimeout)
@@ -146,6 +157,20 @@ impl HeadWait {
             Some(End::Late) => Poll::Ready(Err(late.into())),
             Some(End::ClientLeft) => Poll::Ready(Err(Kind::ClientGone.into())),
         }
+    }
+
+    /// Notes the memory that waits for the endpoint. Returns whether there is too much, so that the exchange ends.
+    #[cold]
+    fn overstays(
+        &mut self,
+        cx: &Context<'_>,
+        conn: &mut Connection,
+        transfer: &Transfer,
+        sink: &Stream,
+    ) -> bool {
+        let bytes = transfer.backlog_bytes(&mut conn.stream, &conn.inbox, sink);
+        let (backlog, now_ms) = (&conn.worker.buffers.backlog, clock::now().mono_ms());
+        backlog.note(&mut self.backlog, cx, (bytes, transfer.taken_bytes()), now_ms)
     }
 
     /// Waits for a client that must keep up a rate; one that sends nothing does not.

@@ -17,7 +17,7 @@ use yumen_http::{HeadError, Method, ResponseHead};
 
 use super::heads;
 use super::lane::StreamPermit;
-use super::room::Share;
+use crate::backlog::StreamQueue;
 use crate::buffer::{Buffers, Inbox, gather};
 use crate::fault::{Fault, Kind};
 use crate::settings::HeadLimits;
@@ -49,9 +49,9 @@ pub(crate) struct Duplex {
 /// Whose request it carries.
 enum Part {
     /// A client's, to be answered where its connection has room.
-    Served(SendResponse<Bytes>, Share),
+    Served(SendResponse<Bytes>, StreamQueue),
     /// Ours; the answer, as long as its head has not come.
-    Asked { answer: Option<ResponseFuture>, occupied: StreamPermit },
+    Asked { answer: Option<ResponseFuture>, occupied: StreamPermit, queue: Option<StreamQueue> },
 }
 
 /// What stands at the head of an answer.
@@ -63,12 +63,12 @@ impl Duplex {
     /// `is_connect` says that it asks for a tunnel. Trailers are held to the limits of its head.
     pub(crate) fn served(
         incoming: RecvStream,
-        (respond, share): (SendResponse<Bytes>, Share),
+        (respond, queue): (SendResponse<Bytes>, StreamQueue),
         is_connect: bool,
         limits: &HeadLimits,
     ) -> Duplex {
         let has_ended = incoming.is_end_stream();
-        let duplex = Duplex::new(Part::Served(respond, share), limits);
+        let duplex = Duplex::new(Part::Served(respond, queue), limits);
         Duplex { incoming: Some(incoming), has_ended, is_connect, ..duplex }
     }
 
@@ -81,7 +81,7 @@ impl Duplex {
         occupied: StreamPermit,
         limits: &HeadLimits,
     ) -> Duplex {
-        let part = Part::Asked { answer: Some(answer), occupied };
+        let part = Part::Asked { answer: Some(answer), occupied, queue: None };
         Duplex { outgoing: Some(outgoing), is_finished: is_whole, ..Duplex::new(part, limits) }
     }
 
@@ -109,6 +109,11 @@ impl Duplex {
         }
     }
 
+    /// Bytes that the peer has sent and that were not taken.
+    pub(crate) fn unread_bytes(&mut self) -> usize {
+        self.incoming.as_mut().map_or(0, |incoming| incoming.flow_control().used_capacity())
+    }
+
     /// Whether the peer has said all it has to say and all of it was taken.
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended && self.waiting.is_empty()
@@ -129,12 +134,13 @@ impl Duplex {
         &self.trailers
     }
 
-    /// Takes what came into the inbox; 0 is the end.
+    /// Takes what came into the inbox, at most so many bytes; 0 is the end.
     pub(crate) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
         inbox: &mut Inbox,
         buffers: &Buffers,
+        bytes_max: usize,
     ) -> Poll<io::Result<usize>> {
         while self.waiting.is_empty() {
             if self.has_ended {
@@ -158,7 +164,7 @@ impl Duplex {
                 }
             }
         }
-        let count = inbox.take_from(&mut self.waiting, buffers);
+        let count = inbox.take_from(&mut self.waiting, buffers, bytes_max);
         if let Some(incoming) = &mut self.incoming {
             // It fails only for more than was received.
             let _ = incoming.flow_control().release_capacity(count);
@@ -180,11 +186,11 @@ impl Duplex {
     ) -> Poll<io::Result<usize>> {
         let outgoing = self.outgoing.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         let wanted: usize = slices.iter().map(|slice| slice.len()).sum();
-        let share = if let Part::Served(_, share) = &self.part { Some(share) } else { None };
-        let free = match share {
-            Some(share) => ready!(share.poll_free(cx)),
-            None => usize::MAX,
+        let queue = match &mut self.part {
+            Part::Served(_, queue) => queue,
+            Part::Asked { occupied, queue, .. } => queue.get_or_insert_with(|| occupied.queue()),
         };
+        let free = ready!(queue.poll_free(cx));
         outgoing.reserve_capacity(wanted);
         let mut room = outgoing.capacity();
         while room == 0 && wanted > 0 {
@@ -196,10 +202,7 @@ impl Duplex {
         }
         let data = gather(slices, wanted.min(room).min(free));
         let count = data.len();
-        let data = match share {
-            Some(share) => share.queue(data),
-            None => data,
-        };
+        let data = queue.queue(data);
         let is_end = self.is_last && count == wanted;
         outgoing.send_data(data, is_end).map_err(io::Error::other)?;
         self.is_finished |= is_end;

@@ -13,6 +13,7 @@ use http::Request;
 use tokio::sync::Notify;
 use yumen_snapshot::upstream::Keepalive;
 
+use crate::backlog::{SendQueue, StreamQueue};
 use crate::fault::Kind;
 use crate::fault::SharedFailure;
 use crate::timers::Timer;
@@ -41,6 +42,8 @@ pub(crate) struct H2Connection {
     pub(crate) idle_max: usize,
     /// Bytes received of the endpoint so far.
     heard_bytes: Cell<u64>,
+    /// What the endpoint does not take of the bodies it is sent.
+    queue: SendQueue,
     /// When its driver looks whether it is still needed.
     timer: Timer,
 }
@@ -58,7 +61,12 @@ pub(crate) struct StreamPermit {
 }
 
 impl H2Connection {
-    pub(crate) fn new(sender: SendRequest<Bytes>, keep: &Keepalive, timer: Timer) -> Rc<H2Connection> {
+    pub(crate) fn new(
+        sender: SendRequest<Bytes>,
+        keep: &Keepalive,
+        queue: SendQueue,
+        timer: Timer,
+    ) -> Rc<H2Connection> {
         Rc::new(H2Connection {
             sender: RefCell::new(sender),
             streams: Cell::new(0),
@@ -70,6 +78,7 @@ impl H2Connection {
             is_closed: Cell::new(false),
             idle_max: keep.size as usize,
             heard_bytes: Cell::new(0),
+            queue,
             timer,
         })
     }
@@ -176,6 +185,11 @@ impl H2Connection {
 }
 
 impl StreamPermit {
+    /// Its request's part of what the endpoint does not take.
+    pub(super) fn queue(&self) -> StreamQueue {
+        self.lane.queue.stream()
+    }
+
     /// Sends a request, at once after the place was taken; `is_whole` says that its head is all there is of it.
     pub(crate) fn send(&self, request: Request<()>, is_whole: bool) -> Result<Asked, h2::Error> {
         let mut sender = self.lane.sender.borrow_mut();

@@ -42,16 +42,20 @@ pub(crate) struct Duplex {
     outgoing: Rc<Outgoing>,
     is_last: bool,
     is_finished: bool,
+    /// How much the client may send before it was taken.
+    window_bytes: usize,
     deadline: Option<Timer>,
 }
 
 impl Duplex {
-    /// `length` is what the head says of the body's, `is_connect` that it asks for a tunnel.
+    /// `length` is what the head says of the body's, `is_connect` that it asks for a tunnel, `window_bytes` how much the
+    /// client may send before it was taken.
     pub(crate) fn new(
         incoming: Receiver,
         outgoing: Rc<Outgoing>,
         length: Option<u64>,
         is_connect: bool,
+        window_bytes: usize,
     ) -> Duplex {
         Duplex {
             incoming,
@@ -65,8 +69,14 @@ impl Duplex {
             outgoing,
             is_last: false,
             is_finished: false,
+            window_bytes,
             deadline: None,
         }
+    }
+
+    /// The most that the client has sent and that was not taken: the library tells no number, so it is the window.
+    pub(crate) fn unread_bytes(&self) -> usize {
+        if self.has_data_ended { self.waiting.len() } else { self.window_bytes }
     }
 
     /// Whether the client has said all it has to say and all of it was taken.
@@ -160,18 +170,19 @@ impl Duplex {
         self.incoming.stop_sending(if is_answered { Code::H3_NO_ERROR } else { self.outgoing.code() });
     }
 
-    /// Takes what came into the inbox; 0 is the end.
+    /// Takes what came into the inbox, at most so many bytes; 0 is the end.
     pub(crate) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
         inbox: &mut Inbox,
         buffers: &Buffers,
+        bytes_max: usize,
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_incoming(cx))?;
         if self.waiting.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        let count = inbox.take_from(&mut self.waiting, buffers);
+        let count = inbox.take_from(&mut self.waiting, buffers, bytes_max);
         // Whether that was the end is known only by asking for more.
         if let Poll::Ready(Err(error)) = self.poll_incoming(cx) {
             return Poll::Ready(Err(error));

@@ -17,6 +17,7 @@ use h3::server::RequestStream;
 use http::{HeaderMap, Response};
 
 use super::transport::Sending;
+use crate::backlog::StreamQueue;
 use crate::timers::Timer;
 
 /// What a stream may hold for a client that does not take it.
@@ -33,10 +34,11 @@ enum Piece {
 }
 
 /// What waits to be sent on a stream.
-#[derive(Default)]
 pub(crate) struct Outgoing {
     pieces: RefCell<VecDeque<Piece>>,
     queued_bytes: Cell<usize>,
+    /// Its part of what the connection has queued.
+    queue: StreamQueue,
     /// Nothing more can be sent: the client does not take it, or its connection is lost.
     is_broken: Cell<bool>,
     /// The client shall be told that what it got is not whole.
@@ -50,6 +52,20 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
+    pub(crate) fn new(queue: StreamQueue) -> Outgoing {
+        Outgoing {
+            pieces: RefCell::default(),
+            queued_bytes: Cell::new(0),
+            queue,
+            is_broken: Cell::new(false),
+            is_given_up: Cell::new(false),
+            is_tunnel: Cell::new(false),
+            is_malformed: Cell::new(false),
+            writer: RefCell::default(),
+            sender: RefCell::default(),
+        }
+    }
+
     pub(crate) fn is_broken(&self) -> bool {
         self.is_broken.get()
     }
@@ -104,13 +120,19 @@ impl Outgoing {
                 self.wait(cx);
                 Poll::Pending
             }
-            room => Poll::Ready(Ok(room)),
+            room => {
+                if let Poll::Ready(free) = self.queue.poll_free(cx) {
+                    return Poll::Ready(Ok(room.min(free)));
+                }
+                self.wait(cx);
+                Poll::Pending
+            }
         }
     }
 
     pub(super) fn send(&self, data: Bytes) {
         self.queued_bytes.set(self.queued_bytes.get() + data.len());
-        self.push(Piece::Data(data));
+        self.push(Piece::Data(self.queue.queue(data)));
     }
 
     /// Wakes the exchange when there is room again or nothing more can be sent.

@@ -5,6 +5,8 @@
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
+use crate::backlog::BacklogEntry;
+use crate::clock;
 use crate::connection::Connection;
 use crate::fault::Kind;
 use crate::pace::Pace;
@@ -40,7 +42,8 @@ impl BodyCopy<'_> {
         }
         let (pace, wait) = (Pace::default(), Wait::new());
         let read_timeout_ms = *read_timeout_ms;
-        let mut pump = Pump { pace, wait, progress: None, upload_broken: false, read_timeout_ms };
+        let mut pump =
+            Pump { pace, wait, progress: None, upload_broken: false, read_timeout_ms, backlog: None };
         poll_fn(|cx| pump.poll(cx, self, edit)).await
     }
 }
@@ -82,6 +85,7 @@ struct Pump {
     /// Nothing more of the request goes out.
     upload_broken: bool,
     read_timeout_ms: u64,
+    backlog: Option<BacklogEntry>,
 }
 
 impl Pump {
@@ -118,6 +122,11 @@ impl Pump {
         if let Some(kind) = conn.stream.given_up(cx) {
             return Poll::Ready(Err(kind));
         }
+        if let Some(late) = self.overstays(cx, bodies) {
+            return Poll::Ready(Err(late));
+        }
+        let BodyCopy { conn, upload, download, .. } = bodies;
+        let worker = &conn.worker;
         let progress = Progress::of(upload, download);
         let (timeout_ms, late) = if progress.waits_for_client {
             (worker.settings.send_timeout_ms, Kind::ClientStalled)
@@ -142,6 +151,26 @@ impl Pump {
             Some(End::Late) => Poll::Ready(Err(late)),
             Some(End::ClientLeft) => Poll::Ready(Err(Kind::ClientGone)),
         }
+    }
+
+    /// Notes the memory that waits for either side. Returns the fault that ends the exchange where there is too much.
+    #[inline(always)]
+    fn overstays(&mut self, cx: &Context<'_>, bodies: &mut BodyCopy<'_>) -> Option<Kind> {
+        let BodyCopy { upload, download, .. } = &*bodies;
+        let waits = download.waits_for_sink() || (upload.waits_for_sink() && !self.upload_broken);
+        if waits || self.backlog.is_some() { self.note_backlog(cx, bodies) } else { None }
+    }
+
+    #[inline(never)]
+    fn note_backlog(&mut self, cx: &Context<'_>, bodies: &mut BodyCopy<'_>) -> Option<Kind> {
+        let BodyCopy { conn, connection, upload, download, .. } = bodies;
+        let down_bytes = download.backlog_bytes(&mut connection.stream, &connection.inbox, &conn.stream);
+        let bytes = down_bytes + upload.backlog_bytes(&mut conn.stream, &conn.inbox, &connection.stream);
+        let taken_bytes = download.taken_bytes() + upload.taken_bytes();
+        let (backlog, now_ms) = (&conn.worker.buffers.backlog, clock::now().mono_ms());
+        let is_over = backlog.note(&mut self.backlog, cx, (bytes, taken_bytes), now_ms);
+        let late = if down_bytes > 0 { Kind::ClientStalled } else { Kind::SendTimeout };
+        is_over.then_some(late)
     }
 
     /// Waits anew where something has moved.

@@ -89,7 +89,8 @@ impl UpstreamConnection {
             let polled = duplex.poll_head(cx, (limits, read.method, head));
             if polled.is_ready() {
                 // Body bytes that have arrived leave with the head. An error here returns when the body is read.
-                let _ = duplex.poll_fill(cx, &mut self.inbox, &client.buffers);
+                let bytes_max = client.buffers.backlog.read_ahead(0);
+                let _ = duplex.poll_fill(cx, &mut self.inbox, &client.buffers, bytes_max);
             }
             return polled;
         }
@@ -107,7 +108,8 @@ impl UpstreamConnection {
                     Err(error) => return Poll::Ready(Err(Kind::UpstreamHead(error).into())),
                 }
             }
-            match self.stream.poll_fill_some(cx, &mut self.inbox, &client.buffers, read.bytes_max) {
+            let bytes_max = client.buffers.backlog.read_ahead(0).min(read.bytes_max);
+            match self.stream.poll_fill_some(cx, &mut self.inbox, &client.buffers, bytes_max) {
                 Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(Kind::UpstreamClosed.into())),
                 Poll::Ready(Ok(_)) => read.has_received = true,
                 Poll::Pending => {

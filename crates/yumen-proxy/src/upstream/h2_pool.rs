@@ -129,7 +129,8 @@ impl H2ConnectionPool {
         let endpoint = stream.tcp().and_then(Tcp::peer);
         let wire = Wire::new(stream, Inbox::default(), patience, client.buffers.clone());
         let (sender, connection) = client_builder(&client.settings).handshake(wire.clone()).await.ok()?;
-        let lane = H2Connection::new(sender, &keep, client.timers.timer());
+        let (queue, timer) = (client.buffers.backlog.queue(), client.timers.timer());
+        let lane = H2Connection::new(sender, &keep, queue, timer);
         self.add(key, lane.clone(), keep.size);
         let watched = PanicWatch::new(&client.counters, endpoint);
         task::spawn(H2ConnectionDriver { lane, connection, wire, keep, stall_ms, stalled_at: None, watched });

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::{Carry, Registry};
+use yumen_proxy::settings::DotSegmentPolicy;
 use yumen_proxy::{Counters, Duty, Listener, ListenerSettings, Settings, WorkerParts, listener, run};
 use yumen_snapshot::{Compiler, Defaults, Env, Publisher};
 
@@ -164,6 +165,14 @@ fn settings(case: &Case) -> Settings {
             "head_bytes_max" => settings.request_head.head_bytes_max = *value as usize,
             "target_bytes_max" => settings.request_head.target_bytes_max = *value as usize,
             "fields_max" => settings.request_head.fields_max = *value as usize,
+            "trace_requests" => settings.trace_requests = *value != 0,
+            "dot_segments" => {
+                settings.request_head.paths.dot_segments = match *value {
+                    0 => DotSegmentPolicy::Resolve,
+                    1 => DotSegmentPolicy::Refuse,
+                    _ => DotSegmentPolicy::AsReceived,
+                }
+            }
             "body_bytes_max" => settings.body_bytes_max = *value,
             "head_timeout_ms" => settings.head_timeout_ms = *value,
             "body_timeout_ms" => settings.body_timeout_ms = *value,

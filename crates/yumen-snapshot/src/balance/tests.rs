@@ -1,6 +1,7 @@
 //! All balancers against the rules they share, and each against its own promise.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Balancer, HashKey, SlowStart, UpstreamState};
 use crate::testing::Bench;
@@ -90,6 +91,43 @@ fn every_balancer_keeps_the_common_rules() {
             let shares = shares(&upstream(of, make), 200);
             let picked: Vec<usize> = (0..of.len()).filter(|at| shares[*at] > 0).collect();
             assert_eq!(picked, expected, "balancer {number} on {of:?}");
+        }
+    }
+}
+
+#[test]
+fn where_all_are_down_one_successful_probe_draws_all_first_attempts() {
+    // (weight, priority, up), the endpoints whose last probe succeeded, and the order in which all are tried.
+    let cases: [(&[Given], &[usize], &[usize]); 5] = [
+        (&[(1, 0, false), (1, 0, false)], &[1], &[1, 0]),
+        // Of another priority, or of less weight.
+        (&[(1, 0, false), (1, -1, false)], &[1], &[1, 0]),
+        (&[(9, 0, false), (1, 0, false)], &[1], &[1, 0]),
+        (&[(1, 0, false), (1, -1, false), (1, -2, false)], &[1, 2], &[1, 2, 0]),
+        // One that gets no requests is none to wait for.
+        (&[(1, 0, false), (0, 0, false)], &[1], &[0]),
+    ];
+    let bench = Bench::default();
+    let ex = bench.exchange("GET /");
+    for (of, recovering, expected) in cases {
+        for (number, make) in ALL.into_iter().enumerate() {
+            let upstream = upstream(of, make);
+            for at in recovering {
+                let health = upstream.endpoints[*at].health.as_ref().expect("some are down");
+                health.active.successes.store(1, Relaxed);
+            }
+            for _ in 0..10 {
+                let mut tried = Tried::default();
+                let mut order = Vec::new();
+                while let Some(index) = upstream.pick(&ex, &tried) {
+                    tried.push(index);
+                    order.push(index);
+                }
+                assert_eq!(order, expected, "balancer {number} on {of:?}");
+            }
+            // One that is up takes all, whatever the probes of others say.
+            upstream.endpoints[0].health.as_ref().expect("some are down").set(true);
+            assert_eq!(upstream.pick(&ex, &Tried::default()), Some(0), "balancer {number} on {of:?}");
         }
     }
 }

@@ -20,6 +20,11 @@ const SECRET: &str = "$secret://";
 pub(super) struct Followed(Vec<(String, String)>);
 
 impl Followed {
+    /// The values that references stand for and that a template could take for variables.
+    pub(super) fn data_values(&self) -> Vec<String> {
+        self.0.iter().map(|(_, meant)| meant).filter(|meant| meant.contains('$')).cloned().collect()
+    }
+
     /// A message about settings that shows what was written and not what that stands for.
     pub(super) fn mask(&self, message: String) -> String {
         self.0.iter().fold(message, |message, (written, meant)| message.replace(meant.as_str(), written))

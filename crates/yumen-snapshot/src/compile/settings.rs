@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock};
 use serde_json::{Value, json};
 use yumen_config::{Invalid, schema};
 use yumen_plugin::kind::{ConsumerKey, Registered};
+use yumen_plugin::vars::with_data_values;
 use yumen_plugin::{Expr, Kind, Meta, Plugin, Reads, Registry, Setup};
 
 use super::Variables;
@@ -124,7 +125,8 @@ impl<'k> Known<'k> {
         if registered.is_some() && !is_disabled(&settings) {
             followed = references::resolve(&mut settings, self.variables).map_err(PluginFlaw::Settings)?;
         }
-        understand(registered, settings, side, setup).map_err(|flaw| flaw.masked(&followed))
+        with_data_values(followed.data_values(), || understand(registered, settings, side, setup))
+            .map_err(|flaw| flaw.masked(&followed))
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use yumen_config::Invalid;
 use yumen_config::resource::Question;
+use yumen_http::uri::PathPolicy;
 use yumen_http::{HeadLimits, RequestHead, parse};
 use yumen_plugin::exchange::Host;
 use yumen_plugin::plugin::LocalFuture;
@@ -98,9 +99,14 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    pub(super) fn new(question: &Question, now: Now, listeners: Ports) -> Result<Asked, Invalid> {
+    pub(super) fn new(
+        question: &Question,
+        now: Now,
+        listeners: Ports,
+        paths: PathPolicy,
+    ) -> Result<Asked, Invalid> {
         let url = Url::parse(&question.url)?;
-        let head = head(question, &url)?;
+        let head = head(question, &url, paths)?;
         let ip = question.client_ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let name = server_name(question, &head);
         let tls = (url.is_tls || question.sni.is_some()).then(|| TlsInfo {
@@ -144,7 +150,7 @@ fn server_name(question: &Question, head: &RequestHead) -> String {
     if is_address { String::new() } else { host }
 }
 
-fn head(question: &Question, url: &Url<'_>) -> Result<RequestHead, Invalid> {
+fn head(question: &Question, url: &Url<'_>, paths: PathPolicy) -> Result<RequestHead, Invalid> {
     let has_host = question.headers.keys().any(|name| name.eq_ignore_ascii_case("host"));
     let mut text = format!("{} {} HTTP/1.1\r\n", question.method, url.target);
     if !has_host {
@@ -159,7 +165,8 @@ fn head(question: &Question, url: &Url<'_>) -> Result<RequestHead, Invalid> {
     }
     text.push_str("\r\n");
     let mut head = RequestHead::default();
-    match parse::request(text.as_bytes(), 0, &HeadLimits::default(), &mut head) {
+    let limits = HeadLimits { paths, ..HeadLimits::default() };
+    match parse::request(text.as_bytes(), 0, &limits, &mut head) {
         Ok(parse::Parsed::Head(_)) => Ok(head),
         Ok(parse::Parsed::Partial) => Err(Invalid::new("the request has no end")),
         Err(error) => Err(Invalid::new(format!("such a request is refused before it is routed: {error}"))),

@@ -77,7 +77,8 @@ impl Words<'_, '_> {
     fn why(&self, route: &Route, losing: &Losing) -> String {
         let matching = &route.matching;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let path = || format!("its path is {}, not {}", list(&matching.uris), text(self.ex.request.path()));
+        let path =
+            || format!("its path is {}, not {}", list(&matching.uris), text(self.ex.request.routed_path()));
         match losing.lost {
             Lost::Host => {
                 let host = match text(self.ex.request.host()) {
@@ -121,7 +122,7 @@ impl Words<'_, '_> {
 
     /// The routes that would have matched but for one thing: the host, or the end of the path.
     fn nearest<'t>(&self, trace: &'t Trace) -> Vec<&'t Losing> {
-        let path = self.ex.request.path();
+        let path = self.ex.request.routed_path();
         let common = |uri: &str| uri.bytes().zip(path).take_while(|(a, b)| a == *b).count();
         let mut ranked: Vec<(usize, &Losing)> = Vec::new();
         for losing in trace.lost.iter().filter(|losing| matches!(losing.lost, Lost::Host | Lost::Path)) {

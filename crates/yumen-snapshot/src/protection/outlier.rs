@@ -7,6 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::gate::Tally;
 
+/// Endpoints stay out at least so long, in milliseconds, even where all others fail as well.
+const EARLY_RETURN_MS: u64 = 1000;
+
 /// When an endpoint is left out, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OutlierRules {
@@ -148,6 +151,13 @@ impl Ejection {
         is_over.then_some("consecutive 5xx")
     }
 
+    /// Whether its failures in a row are enough to leave it out.
+    fn is_failing(&self, rules: &OutlierRules) -> bool {
+        let reaches = |count: &AtomicU32, most: u32| most > 0 && count.load(Relaxed) >= most;
+        reaches(&self.failures_gateway, rules.consecutive_gateway_failures)
+            || reaches(&self.failures_5xx, rules.consecutive_5xx)
+    }
+
     fn eject(&self, rules: &OutlierRules, now_ms: u64) -> u64 {
         let times = self.times.fetch_add(1, Relaxed).saturating_add(1);
         let for_ms = rules.base_ejection_ms.saturating_mul(u64::from(times)).min(rules.max_ejection_ms);
@@ -155,6 +165,10 @@ impl Ejection {
         self.total.fetch_add(1, Relaxed);
         self.is_ejected.store(true, Relaxed);
         for_ms
+    }
+
+    fn take_back_one_time(&self) {
+        let _ = self.times.fetch_update(Relaxed, Relaxed, |times| times.checked_sub(1));
     }
 
     /// Back, with a clean slate but for how often it was out.
@@ -180,6 +194,8 @@ pub struct OutlierState {
     due_ms: AtomicU64,
     /// When the running interval ends; 0 before the first.
     interval_ends_ms: AtomicU64,
+    /// When the newest endpoint was ejected.
+    ejected_at_ms: AtomicU64,
     /// Held while endpoints are taken out or let in, so that two workers do not take out too many.
     deciding: Mutex<()>,
 }
@@ -246,12 +262,32 @@ impl OutlierState {
         let ejection = &all[index].ejection;
         let out = all.iter().filter(|tally| tally.ejection.is_ejected()).count();
         let out_max = (all.len() * rules.max_ejected_percent as usize / 100).max(1).min(all.len() - 1);
-        if ejection.is_ejected() || out >= out_max {
+        if ejection.is_ejected() {
             return None;
         }
+        if out >= out_max {
+            self.return_early(rules, all, now_ms);
+            return None;
+        }
+        self.ejected_at_ms.store(now_ms, Relaxed);
         let for_ms = ejection.eject(rules, now_ms);
         self.note_due(all);
         Some(News { index, reason, for_ms })
+    }
+
+    /// Lets all endpoints in where those that are in fail like those that are out: the ejected ones may have recovered,
+    /// and only requests can show that. Must be called with `deciding` held.
+    fn return_early(&self, rules: &OutlierRules, all: &[Arc<Tally>], now_ms: u64) {
+        let lasts_ms = now_ms.saturating_sub(self.ejected_at_ms.load(Relaxed));
+        let fails = |ejection: &Ejection| ejection.is_ejected() || ejection.is_failing(rules);
+        if lasts_ms < EARLY_RETURN_MS || !all.iter().all(|tally| fails(&tally.ejection)) {
+            return;
+        }
+        for ejection in all.iter().map(|tally| &tally.ejection).filter(|ejection| ejection.is_ejected()) {
+            ejection.take_back_one_time();
+        }
+        all.iter().for_each(|tally| tally.ejection.let_in());
+        self.note_due(all);
     }
 
     /// Whether the interval is over; true for one caller only.
@@ -273,7 +309,7 @@ impl OutlierState {
             if ejection.is_ejected() {
                 continue;
             }
-            let _ = ejection.times.fetch_update(Relaxed, Relaxed, |times| times.checked_sub(1));
+            ejection.take_back_one_time();
             if rules.success_rate.is_some_and(|rule| requests >= rule.requests_min) {
                 rates.push((index, f64::from(successes) / f64::from(requests.max(1))));
             }

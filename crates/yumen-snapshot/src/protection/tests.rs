@@ -355,6 +355,22 @@ fn outliers_are_left_out_and_come_back() {
 }
 
 #[test]
+fn where_the_rest_fails_too_the_ejected_ones_come_back_early() {
+    let rules = OutlierRules { base_ejection_ms: 30_000, max_ejection_ms: 300_000, ..RULES };
+    let second = "+ + + + + + + + + +";
+    check(&rules, 2, &format!("0gg {second} 1g"), &[(0, 30_000)], &[0]);
+    check(&rules, 2, &format!("0gg {second} 1gg"), &[(0, 30_000)], &[]);
+    check(&rules, 2, &format!("0gg {second} 155."), &[(0, 30_000)], &[0]);
+    // Not each time the threshold is reached: a second passes in between.
+    check(&rules, 2, "0gg 1gggggggg + 1gggggggg", &[(0, 30_000)], &[0]);
+    // An endpoint of four may not be left out any more, but answers.
+    check(&rules, 4, &format!("0gg 1gg {second} 2gg 3."), &[(0, 30_000), (1, 30_000)], &[0, 1]);
+    check(&rules, 4, &format!("0gg 1gg {second} 2gg 3gg"), &[(0, 30_000), (1, 30_000)], &[]);
+    // The time that was cut short does not make the next one longer.
+    check(&rules, 2, &format!("0gg {second} 1gg 0gg"), &[(0, 30_000), (0, 30_000)], &[0]);
+}
+
+#[test]
 fn one_that_falls_behind_the_others_is_left_out() {
     let rate = SuccessRate { requests_min: 4, endpoints_min: 3, deviations: 1.0 };
     let rules = OutlierRules {

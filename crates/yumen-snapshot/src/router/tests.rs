@@ -169,11 +169,52 @@ fn captures_and_matched_patterns_are_noted() {
     let bench = Bench::default();
     let mut ex = bench.exchange("GET /u/42/f/a/b\nHost: x.foo.com");
     assert!(router.find(&mut ex, &mut ()).is_some());
-    let path = ex.request.path();
+    let path = ex.request.routed_path();
     let params: Vec<_> = ex.path_params.iter().map(|(name, range)| (*name, &path[range.clone()])).collect();
     assert_eq!(params, [("id", &b"42"[..]), ("rest", &b"a/b"[..])]);
     assert_eq!((ex.matched_uri(), ex.matched_host), ("/u/:id/f/*rest", "*.foo.com"));
     assert_eq!(ex.route.map(|route| &*route.id), Some("r"));
+}
+
+#[test]
+fn an_encoded_slash_is_part_of_a_parameter() {
+    let router = table(&[("one", "/c/:id/x", &[]), ("rest", "/c/*", &[]), ("exact", "/g/a%2Fb", &[])]);
+    check(
+        &router,
+        &[
+            ("/c/a%2Fb/x", "", "one"),
+            ("/c/a%2fb/x", "", "one"),
+            ("/c/a/b/x", "", "rest"),
+            ("/c%2Fa/x", "", "-"),
+            ("/g/a%2fb", "", "exact"),
+            ("/g/a%252Fb", "", "exact"),
+            ("/g/a/b", "", "-"),
+        ],
+    );
+    let bench = Bench::default();
+    let mut ex = bench.exchange("GET /c/a%2Fb%25%41/x");
+    assert!(router.find(&mut ex, &mut ()).is_some());
+    assert_eq!(ex.path_param("id").as_deref(), Some(&b"a/b%A"[..]));
+    assert_eq!(ex.path_param("none"), None);
+}
+
+#[test]
+fn a_route_is_found_by_the_path_that_is_forwarded() {
+    let router = table(&[("admin", "/admin/*", &[]), ("pub", "/pub/*", &[])]);
+    for (target, id, forwarded) in [
+        ("/admin/../pub/y", "pub", "/pub/y"),
+        ("/admin/%2e%2e/pub/y", "pub", "/pub/y"),
+        ("/admin/x%2F..%2F..%2Fpub/y", "pub", "/pub/y"),
+        ("/pub/..;/admin/x", "admin", "/admin/x"),
+        ("/pub/..%5cadmin/x", "admin", "/admin/x"),
+        ("http://h/pub/../admin/x?a=../b", "admin", "/admin/x?a=../b"),
+    ] {
+        let bench = Bench::default();
+        let mut ex = bench.exchange(&format!("GET {target}"));
+        let found = router.find(&mut ex, &mut ()).map(|route| &*route.info.id);
+        let sent = ex.request.upstream_target().escape_ascii().to_string();
+        assert_eq!((found, &*sent), (Some(id), forwarded), "{target}");
+    }
 }
 
 #[test]

@@ -25,6 +25,7 @@ use crate::state::{Authorship, Changed, Committed, Entry, Key, Revision, State};
 use crate::store::Difference;
 
 pub(super) use hold::Hold;
+use hold::{Moment, Verdict};
 pub(super) use word::Word;
 
 /// The author of what no writer left a note about.
@@ -117,6 +118,11 @@ impl Mirror {
     /// What is served.
     pub(super) fn state(&self) -> &State {
         &self.served
+    }
+
+    /// Whether the cluster has been listed since this process began.
+    pub(super) fn is_listed(&self) -> bool {
+        self.is_listed
     }
 
     /// The revision of the cluster up to which all was taken in.
@@ -262,7 +268,7 @@ impl Mirror {
         // In a list a word that names nothing may be about anything, in another cluster even.
         let word = listed.word.filter(|word| self.spend(&word.note.nonce));
         let names = word.as_ref().and_then(Word::names).unwrap_or_default();
-        let doomed = self.pass(gone, &names, listing.head.revision, now_ms);
+        let verdict = self.pass(gone, &names, Moment { revision: listing.head.revision, now_ms });
         let is_held = self.hold.len() > 0;
         if !self.is_same(listing.head) {
             self.changed_at = 0;
@@ -270,7 +276,7 @@ impl Mirror {
         self.changed_at = self.changed_at.max(newest_of(listed.entries.values()));
         let mut after: BTreeMap<Key, Option<Entry>> =
             listed.entries.into_iter().map(|(key, entry)| (key, Some(entry))).collect();
-        after.extend(doomed.into_iter().map(|key| (key, None)));
+        after.extend(verdict.changes());
         let changes = self.apply(after);
         self.replace_settings(listed.settings, is_held);
         listed.unreadable.keys().for_each(|key| self.hold.release(key));
@@ -346,6 +352,7 @@ impl Mirror {
     ) -> Option<Arc<Committed>> {
         let mut after: BTreeMap<Key, Option<Entry>> = BTreeMap::new();
         let (mut gone, mut note, mut lost_settings) = (Vec::new(), None, Vec::new());
+        let at = Moment { revision, now_ms };
         for (place, kv, is_delete) in group {
             match (place, is_delete) {
                 (Place::Resource(key), false) => match self.entry(&key, &kv) {
@@ -372,18 +379,17 @@ impl Mirror {
                 (Place::Note, true) => self.note_at = 0,
                 (Place::Confirmation, false) => {
                     self.note_confirmed(revision);
-                    let released = self.take_word(&Word::parse(&kv.value), revision, now_ms);
-                    after.extend(released.into_iter().map(|key| (key, None)));
+                    after.extend(self.take_word(&Word::parse(&kv.value), at).changes());
                 }
                 (Place::Confirmation, true) => {}
             }
         }
         gone.retain(|key| self.served.get(key.kind, &key.id).is_some());
         let held_before = self.hold.len();
-        let doomed = match &note {
+        let verdict = match &note {
             // Whoever writes through a gateway was asked whether it is meant.
-            Some(_) => gone,
-            None => self.pass(gone, &BTreeSet::new(), revision, now_ms),
+            Some(_) => Verdict { passing: gone, ..Verdict::default() },
+            None => self.pass(gone, &BTreeSet::new(), at),
         };
         if self.hold.len() == held_before {
             lost_settings.iter().for_each(|name| self.served.replace_setting(name, None));
@@ -391,7 +397,7 @@ impl Mirror {
         for name in &lost_settings {
             self.settings_at.remove(name);
         }
-        after.extend(doomed.into_iter().map(|key| (key, None)));
+        after.extend(verdict.changes());
         let changes = self.apply(after);
         let note = note.unwrap_or_else(|| Note { author: FOREIGN.into(), ..Note::default() });
         if !note.nonce.is_empty() {
@@ -410,32 +416,35 @@ impl Mirror {
 
     /// What of these deletions is let through: what was to end by now, what a word names, and the rest unless that is
     /// much.
-    fn pass(&mut self, gone: Vec<Key>, names: &BTreeSet<&[u8]>, revision: u64, now_ms: u64) -> Vec<Key> {
+    fn pass(&mut self, gone: Vec<Key>, names: &BTreeSet<&[u8]>, at: Moment) -> Verdict {
         let entry_of = |key: &Key| self.served.get(key.kind, &key.id);
         let has_ended =
-            |key: &Key| entry_of(key).and_then(|entry| entry.expires_ms).is_some_and(|at| at <= now_ms);
+            |key: &Key| entry_of(key).and_then(|entry| entry.expires_ms).is_some_and(|end| end <= at.now_ms);
         let is_named = |key: &Key| {
             let entry = entry_of(key).filter(|_| !names.is_empty());
             entry.is_some_and(|entry| names.contains(word::name_of(key, entry).as_bytes()))
         };
         let (mut passing, gone): (Vec<Key>, Vec<Key>) = gone.into_iter().partition(has_ended);
         let (named, rest): (Vec<Key>, Vec<Key>) = gone.into_iter().partition(is_named);
+        let rest = rest.into_iter().filter_map(|key| entry_of(&key).cloned().map(|entry| (key, entry)));
+        let rest = rest.collect();
         if !named.is_empty() {
             // What this node alone lost besides is judged by itself.
             self.hold.release_all();
         }
         passing.extend(named);
         passing.iter().for_each(|key| self.hold.release(key));
-        passing.extend(self.hold.admit(rest, self.served.len() - passing.len(), revision));
-        passing
+        let mut verdict = self.hold.admit(rest, self.served.len() - passing.len(), at);
+        verdict.passing.append(&mut passing);
+        verdict
     }
 
     /// What of the held deletions a word lets through that was just given.
-    fn take_word(&mut self, word: &Word, revision: u64, now_ms: u64) -> Vec<Key> {
+    fn take_word(&mut self, word: &Word, at: Moment) -> Verdict {
         match word.names() {
-            _ if !self.spend(&word.note.nonce) => Vec::new(),
-            Some(names) => self.pass(self.hold.keys().cloned().collect(), &names, revision, now_ms),
-            None => self.hold.release_all(),
+            _ if !self.spend(&word.note.nonce) => Verdict::default(),
+            Some(names) => self.pass(self.hold.keys().cloned().collect(), &names, at),
+            None => Verdict { passing: self.hold.release_all(), ..Verdict::default() },
         }
     }
 

@@ -15,6 +15,7 @@ use super::proto::Event;
 use super::settings::EtcdSettings;
 use crate::engine::now_ms;
 use crate::fallback::Origin;
+use crate::last_good::{self, RecoveredState};
 use crate::state::State;
 use crate::store::Follower;
 
@@ -80,6 +81,8 @@ struct Sight {
 
 struct Core {
     mirror: Mirror,
+    /// What is missing from the last good state that the mirror began with.
+    damage: Option<String>,
     past: Past,
     /// Why this node cannot say in the cluster that it is there.
     unannounced: Option<String>,
@@ -87,9 +90,15 @@ struct Core {
 }
 
 impl Core {
+    /// The damage of the last good state, until the cluster has told what there is.
+    fn damage_in_force(&self) -> Option<&str> {
+        self.damage.as_deref().filter(|_| !self.mirror.is_listed())
+    }
+
     /// What is wrong now, if that is news.
     fn news(&mut self) -> Option<Vec<Problem>> {
         let mut problems = self.mirror.problems();
+        problems.extend(self.damage_in_force().map(last_good::damage_problem));
         problems.extend(self.unannounced.as_ref().map(|error| {
             let found =
                 format!("this node's record in etcd cannot be renewed, so others take it for gone: {error}");
@@ -121,13 +130,14 @@ impl Shared {
     pub(super) fn new(
         settings: EtcdSettings,
         client: Client,
-        last_good: Option<(State, Duration)>,
+        last_good: Option<(RecoveredState, Duration)>,
         on_problems: OnProblems,
     ) -> Shared {
         let layout = Layout::new(&settings.prefix);
         let age_at_start = last_good.as_ref().map_or(Duration::ZERO, |(_, age)| *age);
         let last_good_since = last_good.is_some().then(SystemTime::now);
-        let state = last_good.map(|(state, _)| state).unwrap_or_default();
+        let (state, damage) =
+            last_good.map(|(recovered, _)| (recovered.state, recovered.damage)).unwrap_or_default();
         let mirror = Mirror::new(layout.clone(), state.clone(), settings.hold_percent);
         let past = Past::new(settings.retention);
         let sight = Sight {
@@ -141,7 +151,7 @@ impl Shared {
             told_up_to: 0,
         };
         Shared {
-            core: Mutex::new(Core { mirror, past, unannounced: None, problems: Vec::new() }),
+            core: Mutex::new(Core { mirror, damage, past, unannounced: None, problems: Vec::new() }),
             state: RwLock::new(state),
             followers: Mutex::default(),
             sight: Mutex::new(sight),
@@ -278,6 +288,14 @@ impl Shared {
         }
     }
 
+    /// Reports what is wrong with the last good state, which is served now.
+    pub(super) fn report_last_good(&self) {
+        let news = lock(&self.core).news();
+        if let Some(problems) = news {
+            lock(&self.on_problems)(problems);
+        }
+    }
+
     fn note_head(&self, head: Head) {
         let mut sight = lock(&self.sight);
         sight.head = sight.head.max(head.revision);
@@ -331,11 +349,13 @@ impl Shared {
     }
 
     pub(super) fn status(&self) -> EtcdStatus {
-        let held = self.with_mirror(Mirror::held);
+        let core = lock(&self.core);
+        let (held, damage) = (core.mirror.held(), core.damage_in_force().map(str::to_owned));
+        drop(core);
         let sight = lock(&self.sight);
         let reason = || sight.error.clone().unwrap_or_default();
         let origin = match sight.last_good_since {
-            Some(since) => Origin::LastGood { reason: reason(), since },
+            Some(since) => Origin::LastGood { reason: reason(), since, damage },
             None => Origin::Store,
         };
         EtcdStatus {

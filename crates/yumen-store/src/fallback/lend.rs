@@ -60,12 +60,12 @@ impl Fallback {
         let retry = self.retry.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(retry);
         let mut inner = self.shared.inner.write().unwrap_or_else(PoisonError::into_inner);
-        let state = match &*inner {
-            Inner::Store(opened) => opened.store.state(),
-            Inner::LastGood { state, .. } => state.clone(),
+        let (state, damage) = match &*inner {
+            Inner::Store(opened) => (opened.store.state(), None),
+            Inner::LastGood { state, damage, .. } => (state.clone(), damage.clone()),
             Inner::Lent { .. } => return Ok(()),
         };
-        let before = std::mem::replace(&mut *inner, Inner::Lent { state, held: Held::new() });
+        let before = std::mem::replace(&mut *inner, Inner::Lent { state, damage, held: Held::new() });
         drop(inner);
         let Inner::Store(opened) = before else { return Ok(()) };
         match close(opened) {
@@ -139,9 +139,9 @@ impl Fallback {
 
     fn fall_back(&self, error: &StoreError) -> Result<(), StoreError> {
         let mut inner = self.shared.inner.write().unwrap_or_else(PoisonError::into_inner);
-        if let Inner::Lent { state, .. } = &*inner {
-            let (state, reason) = (state.clone(), error.to_string());
-            *inner = Inner::LastGood { state, reason, since: SystemTime::now() };
+        if let Inner::Lent { state, damage, .. } = &*inner {
+            let (state, reason, damage) = (state.clone(), error.to_string(), damage.clone());
+            *inner = Inner::LastGood { state, reason, since: SystemTime::now(), damage };
         }
         drop(inner);
         let retry = Retry::start(Arc::downgrade(&self.shared), self.open.clone(), self.retry_every)?;

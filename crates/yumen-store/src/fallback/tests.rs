@@ -5,6 +5,7 @@ use yumen_config::Kind;
 
 use super::*;
 use crate::embedded::{DATABASE, restore};
+use crate::last_good;
 use crate::memory::Memory;
 use crate::seal::Edge;
 use crate::test_kit::{TestDir, contents, note, put, until, write};
@@ -158,6 +159,39 @@ fn a_damaged_store_is_served_from_the_last_good_state_until_it_is_restored() {
     assert_eq!(fs::read_to_string(dir.join("yumen.redb.replaced")).unwrap(), "strange");
     drop(second);
     assert_eq!(LastGood::load(dir.path(), &Edge::default()).unwrap().len(), 2);
+}
+
+#[test]
+fn a_last_good_state_that_is_torn_says_so_until_the_store_is_open() {
+    let dir = TestDir::new();
+    let first = open_or_last_good(dir.path(), Options::default()).unwrap();
+    put(&*first, "a", "1").unwrap();
+    let saved = |count| LastGood::load(dir.path(), &Edge::default()).is_ok_and(|state| state.len() == count);
+    until("the first save", || saved(1));
+    put(&*first, "b", "1").unwrap();
+    drop(first);
+    assert!(saved(2));
+    let (place, good, kept) = (dir.join(DATABASE), dir.join("good"), dir.join(last_good::FILE));
+    fs::rename(&place, &good).unwrap();
+    fs::write(&place, "strange").unwrap();
+    let bytes = fs::read(&kept).unwrap();
+    fs::write(&kept, &bytes[..bytes.len() - 1]).unwrap();
+
+    let second = open_or_last_good(dir.path(), Options::default()).unwrap();
+    assert_eq!(second.state().len(), 1);
+    let Origin::LastGood { damage, .. } = second.status() else { panic!("{:?}", second.status()) };
+    let damage = damage.expect("the file is torn");
+    assert!(damage.contains("record 0 behind the state is cut off"), "{damage}");
+    assert!(damage.contains("all changes after revision 1 are missing"), "{damage}");
+    // Lent and taken back, it is as incomplete as before.
+    second.lend().unwrap();
+    assert!(second.take_back().is_err());
+    assert!(matches!(second.status(), Origin::LastGood { damage: Some(_), .. }), "{:?}", second.status());
+    fs::rename(&good, &place).unwrap();
+    until("healing", || second.status() == Origin::Store);
+    assert_eq!(second.state().len(), 2);
+    drop(second);
+    assert!(LastGood::recover(dir.path(), &Edge::default()).unwrap().damage.is_none(), "it was written anew");
 }
 
 #[test]

@@ -205,6 +205,27 @@ fn of_changes_that_are_cut_off_or_altered_those_before_hold() {
 }
 
 #[test]
+fn damage_is_reported_beside_the_state_that_is_whole() {
+    let (dir, edge) = (TestDir::new(), Edge::default());
+    let damage = || LastGood::recover(dir.path(), &edge).unwrap().damage;
+    let (older, newer) = (state(1, &["{}"]), state(2, &["{}", "{}"]));
+    LastGood::save(dir.path(), &older, &edge).unwrap();
+    let mut kept = LastGood::save(dir.path(), &newer, &edge).unwrap();
+    assert_eq!(damage(), None);
+    assert!(kept.append(&state(3, &["{}"]), &edge).unwrap());
+    assert_eq!(damage(), None);
+    let place = dir.join(FILE);
+    let whole = fs::read(&place).unwrap();
+    fs::write(&place, &whole[..whole.len() - 1]).unwrap();
+    let torn = damage().expect("a record is torn");
+    assert!(torn.contains(FILE) && torn.contains("after revision 2 are missing"), "{torn}");
+    assert_eq!((damage_of(&place), damage_of(&dir.join(PREVIOUS))), (Some(torn), None));
+    fs::write(&place, "strange").unwrap();
+    let replaced = damage().expect("an older file is used");
+    assert!(replaced.contains("last-good.json.previous of revision 1 is used instead"), "{replaced}");
+}
+
+#[test]
 fn records_of_another_state_are_not_taken_for_its_own() {
     let (dir, mut random) = (TestDir::new(), Random(2));
     let first = changed(&State::default(), &mut random);

@@ -3,6 +3,7 @@
 //! Pure; must not know files.
 
 use std::borrow::Cow;
+use std::path::Path;
 use std::sync::Arc;
 
 use aws_lc_rs::digest;
@@ -42,6 +43,15 @@ pub(super) struct Told {
     pub(super) state: State,
     /// What is wrong with the first record that is not whole; it and what follows are not in the state.
     pub(super) torn: Option<String>,
+}
+
+impl Told {
+    /// What is missing of the text that the file at `path` holds.
+    pub(super) fn damage(&self, path: &Path) -> Option<String> {
+        let (file, revision) = (path.display(), self.state.revision.0);
+        let reason = self.torn.as_ref()?;
+        Some(format!("{file}: {reason}, so all changes after revision {revision} are missing"))
+    }
 }
 
 /// A whole state, and the digest that its first record continues.

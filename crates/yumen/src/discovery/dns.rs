@@ -50,7 +50,7 @@ impl Dns {
             Some((host, port)) => (host, port.parse().map_err(|_| format!("`{port}` is no port"))?),
             None => (&*service.name, 0),
         };
-        let name = Name::from_utf8(host).map_err(|_| format!("`{host}` is no host name"))?;
+        let name = dns::query_name(host).map_err(|_| format!("`{host}` is no host name"))?;
         if let Some(nodes) = self.in_hosts_file(&name, port) {
             return Ok(Answer { nodes, pause: dns::clamp(&self.settings, None) });
         }

@@ -88,18 +88,22 @@ async fn records_are_looked_for_in_order_and_become_nodes() {
         ("one.test", RecordType::A, "10.0.0.1"),
         ("two.test", RecordType::AAAA, "fd00::2"),
         ("lost.test", RecordType::SRV, "1 1 1 gone.test."),
+        ("_web._tcp.my_zone.test", RecordType::SRV, "1 5 8080 my_service."),
+        ("my_service", RecordType::A, "10.0.0.7"),
         ("half.test", RecordType::SRV, "broken"),
         ("half.test", RecordType::A, "10.0.0.3"),
     ]));
     let server = serve(zone).await;
     let all = [Last, Srv, A, Aaaa, Cname];
-    let cases: [(&[DnsRecord], &str, &[&str]); 7] = [
+    let cases: [(&[DnsRecord], &str, &[&str]); 9] = [
         (&all, "web.test", &["10.0.0.1:8080 5 -1", "[fd00::2]:8081 1 -2"]),
         (&all, "web.test:99", &["10.0.0.1:99 5 -1", "[fd00::2]:99 1 -2"]),
         (&[A, Srv], "web.test", &["10.0.0.9:0 1 0"]),
         (&[A, Srv], "web.test:81", &["10.0.0.9:81 1 0"]),
         (&all, "two.test:81", &["[fd00::2]:81 1 0"]),
         (&[A], "two.test:81", &[]),
+        (&all, "_web._tcp.my_zone.test", &["10.0.0.7:8080 5 -1"]),
+        (&all, "my_service:81", &["10.0.0.7:81 1 0"]),
         (&all, "nobody.test", &[]),
     ];
     for (order, name, expected) in cases {

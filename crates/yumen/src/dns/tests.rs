@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use yumen_config::node::Dns;
 
-use super::{Addresses, Names, keep_resolved, name_server};
+use super::{Addresses, Names, keep_resolved, name_server, query_name};
 use crate::control::Hosts;
 use crate::known::AddressesByName;
 
@@ -294,4 +294,37 @@ fn servers_are_addresses_with_or_without_a_port() {
         assert_eq!(server.ip, ip.parse::<IpAddr>().unwrap(), "{written}");
         assert!(server.connections.iter().all(|connection| connection.port == port), "{written}");
     }
+}
+
+#[tokio::test]
+async fn names_with_underscores_are_resolved() {
+    const HOSTS: [&str; 4] = ["_api._tcp.a.test", "end_.a.test", "my_service", "my_service.a.test"];
+    let zone = HOSTS.map(|name| (name, Says::Addresses(&["10.0.0.1"], 600)));
+    let server = Server::start(&zone).await;
+    for name in HOSTS {
+        let bench = Bench::start(server.addr, &[name]);
+        bench.expect(&[&format!("{name}: 10.0.0.1")]).await;
+    }
+}
+
+#[test]
+fn a_query_name_is_parsed_label_by_label() {
+    for (host, expected) in [
+        ("my_service", Some("my_service")),
+        ("My_Service.A.test.", Some("my_service.a.test.")),
+        ("_sip._udp.a.test", Some("_sip._udp.a.test")),
+        ("a__b_.test", Some("a__b_.test")),
+        ("b\u{fc}cher.my_zone.test", Some("xn--bcher-kva.my_zone.test")),
+        ("", None),
+        (".", None),
+        ("a..test", None),
+        (".a.test", None),
+        ("a b.test", None),
+        ("[127.0.0.1]", None),
+        ("-a.test", None),
+    ] {
+        let parsed = query_name(host).map(|name| name.to_ascii()).ok();
+        assert_eq!(parsed.as_deref(), expected, "{host:?}");
+    }
+    assert!(query_name(&"a".repeat(64)).is_err(), "a label has 63 octets at most");
 }

@@ -163,6 +163,42 @@ fn a_damaged_store_is_served_from_the_last_good_state_until_it_is_whole_again() 
 }
 
 #[test]
+fn a_last_good_state_that_is_torn_is_a_problem() {
+    let data = Scratch::new();
+    let mut gateway = launch(data.path());
+    let key = gateway.admin_key().expect("a first start prints the admin key");
+    let kept = data.file("last-good.json");
+    eventually("what the first start made is kept", 60, || kept.exists());
+    for id in 0..30 {
+        put(&gateway, &key, &id.to_string(), &mock(&format!("/{id}"), "x"));
+    }
+    gateway.terminate();
+    gateway.wait(60);
+    std::fs::write(data.file("yumen.redb"), "strange").unwrap();
+    let mut bytes = std::fs::read(&kept).unwrap();
+    // The seal names the bytes of the state before the changes.
+    let head: Value = serde_json::from_slice(bytes.split(|byte| *byte == b'\n').next().unwrap()).unwrap();
+    let end =
+        bytes.iter().position(|byte| *byte == b'\n').unwrap() + head["bytes"].as_u64().unwrap() as usize;
+    assert!(bytes.len() > end + 100, "changes were appended");
+    bytes.truncate(end + 100);
+    std::fs::write(&kept, bytes).unwrap();
+
+    let gateway = launch(data.path());
+    let status = gateway.status_json("/status");
+    let damage = status["config_source_damage"].as_str().unwrap_or_default();
+    assert!(damage.contains("last-good.json: record 0 behind the state is cut off"), "{status}");
+    eventually("it is a problem", 10, || {
+        let problems = gateway.status_json("/yumen/v1/problems");
+        let is_told = |problem: &Value| {
+            let message = problem["message"].as_str().unwrap_or_default();
+            problem["level"] == "error" && message.contains("the last good state is incomplete")
+        };
+        problems.as_array().unwrap().iter().any(is_told)
+    });
+}
+
+#[test]
 fn what_is_lent_for_a_while_ends_in_time_though_its_store_is_gone() {
     let data = Scratch::new();
     let mut gateway = launch(data.path());

@@ -83,6 +83,26 @@ fn where_all_are_ill_all_are_asked() {
 }
 
 #[test]
+fn after_an_outage_of_all_one_successful_probe_draws_the_traffic() {
+    let ((a, a_ill), (b, b_ill)) = (switched("a"), switched("b"));
+    // An endpoint that has recovered stays unhealthy for long, and no retry hides the other one.
+    let mut checks = active();
+    checks["active"]["healthy"]["successes"] = json!(200);
+    let mut document = document(&a, &b, &checks, 0);
+    document["routes"][0]["upstream"]["retries"] = json!(0);
+    let gateway = Gateway::start(&document);
+    a_ill.store(true, Ordering::Release);
+    b_ill.store(true, Ordering::Release);
+    let states = || gateway.status_json("/v1/healthcheck")[0]["nodes"].to_string();
+    eventually("both are out", 8, || states().matches("\"unhealthy\"").count() == 2);
+    a_ill.store(false, Ordering::Release);
+    eventually("a gets all requests", 8, || only(&gateway, "a", 8));
+    assert_eq!(gateway.get("/").status, 200);
+    let states = states();
+    assert!(states.contains("mostly_unhealthy") && !states.contains("\"healthy\""), "{states}");
+}
+
+#[test]
 fn failing_answers_take_an_endpoint_out_until_a_check_finds_it_well() {
     let ((a, ill), (b, _)) = (switched("a"), switched("b"));
     // its checks look elsewhere and succeed rarely: only traffic can find out

@@ -117,6 +117,28 @@ fn an_endpoint_sees_the_request_as_it_came() {
 }
 
 #[test]
+fn an_endpoint_gets_the_path_that_the_route_was_chosen_by() {
+    let upstream = Http2Upstream::echo();
+    let guard = json!({ "ip-restriction": { "whitelist": ["10.0.0.1"] } });
+    let gateway = Gateway::start(&json!({ "routes": [
+        { "id": "open", "uri": "/pub/*", "upstream": upstream.alone() },
+        { "id": "guarded", "uri": "/admin/*", "plugins": guard, "upstream": upstream.alone() },
+    ] }));
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        for path in ["/admin/../pub/y", "/admin/%2e%2e/pub/y", "/admin/x%2F..%2F..%2Fpub/y"] {
+            assert_eq!(client.get(path).await.field("x-target"), "/pub/y", "{path}");
+        }
+        for path in ["/pub/..;/admin/x", "/pub/..%5cadmin/x"] {
+            assert_eq!(client.get(path).await.status, 403, "{path}");
+        }
+        let refused = client.ask(request("TRACE", "/pub/y"), b"").await.unwrap();
+        assert_eq!(refused.status, 405);
+        assert!(refused.field("allow").contains("GET"));
+    });
+}
+
+#[test]
 fn trailers_of_answers_go_between_all_versions_and_those_of_requests_nowhere() {
     let old = Upstream::start(|request, stream| {
         let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";

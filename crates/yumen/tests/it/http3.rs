@@ -48,6 +48,11 @@ impl World {
         Http3Client::connect(self.gateway.https, "a.test", &self.authority.cert, None).await
     }
 
+    /// A client that has room for so many bytes on each stream.
+    pub(crate) async fn client_with_window(&self, window_bytes: u32) -> Http3Client {
+        Http3Client::with_window(self.gateway.https, "a.test", &self.authority.cert, window_bytes).await
+    }
+
     async fn client_as(&self, who: &Pair) -> Result<Http3Client, quinn::ConnectionError> {
         Http3Client::connect(self.gateway.https, "a.test", &self.authority.cert, Some(who)).await
     }
@@ -90,6 +95,28 @@ fn bodies_of_all_sizes_go_both_ways_to_upstreams_of_both_versions() {
     });
     assert_eq!(world.gateway.metric("yumen_http3_connections_total"), 1.0);
     assert_eq!(world.gateway.metric("yumen_http3_faults_total"), 0.0);
+}
+
+#[test]
+fn an_endpoint_gets_the_path_that_the_route_was_chosen_by() {
+    let upstream = Http2Upstream::echo();
+    let guard = json!({ "ip-restriction": { "whitelist": ["10.0.0.1"] } });
+    let routes = json!([
+        { "id": "open", "uri": "/pub/*", "upstream": upstream.alone() },
+        { "id": "guarded", "uri": "/admin/*", "plugins": guard, "upstream": upstream.alone() },
+    ]);
+    let world = World::start(routes, 1, "");
+    http2::run(async {
+        let client = world.client().await;
+        for path in ["/admin/../pub/y", "/admin/%2e%2e/pub/y", "/admin/x%2F..%2F..%2Fpub/y"] {
+            assert_eq!(client.ask(request("GET", path), b"").await.field("x-target"), "/pub/y", "{path}");
+        }
+        for path in ["/pub/..;/admin/x", "/pub/..%5cadmin/x"] {
+            assert_eq!(client.ask(request("GET", path), b"").await.status, 403, "{path}");
+        }
+        let refused = client.ask(request("TRACE", "/pub/y"), b"").await;
+        assert_eq!(refused.status, 405);
+    });
 }
 
 #[test]

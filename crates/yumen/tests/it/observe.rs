@@ -149,7 +149,7 @@ fn top_asks_over_tls_and_trusts_whom_the_system_trusts() {
     let gateway = Gateway::start(&json!({}));
     gateway.apply(&json!({
         "ssls": [{ "id": "1", "cert": pair.cert, "key": pair.key, "snis": ["localhost"] }],
-        "routes": [{ "id": "ops", "uri": "/ops/*", "upstream": { "nodes": { gateway.status.to_string(): 1 } },
+        "routes": [{ "id": "ops", "uri": "/ops/*", "upstream": { "nodes": { gateway.status.to_string(): 1 }, "pass_host": "node" },
                      "plugins": { "proxy-rewrite": { "regex_uri": ["^/ops(/.*)", "$1"] } } }],
     }));
     let roots = gateway.scratch.write("ca.pem", &authority.cert);

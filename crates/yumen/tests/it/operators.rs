@@ -307,7 +307,8 @@ fn the_control_api_has_a_listener_of_its_own_where_one_is_configured() {
         ("PUT /v1/plugins/reload", 200, "done"),
         ("GET /metrics", 404, "not found"),
     ] {
-        let head = format!("{line} HTTP/1.1\r\nHost: c\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+        let head =
+            format!("{line} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
         let reply = Client::connect(control).send(head).reply();
         assert_eq!(reply.status, status, "{line}: {}", reply.text());
         assert!(reply.text().contains(word), "{line}: {}", reply.text());
@@ -327,7 +328,7 @@ fn the_status_listener_shows_what_is_configured_without_secrets() {
     assert_eq!(admin.put("plugin_metadata/datadog", &json!({ "api_key": "hush" })).status, 201);
     let ask = |method: &str, path: &str| {
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: status\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
         );
         Client::connect(gateway.status).send(head).reply()
     };

@@ -298,7 +298,10 @@ fn a_body_cut_by_the_upstream_is_seen_as_cut() {
 #[test]
 fn hops_are_counted_down_and_the_last_one_answers() {
     let upstream = Upstream::echo("a");
-    let gateway = Gateway::start(&upstream.everything());
+    let gateway = Gateway::with(
+        &upstream.everything(),
+        &Options { node: "router: {trace_requests: true}", ..Options::default() },
+    );
     let ask = |method: &str, hops: &str| {
         gateway.send(format!("{method} / HTTP/1.1\r\nHost: x\r\nMax-Forwards: {hops}\r\n\r\n"))
     };
@@ -313,4 +316,17 @@ fn hops_are_counted_down_and_the_last_one_answers() {
         assert!(reply.field("allow").is_some_and(|allowed| !allowed.contains("TRACE")), "{method}");
     }
     assert_eq!(upstream.requests(), 4);
+}
+
+#[test]
+fn a_value_of_the_environment_arrives_as_written() {
+    let upstream = Upstream::echo("a");
+    let rewrite = json!({ "headers": { "set": { "X-Secret": "$env://PASSWORD", "X-Host": "$host" } } });
+    let routes = json!({ "routes": [
+        { "id": "1", "uri": "/*", "plugins": { "proxy-rewrite": rewrite }, "upstream": upstream.alone() },
+    ] });
+    let options = Options { env: &[("PASSWORD", "pa$host$$x")], ..Options::default() };
+    let gateway = Gateway::with(&routes, &options);
+    let fields = &gateway.send("GET / HTTP/1.1\r\nHost: shop.test\r\n\r\n").json()["fields"];
+    assert_eq!((&fields["x-secret"], &fields["x-host"]), (&json!("pa$host$$x"), &json!("shop.test")));
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use yumen_plugin::Plugin;
 
-use super::{bytes, hex};
+use super::{KEPT_BYTES_DIGESTED, bytes, hex, read_key, written_key};
 use crate::testing::Bench;
 
 /// How many of these requests are admitted.
@@ -119,6 +119,52 @@ fn a_long_key_is_the_same_one_in_the_next_process() {
         .flat_map(|(_, keys)| keys.as_object().into_iter().flatten().map(|(key, _)| key.len()))
         .collect();
     assert_eq!(hexes, [2 * 57]);
+}
+
+#[test]
+fn long_keys_of_several_rules_go_on_under_their_rules() {
+    let settings = json!({"rules": [
+        {"count": 9, "time_window": 60, "key": "$http_x_a"},
+        {"count": 2, "time_window": 60, "key": "$http_x_b"},
+    ]});
+    let request = format!("GET / HTTP/1.1\nX-A: {0}\nX-B: {0}", "k".repeat(3000));
+    for is_from_older_version in [false, true] {
+        let (old, new) = (Bench::new(), Bench::new());
+        let plugins = [&old, &new].map(|bench| bench.plugin("limit-count", settings.clone()));
+        assert_eq!(old.run(&plugins[0], &request).status, 200);
+        let mut told = old.carry.tell();
+        if is_from_older_version {
+            // It told digests without their rules.
+            for limits in told.values_mut().filter_map(Value::as_object_mut) {
+                for keys in limits.values_mut().filter_map(Value::as_object_mut) {
+                    *keys = std::mem::take(keys)
+                        .into_iter()
+                        .map(|(key, numbers)| (key.split(':').next_back().unwrap_or("").to_owned(), numbers))
+                        .collect();
+                }
+            }
+        }
+        new.carry.take_over(&told, new.host.now());
+        assert_eq!([(); 2].map(|()| new.run(&plugins[1], &request).status), [200, 503]);
+    }
+}
+
+#[test]
+fn a_key_is_read_as_it_was_told_and_under_its_rule() {
+    let digest = vec![7; KEPT_BYTES_DIGESTED];
+    for (rules, rule, key) in [
+        (1, 0, b"=a#3".to_vec()),
+        (1, 0, digest.clone()),
+        (3, 0, b"=a#1".to_vec()),
+        (3, 2, b"=a#2#3".to_vec()),
+        (3, 1, digest),
+    ] {
+        let told = written_key(rules, rule, &key);
+        assert_eq!(read_key(rules, &told), Some((rule..rule + 1, key)), "{told}");
+    }
+    for told in ["x:00", "1:0", "0", "3d61"] {
+        assert_eq!(read_key(3, told), None, "{told}");
+    }
 }
 
 #[test]

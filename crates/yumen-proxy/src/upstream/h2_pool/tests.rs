@@ -78,7 +78,7 @@ fn what_a_connection_carries_ends_where_its_task_panics() {
     let wire = Wire::new(stream, Inbox::default(), patience, worker.buffers.clone());
     let mut shaking = pin!(client_builder(&worker.settings).handshake(wire.clone()));
     let (sender, connection) = now(shaking.as_mut().poll(cx)).expect("it asks nobody").unwrap();
-    let lane = H2Connection::new(sender, &KEEP, worker.timers.timer());
+    let lane = H2Connection::new(sender, &KEEP, worker.buffers.backlog.queue(), worker.timers.timer());
     worker.upstream.h2_pool.add(key, lane.clone(), KEEP.size);
     let watched = PanicWatch::new(&worker.counters, None);
     let driver =

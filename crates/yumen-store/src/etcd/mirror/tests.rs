@@ -176,6 +176,97 @@ fn deletions_are_held_when_they_are_many_and_much() {
     }
 }
 
+/// Deletes the routes of a mirror of 15 one by one, the first at `from_ms`, so many milliseconds apart.
+fn trickle(mirror: &mut Mirror, from_ms: u64, apart_ms: u64) {
+    for i in 0..15 {
+        mirror.take_events(vec![delete(&route(i), 101 + i as i64)], from_ms + i as u64 * apart_ms);
+    }
+}
+
+#[test]
+fn deletions_that_trickle_in_are_held_like_a_batch() {
+    for (apart_ms, percent, held) in [
+        (20, 50, 15),
+        (4_000, 50, 15),
+        // never ten in a minute
+        (7_000, 50, 0),
+        (20, 0, 0),
+        // of this share nothing is too much
+        (20, 100, 0),
+    ] {
+        let line = format!("{apart_ms} ms apart at {percent} %");
+        let mut mirror = mirror_of(15, percent);
+        trickle(&mut mirror, 1_000_000, apart_ms);
+        assert_eq!((mirror.held(), mirror.state().len()), (held, held), "{line}");
+        assert_eq!(mirror.problems().len(), usize::from(held > 0), "{line}");
+    }
+}
+
+#[test]
+fn deletions_that_had_passed_are_undone_by_one_revision_and_confirmed_with_the_rest() {
+    let mut mirror = mirror_of(15, 50);
+    let mut replica = mirror.state().clone();
+    for i in 0..15 {
+        let taken = mirror.take_events(vec![delete(&route(i), 101 + i as i64)], 1_000 + i as u64);
+        let changes: Vec<usize> = taken.commits.iter().map(|committed| committed.changes.len()).collect();
+        let expected: &[usize] = if i < 9 { &[1] } else { &[9] };
+        assert_eq!(changes, if i > 9 { &[] } else { expected }, "deletion {i}");
+        for changed in taken.commits.iter().flat_map(|committed| &committed.changes) {
+            assert_eq!(replica.replace(&changed.key, changed.after.clone()), changed.before);
+        }
+    }
+    assert!(replica.entries().eq(mirror.state().entries()));
+    let problem = mirror.problems()[0].to_string();
+    assert!(problem.contains("15 objects were deleted in etcd within a short time"), "{problem}");
+    assert_eq!(mirror.expected(&Place::Resource(key("3"))), 0, "it is gone in etcd");
+    mirror.take_events(vec![put(CONFIRMATION, &word_about("n", &mirror), 120, 120)], 2_000);
+    assert_eq!((mirror.held(), mirror.state().len()), (0, 0));
+}
+
+#[test]
+fn a_deletion_counts_no_more_once_it_was_undone_or_confirmed_or_is_old() {
+    let ready = || {
+        let mut mirror = mirror_of(15, 50);
+        mirror.take_events((0..9).map(|i| delete(&route(i), 101)).collect(), 1_000_000);
+        assert_eq!((mirror.held(), mirror.state().len()), (0, 6));
+        mirror
+    };
+    let lose_one = |mirror: &mut Mirror, now_ms| {
+        mirror.take_events(vec![delete(&route(9), 110)], now_ms);
+        mirror.held()
+    };
+    assert_eq!(lose_one(&mut ready(), 1_000_001), 10);
+    assert_eq!(lose_one(&mut ready(), 1_060_001), 0, "a minute has passed");
+    assert_eq!(lose_one(&mut ready(), 1), 0, "the clock was set back");
+    let mut back = ready();
+    back.take_events(vec![put(&route(0), "{}", 102, 102)], 1_000_000);
+    assert_eq!(lose_one(&mut back, 1_000_001), 0, "one is there again");
+    let mut confirmed = ready();
+    confirmed.take_events(vec![put(CONFIRMATION, "{}", 102, 102)], 1_000_000);
+    assert_eq!(lose_one(&mut confirmed, 1_000_001), 0, "somebody confirmed");
+}
+
+#[test]
+fn a_batch_that_is_much_by_itself_undoes_no_deletion_before_it() {
+    let mut mirror = mirror_of(20, 50);
+    mirror.take_events(vec![delete(&route(19), 101)], 1_000);
+    mirror.take_events((0..19).map(|i| delete(&route(i), 102)).collect(), 1_001);
+    assert_eq!((mirror.held(), mirror.state().len()), (19, 19));
+}
+
+#[test]
+fn a_revoked_credential_stays_revoked() {
+    let mut mirror = mirror_of(12, 50);
+    let consumer = "/apisix/consumers/ada";
+    mirror.take_events(vec![put(consumer, r#"{"username":"ada"}"#, 101, 101)], 1_000);
+    mirror.take_events(vec![delete(consumer, 102)], 1_001);
+    for i in 0..12 {
+        mirror.take_events(vec![delete(&route(i), 103 + i as i64)], 1_002);
+    }
+    assert_eq!((mirror.held(), mirror.state().len()), (12, 12));
+    assert!(mirror.state().get(Kind::Consumers, "ada").is_none());
+}
+
 #[test]
 fn what_is_held_ends_by_a_word_from_anywhere_or_by_coming_back() {
     let mut mirror = mirror_of(20, 50);

@@ -8,6 +8,7 @@ use super::cluster::{Cluster, Node, programs};
 use super::proxy::Proxy;
 use crate::etcd::{Announcement, FOREIGN};
 use crate::fallback::Origin;
+use crate::last_good;
 use crate::state::Revision;
 use crate::store::{Store, StoreError};
 use crate::test_kit::{TestDir, key, note, put, until};
@@ -161,6 +162,30 @@ fn a_node_serves_what_it_last_knew_while_there_is_no_cluster_and_then_converges(
     cluster.kill(0);
     let error = Node::open(cluster.dir.join("new"), settings).err().unwrap().to_string();
     assert!(error.contains("127.0.0.1") && error.contains("last good state"), "{error}");
+}
+
+#[test]
+fn a_damaged_last_good_state_is_a_problem_until_the_cluster_is_read() {
+    let mut cluster = Cluster::start(1);
+    let mut settings = cluster.settings();
+    for id in ["a", "b"] {
+        put(cluster.node_with("one", settings.clone()).store(), id, "{}").unwrap();
+    }
+    cluster.kill(0);
+    let kept = cluster.dir.join("one").join(crate::etcd::DIRECTORY).join(last_good::FILE);
+    std::fs::write(kept, "strange").unwrap();
+    settings.start_timeout = Duration::from_millis(300);
+    // A restart does not hide it.
+    for _ in 0..2 {
+        let node = cluster.node_with("one", settings.clone());
+        assert_eq!(node.store().state().len(), 1);
+        assert!(node.problems().contains("the last good state is incomplete"), "{}", node.problems());
+        assert!(matches!(node.store().status().origin, Origin::LastGood { damage: Some(_), .. }));
+    }
+    let node = cluster.node_with("one", settings);
+    cluster.launch(0);
+    until("the cluster is read", || node.store().state().len() == 2);
+    until("the problem is over", || node.problems().is_empty());
 }
 
 fn write_setting(node: &Node) {

@@ -176,7 +176,7 @@ impl Gateway {
 
     /// A document of the status listener.
     pub(crate) fn status_text(&self, path: &str) -> (u16, String) {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: status\r\nConnection: close\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n");
         let reply = Client::connect(self.status).send(request).reply();
         (reply.status, reply.text())
     }

@@ -45,6 +45,20 @@ impl Http3Client {
         client.ok_or_else(|| quic.close_reason().unwrap_or(quinn::ConnectionError::LocallyClosed))
     }
 
+    /// Connects with room for so many bytes on each stream.
+    pub(crate) async fn with_window(
+        address: SocketAddr,
+        name: &str,
+        authority: &str,
+        window_bytes: u32,
+    ) -> Http3Client {
+        let mut transport = quinn::TransportConfig::default();
+        transport.stream_receive_window(window_bytes.into());
+        let connected = connect_over(address, name, authority, None, transport).await;
+        let (endpoint, quic) = connected.expect("a handshake");
+        Http3Client::over(endpoint, quic).await
+    }
+
     /// Comes back to where it was before, and asks at once; `None` where it was not told how.
     pub(crate) async fn again(&self, address: SocketAddr, name: &str) -> Option<Http3Client> {
         let connecting = self.endpoint.connect(address, name).unwrap();
@@ -135,10 +149,21 @@ pub(crate) async fn connect(
     authority: &str,
     who: Option<&Pair>,
 ) -> Result<(quinn::Endpoint, quinn::Connection), quinn::ConnectionError> {
+    connect_over(address, name, authority, who, quinn::TransportConfig::default()).await
+}
+
+async fn connect_over(
+    address: SocketAddr,
+    name: &str,
+    authority: &str,
+    who: Option<&Pair>,
+    transport: quinn::TransportConfig,
+) -> Result<(quinn::Endpoint, quinn::Connection), quinn::ConnectionError> {
     let mut tls = client_config(authority, who);
     tls.enable_early_data = true;
     tls.alpn_protocols = vec![b"h3".to_vec()];
-    let config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
+    let mut config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
+    config.transport_config(Arc::new(transport));
     let mut endpoint = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
     endpoint.set_default_client_config(config);
     let quic = endpoint.connect(address, name).unwrap().await?;

@@ -1,0 +1,316 @@
+//! The forms of a request path: as forwarded, decoded, and as the router matches it.
+//!
+//! Dot segments are resolved once, over the received octets (RFC 3986 §5.2.4), so that the router and the upstream
+//! read the same path. Knows nothing of queries and authorities.
+
+use std::ops::Range;
+
+use super::{BadPath, escaped};
+
+/// How paths are read before routing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PathPolicy {
+    /// Dot segments, in every spelling.
+    pub dot_segments: DotSegmentPolicy,
+    /// `%2F` inside a path.
+    pub encoded_slashes: EncodedSlashPolicy,
+}
+
+/// The treatment of dot segments.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum DotSegmentPolicy {
+    /// The router and the upstream get the path without them.
+    #[default]
+    Resolve,
+    /// The request is refused.
+    Refuse,
+    /// The router gets the path without them, the upstream the path as received.
+    AsReceived,
+}
+
+/// The treatment of encoded slashes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EncodedSlashPolicy {
+    /// An encoded slash is part of its segment.
+    #[default]
+    Keep,
+    /// An encoded slash separates segments when the router matches.
+    Separate,
+    /// The request is refused, as is one with an encoded backslash.
+    Refuse,
+}
+
+/// The forms of a path that differ from the received one.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct PathForms {
+    /// The path without dot segments, every other octet as received; `None` where there were none.
+    pub resolved: Option<Vec<u8>>,
+    /// Whether the upstream gets the received path nevertheless.
+    pub forwards_received: bool,
+    /// The resolved path with escapes decoded and slashes merged.
+    pub decoded: Vec<u8>,
+    /// The decoded path with `%2F` and `%25` left encoded; `None` where the router matches the decoded path.
+    pub routed: Option<Vec<u8>>,
+}
+
+impl PathForms {
+    /// Reads a path that begins with a slash.
+    ///
+    /// # Errors
+    /// A bad escape, an encoded NUL, a path that climbs above its root, and the forms that the policy refuses.
+    pub fn read(path: &[u8], policy: PathPolicy) -> Result<PathForms, BadPath> {
+        let separates = policy.encoded_slashes == EncodedSlashPolicy::Separate;
+        let found = Findings::of(path)?;
+        if found.has_encoded_separator && policy.encoded_slashes == EncodedSlashPolicy::Refuse {
+            return Err(BadPath("the path has an encoded slash"));
+        }
+        if found.has_dot_segment && policy.dot_segments == DotSegmentPolicy::Refuse {
+            return Err(BadPath("the path has a dot segment"));
+        }
+        let resolved = match found.has_dot_segment {
+            true => Some(resolve(path, separates)?),
+            false => None,
+        };
+        let source = resolved.as_deref().unwrap_or(path);
+        let mut forms = PathForms::default();
+        decode(source, false, &mut forms.decoded);
+        if found.has_encoded_slash && !separates {
+            let mut routed = Vec::with_capacity(source.len());
+            decode(source, true, &mut routed);
+            forms.routed = (routed != forms.decoded).then_some(routed);
+        }
+        forms.forwards_received = policy.dot_segments == DotSegmentPolicy::AsReceived;
+        forms.resolved = resolved;
+        Ok(forms)
+    }
+}
+
+/// Whether all forms of a received path are the path itself.
+#[inline]
+pub fn is_normal(path: &[u8]) -> bool {
+    let mut previous = 0u8;
+    for &byte in path {
+        match byte {
+            b'%' => return false,
+            b'/' | b'.' if matches!(previous, b'/' | b'\\') => return false,
+            _ => {}
+        }
+        previous = byte;
+    }
+    true
+}
+
+/// Appends the decoded form of a path under the default policy.
+///
+/// # Errors
+/// As [`PathForms::read`].
+pub fn normalize(path: &[u8], out: &mut Vec<u8>) -> Result<(), BadPath> {
+    let forms = PathForms::read(path, PathPolicy::default())?;
+    out.extend_from_slice(&forms.decoded);
+    Ok(())
+}
+
+/// One octet of a path, decoded.
+#[derive(Debug, Clone, Copy)]
+struct PathOctet {
+    byte: u8,
+    is_encoded: bool,
+}
+
+impl PathOctet {
+    /// The octet at the front of `rest`, which is not empty.
+    fn first(rest: &[u8]) -> Result<PathOctet, BadPath> {
+        if rest[0] != b'%' {
+            return Ok(PathOctet { byte: rest[0], is_encoded: false });
+        }
+        match escaped(rest.get(1..3)) {
+            None => Err(BadPath("the target has a bad percent escape")),
+            Some(0) => Err(BadPath("the target has an encoded NUL")),
+            Some(byte) => Ok(PathOctet { byte, is_encoded: true }),
+        }
+    }
+
+    fn len(self) -> usize {
+        if self.is_encoded { 3 } else { 1 }
+    }
+
+    /// Some upstreams read an encoded slash or a backslash as a slash: both delimit dot segments.
+    fn is_separator(self) -> bool {
+        matches!(self.byte, b'/' | b'\\')
+    }
+}
+
+/// Whether a segment is one of dots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DotKind {
+    Ordinary,
+    Current,
+    Parent,
+}
+
+/// A segment with the separator before it.
+struct PathSegment<'p> {
+    separator: &'p [u8],
+    text: &'p [u8],
+    kind: DotKind,
+    /// Whether the separator is a slash by RFC 3986, not only for lenient upstreams.
+    is_slash: bool,
+    is_separator_encoded: bool,
+    /// Where the next segment begins.
+    end: usize,
+}
+
+/// The segment whose separator is at `at`.
+fn segment_at(path: &[u8], at: usize, separates: bool) -> Result<PathSegment<'_>, BadPath> {
+    let separator = PathOctet::first(&path[at..])?;
+    let start = at + separator.len();
+    let mut end = start;
+    let mut dots = 0usize;
+    let mut is_ordinary = false;
+    let mut has_parameter = false;
+    while end < path.len() {
+        let octet = PathOctet::first(&path[end..])?;
+        if octet.is_separator() {
+            break;
+        }
+        match octet.byte {
+            b'.' if !has_parameter => dots += 1,
+            // Servlet containers drop `;` and what follows from a segment before they resolve dots.
+            b';' => has_parameter = true,
+            _ => is_ordinary |= !has_parameter,
+        }
+        end += octet.len();
+    }
+    let kind = match dots {
+        1 if !is_ordinary => DotKind::Current,
+        2 if !is_ordinary => DotKind::Parent,
+        _ => DotKind::Ordinary,
+    };
+    Ok(PathSegment {
+        separator: &path[at..start],
+        text: &path[start..end],
+        kind,
+        is_slash: separator.byte == b'/' && (separates || !separator.is_encoded),
+        is_separator_encoded: separator.is_encoded,
+        end,
+    })
+}
+
+/// Properties of a path that decide which forms it has.
+#[derive(Debug, Default)]
+struct Findings {
+    has_dot_segment: bool,
+    /// An encoded slash or backslash.
+    has_encoded_separator: bool,
+    has_encoded_slash: bool,
+}
+
+impl Findings {
+    fn of(path: &[u8]) -> Result<Findings, BadPath> {
+        let mut found = Findings::default();
+        let mut at = 0;
+        while at < path.len() {
+            let segment = segment_at(path, at, true)?;
+            found.has_dot_segment |= segment.kind != DotKind::Ordinary;
+            found.has_encoded_separator |= segment.is_separator_encoded;
+            found.has_encoded_slash |= segment.is_separator_encoded && segment.is_slash;
+            at = segment.end;
+        }
+        Ok(found)
+    }
+}
+
+/// A separator that was written.
+struct WrittenSeparator {
+    /// Where the segment behind it begins.
+    end: usize,
+    is_slash: bool,
+}
+
+/// The path without its dot segments; every other octet stays.
+///
+/// Behind a slash, `..` takes the whole segment before it away (RFC 3986 §5.2.4); behind another separator, only
+/// the part of the segment back to the separator before.
+fn resolve(path: &[u8], separates: bool) -> Result<Vec<u8>, BadPath> {
+    let mut out = Vec::with_capacity(path.len());
+    let mut written: Vec<WrittenSeparator> = Vec::new();
+    // Whether `out` ends with a separator that stands for the next one as well.
+    let mut is_open = false;
+    let mut at = 0;
+    while at < path.len() {
+        let segment = segment_at(path, at, separates)?;
+        at = segment.end;
+        if !is_open {
+            out.extend_from_slice(segment.separator);
+            written.push(WrittenSeparator { end: out.len(), is_slash: segment.is_slash });
+        }
+        is_open = segment.kind != DotKind::Ordinary;
+        match segment.kind {
+            DotKind::Ordinary => out.extend_from_slice(segment.text),
+            DotKind::Current => {}
+            DotKind::Parent => {
+                let own = written.pop();
+                let is_parent =
+                    |one: &WrittenSeparator| one.is_slash || own.as_ref().is_some_and(|own| !own.is_slash);
+                let parent = written.iter().rposition(is_parent);
+                let parent = parent.ok_or(BadPath("the path climbs above its root"))?;
+                written.truncate(parent + 1);
+                out.truncate(written[parent].end);
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// Appends the path with escapes decoded and slashes merged; its escapes are valid. `keeps` leaves `%2F` and `%25`
+/// encoded, so that decoding the result once more gives the decoded form.
+fn decode(path: &[u8], keeps: bool, out: &mut Vec<u8>) {
+    let start = out.len();
+    let mut at = 0;
+    while let Some(rest) = path.get(at..).filter(|rest| !rest.is_empty()) {
+        let octet = PathOctet::first(rest).unwrap_or(PathOctet { byte: rest[0], is_encoded: false });
+        at += octet.len();
+        match octet.byte {
+            b'/' if keeps && octet.is_encoded => out.extend_from_slice(b"%2F"),
+            b'%' if keeps => out.extend_from_slice(b"%25"),
+            b'/' if out[start..].last() == Some(&b'/') => {}
+            byte => out.push(byte),
+        }
+    }
+}
+
+/// Whether a path has a dot segment in any spelling that [`PathForms::read`] resolves.
+pub fn has_dot_segment(path: &[u8]) -> bool {
+    Findings::of(path).is_ok_and(|found| found.has_dot_segment)
+}
+
+/// The octets of `raw`, a path without dot segments, that the octets `decoded` of its decoded form come from.
+pub fn raw_part(raw: &[u8], decoded: Range<usize>) -> &[u8] {
+    part_of(raw, decoded, false)
+}
+
+/// The same for a range of the path that the router matches, where `%2F` and `%25` are left encoded.
+pub fn raw_routed_part(raw: &[u8], routed: Range<usize>) -> &[u8] {
+    part_of(raw, routed, true)
+}
+
+fn part_of(raw: &[u8], wanted: Range<usize>, keeps: bool) -> &[u8] {
+    let mut bounds = [raw.len(); 2];
+    let (mut at, mut written) = (0, 0);
+    let mut was_slash = false;
+    while let Some(rest) = raw.get(at..).filter(|rest| !rest.is_empty()) {
+        let octet = PathOctet::first(rest).unwrap_or(PathOctet { byte: rest[0], is_encoded: false });
+        let is_kept = keeps && octet.is_encoded && matches!(octet.byte, b'/' | b'%');
+        let is_slash = octet.byte == b'/' && !is_kept;
+        let len = if is_kept { 3 } else { usize::from(!(is_slash && was_slash)) };
+        for (bound, wanted) in bounds.iter_mut().zip([wanted.start, wanted.end]) {
+            if len > 0 && (written..written + len).contains(&wanted) {
+                *bound = at;
+            }
+        }
+        was_slash = is_slash;
+        written += len;
+        at += octet.len();
+    }
+    &raw[bounds[0]..bounds[1].max(bounds[0])]
+}

@@ -1,0 +1,23 @@
+//! Texts in settings that a reference such as `$env://NAME` has brought: data, whatever they look like.
+//!
+//! Every template is parsed from a whole setting, so a text that equals such a value is the value. Noting the values
+//! here spares plugins from carrying where each of their settings came from.
+
+use std::cell::RefCell;
+
+thread_local! {
+    static DATA_VALUES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Does `work` while templates take these texts for data.
+pub fn with_data_values<T>(values: Vec<String>, work: impl FnOnce() -> T) -> T {
+    let outer = DATA_VALUES.replace(values);
+    let done = work();
+    DATA_VALUES.set(outer);
+    done
+}
+
+/// Whether a whole setting is data, so that a dollar sign in it begins no variable.
+pub fn is_data_value(text: &str) -> bool {
+    DATA_VALUES.with_borrow(|values| values.iter().any(|value| value == text))
+}

@@ -1,0 +1,159 @@
+//! Limits that keep counters in this process: their names, the keys they hold, and evictions, for metrics and
+//! problems. Knows no plugin.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
+use yumen_plugin::Carry;
+
+/// One limit of a counter table.
+#[derive(Debug)]
+pub(crate) struct LimitRecord {
+    /// Its name across processes.
+    pub(super) name: Box<str>,
+    /// The object whose settings it stands in, as `kind/id`.
+    pub(super) owner: Box<str>,
+    /// How many rules it has, each with keys of its own.
+    pub(super) rules: usize,
+    evicted: AtomicU64,
+}
+
+impl LimitRecord {
+    pub(super) fn new(name: &str, owner: &str, rules: usize) -> LimitRecord {
+        LimitRecord { name: name.into(), owner: owner.into(), rules, evicted: AtomicU64::new(0) }
+    }
+
+    /// Keys evicted before their counters had ended.
+    pub(super) fn evicted(&self) -> u64 {
+        self.evicted.load(Relaxed)
+    }
+
+    /// Counts a key that was evicted before its counter had ended.
+    pub(super) fn count_eviction(&self) {
+        self.evicted.fetch_add(1, Relaxed);
+    }
+}
+
+/// A counter table as metrics show it.
+pub(super) trait TableUsage: Send + Sync {
+    fn keys(&self) -> usize;
+    fn keys_max(&self) -> usize;
+    fn records(&self) -> Vec<Arc<LimitRecord>>;
+}
+
+/// The counter tables of this process, by plugin.
+#[derive(Default)]
+pub struct LimitTables(Mutex<BTreeMap<Box<str>, Weak<dyn TableUsage>>>);
+
+/// Evictions of one object's limits.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LimitEvictions {
+    /// The plugin whose table was full.
+    pub plugin: Box<str>,
+    /// The object whose limit gave way, as `kind/id`.
+    pub owner: Box<str>,
+    /// Keys evicted before their counters had ended.
+    pub evicted: u64,
+}
+
+/// The counter tables of this process. The caller that exports them keeps them alive.
+pub fn metrics(carry: &Carry) -> Arc<LimitTables> {
+    carry.keep("limits", LimitTables::default)
+}
+
+/// Families with one series each, for the reference.
+pub fn example() -> LimitTables {
+    struct Example;
+
+    impl TableUsage for Example {
+        fn keys(&self) -> usize {
+            1
+        }
+
+        fn keys_max(&self) -> usize {
+            1
+        }
+
+        fn records(&self) -> Vec<Arc<LimitRecord>> {
+            let record = LimitRecord::new("", "routes/1", 1);
+            record.count_eviction();
+            vec![Arc::new(record)]
+        }
+    }
+
+    let tables = LimitTables::default();
+    let table: Arc<dyn TableUsage> = Arc::new(Example);
+    tables.register("limit-count", &table);
+    // Held for as long as the process that writes the reference.
+    std::mem::forget(table);
+    tables
+}
+
+impl LimitTables {
+    pub(super) fn register(&self, plugin: &str, table: &Arc<dyn TableUsage>) {
+        self.tables().insert(plugin.into(), Arc::downgrade(table));
+    }
+
+    /// The objects whose limits had keys evicted, and how many.
+    pub fn evictions(&self) -> Vec<LimitEvictions> {
+        let mut all: BTreeMap<(Box<str>, Box<str>), u64> = BTreeMap::new();
+        for (plugin, table) in self.held() {
+            for record in table.records() {
+                let evicted = record.evicted();
+                if evicted > 0 {
+                    *all.entry((plugin.clone(), record.owner.clone())).or_default() += evicted;
+                }
+            }
+        }
+        all.into_iter().map(|((plugin, owner), evicted)| LimitEvictions { plugin, owner, evicted }).collect()
+    }
+
+    fn held(&self) -> Vec<(Box<str>, Arc<dyn TableUsage>)> {
+        let tables = self.tables();
+        tables.iter().filter_map(|(plugin, table)| Some((plugin.clone(), table.upgrade()?))).collect()
+    }
+
+    fn tables(&self) -> std::sync::MutexGuard<'_, BTreeMap<Box<str>, Weak<dyn TableUsage>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn by_plugin(&self, read: fn(&dyn TableUsage) -> usize) -> Vec<Sample> {
+        let sample = |(plugin, table): (Box<str>, Arc<dyn TableUsage>)| Sample {
+            labels: vec![("plugin", plugin.into_string())],
+            value: Value::Number(read(&*table) as f64),
+        };
+        self.held().into_iter().map(sample).collect()
+    }
+}
+
+impl Gather for LimitTables {
+    fn gather(&self, out: &mut Vec<Family>) {
+        out.push(Family {
+            name: "yumen_limit_keys".into(),
+            help: "Keys in the counter table of a plugin.".into(),
+            kind: MetricKind::Gauge,
+            samples: self.by_plugin(|table| table.keys()),
+        });
+        out.push(Family {
+            name: "yumen_limit_keys_max".into(),
+            help: "Keys that the counter table of a plugin holds at most.".into(),
+            kind: MetricKind::Gauge,
+            samples: self.by_plugin(|table| table.keys_max()),
+        });
+        let sample = |one: LimitEvictions| Sample {
+            labels: vec![("plugin", one.plugin.into_string()), ("owner", one.owner.into_string())],
+            value: Value::Number(one.evicted as f64),
+        };
+        out.push(Family {
+            name: "yumen_limit_keys_evicted_total".into(),
+            help:
+                "Keys evicted from a full counter table before their counters had ended, by the object whose \
+                   limit held most."
+                    .into(),
+            kind: MetricKind::Counter,
+            samples: self.evictions().into_iter().map(sample).collect(),
+        });
+    }
+}

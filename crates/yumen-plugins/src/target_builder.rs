@@ -1,0 +1,221 @@
+//! Request targets and locations made of a template and of client text.
+//!
+//! Owns which encoding a part gets from its place, path or query. Knows neither patterns nor settings.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use yumen_http::uri::{encode_path, encode_query_value, escape, raw_part, raw_routed_part};
+use yumen_plugin::vars::{Fixed, Var};
+use yumen_plugin::{Exchange, RequestHead};
+
+/// The place that the next part of a target goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TargetPlace {
+    Path,
+    Query,
+    Fragment,
+}
+
+/// How the literals of a template are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LiteralEncoding {
+    /// As in the settings.
+    AsWritten,
+    /// Percent-encoded as decoded text, up to the query.
+    Path,
+}
+
+/// A target under construction.
+#[derive(Debug)]
+pub(crate) struct TargetBuilder {
+    out: Vec<u8>,
+    place: TargetPlace,
+    literals: LiteralEncoding,
+    /// Whether the value of a variable that begins the target is a URL.
+    begins_with_url: bool,
+    /// Where the question mark of the query is.
+    question: Option<usize>,
+    fragment: Option<usize>,
+    carries_query: bool,
+}
+
+impl TargetBuilder {
+    /// An empty target.
+    pub(crate) fn new(literals: LiteralEncoding) -> TargetBuilder {
+        TargetBuilder {
+            out: Vec::with_capacity(64),
+            place: TargetPlace::Path,
+            literals,
+            begins_with_url: false,
+            question: None,
+            fragment: None,
+            carries_query: false,
+        }
+    }
+
+    /// The same for a location, which may begin with a variable that holds a URL.
+    pub(crate) fn location(literals: LiteralEncoding) -> TargetBuilder {
+        TargetBuilder { begins_with_url: true, ..TargetBuilder::new(literals) }
+    }
+
+    /// Appends text of the settings. A question mark in it begins the query.
+    pub(crate) fn literal(&mut self, text: &[u8]) {
+        let mut rest = text;
+        // In a template that is encoded as a path, a hash sign is text.
+        let is_mark =
+            |byte: &u8| *byte == b'?' || (*byte == b'#' && self.literals == LiteralEncoding::AsWritten);
+        if self.place == TargetPlace::Path
+            && let Some(at) = rest.iter().position(is_mark)
+        {
+            self.literal_path(&rest[..at]);
+            self.begin(rest[at]);
+            rest = &rest[at + 1..];
+        }
+        match self.place {
+            TargetPlace::Path => self.literal_path(rest),
+            TargetPlace::Query if self.literals == LiteralEncoding::AsWritten => {
+                let end = rest.iter().position(|byte| *byte == b'#').unwrap_or(rest.len());
+                self.out.extend_from_slice(&rest[..end]);
+                if let Some((hash, rest)) = rest[end..].split_first() {
+                    self.begin(*hash);
+                    self.out.extend_from_slice(rest);
+                }
+            }
+            TargetPlace::Query | TargetPlace::Fragment => self.out.extend_from_slice(rest),
+        }
+    }
+
+    fn literal_path(&mut self, text: &[u8]) {
+        match self.literals {
+            LiteralEncoding::AsWritten => self.out.extend_from_slice(text),
+            LiteralEncoding::Path => encode_path(text, &mut self.out),
+        }
+    }
+
+    fn begin(&mut self, mark: u8) {
+        if mark == b'#' {
+            self.fragment = Some(self.out.len());
+            self.place = TargetPlace::Fragment;
+        } else {
+            self.question = Some(self.out.len());
+            self.place = TargetPlace::Query;
+        }
+        self.out.push(mark);
+    }
+
+    /// Appends decoded client text.
+    pub(crate) fn text(&mut self, text: &[u8]) {
+        match self.place {
+            TargetPlace::Query => encode_query_value(text, &mut self.out),
+            TargetPlace::Path | TargetPlace::Fragment => encode_path(text, &mut self.out),
+        }
+    }
+
+    /// Appends a part of the request's path: in a path its octets as received.
+    pub(crate) fn path_part(&mut self, request: &RequestHead, decoded: Range<usize>) {
+        match self.place {
+            TargetPlace::Query => self.text(&request.path()[decoded]),
+            _ => self.encoded(raw_part(request.raw_path(), decoded)),
+        }
+    }
+
+    /// Appends the value of a variable, or else `default`.
+    pub(crate) fn variable(&mut self, var: &Var, default: Option<&[u8]>, ex: &Exchange<'_>) {
+        let request = &ex.request;
+        let is_url = self.begins_with_url && self.out.is_empty();
+        match var {
+            Var::Fixed(Fixed::Uri) => self.path_part(request, 0..request.path().len()),
+            Var::Fixed(Fixed::RequestUri) => self.whole_target(&request.forwarded_request_uri()),
+            Var::Fixed(Fixed::RealRequestUri) => self.whole_target(request.real_request_uri()),
+            Var::Fixed(Fixed::UpstreamUri) => self.whole_target(request.upstream_target()),
+            Var::Fixed(Fixed::IsArgs) => self.is_args(request),
+            Var::Fixed(Fixed::Args) => self.args(request.query().or(default).unwrap_or_default()),
+            Var::PathParam(name) if self.place != TargetPlace::Query => {
+                match ex.path_params.iter().find(|(param, _)| **param == **name) {
+                    Some((_, range)) => self.encoded(raw_routed_part(request.raw_path(), range.clone())),
+                    None => self.text(default.unwrap_or_default()),
+                }
+            }
+            _ => {
+                let value = var.get(ex).or(default.map(Cow::Borrowed)).unwrap_or_default();
+                if is_url { self.url(&value) } else { self.text(&value) }
+            }
+        }
+    }
+
+    /// Appends text that is encoded already, without octets that no URL has.
+    fn encoded(&mut self, text: &[u8]) {
+        for &byte in text {
+            match byte {
+                0..=b' ' | 0x7f.. | b'\\' | b'"' | b'<' | b'>' => escape(byte, &mut self.out),
+                _ => self.out.push(byte),
+            }
+        }
+    }
+
+    /// Appends path and query of the request; in a query they are a value.
+    fn whole_target(&mut self, target: &[u8]) {
+        if self.place == TargetPlace::Query {
+            return self.text(target);
+        }
+        self.carries_query = true;
+        self.url(target);
+    }
+
+    /// Appends text that may bring a query.
+    fn url(&mut self, url: &[u8]) {
+        let question = url.iter().position(|byte| *byte == b'?').unwrap_or(url.len());
+        self.encoded(&url[..question]);
+        if let (TargetPlace::Path, Some((mark, query))) = (self.place, url[question..].split_first()) {
+            self.begin(*mark);
+            self.encoded(query);
+        }
+    }
+
+    fn is_args(&mut self, request: &RequestHead) {
+        if request.query().is_none_or(|query| query.is_empty()) {
+            return;
+        }
+        match self.place {
+            TargetPlace::Path => self.begin(b'?'),
+            TargetPlace::Query | TargetPlace::Fragment => self.out.push(b'?'),
+        }
+    }
+
+    /// Appends the query of the request, which is encoded already.
+    fn args(&mut self, query: &[u8]) {
+        if self.place == TargetPlace::Query {
+            self.carries_query = true;
+            return self.encoded(query);
+        }
+        for part in query.split_inclusive(|byte| *byte == b'?') {
+            match part.split_last() {
+                Some((b'?', before)) => {
+                    self.encoded(before);
+                    self.out.extend_from_slice(b"%3F");
+                }
+                _ => self.encoded(part),
+            }
+        }
+    }
+
+    /// Adds a query before the fragment, unless a variable has brought the query of the request.
+    pub(crate) fn add_query(&mut self, query: &[u8]) {
+        if query.is_empty() || self.carries_query {
+            return;
+        }
+        let fragment = self.fragment.map(|at| self.out.split_off(at)).unwrap_or_default();
+        self.out.push(if self.question.is_some() { b'&' } else { b'?' });
+        self.out.extend_from_slice(query);
+        self.out.extend_from_slice(&fragment);
+    }
+
+    /// The target.
+    pub(crate) fn finish(self) -> Vec<u8> {
+        self.out
+    }
+}
+
+#[cfg(test)]
+mod tests;
