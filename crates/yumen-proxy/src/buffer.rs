@@ -9,14 +9,14 @@ use std::rc::Rc;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::backlog::BodyBacklog;
+use crate::backlog::{BodyBacklog, READ_AHEAD_BYTES};
 
 /// Size of a read buffer. Below 32 KiB large bodies cost a third more; above 64 KiB nothing is won.
 pub(crate) const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Size of a buffer for what a stream brought, where that is little: a worker may serve hundreds of streams at
 /// once, most of them with messages of a few bytes.
-pub(crate) const SMALL_BYTES: usize = 2 * 1024;
+const SMALL_BYTES: usize = READ_AHEAD_BYTES;
 
 /// How many idle buffers a worker keeps.
 const KEPT: usize = 32;

@@ -443,3 +443,6 @@ impl UpstreamConnection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
