@@ -11,7 +11,7 @@ fn main() -> std::io::Result<()> {
     let state = AdminState::new(
         Arc::new(Memory::store(1).map_err(std::io::Error::other)?),
         Arc::new(Registry::new(yumen_plugins::BUILTIN)),
-        yumen_plugins::inactive::KNOWN_ELSEWHERE,
+        yumen_plugins::inactive::missing::<&str>(&[]),
         Arc::new(|_: &str, _: &str| {
             Err(yumen_snapshot::compile::PairFlaw::Certificate("nothing is loaded here".into()))
         }),

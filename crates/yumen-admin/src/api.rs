@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use yumen_config::node::AdminApiVersion;
-use yumen_plugin::Registry;
+use yumen_plugin::{MissingPlugins, Registry};
 use yumen_snapshot::compile::{LoadCertificate, Variables};
 use yumen_store::Store;
 
@@ -18,8 +18,8 @@ pub struct AdminState {
     pub store: Arc<dyn Store>,
     /// All plugins there are.
     pub registry: Arc<Registry>,
-    /// Plugins that may be configured although they are not built yet.
-    pub known_inactive_plugins: &'static [&'static str],
+    /// Plugins that may be configured although this version does not run them.
+    pub missing: MissingPlugins,
     /// Loads a certificate and its key, to tell whether they fit.
     pub load_certificate: LoadCertificate,
     /// The environment that `$env://` in settings refers to; [`AdminState::new`] gives an empty one.
@@ -41,7 +41,7 @@ impl AdminState {
     pub fn new(
         store: Arc<dyn Store>,
         registry: Arc<Registry>,
-        known_inactive_plugins: &'static [&'static str],
+        missing: MissingPlugins,
         load_certificate: LoadCertificate,
     ) -> AdminState {
         let index = Arc::new(Index::default());
@@ -50,7 +50,7 @@ impl AdminState {
         AdminState {
             store,
             registry,
-            known_inactive_plugins,
+            missing,
             load_certificate,
             variables: Arc::new(|_| None),
             access: Arc::new(Access::default()),

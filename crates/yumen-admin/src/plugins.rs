@@ -35,7 +35,7 @@ pub(crate) fn query(raw: &Option<String>, name: &str) -> Option<String> {
 
 /// All plugins' names: those that run, highest priority first, then those that may only be configured.
 pub(crate) fn names(state: &AdminState) -> Vec<&str> {
-    running(state, Serves::http).into_iter().chain(state.known_inactive_plugins.iter().copied()).collect()
+    running(state, Serves::http).into_iter().chain(state.missing.names()).collect()
 }
 
 /// Those that run for what `serves` tells, highest priority first.
@@ -50,7 +50,7 @@ fn running(state: &AdminState, serves: fn(Serves) -> bool) -> Vec<&str> {
 pub(crate) fn schema(state: &AdminState, name: &str) -> Option<Value> {
     let mut schema = match state.registry.get(name) {
         Some(registered) => registered.schema().clone(),
-        None if state.known_inactive_plugins.contains(&name) => inactive_schema(),
+        None if state.missing.is_known(name) => inactive_schema(),
         None => return None,
     };
     let members = schema.as_object_mut()?;

@@ -29,7 +29,7 @@ pub(crate) fn load_certificate() -> LoadCertificate {
 pub(crate) fn state() -> AdminState {
     let registry = Arc::new(Registry::new(yumen_plugins::BUILTIN));
     let store = Arc::new(Memory::store(100).unwrap());
-    AdminState::new(store, registry, yumen_plugins::inactive::KNOWN_ELSEWHERE, load_certificate())
+    AdminState::new(store, registry, yumen_plugins::inactive::missing::<&str>(&[]), load_certificate())
 }
 
 /// What a router answered.

@@ -23,7 +23,7 @@ pub(crate) fn object(state: &AdminState, kind: Kind, value: &Value) -> Result<()
     }
     let judge = Judge {
         registry: &state.registry,
-        known_inactive_plugins: state.known_inactive_plugins,
+        missing: &state.missing,
         load_certificate: &state.load_certificate,
         variables: &state.variables,
     };
@@ -32,7 +32,7 @@ pub(crate) fn object(state: &AdminState, kind: Kind, value: &Value) -> Result<()
 
 /// Refuses the metadata of a plugin that nobody knows.
 pub(crate) fn plugin_name(state: &AdminState, name: &str) -> Result<(), String> {
-    match state.registry.get(name).is_some() || state.known_inactive_plugins.contains(&name) {
+    match state.registry.get(name).is_some() || state.missing.is_known(name) {
         true => Ok(()),
         false => Err("invalid plugin name".to_owned()),
     }

@@ -10,8 +10,9 @@ use serde::Serialize;
 pub enum Level {
     /// The object is in force, but not wholly as written.
     Warning,
-    /// The object is quarantined: its last good version, or a refusal, is in force instead. Of what lint and
-    /// tests find: the object is in force, or would be, and does not do what it is there for.
+    /// The object is quarantined: its last good version, or a refusal, is in force instead. Or a refusal stands in for
+    /// a part of it, a plugin that guards and is missing. Of what lint and tests find: the object is in force, or
+    /// would be, and does not do what it is there for.
     Error,
 }
 

@@ -31,8 +31,8 @@ pub use etcd::{Etcd, EtcdTls};
 pub use reference::reference;
 pub use sections::{
     AccessLog, AccessLogFormat, Admin, AdminApiVersion, AdminKey, AdminRole, AdminTls, Control, CpuAffinity,
-    CpuMode, Hidden, Listen, LogEscape, LogFormat, LogLevel, Logs, Observe, Status, Store, StoreKind,
-    StreamListen, StreamProtocol, Workers,
+    CpuMode, Hidden, Listen, LogEscape, LogFormat, LogLevel, Logs, NodePlugins, Observe, Status, Store,
+    StoreKind, StreamListen, StreamProtocol, Workers,
 };
 pub use tls::{Acme, AcmeCertificate, AcmeChallenge, ExternalAccount, Tls, TlsVersion};
 pub use traffic::{
@@ -78,6 +78,8 @@ pub struct NodeConfig {
     pub http3: Http3,
     /// Idle connections to upstreams that set no `keepalive_pool`.
     pub upstream_keepalive: UpstreamKeepalive,
+    /// Plugins that resources name.
+    pub plugins: NodePlugins,
     /// How routes are matched.
     pub router: Router,
     /// Names of endpoints.
@@ -124,6 +126,7 @@ impl Default for NodeConfig {
             http2: Http2::default(),
             http3: Http3::default(),
             upstream_keepalive: UpstreamKeepalive::default(),
+            plugins: NodePlugins::default(),
             router: Router::default(),
             dns: Dns::default(),
             discovery: Discovery::default(),

@@ -58,6 +58,11 @@ impl Expr {
         self.root.needs_body()
     }
 
+    /// Whether all its variables have their values before there is an answer.
+    pub fn reads_request_only(&self) -> bool {
+        self.root.reads_request_only()
+    }
+
     /// The first rule that keeps it from holding; `None` where it holds.
     pub fn failing(&self, ex: &Exchange<'_>) -> Option<Failing> {
         if self.eval(ex) {
@@ -131,6 +136,13 @@ impl Node {
         match self {
             Node::Rule { var, .. } => var.needs_body(),
             Node::All { nodes, .. } | Node::Any { nodes, .. } => nodes.iter().any(Node::needs_body),
+        }
+    }
+
+    fn reads_request_only(&self) -> bool {
+        match self {
+            Node::Rule { var, .. } => var.is_of_request(),
+            Node::All { nodes, .. } | Node::Any { nodes, .. } => nodes.iter().all(Node::reads_request_only),
         }
     }
 }

@@ -47,6 +47,11 @@ pub trait Plugin: Send + Sync + 'static {
     /// When all is over.
     fn log(&self, _ex: &Exchange<'_>, _outcome: &Outcome<'_>) {}
 
+    /// Whether it stands in for a guard that is not in force, and refuses all that it sees.
+    fn is_stand_in(&self) -> bool {
+        false
+    }
+
     /// What it would do in one phase of a request that is only thought through: nothing outside the
     /// exchange may change or be asked, so nothing is counted. What it would do to the request it does.
     ///
@@ -68,6 +73,8 @@ pub enum Foreseen {
     Says(Cow<'static, str>),
     /// Answer this.
     Respond(Response),
+    /// Answer this, for a reason that people should know and the client does not learn.
+    Refuse(Response, Cow<'static, str>),
 }
 
 impl Foreseen {

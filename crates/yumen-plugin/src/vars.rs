@@ -249,6 +249,35 @@ impl Var {
         matches!(self, Var::ResponseField(_))
     }
 
+    /// Whether the request alone gives it its value: neither an upstream, nor the answer, nor bytes that come later.
+    pub fn is_of_request(&self) -> bool {
+        use Fixed::{
+            BalancerIp, BalancerPort, BodyBytesSent, BytesSent, MqttClientId, RequestBody, RequestLength,
+            RequestTime, Status, UpstreamAddr, UpstreamStatus, UpstreamUnresolvedHost, UpstreamUri,
+        };
+        let is_late = matches!(
+            self,
+            Var::ResponseField(_)
+                | Var::Unknown(_)
+                | Var::Fixed(
+                    BalancerIp
+                        | BalancerPort
+                        | BodyBytesSent
+                        | BytesSent
+                        | MqttClientId
+                        | RequestBody
+                        | RequestLength
+                        | RequestTime
+                        | Status
+                        | UpstreamAddr
+                        | UpstreamStatus
+                        | UpstreamUnresolvedHost
+                        | UpstreamUri
+                )
+        );
+        !is_late
+    }
+
     /// Whether only the body can tell its value, which was not read. Where its type is none that is looked into,
     /// there is no value.
     pub fn awaits_body(&self, ex: &Exchange<'_>) -> bool {

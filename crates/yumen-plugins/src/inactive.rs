@@ -1,119 +1,133 @@
-//! Plugins that APISIX knows and this gateway does not run.
+//! Plugins that APISIX 3.18 knows and this gateway does not run, and the effect of their absence.
 //!
-//! Settings of theirs are kept and left inactive, with a warning, so that a configuration can move over
-//! as it is. A plugin that gets built leaves this list; a test sees to that.
+//! A plugin that gets built leaves this list; a test checks that. The settings of all of them are accepted, so that a
+//! configuration can move over unchanged. A plugin is `harmless` only if, without it, the same clients reach the same
+//! upstream in the same protocol and see nothing that it hides. All others guard, as does any plugin outside the table.
 
-/// Name and priority of each, by name.
-pub const WITH_PRIORITY: &[(&str, i32)] = &[
-    ("acl", 2410),
-    ("ai", 22900),
-    ("ai-aliyun-content-moderation", 1029),
-    ("ai-aws-content-moderation", 1031),
-    ("ai-cache", 1035),
-    ("ai-lakera-guard", 1028),
-    ("ai-prompt-decorator", 1070),
-    ("ai-prompt-guard", 1072),
-    ("ai-prompt-template", 1071),
-    ("ai-proxy", 1040),
-    ("ai-proxy-multi", 1041),
-    ("ai-rag", 1060),
-    ("ai-rate-limiting", 1030),
-    ("ai-request-rewrite", 1073),
-    ("attach-consumer-label", 2399),
-    ("authz-casbin", 2560),
-    ("authz-casdoor", 2559),
-    ("authz-keycloak", 2000),
-    ("aws-lambda", -1899),
-    ("azure-functions", -1900),
-    ("batch-requests", 4010),
-    ("body-transformer", 1080),
-    ("cas-auth", 2597),
-    ("chaitin-waf", 2700),
-    ("clickhouse-logger", 398),
-    ("data-mask", 1500),
-    ("datadog", 495),
-    ("dingtalk-auth", 2430),
-    ("dubbo-proxy", 507),
-    ("echo", 412),
-    ("elasticsearch-logger", 413),
-    ("error-log-logger", 1091),
-    ("error-page", 450),
-    ("example-plugin", 0),
-    ("exit-transformer", 22950),
-    ("ext-plugin-post-req", -3000),
-    ("ext-plugin-post-resp", -4000),
-    ("ext-plugin-pre-req", 12000),
-    ("feishu-auth", 2420),
-    ("file-logger", 399),
-    ("gm", -43),
-    ("google-cloud-logging", 407),
-    ("graphql-limit-count", 1004),
-    ("graphql-proxy-cache", 1009),
-    ("http-dubbo", 504),
-    ("http-logger", 410),
-    ("inspect", 200),
-    ("jwe-decrypt", 2509),
-    ("kafka-logger", 403),
-    ("kafka-proxy", 508),
-    ("lago", 415),
-    ("ldap-auth", 2540),
-    ("ldap-auth-advanced", 2541),
-    ("log-rotate", 100),
-    ("loggly", 411),
-    ("loki-logger", 414),
-    ("mcp-bridge", 510),
-    ("multi-auth", 2600),
-    ("node-status", 1000),
-    ("oas-validator", 512),
-    ("ocsp-stapling", -44),
-    ("opa", 2001),
-    ("openfunction", -1902),
-    ("openid-connect", 2599),
-    ("opentelemetry", 12009),
-    ("openwhisk", -1901),
-    ("proxy-cache", 1085),
-    ("public-api", 501),
-    ("rocketmq-logger", 402),
-    ("saml-auth", 2598),
-    ("server-info", 990),
-    ("serverless-post-function", -2000),
-    ("serverless-pre-function", 10000),
-    ("skywalking", 12010),
-    ("skywalking-logger", 408),
-    ("sls-logger", 406),
-    ("splunk-hec-logging", 409),
-    ("syslog", 401),
-    ("tcp-logger", 405),
-    ("tencent-cloud-cls", 397),
-    ("traffic-label", 967),
-    ("udp-logger", 400),
-    ("wolf-rbac", 2555),
-    ("workflow", 1006),
-    ("zipkin", 12011),
+use yumen_plugin::{MissingPlugin, MissingPlugins, MissingRole, Serves};
+
+const fn entry(name: &'static str, priority: i32, role: MissingRole) -> MissingPlugin {
+    MissingPlugin { name, priority, role, serves: Serves::Http }
+}
+
+/// Logs, traces, caches, and edits that expose nothing.
+const fn harmless(name: &'static str, priority: i32) -> MissingPlugin {
+    entry(name, priority, MissingRole::Harmless)
+}
+
+/// Refuses, limits, checks or hides; or chooses the destination; or runs code of the user, which may do any of that.
+const fn guard(name: &'static str, priority: i32) -> MissingPlugin {
+    entry(name, priority, MissingRole::Guard)
+}
+
+/// Identifies the client by an identity provider.
+const fn login(name: &'static str, priority: i32) -> MissingPlugin {
+    entry(name, priority, MissingRole::Authentication { has_credentials: false })
+}
+
+/// Identifies the client by settings that consumers hold.
+const fn credentials(name: &'static str, priority: i32) -> MissingPlugin {
+    entry(name, priority, MissingRole::Authentication { has_credentials: true })
+}
+
+const fn on(serves: Serves, plugin: MissingPlugin) -> MissingPlugin {
+    MissingPlugin { serves, ..plugin }
+}
+
+/// All of them, by name.
+pub const TABLE: &[MissingPlugin] = &[
+    guard("acl", 2410),
+    harmless("ai", 22900),
+    guard("ai-aliyun-content-moderation", 1029),
+    guard("ai-aws-content-moderation", 1031),
+    harmless("ai-cache", 1035),
+    guard("ai-lakera-guard", 1028),
+    guard("ai-prompt-decorator", 1070),
+    guard("ai-prompt-guard", 1072),
+    guard("ai-prompt-template", 1071),
+    guard("ai-proxy", 1040),
+    guard("ai-proxy-multi", 1041),
+    harmless("ai-rag", 1060),
+    guard("ai-rate-limiting", 1030),
+    guard("ai-request-rewrite", 1073),
+    guard("attach-consumer-label", 2399),
+    guard("authz-casbin", 2560),
+    login("authz-casdoor", 2559),
+    login("authz-keycloak", 2000),
+    guard("aws-lambda", -1899),
+    guard("azure-functions", -1900),
+    harmless("batch-requests", 4010),
+    guard("body-transformer", 1080),
+    login("cas-auth", 2597),
+    guard("chaitin-waf", 2700),
+    harmless("clickhouse-logger", 398),
+    guard("data-mask", 1500),
+    harmless("datadog", 495),
+    login("dingtalk-auth", 2430),
+    guard("dubbo-proxy", 507),
+    guard("echo", 412),
+    harmless("elasticsearch-logger", 413),
+    harmless("error-log-logger", 1091),
+    harmless("error-page", 450),
+    guard("example-plugin", 0),
+    harmless("exit-transformer", 22950),
+    guard("ext-plugin-post-req", -3000),
+    guard("ext-plugin-post-resp", -4000),
+    guard("ext-plugin-pre-req", 12000),
+    login("feishu-auth", 2420),
+    harmless("file-logger", 399),
+    harmless("gm", -43),
+    harmless("google-cloud-logging", 407),
+    guard("graphql-limit-count", 1004),
+    harmless("graphql-proxy-cache", 1009),
+    guard("http-dubbo", 504),
+    harmless("http-logger", 410),
+    harmless("inspect", 200),
+    credentials("jwe-decrypt", 2509),
+    harmless("kafka-logger", 403),
+    guard("kafka-proxy", 508),
+    harmless("lago", 415),
+    credentials("ldap-auth", 2540),
+    credentials("ldap-auth-advanced", 2541),
+    harmless("log-rotate", 100),
+    harmless("loggly", 411),
+    harmless("loki-logger", 414),
+    guard("mcp-bridge", 510),
+    login("multi-auth", 2600),
+    harmless("node-status", 1000),
+    guard("oas-validator", 512),
+    harmless("ocsp-stapling", -44),
+    guard("opa", 2001),
+    guard("openfunction", -1902),
+    login("openid-connect", 2599),
+    harmless("opentelemetry", 12009),
+    guard("openwhisk", -1901),
+    harmless("proxy-cache", 1085),
+    guard("public-api", 501),
+    harmless("rocketmq-logger", 402),
+    login("saml-auth", 2598),
+    harmless("server-info", 990),
+    guard("serverless-post-function", -2000),
+    guard("serverless-pre-function", 10000),
+    harmless("skywalking", 12010),
+    harmless("skywalking-logger", 408),
+    harmless("sls-logger", 406),
+    harmless("splunk-hec-logging", 409),
+    on(Serves::Both, harmless("syslog", 401)),
+    harmless("tcp-logger", 405),
+    harmless("tencent-cloud-cls", 397),
+    harmless("traffic-label", 967),
+    on(Serves::Streams, guard("traffic-split", 966)),
+    harmless("udp-logger", 400),
+    credentials("wolf-rbac", 2555),
+    guard("workflow", 1006),
+    harmless("zipkin", 12011),
 ];
 
-const NAMES: [&str; WITH_PRIORITY.len()] = {
-    let mut names = [""; WITH_PRIORITY.len()];
-    let mut at = 0;
-    while at < names.len() {
-        names[at] = WITH_PRIORITY[at].0;
-        at += 1;
-    }
-    names
-};
-
-/// Their names, sorted.
-pub const KNOWN_ELSEWHERE: &[&str] = &NAMES;
+/// The table as the compiler takes it, with the plugins that the node runs without.
+pub fn missing<N: AsRef<str>>(allowed: &[N]) -> MissingPlugins {
+    MissingPlugins::of(TABLE).allowing(allowed)
+}
 
 #[cfg(test)]
-mod tests {
-    use super::KNOWN_ELSEWHERE;
-
-    #[test]
-    fn names_are_sorted_and_none_is_built_in() {
-        assert!(KNOWN_ELSEWHERE.is_sorted());
-        for kind in crate::BUILTIN {
-            assert!(!KNOWN_ELSEWHERE.contains(&kind.name), "{} is built in", kind.name);
-        }
-    }
-}
+mod tests;

@@ -14,7 +14,7 @@ fn foreseen(bench: &Bench, plugin: &dyn Plugin, request: &str) -> Result<Vec<Str
         }
         match plugin.foresee(phase, &mut ex) {
             Foreseen::Continue | Foreseen::Says(_) => {}
-            Foreseen::Respond(response) => return Err(response.status),
+            Foreseen::Respond(response) | Foreseen::Refuse(response, _) => return Err(response.status),
             Foreseen::Unknown => panic!("{request}: nothing is foreseen"),
         }
     }

@@ -61,7 +61,7 @@ fn measure(count: usize, is_rsa: bool) {
         defaults: Defaults::default(),
         path_parameters: true,
         workers: 2,
-        known_inactive_plugins: &[],
+        missing: Default::default(),
         fetched: Arc::default(),
         variables: Arc::new(|_| None),
         load_certificate: Arc::new(Loader::default()),

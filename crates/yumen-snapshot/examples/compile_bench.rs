@@ -19,7 +19,7 @@ fn compiler() -> Compiler {
         defaults: Defaults::default(),
         path_parameters: true,
         workers: 2,
-        known_inactive_plugins: &[],
+        missing: Default::default(),
         fetched: Arc::default(),
         variables: Arc::new(|_| None),
         load_certificate: Arc::new(

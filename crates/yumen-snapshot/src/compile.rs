@@ -11,6 +11,7 @@ mod findings;
 mod further;
 mod global;
 mod judge;
+mod missing;
 mod names;
 mod objects;
 mod plugins;
@@ -37,7 +38,7 @@ use yumen_base::Problem;
 use yumen_config::resource as config;
 use yumen_config::{Invalid, Kind, Resource, decode};
 use yumen_plugin::kind::NodeFacts;
-use yumen_plugin::{Carry, Chain, Consumers, Registry};
+use yumen_plugin::{Carry, Chain, Consumers, MissingPlugins, Registry};
 
 use crate::balance::UpstreamState;
 use crate::protection::Gate;
@@ -96,8 +97,9 @@ pub struct Env {
     pub path_parameters: bool,
     /// How many workers serve.
     pub workers: usize,
-    /// Plugins that users may configure although they are not built yet: left out with a warning.
-    pub known_inactive_plugins: &'static [&'static str],
+    /// Plugins that users may configure although this version does not run them: left out with a warning where that
+    /// exposes nothing, else replaced by a refusal.
+    pub missing: MissingPlugins,
     /// Ids of the ssl objects whose certificates the node fetches by itself: what their handshakes ask and want of
     /// clients is what the objects say that would else have been found by their names.
     pub fetched: Arc<[Box<str>]>,

@@ -293,7 +293,8 @@ pub fn explain(
         None => think(snapshot, &mut ex, winner, question.consumer.as_deref(), Some(&before)),
     };
     let mut remarks = thought.remarks;
-    remarks.extend(reason::stale(winner, background));
+    let stale = reason::stale(winner, background, &remarks);
+    remarks.extend(stale);
     let assumed = asked.assumed_port().filter(|_| ex.asked_port());
     remarks.extend(assumed.map(|port| {
         format!("server_port was taken to be {port}: the URL has no port, and no listener is known")

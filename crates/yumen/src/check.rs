@@ -5,11 +5,12 @@ use std::process::ExitCode;
 
 use yumen_base::Problem;
 
+use crate::cli::NodeFile;
 use crate::{offline, output};
 
 /// Compiles `file` and prints every problem.
-pub(crate) fn check(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
-    let loaded = offline::load(file)?;
+pub(crate) fn check(file: &Path, node: &NodeFile, json: bool) -> anyhow::Result<ExitCode> {
+    let loaded = offline::load(file, node)?;
     report(&loaded.problems, loaded.resources.len(), json)
 }
 

@@ -4,9 +4,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use yumen_config::NodeConfig;
 use yumen_config::node::Workers;
 
 use crate::explain::ExplainArgs;
+use crate::node;
 use crate::plan::PlanArgs;
 use crate::remote::Remote;
 use crate::top::Order;
@@ -36,6 +38,8 @@ pub(crate) enum Command {
     Check {
         /// Resources in the APISIX standalone format, YAML or JSON
         file: PathBuf,
+        #[command(flatten)]
+        node: NodeFile,
         /// Print problems as JSON
         #[arg(long)]
         json: bool,
@@ -138,6 +142,8 @@ pub(crate) enum Command {
     Lint {
         /// Resources in the APISIX standalone format, YAML or JSON [default: those of a running gateway]
         file: Option<PathBuf>,
+        #[command(flatten)]
+        node: NodeFile,
         /// Also tell routes that anybody may call, and upstreams over TLS that are not verified
         #[arg(long)]
         strict: bool,
@@ -206,14 +212,31 @@ pub(crate) enum Import {
     /// The resources go to standard output, the report to standard error. The report has a line for
     /// everything that is not exactly as it was: the object, the field, what is done instead, why, and
     /// what can be done. References to environment variables are resolved. Exit status 1 if the result
-    /// would not pass `yumen check`.
+    /// would not pass `yumen check`, or if a plugin that guards is missing: what it guarded is answered 503.
     Kong(ImportArgs),
+}
+
+/// The node configuration that a file of resources is compiled for.
+#[derive(Debug, Default, Args)]
+pub(crate) struct NodeFile {
+    /// Node configuration that a file is compiled for, such as its plugins.allow_missing
+    #[arg(long, value_name = "yumen.yaml", env = "YUMEN_CONFIG")]
+    config: Option<PathBuf>,
+}
+
+impl NodeFile {
+    /// Reads it; the defaults where none is named.
+    pub(crate) fn read(&self) -> anyhow::Result<NodeConfig> {
+        node::read(self.config.as_deref())
+    }
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
     /// The file, YAML or JSON
     pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) node: NodeFile,
     /// Write the resources here
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,

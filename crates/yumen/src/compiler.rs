@@ -33,7 +33,7 @@ pub(crate) fn new(node: &NodeConfig, workers: usize, carry: Arc<Carry>, loader: 
         },
         path_parameters: node.router.path_parameters,
         workers,
-        known_inactive_plugins: yumen_plugins::inactive::KNOWN_ELSEWHERE,
+        missing: yumen_plugins::inactive::missing(&node.plugins.allow_missing),
         fetched: crate::tls::fetched(node),
         variables: Arc::new(environment),
         load_certificate: loader,

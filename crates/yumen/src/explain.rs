@@ -11,6 +11,7 @@ use hyper::Method;
 use yumen_config::Kind;
 use yumen_snapshot::{Background, Explained, Question, explain_any};
 
+use crate::cli::NodeFile;
 use crate::remote::Remote;
 use crate::{offline, output};
 
@@ -43,6 +44,8 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "REVISION")]
     at: Option<u64>,
     #[command(flatten)]
+    node: NodeFile,
+    #[command(flatten)]
     remote: Remote,
 }
 
@@ -52,7 +55,7 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let text = match &args.file {
         None => ask_gateway(args, &question)?,
         Some(file) => {
-            let explanation = ask_file(file, &question)?;
+            let explanation = ask_file(file, &args.node, &question)?;
             match args.remote.json {
                 true => format!("{}\n", serde_json::to_string_pretty(&explanation)?),
                 false => explanation.to_string(),
@@ -107,8 +110,8 @@ fn ask_gateway(args: &ExplainArgs, question: &Question) -> anyhow::Result<String
 }
 
 /// Asks the resources of a file.
-fn ask_file(file: &Path, question: &Question) -> anyhow::Result<Explained> {
-    let loaded = offline::load(file)?;
+fn ask_file(file: &Path, node: &NodeFile, question: &Question) -> anyhow::Result<Explained> {
+    let loaded = offline::load(file, node)?;
     if let Some(problem) = loaded.problems.iter().find(|problem| problem.object == "file") {
         bail!("{} cannot be read: {problem}", file.display());
     }

@@ -9,10 +9,11 @@ use yumen_admin::kong::{self, Imported, Level, Line, Surroundings};
 use yumen_base::Problem;
 use yumen_config::{Resource, document};
 
-use crate::cli::ImportArgs;
+use crate::cli::{ImportArgs, NodeFile};
 use crate::{compiler, offline, output, private_file};
 
-/// Translates a declarative file of Kong. Fails where the result does not pass `yumen check`.
+/// Translates a declarative file of Kong. Fails where the result does not pass `yumen check`, or refuses requests for
+/// want of a plugin that guards.
 pub(crate) fn kong(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     let name = args.file.display();
     let text = std::fs::read_to_string(&args.file).with_context(|| format!("cannot read {name}"))?;
@@ -24,10 +25,11 @@ pub(crate) fn kong(args: &ImportArgs) -> anyhow::Result<ExitCode> {
         Ok(imported) => imported,
         Err(message) => bail!("{name}: {message}"),
     };
-    let errors = errors(&resources);
+    let errors = errors(&resources, &args.node)?;
     for problem in &errors {
         report.add(unusable(problem));
     }
+    let is_whole = errors.is_empty() && report.refused() == 0;
     let report = match args.json {
         true => format!("{:#}\n", report.json()),
         false => report.text(),
@@ -35,16 +37,16 @@ pub(crate) fn kong(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     let document = document::to_yaml(&resources).map_err(|problem| anyhow::anyhow!("{problem}"))?;
     put(args.out.as_deref(), &document, |text| output::print(text).map(drop))?;
     put(args.report.as_deref(), &report, |text| Ok(std::io::stderr().write_all(text.as_bytes())?))?;
-    Ok(if errors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// What `yumen check` would call errors.
-fn errors(resources: &[Resource]) -> Vec<Problem> {
-    let mut compiler = offline::compiler();
+fn errors(resources: &[Resource], node: &NodeFile) -> anyhow::Result<Vec<Problem>> {
+    let mut compiler = offline::compiler(&node.read()?);
     compiler.replace_all(resources.to_vec(), 1);
     let mut problems = compiler.problems();
     problems.retain(|problem| problem.level == yumen_base::Level::Error);
-    problems
+    Ok(problems)
 }
 
 fn unusable(problem: &Problem) -> Line {

@@ -9,6 +9,7 @@ use yumen_base::Problem;
 use yumen_config::Resource;
 use yumen_snapshot::{CertificateFacts, KeyFacts, Lint, Snapshot, lint};
 
+use crate::cli::NodeFile;
 use crate::tls::trusted_problems;
 use crate::{check, offline};
 
@@ -16,8 +17,8 @@ use crate::{check, offline};
 const SOON_DAYS: u32 = 30;
 
 /// Looks `file` over and prints every finding, those of `yumen check` first.
-pub(crate) fn run(file: &Path, strict: bool, json: bool) -> anyhow::Result<ExitCode> {
-    let loaded = offline::load(file)?;
+pub(crate) fn run(file: &Path, node: &NodeFile, strict: bool, json: bool) -> anyhow::Result<ExitCode> {
+    let loaded = offline::load(file, node)?;
     let mut problems = loaded.problems;
     problems.extend(findings(&loaded.resources, &loaded.snapshot, strict));
     check::report(&problems, loaded.resources.len(), json)

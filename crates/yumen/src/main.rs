@@ -74,7 +74,7 @@ fn refuse(told: clap::Error) -> anyhow::Result<ExitCode> {
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(args) => run::run(&args).map(|()| ExitCode::SUCCESS),
-        Command::Check { file, json } => check::check(&file, json),
+        Command::Check { file, node, json } => check::check(&file, &node, json),
         Command::History { object, limit, remote } => remote::history(&remote, object.as_deref(), limit),
         Command::Diff { from, to, remote } => remote::diff(&remote, from, to),
         Command::Rollback { revision, confirm, reason, remote } => {
@@ -90,8 +90,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             remote::import(&remote, &file, replace, confirm, reason.as_deref())
         }
         Command::Problems { remote } => remote::problems(&remote),
-        Command::Lint { file: Some(file), strict, remote } => lint::run(&file, strict, remote.json),
-        Command::Lint { file: None, strict, remote } => remote::lint(&remote, strict),
+        Command::Lint { file: Some(file), node, strict, remote } => {
+            lint::run(&file, &node, strict, remote.json)
+        }
+        Command::Lint { file: None, strict, remote, .. } => remote::lint(&remote, strict),
         Command::Plan(args) => plan::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Top(args) => top::top(&args),

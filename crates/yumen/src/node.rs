@@ -1,6 +1,7 @@
 //! The node's configuration: file, then command line, then the form the data plane uses.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
 
 use anyhow::{Context, bail};
 use yumen_base::{IpSet, Problem};
@@ -16,17 +17,7 @@ use crate::cli::RunArgs;
 
 /// What `yumen.yaml` and the command line say together.
 pub(crate) fn load(args: &RunArgs) -> anyhow::Result<NodeConfig> {
-    let mut node = match &args.config {
-        None => NodeConfig::default(),
-        Some(path) => {
-            let text =
-                std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-            NodeConfig::parse(&text).map_err(|problems| {
-                let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-                anyhow::anyhow!("{} is not in order:\n{}", path.display(), lines.join("\n"))
-            })?
-        }
-    };
+    let mut node = read(args.config.as_deref())?;
     if let Some(file) = &args.file {
         node.store.kind = StoreKind::File;
         node.store.file = file.display().to_string();
@@ -53,6 +44,16 @@ pub(crate) fn load(args: &RunArgs) -> anyhow::Result<NodeConfig> {
         bail!("there is nothing to listen on: give --listen or --listen-tls");
     }
     Ok(node)
+}
+
+/// What `yumen.yaml` says, or the defaults where there is none.
+pub(crate) fn read(path: Option<&Path>) -> anyhow::Result<NodeConfig> {
+    let Some(path) = path else { return Ok(NodeConfig::default()) };
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    NodeConfig::parse(&text).map_err(|problems| {
+        let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        anyhow::anyhow!("{} is not in order:\n{}", path.display(), lines.join("\n"))
+    })
 }
 
 /// Fails where anything is wrong with the admin listener.

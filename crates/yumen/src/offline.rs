@@ -9,11 +9,12 @@ use yumen_config::{NodeConfig, Resource, document};
 use yumen_snapshot::compile::Compiler;
 use yumen_snapshot::{Snapshot, policy};
 
+use crate::cli::NodeFile;
 use crate::compiler;
 
-/// A compiler as the node makes it, with nothing in it.
-pub(crate) fn compiler() -> Compiler {
-    compiler::new(&NodeConfig::default(), 1, Arc::default(), Arc::default())
+/// A compiler as a node of this configuration makes it, with nothing in it.
+pub(crate) fn compiler(node: &NodeConfig) -> Compiler {
+    compiler::new(node, 1, Arc::default(), Arc::default())
 }
 
 /// A file that was read and compiled.
@@ -30,10 +31,11 @@ pub(crate) fn read(file: &Path) -> anyhow::Result<(Vec<Resource>, Vec<Problem>)>
     Ok(document::parse(&text, &compiler::environment))
 }
 
-/// Reads and compiles a file, and runs its tests.
-pub(crate) fn load(file: &Path) -> anyhow::Result<Loaded> {
+/// Reads and compiles a file as a node of this configuration does, and runs its tests.
+pub(crate) fn load(file: &Path, node: &NodeFile) -> anyhow::Result<Loaded> {
+    let node = node.read()?;
     let (resources, mut problems) = read(file)?;
-    let mut compiler = compiler();
+    let mut compiler = compiler(&node);
     let snapshot = compiler.replace_all(resources.clone(), 1).snapshot;
     problems.extend(compiler.problems());
     problems.extend(policy::run(&snapshot, &resources, yumen_proxy::clock::exact()));

@@ -236,7 +236,7 @@ fn admin_state(node: &NodeConfig, house: &House) -> anyhow::Result<AdminState> {
     let mut state = AdminState::new(
         house.store.clone(),
         registry,
-        yumen_plugins::inactive::KNOWN_ELSEWHERE,
+        yumen_plugins::inactive::missing(&node.plugins.allow_missing),
         Arc::new(Loader::default()),
     );
     let access = Access::new(&node.admin).map_err(|error| anyhow::anyhow!("admin.allow: {error}"))?;

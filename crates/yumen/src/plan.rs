@@ -13,6 +13,7 @@ use yumen_config::Resource;
 use yumen_snapshot::Question;
 use yumen_snapshot::plan::{Limits, Workshop, plan};
 
+use crate::cli::NodeFile;
 use crate::remote::Remote;
 use crate::{lint, offline, output};
 
@@ -37,6 +38,8 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "N", default_value_t = 10)]
     removed_max: usize,
     #[command(flatten)]
+    node: NodeFile,
+    #[command(flatten)]
     remote: Remote,
 }
 
@@ -55,13 +58,14 @@ const NEEDS_CONFIRMATION: u8 = 2;
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     let Some(against) = &args.against else { return ask_gateway(args) };
     let (before, after) = (read(against)?, read(&args.after)?);
+    let node = args.node.read()?;
     let sample = args.requests.as_deref().map(sample).transpose()?.unwrap_or_default();
     let planned = plan(
         &before,
         &after,
         &sample,
         &Workshop {
-            compiler: &offline::compiler,
+            compiler: &|| offline::compiler(&node),
             now: yumen_proxy::clock::exact(),
             certificate: &lint::certificate,
             // Nobody checks endpoints here.

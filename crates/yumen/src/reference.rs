@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 use yumen_base::metric::{Family, Gather, MetricKind};
-use yumen_plugin::Registry;
+use yumen_plugin::{Registry, Serves};
 use yumen_proxy::probe::{self, UpstreamHealth};
 
 use crate::cli::Reference;
@@ -42,16 +42,29 @@ fn plugins() -> String {
             settings(&mut out, &metadata);
         }
     }
+    missing_plugins(&mut out);
+    out
+}
+
+/// The plugins of APISIX that this version does not run, by the effect of their absence.
+fn missing_plugins(out: &mut String) {
+    let names = |guards: bool| {
+        let table = yumen_plugins::inactive::TABLE.iter().filter(|one| one.guards() == guards);
+        let only = |serves| if serves == Serves::Streams { " (on stream routes)" } else { "" };
+        let names: Vec<String> = table.map(|one| format!("`{}`{}", one.name, only(one.serves))).collect();
+        names.join(", ")
+    };
     let _ = writeln!(
         out,
-        "\n## Accepted, not active\n\nThese plugins of APISIX are not built. Their settings are accepted; they do nothing, and a warning says so: {}.",
-        yumen_plugins::inactive::KNOWN_ELSEWHERE
-            .iter()
-            .map(|name| format!("`{name}`"))
-            .collect::<Vec<_>>()
-            .join(", ")
+        "\n## Accepted, not available\n\nThis version does not run these plugins of APISIX. Their settings are accepted.\n\n\
+         ### Closed without them\n\nAccess depends on these plugins: they authenticate, authorize, limit, check or hide, choose the \
+         upstream, or run code of the user. Requests that one of them would see are answered 503, streams are closed, and the object has a \
+         problem of level error. The setting `plugins.allow_missing` of `yumen.yaml` lists plugins that the node runs without. \
+         A plugin that is neither built in nor listed here is unknown: its object is refused.\n\n{}.\n\n\
+         ### Left out\n\nThese plugins observe, cache or decorate. Requests pass without them, and the object has a problem of level warning.\n\n{}.",
+        names(true),
+        names(false)
     );
-    out
 }
 
 /// A table of the settings a schema describes, those inside objects and lists under a dotted name.

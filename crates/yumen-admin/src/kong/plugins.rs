@@ -15,26 +15,57 @@ use super::report::{Report, different, dropped};
 use super::scopes::Use;
 pub(super) use respond::message;
 
-/// Plugins whose absence would let in whom they keep out.
-pub(super) const GUARDS: [&str; 17] = [
-    "acl",
-    "basic-auth",
-    "hmac-auth",
-    "ip-restriction",
-    "jwt",
-    "jwt-signer",
-    "key-auth",
-    "key-auth-enc",
-    "ldap-auth",
-    "ldap-auth-advanced",
-    "mtls-auth",
-    "oauth2",
-    "oauth2-introspection",
-    "opa",
-    "openid-connect",
-    "saml",
-    "vault-auth",
+/// Plugins that observe, cache or relax: without one the same clients reach the same service and see nothing that it
+/// hides. Every other plugin guards, those that nobody knows included.
+const HARMLESS: [&str; 23] = [
+    "acme",
+    "ai-semantic-cache",
+    "app-dynamics",
+    "correlation-id",
+    "cors",
+    "datadog",
+    "file-log",
+    "graphql-proxy-cache-advanced",
+    "grpc-web",
+    "http-log",
+    "kafka-log",
+    "loggly",
+    "opentelemetry",
+    "prometheus",
+    "proxy-cache",
+    "proxy-cache-advanced",
+    "session",
+    "statsd",
+    "statsd-advanced",
+    "syslog",
+    "tcp-log",
+    "udp-log",
+    "zipkin",
 ];
+
+/// Plugins that adjust what passes, for one consumer in place of another instance that is in force.
+const ADJUSTS: [&str; 10] = [
+    "rate-limiting",
+    "rate-limiting-advanced",
+    "redirect",
+    "request-size-limiting",
+    "request-termination",
+    "request-transformer",
+    "request-transformer-advanced",
+    "response-ratelimiting",
+    "response-transformer",
+    "response-transformer-advanced",
+];
+
+/// Whether the absence of a plugin opens access.
+pub(super) fn guards(name: &str) -> bool {
+    !HARMLESS.contains(&name)
+}
+
+/// Whether the absence of one instance of a plugin, beside another of its name, opens access.
+pub(super) fn keeps_out(name: &str) -> bool {
+    guards(name) && !ADJUSTS.contains(&name)
+}
 
 /// What a plugin finds around itself.
 #[derive(Debug, Clone, Copy)]
@@ -59,6 +90,8 @@ struct Job<'j> {
     people: &'j People,
     place: Place,
     is_global: bool,
+    /// Whether a part that cannot be carried over refuses or hides something.
+    opens: bool,
     report: &'j mut Report,
 }
 
@@ -90,14 +123,18 @@ impl<'a> Translator<'a> {
                 people: self.people,
                 place,
                 is_global: one.is_global,
+                opens: false,
                 report,
             };
-            let Some(ours) = translate(&one.name, job) else {
+            let Some((ours, opens)) = translate(&one.name, job) else {
                 let line = dropped(&one.label, "", "left out").why("there is no such plugin here");
                 report.add(line);
                 guard(one, &mut plugins, report);
                 continue;
             };
+            if opens {
+                guard(one, &mut plugins, report);
+            }
             for (name, settings) in ours {
                 self.put(one, name, settings, &mut plugins, report);
             }
@@ -156,13 +193,13 @@ impl<'a> Translator<'a> {
 
 /// Refuses everybody where the plugin that kept some out is not in force.
 fn guard(one: &Use, plugins: &mut Map<String, Value>, report: &mut Report) {
-    if !GUARDS.contains(&one.name.as_str()) {
+    if !guards(&one.name) {
         return;
     }
     let hint = "once access is guarded in another way, remove fault-injection here";
     let line = dropped(&one.label, "", "requests are refused with 503, so that nobody passes unchecked");
-    report.add(line.hint(hint));
-    let message = format!("{{\"message\":\"access is not guarded: {} is missing\"}}", one.name);
+    report.refuse(line.hint(hint));
+    let message = json!({ "message": format!("access is not guarded: {} is missing", one.name) }).to_string();
     plugins.insert("fault-injection".into(), refusal(503, &message, None));
 }
 
@@ -191,7 +228,8 @@ fn add_filter(settings: &mut Value, conditions: &[Value]) {
     settings["_meta"]["filter"] = Value::Array(all);
 }
 
-fn translate(name: &str, mut job: Job<'_>) -> Option<Ours> {
+/// The plugins here, and whether a part that refuses or hides something is not among them.
+fn translate(name: &str, mut job: Job<'_>) -> Option<(Ours, bool)> {
     let ours = match name {
         "key-auth" => auth::key_auth(&mut job),
         "basic-auth" => auth::basic_auth(&mut job),
@@ -223,7 +261,7 @@ fn translate(name: &str, mut job: Job<'_>) -> Option<Ours> {
         _ => return None,
     };
     job.settings.finish(job.report);
-    Some(ours)
+    Some((ours, job.opens))
 }
 
 impl Job<'_> {

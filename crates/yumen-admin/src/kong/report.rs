@@ -93,6 +93,8 @@ impl fmt::Display for Line {
 #[derive(Debug, Default)]
 pub struct Report {
     lines: Vec<Line>,
+    /// How many of them say that requests are refused for want of a plugin that guards.
+    refused: usize,
     objects: Vec<String>,
 }
 
@@ -102,6 +104,18 @@ impl Report {
         if !self.lines.contains(&line) {
             self.lines.push(line);
         }
+    }
+
+    /// Notes, once, that requests are refused for want of a plugin that guards.
+    pub(super) fn refuse(&mut self, line: Line) {
+        let before = self.lines.len();
+        self.add(line);
+        self.refused += self.lines.len() - before;
+    }
+
+    /// How many findings say that requests are refused for want of a plugin that guards.
+    pub fn refused(&self) -> usize {
+        self.refused
     }
 
     /// Notes that an object was looked at, so that it can be counted.
@@ -139,6 +153,10 @@ impl Report {
         let (exact, different, dropped) = self.counts();
         let mut text: String = self.lines.iter().map(|line| format!("{line}\n")).collect();
         text.push_str(&format!("{exact} objects exact, {different} different, {dropped} dropped\n"));
+        if self.refused > 0 {
+            let refused = self.refused;
+            text.push_str(&format!("{refused} guards missing: requests that they guard are answered 503\n"));
+        }
         text
     }
 
@@ -152,7 +170,7 @@ impl Report {
             })
         };
         json!({
-            "counts": { "exact": exact, "different": different, "dropped": dropped },
+            "counts": { "exact": exact, "different": different, "dropped": dropped, "refused": self.refused },
             "exact": self.exact().collect::<Vec<_>>(),
             "lines": self.lines.iter().map(line).collect::<Vec<_>>(),
         })

@@ -5,8 +5,9 @@ use serde_json::{Map, Value, json};
 
 use super::document::{Document, Index};
 use super::entity::Entity;
-use super::plugins::GUARDS;
+use super::plugins::keeps_out;
 use super::report::{Report, different, dropped};
+use super::services::STREAM_PROTOCOLS;
 
 /// Plugins that only watch: as global rules they also see requests that no route matches.
 const WATCHERS: [&str; 12] = [
@@ -35,6 +36,8 @@ pub(super) struct Use {
     /// A condition for its running, from the protocols it is for and the scope.
     pub(super) filter: Vec<Value>,
     pub(super) is_global: bool,
+    /// Whether it names a protocol of streams.
+    names_streams: bool,
     service: Option<usize>,
     route: Option<usize>,
     consumer: Option<usize>,
@@ -44,6 +47,11 @@ pub(super) struct Use {
 impl Use {
     pub(super) fn is_of_people(&self) -> bool {
         self.consumer.is_some() || self.group.is_some()
+    }
+
+    /// Whether it counts for streams: by its protocols, or since it is of the very route or service.
+    pub(super) fn counts_for_streams(&self) -> bool {
+        self.names_streams || self.route.is_some() || self.service.is_some()
     }
 
     /// How close its scope is, among those without a consumer.
@@ -178,6 +186,7 @@ fn read_one(entity: &mut Entity, shared: &Map<String, Value>, report: &mut Repor
         config,
         filter: scheme_filter(&protocols),
         is_global: false,
+        names_streams: protocols.iter().any(|one| STREAM_PROTOCOLS.contains(&one.as_str())),
         service: None,
         route: None,
         consumer: None,
@@ -219,7 +228,7 @@ fn combine(uses: &mut Uses, document: &Document, report: &mut Report) {
             return true;
         }
         if names.iter().filter(|(name, _)| *name == one.name).count() > 1 {
-            let is_guard = GUARDS.contains(&one.name.as_str());
+            let is_guard = keeps_out(&one.name);
             let instead = if is_guard {
                 "requests there are refused with 503, so that nobody passes unchecked"
             } else {
@@ -228,7 +237,12 @@ fn combine(uses: &mut Uses, document: &Document, report: &mut Report) {
             let line = dropped(&one.label, "", instead);
             let why = "plugins for a consumer together with a route or service can only be told from others \
                        of their name if there are none";
-            report.add(line.why(why).hint("use limits with variables in their key, or a route of its own"));
+            let line = line.why(why).hint("use limits with variables in their key, or a route of its own");
+            if is_guard {
+                report.refuse(line)
+            } else {
+                report.add(line)
+            }
             if !is_guard {
                 return false;
             }

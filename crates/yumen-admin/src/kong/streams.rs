@@ -8,9 +8,9 @@ use yumen_config::{Kind, Resource};
 use super::document::Document;
 use super::entity::Entity;
 use super::ids::Ids;
-use super::plugins::Translator;
+use super::plugins::{Translator, guards};
 use super::report::{Report, different, dropped};
-use super::scopes::Uses;
+use super::scopes::{Use, Uses};
 use super::services::{STREAM_PROTOCOLS, Services};
 
 /// Plugins that serve streams here.
@@ -39,7 +39,9 @@ pub(super) fn translate(
             *route = Entity::default();
             continue;
         };
-        let plugins = plugins(&route.label, translator.all(&uses.of_route(at, service), report), report);
+        let mut uses = uses.of_route(at, service);
+        uses.retain(|one| one.counts_for_streams());
+        let plugins = plugins(&route.label, &uses, translator, report);
         for mut value in values {
             if !plugins.is_empty() {
                 value["plugins"] = Value::Object(plugins.clone());
@@ -161,10 +163,27 @@ fn say_where(label: &str, protocols: &[String], values: &[Value], report: &mut R
     report.add(line.hint(format!("stream_listen: [{}]", listeners.join(", "))));
 }
 
-/// Those of the plugins that serve streams.
-fn plugins(label: &str, all: Map<String, Value>, report: &mut Report) -> Map<String, Value> {
-    let (kept, left): (Map<_, _>, Map<_, _>) =
+/// Those of the plugins that serve streams. Where one is missing that guards, nobody may connect.
+fn plugins(
+    label: &str,
+    uses: &[&Use],
+    translator: &mut Translator<'_>,
+    report: &mut Report,
+) -> Map<String, Value> {
+    let all = translator.all(uses, report);
+    let (mut kept, mut left): (Map<_, _>, Map<_, _>) =
         all.into_iter().partition(|(name, _)| STREAM_PLUGINS.contains(&name.as_str()));
+    let is_refused = left.shift_remove("fault-injection").is_some();
+    let is_guard = |one: &&&Use| guards(&one.name) && !STREAM_PLUGINS.contains(&one.name.as_str());
+    // Of two lists of addresses one stands in a plugin that does not serve streams.
+    let missing = uses.iter().find(is_guard).map(|one| one.name.as_str());
+    if let Some(name) = missing.or((is_refused || left.contains_key("mocking")).then_some("ip-restriction")) {
+        let why = format!("{name} guards and does not serve streams");
+        let line = dropped(label, "plugins", "connections are closed, so that nobody passes unchecked");
+        report
+            .refuse(line.why(why).hint("once access is guarded in another way, change ip-restriction here"));
+        kept.insert("ip-restriction".into(), json!({ "blacklist": ["0.0.0.0/0", "::/0"] }));
+    }
     for name in left.keys() {
         let line = dropped(label, "plugins", format!("{name} is left out"));
         report.add(line.why("it does not serve streams"));

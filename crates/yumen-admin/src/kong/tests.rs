@@ -64,7 +64,7 @@ fn compiled(resources: &[Resource]) -> Compiled {
         },
         path_parameters: true,
         workers: 1,
-        known_inactive_plugins: yumen_plugins::inactive::KNOWN_ELSEWHERE,
+        missing: yumen_plugins::inactive::missing::<&str>(&[]),
         fetched: Arc::default(),
         variables: Arc::new(|_| None),
         load_certificate: crate::testing::load_certificate(),

@@ -407,7 +407,7 @@ fn compiler() -> Compiler {
         defaults: Defaults::default(),
         path_parameters: true,
         workers: 1,
-        known_inactive_plugins: state.known_inactive_plugins,
+        missing: state.missing.clone(),
         fetched: Arc::default(),
         variables: Arc::new(|_| None),
         load_certificate: load_certificate(),

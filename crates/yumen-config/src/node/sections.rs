@@ -395,6 +395,15 @@ pub enum LogFormat {
     Json,
 }
 
+/// Plugins that resources name.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct NodePlugins {
+    /// Plugins that the node runs without. Requests that a missing plugin guards are answered 503; a plugin named here is
+    /// left out with a warning instead, and **requests pass without it**. Plugins of your own may be named too.
+    pub allow_missing: Vec<String>,
+}
+
 /// One line per request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

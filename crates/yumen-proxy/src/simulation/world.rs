@@ -462,7 +462,7 @@ fn snapshot(random: &Random, calm: bool, http2: Http2) -> Arc<Snapshot> {
         defaults: Defaults { timeouts, keepalive },
         path_parameters: false,
         workers: 1,
-        known_inactive_plugins: &[],
+        missing: Default::default(),
         fetched: Arc::default(),
         variables: Arc::new(|_| None),
         load_certificate: Arc::new(

@@ -30,7 +30,7 @@ fn acceptor_for(names: &[&str]) -> Acceptor {
         defaults: Defaults::default(),
         path_parameters: true,
         workers: 1,
-        known_inactive_plugins: &[],
+        missing: Default::default(),
         fetched: Arc::default(),
         variables: Arc::new(|_| None),
         load_certificate: Arc::new(Loader::default()),

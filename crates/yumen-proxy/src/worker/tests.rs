@@ -22,7 +22,7 @@ pub(crate) fn compiler() -> Compiler {
         defaults: Defaults::default(),
         path_parameters: true,
         workers: 1,
-        known_inactive_plugins: &[],
+        missing: Default::default(),
         fetched: Arc::default(),
         variables: Arc::new(|_| None),
         load_certificate: Arc::new(

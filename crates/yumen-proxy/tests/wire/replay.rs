@@ -141,7 +141,7 @@ fn compile(document: &str) -> Arc<yumen_snapshot::Snapshot> {
         defaults: Defaults::default(),
         path_parameters: false,
         workers: 1,
-        known_inactive_plugins: &[],
+        missing: Default::default(),
         fetched: Arc::default(),
         variables: Arc::new(|_| None),
         load_certificate: Arc::new(

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use yumen_base::Problem;
 use yumen_config::resource as config;
 use yumen_config::{Kind, decode};
-use yumen_plugin::{Consumer, Identity, Instance};
+use yumen_plugin::{Consumer, Identity, Instance, MissingPlugin};
 
 use super::plugins::{self, Entry};
 use super::refusal::Refusal;
@@ -46,7 +46,7 @@ impl Compiler {
     pub(super) fn stage_consumer(&mut self, name: &Name, json: &str) -> Staged {
         let mut written: config::Consumer = decode(json).map_err(|error| vec![invalid(name, error)])?;
         let built = self.build_plugins(name, written.plugins.take(), Side::Consumer);
-        if built.failed() {
+        if built.failed {
             return Err(built.problems);
         }
         self.remove_consumer(name);
@@ -117,7 +117,14 @@ impl Compiler {
     /// over when the consumer is known, and no part of either.
     fn beyond_authentication(&self, winning: &[&Entry]) -> (Vec<Arc<Instance>>, Vec<Box<str>>) {
         let is_auth = |name: &str| self.registry.get(name).is_some_and(|one| one.kind.is_auth);
-        let beyond = || winning.iter().filter(|entry| !is_auth(entry.name()));
+        // A missing one that is switched off here still guards the routes that it stands on.
+        let is_missing_auth =
+            |name: &str| self.env.missing.get(name, false).is_some_and(MissingPlugin::is_auth);
+        let is_beyond = |entry: &Entry| match entry {
+            Entry::On(_) => !is_auth(entry.name()),
+            Entry::Off(_) => !is_auth(entry.name()) && !is_missing_auth(entry.name()),
+        };
+        let beyond = || winning.iter().filter(|entry| is_beyond(entry));
         let mut instances: Vec<_> = beyond().filter_map(|entry| entry.instance()).cloned().collect();
         instances.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(b.name)));
         let off = beyond().filter(|entry| entry.instance().is_none()).map(|entry| entry.name().into());
@@ -131,7 +138,7 @@ impl Compiler {
             return Err(vec![Problem::error(name.to_string(), "id", message)]);
         };
         let built = self.build_plugins(name, written.plugins.take(), Side::Credential);
-        if built.failed() {
+        if built.failed {
             return Err(built.problems);
         }
         let username: Arc<str> = username.into();

@@ -7,12 +7,15 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use yumen_config::resource::{Defect, in_order};
-use yumen_plugin::{Chain, Instance, Plugin};
+use yumen_plugin::{Chain, Instance, Meta, Reads};
 
 use super::plugins::{Entry, PluginSet};
 use super::refusal::Refusal;
 use super::settings::{self, Side};
-use super::{Compiler, Name};
+use super::{Compiler, Name, missing};
+
+/// The name of refusals in place of plugins that nobody knows.
+const UNKNOWN: &str = "unknown plugin";
 
 impl Compiler {
     /// The plugins of all global rules, rule after rule.
@@ -34,7 +37,9 @@ impl Compiler {
                 !settings::is_disabled(&settings) && defects.iter().any(|one| one.is_within(&path));
             let alone = || Map::from_iter([(plugin.clone(), settings.clone())]);
             let built = (!is_broken).then(|| self.build_plugins(name, Some(alone()), Side::Traffic));
-            if let Some(built) = built.filter(|built| !built.failed()) {
+            if let Some(built) = built.filter(|built| !built.failed) {
+                let instances = built.entries.iter().filter_map(Entry::instance);
+                refusing.extend(instances.filter(|one| one.plugin.is_stand_in()).map(|_| plugin.clone()));
                 entries.extend(built.entries);
                 continue;
             }
@@ -71,24 +76,33 @@ impl Compiler {
         }
     }
 
-    /// What stands in for a plugin that could not be built, if that would have guarded.
+    /// The refusal in place of a plugin that could not be built, if that would have guarded. A plugin that nobody
+    /// knows may guard.
     fn refusal(&self, name: &Name, plugin: &str, mut settings: Value) -> Option<Instance> {
-        let kind = self.registry.get(plugin).map(|registered| &registered.kind).filter(|kind| kind.guards)?;
+        let origin: Arc<str> = name.to_string().into();
+        let known = self.registry.get(plugin).map(|registered| &registered.kind);
+        let kind = known.map(|kind| (kind.name, kind.priority, kind.guards));
+        let missing =
+            || self.env.missing.get(plugin, false).map(|one| (one.name, one.priority, one.guards()));
+        let (kind_name, priority, guards) = match kind.or_else(missing) {
+            Some(kind) => kind,
+            None if settings::is_disabled(&settings) => return None,
+            None => {
+                // Nothing tells which requests it would have seen, or when.
+                let meta = Meta::default();
+                return Some(Refusal::of_rule().instance(UNKNOWN, i32::MAX, meta, origin, Reads::default()));
+            }
+        };
+        if !guards || self.env.missing.allows(plugin) && known.is_none() {
+            return None;
+        }
         // Where only some requests would have been looked at, only those are refused.
-        let reads = settings::reads(&settings);
+        let filter = settings.pointer("/_meta/filter").cloned().unwrap_or_default();
         let meta = settings::take_meta(&mut settings).ok().flatten().unwrap_or_default();
-        let refusal = Refusal("a global rule is misconfigured");
-        Some(Instance {
-            phases: refusal.phases(),
-            plugin: Arc::new(refusal),
-            name: kind.name,
-            priority: meta.priority.unwrap_or(kind.priority),
-            meta,
-            origin: name.to_string().into(),
-            is_auth: kind.is_auth,
-            prefers_route: kind.prefers_route,
-            reads,
-        })
+        let meta = missing::filtered_early(meta);
+        let reads = if meta.filter.is_some() { settings::reads(&filter) } else { Reads::default() };
+        let priority = meta.priority.unwrap_or(priority);
+        Some(Refusal::of_rule().instance(kind_name, priority, meta, origin, reads))
     }
 }
 

@@ -10,7 +10,7 @@ use yumen_config::resource::{Plugins, decode_value};
 use yumen_config::{Invalid, Kind, schema};
 use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::proto::Protos;
-use yumen_plugin::{Carry, Registry, Setup};
+use yumen_plugin::{Carry, MissingPlugins, Registry, Setup};
 
 use super::settings::{Known, PluginFlaw, Side, is_disabled};
 use super::{LoadCertificate, PairFlaw, Variables, certificate, references, route, stream, upstream};
@@ -20,8 +20,8 @@ use super::{LoadCertificate, PairFlaw, Variables, certificate, references, route
 pub struct Judge<'j> {
     /// All plugins there are.
     pub registry: &'j Registry,
-    /// Plugins that may be configured although they are not built yet.
-    pub known_inactive_plugins: &'j [&'j str],
+    /// Plugins that may be configured although this version does not run them.
+    pub missing: &'j MissingPlugins,
     /// Loads certificates.
     pub load_certificate: &'j LoadCertificate,
     /// The environment that `$env://` in settings refers to.
@@ -126,7 +126,7 @@ impl Judge<'_> {
     }
 
     fn known(&self) -> Known<'_> {
-        Known { registry: self.registry, inactive: self.known_inactive_plugins, variables: self.variables }
+        Known { registry: self.registry, missing: self.missing, variables: self.variables }
     }
 
     fn set(&self, plugins: Plugins) -> Result<(), Flaw> {

@@ -8,6 +8,7 @@ use yumen_config::Invalid;
 use yumen_config::resource::Plugins;
 use yumen_plugin::{Chain, Instance, Setup};
 
+use super::missing::AbsentPlugin;
 use super::objects::View;
 use super::settings::{Known, Parsed, Side};
 use super::{Compiler, Name};
@@ -93,12 +94,10 @@ pub(super) struct Built {
     /// Authentication settings of a consumer or credential: plugin, key, parsed settings.
     pub(super) keys: Vec<super::consumer::Key>,
     pub(super) problems: Vec<Problem>,
-}
-
-impl Built {
-    pub(super) fn failed(&self) -> bool {
-        self.problems.iter().any(|problem| problem.level == yumen_base::Level::Error)
-    }
+    /// Errors about plugins that are missing and have a refusal in their place.
+    pub(super) missing: Vec<Problem>,
+    /// Whether a plugin was refused. A missing one is not.
+    pub(super) failed: bool,
 }
 
 impl Compiler {
@@ -116,7 +115,13 @@ impl Compiler {
                 let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
                 let problem = Problem::error(&*object, format!("plugins.{name}{dot}{path}"), message);
                 built.problems.push(self.with_meant(super::advised(problem), &name));
+                built.failed = true;
             }
+        }
+        for problem in std::mem::take(&mut built.missing) {
+            // Of an object that is not in force as written another problem tells what becomes of requests.
+            let hint = problem.hint.filter(|_| !built.failed);
+            built.problems.push(Problem { hint, ..problem });
         }
         built
     }
@@ -132,7 +137,7 @@ impl Compiler {
     /// A warning about metadata of a plugin nobody knows: nothing reads it.
     pub(super) fn unread_metadata(&self, name: &Name) -> Option<Problem> {
         let plugin = &*name.id;
-        if self.registry.get(plugin).is_some() || self.env.known_inactive_plugins.contains(&plugin) {
+        if self.registry.get(plugin).is_some() || self.env.missing.is_known(plugin) {
             return None;
         }
         let message = format!("unknown plugin [{plugin}]");
@@ -142,15 +147,13 @@ impl Compiler {
     /// The plugin that was meant by a name nobody knows.
     fn meant(&self, name: &str) -> Option<&str> {
         let built_in = || self.registry.iter().map(|registered| registered.kind.name);
-        let inactive = self.env.known_inactive_plugins.iter().copied();
         let is_known = built_in().any(|known| known == name);
-        if is_known { None } else { yumen_config::closest(name, built_in().chain(inactive)) }
+        if is_known { None } else { yumen_config::closest(name, built_in().chain(self.env.missing.names())) }
     }
 
     /// Which plugins there are, and what their settings may refer to.
     pub(super) fn known(&self) -> Known<'_> {
-        let inactive = self.env.known_inactive_plugins;
-        Known { registry: &self.registry, inactive, variables: &self.env.variables }
+        Known { registry: &self.registry, missing: &self.env.missing, variables: &self.env.variables }
     }
 
     fn build_plugin(
@@ -167,10 +170,9 @@ impl Compiler {
             Setup { carry: &self.carry, owner: object, metadata, node: &self.env.node, objects: Some(&view) };
         match self.known().parse(name, settings, side, &setup).map_err(|flaw| flaw.told(name))? {
             Parsed::Disabled => built.entries.push(Entry::Off(name.into())),
-            Parsed::Inactive => {
-                let message = format!("plugin {name} is not available in this version and is left out");
-                built.problems.push(Problem::warning(&**object, format!("plugins.{name}"), message));
-                built.entries.push(Entry::Off(name.into()));
+            Parsed::Missing { entry, meta, filter } => {
+                let absent = AbsentPlugin { name, entry, meta, filter };
+                self.leave_out(object, absent, side, built);
             }
             Parsed::Key { plugin, key: (key, auth) } => {
                 built.keys.push(super::consumer::Key { plugin, key, auth });

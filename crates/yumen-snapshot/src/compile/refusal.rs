@@ -1,41 +1,88 @@
-//! What answers where something that may guard cannot be had: a plugin that refuses.
+//! The plugin that stands in for a guard that is not in force: it refuses.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use yumen_plugin::{Exchange, Foreseen, Instance, Meta, Phases, Plugin, Reads, Response, Step};
 
-/// Refuses every request it sees with 503 and these words.
-pub(super) struct Refusal(pub(super) &'static str);
+use super::missing;
+
+/// Refuses every request it sees with 503; closes every stream.
+pub(super) struct Refusal {
+    /// The message to the client.
+    message: &'static str,
+    /// The reason for people who ask about a request; empty where the message tells it.
+    reason: Cow<'static, str>,
+}
 
 impl Plugin for Refusal {
     fn phases(&self) -> Phases {
-        Phases::REWRITE
+        // Access too: a filter may hold only once the consumer is known, and streams have no other phase.
+        Phases::REWRITE | Phases::ACCESS
     }
 
     fn rewrite<'a>(&'a self, _ex: &'a mut Exchange<'_>) -> Step<'a> {
-        Step::Respond(Response::error_msg(503, self.0))
+        Step::Respond(self.response())
     }
 
-    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
-        Foreseen::by_running(self, phase, ex)
+    fn access<'a>(&'a self, _ex: &'a mut Exchange<'_>) -> Step<'a> {
+        Step::Respond(self.response())
+    }
+
+    fn is_stand_in(&self) -> bool {
+        true
+    }
+
+    fn foresee(&self, _phase: Phases, _ex: &mut Exchange<'_>) -> Foreseen {
+        match self.reason.is_empty() {
+            true => Foreseen::Respond(self.response()),
+            false => Foreseen::Refuse(self.response(), self.reason.clone()),
+        }
     }
 }
 
 impl Refusal {
+    fn response(&self) -> Response {
+        Response::error_msg(503, self.message)
+    }
+
+    /// For plugins of a broken global rule.
+    pub(super) fn of_rule() -> Refusal {
+        Refusal { message: "a global rule is misconfigured", reason: Cow::Borrowed("") }
+    }
+
+    /// For a plugin that this version does not run. The client does not learn which.
+    pub(super) fn of_missing(plugin: &str) -> Refusal {
+        let reason = Cow::Owned(missing::reason(plugin));
+        Refusal { message: "a plugin that guards access is not available", reason }
+    }
+
     /// What stands for a consumer's plugins where those of its group are not known. Its name is no plugin's, so
     /// no route has it and it runs as soon as the consumer is known.
     pub(super) fn of_group(origin: Arc<str>) -> Instance {
-        let refusal = Refusal("the consumer group is not in force");
+        let refusal = Refusal { message: "the consumer group is not in force", reason: Cow::Borrowed("") };
+        refusal.instance("consumer group", i32::MAX, Meta::default(), origin, Reads::default())
+    }
+
+    /// The refusal in the place of the plugin called `name`.
+    pub(super) fn instance(
+        self,
+        name: &'static str,
+        priority: i32,
+        meta: Meta,
+        origin: Arc<str>,
+        reads: Reads,
+    ) -> Instance {
         Instance {
-            phases: refusal.phases(),
-            plugin: Arc::new(refusal),
-            name: "consumer group",
-            priority: i32::MAX,
-            meta: Meta::default(),
+            phases: self.phases(),
+            plugin: Arc::new(self),
+            name,
+            priority,
+            meta,
             origin,
             is_auth: false,
             prefers_route: false,
-            reads: Reads::default(),
+            reads,
         }
     }
 }

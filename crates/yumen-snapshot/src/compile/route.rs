@@ -226,7 +226,7 @@ impl Compiler {
             return Err(vec![Problem::error(name.to_string(), "script", "Lua scripts are not supported")]);
         }
         let built = self.build_plugins(name, written.plugins.take(), Side::Traffic);
-        if built.failed() {
+        if built.failed {
             return Err(built.problems);
         }
         let goes = self.stage_goes(name, written.upstream.take(), written.upstream_id.take())?;
@@ -443,7 +443,7 @@ impl Compiler {
             return Err(vec![Problem::error(name.to_string(), "script", "Lua scripts are not supported")]);
         }
         let built = self.build_plugins(name, written.plugins.take(), Side::Traffic);
-        if built.failed() {
+        if built.failed {
             return Err(built.problems);
         }
         let untold = upstream::untold(name, "upstream.proxy_protocol", written.upstream.as_ref());
@@ -480,7 +480,7 @@ impl Compiler {
     /// Stages an object that is nothing but plugins: a plugin config, consumer group or global rule.
     pub(super) fn stage_set(&mut self, name: &Name, written: config::Plugins) -> Staged {
         let built = self.build_plugins(name, Some(written), Side::Traffic);
-        if built.failed() {
+        if built.failed {
             return Err(built.problems);
         }
         self.remove_set(name);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use yumen_config::{Invalid, schema};
 use yumen_plugin::kind::{ConsumerKey, Registered};
 use yumen_plugin::vars::with_data_values;
-use yumen_plugin::{Expr, Kind, Meta, Plugin, Reads, Registry, Setup};
+use yumen_plugin::{Expr, Kind, Meta, MissingPlugin, MissingPlugins, Plugin, Reads, Registry, Setup};
 
 use super::Variables;
 use super::references::{self, Followed};
@@ -27,15 +27,12 @@ pub(crate) enum Side {
     Credential,
 }
 
-/// Plugins of APISIX that may stand on stream routes and are not built for them.
-const STREAMS_INACTIVE: &[&str] = &["syslog", "traffic-split"];
-
 /// Which plugins there are.
 #[derive(Clone, Copy)]
 pub(crate) struct Known<'k> {
     pub(crate) registry: &'k Registry,
-    /// Those that may be configured although they are not built yet.
-    pub(crate) inactive: &'k [&'k str],
+    /// Those that may be configured although this version does not run them.
+    pub(crate) missing: &'k MissingPlugins,
     /// The environment that settings refer to.
     pub(crate) variables: &'k Variables,
 }
@@ -44,8 +41,8 @@ pub(crate) struct Known<'k> {
 pub(crate) enum Parsed<'k> {
     /// Switched off by `_meta.disable`.
     Disabled,
-    /// Not built yet.
-    Inactive,
+    /// Not run by this version. The entry is absent where only the node's settings know the plugin.
+    Missing { entry: Option<&'static MissingPlugin>, meta: Box<Meta>, filter: Value },
     /// What a consumer or credential holds.
     Key { plugin: &'static str, key: ConsumerKey },
     /// To run.
@@ -112,12 +109,13 @@ impl<'k> Known<'k> {
             Side::Stream => one.kind.serves.streams(),
             _ => one.kind.serves.http(),
         };
-        let inactive = if side == Side::Stream { STREAMS_INACTIVE } else { self.inactive };
         let registered = self.registry.get(name).filter(serves);
-        if registered.is_none() && !inactive.contains(&name) {
+        let missing = self.missing.get(name, side == Side::Stream);
+        if registered.is_none() && missing.is_none() && !self.missing.allows(name) {
             return Err(PluginFlaw::Unknown);
         }
-        if registered.is_some_and(|one| !one.kind.is_auth) && side == Side::Credential {
+        let is_auth = registered.map(|one| one.kind.is_auth).or(missing.map(MissingPlugin::is_auth));
+        if side == Side::Credential && is_auth == Some(false) {
             return Err(PluginFlaw::NotAuthentication);
         }
         // Of what does not run nothing is looked at.
@@ -125,8 +123,13 @@ impl<'k> Known<'k> {
         if registered.is_some() && !is_disabled(&settings) {
             followed = references::resolve(&mut settings, self.variables).map_err(PluginFlaw::Settings)?;
         }
-        with_data_values(followed.data_values(), || understand(registered, settings, side, setup))
-            .map_err(|flaw| flaw.masked(&followed))
+        let parsed = match registered {
+            Some(registered) => {
+                with_data_values(followed.data_values(), || understand(registered, settings, side, setup))
+            }
+            None => set_aside(missing, settings),
+        };
+        parsed.map_err(|flaw| flaw.masked(&followed))
     }
 }
 
@@ -144,14 +147,13 @@ fn kind_of(value: &Value) -> &'static str {
 
 /// Builds what settings that hold no references any more are of.
 fn understand<'k>(
-    registered: Option<&'k Registered>,
+    registered: &'k Registered,
     mut settings: Value,
     side: Side,
     setup: &Setup<'_>,
 ) -> Result<Parsed<'k>, PluginFlaw> {
     let reads = reads(&settings);
     let Some(meta) = take_meta(&mut settings)? else { return Ok(Parsed::Disabled) };
-    let Some(registered) = registered else { return Ok(Parsed::Inactive) };
     let kind = &registered.kind;
     if matches!(side, Side::Consumer | Side::Credential) && kind.is_auth {
         let key = registered
@@ -161,6 +163,18 @@ fn understand<'k>(
     }
     let plugin = registered.build(settings, setup).map_err(PluginFlaw::Settings)?;
     Ok(Parsed::Plugin { kind, plugin, meta: Box::new(meta), reads })
+}
+
+/// Reads `_meta` of a plugin that this version does not run: its other settings mean nothing here.
+fn set_aside<'k>(
+    entry: Option<&'static MissingPlugin>,
+    mut settings: Value,
+) -> Result<Parsed<'k>, PluginFlaw> {
+    let filter = settings.pointer("/_meta/filter").cloned().unwrap_or_default();
+    Ok(match take_meta(&mut settings)? {
+        None => Parsed::Disabled,
+        Some(meta) => Parsed::Missing { entry, meta: Box::new(meta), filter },
+    })
 }
 
 /// The schema of `_meta`, common to all plugins.

@@ -13,7 +13,7 @@ use super::plugins::{self, Entry};
 use super::route::Goes;
 use super::settings::Side;
 use super::upstream::untold;
-use super::{Compiler, Name, Staged, invalid};
+use super::{Compiler, Name, Staged, invalid, missing};
 use crate::snapshot::{Slot, Target};
 use crate::streams::{Network, StreamMatching, StreamRoute};
 
@@ -58,7 +58,7 @@ impl Compiler {
         let refuse = |path: &str, message| vec![Problem::error(name.to_string(), path, message)];
         let matching = matching(&written).map_err(|(path, message)| refuse(path, message))?;
         let built = self.build_plugins(name, written.plugins.take(), Side::Stream);
-        if built.failed() {
+        if built.failed {
             return Err(built.problems);
         }
         let untold = untold(name, "upstream.proxy_protocol", written.upstream.as_ref());
@@ -138,8 +138,14 @@ impl Compiler {
     pub(super) fn link_stream(&mut self, name: &Name) -> Vec<Problem> {
         let Some(mut held) = self.streams_held.remove(&name.id) else { return Vec::new() };
         let mut problems = Vec::new();
-        let target = self.stream_target(name, &held, &mut problems);
+        let mut target = self.stream_target(name, &held, &mut problems);
         let service = held.service.as_ref().and_then(|id| self.services.get(id));
+        let inherited = service.map_or(&[][..], |one| &one.plugins.entries);
+        if let Some(guard) = self.missing_on_streams(&held.own, inherited) {
+            problems.push(missing::problem(&name.to_string(), "service_id".into(), guard.name, Side::Stream));
+            target =
+                Target::Refuse { status: 503, message: "a plugin of the service is not available".into() };
+        }
         let old = &held.route;
         let route = StreamRoute {
             info: RouteInfo {
@@ -148,7 +154,7 @@ impl Compiler {
             },
             matching: old.matching.clone(),
             target,
-            chain: self.stream_chain(&held.own, service.map(|one| &*one.plugins.entries)),
+            chain: self.stream_chain(&held.own, inherited),
         };
         if std::mem::take(&mut held.routed) {
             self.streams.remove(&held.route);
@@ -163,11 +169,11 @@ impl Compiler {
     }
 
     /// Its own plugins over those of its service that serve streams.
-    fn stream_chain(&self, own: &[Entry], service: Option<&[Entry]>) -> Arc<Chain> {
+    fn stream_chain(&self, own: &[Entry], service: &[Entry]) -> Arc<Chain> {
         let serves = |entry: &&Entry| {
             self.registry.get(entry.name()).is_some_and(|registered| registered.kind.serves.streams())
         };
-        let service: Vec<Entry> = service.unwrap_or_default().iter().filter(serves).cloned().collect();
+        let service: Vec<Entry> = service.iter().filter(serves).cloned().collect();
         if own.is_empty() && service.is_empty() {
             return self.empty_chain.clone();
         }

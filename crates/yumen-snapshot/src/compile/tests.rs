@@ -12,7 +12,10 @@ use yumen_config::schema::Invalid;
 use yumen_config::{Kind, Resource};
 use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::plugin::Phases;
-use yumen_plugin::{Carry, Configure, ConsumerAuth, Plugin, Registry, Setup};
+use yumen_plugin::{
+    Carry, Configure, ConsumerAuth, MissingPlugin, MissingPlugins, MissingRole, Plugin, Registry, Serves,
+    Setup,
+};
 
 use super::{Change, Compiled, Compiler, Defaults, Env};
 use crate::testing::{Bench, Random};
@@ -113,6 +116,19 @@ fn variable(name: &str) -> Option<String> {
     Some(value.to_owned())
 }
 
+const fn missing(name: &'static str, role: MissingRole) -> MissingPlugin {
+    MissingPlugin { name, priority: 5, role, serves: Serves::Both }
+}
+
+/// Plugins that the tests' compiler does not run.
+const MISSING: &[MissingPlugin] = &[
+    missing("later", MissingRole::Harmless),
+    missing("gate", MissingRole::Guard),
+    missing("login", MissingRole::Authentication { has_credentials: false }),
+    missing("ldap", MissingRole::Authentication { has_credentials: true }),
+    MissingPlugin { serves: Serves::Streams, ..missing("second", MissingRole::Guard) },
+];
+
 fn compiler_with(carry: Arc<Carry>) -> Compiler {
     let kinds = [
         yumen_plugin::Kind::of::<First>(),
@@ -124,7 +140,7 @@ fn compiler_with(carry: Arc<Carry>) -> Compiler {
         defaults: Defaults::default(),
         path_parameters: true,
         workers: 2,
-        known_inactive_plugins: &["later"],
+        missing: MissingPlugins::of(MISSING),
         fetched: Arc::default(),
         variables: Arc::new(variable),
         load_certificate: Arc::new(

@@ -50,10 +50,17 @@ pub(super) fn said(
     }
 }
 
-/// That the text of the winner is broken and an older one answers.
-pub(super) fn stale(winner: Option<&Route>, background: &Background<'_>) -> Option<String> {
+/// That the text of the winner is broken and an older one answers, unless a remark gives the same reason.
+pub(super) fn stale(
+    winner: Option<&Route>,
+    background: &Background<'_>,
+    remarks: &[String],
+) -> Option<String> {
     let object = format!("routes/{}", winner?.info.id);
     let problem = background.problems.iter().find(|one| one.object == object && one.level == Level::Error)?;
+    if remarks.iter().any(|remark| remark.ends_with(&problem.message)) {
+        return None;
+    }
     Some(format!("{object} is not in force as written: {}", problem.message))
 }
 

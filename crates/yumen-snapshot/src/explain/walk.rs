@@ -168,15 +168,21 @@ impl<'w, 's> Walk<'w, 's> {
                     "what {name} decides cannot be told beforehand; what follows takes it that it goes on"
                 ));
             }
-            Foreseen::Respond(response) => {
-                let response = instance.dress(response);
-                let says = format!("answers {}", response.status);
-                self.note(instance, phase, Decision::Answers, Some(says));
-                let origin = Some(instance.origin.clone());
-                self.answered = Some(Answered { plugin: Some(instance.name), origin, response });
+            Foreseen::Respond(response) => self.answer(instance, phase, response),
+            Foreseen::Refuse(response, reason) => {
+                self.answer(instance, phase, response);
+                self.remarks.push(format!("{}: {reason}", instance.origin));
             }
         }
         self.refuse_undecided();
+    }
+
+    fn answer(&mut self, instance: &Arc<Instance>, phase: Phases, response: Response) {
+        let response = instance.dress(response);
+        let says = format!("answers {}", response.status);
+        self.note(instance, phase, Decision::Answers, Some(says));
+        let origin = Some(instance.origin.clone());
+        self.answered = Some(Answered { plugin: Some(instance.name), origin, response });
     }
 
     /// Answers as serving does where a pattern was given up, and tells whether it did, whatever a plugin answers.

@@ -131,7 +131,9 @@ fn asks_who(instance: &Instance) -> bool {
 
 /// A route that forwards requests of anybody from anywhere.
 fn open(route: &Route, global: &[Arc<Instance>]) -> Option<Problem> {
-    let guards = |instance: &Arc<Instance>| asks_who(instance) || instance.name == "ip-restriction";
+    let guards = |instance: &Arc<Instance>| {
+        asks_who(instance) || instance.name == "ip-restriction" || instance.plugin.is_stand_in()
+    };
     let is_guarded = route.chain.all().iter().chain(global).any(guards);
     let filters = route.matching.filters.as_ref();
     let is_local = filters.is_some_and(|filters| !filters.remote_addrs.is_empty());

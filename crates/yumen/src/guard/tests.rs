@@ -32,7 +32,11 @@ fn put(store: &Guarded, kind: Kind, id: &'static str, json: &str) -> Result<(), 
 #[test]
 fn only_tests_that_a_write_breaks_hold_it_back() {
     let store = Memory::store(100).unwrap();
-    let store = Guarded::new(Arc::new(store), Arc::new(Trial::new(&offline::compiler())), Arc::default());
+    let store = Guarded::new(
+        Arc::new(store),
+        Arc::new(Trial::new(&offline::compiler(&Default::default()))),
+        Arc::default(),
+    );
     put(&store, Kind::Routes, "o", OTHER).unwrap();
     put(&store, Kind::Tests, "o", &test("/o", "o")).unwrap();
     let both = |draft: &mut Draft| {
@@ -63,7 +67,8 @@ fn tests_hold_while_what_they_ask_for_is_in_force_by_its_last_good_version() {
     let broken: Arc<str> = V1.replace("\"1\"", "[]").into();
     let versions = Arc::new(Versions::default());
     let memory: Arc<dyn Store> = Arc::new(Memory::store(100).unwrap());
-    let store = Guarded::new(memory, Arc::new(Trial::new(&offline::compiler())), versions.clone());
+    let store =
+        Guarded::new(memory, Arc::new(Trial::new(&offline::compiler(&Default::default()))), versions.clone());
     let served = test("/a", "v1").replace("\"route\"", "\"status\":200,\"route\"");
     // As somebody else may write it.
     put(&store, Kind::Routes, "v1", &broken).unwrap();

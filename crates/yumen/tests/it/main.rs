@@ -56,6 +56,7 @@ mod l4;
 mod limits;
 mod long_bodies;
 mod looking_into_bodies;
+mod missing_guards;
 mod mqtt;
 mod node;
 mod observe;

@@ -216,6 +216,7 @@ pub(super) fn bot_detection(job: &mut Job<'_>) -> Ours {
     match (allow.is_empty(), deny.is_empty()) {
         (true, true) => {
             job.dropped("", "without Kong's own list it has no pattern");
+            job.opens = true;
             return Vec::new();
         }
         (_, false) => out["denylist"] = json!(deny),

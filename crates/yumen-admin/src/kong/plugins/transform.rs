@@ -46,6 +46,8 @@ fn fields(job: &mut Job<'_>, operation: &mut Entity, name: &str) -> Vec<(String,
             Some(value) => out.push((field, value)),
             None => {
                 let why = format!("\"{value}\" holds a template that means nothing here");
+                // A client's own field passes where it was to be replaced.
+                job.opens |= name == "replace";
                 job.dropped(&format!("{name}.headers"), why);
             }
         }
@@ -53,17 +55,41 @@ fn fields(job: &mut Job<'_>, operation: &mut Entity, name: &str) -> Vec<(String,
     out
 }
 
-fn leave(job: &mut Job<'_>, operation: &mut Entity, parts: &[&str], why: &str) {
+/// Leaves parts of an operation out. One that takes away or replaces may hide what is in them.
+fn leave(job: &mut Job<'_>, operation: &mut Entity, name: &str, parts: &[&str], why: &str) {
+    let hides = matches!(name, "remove" | "rename" | "replace");
     for part in parts {
+        job.opens |= hides && HIDDEN_PARTS.contains(part) && operation.peek(part).is_some_and(is_said);
         operation.skip(part, &Value::Null, why, job.report);
     }
 }
 
+/// Whether a setting says anything.
+fn is_said(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(members) => members.values().any(is_said),
+        Value::String(text) => !text.is_empty(),
+        _ => true,
+    }
+}
+
+/// The settings that list all that may pass.
+const LISTS_OF_ALLOWED: [&str; 2] = ["allow", "whitelist"];
+
+/// Whether one of the lists of what may pass is there: it hides all else.
+fn allows_some_only(job: &Job<'_>) -> bool {
+    LISTS_OF_ALLOWED.iter().any(|list| job.settings.peek(list).is_some_and(is_said))
+}
+
+const HIDDEN_PARTS: [&str; 3] = ["body", "querystring", "json"];
 const REQUEST_PARTS: [&str; 3] = ["body", "querystring", "json_types"];
 const RESPONSE_PARTS: [&str; 4] = ["json", "json_types", "body", "if_status"];
 
 pub(super) fn request_transformer(job: &mut Job<'_>) -> Ours {
     let why = "bodies and query arguments are not rewritten here";
+    job.opens |= allows_some_only(job);
     let mut out = Map::new();
     let mut add = Map::new();
     let mut set = Map::new();
@@ -73,12 +99,13 @@ pub(super) fn request_transformer(job: &mut Job<'_>) -> Ours {
     }
     for name in ["remove", "rename", "replace", "add", "append"] {
         let Some(mut operation) = job.settings.child(name, job.report) else { continue };
-        leave(job, &mut operation, &REQUEST_PARTS, why);
+        leave(job, &mut operation, name, &REQUEST_PARTS, why);
         if let Some(uri) = operation.text("uri", job.report) {
             match template(&uri) {
                 Some(uri) => drop(out.insert("uri".into(), uri.into())),
                 None => {
-                    job.dropped("replace.uri", format!("\"{uri}\" holds a template that means nothing here"))
+                    job.opens = true;
+                    job.dropped("replace.uri", format!("\"{uri}\" holds a template that means nothing here"));
                 }
             }
         }
@@ -139,12 +166,13 @@ fn push(map: &mut Map<String, Value>, field: String, value: String) {
 
 pub(super) fn response_transformer(job: &mut Job<'_>) -> Ours {
     let why = "bodies are not transformed as JSON here";
+    job.opens |= allows_some_only(job);
     let mut add = Vec::new();
     let mut set = Map::new();
     let mut remove = Vec::new();
     for name in ["remove", "rename", "replace", "add", "append"] {
         let Some(mut operation) = job.settings.child(name, job.report) else { continue };
-        leave(job, &mut operation, &RESPONSE_PARTS, why);
+        leave(job, &mut operation, name, &RESPONSE_PARTS, why);
         for (field, value) in fields(job, &mut operation, name) {
             match name {
                 "remove" => remove.push(Value::from(field)),

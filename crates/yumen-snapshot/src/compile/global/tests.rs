@@ -53,8 +53,18 @@ fn a_new_broken_rule_keeps_what_can_be_built_and_refuses_for_what_would_have_gua
         (json!({ "request-id": broken_id }), "", "it is not in force, and requests pass without it"),
         (
             json!({ "request-ids": {}, "request-id": id }),
+            "503",
+            "did you mean \"request-id\"? requests under global rules are answered 503",
+        ),
+        (
+            json!({ "key-auht": {} }),
+            "503",
+            "did you mean \"key-auth\"? requests under global rules are answered 503",
+        ),
+        (
+            json!({ "key-auht": off, "request-id": id }),
             "request-id",
-            "did you mean \"request-id\"? its other plugins are in force; requests pass without request-ids",
+            "did you mean \"key-auth\"? its other plugins",
         ),
         (json!({ "ip-restriction": off, "request-id": broken_id }), "", "its other plugins are in force"),
         (json!("none"), "", "it is not in force"),

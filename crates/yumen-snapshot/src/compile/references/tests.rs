@@ -148,7 +148,7 @@ fn the_doors_judge_references_as_the_compiler_does() {
     let compiler = compiler();
     let judge = Judge {
         registry: &compiler.registry,
-        known_inactive_plugins: compiler.env.known_inactive_plugins,
+        missing: &compiler.env.missing,
         load_certificate: &compiler.env.load_certificate,
         variables: &compiler.env.variables,
     };

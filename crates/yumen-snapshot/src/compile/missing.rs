@@ -1,0 +1,108 @@
+//! Plugins that an object names and this version does not run: left out, or replaced by a refusal.
+//!
+//! The table of them comes from outside; knows no concrete plugin.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use yumen_base::Problem;
+use yumen_plugin::{Instance, Meta, MissingPlugin, Reads};
+
+use super::Compiler;
+use super::plugins::{Built, Entry};
+use super::refusal::Refusal;
+use super::settings::{self, Side};
+
+/// The setting of the node that lists plugins it runs without.
+const ALLOW_MISSING: &str = "plugins.allow_missing";
+
+/// A missing plugin as an object writes it.
+pub(super) struct AbsentPlugin<'m> {
+    pub(super) name: &'m str,
+    /// Its entry in the table; absent where only the node's settings know it.
+    pub(super) entry: Option<&'static MissingPlugin>,
+    pub(super) meta: Box<Meta>,
+    /// The filter in `_meta`, as written.
+    pub(super) filter: Value,
+}
+
+impl Compiler {
+    /// Leaves a missing plugin out, with a warning; where it guards, a refusal takes its place, with an error.
+    pub(super) fn leave_out(
+        &self,
+        object: &Arc<str>,
+        absent: AbsentPlugin<'_>,
+        side: Side,
+        built: &mut Built,
+    ) {
+        let AbsentPlugin { name, entry, meta, filter } = absent;
+        let path = format!("plugins.{name}");
+        let is_credential = match side {
+            Side::Credential => true,
+            Side::Consumer => entry.is_some_and(MissingPlugin::has_credentials),
+            Side::Traffic | Side::Stream => false,
+        };
+        let guard = entry.filter(|entry| entry.guards() && !is_credential && !self.env.missing.allows(name));
+        let Some(guard) = guard else {
+            let message = format!("plugin {name} is not available in this version and is left out");
+            built.problems.push(Problem::warning(&**object, path, message));
+            // Credentials are no plugin of the consumer: they take none away from the route.
+            if !is_credential {
+                built.entries.push(Entry::Off(name.into()));
+            }
+            return;
+        };
+        built.entries.push(Entry::On(Arc::new(stand_in(guard, *meta, &filter, object.clone()))));
+        built.missing.push(problem(object, path, name, side));
+    }
+
+    /// The service's plugins that only stream routes cannot have here and that guard: the first, if there is one.
+    pub(super) fn missing_on_streams(
+        &self,
+        own: &[Entry],
+        service: &[Entry],
+    ) -> Option<&'static MissingPlugin> {
+        let is_own = |entry: &&Entry| own.iter().any(|own| own.name() == entry.name());
+        let inherited = service.iter().filter(|entry| entry.instance().is_some() && !is_own(entry));
+        let mut guards = inherited.filter_map(|entry| self.env.missing.get(entry.name(), true));
+        guards.find(|entry| entry.guards() && !self.env.missing.allows(entry.name))
+    }
+}
+
+/// The reason for which requests are refused.
+pub(super) fn reason(name: &str) -> String {
+    format!("plugin {name} is not available in this version, and access depends on it")
+}
+
+/// The error about a missing plugin that guards.
+pub(super) fn problem(object: &str, path: String, name: &str, side: Side) -> Problem {
+    let refused = match side {
+        Side::Stream => "connections are closed",
+        Side::Consumer | Side::Credential => "requests of the consumer are answered 503",
+        Side::Traffic => "requests are answered 503",
+    };
+    let message = reason(name);
+    let hint = format!(
+        "{refused}: replace it by an available plugin, disable it in its _meta, or list it in {ALLOW_MISSING} of \
+         yumen.yaml to run without it"
+    );
+    Problem::error(object, path, message).hint(hint)
+}
+
+/// The refusal in place of a missing plugin, for the requests that the plugin would see.
+pub(super) fn stand_in(entry: &MissingPlugin, meta: Meta, filter: &Value, origin: Arc<str>) -> Instance {
+    let priority = meta.priority.unwrap_or(entry.priority);
+    let meta = filtered_early(meta);
+    let reads = if meta.filter.is_some() { settings::reads(filter) } else { Reads::default() };
+    Refusal::of_missing(entry.name).instance(entry.name, priority, meta, origin, reads)
+}
+
+/// The same `_meta`, without a filter that nobody can evaluate when the refusal runs, before there is an answer: it
+/// would not hold, and the refusal would let requests pass.
+pub(super) fn filtered_early(mut meta: Meta) -> Meta {
+    meta.filter.take_if(|filter| !filter.reads_request_only());
+    meta
+}
+
+#[cfg(test)]
+mod tests;
