@@ -66,10 +66,13 @@ pub(crate) struct UpstreamClient {
     pub(crate) mirror_limiter: Rc<MirrorLimiter>,
     /// Responses whose rest is read and dropped in the background.
     drains: Cell<usize>,
-    response_heads: RefCell<Vec<Box<ResponseHead>>>,
+    response_heads: RefCell<SpareBoxes<ResponseHead>>,
     /// The memory of connections that carried a stream, for the next streams.
-    spare_connections: RefCell<Vec<Box<UpstreamConnection>>>,
+    spare_connections: RefCell<SpareBoxes<UpstreamConnection>>,
 }
+
+/// Memory for the next exchanges; boxed, so that a value is handed on as a pointer.
+type SpareBoxes<T> = Vec<Box<T>>;
 
 impl UpstreamClient {
     pub(crate) fn new(
