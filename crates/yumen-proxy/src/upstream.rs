@@ -179,9 +179,10 @@ impl UpstreamClient {
         loop {
             let (over, failure) = match self.h2_pool.acquire(pool_key, keepalive, target.connect_ms) {
                 StreamAcquisition::Ready(stream) => return Ok(stream),
-                StreamAcquisition::AwaitSettings(lane) => {
-                    let settled = wait_for(wait, Kind::ConnectTimeout, pin!(lane.settled())).await;
-                    (settled, lane.failure.clone())
+                StreamAcquisition::AwaitSettings(connection) => {
+                    let over =
+                        wait_for(wait, Kind::ConnectTimeout, pin!(connection.settings_received())).await;
+                    (over, connection.failure.clone())
                 }
                 StreamAcquisition::AwaitConnect(pending) => {
                     let over = wait_for(wait, Kind::ConnectTimeout, pin!(pending.over())).await;

@@ -212,8 +212,7 @@ impl Upstream {
     }
 }
 
-/// An attempt at an endpoint. It counts as under way until this is dropped, so that none is counted for ever
-/// whose exchange was lost.
+/// The in-flight guard of an attempt: the endpoint counts the attempt until the guard is dropped.
 #[derive(Debug)]
 #[must_use = "what is dropped is over"]
 pub struct InFlight<'u> {

@@ -15,8 +15,8 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use yumen_http::{HeadError, Method, ResponseHead};
 
+use super::connection::StreamPermit;
 use super::heads;
-use super::lane::StreamPermit;
 use crate::backlog::StreamQueue;
 use crate::buffer::{Buffers, Inbox, gather};
 use crate::fault::{Fault, Kind};

@@ -78,16 +78,16 @@ impl H2ConnectionPool {
         if let Some(occupied) = group.free(keep) {
             return StreamAcquisition::Ready(occupied);
         }
-        group.connections.retain(|lane| {
-            let is_open = lane.is_open(keep.requests);
+        group.connections.retain(|connection| {
+            let is_open = connection.is_open(keep.requests);
             if !is_open {
                 // No request finds it any more, so it must close by itself.
-                lane.exhaust();
+                connection.exhaust();
             }
             is_open
         });
-        if let Some(lane) = group.connections.iter().find(|lane| !lane.is_settled()) {
-            return StreamAcquisition::AwaitSettings(lane.clone());
+        if let Some(connection) = group.connections.iter().find(|connection| !connection.has_settings()) {
+            return StreamAcquisition::AwaitSettings(connection.clone());
         }
         let room = group.room_expected();
         if let Some(pending) = group.pending.iter().find(|pending| pending.claim(room, connect_ms)) {
@@ -128,12 +128,20 @@ impl H2ConnectionPool {
         let patience = Patience::with_endpoint(settings.patience, PREFACE_BYTES, clock::now().mono_ms());
         let endpoint = stream.tcp().and_then(Tcp::peer);
         let wire = Wire::new(stream, Inbox::default(), patience, client.buffers.clone());
-        let (sender, connection) = client_builder(&client.settings).handshake(wire.clone()).await.ok()?;
+        let (sender, library) = client_builder(&client.settings).handshake(wire.clone()).await.ok()?;
         let (queue, timer) = (client.buffers.backlog.queue(), client.timers.timer());
-        let lane = H2Connection::new(sender, &keep, queue, timer);
-        self.add(key, lane.clone(), keep.size);
+        let connection = H2Connection::new(sender, &keep, queue, timer);
+        self.add(key, connection.clone(), keep.size);
         let watched = PanicWatch::new(&client.counters, endpoint);
-        task::spawn(H2ConnectionDriver { lane, connection, wire, keep, stall_ms, stalled_at: None, watched });
+        task::spawn(H2ConnectionDriver {
+            connection,
+            library,
+            wire,
+            keep,
+            stall_ms,
+            stalled_at: None,
+            watched,
+        });
         Some(())
     }
 
@@ -141,7 +149,9 @@ impl H2ConnectionPool {
     pub(crate) fn sweep(&self) {
         self.by_endpoint.borrow_mut().retain(|_, groups| {
             close_excess(groups);
-            groups.iter_mut().for_each(|group| group.connections.retain(|lane| !lane.is_closed()));
+            groups
+                .iter_mut()
+                .for_each(|group| group.connections.retain(|connection| !connection.is_closed()));
             groups.retain(ConnectionGroup::is_of_use);
             !groups.is_empty()
         });
@@ -150,24 +160,24 @@ impl H2ConnectionPool {
     /// Closes the idle connections to an endpoint and returns their number.
     pub(crate) fn close_idle(&self, endpoint: u64) -> usize {
         let by_endpoint = self.by_endpoint.borrow();
-        idle_of(by_endpoint.get(&endpoint)).inspect(|lane| lane.close()).count()
+        idle_of(by_endpoint.get(&endpoint)).inspect(|connection| connection.close()).count()
     }
 
     /// Adds a new connection. It counts as busy: of the others to the endpoint, under all names, no more than `idle_max`
     /// may idle.
-    fn add(&self, key: PoolKey, lane: Rc<H2Connection>, idle_max: u32) {
+    fn add(&self, key: PoolKey, connection: Rc<H2Connection>, idle_max: u32) {
         let mut by_endpoint = self.by_endpoint.borrow_mut();
         let groups = by_endpoint.entry(key.endpoint()).or_default();
         let excess = idle_of(Some(groups)).count().saturating_sub(idle_max as usize);
-        idle_of(Some(groups)).take(excess).for_each(|lane| lane.close());
-        find_or_add(groups, key).connections.push(lane);
+        idle_of(Some(groups)).take(excess).for_each(|connection| connection.close());
+        find_or_add(groups, key).connections.push(connection);
     }
 
     /// The number of idle connections.
     pub(crate) fn idle(&self) -> usize {
         let by_endpoint = self.by_endpoint.borrow();
         let groups = by_endpoint.values().flatten();
-        groups.flat_map(|group| &group.connections).filter(|lane| lane.is_idle()).count()
+        groups.flat_map(|group| &group.connections).filter(|connection| connection.is_idle()).count()
     }
 }
 
@@ -187,15 +197,16 @@ fn find_or_add(groups: &mut Vec<ConnectionGroup>, key: PoolKey) -> &mut Connecti
 /// Open connections to an endpoint without a stream.
 fn idle_of(groups: Option<&Vec<ConnectionGroup>>) -> impl Iterator<Item = &Rc<H2Connection>> {
     let connections = groups.into_iter().flatten().flat_map(|group| &group.connections);
-    connections.filter(|lane| !lane.is_closed() && lane.is_idle())
+    connections.filter(|connection| !connection.is_closed() && connection.is_idle())
 }
 
 /// Closes idle connections beyond the limit. Requests take the first with room, so the last have idled longest. Requests
 /// wait for a connection without SETTINGS.
 fn close_excess(groups: &Vec<ConnectionGroup>) {
-    let idle: Vec<&Rc<H2Connection>> = idle_of(Some(groups)).filter(|lane| lane.is_settled()).collect();
-    let most = idle.iter().map(|lane| lane.idle_max).max().unwrap_or(0);
-    idle.into_iter().skip(most).for_each(|lane| lane.close());
+    let idle: Vec<&Rc<H2Connection>> =
+        idle_of(Some(groups)).filter(|connection| connection.has_settings()).collect();
+    let most = idle.iter().map(|connection| connection.idle_max).max().unwrap_or(0);
+    idle.into_iter().skip(most).for_each(|connection| connection.close());
 }
 
 impl ConnectionGroup {
@@ -205,19 +216,22 @@ impl ConnectionGroup {
 
     /// The number of requests that the next connection will probably carry at once.
     fn room_expected(&self) -> usize {
-        self.connections.iter().map(|lane| lane.room()).max().unwrap_or(STREAMS_MAX).max(1)
+        self.connections.iter().map(|connection| connection.room()).max().unwrap_or(STREAMS_MAX).max(1)
     }
 
     fn free(&self, keep: &Keepalive) -> Option<StreamPermit> {
-        let open = self.connections.iter().filter(|lane| lane.is_open(keep.requests) && lane.has_room());
-        open.filter_map(H2Connection::occupy).next()
+        let open = self
+            .connections
+            .iter()
+            .filter(|connection| connection.is_open(keep.requests) && connection.has_room());
+        open.filter_map(H2Connection::acquire).next()
     }
 }
 
 /// Moves the frames of a connection until it ends or has idled for long.
 struct H2ConnectionDriver {
-    lane: Rc<H2Connection>,
-    connection: Connection<Wire, Bytes>,
+    connection: Rc<H2Connection>,
+    library: Connection<Wire, Bytes>,
     wire: Wire,
     keep: Keepalive,
     stall_ms: u64,
@@ -228,7 +242,7 @@ struct H2ConnectionDriver {
 
 impl H2ConnectionDriver {
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let polled = Pin::new(&mut self.connection).poll(cx);
+        let polled = Pin::new(&mut self.library).poll(cx);
         let sent = self.wire.poll_send(cx);
         let is_flooded = self.wire.inner().patience.is_over() || is_too_much(&polled);
         if is_flooded {
@@ -237,16 +251,16 @@ impl H2ConnectionDriver {
         if is_flooded || polled.is_ready() || matches!(sent, Poll::Ready(Err(_))) {
             return Poll::Ready(());
         }
-        self.lane.settle();
-        self.lane.hear(self.wire.inner().received_bytes);
+        self.connection.note_settings();
+        self.connection.note_received(self.wire.inner().received_bytes);
         if sent.is_ready() {
             self.stalled_at = None;
-            self.lane.look_in(self.keep.idle_timeout_ms);
+            self.connection.wake_driver_in(self.keep.idle_timeout_ms);
         } else {
             // More requests do not move an endpoint that does not read.
             let sent_bytes = self.wire.inner().sent_bytes;
             if self.stalled_at.replace(sent_bytes) != Some(sent_bytes) {
-                self.lane.look_in(self.stall_ms);
+                self.connection.wake_driver_in(self.stall_ms);
             }
         }
         Poll::Pending
@@ -265,7 +279,7 @@ impl H2ConnectionDriver {
 
     /// Whether a deadline that has passed ends the connection.
     fn is_spent(&self) -> bool {
-        self.stalled_at.is_some() || self.lane.is_idle()
+        self.stalled_at.is_some() || self.connection.is_idle()
     }
 }
 
@@ -277,7 +291,7 @@ fn is_too_much(polled: &Poll<Result<(), h2::Error>>) -> bool {
 
 impl Drop for H2ConnectionDriver {
     fn drop(&mut self) {
-        self.lane.retire();
+        self.connection.retire();
     }
 }
 
@@ -286,13 +300,13 @@ impl Future for H2ConnectionDriver {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         // A closed connection still carries the requests that it has, however long the endpoint takes to read them.
-        let is_left = self.lane.is_closed() && self.lane.is_idle();
-        if is_left || (self.lane.is_due(cx) && self.is_spent()) || self.poll_step(cx).is_ready() {
-            self.lane.retire();
+        let is_left = self.connection.is_closed() && self.connection.is_idle();
+        if is_left || (self.connection.is_due(cx) && self.is_spent()) || self.poll_step(cx).is_ready() {
+            self.connection.retire();
             return Poll::Ready(());
         }
         // Registers for the deadline just set.
-        if self.lane.is_due(cx) {
+        if self.connection.is_due(cx) {
             cx.waker().wake_by_ref();
         }
         Poll::Pending

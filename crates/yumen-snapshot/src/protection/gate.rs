@@ -297,7 +297,7 @@ impl Gate {
     }
 }
 
-/// A place in the queue.
+/// A position in the pending queue; left on drop.
 #[derive(Debug)]
 pub struct QueueTicket {
     gate: Arc<Gate>,
@@ -364,7 +364,7 @@ impl Drop for QueueTicket {
     }
 }
 
-/// A request under way, counted until it is dropped.
+/// The right of a request to be under way; released on drop.
 #[derive(Debug)]
 pub struct RequestPermit {
     gate: Arc<Gate>,
@@ -375,7 +375,7 @@ pub struct RequestPermit {
     retry: Option<RetryPermit>,
 }
 
-/// A request at an endpoint, counted there until it is dropped.
+/// The count of a request at its endpoint; released on drop.
 #[derive(Debug)]
 pub(super) struct AtEndpoint(Arc<Tally>);
 
@@ -391,7 +391,7 @@ impl Drop for AtEndpoint {
     }
 }
 
-/// Leave to retry, counted until it is dropped.
+/// The right to one retry; released on drop.
 #[derive(Debug)]
 pub struct RetryPermit(Arc<Gate>);
 
@@ -425,17 +425,17 @@ impl RequestPermit {
         }
     }
 
-    /// Gives the place back, but for the leave to retry it has.
+    /// Releases the permit and returns its retry permit.
     pub fn give_back(mut self) -> Option<RetryPermit> {
         self.retry.take()
     }
 
-    /// Gives the place back without calling anybody.
+    /// Releases the permit without waking a waiter.
     pub(super) fn give_back_quietly(mut self) {
         self.is_quiet = true;
     }
 
-    /// Leave to retry; `Ok(None)` for one that has it.
+    /// A retry permit; `Ok(None)` if the request has one.
     pub(super) fn retry(&self, most: u32) -> Result<Option<RetryPermit>, Full> {
         match self.retry {
             Some(_) => Ok(None),
@@ -443,7 +443,7 @@ impl RequestPermit {
         }
     }
 
-    /// It is a retry from now on, by this leave or by one it has.
+    /// Counts the request as a retry from now on, by this permit or by the one that it has.
     pub fn note_retry(&mut self, leave: Option<RetryPermit>) {
         self.retry = leave.or(self.retry.take());
     }
@@ -466,7 +466,7 @@ impl PartialEq for EndpointPermit {
     }
 }
 
-/// An open connection, counted until it is dropped.
+/// The right to one open connection; released on drop.
 #[derive(Debug)]
 pub struct EndpointPermit {
     gate: Arc<Gate>,

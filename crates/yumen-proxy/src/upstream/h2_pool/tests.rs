@@ -77,21 +77,21 @@ fn what_a_connection_carries_ends_where_its_task_panics() {
     let patience = Patience::with_endpoint(1000, PREFACE_BYTES, 0);
     let wire = Wire::new(stream, Inbox::default(), patience, worker.buffers.clone());
     let mut shaking = pin!(client_builder(&worker.settings).handshake(wire.clone()));
-    let (sender, connection) = now(shaking.as_mut().poll(cx)).expect("it asks nobody").unwrap();
-    let lane = H2Connection::new(sender, &KEEP, worker.buffers.backlog.queue(), worker.timers.timer());
-    worker.upstream.h2_pool.add(key, lane.clone(), KEEP.size);
+    let (sender, library) = now(shaking.as_mut().poll(cx)).expect("it asks nobody").unwrap();
+    let connection = H2Connection::new(sender, &KEEP, worker.buffers.backlog.queue(), worker.timers.timer());
+    worker.upstream.h2_pool.add(key, connection.clone(), KEEP.size);
     let watched = PanicWatch::new(&worker.counters, None);
     let driver =
-        H2ConnectionDriver { lane, connection, wire, keep: KEEP, stall_ms: 0, stalled_at: None, watched };
+        H2ConnectionDriver { connection, library, wire, keep: KEEP, stall_ms: 0, stalled_at: None, watched };
     let StreamAcquisition::Ready(occupied) = worker.upstream.h2_pool.acquire(key, &KEEP, 0) else {
         panic!("there is no place")
     };
     let request = http::Request::get("http://x/").body(()).unwrap();
     let (mut answer, _body) = occupied.send(request, true).unwrap();
-    let StreamAcquisition::AwaitSettings(lane) = worker.upstream.h2_pool.acquire(key, &KEEP, 0) else {
+    let StreamAcquisition::AwaitSettings(connection) = worker.upstream.h2_pool.acquire(key, &KEEP, 0) else {
         panic!("it has settled")
     };
-    let mut settled = pin!(lane.settled());
+    let mut settled = pin!(connection.settings_received());
     assert!(settled.as_mut().poll(cx).is_pending() && Pin::new(&mut answer).poll(cx).is_pending());
     let mut task = Box::pin(async move {
         let _driver = driver;
