@@ -126,7 +126,17 @@ async fn walk(conn: &mut Connection, request: Box<RequestHead>, watch: Option<Rc
             if let Some(mirror) = ex.mirror.take() {
                 mirror::send(conn, &ex, &pinned, upstream, &mirror);
             }
-            proxy(conn, &mut ex, &chains, route, PinnedUpstream::new(upstream, &newer), &mut flow).await
+            let mut proxied = ProxiedExchange {
+                conn,
+                ex: &mut ex,
+                chains: &chains,
+                route,
+                pinned: PinnedUpstream::new(upstream, &newer),
+                flow: &mut flow,
+                upload: RequestUpload::new(),
+                interim: InterimCount::default(),
+            };
+            proxy(&mut proxied).await
         }
         Err(Stop::Respond(response)) => reply::answer(conn, &mut ex, &chains, response, &mut flow).await,
         Err(Stop::Dismiss(response)) => {
@@ -145,33 +155,25 @@ async fn walk(conn: &mut Connection, request: Box<RequestHead>, watch: Option<Rc
 }
 
 /// Through an endpoint and back.
-async fn proxy<'s>(
-    conn: &mut Connection,
-    ex: &mut Exchange<'s>,
-    chains: &Chains<'_>,
-    route: &Route,
-    pinned: PinnedUpstream<'s>,
-    flow: &mut Flow,
-) -> After {
-    let total_ms = route.timeouts.as_deref().unwrap_or(&pinned.upstream.timeouts).total_ms;
-    if (total_ms != 0 || ex.deadline_ms != 0 || conn.timer.cap_ms().is_some())
-        && let Err(fault) = deadline::begin(conn, ex, total_ms)
-    {
-        return reply::apologize(conn, ex, chains, fault, flow).await;
+async fn proxy(proxied: &mut ProxiedExchange<'_, '_>) -> After {
+    let total_ms = proxied.timeouts().total_ms;
+    let is_bounded = total_ms != 0 || proxied.ex.deadline_ms != 0 || proxied.conn.timer.cap_ms().is_some();
+    if is_bounded && let Err(fault) = deadline::begin(proxied.conn, proxied.ex, total_ms) {
+        return apologize_proxied(proxied, fault).await;
     }
-    flow.total_ms = total_ms;
-    let (upload, interim) = (RequestUpload::new(), InterimCount::default());
-    let mut proxied = ProxiedExchange { conn, ex, chains, route, pinned, flow, upload, interim };
-    match forward(&mut proxied).await {
+    proxied.flow.total_ms = total_ms;
+    match forward(proxied).await {
         Ok(attempt) if proxied.ex.translate.is_some() => {
-            apart(reply::pass_on_translated(&mut proxied, attempt)).await
+            apart(reply::pass_on_translated(proxied, attempt)).await
         }
-        Ok(attempt) => reply::pass_on(&mut proxied, attempt).await,
-        Err(fault) => {
-            let ProxiedExchange { conn, ex, chains, flow, .. } = proxied;
-            reply::apologize(conn, ex, chains, fault, flow).await
-        }
+        Ok(attempt) => reply::pass_on(proxied, attempt).await,
+        Err(fault) => apologize_proxied(proxied, fault).await,
     }
+}
+
+async fn apologize_proxied(proxied: &mut ProxiedExchange<'_, '_>, fault: Fault) -> After {
+    let ProxiedExchange { conn, ex, chains, flow, .. } = proxied;
+    reply::apologize(conn, ex, chains, fault, flow).await
 }
 
 /// Answers a head that could not be read; `head` is what is known of it, where heads do not go among the bytes.
