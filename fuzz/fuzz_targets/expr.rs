@@ -46,7 +46,7 @@ fuzz_target!(|data: &[u8]| {
     };
     let consumers = Consumers::default();
     let mut ex = Exchange::new(head, &client, Now::default(), &NoHost, &consumers);
-    ex.body = Some(body.as_bytes().to_vec());
+    ex.body = Some(body.as_bytes().to_vec().into());
     let template = Template::parse(rules);
     let mut out = Vec::new();
     let resolved = template.render(&ex, &mut out);

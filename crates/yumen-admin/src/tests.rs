@@ -197,7 +197,7 @@ fn api(allow: &str) -> AdminState {
     let mut state = AdminState::new(
         store,
         Arc::new(yumen_plugin::Registry::new(&[])),
-        &[],
+        yumen_plugins::inactive::missing::<&str>(&[]),
         crate::testing::load_certificate(),
     );
     state.access = Arc::new(Access::new(&admin).unwrap());

@@ -11,9 +11,11 @@ use yumen_base::Now;
 use yumen_http::{Fields, Framing, RequestHead};
 
 use crate::plugin::LocalFuture;
+#[cfg(doc)]
+use crate::plugin::Plugin;
 use crate::{
-    Answer, AskFault, Budget, Codings, Consumer, Consumers, GaveUp, Identity, Instance, Question,
-    SharedOutbound, TlsInfo, Translate, UpstreamSlot,
+    Answer, AskFault, Budget, BufferedBody, Codings, Consumer, Consumers, GaveUp, Identity, Instance,
+    Offload, OffloadJob, Question, SharedOutbound, TlsInfo, Translate, UpstreamSlot,
 };
 
 /// What a plugin may ask of the worker that runs it: the one way to wait or to draw lots.
@@ -30,11 +32,18 @@ pub trait Host {
     fn outbound(&self) -> Option<SharedOutbound> {
         None
     }
+    /// Runs a job on so many bytes beside the worker, where the host has threads for that. Called through [`compute`](crate::compute).
+    fn offload(&self, _bytes: usize, job: OffloadJob) -> Offload {
+        Offload::Inline(job)
+    }
     /// Asks an upstream; `None` where the worker has no way to, as one that only thinks requests through.
     fn ask(&self, _question: Question) -> Option<LocalFuture<'static, Result<Answer, AskFault>>> {
         None
     }
 }
+
+/// A piece of a body on its way; `None` where it could not be made.
+pub type DeferredBody = LocalFuture<'static, Option<Vec<u8>>>;
 
 /// Who is at the other end of the connection.
 #[derive(Debug, Clone)]
@@ -141,7 +150,7 @@ pub struct Exchange<'s> {
     /// Its host as its node writes it, empty before; not told of streams.
     pub endpoint_host: &'s str,
     /// The request body, once a plugin asked for it.
-    pub body: Option<Vec<u8>>,
+    pub body: Option<BufferedBody>,
     /// How long it was as it came, whatever became of it since.
     pub body_read_bytes: u64,
     /// The longest request body of this exchange, where a plugin set one: instead of the node's. 0 is none.
@@ -162,6 +171,8 @@ pub struct Exchange<'s> {
     pub mirror: Option<Box<Mirror>>,
     /// Translates the answer, where the endpoint speaks another protocol than the client.
     pub translate: Option<Box<dyn Translate>>,
+    /// A piece of the answer's body that a plugin still computes.
+    deferred_body: Option<DeferredBody>,
     /// Content codings offered for the answer.
     pub(crate) codings: Option<Box<Codings>>,
     /// Status of the answer, once known; 0 before.
@@ -232,6 +243,7 @@ impl<'s> Exchange<'s> {
             is_call: None,
             mirror: None,
             translate: None,
+            deferred_body: None,
             codings: None,
             status: 0,
             upstream_status: 0,
@@ -330,6 +342,18 @@ impl<'s> Exchange<'s> {
     /// A number no other exchange is likely to have, the same whenever it is asked for.
     pub(crate) fn own_id(&self) -> [u64; 2] {
         *self.own_id.get_or_init(|| [self.host.random(), self.host.random()])
+    }
+
+    /// Has a piece of the answer's body wait for a computation, called in [`Plugin::response_body`]: the result stands
+    /// for the data of the chunk that the plugin returns, and `None` breaks the answer off. The plugins behind this one
+    /// see the piece when it is there.
+    pub fn defer_body(&mut self, computing: DeferredBody) {
+        self.deferred_body = Some(computing);
+    }
+
+    /// Takes the computation that the plugin called last has left.
+    pub fn take_deferred_body(&mut self) -> Option<DeferredBody> {
+        self.deferred_body.take()
     }
 
     /// Leaves a value for a later phase of the same plugin; it is dropped with the exchange, however

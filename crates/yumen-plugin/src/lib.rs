@@ -4,6 +4,7 @@
 //! exchange.
 
 pub mod ask;
+pub mod buffered_body;
 pub mod carry;
 pub mod chain;
 pub mod coding;
@@ -11,9 +12,11 @@ pub mod consumer;
 pub mod exchange;
 pub mod expr;
 pub mod forwarding;
+pub mod json_scan;
 pub mod kind;
 pub mod missing;
 pub mod objects;
+pub mod offload;
 pub mod outbound;
 pub mod outcome;
 pub mod pattern;
@@ -28,15 +31,18 @@ pub mod translate;
 pub mod vars;
 
 pub use ask::{Answer, AskFault, Question};
+pub use buffered_body::BufferedBody;
 pub use carry::{Carry, Portable, Told};
 pub use chain::{Chain, Instance, Meta, Origin, Phase, Verdict};
 pub use coding::{Coder, Coding, Codings};
 pub use consumer::{Consumer, Consumers, Identity};
-pub use exchange::{Client, Exchange, Host, Mirror, RouteInfo, StreamFacts, UpstreamChoice};
+pub use exchange::{Client, DeferredBody, Exchange, Host, Mirror, RouteInfo, StreamFacts, UpstreamChoice};
 pub use expr::{Expr, Failing};
+pub use json_scan::{JsonFault, JsonScan};
 pub use kind::{Configure, ConsumerAuth, Kind, Registry, Serves, Setup};
 pub use missing::{MissingPlugin, MissingPlugins, MissingRole};
 pub use objects::{Objects, UpstreamSlot};
+pub use offload::{Computation, Offload, OffloadJob, OffloadRefused, compute};
 pub use outbound::{Outbound, SharedOutbound};
 pub use outcome::{Outcome, Source};
 pub use pattern::{Budget, GaveUp, Pattern, PatternOptions};
@@ -44,6 +50,6 @@ pub use plugin::{Chunk, Foreseen, Phases, Plugin, Preread, Step};
 pub use response::Response;
 pub use tls::{ClientCertificate, ClientVerdict, TlsInfo};
 pub use translate::{Translate, WholeAnswer};
-pub use vars::{Reads, Template, Var};
+pub use vars::{BodyIndexing, IndexingProgress, Reads, Template, Var};
 pub use yumen_base::{Now, Problem};
 pub use yumen_http::{FieldName, Fields, Known, Method, RequestHead, ResponseHead};

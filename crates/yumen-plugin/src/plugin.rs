@@ -6,7 +6,7 @@ use std::pin::Pin;
 
 use yumen_http::{Framing, ResponseHead};
 
-use crate::{Exchange, Outcome, Response};
+use crate::{BufferedBody, Exchange, Outcome, Response};
 
 /// A future that stays on its worker.
 pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -88,7 +88,7 @@ impl Foreseen {
         if !needs_body || ex.body.is_some() || ex.request.framing != Framing::None {
             return Foreseen::Unknown;
         }
-        ex.body = Some(Vec::new());
+        ex.body = Some(BufferedBody::default());
         Foreseen::by_running(plugin, phase, ex)
     }
 }

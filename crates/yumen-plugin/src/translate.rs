@@ -6,11 +6,11 @@ use crate::Response;
 
 /// Turns an endpoint's whole answer into the client's, before any response phase sees it. Left in
 /// [`crate::Exchange::translate`] by the plugin that translated the request.
-pub trait Translate {
+pub trait Translate: Send {
     /// The longest body it takes; a longer one is answered 502.
     fn bytes_max(&self) -> usize;
 
-    /// The answer for the client.
+    /// The answer for the client. Long bodies are translated beside the worker.
     fn translate(&self, answer: WholeAnswer<'_>) -> Response;
 }
 

@@ -11,16 +11,21 @@ use yumen_http::{Fields, Framing, Version};
 
 use crate::{ClientCertificate, Exchange};
 
+mod body_index;
 mod data_values;
 mod date;
 mod graphql;
+mod json_index;
 mod post;
 mod process;
 mod reads;
 mod template;
 mod unknown;
 
+pub(crate) use body_index::BodyIndex;
+pub use body_index::{BodyIndexing, IndexingProgress};
 pub use data_values::{is_data_value, with_data_values};
+pub(crate) use graphql::GraphqlOperation;
 pub use process::Process;
 pub use reads::Reads;
 pub use template::Template;
@@ -198,7 +203,7 @@ impl Var {
             Var::Argument(name) => argument(ex.request.query()?, name),
             Var::Cookie(name) => ex.request.cookie(name).map(Cow::Borrowed),
             Var::PathParam(name) => ex.path_param(name),
-            Var::PostArgument(name) => post::argument(ex, name).map(VarValue::into_text),
+            Var::PostArgument(name) => body_index::argument(ex, name).map(VarValue::into_text),
             Var::Unknown(_) => None,
         }
     }
@@ -207,11 +212,12 @@ impl Var {
     pub(crate) fn value<'a>(&self, ex: &'a Exchange<'_>) -> Option<VarValue<'a>> {
         match self {
             Var::Fixed(Fixed::GraphqlRootFields) => {
-                let fields = graphql::operation(ex)?.root_fields.into_iter();
-                let texts = fields.map(|field| VarValue::Text(Cow::Owned(field.into_bytes())));
+                let operation = graphql::operation(ex)?;
+                let fields = operation.root_fields.iter();
+                let texts = fields.map(|field| VarValue::Text(Cow::Owned(field.clone().into_bytes())));
                 Some(VarValue::List(texts.collect()))
             }
-            Var::PostArgument(name) => post::argument(ex, name),
+            Var::PostArgument(name) => body_index::argument(ex, name),
             _ => self.get(ex).map(VarValue::Text),
         }
     }
@@ -302,7 +308,7 @@ impl Fixed {
             Fixed::ContentType => joined(&ex.request.fields, "content-type"),
             Fixed::ForwardedProto | Fixed::ForwardedHost | Fixed::ForwardedPort => Some(self.forwarded(ex)),
             Fixed::GraphqlOperation => operation().map(|found| Cow::Borrowed(found.kind.as_bytes())),
-            Fixed::GraphqlName => operation().map(|found| Cow::Owned(found.name.into_bytes())),
+            Fixed::GraphqlName => operation().map(|found| Cow::Owned(found.name.clone().into_bytes())),
             Fixed::GraphqlRootFields => {
                 operation().map(|found| Cow::Owned(found.root_fields.join(",").into_bytes()))
             }

@@ -45,27 +45,45 @@ impl ContentCoding {
         Ok(coding)
     }
 
-    /// The content, or as much of it as `bytes_max`; an error where it is not in this coding or breaks off.
+    /// The content, or as much of it as `bytes_max`; an error where it is not in this coding, breaks off, or is more
+    /// than [`expanded_bytes_max`].
     pub(crate) fn decode(self, coded: &[u8], bytes_max: usize) -> io::Result<Vec<u8>> {
         if coded.is_empty() {
             return Ok(Vec::new());
         }
+        let expanded_max = expanded_bytes_max(coded.len());
         match self {
-            ContentCoding::Gzip => read(flate2::read::MultiGzDecoder::new(coded), bytes_max),
-            ContentCoding::Deflate => read(flate2::read::ZlibDecoder::new(coded), bytes_max),
-            ContentCoding::Brotli => read(brotli::Decompressor::new(coded, BUFFER_BYTES), bytes_max),
+            ContentCoding::Gzip => read(flate2::read::MultiGzDecoder::new(coded), bytes_max, expanded_max),
+            ContentCoding::Deflate => read(flate2::read::ZlibDecoder::new(coded), bytes_max, expanded_max),
+            ContentCoding::Brotli => {
+                read(brotli::Decompressor::new(coded, BUFFER_BYTES), bytes_max, expanded_max)
+            }
             ContentCoding::Zstd => {
                 let mut decoder = ::zstd::Decoder::new(coded)?;
                 decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
-                read(decoder, bytes_max)
+                read(decoder, bytes_max, expanded_max)
             }
         }
     }
 }
 
-fn read(decoder: impl Read, bytes_max: usize) -> io::Result<Vec<u8>> {
+/// Bytes of content for each coded byte. Text that repeats itself comes to 20 or 30; Envoy's decompressors have the
+/// same bound.
+const EXPANSION_MAX: usize = 100;
+/// Content up to this length may come from any number of coded bytes.
+const EXPANDED_BYTES_MIN: usize = 256 * 1024;
+
+/// The most content that so many coded bytes may become.
+fn expanded_bytes_max(coded_bytes: usize) -> usize {
+    coded_bytes.saturating_mul(EXPANSION_MAX).max(EXPANDED_BYTES_MIN)
+}
+
+fn read(decoder: impl Read, bytes_max: usize, expanded_max: usize) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
-    decoder.take(bytes_max as u64).read_to_end(&mut content)?;
+    decoder.take(bytes_max.min(expanded_max.saturating_add(1)) as u64).read_to_end(&mut content)?;
+    if content.len() > expanded_max {
+        return Err(io::Error::other("the content is too many times as long as its coding"));
+    }
     Ok(content)
 }
 

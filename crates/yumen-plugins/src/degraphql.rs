@@ -2,15 +2,22 @@
 //!
 //! Knows the envelope GraphQL travels in over HTTP; what the query means is the upstream's business.
 
+use std::fmt;
+use std::sync::Arc;
+
 use apollo_parser::Parser;
 use apollo_parser::cst::Definition;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 use yumen_config::schema::Invalid;
 use yumen_http::Method;
-use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Setup, Step};
+use yumen_plugin::{
+    Computation, Configure, Exchange, Foreseen, JsonFault, JsonScan, OffloadRefused, Phases, Plugin,
+    Response, Setup, Step, compute,
+};
 
 use crate::query::pairs;
 
@@ -33,11 +40,14 @@ pub(crate) struct Config {
 }
 
 fn max_req_body_size() -> usize {
-    64 << 20
+    1 << 20
 }
 
+/// Values of JSON in a body of which variables are taken.
+const BODY_VALUES_MAX: usize = 100_000;
+
 /// Makes queries of requests.
-pub(crate) struct Degraphql(Config);
+pub(crate) struct Degraphql(Arc<Config>);
 
 impl Configure for Degraphql {
     const NAME: &'static str = "degraphql";
@@ -56,18 +66,11 @@ impl Configure for Degraphql {
             let message = "operation_name is required if multiple operations are present in the query";
             return Err(Invalid::new(message));
         }
-        Ok(Degraphql(config))
+        Ok(Degraphql(Arc::new(config)))
     }
 }
 
 impl Degraphql {
-    /// The variables that are asked for, of what the request has.
-    fn variables(&self, mut given: Map<String, Value>) -> Option<Value> {
-        let names = self.0.variables.as_ref()?;
-        let taken = names.iter().filter_map(|name| Some((name.clone(), given.remove(name)?)));
-        Some(Value::Object(taken.collect()))
-    }
-
     /// The query as arguments, in place of the request's own.
     fn rewrite_get(&self, ex: &mut Exchange<'_>) {
         let mut given = Map::new();
@@ -85,7 +88,7 @@ impl Degraphql {
             );
         };
         add("query", &self.0.query);
-        if let Some(variables) = self.variables(given) {
+        if let Some(variables) = self.0.variables(given) {
             add("variables", &variables.to_string());
         }
         if let Some(name) = &self.0.operation_name {
@@ -95,22 +98,85 @@ impl Degraphql {
     }
 
     /// The query as a body of JSON, in place of the request's own.
-    fn rewrite_post(&self, ex: &mut Exchange<'_>) -> Result<(), Response> {
+    fn rewrite_post<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         let body = ex.body.take().unwrap_or_default();
+        let config = self.0.clone();
+        match compute(ex.host, body.len(), move || config.envelope(&body)) {
+            Computation::Ready(envelope) => send(ex, envelope),
+            Computation::Pending(writing) => Step::Wait(Box::pin(async move {
+                let envelope = writing.await;
+                send(ex, envelope)
+            })),
+        }
+    }
+}
+
+/// Lets the request go on with its new body.
+fn send<'a>(ex: &mut Exchange<'_>, envelope: Result<Result<Vec<u8>, &str>, OffloadRefused>) -> Step<'a> {
+    match envelope {
+        Ok(Ok(envelope)) => {
+            ex.body = Some(envelope.into());
+            ex.request.fields.set("Content-Type", b"application/json");
+            Step::Continue
+        }
+        Ok(Err(found)) => Step::Respond(Response::error_msg(400, found)),
+        Err(refused) => Step::Respond(Response::error_msg(503, &refused.to_string())),
+    }
+}
+
+impl Config {
+    /// The variables that are asked for, of what the request has.
+    fn variables(&self, mut given: Map<String, Value>) -> Option<Value> {
+        let names = self.variables.as_ref()?;
+        let taken = names.iter().filter_map(|name| Some((name.clone(), given.remove(name)?)));
+        Some(Value::Object(taken.collect()))
+    }
+
+    /// The body that carries the query.
+    fn envelope(&self, body: &[u8]) -> Result<Vec<u8>, &'static str> {
         let mut envelope = Map::new();
-        envelope.insert("query".into(), self.0.query.as_str().into());
-        if self.0.variables.is_some() {
-            let Ok(Value::Object(given)) = serde_json::from_slice(&body) else {
-                return Err(Response::error_msg(400, "the request body is no JSON object"));
-            };
+        envelope.insert("query".into(), self.query.as_str().into());
+        if let Some(names) = &self.variables {
+            if JsonScan::new(0, BODY_VALUES_MAX).whole(body) == Err(JsonFault::TooManyValues) {
+                return Err("the request body holds more than 100000 values");
+            }
+            let given = picked(names, body).ok_or("the request body is no JSON object")?;
             envelope.extend(self.variables(given).map(|variables| ("variables".to_owned(), variables)));
         }
-        if let Some(name) = &self.0.operation_name {
+        if let Some(name) = &self.operation_name {
             envelope.insert("operationName".into(), name.as_str().into());
         }
-        ex.body = Some(Value::Object(envelope).to_string().into_bytes());
-        ex.request.fields.set("Content-Type", b"application/json");
-        Ok(())
+        Ok(Value::Object(envelope).to_string().into_bytes())
+    }
+}
+
+/// The members of a JSON object that have one of these names; `None` where the body is no object. No value is made of
+/// the others.
+fn picked(names: &[String], body: &[u8]) -> Option<Map<String, Value>> {
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let members = json.deserialize_map(PickedMembers(names)).ok()?;
+    json.end().ok().map(|()| members)
+}
+
+struct PickedMembers<'a>(&'a [String]);
+
+impl<'de> Visitor<'de> for PickedMembers<'_> {
+    type Value = Map<String, Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
+        let mut members = Map::new();
+        while let Some(name) = access.next_key::<String>()? {
+            if self.0.contains(&name) {
+                members.insert(name, access.next_value()?);
+            } else {
+                access.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(members)
     }
 }
 
@@ -128,10 +194,7 @@ impl Plugin for Degraphql {
             Method::Post if ex.lacks_body(self.0.max_req_body_size) => {
                 Step::NeedBody { bytes_max: self.0.max_req_body_size }
             }
-            Method::Post => match self.rewrite_post(ex) {
-                Ok(()) => Step::Continue,
-                Err(refusal) => Step::Respond(refusal),
-            },
+            Method::Post => self.rewrite_post(ex),
             _ => Step::Respond(Response::status(405)),
         }
     }

@@ -127,7 +127,7 @@ impl Answer {
 }
 
 /// The most of a request body that conditions look into.
-const BODY_BYTES_MAX: usize = 64 << 20;
+const BODY_BYTES_MAX: usize = 1 << 20;
 
 /// Delays and aborts.
 pub(crate) struct FaultInjection {

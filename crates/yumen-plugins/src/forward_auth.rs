@@ -235,7 +235,7 @@ impl ForwardAuth {
             target: self.target.clone(),
             authority: self.host(ex).unwrap_or_else(|| self.authority.clone()),
             fields: self.fields(is_post, ex),
-            body: if is_post { ex.body.clone().unwrap_or_default() } else { Vec::new() },
+            body: if is_post { ex.body.as_deref().unwrap_or_default().to_vec() } else { Vec::new() },
             keeps: self.config.keepalive,
             timeout_ms: self.config.timeout,
         }

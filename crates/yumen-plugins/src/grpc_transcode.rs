@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use printer::Types;
 use prost_reflect::{MessageDescriptor, MethodDescriptor};
+use request::MessageInput;
 use rules::{Rule, Segments};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,8 @@ use yumen_config::resource::Id;
 use yumen_config::schema::Invalid;
 use yumen_plugin::proto::{Protos, Unknown};
 use yumen_plugin::{
-    Configure, Exchange, Foreseen, Phases, Plugin, Response, Setup, Step, Translate, WholeAnswer,
+    Computation, Configure, Exchange, Foreseen, OffloadRefused, Phases, Plugin, Response, Setup, Step,
+    Translate, WholeAnswer, compute,
 };
 
 /// What is wrong with a request is told at this length.
@@ -49,7 +51,7 @@ pub(crate) struct Config {
     /// The message type of the details in such a status.
     status_detail_type: Option<String>,
     /// The longest body of a request that is read, in bytes; a longer one is answered 413. Beyond APISIX.
-    #[serde(default = "body_bytes_max")]
+    #[serde(default = "request_bytes_max")]
     #[schemars(range(min = 1))]
     max_req_body_size: usize,
     /// The longest answer that is read, in bytes, and the longest JSON that is made of one; what is longer is
@@ -57,6 +59,11 @@ pub(crate) struct Config {
     #[serde(default = "body_bytes_max")]
     #[schemars(range(min = 1))]
     max_resp_body_size: usize,
+}
+
+/// Servers of gRPC take no longer message unless configured to.
+fn request_bytes_max() -> usize {
+    4 << 20
 }
 
 fn body_bytes_max() -> usize {
@@ -140,9 +147,12 @@ enum Calls {
     /// What rules say, those of narrower paths first.
     Ruled {
         service: String,
-        calls: Vec<(Rule, Arc<Call>)>,
+        calls: Arc<RuledCalls>,
     },
 }
+
+/// Calls with the rules that lead to them.
+type RuledCalls = Vec<(Rule, Arc<Call>)>;
 
 /// The method and how it is called.
 struct Call {
@@ -209,7 +219,7 @@ impl Calls {
             return Err(Invalid::at("method", message));
         }
         calls.sort_by(|a, b| a.0.path.order(&b.0.path));
-        Ok(Calls::Ruled { service: service.clone(), calls })
+        Ok(Calls::Ruled { service: service.clone(), calls: Arc::new(calls) })
     }
 }
 
@@ -296,36 +306,28 @@ impl Plugin for GrpcTranscode {
         if ex.lacks_body(self.body_bytes_max) {
             return Step::NeedBody { bytes_max: self.body_bytes_max };
         }
-        let (call, message) = match &self.calls {
+        let (call, ruled) = match &self.calls {
             Calls::Unknown => return Step::Continue,
-            Calls::One(call) => (call, request::message(call, ex)),
+            Calls::One(call) => (call.clone(), None),
             Calls::Ruled { service, calls } => match ruled(service, calls, ex) {
-                Ok((rule, call, told)) => (call, request::ruled_message(call, rule, told, ex)),
+                Ok((at, told)) => (calls[at].1.clone(), Some((calls.clone(), at, told))),
                 Err(response) => return Step::Respond(response),
             },
         };
-        let message = match message {
-            Ok(message) => message,
-            Err(problem) => {
-                // It shows values, and those may be as long as the body.
-                let problem: String = problem.chars().take(PROBLEM_LETTERS_MAX).collect();
-                let message = format!("the request is no {}: {problem}", call.method.input().name());
-                return Step::Respond(Response::error_msg(400, &message));
-            }
+        let input = MessageInput::take(ex);
+        let bytes = input.body.len();
+        let called = call.clone();
+        let work = move || match &ruled {
+            None => request::message(&called, &input),
+            Some((calls, at, told)) => request::ruled_message(&called, &calls[*at].0, told, &input),
         };
-        ex.body = Some(message);
-        ex.is_call = Some(false);
-        ex.translate = Some(Box::new(Answering(call.clone())));
-        let request = &mut ex.request;
-        request.set_method("POST");
-        request.set_upstream_target(call.target.as_bytes());
-        request.fields.set("Content-Type", b"application/grpc");
-        request.fields.set("TE", b"trailers");
-        request.fields.remove("Content-Encoding");
-        if let Some(timeout) = &call.timeout {
-            request.fields.set("grpc-timeout", timeout.as_bytes());
+        match compute(ex.host, bytes, work) {
+            Computation::Ready(message) => make_call(ex, call, message),
+            Computation::Pending(writing) => Step::Wait(Box::pin(async move {
+                let message = writing.await;
+                make_call(ex, call, message)
+            })),
         }
-        Step::Continue
     }
 
     fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
@@ -333,21 +335,50 @@ impl Plugin for GrpcTranscode {
     }
 }
 
-type Ruled<'a> = (&'a Rule, &'a Arc<Call>, Vec<(&'a str, String)>);
+/// Lets a request go on as a call with this message, or refuses it.
+fn make_call<'a>(
+    ex: &mut Exchange<'_>,
+    call: Arc<Call>,
+    message: Result<Result<Vec<u8>, String>, OffloadRefused>,
+) -> Step<'a> {
+    let message = match message {
+        Ok(Ok(message)) => message,
+        Ok(Err(problem)) => {
+            // It shows values, and those may be as long as the body.
+            let problem: String = problem.chars().take(PROBLEM_LETTERS_MAX).collect();
+            let message = format!("the request is no {}: {problem}", call.method.input().name());
+            return Step::Respond(Response::error_msg(400, &message));
+        }
+        Err(refused) => return Step::Respond(Response::error_msg(503, &refused.to_string())),
+    };
+    ex.body = Some(message.into());
+    ex.is_call = Some(false);
+    let request = &mut ex.request;
+    request.set_method("POST");
+    request.set_upstream_target(call.target.as_bytes());
+    request.fields.set("Content-Type", b"application/grpc");
+    request.fields.set("TE", b"trailers");
+    request.fields.remove("Content-Encoding");
+    if let Some(timeout) = &call.timeout {
+        request.fields.set("grpc-timeout", timeout.as_bytes());
+    }
+    ex.translate = Some(Box::new(Answering(call)));
+    Step::Continue
+}
 
-/// The first call whose rule the request fits, with what its path tells; or who else might call it so.
-fn ruled<'a>(
-    service: &str,
-    calls: &'a [(Rule, Arc<Call>)],
-    ex: &Exchange<'_>,
-) -> Result<Ruled<'a>, Response> {
+/// The position of a rule, with the values that the path has for it.
+type RuledRequest = (usize, Vec<(String, String)>);
+
+/// The first call whose rule the request fits, with the values in its path; or a refusal that names the methods that
+/// other rules have for the path.
+fn ruled(service: &str, calls: &RuledCalls, ex: &Exchange<'_>) -> Result<RuledRequest, Response> {
     let verb = ex.request.method_name();
     let mut others: Vec<&str> = Vec::new();
     if let Some(path) = Segments::of(ex.request.upstream_target()) {
-        for (rule, call) in calls {
+        for (at, (rule, _)) in calls.iter().enumerate() {
             let Some(told) = rule.path.matches(&path) else { continue };
             if rule.verb == "*" || rule.verb.as_bytes() == verb {
-                return Ok((rule, call, told));
+                return Ok((at, told.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()));
             }
             others.push(&rule.verb);
         }

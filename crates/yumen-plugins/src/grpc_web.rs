@@ -10,7 +10,8 @@ use serde::Deserialize;
 use yumen_config::schema::Invalid;
 use yumen_http::{Fields, Framing, Known, Method};
 use yumen_plugin::{
-    Chunk, Configure, Exchange, Foreseen, Phases, Plugin, Response, ResponseHead, Setup, Step,
+    Chunk, Computation, Configure, Exchange, Foreseen, OffloadRefused, Phases, Plugin, Response,
+    ResponseHead, Setup, Step, compute,
 };
 
 use crate::cors::AskingOrigin;
@@ -199,6 +200,21 @@ impl Answer {
     }
 }
 
+/// Lets a call go on with its body, or refuses it.
+fn take_decoded<'a>(ex: &mut Exchange<'_>, decoded: Result<Option<Vec<u8>>, OffloadRefused>) -> Step<'a> {
+    match decoded {
+        Ok(Some(body)) => {
+            ex.body = Some(body.into());
+            if let Some(call) = ex.note_mut::<Call>() {
+                call.is_encoded = false;
+            }
+            Step::Continue
+        }
+        Ok(None) => Step::Respond(Response::error_msg(400, "the request body is not in base64")),
+        Err(refused) => Step::Respond(Response::error_msg(503, &refused.to_string())),
+    }
+}
+
 impl Plugin for GrpcWeb {
     fn phases(&self) -> Phases {
         Phases::ACCESS | Phases::RESPONSE_HEAD | Phases::RESPONSE_BODY
@@ -225,15 +241,13 @@ impl Plugin for GrpcWeb {
         if ex.lacks_body(self.body_bytes_max) {
             return Step::NeedBody { bytes_max: self.body_bytes_max };
         }
-        match decode(ex.body.as_deref().unwrap_or_default()) {
-            Some(body) => {
-                ex.body = Some(body);
-                if let Some(call) = ex.note_mut::<Call>() {
-                    call.is_encoded = false;
-                }
-                Step::Continue
-            }
-            None => Step::Respond(Response::error_msg(400, "the request body is not in base64")),
+        let body = ex.body.take().unwrap_or_default();
+        match compute(ex.host, body.len(), move || decode(&body)) {
+            Computation::Ready(decoded) => take_decoded(ex, decoded),
+            Computation::Pending(decoding) => Step::Wait(Box::pin(async move {
+                let decoded = decoding.await;
+                take_decoded(ex, decoded)
+            })),
         }
     }
 

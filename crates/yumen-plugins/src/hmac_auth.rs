@@ -12,8 +12,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use yumen_config::schema::Invalid;
 use yumen_http::Framing;
+use yumen_plugin::offload::INLINE_BYTES_MAX;
 use yumen_plugin::{
-    Configure, ConsumerAuth, Exchange, Foreseen, Identity, Phases, Plugin, RequestHead, Setup, Step,
+    Computation, Configure, ConsumerAuth, Exchange, Foreseen, Identity, OffloadRefused, Phases, Plugin,
+    RequestHead, Response, Setup, Step, compute,
 };
 
 use crate::auth::{identify_anonymous, refuse, same_secret};
@@ -169,6 +171,8 @@ enum Failure {
     Refused(&'static str),
     /// The body must be looked at first.
     NeedsBody,
+    /// The body is long, so that its digest is computed beside the worker.
+    NeedsDigest,
 }
 
 impl From<&'static str> for Failure {
@@ -308,25 +312,20 @@ impl HmacAuth {
         }
     }
 
-    fn decide<'a>(&self, ex: &mut Exchange<'_>, nonce_use: NonceUse) -> Step<'a> {
-        let identified = match self.identify(ex, nonce_use) {
-            Ok(identity) => {
-                ex.identify_as(identity);
-                Ok(())
-            }
-            Err(Failure::NeedsBody) => return Step::NeedBody { bytes_max: self.config.max_req_body_size },
-            Err(Failure::Refused(message)) => match &self.config.anonymous_consumer {
-                Some(username) => identify_anonymous(ex, username),
-                None => Err(message),
-            },
-        };
-        if let Err(message) = identified {
-            return Step::Respond(refuse(message, &self.challenge));
+    /// Identifies the consumer, or the anonymous one in place of a refusal.
+    fn admit(&self, ex: &mut Exchange<'_>, nonce_use: NonceUse) -> Result<(), Failure> {
+        let identity = self.identify(ex, nonce_use);
+        // Another instance may see another body.
+        ex.take_note::<BodyDigest>();
+        match (identity, &self.config.anonymous_consumer) {
+            (Ok(identity), _) => ex.identify_as(identity),
+            (Err(Failure::Refused(_)), Some(username)) => identify_anonymous(ex, username)?,
+            (Err(failure), _) => return Err(failure),
         }
         if self.config.hide_credentials {
             ex.request.fields.remove("Authorization");
         }
-        Step::Continue
+        Ok(())
     }
 
     /// Whether the body is the one the field `Digest` tells of.
@@ -336,8 +335,51 @@ impl HmacAuth {
             return Err(Failure::NeedsBody);
         }
         let body = ex.body.as_deref().unwrap_or_default();
-        let made = format!("SHA-256={}", STANDARD.encode(digest(&SHA256, body)));
+        let made = match ex.note::<BodyDigest>() {
+            Some(BodyDigest(made)) => made.clone(),
+            None if body.len() > INLINE_BYTES_MAX => return Err(Failure::NeedsDigest),
+            None => shown_digest(body),
+        };
         if same_secret(made.as_bytes(), shown) { Ok(()) } else { Err(INVALID.into()) }
+    }
+}
+
+/// The digest of a long body, computed beside the worker.
+struct BodyDigest(String);
+
+/// A digest as the field `Digest` has it (RFC 3230).
+fn shown_digest(body: &[u8]) -> String {
+    format!("SHA-256={}", STANDARD.encode(digest(&SHA256, body)))
+}
+
+/// Gives the body back with its digest; a refusal where it could not be computed.
+fn keep_digest<'a>(
+    ex: &mut Exchange<'_>,
+    digested: Result<(String, Vec<u8>), OffloadRefused>,
+) -> Option<Step<'a>> {
+    match digested {
+        Ok((digest, body)) => {
+            ex.body = Some(body.into());
+            ex.leave(BodyDigest(digest));
+            None
+        }
+        Err(refused) => Some(Step::Respond(Response::error_msg(503, &refused.to_string()))),
+    }
+}
+
+impl HmacAuth {
+    /// Leaves the digest of the body and has the plugin called again.
+    fn digest_body<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        let again = Step::NeedBody { bytes_max: self.config.max_req_body_size };
+        let body = ex.body.take().unwrap_or_default().into_bytes();
+        let bytes = body.len();
+        match compute(ex.host, bytes, move || (shown_digest(&body), body)) {
+            Computation::Ready(digested) => keep_digest(ex, digested).unwrap_or(again),
+            Computation::Pending(digesting) => Step::Wait(Box::pin(async move {
+                let digested = digesting.await;
+                keep_digest(ex, digested).unwrap_or(again)
+            })),
+        }
     }
 }
 
@@ -347,20 +389,25 @@ impl Plugin for HmacAuth {
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        self.decide(ex, NonceUse::Claim)
+        match self.admit(ex, NonceUse::Claim) {
+            Ok(()) => Step::Continue,
+            Err(Failure::NeedsBody) => Step::NeedBody { bytes_max: self.config.max_req_body_size },
+            Err(Failure::NeedsDigest) => self.digest_body(ex),
+            Err(Failure::Refused(message)) => Step::Respond(refuse(message, &self.challenge)),
+        }
     }
 
     fn foresee(&self, _phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
-        let mut step = self.decide(ex, NonceUse::Peek);
+        let mut admitted = self.admit(ex, NonceUse::Peek);
         // A request that has no body is as good as one whose body was read.
-        if matches!(step, Step::NeedBody { .. }) && ex.request.framing == Framing::None {
-            ex.body = Some(Vec::new());
-            step = self.decide(ex, NonceUse::Peek);
+        if matches!(admitted, Err(Failure::NeedsBody)) && ex.request.framing == Framing::None {
+            ex.body = Some(Vec::new().into());
+            admitted = self.admit(ex, NonceUse::Peek);
         }
-        match step {
-            Step::Continue => Foreseen::Continue,
-            Step::Respond(response) => Foreseen::Respond(response),
-            Step::NeedBody { .. } | Step::Wait(_) => Foreseen::Unknown,
+        match admitted {
+            Ok(()) => Foreseen::Continue,
+            Err(Failure::Refused(message)) => Foreseen::Respond(refuse(message, &self.challenge)),
+            Err(Failure::NeedsBody | Failure::NeedsDigest) => Foreseen::Unknown,
         }
     }
 }

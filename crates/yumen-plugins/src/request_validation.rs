@@ -1,11 +1,16 @@
 //! `request-validation`: refuses requests whose fields or body do not follow a JSON schema.
 
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use yumen_config::schema::{self, Invalid};
 use yumen_http::Known;
-use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Setup, Step};
+use yumen_plugin::{
+    BufferedBody, Computation, Configure, Exchange, Foreseen, JsonFault, JsonScan, OffloadRefused, Phases,
+    Plugin, Response, Setup, Step, compute,
+};
 
 use crate::query::pairs;
 
@@ -24,6 +29,11 @@ pub(crate) struct Config {
     #[serde(default = "max_req_body_size")]
     #[schemars(range(min = 1))]
     max_req_body_size: usize,
+    /// The most values a body may hold: members of objects and elements of arrays in JSON, fields in a form. A body
+    /// with more is refused before a tree is made of it. Beyond APISIX.
+    #[serde(default = "max_body_values")]
+    #[schemars(range(min = 1))]
+    max_body_values: usize,
     /// Status of the refusal.
     #[serde(default = "rejected_code")]
     #[schemars(range(min = 200, max = 599))]
@@ -34,7 +44,11 @@ pub(crate) struct Config {
 }
 
 fn max_req_body_size() -> usize {
-    64 << 20
+    1 << 20
+}
+
+fn max_body_values() -> usize {
+    100_000
 }
 
 fn rejected_code() -> u16 {
@@ -43,7 +57,17 @@ fn rejected_code() -> u16 {
 
 /// The plugin.
 #[derive(Debug)]
-pub(crate) struct RequestValidation(Config);
+pub(crate) struct RequestValidation {
+    config: Config,
+    body_rules: Option<Arc<BodyRules>>,
+}
+
+/// Rules for bodies, as a thread beside the worker needs them.
+#[derive(Debug)]
+struct BodyRules {
+    schema: Value,
+    values_max: usize,
+}
 
 impl Configure for RequestValidation {
     const NAME: &'static str = "request-validation";
@@ -58,7 +82,9 @@ impl Configure for RequestValidation {
                 check_schema(schema, schema, path)?;
             }
         }
-        Ok(RequestValidation(config))
+        let values_max = config.max_body_values;
+        let body_rules = config.body_schema.clone().map(|schema| Arc::new(BodyRules { schema, values_max }));
+        Ok(RequestValidation { config, body_rules })
     }
 }
 
@@ -133,21 +159,60 @@ fn check_types(value: &Value, path: &str) -> Result<(), Invalid> {
 
 impl RequestValidation {
     fn refuse<'a>(&self, found: &str) -> Step<'a> {
-        let text = self.0.rejected_msg.as_deref().unwrap_or(found);
-        Step::Respond(Response::status(self.0.rejected_code).body(text.to_owned()))
+        let text = self.config.rejected_msg.as_deref().unwrap_or(found);
+        Step::Respond(Response::status(self.config.rejected_code).body(text.to_owned()))
     }
 
-    /// What is wrong with a body; what it says, where it is JSON.
-    fn read(&self, schema: &Value, ex: &Exchange<'_>, body: &[u8]) -> Result<Option<Value>, String> {
-        let content_type = ex.request.fields.known(Known::ContentType).unwrap_or_default();
-        let is_form = content_type.starts_with(b"application/x-www-form-urlencoded");
-        let mut value = if is_form {
-            form(body)
-        } else {
-            serde_json::from_slice(body).map_err(|error| error.to_string())?
-        };
-        schema::validate_document(schema, &mut value).map_err(|invalid| invalid.message)?;
-        Ok((!is_form).then_some(value))
+    /// Lets a request go on with the body that was judged, or refuses it.
+    fn conclude<'a>(&self, ex: &mut Exchange<'_>, judged: Judged) -> Step<'a> {
+        match judged {
+            Ok(Ok(body)) => {
+                // Two readers may take a doubled name differently, so that the body goes on as it was read here.
+                ex.body = Some(body.into());
+                Step::Continue
+            }
+            Ok(Err(found)) => self.refuse(&found),
+            Err(refused) => Step::Respond(Response::error_msg(503, &refused.to_string())),
+        }
+    }
+}
+
+/// The body that goes on, or the fault that was found in it.
+type Judged = Result<Result<Vec<u8>, String>, OffloadRefused>;
+
+impl BodyRules {
+    fn judge(&self, body: BufferedBody, is_form: bool) -> Result<Vec<u8>, String> {
+        let bytes = body.into_bytes();
+        let mut value = if is_form { self.form(&bytes)? } else { self.json(&bytes)? };
+        // The text of JSON is freed here: tree and new text are as much again.
+        let (length, form) = (bytes.len(), is_form.then_some(bytes));
+        schema::validate_document(&self.schema, &mut value).map_err(|invalid| invalid.message)?;
+        if let Some(form) = form {
+            return Ok(form);
+        }
+        let mut text = Vec::with_capacity(length);
+        serde_json::to_writer(&mut text, &value).map_err(|error| error.to_string())?;
+        Ok(text)
+    }
+
+    fn json(&self, body: &[u8]) -> Result<Value, String> {
+        // A node of the tree takes up to 18 times the text it was read from.
+        match JsonScan::new(0, self.values_max).whole(body) {
+            Err(JsonFault::TooManyValues) => Err(self.too_many()),
+            // The parser has a message for any other fault.
+            _ => serde_json::from_slice(body).map_err(|error| error.to_string()),
+        }
+    }
+
+    fn form(&self, body: &[u8]) -> Result<Value, String> {
+        if body.iter().filter(|byte| **byte == b'&').count() >= self.values_max {
+            return Err(self.too_many());
+        }
+        Ok(form(body))
+    }
+
+    fn too_many(&self) -> String {
+        format!("the body holds more than {} values", self.values_max)
     }
 }
 
@@ -183,27 +248,27 @@ impl Plugin for RequestValidation {
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        if let Some(schema) = &self.0.header_schema
+        if let Some(schema) = &self.config.header_schema
             && let Err(invalid) = schema::validate_document(schema, &mut fields(ex))
         {
             return self.refuse(&invalid.message);
         }
-        let Some(schema) = &self.0.body_schema else { return Step::Continue };
-        if ex.lacks_body(self.0.max_req_body_size) {
-            return Step::NeedBody { bytes_max: self.0.max_req_body_size };
+        let Some(rules) = self.body_rules.clone() else { return Step::Continue };
+        if ex.lacks_body(self.config.max_req_body_size) {
+            return Step::NeedBody { bytes_max: self.config.max_req_body_size };
         }
-        let body = ex.body.as_deref().unwrap_or_default();
+        let body = ex.body.take().unwrap_or_default();
         if body.is_empty() {
             return self.refuse("");
         }
-        match self.read(schema, ex, body) {
-            Err(found) => self.refuse(&found),
-            Ok(None) => Step::Continue,
-            Ok(Some(value)) => {
-                // What was looked at is what goes on: two readers may take a doubled name differently.
-                ex.body = Some(value.to_string().into_bytes());
-                Step::Continue
-            }
+        let content_type = ex.request.fields.known(Known::ContentType).unwrap_or_default();
+        let is_form = content_type.starts_with(b"application/x-www-form-urlencoded");
+        match compute(ex.host, body.len(), move || rules.judge(body, is_form)) {
+            Computation::Ready(judged) => self.conclude(ex, judged),
+            Computation::Pending(judging) => Step::Wait(Box::pin(async move {
+                let judged = judging.await;
+                self.conclude(ex, judged)
+            })),
         }
     }
 

@@ -1,12 +1,17 @@
 //! `response-rewrite`: changes the answer: status, fields, body.
 
+use std::io;
+use std::sync::Arc;
+
 use base64::Engine as _;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde_json::Value;
 use yumen_config::schema::Invalid;
 use yumen_plugin::vars::is_data_value;
-use yumen_plugin::{Chunk, Configure, Exchange, Expr, Phases, Plugin, ResponseHead, Setup};
+use yumen_plugin::{
+    Chunk, Computation, Configure, Exchange, Expr, Host, Phases, Plugin, ResponseHead, Setup, compute,
+};
 
 use crate::decoding::{ContentCoding, Unknown};
 use crate::pattern::{self, LinearSubstitution, Replacement};
@@ -31,7 +36,7 @@ pub(crate) struct Config {
     #[serde(default)]
     body_base64: bool,
     /// Replacements in the body, which is decoded before (gzip, deflate, br, zstd); one in another content coding
-    /// passes as it is.
+    /// passes as it is. A body that decodes to more than 256 KiB and more than 100 times its length breaks off.
     #[schemars(length(min = 1))]
     filters: Option<Vec<Filter>>,
     /// The most of a body that is collected for the replacements; what follows is cut off.
@@ -89,7 +94,7 @@ enum Scope {
 enum Body {
     Keep,
     Replace(Vec<u8>),
-    Filter { filters: Vec<(Scope, LinearSubstitution)>, bytes_max: usize },
+    Filter { filters: Arc<BodyFilters>, bytes_max: usize },
 }
 
 /// Rewrites answers.
@@ -127,7 +132,7 @@ impl Configure for ResponseRewrite {
             (Some(text), None) => Body::Replace(text.into_bytes()),
             (None, Some(filters)) => {
                 let filters = filters.into_iter().map(filter).collect::<Result<_, _>>()?;
-                Body::Filter { filters, bytes_max: config.max_resp_body_size }
+                Body::Filter { filters: Arc::new(BodyFilters(filters)), bytes_max: config.max_resp_body_size }
             }
             (None, None) => Body::Keep,
         };
@@ -229,15 +234,45 @@ impl ResponseRewrite {
     }
 }
 
-fn replace(filters: &[(Scope, LinearSubstitution)], mut body: Vec<u8>) -> Vec<u8> {
-    for (scope, substitution) in filters {
-        let at_most = match scope {
-            Scope::Once => 1,
-            Scope::Global => usize::MAX,
+/// Replacements in order, as a thread beside the worker needs them.
+struct BodyFilters(Vec<(Scope, LinearSubstitution)>);
+
+impl BodyFilters {
+    /// The decoded body with its replacements; an error where it is not in its coding.
+    fn replaced(
+        &self,
+        body: Vec<u8>,
+        coding: Option<ContentCoding>,
+        bytes_max: usize,
+    ) -> io::Result<Vec<u8>> {
+        let mut body = match coding {
+            None => body,
+            Some(coding) => coding.decode(&body, bytes_max)?,
         };
-        body = substitution.replaced(&body, at_most).unwrap_or(body);
+        for (scope, substitution) in &self.0 {
+            let at_most = match scope {
+                Scope::Once => 1,
+                Scope::Global => usize::MAX,
+            };
+            body = substitution.replaced(&body, at_most).unwrap_or(body);
+        }
+        Ok(body)
     }
-    body
+}
+
+/// Replaces in a whole body, at once or beside the worker.
+fn replace(
+    filters: &Arc<BodyFilters>,
+    body: Vec<u8>,
+    coding: Option<ContentCoding>,
+    bytes_max: usize,
+    host: &dyn Host,
+) -> Computation<io::Result<Vec<u8>>> {
+    /// A coded byte costs as much as so many that are not coded.
+    const CODED_WEIGHT: usize = 16;
+    let weight = if coding.is_some() { body.len().saturating_mul(CODED_WEIGHT) } else { body.len() };
+    let filters = filters.clone();
+    compute(host, weight, move || filters.replaced(body, coding, bytes_max))
 }
 
 impl Plugin for ResponseRewrite {
@@ -268,31 +303,34 @@ impl Plugin for ResponseRewrite {
         let Some(bodies) = ex.note_mut::<Bodies>() else { return chunk };
         let Some(at) = find(bodies) else { return chunk };
         let collected = &mut bodies.0[at];
-        let (mut data, mut broken) = (Vec::new(), chunk.broken);
         match &self.body {
-            Body::Keep => return chunk,
-            _ if collected.done => {}
+            Body::Keep => chunk,
+            _ if collected.done => Chunk { data: Vec::new(), last: true, ..chunk },
             Body::Replace(body) => {
                 collected.done = true;
-                data.extend_from_slice(body);
+                Chunk { data: body.clone(), last: true, ..chunk }
             }
             Body::Filter { filters, bytes_max } => {
                 let room = bytes_max - collected.bytes.len();
                 collected.bytes.extend_from_slice(&chunk.data[..chunk.data.len().min(room)]);
-                if chunk.last || collected.bytes.len() == *bytes_max {
-                    collected.done = true;
-                    let bytes = std::mem::take(&mut collected.bytes);
-                    match &collected.coding {
-                        None => data = replace(filters, bytes),
-                        Some(coding) => match coding.decode(&bytes, *bytes_max) {
-                            Ok(text) => data = replace(filters, text),
-                            Err(_) => broken = true,
-                        },
+                if !chunk.last && collected.bytes.len() < *bytes_max {
+                    return Chunk { data: Vec::new(), ..chunk };
+                }
+                collected.done = true;
+                let (bytes, coding) = (std::mem::take(&mut collected.bytes), collected.coding);
+                match replace(filters, bytes, coding, *bytes_max, ex.host) {
+                    Computation::Ready(replaced) => {
+                        let body = replaced.ok().and_then(Result::ok);
+                        let broken = chunk.broken || body.is_none();
+                        Chunk { data: body.unwrap_or_default(), broken, last: true, ..chunk }
+                    }
+                    Computation::Pending(replacing) => {
+                        ex.defer_body(Box::pin(async move { replacing.await.ok().and_then(Result::ok) }));
+                        Chunk { data: Vec::new(), last: true, ..chunk }
                     }
                 }
             }
         }
-        Chunk { data, broken, last: chunk.last || collected.done, ..chunk }
     }
 }
 

@@ -361,7 +361,7 @@ fn run_phase(plugin: &dyn Plugin, phase: Phases, ex: &mut Exchange<'_>, request:
         if body.len() > bytes_max {
             return Some(Response::status(413));
         }
-        ex.body = Some(body);
+        ex.body = Some(body.into());
     }
     panic!("the plugin asks for the body though it was given");
 }

@@ -185,6 +185,18 @@ const SINGLES: &[(&str, &str, MetricKind, Read)] = &[
     ("yumen_access_log_dropped_total", "Access log lines dropped.", MetricKind::Counter, |c| {
         c.log_lines_dropped.get() as f64
     }),
+    (
+        "yumen_offloaded_jobs_total",
+        "Computations of plugins that ran beside their worker: bodies that are parsed, decoded or translated whole.",
+        MetricKind::Counter,
+        |c| c.offloaded.get() as f64,
+    ),
+    (
+        "yumen_offloaded_jobs_refused_total",
+        "Computations of plugins refused because too many waited; their requests are answered 503.",
+        MetricKind::Counter,
+        |c| c.offload_refused.get() as f64,
+    ),
     ("yumen_connection_panics_total", "Connection tasks that panicked.", MetricKind::Counter, |c| {
         c.panics.get() as f64
     }),

@@ -7,6 +7,7 @@ use yumen_http::ResponseHead;
 use yumen_plugin::{Chain, Chunk, Exchange, Instance, Phase, Plugin};
 use yumen_snapshot::Upstream;
 
+use crate::body_edit::{BodyPiece, DeferredPiece};
 use crate::debug;
 use crate::grpc;
 use crate::http2::heads::{self, NO_TUNNEL};
@@ -110,17 +111,34 @@ impl<'s> Chains<'s> {
         !self.are_empty() && (self.global.reads_what_was_sent() || self.route.reads_what_was_sent())
     }
 
-    /// A piece of body through all plugins that want to see it, and coded behind them.
-    pub(crate) fn edit(&self, ex: &mut Exchange<'_>, mut chunk: Chunk) -> Chunk {
-        let (mut last, pause) = (chunk.last, chunk.pause);
-        self.each(ex, Phase::ResponseBody, |plugin, ex| {
-            chunk = plugin.response_body(ex, std::mem::take(&mut chunk));
-            last = last || (chunk.last && !grpc::is_call(ex));
-            (chunk.last, chunk.pause) = (last, pause);
+    /// A piece of body through all plugins that want to see it and have not, and coded behind them; `Err` where one of
+    /// them computes its part of it beside the worker.
+    pub(crate) fn edit(
+        &self,
+        ex: &mut Exchange<'_>,
+        mut piece: BodyPiece,
+    ) -> Result<Chunk, Box<DeferredPiece>> {
+        let (seen, mut index, mut computing) = (piece.plugins, 0, None);
+        self.instances(Phase::ResponseBody, |instance| {
+            index += 1;
+            if index <= seen || computing.is_some() {
+                return;
+            }
+            self.run(instance, ex, Phase::ResponseBody, |plugin, ex| {
+                let chunk = plugin.response_body(ex, std::mem::take(&mut piece.chunk));
+                piece.last = piece.last || (chunk.last && !grpc::is_call(ex));
+                piece.chunk = Chunk { last: piece.last, pause: piece.pause, ..chunk };
+            });
+            computing = ex.take_deferred_body();
+            piece.plugins = index;
         });
+        if let Some(computing) = computing {
+            return Err(Box::new(DeferredPiece::new(piece, computing)));
+        }
+        let BodyPiece { mut chunk, last, pause, .. } = piece;
         let trailers = std::mem::take(&mut chunk.trailers);
         let broken = chunk.broken;
-        Chunk { data: ex.code(chunk), last, pause, trailers, broken }
+        Ok(Chunk { data: ex.code(chunk), last, pause, trailers, broken })
     }
 }
 

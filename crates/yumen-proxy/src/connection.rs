@@ -177,7 +177,7 @@ impl Connection {
         ex.body_read_bytes += body.len() as u64;
         ex.request.framing = if rest.is_done() { Framing::None } else { ex.request.framing };
         read?;
-        ex.body = Some(body);
+        ex.body = Some(body.into());
         Ok(())
     }
 

@@ -62,6 +62,10 @@ pub struct Counters {
     pub tunnels_ended: Counter,
     /// Access log lines dropped because the writer was behind.
     pub log_lines_dropped: Counter,
+    /// Computations that ran beside the worker.
+    pub offloaded: Counter,
+    /// Computations refused because too many waited.
+    pub offload_refused: Counter,
     /// Times the worker did its chores: one that stands still does none.
     pub beats: Counter,
     /// Connections whose task panicked; the connection is lost, the worker is not.
@@ -120,6 +124,8 @@ impl Default for Counters {
             departed_upstream: Counter::default(),
             tunnels_ended: Counter::default(),
             log_lines_dropped: Counter::default(),
+            offloaded: Counter::default(),
+            offload_refused: Counter::default(),
             panics: Counter::default(),
             http2_connections: Counter::default(),
             http2_faults: Counter::default(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use yumen_base::Now;
 use yumen_plugin::plugin::LocalFuture;
-use yumen_plugin::{Answer, AskFault, Host, Question, SharedOutbound};
+use yumen_plugin::{Answer, AskFault, Host, Offload, OffloadJob, Question, SharedOutbound};
 
 use crate::clock;
 use crate::worker::Worker;
@@ -30,6 +30,15 @@ impl Host for Worker {
 
     fn outbound(&self) -> Option<SharedOutbound> {
         Some(self.redis.clone())
+    }
+
+    fn offload(&self, bytes: usize, job: OffloadJob) -> Offload {
+        let offloaded = self.offload_queue.submit(bytes, job);
+        match offloaded {
+            Offload::Refused => self.counters.offload_refused.add(1),
+            _ => self.counters.offloaded.add(1),
+        }
+        offloaded
     }
 
     fn ask(&self, question: Question) -> Option<LocalFuture<'static, Result<Answer, AskFault>>> {

@@ -6,6 +6,7 @@ mod all_counters;
 mod apart;
 mod backlog;
 mod body;
+mod body_edit;
 mod buffer;
 mod chains;
 
@@ -28,6 +29,7 @@ mod http3;
 mod l4;
 mod mirror;
 mod observe;
+mod offload_queue;
 mod overload;
 mod pace;
 mod pinned_upstream;

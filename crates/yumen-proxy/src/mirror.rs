@@ -42,9 +42,10 @@ pub(crate) fn send(
         }
         let upstream = snapshot.shared_upstream(Slot(mirror.upstream.get()?))?.clone();
         let index = worker.upstream.mirror_limiter.turn(upstream.endpoints.len())?;
-        let permit = worker.upstream.mirror_limiter.take(ex.body.as_ref().map_or(0, Vec::len))?;
+        let body_bytes = ex.body.as_ref().map_or(0, |body| body.len());
+        let permit = worker.upstream.mirror_limiter.take(body_bytes)?;
         let head = head(ex, main, mirror);
-        let body = ex.body.clone().unwrap_or_default();
+        let body = ex.body.as_deref().unwrap_or_default().to_vec();
         let method = ex.request.method();
         let may_repeat = method.is_idempotent();
         let subrequest = Subrequest { upstream, method, may_repeat, head, body };

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use yumen_http::fields::write_line;
 use yumen_http::{Fields, Framing, Known, Method, ResponseHead, Version, encode};
-use yumen_plugin::{Chunk, Exchange, Response, Source};
+use yumen_plugin::{Exchange, Response, Source};
 
 mod edited;
 mod failed;
@@ -12,6 +12,7 @@ mod translate;
 
 use crate::apart::apart;
 use crate::body::Ending;
+use crate::body_edit::PluginEdit;
 use crate::chains::{Chains, respond_head};
 use crate::clock;
 use crate::connection::{Connection, is_discarded};
@@ -55,10 +56,12 @@ pub(crate) async fn answer(
         head.fields.add("Content-Type", b"text/plain; charset=utf-8");
     }
     respond_head(ex, chains, &mut head);
-    let whole = |body: &[u8]| Chunk { data: body.to_vec(), last: true, ..Chunk::default() };
-    let edited = ex.edits_body.then(|| Bytes::from(chains.edit(ex, whole(&response.body)).data));
+    let edited = match ex.edits_body {
+        true => Some(apart(PluginEdit::new(ex, chains).whole(&response.body)).await),
+        false => None,
+    };
     let is_edited = edited.is_some();
-    let body = edited.unwrap_or(response.body);
+    let body = edited.map_or(response.body, Bytes::from);
     if is_edited || matches!(head.framing, Framing::Length(_)) {
         head.framing = Framing::Length(body.len() as u64);
         head.fields.remove("content-length");

@@ -10,6 +10,7 @@ use crate::duty::Duty;
 use crate::http3::Http3Listener;
 use crate::l4::udp::{self, Datagrams};
 use crate::listener::{self, Listener};
+use crate::offload_queue::OFFLOAD_THREADS;
 use crate::sys;
 use crate::worker::{Worker, WorkerParts};
 
@@ -27,6 +28,10 @@ pub fn worker(
     let runtime = Builder::new_current_thread()
         .enable_io()
         .on_thread_unpark(clock::refresh)
+        // Those threads only run jobs that plugins offload.
+        .max_blocking_threads(OFFLOAD_THREADS)
+        .thread_name("yumen-offload")
+        .on_thread_start(yield_to_workers)
         .event_interval(61)
         .build_local(LocalOptions::default())?;
     let mut duty = parts.duty.clone();
@@ -69,6 +74,13 @@ pub fn worker(
         worker.redis.close().await;
     });
     Ok(())
+}
+
+/// Has the calling thread, which was started by a worker, give way to workers.
+fn yield_to_workers() {
+    if let Err(error) = sys::take_long_turns() {
+        tracing::debug!(%error, "a thread for offloaded jobs keeps the turns of its worker");
+    }
 }
 
 /// Returns once the worker shall accept no more, or nobody is left to ask.

@@ -8,7 +8,9 @@ use std::task::Poll;
 
 use yumen_http::{Fields, Framing, Known, Method, RequestHead, Version, parse};
 use yumen_plugin::plugin::LocalFuture;
-use yumen_plugin::{Chain, Exchange, Instance, Outcome, Phase, Response, Step};
+use yumen_plugin::{
+    BodyIndexing, Chain, Exchange, IndexingProgress, Instance, Outcome, Phase, Response, Step,
+};
 use yumen_snapshot::explain::arrival;
 use yumen_snapshot::{AwaitsBody, Route, Slot, Target, Upstream};
 
@@ -340,8 +342,21 @@ async fn run_route<'s>(
 /// Reads the body for variables whose values are in it.
 async fn read_variables(conn: &mut Connection, ex: &mut Exchange<'_>) -> Result<(), Fault> {
     match ex.request.framing {
-        Framing::None => Ok(()),
-        _ => apart(conn.read_body(ex, ROUTED_BODY_BYTES_MAX)).await,
+        Framing::None if ex.body.is_none() => return Ok(()),
+        _ => apart(conn.read_body(ex, ROUTED_BODY_BYTES_MAX)).await?,
+    }
+    apart(index_variables(ex)).await
+}
+
+/// Looks through the body that was read, in turns.
+async fn index_variables(ex: &Exchange<'_>) -> Result<(), Fault> {
+    let mut indexing = BodyIndexing::default();
+    loop {
+        match indexing.turn(ex) {
+            IndexingProgress::Done => return Ok(()),
+            IndexingProgress::TooComplex => return Err(Kind::BodyTooLarge.into()),
+            IndexingProgress::More => tokio::task::yield_now().await,
+        }
     }
 }
 

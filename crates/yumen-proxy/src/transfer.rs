@@ -4,6 +4,7 @@
 //! a slow reader slows its writer down and memory stays bounded.
 
 mod backlog;
+mod deferred;
 mod surplus;
 
 use std::io::{self, IoSlice};
@@ -16,6 +17,7 @@ use yumen_http::{BodyError, Framing, Known};
 use yumen_plugin::Chunk;
 
 use crate::body::{Ending, Piece, Rest};
+use crate::body_edit::BodyEdit;
 use crate::buffer::{BUFFER_BYTES, Buffers, Inbox};
 use crate::fault::Kind;
 use crate::splice::{self, Pipe};
@@ -48,8 +50,8 @@ impl Broken {
     }
 }
 
-/// A piece of a body on its way through response plugins.
-pub(crate) type Edit<'e> = &'e mut dyn FnMut(Chunk) -> Chunk;
+/// The plugins that a body goes through on its way.
+pub(crate) type Edit<'e> = &'e mut dyn BodyEdit;
 
 /// One body on its way.
 pub(crate) struct Transfer {
@@ -73,6 +75,8 @@ pub(crate) struct Transfer {
     pushed_bytes: u64,
     /// The edit got data since it was last told of a pause, or was told of none yet, and may hold something back.
     held: bool,
+    /// The edit still owes a piece, and whether that ends the body.
+    deferred: Option<bool>,
     /// Data bytes read so far.
     pub(crate) read_bytes: u64,
     /// Bytes written so far, framing and head included.
@@ -112,6 +116,7 @@ impl Transfer {
             skip: 0,
             suffix: 0..0,
             held: false,
+            deferred: None,
             read_bytes: 0,
             sent_bytes: 0,
             bytes_max,
@@ -204,7 +209,7 @@ impl Transfer {
         inbox: &mut Inbox,
         edit: &mut Option<Edit<'_>>,
     ) -> Result<(), Broken> {
-        if self.ended || self.data != 0 {
+        if self.ended || self.data != 0 || self.deferred.is_some() {
             return Ok(());
         }
         let piece = self.rest.decode(inbox).map_err(Broken::Framing)?;
@@ -224,14 +229,10 @@ impl Transfer {
             self.held |= !data.is_empty();
             if last || !data.is_empty() {
                 let trailers = if last { self.rest.trailers().to_vec() } else { Vec::new() };
-                let edited = edit(Chunk { data, last, trailers, ..Chunk::default() });
-                if edited.broken {
-                    return Err(Broken::Framing(BodyError::Coding));
+                match edit.edit(Chunk { data, last, trailers, ..Chunk::default() }) {
+                    Poll::Ready(edited) => self.take_edited(inbox, edited, last)?,
+                    Poll::Pending => self.deferred = Some(last),
                 }
-                if last {
-                    self.rest = Rest::Trailers(edited.trailers);
-                }
-                self.frame_edited(inbox, &edited.data, last || edited.last);
             }
             return Ok(());
         }
@@ -267,7 +268,10 @@ impl Transfer {
     fn frame_held(&mut self, inbox: &mut Inbox, edit: &mut Option<Edit<'_>>) -> bool {
         self.held = false;
         let Some(edit) = edit else { return false };
-        let edited = edit(Chunk { pause: true, ..Chunk::default() });
+        let Poll::Ready(edited) = edit.edit(Chunk { pause: true, ..Chunk::default() }) else {
+            self.deferred = Some(false);
+            return true;
+        };
         let has_more = edited.last || !edited.data.is_empty();
         if has_more {
             self.frame_edited(inbox, &edited.data, edited.last);
@@ -427,6 +431,16 @@ impl Transfer {
             }
             if turn.is_over(cx) {
                 return Poll::Pending;
+            }
+            if let Some(last) = self.deferred {
+                match self.poll_deferred(cx, inbox, edit, last) {
+                    Poll::Pending => {
+                        ready!(self.poll_push_out(cx, sink))?;
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(bytes) => turn.edited(bytes?),
+                }
+                continue;
             }
             if inbox.is_empty() && !self.rest.is_done() {
                 if self.may_splice(edit) {

@@ -19,6 +19,7 @@ use crate::counters::Counters;
 use crate::date::DateCache;
 use crate::duty::Duty;
 use crate::observe::Sampler;
+use crate::offload_queue::OffloadQueue;
 use crate::overload::Overload;
 use crate::settings::{EXCHANGES_KEPT, Settings};
 use crate::ties::Ties;
@@ -98,6 +99,7 @@ pub(crate) struct Worker {
     pub(crate) keeps_idle: Cell<bool>,
     pub(crate) sampler: Sampler,
     pub(crate) overload: Option<Overload>,
+    pub(crate) offload_queue: OffloadQueue,
     /// The way out for plugins.
     pub(crate) redis: Rc<yumen_redis::Clients>,
     publisher: Arc<Publisher>,
@@ -147,6 +149,7 @@ impl Worker {
             me: me.clone(),
             id: parts.id,
             overload: Overload::new(&parts.settings.overload),
+            offload_queue: OffloadQueue::default(),
             redis: redis_clients(&timers, &parts.counters),
             counters: parts.counters,
             buffers,

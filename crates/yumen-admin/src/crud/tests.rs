@@ -65,7 +65,12 @@ impl Api {
     fn with(admin: &Admin, change: impl FnOnce(&mut AdminState)) -> Api {
         let store: Arc<dyn Store> = Arc::new(Memory::store(1000).unwrap());
         let registry = Arc::new(Registry::new(BUILTIN));
-        let mut state = AdminState::new(store, registry, INACTIVE, crate::testing::load_certificate());
+        let mut state = AdminState::new(
+            store,
+            registry,
+            yumen_plugins::inactive::missing::<&str>(&[]),
+            crate::testing::load_certificate(),
+        );
         state.access = Arc::new(Access::new(admin).unwrap());
         state.stream_routes = true;
         change(&mut state);

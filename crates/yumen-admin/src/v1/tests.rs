@@ -123,7 +123,12 @@ impl Fixture {
         let store = Arc::new(Memory::store(100).unwrap());
         let (applied, receiver) = watch::channel(Revision::default());
         let registry = Arc::new(yumen_plugin::Registry::new(yumen_plugins::BUILTIN));
-        let admin = AdminState::new(store.clone(), registry, &[], crate::testing::load_certificate());
+        let admin = AdminState::new(
+            store.clone(),
+            registry,
+            yumen_plugins::inactive::missing::<&str>(&[]),
+            crate::testing::load_certificate(),
+        );
         let state = V1State { admin, live: Arc::new(Gateway(receiver)) };
         let waits = axum::middleware::from_fn_with_state(state.clone(), wait_for_applied);
         Fixture { store, applied, router: router(state).layer(waits) }

@@ -2,20 +2,24 @@
 //!
 //! Knows where a request carries its document; limits what a hostile one can cost.
 
+use std::borrow::Cow;
+
 use apollo_parser::Parser;
 use apollo_parser::cst::{Definition, OperationDefinition, Selection};
-use serde::Deserialize;
 use yumen_http::{Known, Method};
 
 use super::post::{form_field, is_json, media_type};
-use crate::Exchange;
+use super::{VarValue, body_index};
+use crate::{Exchange, GaveUp};
 
-/// A document nested deeper has no operation for us.
+/// Nesting of selections that a document may have.
 const DEPTH_MAX: usize = 64;
-/// A document with more tokens has no operation for us.
-const TOKENS_MAX: usize = 50_000;
+/// Tokens that a document may have.
+const TOKENS_MAX: usize = 10_000;
 
-pub(super) struct Operation {
+/// The operation that a GraphQL request asks for.
+#[derive(Debug, Clone)]
+pub(crate) struct GraphqlOperation {
     /// `query`, `mutation` or `subscription`.
     pub(super) kind: &'static str,
     /// Empty for an anonymous operation.
@@ -23,22 +27,30 @@ pub(super) struct Operation {
     pub(super) root_fields: Vec<String>,
 }
 
-#[derive(Deserialize)]
-struct Envelope {
-    query: String,
+/// The first operation of the request's document; `None` where there is none or it is malformed. A document beyond the
+/// limits leaves the exchange undecided.
+pub(super) fn operation<'a>(ex: &'a Exchange<'_>) -> Option<Cow<'a, GraphqlOperation>> {
+    if ex.request.method() == Method::Get {
+        let document = form_field(ex.request.query()?, b"query")?;
+        return ex.decided(parse(std::str::from_utf8(&document).ok()?)).map(Cow::Owned);
+    }
+    let body = ex.body.as_ref()?;
+    let found = body.operation.get_or_init(|| ex.decided(parse(&document_in_body(ex)?)));
+    found.as_ref().map(Cow::Borrowed)
 }
 
-/// The first operation of the request's document; `None` where there is none or it is malformed.
-pub(super) fn operation(ex: &Exchange<'_>) -> Option<Operation> {
-    let document = document(ex)?;
-    let tree = Parser::new(&document).recursion_limit(DEPTH_MAX).token_limit(TOKENS_MAX).parse();
-    if tree.errors().len() > 0 {
-        return None;
+fn parse(document: &str) -> Result<Option<GraphqlOperation>, GaveUp> {
+    let tree = Parser::new(document).recursion_limit(DEPTH_MAX).token_limit(TOKENS_MAX).parse();
+    if tree.errors().any(|error| error.is_limit()) {
+        return Err(GaveUp);
     }
-    tree.document().definitions().find_map(|definition| match definition {
+    if tree.errors().len() > 0 {
+        return Ok(None);
+    }
+    Ok(tree.document().definitions().find_map(|definition| match definition {
         Definition::OperationDefinition(operation) => Some(describe(&operation)),
         _ => None,
-    })
+    }))
 }
 
 /// Whether the body is of a type that carries a document, and the request of a method that looks for it there.
@@ -49,19 +61,22 @@ pub(super) fn is_in_body(ex: &Exchange<'_>) -> bool {
         })
 }
 
-fn document(ex: &Exchange<'_>) -> Option<String> {
-    if ex.request.method() == Method::Get {
-        return String::from_utf8(form_field(ex.request.query()?, b"query")?).ok();
-    }
-    let body = ex.body.as_deref()?;
+fn document_in_body(ex: &Exchange<'_>) -> Option<String> {
     let media_type = media_type(ex.request.fields.known(Known::ContentType)?);
     if media_type.eq_ignore_ascii_case(b"application/graphql") {
+        let body = ex.body.as_deref()?;
+        if body.len() > body_index::INDEXED_BYTES_MAX {
+            return ex.decided(Err(GaveUp));
+        }
         return String::from_utf8(body.to_vec()).ok();
     }
-    is_json(media_type).then(|| serde_json::from_slice::<Envelope>(body).ok())?.map(|body| body.query)
+    let VarValue::Text(document) = is_json(media_type).then(|| body_index::argument(ex, "query"))?? else {
+        return None;
+    };
+    String::from_utf8(document.into_owned()).ok()
 }
 
-fn describe(operation: &OperationDefinition) -> Operation {
+fn describe(operation: &OperationDefinition) -> GraphqlOperation {
     let kind = match operation.operation_type() {
         Some(kind) if kind.mutation_token().is_some() => "mutation",
         Some(kind) if kind.subscription_token().is_some() => "subscription",
@@ -73,5 +88,5 @@ fn describe(operation: &OperationDefinition) -> Operation {
         Selection::Field(field) => Some(field.name()?.text().to_string()),
         _ => None,
     });
-    Operation { kind, name, root_fields: root_fields.collect() }
+    GraphqlOperation { kind, name, root_fields: root_fields.collect() }
 }

@@ -1,33 +1,13 @@
-//! Values inside a buffered request body: forms (urlencoded, multipart) and JSON.
+//! Fields of forms, urlencoded and multipart, and the media types whose bodies have values.
 //!
-//! Knows the three formats, not who buffered the body.
+//! Knows the two formats, not who buffered the body.
 
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode;
-use serde_json::Value;
 use yumen_http::Known;
 
-use super::VarValue;
 use crate::Exchange;
-
-/// The form field or JSON place called `name`. A JSON path is dotted; a number in it, plain or in
-/// brackets, is an array index from 0, and a `*` all there are: such a path gives a list.
-pub(super) fn argument<'a>(ex: &'a Exchange<'_>, name: &str) -> Option<VarValue<'a>> {
-    let body = ex.body.as_deref()?;
-    let content_type = ex.request.fields.known(Known::ContentType)?;
-    let media_type = media_type(content_type);
-    if media_type.eq_ignore_ascii_case(b"application/x-www-form-urlencoded") {
-        form_field(body, name.as_bytes()).map(|value| VarValue::Text(Cow::Owned(value)))
-    } else if media_type.eq_ignore_ascii_case(b"multipart/form-data") {
-        multipart_field(body, content_type, name.as_bytes()).map(|value| VarValue::Text(Cow::Borrowed(value)))
-    } else if is_json(media_type) {
-        let document: Value = serde_json::from_slice(body).ok()?;
-        if name.contains('*') { all_at(&document, name) } else { typed(json_at(&document, name)?) }
-    } else {
-        None
-    }
-}
 
 /// Whether the body is of a type that has fields or places.
 pub(super) fn is_looked_into(ex: &Exchange<'_>) -> bool {
@@ -50,10 +30,34 @@ pub(super) fn is_json(media_type: &[u8]) -> bool {
 }
 
 /// The decoded value of the first `name` in an urlencoded text; one without `=` is empty.
-pub(super) fn form_field(form: &[u8], name: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn form_field<'a>(form: &'a [u8], name: &[u8]) -> Option<Cow<'a, [u8]>> {
     yumen_http::uri::query_arguments(form)
-        .find(|(key, _)| form_decode(key).as_ref() == name)
-        .map(|(_, value)| form_decode(value).into_owned())
+        .find(|(key, _)| is_decoded_as(key, name))
+        .map(|(_, value)| form_decode(value))
+}
+
+/// Whether a text of a form decodes to `name`, as [`form_decode`] has it.
+fn is_decoded_as(mut text: &[u8], name: &[u8]) -> bool {
+    for expected in name {
+        let (byte, length) = match text {
+            [b'+', ..] => (b' ', 1),
+            [b'%', high, low, ..] => match (hex_digit(*high), hex_digit(*low)) {
+                (Some(high), Some(low)) => (high << 4 | low, 3),
+                _ => (b'%', 1),
+            },
+            [byte, ..] => (*byte, 1),
+            [] => return false,
+        };
+        if byte != *expected {
+            return false;
+        }
+        text = &text[length..];
+    }
+    text.is_empty()
+}
+
+fn hex_digit(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).map(|value| value as u8)
 }
 
 /// Decodes `%XX` and `+`; text that holds neither is borrowed.
@@ -65,8 +69,16 @@ pub(super) fn form_decode(text: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(percent_decode(&spaced).collect())
 }
 
+/// How often the boundary of a multipart body occurs in it, at most `count_max`.
+pub(super) fn count_parts(body: &[u8], content_type: &[u8], count_max: usize) -> usize {
+    let Some(boundary) = parameter(content_type, b"boundary").filter(|boundary| !boundary.is_empty()) else {
+        return 0;
+    };
+    memchr::memmem::find_iter(body, boundary).take(count_max).count()
+}
+
 /// The part whose disposition names it (RFC 7578 §4.2).
-fn multipart_field<'a>(body: &'a [u8], content_type: &[u8], name: &[u8]) -> Option<&'a [u8]> {
+pub(super) fn multipart_field<'a>(body: &'a [u8], content_type: &[u8], name: &[u8]) -> Option<&'a [u8]> {
     let boundary = parameter(content_type, b"boundary")?;
     let mut delimiter = b"\r\n--".to_vec();
     delimiter.extend_from_slice(boundary);
@@ -109,53 +121,5 @@ fn parameter<'a>(value: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
         let text = parameter[equals + 1..].trim_ascii();
         let text = text.strip_prefix(b"\"").and_then(|text| text.strip_suffix(b"\"")).unwrap_or(text);
         parameter[..equals].trim_ascii().eq_ignore_ascii_case(name).then_some(text)
-    })
-}
-
-fn steps(path: &str) -> impl Iterator<Item = &str> {
-    path.split(['.', '[']).map(|step| step.trim_end_matches(']'))
-}
-
-fn json_at<'v>(document: &'v Value, path: &str) -> Option<&'v Value> {
-    steps(path).try_fold(document, step_into)
-}
-
-fn step_into<'v>(at: &'v Value, step: &str) -> Option<&'v Value> {
-    match at {
-        Value::Object(members) => members.get(step),
-        Value::Array(items) => items.get(step.parse::<usize>().ok()?),
-        _ => None,
-    }
-}
-
-/// All that a path with stars in it leads to; no value where that is nothing.
-fn all_at(document: &Value, path: &str) -> Option<VarValue<'static>> {
-    let mut reached = vec![document];
-    for step in steps(path) {
-        reached = match step {
-            "*" => reached.into_iter().flat_map(inside).collect(),
-            step => reached.into_iter().filter_map(|at| step_into(at, step)).collect(),
-        };
-    }
-    let values: Vec<_> = reached.into_iter().filter_map(typed).collect();
-    (!values.is_empty()).then_some(VarValue::List(values))
-}
-
-fn inside(at: &Value) -> Vec<&Value> {
-    match at {
-        Value::Object(members) => members.values().collect(),
-        Value::Array(items) => items.iter().collect(),
-        _ => Vec::new(),
-    }
-}
-
-fn typed(value: &Value) -> Option<VarValue<'static>> {
-    Some(match value {
-        Value::Null => return None,
-        Value::Bool(truth) => VarValue::Bool(*truth),
-        Value::Number(number) => VarValue::Number(number.as_f64()?),
-        Value::String(text) => VarValue::Text(Cow::Owned(text.clone().into_bytes())),
-        Value::Array(items) => VarValue::List(items.iter().filter_map(typed).collect()),
-        Value::Object(_) => VarValue::Text(Cow::Owned(value.to_string().into_bytes())),
     })
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Process, Reads, Template, Var, unknown_names};
+use super::{BodyIndexing, IndexingProgress, Process, Reads, Template, Var, unknown_names};
 use crate::test_exchange::with_exchange;
 use crate::{Consumer, Exchange, RouteInfo};
 
@@ -356,7 +356,7 @@ fn check_body(content_type: &str, body: &str, name: &str, expected: Option<&str>
     let request = format!("POST / HTTP/1.1\nHost: a\nContent-Type: {content_type}\n\n");
     with_exchange(false, &request, |ex| {
         assert_eq!(value(name, ex), None, "without a body");
-        ex.body = Some(body.as_bytes().to_vec());
+        ex.body = Some(body.as_bytes().to_vec().into());
         assert_eq!(value(name, ex).as_deref(), expected, "{name} in {body}");
     });
 }
@@ -369,6 +369,9 @@ fn forms_are_decoded() {
     check_body(form, "a=1&b&a=4", "post_arg.a", Some("1"));
     check_body(form, "a=1&b&a=4", "post_arg_c", None);
     check_body("text/plain", "a=1", "post_arg_a", None);
+    check_body(form, "%6+=0&%61%20b=1&%zz=2&c%=3", "post_arg_a b", Some("1"));
+    check_body(form, "%61%20b=1&%zz=2&c%=3", "post_arg_%zz", Some("2"));
+    check_body(form, "%61%20b=1&%zz=2&c%=3", "post_arg_c%", Some("3"));
 }
 
 #[test]
@@ -388,6 +391,64 @@ fn json_places_are_found_by_their_path() {
     check_body(json, body, "post_arg.l[*].none", None);
     check_body(json, "{", "post_arg.a", None);
     check_body("application/vnd.x+json", body, "post_arg.a.b", Some("x"));
+}
+
+#[test]
+fn doubled_and_escaped_names_are_read_as_serde_json_reads_them() {
+    let json = "application/json";
+    check_body(json, r#"{"a":1,"a":{"b":2}}"#, "post_arg.a.b", Some("2"));
+    check_body(json, r#"{"a":{"b":1},"a":{"c":2}}"#, "post_arg.a.b", None);
+    check_body(json, r#"{"\u0061":"x"}"#, "post_arg.a", Some("x"));
+    check_body(json, r#"{"a":"x","\u0061":"y"}"#, "post_arg.a", Some("y"));
+    check_body(json, r#"{"b":1,"a":2,"b":3}"#, "post_arg.*", Some("3,2"));
+    check_body(json, r#"[{},{"a":1}]"#, "post_arg.0.a", None);
+    check_body(json, r#"[[],[{"a":[5,{}]}]]"#, "post_arg.1[0].a[0]", Some("5"));
+    check_body(json, r#"{"a":1} x"#, "post_arg.a", None);
+}
+
+fn index(content_type: &str, body: &str) -> (IndexingProgress, usize) {
+    let request = format!("POST / HTTP/1.1\nHost: a\nContent-Type: {content_type}\n\n{body}");
+    with_exchange(false, &request, |ex| {
+        let (mut indexing, mut turns) = (BodyIndexing::default(), 1);
+        loop {
+            match indexing.turn(ex) {
+                IndexingProgress::More => turns += 1,
+                progress => return (progress, turns),
+            }
+        }
+    })
+}
+
+#[test]
+fn bodies_are_looked_through_in_turns_and_within_bounds() {
+    use IndexingProgress::{Done, TooComplex};
+    let (json, form) = ("application/json", "application/x-www-form-urlencoded");
+    let ones = format!(r#"{{"b":[{}1]}}"#, "1,".repeat(500_000));
+    assert_eq!(index(json, &ones), (Done, 8));
+    let members = |count: usize| format!("{{{}\"b\":1}}", "\"a\":1,".repeat(count - 1));
+    assert_eq!(index(json, &members(128 << 10)).0, Done);
+    assert_eq!(index(json, &members((128 << 10) + 1)).0, TooComplex);
+    assert_eq!(index(json, &"[".repeat(1000)).0, TooComplex);
+    assert_eq!(index(json, "{").0, Done);
+    assert_eq!(index(form, &"a&".repeat(10_000)).0, Done);
+    assert_eq!(index(form, &"a&".repeat(10_001)).0, TooComplex);
+    let parts = |count: usize| "--B\r\n\r\n\r\n".repeat(count);
+    assert_eq!(index("multipart/form-data; boundary=B", &parts(1000)).0, Done);
+    assert_eq!(index("multipart/form-data; boundary=B", &parts(1001)).0, TooComplex);
+    assert_eq!(index("text/plain", &ones).0, Done);
+}
+
+#[test]
+fn a_value_of_too_many_leaves_the_exchange_undecided() {
+    let ones = format!(r#"{{"a":1,"b":[{}1]}}"#, "1,".repeat(20_000));
+    let request = format!("POST / HTTP/1.1\nHost: a\nContent-Type: application/json\n\n{ones}");
+    with_exchange(false, &request, |ex| {
+        assert_eq!(value("post_arg.a", ex).as_deref(), Some("1"));
+        assert_eq!(value("post_arg.b.20000", ex).as_deref(), Some("1"));
+        assert!(!ex.is_undecided());
+        assert_eq!(value("post_arg.b", ex), None);
+        assert!(ex.is_undecided());
+    });
 }
 
 #[test]

@@ -61,6 +61,20 @@ fn a_bomb_stays_within_the_bound() {
 }
 
 #[test]
+fn content_is_bounded_by_its_coded_length() {
+    let zeros = vec![0; 32 << 20];
+    for coding in ALL {
+        let coded = coded(coding, &zeros);
+        assert!(coding.decode(&coded, 64 << 20).is_err(), "{coding:?} {}", coded.len());
+    }
+    // A short answer may repeat itself as often as it likes.
+    let short = vec![b' '; EXPANDED_BYTES_MIN];
+    for coding in ALL {
+        assert_eq!(coding.decode(&coded(coding, &short), 64 << 20).unwrap().len(), short.len(), "{coding:?}");
+    }
+}
+
+#[test]
 fn the_head_says_which_coding_it_is() {
     for (lines, expected) in [
         (&[][..], Ok(None)),

@@ -4,13 +4,14 @@
 //! together. So what the path says, which goes before the body, is written behind it.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use prost_reflect::{Kind, MessageDescriptor};
 use serde::de::value::{BoolDeserializer, Error as Refused, I32Deserializer, StrDeserializer};
 use serde::de::{DeserializeSeed, IgnoredAny, IntoDeserializer};
 use serde_json::error::Category;
 use yumen_http::{Known, Method};
-use yumen_plugin::Exchange;
+use yumen_plugin::{BufferedBody, Exchange};
 
 use super::Call;
 use super::json::{FieldSeed, Form, MembersSeed, OneSeed, OptionalSeed, Place, Special};
@@ -18,14 +19,40 @@ use super::rules::{Body, Rule};
 use super::wire::{DEPTH_MAX, Open, Writer};
 use crate::query::pairs;
 
+/// The parts of a request that a message is made of, for a thread beside the worker.
+pub(super) struct MessageInput {
+    method: Method,
+    content_type: Vec<u8>,
+    query: Vec<u8>,
+    path_params: Vec<(String, Vec<u8>)>,
+    pub(super) body: BufferedBody,
+}
+
+impl MessageInput {
+    /// Takes them out of an exchange, whose body the message replaces.
+    pub(super) fn take(ex: &mut Exchange<'_>) -> MessageInput {
+        let request = &ex.request;
+        let param = |(name, range): &(&str, Range<usize>)| {
+            let value = request.routed_part(range.clone()).unwrap_or_default();
+            ((*name).to_owned(), value.into_owned())
+        };
+        MessageInput {
+            method: ex.request.method(),
+            content_type: ex.request.fields.known(Known::ContentType).unwrap_or_default().to_vec(),
+            query: ex.request.query().unwrap_or_default().to_vec(),
+            path_params: ex.path_params.iter().map(param).collect(),
+            body: ex.body.take().unwrap_or_default(),
+        }
+    }
+}
+
 /// The message in its frame.
-pub(super) fn message(call: &Call, ex: &Exchange<'_>) -> Result<Vec<u8>, String> {
-    let input = call.method.input();
+pub(super) fn message(call: &Call, input: &MessageInput) -> Result<Vec<u8>, String> {
+    let of = call.method.input();
     let mut to = Writer::default();
-    body_or_query(&input, ex, &mut to)?;
-    for (name, range) in &ex.path_params {
-        let value = ex.request.routed_part(range.clone()).unwrap_or_default();
-        Texts::default().put(&input, &mut to, name, &String::from_utf8_lossy(&value))?;
+    body_or_query(&of, input, &mut to)?;
+    for (name, value) in &input.path_params {
+        Texts::default().put(&of, &mut to, name, &String::from_utf8_lossy(value))?;
     }
     to.framed()
 }
@@ -34,16 +61,16 @@ pub(super) fn message(call: &Call, ex: &Exchange<'_>) -> Result<Vec<u8>, String>
 pub(super) fn ruled_message(
     call: &Call,
     rule: &Rule,
-    told: Vec<(&str, String)>,
-    ex: &Exchange<'_>,
+    told: &[(String, String)],
+    input: &MessageInput,
 ) -> Result<Vec<u8>, String> {
-    let input = call.method.input();
-    let body = ex.body.as_deref().unwrap_or_default().trim_ascii();
+    let of = call.method.input();
+    let body = input.body.trim_ascii();
     let mut to = Writer::default();
     match &rule.body {
-        Body::All if !body.is_empty() => object(&input, body, &mut to)?,
+        Body::All if !body.is_empty() => object(&of, body, &mut to)?,
         Body::Field(name) if !body.is_empty() => {
-            let place = Place::named(&input, name).ok_or("the rule names no field")?;
+            let place = Place::named(&of, name).ok_or("the rule names no field")?;
             read(OptionalSeed { place: &place, to: &mut to }, body)?;
         }
         Body::All | Body::Field(_) | Body::Nothing => {}
@@ -51,37 +78,31 @@ pub(super) fn ruled_message(
     // A body that is all leaves nothing for the query to say; one field is not the query's to add to.
     if rule.body != Body::All {
         let mut texts = Texts::default();
-        for (name, value) in pairs(ex.request.query().unwrap_or_default()) {
+        for (name, value) in pairs(&input.query) {
             let name = String::from_utf8_lossy(&name);
             let is_body = |field: &str| name.split('.').next() == Some(field);
             if !matches!(&rule.body, Body::Field(field) if is_body(field)) {
-                texts.put(&input, &mut to, &name, &String::from_utf8_lossy(&value))?;
+                texts.put(&of, &mut to, &name, &String::from_utf8_lossy(&value))?;
             }
         }
     }
     for (name, value) in told {
-        Texts::default().put(&input, &mut to, name, &value)?;
+        Texts::default().put(&of, &mut to, name, value)?;
     }
     to.framed()
 }
 
-/// What the body says, or else the query.
-fn body_or_query(input: &MessageDescriptor, ex: &Exchange<'_>, to: &mut Writer) -> Result<(), String> {
-    let body = ex.body.as_deref().unwrap_or_default();
-    let method = ex.request.method();
-    let content_type = ex.request.fields.known(Known::ContentType).unwrap_or_default();
-    let is_json = content_type.windows(16).any(|part| part.eq_ignore_ascii_case(b"application/json"));
+/// Writes the fields in the body, or else in the query.
+fn body_or_query(of: &MessageDescriptor, input: &MessageInput, to: &mut Writer) -> Result<(), String> {
+    let (body, method) = (&*input.body, &input.method);
+    let is_json = input.content_type.windows(16).any(|part| part.eq_ignore_ascii_case(b"application/json"));
     if is_json && matches!(method, Method::Post | Method::Put | Method::Patch) && !body.is_empty() {
-        return object(input, body, to);
+        return object(of, body, to);
     }
-    let text = if method == Method::Post && !body.is_empty() {
-        body
-    } else {
-        ex.request.query().unwrap_or_default()
-    };
+    let text = if *method == Method::Post && !body.is_empty() { body } else { &input.query };
     let mut texts = Texts::default();
     for (name, value) in pairs(text) {
-        texts.put(input, to, &String::from_utf8_lossy(&name), &String::from_utf8_lossy(&value))?;
+        texts.put(of, to, &String::from_utf8_lossy(&name), &String::from_utf8_lossy(&value))?;
     }
     Ok(())
 }

@@ -68,7 +68,11 @@ fn check_request(pattern: &'static str, request: &str, expected: Result<(&str, &
         || {
             let content_type = ex.request.fields.get("content-type").unwrap_or_default();
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            Ok((text(ex.request.upstream_target()), text(content_type), ex.body.clone().unwrap_or_default()))
+            Ok((
+                text(ex.request.upstream_target()),
+                text(content_type),
+                ex.body.as_deref().unwrap_or_default().to_vec(),
+            ))
         },
         |response| Err(response.status),
     );
@@ -183,7 +187,7 @@ fn pieces(kind: &str, head: &str, chunks: Vec<Chunk>) -> (ResponseHead, Vec<Vec<
     let (bench, plugin) = bench();
     let request = format!("POST /a.B/C HTTP/1.1\nContent-Type: application/{kind}\n\n");
     let mut ex = bench.exchange(&request);
-    ex.body = Some(Vec::new());
+    ex.body = Some(Vec::new().into());
     assert!(bench.admit(std::slice::from_ref(&plugin), &mut ex, &request).is_none());
     let mut answer = ResponseHead::default();
     answer.set_status(200);
@@ -247,7 +251,7 @@ fn what_is_not_translated_passes_beside_plugins_that_change_bodies() {
         let (bench, plugin) = bench();
         let request = format!("POST /a.B/C HTTP/1.1\nContent-Type: application/{kind}\n\n");
         let mut ex = bench.exchange(&request);
-        ex.body = Some(Vec::new());
+        ex.body = Some(Vec::new().into());
         assert!(bench.admit(std::slice::from_ref(&plugin), &mut ex, &request).is_none());
         let mut answer = ResponseHead::default();
         answer.set_status(status);

@@ -6,6 +6,7 @@ use std::task::Poll;
 use yumen_plugin::{Chunk, Exchange};
 
 use super::pump::BodyCopy;
+use crate::body_edit::{BodyEdit, PluginEdit};
 use crate::chains::Chains;
 use crate::deadline;
 use crate::fault::Kind;
@@ -25,23 +26,22 @@ impl Edited<'_, '_> {
     pub(super) async fn pass_on(self, mut bodies: BodyCopy<'_>) -> (Result<(), Kind>, Option<u8>) {
         let Edited { ex, chains, is_call } = self;
         bodies.download.expect_edit();
-        let mut told = None;
-        let mut edit_body = |chunk: Chunk| {
-            told = told.or(grpc::status_of_lines(&chunk.trailers));
-            chains.edit(ex, chunk)
-        };
+        let mut edit_body = PluginEdit::new(ex, chains);
         let mut edit: Option<Edit<'_>> = Some(&mut edit_body);
         let result = bodies.run::<true>(&mut edit).await;
+        let mut told = edit_body.grpc_status;
         if let Err(kind) = result
             && is_call
             && told.is_none()
             && kind != Kind::ClientGone
         {
-            // The client is told what the log is: a deadline is nobody's silence.
+            // The client gets the status that the log has: a deadline is no failure of the endpoint.
             let trailers = grpc::broken_off(deadline::settle(bodies.conn, kind.into()).kind).into_bytes();
             let status = grpc::status_of_lines(&trailers);
-            let edited = chains.edit(ex, Chunk { last: true, trailers, ..Chunk::default() });
-            told = end_with(bodies, edited).await.and(status);
+            let end = Chunk { last: true, trailers, ..Chunk::default() };
+            if let Poll::Ready(edited) = edit_body.edit(end) {
+                told = end_with(bodies, edited).await.and(status);
+            }
         }
         (result, told)
     }

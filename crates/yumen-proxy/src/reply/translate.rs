@@ -2,7 +2,7 @@
 //!
 //! Knows no protocol; the plugin that translated the request left a translator.
 
-use yumen_plugin::{Chunk, Source, WholeAnswer};
+use yumen_plugin::{Chunk, Computation, Response, Source, WholeAnswer, compute};
 
 use super::pump::BodyCopy;
 use super::{answer, apologize, note_upstream_status};
@@ -48,14 +48,21 @@ pub(crate) async fn pass_on_translated<'s>(
             return apologize(conn, ex, chains, kind.into(), flow).await;
         }
     };
-    let head = &finished.head;
-    let response = translate.translate(WholeAnswer { head, body: &data, trailers: &trailers });
-    let status = grpc::status_of_lines(&trailers).or_else(|| grpc::status_of(&head.fields));
-    if head.persistent() && upload.is_done() && finished.connection.is_reusable() {
+    let status = grpc::status_of_lines(&trailers).or_else(|| grpc::status_of(&finished.head.fields));
+    let persists = finished.head.persistent() && upload.is_done();
+    let head = std::mem::take(&mut finished.head);
+    if persists && finished.connection.is_reusable() {
         finished.keep(client, keepalive, now);
     } else {
         finished.close(client);
     }
+    let bytes = data.len();
+    let work = move || translate.translate(WholeAnswer { head: &head, body: &data, trailers: &trailers });
+    let translated = match compute(&*conn.worker, bytes, work) {
+        Computation::Ready(translated) => translated,
+        Computation::Pending(translating) => translating.await,
+    };
+    let response = translated.unwrap_or_else(|refused| Response::error_msg(503, &refused.to_string()));
     let after = answer(conn, ex, chains, response, flow).await;
     flow.source = Source::Upstream;
     flow.grpc_status = status;

@@ -125,7 +125,7 @@ fn a_body_is_wanted_only_where_it_decides() {
     let look_up = |request: &str, body: Option<&str>| {
         let bench = Bench::default();
         let mut ex = bench.exchange(&format!("{request}\nContent-Type: application/json\nContent-Length: 9"));
-        ex.body = body.map(|body| body.as_bytes().to_vec());
+        ex.body = body.map(|body| body.as_bytes().to_vec().into());
         let found = router.find_before_body(&mut ex).map(|route| route.map_or("-", |route| &route.info.id));
         let found = found.map_or("?", |id| id).to_owned();
         if found == "?" {

@@ -14,6 +14,7 @@ mod abuse_smuggling;
 mod access_log;
 mod acme;
 mod balancing;
+mod body_inspection;
 mod broken_bodies;
 mod broken_ends;
 mod cli;

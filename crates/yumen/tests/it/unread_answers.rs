@@ -76,7 +76,6 @@ fn check_unread_over_http2(window_bytes: u32) {
     let mut clients: Vec<RawClient> = (0..40).map(|_| client(&gateway, window_bytes)).collect();
     clients.iter_mut().for_each(ask_on_all_streams);
     let peak = peak_mib(&gateway, before_kib, 4);
-    eprintln!("window {window_bytes}: peak {peak} MiB");
     assert_eq!(gateway.get("/other").body.len(), BODY, "others are served");
     assert_eq!(gateway.metric("yumen_body_backlog_limit_bytes"), f64::from(16 << 20));
     eventually("those that stalled longest are reset", 30, || backlog_mib(&gateway) <= BACKLOG_MIB as f64);
@@ -131,10 +130,6 @@ fn a_client_that_reads_gets_all_of_its_answer_beside_many_that_do_not() {
         assert_eq!(reader.data_of(8), 8 * BODY);
         whole += 1;
     }
-    eprintln!(
-        "{whole} connections were served, {} resets",
-        gateway.metric("yumen_body_backlog_resets_total")
-    );
     assert!(whole > 0);
 }
 
@@ -158,7 +153,6 @@ fn answers_whose_windows_are_held_back_over_http3_are_bounded_for_a_worker() {
             clients.push(client);
         }
         let peak = peak_mib(gateway, before_kib, 4);
-        eprintln!("HTTP/3: peak {peak} MiB");
         assert_eq!(gateway.get("/other").body.len(), BODY, "others are served");
         eventually("those that stalled longest are reset", 30, || backlog_mib(gateway) <= BACKLOG_MIB as f64);
         assert!(peak < BACKLOG_MIB + EXCHANGES_MIB + 40, "{peak} MiB");
@@ -166,8 +160,6 @@ fn answers_whose_windows_are_held_back_over_http3_are_bounded_for_a_worker() {
     });
     eventually("the backlog is empty", 20, || backlog_mib(gateway) == 0.0);
     eventually("all are gone", 20, || gateway.metric("yumen_connections") == 0.0);
-    let kept_mib = gateway.resident_kib().saturating_sub(before_kib) / 1024;
-    eprintln!("HTTP/3: {kept_mib} MiB kept");
 }
 
 #[test]
@@ -180,7 +172,6 @@ fn a_large_answer_of_the_gateway_is_not_copied_for_each_client_that_does_not_rea
     let mut clients: Vec<RawClient> = (0..4).map(|_| client(&gateway, 0)).collect();
     clients.iter_mut().for_each(ask_on_all_streams);
     let peak = peak_mib(&gateway, before_kib, 3);
-    eprintln!("made here: peak {peak} MiB");
     assert!(peak < BACKLOG_MIB + EXCHANGES_MIB, "{peak} MiB");
     assert_eq!(gateway.get("/other").body.len(), 8_000_000);
 }
@@ -204,7 +195,6 @@ fn uploads_that_an_endpoint_does_not_take_are_bounded_for_a_worker() {
         }
     }
     let peak = peak_mib(&gateway, before_kib, 1);
-    eprintln!("uploads: peak {peak} MiB");
     eventually("those that stalled longest are reset", 30, || backlog_mib(&gateway) <= BACKLOG_MIB as f64);
     assert_eq!(gateway.get("/other").text(), "x");
     drop(clients);

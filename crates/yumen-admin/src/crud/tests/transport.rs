@@ -351,8 +351,12 @@ async fn a_store_that_fails_says_so_and_leaves_no_trace() {
     let store: Arc<dyn Store> = Arc::new(Engine::start(medium, State::default()).unwrap());
     let api = Api::with(&super::admin(), |state| {
         let access = state.access.clone();
-        *state =
-            AdminState::new(store, Arc::new(Registry::new(BUILTIN)), &[], crate::testing::load_certificate());
+        *state = AdminState::new(
+            store,
+            Arc::new(Registry::new(BUILTIN)),
+            yumen_plugins::inactive::missing::<&str>(&[]),
+            crate::testing::load_certificate(),
+        );
         state.access = access;
     });
     let consumer = |name: &str| format!(r#"{{"username":"{name}","plugins":{{"key-auth":{{"key":"k"}}}}}}"#);

@@ -16,7 +16,15 @@ use crate::reach::Reach;
 fn control() -> Control {
     let (carry, publisher) = (Arc::new(Carry::default()), Arc::new(Publisher::default()));
     let (versions, reach) = (Arc::new(Versions::default()), Arc::new(Reach::new(true)));
-    start(offline::compiler(), Known::default(), carry, publisher, versions, reach).unwrap()
+    start(
+        offline::compiler(&yumen_config::NodeConfig::default()),
+        Known::default(),
+        carry,
+        publisher,
+        versions,
+        reach,
+    )
+    .unwrap()
 }
 
 /// A state of so many routes, of which the last one cannot be compiled.

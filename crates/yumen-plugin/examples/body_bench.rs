@@ -1,0 +1,99 @@
+//! Looks through bodies for a condition and prints the time of the processor for each:
+//! `cargo run --release -p yumen-plugin --example body_bench`.
+
+// The figures are the output.
+#![allow(clippy::print_stdout)]
+
+use std::time::Duration;
+
+use serde_json::json;
+use yumen_http::{HeadLimits, parse};
+use yumen_plugin::plugin::LocalFuture;
+use yumen_plugin::{
+    BodyIndexing, Client, Consumers, Exchange, Expr, Host, IndexingProgress, Now, RequestHead,
+};
+
+struct BenchHost;
+
+impl Host for BenchHost {
+    fn sleep(&self, _: Duration) -> LocalFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn random(&self) -> u64 {
+        4
+    }
+
+    fn worker(&self) -> usize {
+        0
+    }
+
+    fn clock(&self) -> Now {
+        Now::default()
+    }
+}
+
+const ROUNDS: u32 = 50;
+
+fn main() {
+    let megabyte = 1_000_000;
+    let filled = |open: &str, item: &str, close: &str| {
+        let count = (megabyte - open.len() - close.len()) / item.len();
+        format!("{open}{}{close}", item.repeat(count))
+    };
+    let json = "application/json";
+    for (name, content_type, body) in [
+        ("ones", json, filled(r#"{"b":["#, "1,", "1]}")),
+        ("members", json, filled("{", r#""abc":1,"#, r#""b":1}"#)),
+        ("objects", json, filled("[", r#"{"id":1234,"name":"someone","price":12.5},"#, "1]")),
+        ("one string", json, filled("{\"b\":\"", "x", "\"}")),
+        ("umlauts", json, filled("{\"b\":\"", "ä", "\"}")),
+        ("spaces", json, filled("{", " ", "}")),
+        (
+            "form",
+            "application/x-www-form-urlencoded",
+            filled("", &format!("%61{}=1&", "x".repeat(100)), "a=1"),
+        ),
+        ("graphql", "application/graphql", format!("query{{a}} #{}", "x".repeat(megabyte))),
+        ("graphql fields", "application/graphql", format!("{{{}}}", "a ".repeat(4900))),
+    ] {
+        measure(name, content_type, body.as_bytes());
+    }
+}
+
+fn measure(name: &str, content_type: &str, body: &[u8]) {
+    let text = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Type: {content_type}\r\n\r\n");
+    let client = Client {
+        peer: "192.0.2.7:4711".parse().expect("an address"),
+        local: "198.51.100.1:80".parse().expect("an address"),
+        tls: None,
+        connection: 1,
+    };
+    let consumers = Consumers::default();
+    let is_graphql = content_type.ends_with("graphql");
+    let variable = if is_graphql { "graphql_operation" } else { "post_arg.none" };
+    let condition = Expr::parse(&json!([[variable, "==", "x"]])).expect("a condition");
+    let (mut total_ns, mut turns) = (0, 0);
+    for _ in 0..ROUNDS {
+        let mut head = RequestHead::default();
+        parse::request(text.as_bytes(), 0, &HeadLimits::default(), &mut head).expect("a request");
+        let mut ex = Exchange::new(head, &client, Now::default(), &BenchHost, &consumers);
+        ex.body = Some(body.to_vec().into());
+        let begun_ns = processor_ns();
+        let mut indexing = BodyIndexing::default();
+        while indexing.turn(&ex) == IndexingProgress::More {
+            turns += 1;
+        }
+        condition.eval(&ex);
+        total_ns += processor_ns() - begun_ns;
+    }
+    let (mean, bytes) = (Duration::from_nanos(total_ns / u64::from(ROUNDS)), body.len());
+    println!("{name:>15}: {bytes} bytes, {mean:?} of the processor, {} turns", turns / ROUNDS + 1);
+}
+
+/// Time of the processor that this thread has used. The kernel counts it exactly when the thread gives way.
+fn processor_ns() -> u64 {
+    std::thread::yield_now();
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    told.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or_default()
+}

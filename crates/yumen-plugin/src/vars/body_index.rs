@@ -1,0 +1,128 @@
+//! Values inside a buffered request body, which is looked through once and in turns.
+//!
+//! Knows which formats have values: forms (urlencoded, multipart) and JSON; not who buffered the body.
+
+use yumen_http::Known;
+
+use super::VarValue;
+use super::json_index::{JsonIndex, MEMBERS_MAX};
+use super::post::{self, is_json, media_type};
+use crate::json_scan::{JsonFault, JsonScan, ScanProgress};
+use crate::{Exchange, GaveUp};
+
+/// Fields of a urlencoded form. A form with more is refused.
+const FORM_FIELDS_MAX: usize = 10_000;
+/// Parts of a multipart form. A form with more is refused.
+const FORM_PARTS_MAX: usize = 1000;
+/// Bytes of a body that is looked through at all. Bodies that are read for variables are shorter; one that a plugin has
+/// rewritten may have grown, and one that a plugin has read for itself may be of any length.
+pub(super) const INDEXED_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// Bytes of JSON that are looked through in a turn.
+const TURN_BYTES: usize = 128 * 1024;
+
+/// The content of a body as variables see it.
+#[derive(Debug)]
+pub(crate) enum BodyIndex {
+    Json(JsonIndex),
+    Urlencoded,
+    Multipart,
+    /// It is of another type, or not what its type says.
+    Nothing,
+    /// It holds more than is looked through.
+    TooComplex,
+}
+
+/// Looks through the body of an exchange, turn by turn, so that its variables have values at hand.
+#[derive(Debug)]
+pub struct BodyIndexing {
+    scan: JsonScan,
+}
+
+/// State of a body after a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IndexingProgress {
+    /// Another turn is needed.
+    More,
+    /// Values are at hand.
+    Done,
+    /// The body holds more than is looked through: no variable of it has a value that could be trusted.
+    TooComplex,
+}
+
+impl Default for BodyIndexing {
+    fn default() -> BodyIndexing {
+        BodyIndexing { scan: JsonScan::noting_members(MEMBERS_MAX) }
+    }
+}
+
+impl BodyIndexing {
+    /// Looks through the next part of the body.
+    pub fn turn(&mut self, ex: &Exchange<'_>) -> IndexingProgress {
+        let Some(body) = &ex.body else { return IndexingProgress::Done };
+        if body.index.get().is_none() {
+            let Some(index) = self.index(ex, body, TURN_BYTES) else { return IndexingProgress::More };
+            // It was empty.
+            let _ = body.index.set(index);
+        }
+        match body.index.get() {
+            Some(BodyIndex::TooComplex) => IndexingProgress::TooComplex,
+            _ => IndexingProgress::Done,
+        }
+    }
+
+    /// `None` where another turn is needed.
+    fn index(&mut self, ex: &Exchange<'_>, body: &[u8], bytes: usize) -> Option<BodyIndex> {
+        let Some(content_type) = ex.request.fields.known(Known::ContentType) else {
+            return Some(BodyIndex::Nothing);
+        };
+        if body.len() > INDEXED_BYTES_MAX {
+            return Some(BodyIndex::TooComplex);
+        }
+        let media_type = media_type(content_type);
+        let bounded =
+            |count: usize, count_max, index| if count > count_max { BodyIndex::TooComplex } else { index };
+        Some(if media_type.eq_ignore_ascii_case(b"application/x-www-form-urlencoded") {
+            bounded(memchr::memchr_iter(b'&', body).count(), FORM_FIELDS_MAX, BodyIndex::Urlencoded)
+        } else if media_type.eq_ignore_ascii_case(b"multipart/form-data") {
+            bounded(
+                post::count_parts(body, content_type, FORM_PARTS_MAX + 1),
+                FORM_PARTS_MAX,
+                BodyIndex::Multipart,
+            )
+        } else if is_json(media_type) {
+            return self.index_json(body, bytes);
+        } else {
+            BodyIndex::Nothing
+        })
+    }
+
+    fn index_json(&mut self, body: &[u8], bytes: usize) -> Option<BodyIndex> {
+        Some(match self.scan.advance(body, bytes) {
+            Ok(ScanProgress::More) => return None,
+            Ok(ScanProgress::Done) if self.scan.ends(body).is_ok() && std::str::from_utf8(body).is_ok() => {
+                let scan = std::mem::replace(&mut self.scan, JsonScan::new(0, 0));
+                BodyIndex::Json(JsonIndex::new(scan.into_members()))
+            }
+            Ok(ScanProgress::Done) | Err(JsonFault::Syntax { .. }) => BodyIndex::Nothing,
+            Err(JsonFault::TooDeep | JsonFault::TooManyValues) => BodyIndex::TooComplex,
+        })
+    }
+}
+
+/// The form field or JSON place called `name`. In an exchange whose body was not looked through before, that is done
+/// here at once.
+pub(super) fn argument<'a>(ex: &'a Exchange<'_>, name: &str) -> Option<VarValue<'a>> {
+    let body = ex.body.as_ref()?;
+    let whole = || BodyIndexing::default().index(ex, body, usize::MAX).unwrap_or(BodyIndex::Nothing);
+    match body.index.get_or_init(whole) {
+        BodyIndex::Json(index) => ex.decided(index.value(body, name)),
+        BodyIndex::Urlencoded => post::form_field(body, name.as_bytes()).map(VarValue::Text),
+        BodyIndex::Multipart => {
+            let content_type = ex.request.fields.known(Known::ContentType)?;
+            post::multipart_field(body, content_type, name.as_bytes())
+                .map(|value| VarValue::Text(value.into()))
+        }
+        BodyIndex::Nothing => None,
+        BodyIndex::TooComplex => ex.decided(Err(GaveUp)),
+    }
+}

@@ -1,0 +1,205 @@
+//! Places in a JSON body by their paths, found without a tree.
+//!
+//! One pass notes where members of objects begin; a path is then followed from member to member, and only the value it
+//! leads to is read.
+
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::VarValue;
+use crate::GaveUp;
+use crate::json_scan::{JsonMember, JsonScan, string_end};
+
+/// Members of all objects of a body; each costs 8 bytes. A body with more is refused.
+pub(super) const MEMBERS_MAX: usize = 128 * 1024;
+/// Values that a path leads to, those inside of them included. A path that leads to more leaves its exchange undecided.
+const FOUND_VALUES_MAX: usize = 10_000;
+/// Places that are remembered by their paths.
+const REMEMBERED_MAX: usize = 256;
+
+/// Members of a JSON document, and the places that paths led to.
+#[derive(Debug)]
+pub(crate) struct JsonIndex {
+    members: Vec<JsonMember>,
+    remembered: RefCell<Vec<(Box<str>, Option<usize>)>>,
+}
+
+impl JsonIndex {
+    pub(super) fn new(members: Vec<JsonMember>) -> JsonIndex {
+        JsonIndex { members, remembered: RefCell::default() }
+    }
+
+    /// The value at a dotted path. A number in it, plain or in brackets, is an array index from 0, and a `*` all there
+    /// are: such a path gives a list.
+    pub(super) fn value(&self, body: &[u8], path: &str) -> Result<Option<VarValue<'static>>, GaveUp> {
+        let budget = Cell::new(FOUND_VALUES_MAX);
+        if !path.contains('*') {
+            return match self.place(body, path) {
+                Some(at) => read(body, at, &budget),
+                None => Ok(None),
+            };
+        }
+        let mut values = Vec::new();
+        for at in self.places(body, path)? {
+            values.extend(read(body, at, &budget)?);
+        }
+        Ok((!values.is_empty()).then_some(VarValue::List(values)))
+    }
+
+    /// The offset of the value that a path without stars leads to.
+    fn place(&self, body: &[u8], path: &str) -> Option<usize> {
+        if let Some((_, at)) = self.remembered.borrow().iter().find(|(known, _)| **known == *path) {
+            return *at;
+        }
+        let root = after_space(body, 0);
+        let at = steps(path).try_fold(root, |at, step| self.step_into(body, at, step));
+        let mut remembered = self.remembered.borrow_mut();
+        if remembered.len() < REMEMBERED_MAX {
+            remembered.push((path.into(), at));
+        }
+        at
+    }
+
+    /// The offsets that a path with stars leads to.
+    fn places(&self, body: &[u8], path: &str) -> Result<Vec<usize>, GaveUp> {
+        let mut reached = vec![after_space(body, 0)];
+        for step in steps(path) {
+            let mut next = Vec::new();
+            for at in reached {
+                match step {
+                    "*" => self.inside(body, at, &mut next)?,
+                    step => next.extend(self.step_into(body, at, step)),
+                }
+            }
+            reached = next;
+        }
+        Ok(reached)
+    }
+
+    fn step_into(&self, body: &[u8], at: usize, step: &str) -> Option<usize> {
+        match body.get(at)? {
+            b'{' => self.member(body, at, step),
+            b'[' => elements(body, at).nth(step.parse().ok()?),
+            _ => None,
+        }
+    }
+
+    /// The members of the object at an offset.
+    fn members_of(&self, body: &[u8], at: usize) -> impl Iterator<Item = JsonMember> {
+        let is_empty = body.get(after_space(body, at + 1)) == Some(&b'}');
+        let first = self.members.partition_point(|member| (member.start as usize) < at);
+        let mut index = (!is_empty).then_some(first);
+        std::iter::from_fn(move || {
+            let member = *self.members.get(index?)?;
+            index = member.next();
+            Some(member)
+        })
+    }
+
+    /// The value of the last member of this name, as readers of doubled names usually have it.
+    fn member(&self, body: &[u8], at: usize, name: &str) -> Option<usize> {
+        let named = self.members_of(body, at).filter(|member| is_named(body, *member, name)).last()?;
+        Some(value_of(body, named))
+    }
+
+    /// Adds the values inside a container; of a doubled name only the last one.
+    fn inside(&self, body: &[u8], at: usize, to: &mut Vec<usize>) -> Result<(), GaveUp> {
+        let mut add = |at: usize| {
+            to.push(at);
+            if to.len() > FOUND_VALUES_MAX { Err(GaveUp) } else { Ok(()) }
+        };
+        match body.get(at) {
+            Some(b'[') => elements(body, at).try_for_each(add),
+            Some(b'{') => {
+                // A doubled name keeps its first position and its last value.
+                let mut positions: HashMap<Cow<'_, str>, usize> = HashMap::new();
+                let mut places: Vec<usize> = Vec::new();
+                for member in self.members_of(body, at) {
+                    let position = *positions.entry(name_of(body, member)).or_insert(places.len());
+                    match places.get_mut(position) {
+                        Some(place) => *place = value_of(body, member),
+                        None => places.push(value_of(body, member)),
+                    }
+                    if places.len() > FOUND_VALUES_MAX {
+                        return Err(GaveUp);
+                    }
+                }
+                places.into_iter().try_for_each(&mut add)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn steps(path: &str) -> impl Iterator<Item = &str> {
+    path.split(['.', '[']).map(|step| step.trim_end_matches(']'))
+}
+
+fn after_space(body: &[u8], at: usize) -> usize {
+    let space =
+        body[at.min(body.len())..].iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r'));
+    at + space.count()
+}
+
+fn is_named(body: &[u8], member: JsonMember, name: &str) -> bool {
+    if member.has_escape() {
+        return name_of(body, member) == name;
+    }
+    let behind_quote = body.get(member.start as usize + 1..).unwrap_or_default();
+    behind_quote.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'"'))
+}
+
+fn name_of(body: &[u8], member: JsonMember) -> Cow<'_, str> {
+    let start = member.start as usize;
+    let end = string_end(body, start).map_or(start, |(end, _)| end);
+    let text = body.get(start..end).unwrap_or_default();
+    if member.has_escape() {
+        return Cow::Owned(serde_json::from_slice(text).unwrap_or_default());
+    }
+    String::from_utf8_lossy(text.get(1..text.len() - 1).unwrap_or_default())
+}
+
+/// The offset of a member's value.
+fn value_of(body: &[u8], member: JsonMember) -> usize {
+    let name_end = string_end(body, member.start as usize).map_or(body.len(), |(end, _)| end);
+    let colon = after_space(body, name_end);
+    after_space(body, colon + 1)
+}
+
+/// The offsets of an array's elements.
+fn elements(body: &[u8], at: usize) -> impl Iterator<Item = usize> {
+    let first = after_space(body, at + 1);
+    let mut next = (body.get(first) != Some(&b']')).then_some(first);
+    std::iter::from_fn(move || {
+        let element = next?;
+        let mut scan = JsonScan::new(element, usize::MAX);
+        scan.advance(body, body.len()).ok()?;
+        let comma = after_space(body, scan.offset());
+        next = (body.get(comma) == Some(&b',')).then(|| after_space(body, comma + 1));
+        Some(element)
+    })
+}
+
+/// The value at an offset, as conditions compare it.
+fn read(body: &[u8], at: usize, budget: &Cell<usize>) -> Result<Option<VarValue<'static>>, GaveUp> {
+    let mut scan = JsonScan::new(at, budget.get());
+    scan.advance(body, body.len()).map_err(|_| GaveUp)?;
+    budget.set(budget.get().saturating_sub(scan.values()));
+    let text = body.get(at..scan.offset()).unwrap_or_default();
+    // A number beyond all floats, or half of a surrogate pair, is no value.
+    Ok(serde_json::from_slice(text).ok().and_then(|value: Value| typed(&value)))
+}
+
+fn typed(value: &Value) -> Option<VarValue<'static>> {
+    Some(match value {
+        Value::Null => return None,
+        Value::Bool(truth) => VarValue::Bool(*truth),
+        Value::Number(number) => VarValue::Number(number.as_f64()?),
+        Value::String(text) => VarValue::Text(Cow::Owned(text.clone().into_bytes())),
+        Value::Array(items) => VarValue::List(items.iter().filter_map(typed).collect()),
+        Value::Object(_) => VarValue::Text(Cow::Owned(value.to_string().into_bytes())),
+    })
+}

@@ -1,0 +1,166 @@
+//! Bodies of answers on their way through plugins: in pieces, and past computations that run beside the worker.
+//!
+//! Knows which plugins have seen a piece, not what they make of it.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use yumen_plugin::{Chunk, DeferredBody, Exchange};
+
+use crate::chains::Chains;
+use crate::grpc;
+
+/// Edits a body piece by piece.
+pub(crate) trait BodyEdit {
+    /// A piece as it goes on; pending where [`BodyEdit::poll_deferred`] gives it.
+    fn edit(&mut self, chunk: Chunk) -> Poll<Chunk>;
+
+    /// The next part of the piece that was deferred.
+    fn poll_deferred(&mut self, cx: &mut Context<'_>) -> Poll<DeferredPart>;
+}
+
+/// A part of a piece that was deferred.
+pub(crate) struct DeferredPart {
+    pub(crate) chunk: Chunk,
+    /// Whether another part follows.
+    pub(crate) has_more: bool,
+}
+
+/// An edit that defers nothing.
+impl<F: FnMut(Chunk) -> Chunk> BodyEdit for F {
+    fn edit(&mut self, chunk: Chunk) -> Poll<Chunk> {
+        Poll::Ready(self(chunk))
+    }
+
+    fn poll_deferred(&mut self, _: &mut Context<'_>) -> Poll<DeferredPart> {
+        Poll::Ready(DeferredPart { chunk: Chunk::default(), has_more: false })
+    }
+}
+
+/// A piece between two plugins.
+pub(crate) struct BodyPiece {
+    pub(crate) chunk: Chunk,
+    /// Whether nothing follows.
+    pub(crate) last: bool,
+    pub(crate) pause: bool,
+    /// How many plugins of the phase have seen it.
+    pub(crate) plugins: usize,
+}
+
+impl BodyPiece {
+    pub(crate) fn new(chunk: Chunk) -> BodyPiece {
+        BodyPiece { last: chunk.last, pause: chunk.pause, chunk, plugins: 0 }
+    }
+}
+
+/// A piece whose data is computed, or waits for its turn.
+pub(crate) struct DeferredPiece {
+    piece: BodyPiece,
+    data: DeferredData,
+}
+
+enum DeferredData {
+    Computing(DeferredBody),
+    /// So many bytes of it were passed on.
+    Computed(Vec<u8>, usize),
+}
+
+/// The part of computed data that the plugins behind see in a turn: one piece of 64 MiB would take a coder seconds.
+const PART_BYTES: usize = 64 * 1024;
+
+impl DeferredPiece {
+    pub(crate) fn new(piece: BodyPiece, computing: DeferredBody) -> DeferredPiece {
+        DeferredPiece { piece, data: DeferredData::Computing(computing) }
+    }
+
+    /// The next part, and whether another one follows.
+    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<(BodyPiece, bool)> {
+        if let DeferredData::Computing(computing) = &mut self.data {
+            let computed = ready!(Pin::new(computing).poll(cx));
+            self.piece.chunk.broken |= computed.is_none();
+            self.data = DeferredData::Computed(computed.unwrap_or_default(), 0);
+        }
+        let DeferredData::Computed(data, passed) = &mut self.data else { return Poll::Pending };
+        let end = data.len().min(*passed + PART_BYTES);
+        let part = data[*passed..end].to_vec();
+        *passed = end;
+        let has_more = end < data.len();
+        let (plugins, broken) = (self.piece.plugins, self.piece.chunk.broken);
+        let chunk = if has_more {
+            Chunk { data: part, broken, ..Chunk::default() }
+        } else {
+            Chunk { data: part, ..std::mem::take(&mut self.piece.chunk) }
+        };
+        let is_end = !has_more;
+        let (last, pause) = (is_end && self.piece.last, is_end && self.piece.pause);
+        let chunk = Chunk { last, pause, ..chunk };
+        Poll::Ready((BodyPiece { chunk, last, pause, plugins }, has_more))
+    }
+}
+
+/// Edits the answer of an exchange by its plugins.
+pub(crate) struct PluginEdit<'a, 's> {
+    ex: &'a mut Exchange<'s>,
+    chains: &'a Chains<'a>,
+    deferred: Option<DeferredPiece>,
+    /// The status that trailers carried, which plugins may have taken out.
+    pub(crate) grpc_status: Option<u8>,
+}
+
+impl<'a, 's> PluginEdit<'a, 's> {
+    pub(crate) fn new(ex: &'a mut Exchange<'s>, chains: &'a Chains<'a>) -> PluginEdit<'a, 's> {
+        PluginEdit { ex, chains, deferred: None, grpc_status: None }
+    }
+
+    /// A body that is there whole.
+    pub(crate) async fn whole(mut self, body: &[u8]) -> Vec<u8> {
+        let chunk = Chunk { last: true, ..Chunk::default() };
+        let data = DeferredData::Computed(body.to_vec(), 0);
+        self.deferred = Some(DeferredPiece { piece: BodyPiece::new(chunk), data });
+        let mut data = Vec::new();
+        loop {
+            let part = poll_fn(|cx| self.poll_deferred(cx)).await;
+            data.extend_from_slice(&part.chunk.data);
+            if !part.has_more {
+                return data;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+impl BodyEdit for PluginEdit<'_, '_> {
+    fn edit(&mut self, chunk: Chunk) -> Poll<Chunk> {
+        self.grpc_status = self.grpc_status.or(grpc::status_of_lines(&chunk.trailers));
+        match self.chains.edit(self.ex, BodyPiece::new(chunk)) {
+            Ok(edited) => Poll::Ready(edited),
+            Err(deferred) => {
+                self.deferred = Some(*deferred);
+                Poll::Pending
+            }
+        }
+    }
+
+    fn poll_deferred(&mut self, cx: &mut Context<'_>) -> Poll<DeferredPart> {
+        loop {
+            let Some(mut deferred) = self.deferred.take() else {
+                return Poll::Ready(DeferredPart { chunk: Chunk::default(), has_more: false });
+            };
+            let polled = deferred.poll_part(cx);
+            let Poll::Ready((piece, has_more)) = polled else {
+                self.deferred = Some(deferred);
+                return Poll::Pending;
+            };
+            match self.chains.edit(self.ex, piece) {
+                Ok(chunk) => {
+                    let has_more = has_more && !chunk.last;
+                    self.deferred = has_more.then_some(deferred);
+                    return Poll::Ready(DeferredPart { chunk, has_more });
+                }
+                // The plugin has the whole body, or as much as it takes.
+                Err(next) => self.deferred = Some(*next),
+            }
+        }
+    }
+}
