@@ -26,6 +26,7 @@ use crate::upstream::health;
 use crate::upstream::replay::RequestReplay;
 use crate::wait::ClientWait;
 use refused::RefusedCall;
+use request::SendResult;
 use resend::ResendSource;
 
 /// The attempts of an exchange so far.
@@ -98,9 +99,7 @@ pub(crate) async fn forward<'s>(
         let endpoint = &upstream.endpoints[index];
         proxied.ex.endpoint = Some(endpoint.addr);
         proxied.ex.endpoint_host = &endpoint.host;
-        let permit = history.request_permit.take();
-        let attempt = Attempt::begin(upstream, index, admitted.endpoint_permit, permit);
-        let outcome = proxied.attempt(attempt).await;
+        let outcome = proxied.attempt(admitted, &mut history).await;
         if let Some(watch) = proxied.chains.explaining() {
             watch.attempted(endpoint.addr, outcome.as_ref().err().map(|failed| failed.fault));
         }
@@ -131,12 +130,15 @@ pub(crate) async fn forward<'s>(
 impl<'s> ProxiedExchange<'_, 's> {
     /// Runs one attempt. A reused connection that turns out to be closed is no failure of the endpoint: the request is
     /// sent on another one, once.
+    // An attempt is handed on by value between calls only, never to a future, which would keep it twice.
     async fn attempt(
         &mut self,
-        mut attempt: Attempt<'s, EndpointChosen>,
+        admitted: AdmittedEndpoint,
+        history: &mut AttemptHistory,
     ) -> Result<Attempt<'s, ResponseStarted>, FailedAttempt> {
-        let index = attempt.index();
-        let mark = self.conn.inbox.mark();
+        let (upstream, permit) = (self.pinned.upstream, history.request_permit.take());
+        let mut attempt = Attempt::begin(upstream, admitted.index, admitted.endpoint_permit, permit);
+        let attempt_mark = self.conn.inbox.mark();
         if self.ex.deadline_ms != 0 {
             let left_ms = deadline::left_ms(self.ex);
             grpc::tell_timeout(self.ex, left_ms);
@@ -144,38 +146,55 @@ impl<'s> ProxiedExchange<'_, 's> {
         self.chains.each(self.ex, Phase::UpstreamRequest, |plugin, ex| plugin.upstream_request(ex));
         let mut may_repeat = true;
         loop {
-            let target = request::target(self.ex, self.route, self.pinned.upstream, index);
-            let is_http2 = target.is_http2;
-            self.chains.explaining().inspect(|watch| watch.lap());
-            // The second connection of HTTP/1 is a new one: others that idle may be closed as well.
-            let open = if may_repeat || is_http2 {
-                attempt.take_open(&self.conn.worker.upstream, &target)
-            } else {
-                Err(attempt)
+            let body_mark = self.conn.inbox.mark();
+            let sent = match self.send_on_open(attempt, may_repeat) {
+                Ok(sent) => sent,
+                Err(attempt) => apart(self.send_on_new(attempt)).await?,
             };
-            let connected = match open {
-                Ok(connected) => connected,
-                Err(attempt) => apart(self.connect(attempt)).await?,
-            };
-            let was_reused = connected.is_reused();
-            // The only call, so that the compiler can inline it.
-            let unanswered = match self.request(connected).await {
-                Ok(attempt) => return Ok(attempt),
+            let unanswered = match sent {
+                // The only call, so that the compiler can inline it.
+                Ok(mut sent) => match self.response_head(&mut sent).await {
+                    Ok(is_upgrade) => return Ok(sent.answered(is_upgrade)),
+                    Err(fault) => self.give_up(sent, fault, body_mark),
+                },
                 Err(unanswered) => unanswered,
             };
-            let resend = match unanswered.fault {
-                Fault { kind: Kind::UpstreamClosed, unsent }
-                    if was_reused && may_repeat && (unsent || self.ex.request.method().is_idempotent()) =>
-                {
-                    ResendSource::of(self, mark)
-                }
-                _ => None,
+            let is_repeatable = unanswered.fault.unsent || self.ex.request.method().is_idempotent();
+            let resend = match unanswered.is_stale() && may_repeat && is_repeatable {
+                true => ResendSource::of(self, attempt_mark),
+                false => None,
             };
             let Some(resend) = resend else { return Err(unanswered.fail()) };
-            resend.rewind(self, mark);
+            resend.rewind(self, attempt_mark);
             may_repeat = false;
             attempt = unanswered.attempt;
         }
+    }
+
+    /// Sends the request on a connection that is open, if there is one.
+    #[inline]
+    fn send_on_open(
+        &mut self,
+        attempt: Attempt<'s, EndpointChosen>,
+        may_repeat: bool,
+    ) -> Result<SendResult<'s>, Attempt<'s, EndpointChosen>> {
+        let target = request::target(self.ex, self.route, self.pinned.upstream, attempt.index());
+        self.chains.explaining().inspect(|watch| watch.lap());
+        // The second connection of HTTP/1 is a new one: others that idle may be closed as well.
+        if !may_repeat && !target.is_http2 {
+            return Err(attempt);
+        }
+        let connected = attempt.take_open(&self.conn.worker.upstream, &target)?;
+        Ok(self.send_head(connected))
+    }
+
+    /// Connects and sends the request.
+    async fn send_on_new(
+        &mut self,
+        attempt: Attempt<'s, EndpointChosen>,
+    ) -> Result<SendResult<'s>, FailedAttempt> {
+        let connected = self.connect(attempt).await?;
+        Ok(self.send_head(connected))
     }
 
     /// Connects on behalf of the client, which may leave meanwhile.

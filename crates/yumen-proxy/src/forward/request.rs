@@ -10,6 +10,7 @@ use yumen_snapshot::{Endpoint, PassHost, Route, Scheme, Upstream};
 
 use super::head_wait::HeadWait;
 use super::resend::left_of_body;
+use crate::apart::apart;
 use crate::buffer::InboxMark;
 use crate::fault::{Fault, Kind};
 use crate::forwarded;
@@ -17,10 +18,11 @@ use crate::proxied::ProxiedExchange;
 use crate::stream::{HeadSent, Stream};
 use crate::tls::TlsName;
 use crate::transfer::Transfer;
-use crate::upstream::attempt::{
-    Attempt, EndpointConnected, RequestSent, RequestText, ResponseStarted, UnansweredAttempt,
-};
+use crate::upstream::attempt::{Attempt, EndpointConnected, RequestSent, RequestText, UnansweredAttempt};
 use crate::upstream::target::EndpointTarget;
+
+/// A request that was sent, or whose connection turned out to be closed.
+pub(super) type SendResult<'u> = Result<Attempt<'u, RequestSent>, Box<UnansweredAttempt<'u>>>;
 
 /// The way in which a request leaves.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -102,44 +104,37 @@ fn wants_upgrade(ex: &Exchange<'_>, route: &Route) -> bool {
 }
 
 impl<'s> ProxiedExchange<'_, 's> {
-    /// Sends the request and reads the head of the response.
-    pub(super) async fn request(
-        &mut self,
-        connected: Attempt<'s, EndpointConnected>,
-    ) -> Result<Attempt<'s, ResponseStarted>, Box<UnansweredAttempt<'s>>> {
-        let form = match connected.is_stream() {
-            true => RequestForm::Stream,
-            false if wants_upgrade(self.ex, self.route) => RequestForm::Upgrade,
-            false => RequestForm::Plain,
-        };
-        let mark = self.conn.inbox.mark();
-        let mut sent = self.send_head(connected, form)?;
-        let fault = loop {
-            if let Err(fault) = self.await_head(&mut sent).await {
-                break fault;
-            }
-            let head = sent.head();
-            match head.status {
-                // The response must name the protocol that it changes to (RFC 9110 §7.8).
-                101 if form == RequestForm::Upgrade && head.fields.known(Known::Upgrade).is_some() => {
-                    return Ok(sent.answered(true));
+    /// Sends the rest of the request and reads the head of the response. Returns whether the connection changes
+    /// protocols.
+    pub(super) async fn response_head(&mut self, sent: &mut Attempt<'s, RequestSent>) -> Result<bool, Fault> {
+        loop {
+            self.await_head(sent).await?;
+            let status = sent.head().status;
+            match status {
+                101 if self.is_upgrade(sent) => return Ok(true),
+                101 => return Err(Kind::UnexpectedUpgrade.into()),
+                100..=199 => {
+                    apart(self.pass_interim(sent)).await?;
+                    sent.clear_head();
                 }
-                101 => break Kind::UnexpectedUpgrade.into(),
-                100..=199 => match self.pass_interim(&sent).await {
-                    Ok(()) => sent.clear_head(),
-                    Err(fault) => break fault,
-                },
-                _ => match check_body(&mut sent) {
-                    Ok(()) => return Ok(sent.answered(false)),
-                    Err(fault) => break fault,
-                },
+                _ => {
+                    check_body(sent)?;
+                    return Ok(false);
+                }
             }
-        };
-        Err(self.give_up(sent, fault, mark))
+        }
+    }
+
+    /// Whether the request asked for the change of protocols, and the response names the new one (RFC 9110 §7.8).
+    #[cold]
+    fn is_upgrade(&self, sent: &mut Attempt<'s, RequestSent>) -> bool {
+        !sent.connection().stream.is_shared()
+            && wants_upgrade(self.ex, self.route)
+            && sent.head().fields.known(Known::Upgrade).is_some()
     }
 
     #[cold]
-    fn give_up(
+    pub(super) fn give_up(
         &mut self,
         sent: Attempt<'s, RequestSent>,
         fault: Fault,
@@ -153,11 +148,12 @@ impl<'s> ProxiedExchange<'_, 's> {
 
     /// Sends the head, or queues it in front of the body.
     #[inline]
-    fn send_head(
-        &mut self,
-        connected: Attempt<'s, EndpointConnected>,
-        form: RequestForm,
-    ) -> Result<Attempt<'s, RequestSent>, Box<UnansweredAttempt<'s>>> {
+    pub(super) fn send_head(&mut self, connected: Attempt<'s, EndpointConnected>) -> SendResult<'s> {
+        let form = match connected.is_stream() {
+            true => RequestForm::Stream,
+            false if wants_upgrade(self.ex, self.route) => RequestForm::Upgrade,
+            false => RequestForm::Plain,
+        };
         let upstream = self.pinned.upstream;
         let endpoint = &upstream.endpoints[connected.index()];
         let mut text = self.conn.worker.buffers.take_text();

@@ -264,6 +264,7 @@ impl<'u> Attempt<'u, EndpointConnected> {
         let (connection, sent) = match transport {
             AttemptTransport::Exclusive(connection) => (connection, HeadSent::InBand),
             AttemptTransport::Shared { stream, pool_key, endpoint_permit } => {
+                let was_reused = stream.requests_before() > 0;
                 match send_on_stream(client, stream, pool_key, request) {
                     Ok(mut connection) => {
                         connection.permit = endpoint_permit;
@@ -272,7 +273,7 @@ impl<'u> Attempt<'u, EndpointConnected> {
                     Err(fault) => {
                         let state = EndpointChosen { endpoint_permit };
                         let attempt = Attempt { state, in_flight, request_permit };
-                        return Err(Box::new(UnansweredAttempt { attempt, fault, was_reused: false }));
+                        return Err(Box::new(UnansweredAttempt { attempt, fault, was_reused }));
                     }
                 }
             }
@@ -353,6 +354,11 @@ impl<'u> Attempt<'u, RequestSent> {
 }
 
 impl<'u> UnansweredAttempt<'u> {
+    /// Whether a reused connection was found closed, which its endpoint may do at any time (RFC 9112 §9.5).
+    pub(crate) fn is_stale(&self) -> bool {
+        self.was_reused && self.fault.kind == Kind::UpstreamClosed
+    }
+
     /// Ends the attempt as failed.
     #[cold]
     pub(crate) fn fail(self) -> FailedAttempt {
