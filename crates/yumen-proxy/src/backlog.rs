@@ -14,8 +14,10 @@ use std::task::{Context, Waker};
 
 pub(crate) use queue::{SendQueue, StreamQueue};
 
-use crate::buffer::SMALL_BYTES;
 use queue::QueueRegister;
+
+/// The most that is read ahead for a sink while the worker holds too much: as much as fits a small buffer.
+pub(crate) const READ_AHEAD_BYTES: usize = 2 * 1024;
 
 /// A peer that has not taken within this time the bytes that waited for it, in milliseconds, counts as stalled.
 const STALLED_MS: u64 = 5000;
@@ -99,7 +101,7 @@ impl BodyBacklog {
     /// How many bytes of a body may be read at once, of which the sink has taken so many.
     #[inline]
     pub(crate) fn read_ahead(&self, taken_bytes: u64) -> usize {
-        if self.is_pressed() && taken_bytes < TRUSTED_BYTES { SMALL_BYTES } else { usize::MAX }
+        if self.is_pressed() && taken_bytes < TRUSTED_BYTES { READ_AHEAD_BYTES } else { usize::MAX }
     }
 
     /// A send queue for a connection of a client's, which is told when it is to end.

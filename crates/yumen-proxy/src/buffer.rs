@@ -9,14 +9,14 @@ use std::rc::Rc;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::backlog::BodyBacklog;
+use crate::backlog::{BodyBacklog, READ_AHEAD_BYTES};
 
 /// Size of a read buffer. Below 32 KiB large bodies cost a third more; above 64 KiB nothing is won.
 pub(crate) const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Size of a buffer for what a stream brought, where that is little: a worker may serve hundreds of streams at
 /// once, most of them with messages of a few bytes.
-pub(crate) const SMALL_BYTES: usize = 2 * 1024;
+const SMALL_BYTES: usize = READ_AHEAD_BYTES;
 
 /// How many idle buffers a worker keeps.
 const KEPT: usize = 32;
@@ -83,6 +83,13 @@ pub(crate) struct Inbox {
     start: usize,
     end: usize,
     /// How often bytes were added; tells whether a position remembered is still good.
+    fills: u64,
+}
+
+/// A position in an inbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct InboxMark {
+    start: usize,
     fills: u64,
 }
 
@@ -221,20 +228,20 @@ impl Inbox {
 
     /// A position to go back to, as long as nothing is read in between. Without a buffer there is none that has
     /// one: what was at its front is gone.
-    pub(crate) fn mark(&self) -> (usize, u64) {
-        (if self.buffer.is_some() { self.start } else { usize::MAX }, self.fills)
+    pub(crate) fn mark(&self) -> InboxMark {
+        InboxMark { start: if self.buffer.is_some() { self.start } else { usize::MAX }, fills: self.fills }
     }
 
     /// Whether it is at a mark, or can go back to it.
-    pub(crate) fn can_rewind(&self, mark: (usize, u64)) -> bool {
-        self.mark() == mark || (mark.1 == self.fills && self.buffer.is_some())
+    pub(crate) fn can_rewind(&self, mark: InboxMark) -> bool {
+        self.mark() == mark || (mark.fills == self.fills && self.buffer.is_some())
     }
 
     /// Goes back to a mark; says whether it still could.
-    pub(crate) fn rewind(&mut self, mark: (usize, u64)) -> bool {
+    pub(crate) fn rewind(&mut self, mark: InboxMark) -> bool {
         let can = self.can_rewind(mark);
         if can && self.buffer.is_some() {
-            self.start = mark.0;
+            self.start = mark.start;
         }
         can
     }

@@ -19,13 +19,13 @@ use crate::backlog::BacklogEntry;
 use crate::body::Rest;
 use crate::buffer::Inbox;
 use crate::clock;
-use crate::desk::After;
+use crate::disposition::After;
 use crate::fault::{Fault, Kind};
 use crate::grpc;
 use crate::http2::heads::LastFields;
 use crate::pace::{Pace, Rate};
 use crate::settings::Settings;
-use crate::stream::Stream;
+use crate::stream::{HeadSent, Stream};
 use crate::tcp::Tcp;
 use crate::timers::Timer;
 use crate::transfer::Transfer;
@@ -186,12 +186,10 @@ impl Connection {
     }
 
     /// Sends the head of an interim answer.
-    pub(crate) async fn send_interim(&mut self, mut text: Vec<u8>) -> Result<(), Fault> {
-        self.stream.send_head(&mut text, false).map_err(|_| Kind::ClientGone)?;
-        if text.is_empty() {
-            Ok(())
-        } else {
-            self.write_text(text, Bytes::new()).await.1.map_err(Fault::from)
+    pub(crate) async fn send_interim(&mut self, text: Vec<u8>) -> Result<(), Fault> {
+        match self.stream.send_head(&text, false).map_err(|_| Kind::ClientGone)? {
+            HeadSent::Separately => Ok(()),
+            HeadSent::InBand => self.write_text(text, Bytes::new()).await.1.map_err(Fault::from),
         }
     }
 

@@ -18,7 +18,8 @@ use yumen_plugin::{Client, TlsInfo};
 use crate::apart::apart;
 use crate::buffer::Inbox;
 use crate::connection::{Connection, Peer};
-use crate::desk::{After, Job};
+use crate::desk::Job;
+use crate::disposition::After;
 use crate::fault::Kind;
 use crate::http2::PREFACE_HEAD;
 use crate::seat::Seat;
@@ -136,7 +137,7 @@ async fn converse(mut conn: Box<Connection>) -> (Box<Connection>, End) {
         let mut seat = Seat::take(conn, job);
         let mut after;
         (conn, after) = poll_fn(|cx| seat.poll(cx)).await;
-        seat.leave(&conn.worker);
+        seat.leave();
         if let After::Unread(framing) = after {
             after = apart(conn.discard_body(framing)).await;
         }
@@ -181,7 +182,7 @@ async fn refuse_plain(mut conn: Box<Connection>) {
     }
     let mut seat = Seat::take(conn, Job::Refuse(Kind::NotTls, None));
     let (conn, _) = poll_fn(|cx| seat.poll(cx)).await;
-    seat.leave(&conn.worker);
+    seat.leave();
     linger::linger(conn).await;
 }
 

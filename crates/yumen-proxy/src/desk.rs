@@ -8,13 +8,18 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use yumen_http::{Framing, RequestHead};
+use yumen_http::RequestHead;
 
 use crate::connection::Connection;
+use crate::disposition::After;
 use crate::fault::Kind;
+use crate::settings::EXCHANGES_KEPT;
 
-/// How many desks a worker keeps. One that is in use costs what an exchange costs, wherever it is.
-pub(crate) const KEPT: usize = 256;
+thread_local! {
+    /// Free desks of the worker that runs on this thread. They are no field of the worker, which must not know what a
+    /// connection is.
+    static FREE: RefCell<Vec<Desk>> = const { RefCell::new(Vec::new()) };
+}
 
 /// What is to be done for a connection.
 pub(crate) enum Job {
@@ -22,23 +27,6 @@ pub(crate) enum Job {
     Serve(Box<RequestHead>),
     /// Answer what came in place of one, with what is known of it where it is not among the bytes.
     Refuse(Kind, Option<Box<RequestHead>>),
-}
-
-/// How a connection goes on after an exchange.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum After {
-    /// Another request may follow.
-    Next,
-    /// The same, behind what is left of this one's body, which nobody wanted.
-    Unread(Framing),
-    /// The streams beside it go on to their ends, and the client is told to ask for more elsewhere.
-    Leave,
-    /// Everything was said and read.
-    Close,
-    /// The client may still be sending: its answer must not be destroyed by a reset.
-    Linger,
-    /// Only a reset tells the client that its answer is not whole.
-    Reset,
 }
 
 /// One exchange at a time.
@@ -69,30 +57,23 @@ impl Tray {
     }
 }
 
-/// A worker's desks that are free.
-#[derive(Default)]
-pub(crate) struct Desks {
-    free: RefCell<Vec<Desk>>,
-}
-
-impl Desks {
-    /// A free one.
-    #[inline(always)]
-    pub(crate) fn take(&self) -> Option<Desk> {
-        self.free.borrow_mut().pop()
-    }
-
-    /// Keeps one that is free again.
-    #[inline(always)]
-    pub(crate) fn give(&self, desk: Desk) {
-        let mut free = self.free.borrow_mut();
-        if free.len() < KEPT {
-            free.push(desk);
-        }
-    }
-}
-
 impl Desk {
+    /// A free desk, if the thread keeps one.
+    #[inline(always)]
+    pub(crate) fn take() -> Option<Desk> {
+        FREE.with_borrow_mut(Vec::pop)
+    }
+
+    /// Keeps the desk for the next exchange.
+    #[inline(always)]
+    pub(crate) fn give(self) {
+        FREE.with_borrow_mut(|free| {
+            if free.len() < EXCHANGES_KEPT {
+                free.push(self);
+            }
+        });
+    }
+
     /// A desk with whoever attends to its tray.
     #[cold]
     pub(crate) fn new<F: Future<Output = ()> + 'static>(attend: impl FnOnce(Rc<Tray>) -> F) -> Desk {

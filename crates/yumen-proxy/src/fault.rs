@@ -1,8 +1,11 @@
 //! Traffic failures: whose they are, whether the request may be repeated, what the client is told.
 
+mod shared;
 pub(crate) mod stream;
 
 use yumen_http::{BodyError, HeadError};
+
+pub(crate) use shared::SharedFailure;
 
 /// Whose fault it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -27,6 +27,11 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
+    /// Notes that an endpoint was done with the exchange at `now_us` of the monotonic clock.
+    pub(crate) fn note_upstream_end(&mut self, now_us: u64) {
+        self.upstream_us = Some(now_us.saturating_sub(self.upstream_started_us.unwrap_or(now_us)));
+    }
+
     /// Whether nothing can follow on the connection, or nothing should.
     pub(crate) fn ends_connection(&self) -> bool {
         let is_misread = self.fault.is_some_and(|fault| fault.kind.ends_connection());

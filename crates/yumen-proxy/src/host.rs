@@ -1,12 +1,13 @@
 //! What a worker does for plugins.
 
+mod question;
+
 use std::time::Duration;
 
 use yumen_base::Now;
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{Answer, AskFault, Host, Offload, OffloadJob, Question, SharedOutbound};
 
-use crate::ask;
 use crate::clock;
 use crate::worker::Worker;
 
@@ -41,6 +42,6 @@ impl Host for Worker {
     }
 
     fn ask(&self, question: Question) -> Option<LocalFuture<'static, Result<Answer, AskFault>>> {
-        Some(Box::pin(ask::ask(self.shared()?, question)))
+        Some(Box::pin(question::ask(self.shared()?, question)))
     }
 }

@@ -3,12 +3,12 @@
 //! The library knows frames, flow control and header compression; here they meet the worker's buffers,
 //! timers and limits. Knows no route and no plugin, nor who drives a connection.
 
+mod connection;
 mod duplex;
 pub(crate) mod heads;
-mod lane;
 
+pub(crate) use connection::{H2Connection, STREAMS_MAX, StreamPermit};
 pub(crate) use duplex::Duplex;
-pub(crate) use lane::{Lane, Occupied, STREAMS_MAX};
 
 use crate::settings::{HeadLimits, Settings};
 
@@ -48,7 +48,7 @@ pub(crate) fn client_builder(settings: &Settings) -> h2::client::Builder {
         .enable_push(false)
         .initial_window_size(http2.stream_window_bytes)
         .initial_connection_window_size(http2.upstream_window_bytes)
-        .initial_max_send_streams(lane::UNTOLD)
+        .initial_max_send_streams(connection::LIMIT_UNKNOWN)
         .max_header_list_size(field_bytes_max(&settings.response_head))
         .max_send_buffer_size(SEND_BUFFER_BYTES);
     builder

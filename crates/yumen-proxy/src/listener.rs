@@ -190,7 +190,7 @@ async fn last_call(worker: &Rc<Worker>, socket: &AsyncFd<TcpListener>, door: &Rc
 /// Whoever waits to be accepted is worth more than an idle connection to an endpoint.
 fn make_room(worker: &Worker, errno: Errno, was_failing: bool) {
     worker.counters.accept_failures.add(1);
-    worker.pool.borrow_mut().clear();
+    worker.upstream.pool.borrow_mut().clear();
     worker.make_room();
     if !was_failing {
         tracing::warn!(error = %io::Error::from(errno), "accepting failed, trying again until it works");

@@ -1,4 +1,4 @@
-//! Copies of requests for mirrors: sent beside the exchange, bounded, and their answers thrown away.
+//! MirrorLimiter of requests for mirrors: sent beside the exchange, bounded, and their answers thrown away.
 //!
 //! Nothing here is waited for by a request. What would be too much is dropped, and counted.
 
@@ -10,11 +10,12 @@ use yumen_http::{Framing, Known, encode};
 use yumen_plugin::{Exchange, Mirror};
 use yumen_snapshot::{PassHost, Slot, Snapshot, Upstream};
 
-use crate::ask::Errand;
 use crate::connection::Connection;
-use crate::copies::Place;
 use crate::forwarded;
 use crate::timers::until;
+use crate::upstream::UpstreamClient;
+use crate::upstream::mirror_limit::MirrorPermit;
+use crate::upstream::subrequest::{ResponseBodyUse, Subrequest};
 use crate::worker::Worker;
 
 /// A copy is given up after this time, whatever it waits for.
@@ -40,16 +41,18 @@ pub(crate) fn send(
             return None;
         }
         let upstream = snapshot.shared_upstream(Slot(mirror.upstream.get()?))?.clone();
-        let index = worker.copies.turn(upstream.endpoints.len())?;
-        let place = worker.copies.take(ex.body.as_ref().map_or(0, |body| body.len()))?;
+        let index = worker.upstream.mirror_limiter.turn(upstream.endpoints.len())?;
+        let body_bytes = ex.body.as_ref().map_or(0, |body| body.len());
+        let permit = worker.upstream.mirror_limiter.take(body_bytes)?;
         let head = head(ex, main, mirror);
         let body = ex.body.as_deref().unwrap_or_default().to_vec();
         let method = ex.request.method();
         let may_repeat = method.is_idempotent();
-        Some((place, Errand { upstream, index, method, may_repeat, head, body }))
+        let subrequest = Subrequest { upstream, method, may_repeat, head, body };
+        Some(MirroredRequest { subrequest, index, _permit: permit })
     };
     match copy() {
-        Some((place, errand)) => drop(tokio::task::spawn_local(run(worker.clone(), place, errand))),
+        Some(copy) => drop(tokio::task::spawn_local(run(worker.clone(), copy))),
         None => worker.counters.mirrored[DROPPED].add(1),
     }
 }
@@ -97,15 +100,31 @@ fn target(asked: &[u8], mirror: &Mirror) -> Vec<u8> {
     [path.as_bytes(), kept].concat()
 }
 
-/// Sends a copy and throws its answer away.
-async fn run(worker: Rc<Worker>, _place: Place, errand: Errand) {
+/// A copy of a request, and its place among those under way.
+struct MirroredRequest {
+    subrequest: Subrequest,
+    /// The index of the endpoint that receives it.
+    index: usize,
+    _permit: MirrorPermit,
+}
+
+impl MirroredRequest {
+    /// Sends the copy and drops the response. Returns whether there was one.
+    async fn send(&self, client: &Rc<UpstreamClient>) -> bool {
+        let Ok(attempt) = self.subrequest.send(client, self.index).await else { return false };
+        let keepalive = &self.subrequest.upstream.keepalive;
+        attempt.read_body(client, keepalive, ResponseBodyUse::Discard).await.is_ok()
+    }
+}
+
+/// Sends a copy within its time.
+async fn run(worker: Rc<Worker>, copy: MirroredRequest) {
     let timer = worker.timers.timer();
     timer.set(COPY_TIMEOUT_MS);
-    let delivered = until(&timer, pin!(errand.deliver(&worker, None))).await;
-    let outcome = if matches!(delivered, Some(Ok(()))) { ANSWERED } else { FAILED };
-    worker.counters.mirrored[outcome].add(1);
-    if outcome == FAILED {
-        tracing::debug!(upstream = %errand.upstream.origin, "a mirrored request was not answered");
+    let is_answered = until(&timer, pin!(copy.send(&worker.upstream))).await == Some(true);
+    worker.counters.mirrored[if is_answered { ANSWERED } else { FAILED }].add(1);
+    if !is_answered {
+        tracing::debug!(upstream = %copy.subrequest.upstream.origin, "a mirrored request was not answered");
     }
 }
 

@@ -1,18 +1,13 @@
 //! From an answer, the upstream's or our own, to the last byte the client gets of it.
 
 use bytes::Bytes;
-use yumen_base::Now;
 use yumen_http::fields::write_line;
 use yumen_http::{Fields, Framing, Known, Method, ResponseHead, Version, encode};
 use yumen_plugin::{Exchange, Response, Source};
-use yumen_snapshot::protection::Permit;
-use yumen_snapshot::upstream::Keepalive;
-use yumen_snapshot::{Route, Underway, Upstream};
 
 mod edited;
 mod failed;
 mod pump;
-mod surplus;
 mod translate;
 
 use crate::apart::apart;
@@ -22,18 +17,20 @@ use crate::chains::{Chains, respond_head};
 use crate::clock;
 use crate::connection::{Connection, is_discarded};
 use crate::deadline;
-use crate::desk::After;
+use crate::disposition::After;
 use crate::fault::{Fault, Kind};
 use crate::flow::{Flow, RequestBody};
 use crate::grpc;
 use crate::http2::heads;
-use crate::relay::{Link, Relay};
+use crate::proxied::ProxiedExchange;
+use crate::stream::HeadSent;
 use crate::tcp::Tcp;
 use crate::transfer::Transfer;
 use crate::tunnel;
+use crate::upstream::attempt::{Attempt, ResponseStarted};
 use edited::Edited;
 use failed::note_upstream_status;
-use pump::download_body;
+use pump::BodyCopy;
 
 pub(crate) use translate::pass_on_translated;
 
@@ -99,9 +96,11 @@ pub(crate) async fn answer(
 
 /// Sends an answer made here, and notes how much of it the client took.
 async fn send(conn: &mut Connection, mut text: Vec<u8>, body: Bytes, flow: &mut Flow) -> Result<(), Kind> {
-    conn.stream.send_head(&mut text, body.is_empty()).map_err(|_| Kind::ClientGone)?;
-    // Where heads do not go among the bytes, it was sent already.
-    flow.sent_bytes = flow.sent_head_bytes - text.len() as u64;
+    let sent = conn.stream.send_head(&text, body.is_empty()).map_err(|_| Kind::ClientGone)?;
+    if sent == HeadSent::Separately {
+        flow.sent_bytes = flow.sent_head_bytes;
+        text.clear();
+    }
     let (sent_bytes, result) = conn.write_text(text, body).await;
     flow.sent_bytes += sent_bytes;
     result
@@ -146,49 +145,55 @@ pub(crate) async fn apologize(
     if fault.kind.ends_connection() { After::Linger } else { after }
 }
 
-/// Passes an endpoint's answer on to the client, body and all.
-pub(crate) async fn pass_on(
-    conn: &mut Connection,
-    ex: &mut Exchange<'_>,
-    chains: &Chains<'_>,
-    relay: &mut Relay<'_>,
-    route: &Route,
-    upstream: &Upstream,
-    flow: &mut Flow,
+/// Passes an endpoint's response on to the client, body and all.
+pub(crate) async fn pass_on<'s>(
+    proxied: &mut ProxiedExchange<'_, 's>,
+    mut attempt: Attempt<'s, ResponseStarted>,
 ) -> After {
-    let upgrade = relay.upgrade;
-    let (head, upload) = (&mut *relay.head, &mut relay.upload);
-    let Some(link) = &mut relay.link else { return After::Close };
-    let link_persists = head.persistent();
-    let Some(begun) = begin(conn, ex, chains, (link, head), (upload.is_read(), upgrade), flow) else {
-        return lose_client(relay.underway.take(), flow);
+    let persists = attempt.head().persistent();
+    let read_timeout_ms = proxied.timeouts().read_ms;
+    let Some(begun) = begin(proxied, &mut attempt) else {
+        return lose_client(proxied, attempt);
     };
-    let Begun { mut download, outgoing, keeps, edits, drops_body } = begun;
-    let link_persists = link_persists && !drops_body;
-    let read_timeout_ms = route.timeouts.as_deref().unwrap_or(&upstream.timeouts).read_ms;
-    if upgrade {
-        let underway = relay.underway.take();
-        let bounds = tunnel_bounds(&conn.worker, ex, (route, upstream), underway.as_ref(), read_timeout_ms);
-        return apart(run_tunnel(conn, link, download, bounds, underway, flow)).await;
+    let BegunResponse { mut download, outgoing, keeps, edits, drops_body } = begun;
+    if attempt.is_upgrade() {
+        return apart(run_tunnel(proxied, attempt, download, read_timeout_ms)).await;
     }
+    let ProxiedExchange { conn, ex, chains, upload, flow, .. } = proxied;
+    let upload = &mut upload.transfer;
+    let mut bodies = BodyCopy {
+        conn,
+        connection: attempt.connection(),
+        upload,
+        download: &mut download,
+        keeps,
+        read_timeout_ms,
+    };
     let (result, told) = if edits {
         let edited = Edited { ex, chains, is_call: flow.grpc_status.is_some() };
-        apart(edited.pass_on(conn, link, upload, &mut download, keeps, read_timeout_ms)).await
+        apart(edited.pass_on(bodies)).await
     } else {
-        let no = &mut None;
-        (download_body::<false>(conn, link, upload, &mut download, no, keeps, read_timeout_ms).await, None)
+        (bodies.run::<false>(&mut None).await, None)
     };
     flow.sent_bytes += download.sent_bytes;
     flow.received_bytes += upload.read_bytes;
-    let now = end_attempt(relay.underway.take(), flow);
-    link.inbox.release(&conn.worker.buffers);
-    let is_reusable = result.is_ok() && upload.is_done() && link_persists;
-    if let Some(link) = relay.link.take_if(|link| is_reusable && download.is_read() && link.is_clean()) {
-        keep_link(&conn.worker, link, relay.permit.take(), &upstream.keepalive, now);
-    } else if let Some(link) = relay.link.take_if(|_| is_reusable && !download.is_read()) {
-        let is_bounded = relay.permit.is_some() || relay.turn.is_some();
-        let client = surplus::Waits { keeps, is_bounded, permit: &mut relay.permit };
-        apart(surplus::drop_rest(&conn.worker, link, &mut download, upstream.keepalive, client)).await;
+    let now = clock::now();
+    flow.note_upstream_end(now.mono_us);
+    let mut finished = attempt.finish(now);
+    let client = &conn.worker.upstream;
+    finished.connection.inbox.release(&client.buffers);
+    let is_reusable = result.is_ok() && upload.is_done() && persists && !drops_body;
+    let keepalive = &proxied.pinned.upstream.keepalive;
+    if is_reusable && !download.is_read() {
+        let client = client.clone();
+        apart(finished.drain(&client, &mut download, *keepalive, keeps)).await;
+    } else if is_reusable && finished.connection.is_reusable() {
+        finished.keep(client, keepalive, now);
+    } else {
+        if let Err(kind) = result {
+            finished.connection.note_fault(kind);
+        }
+        finished.close(client);
     }
     if flow.grpc_status == Some(grpc::UNTOLD) {
         flow.grpc_status = told.or_else(|| end_call(conn, &download, result));
@@ -197,7 +202,6 @@ pub(crate) async fn pass_on(
     if let Err(kind) = result {
         // The client learns of a broken body by the missing end. Where closing would be that end it
         // takes a reset (RFC 9112 §8).
-        relay.note_fault(kind);
         flow.fault = Some(deadline::end(conn, kind.into()));
         return break_off(kind, outgoing);
     }
@@ -215,8 +219,8 @@ fn break_off(kind: Kind, outgoing: Framing) -> After {
     }
 }
 
-/// An answer whose head is written, or stands before its body.
-struct Begun {
+/// A response whose head was sent, or is queued in front of its body.
+struct BegunResponse {
     download: Transfer,
     /// How the client is told where the body ends.
     outgoing: Framing,
@@ -224,22 +228,21 @@ struct Begun {
     keeps: bool,
     /// Whether plugins change the body.
     edits: bool,
-    /// Whether the endpoint sends a body that the client's answer has no place for.
+    /// Whether the endpoint sends a body that the client's response has no place for.
     drops_body: bool,
 }
 
-/// Writes the head of an endpoint's answer as the client gets it; `None` where the client is gone.
+/// Writes the head of an endpoint's response as the client receives it; `None` if the client is gone.
 #[inline(always)]
-fn begin(
-    conn: &mut Connection,
-    ex: &mut Exchange<'_>,
-    chains: &Chains<'_>,
-    (link, head): (&mut Link, &mut ResponseHead),
-    (request_is_read, upgrade): (bool, bool),
-    flow: &mut Flow,
-) -> Option<Begun> {
+fn begin<'s>(
+    proxied: &mut ProxiedExchange<'_, 's>,
+    attempt: &mut Attempt<'s, ResponseStarted>,
+) -> Option<BegunResponse> {
+    let ProxiedExchange { conn, ex, chains, upload, flow, .. } = proxied;
+    let upgrade = attempt.is_upgrade();
+    let (connection, head) = attempt.parts();
     note_upstream_status(ex, head.status);
-    let mut received = link.stream.incoming(head.framing);
+    let mut received = connection.stream.incoming(head.framing);
     respond_head(ex, chains, head);
     if upgrade && head.status != 101 {
         keep_upgrade(ex, head);
@@ -257,20 +260,20 @@ fn begin(
     let keeps = ex.request.persistent()
         && !conn.worker.draining.get()
         && outgoing != Framing::Close
-        && request_is_read;
+        && upload.transfer.is_read();
     head.framing = outgoing;
     let mut text = conn.worker.buffers.take_text();
     write_head(&mut text, conn, ex, head, keeps);
     keep_sent(conn, ex, chains, &text);
     let is_empty = is_bodyless || (matches!(received, Framing::None | Framing::Length(0)) && !edits);
-    let head_bytes = text.len() as u64;
-    conn.stream.send_head(&mut text, is_empty && !upgrade).ok()?;
-    // Where heads do not go among the bytes, it was sent already.
-    flow.sent_bytes = head_bytes - text.len() as u64;
-    flow.sent_head_bytes = head_bytes;
+    flow.sent_head_bytes = text.len() as u64;
+    if conn.stream.send_head(&text, is_empty && !upgrade).ok()? == HeadSent::Separately {
+        flow.sent_bytes = flow.sent_head_bytes;
+        text.clear();
+    }
     let ending = if upgrade { Ending::Known } else { conn.stream.ending(outgoing == Framing::Chunked) };
     let download = Transfer::new(received, ending, text, 0);
-    Some(Begun { download, outgoing, keeps, edits, drops_body })
+    Some(BegunResponse { download, outgoing, keeps, edits, drops_body })
 }
 
 /// The endpoint has changed protocols, whatever a plugin makes of its answer.
@@ -286,45 +289,49 @@ fn tell_no_body(head: &mut ResponseHead) {
     head.body_changes(Some(0));
 }
 
-/// What the client and the endpoint say to each other after a change of protocols.
-async fn run_tunnel(
-    conn: &mut Connection,
-    link: &mut Link,
+/// Passes bytes both ways after a change of protocols.
+async fn run_tunnel<'s>(
+    proxied: &mut ProxiedExchange<'_, 's>,
+    mut attempt: Attempt<'s, ResponseStarted>,
     opening: Transfer,
-    bounds: tunnel::Bounds,
-    underway: Option<Underway<'_>>,
-    flow: &mut Flow,
+    idle_timeout_ms: u64,
 ) -> After {
+    let bounds = tunnel_bounds(proxied, attempt.index(), idle_timeout_ms);
+    let ProxiedExchange { conn, flow, .. } = proxied;
     // The request was answered; what follows has no end that anybody set.
     conn.timer.uncap();
-    let ended = tunnel::run(conn, link, opening, bounds).await;
-    end_attempt(underway, flow);
+    let ended = tunnel::run(conn, attempt.connection(), opening, bounds).await;
+    let now = clock::now();
+    flow.note_upstream_end(now.mono_us);
+    let finished = attempt.finish(now);
     flow.received_bytes += ended.up_bytes;
     flow.sent_bytes += ended.down_bytes;
-    match ended {
+    let after = match ended {
         // What the client was told must not be destroyed by what it still sends.
         tunnel::Ended { was_told: true, .. } => After::Linger,
         tunnel::Ended { is_whole: true, .. } => After::Close,
         _ => {
             // What was cut off must not look finished.
-            link.stream.tcp().into_iter().for_each(Tcp::reset_on_close);
+            finished.connection.stream.tcp().into_iter().for_each(Tcp::reset_on_close);
             After::Reset
         }
-    }
+    };
+    finished.close(&conn.worker.upstream);
+    after
 }
 
 /// What ends a tunnel beside its two sides.
 fn tunnel_bounds(
-    worker: &crate::worker::Worker,
-    ex: &Exchange<'_>,
-    (route, upstream): (&Route, &Upstream),
-    underway: Option<&Underway<'_>>,
+    proxied: &ProxiedExchange<'_, '_>,
+    endpoint_index: usize,
     idle_timeout_ms: u64,
 ) -> tunnel::Bounds {
+    let ProxiedExchange { conn, ex, route, pinned, .. } = proxied;
     let upgrade = ex.request.fields.known(Known::Upgrade);
+    let worker = &conn.worker;
     tunnel::Bounds {
         idle_timeout_ms,
-        tie: underway.and_then(|one| worker.ties.tie(&worker.timers, route, upstream, one.index())),
+        tie: worker.ties.tie(&worker.timers, route, pinned.upstream, endpoint_index),
         is_websocket: upgrade.is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket")),
     }
 }
@@ -339,11 +346,14 @@ fn go_on(conn: &Connection, ex: &Exchange<'_>, upload: &Transfer, keeps: bool) -
     }
 }
 
-/// The client went away before it could be told anything.
+/// The client went away before the head was sent.
 #[cold]
-fn lose_client(underway: Option<Underway<'_>>, flow: &mut Flow) -> After {
+fn lose_client<'s>(proxied: &mut ProxiedExchange<'_, 's>, attempt: Attempt<'s, ResponseStarted>) -> After {
+    let ProxiedExchange { conn, flow, .. } = proxied;
     flow.fault = Some(Kind::ClientGone.into());
-    end_attempt(underway, flow);
+    let now = clock::now();
+    flow.note_upstream_end(now.mono_us);
+    attempt.finish(now).close(&conn.worker.upstream);
     After::Close
 }
 
@@ -375,34 +385,6 @@ fn end_call(conn: &mut Connection, download: &Transfer, result: Result<(), Kind>
     // Where it cannot be told, the stream is given up.
     let _ = conn.stream.finish(trailers.as_bytes());
     grpc::status_of_lines(trailers.as_bytes())
-}
-
-/// Notes when an endpoint was done.
-fn end_attempt(underway: Option<Underway<'_>>, flow: &mut Flow) -> Now {
-    let now = clock::now();
-    let now_us = now.mono_us;
-    let spent_us = now_us.saturating_sub(flow.upstream_started_us.unwrap_or(now_us));
-    flow.upstream_us = Some(spent_us);
-    underway.into_iter().for_each(|underway| underway.end_now(now_us));
-    now
-}
-
-#[inline(always)]
-fn keep_link(
-    worker: &crate::worker::Worker,
-    link: Link,
-    permit: Option<Permit>,
-    keepalive: &Keepalive,
-    now: Now,
-) {
-    if permit.as_ref().is_some_and(|permit| permit.is_wanted_elsewhere(worker.id)) {
-        // Before its permit, which lets another be made.
-        drop(link);
-        return;
-    }
-    let Link { stream, requests, pool_key, .. } = link;
-    let now_ms = now.mono_ms();
-    worker.pool.borrow_mut().give(pool_key, (stream, permit), requests + 1, keepalive, now_ms);
 }
 
 fn has_no_body(status: u16) -> bool {

@@ -5,9 +5,9 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use crate::connection::Connection;
-use crate::desk::{After, Desk, Job, Tray};
+use crate::desk::{Desk, Job, Tray};
+use crate::disposition::After;
 use crate::serve;
-use crate::worker::Worker;
 
 /// An exchange that is being served.
 pub(crate) struct Seat(Desk);
@@ -16,7 +16,7 @@ impl Seat {
     /// Seats a connection.
     #[inline(always)]
     pub(crate) fn take(conn: Box<Connection>, job: Job) -> Seat {
-        let desk = conn.worker.desks.take().unwrap_or_else(|| Desk::new(attend));
+        let desk = Desk::take().unwrap_or_else(|| Desk::new(attend));
         desk.ask(conn, job);
         Seat(desk)
     }
@@ -29,8 +29,8 @@ impl Seat {
 
     /// Gives the desk back.
     #[inline(always)]
-    pub(crate) fn leave(self, worker: &Worker) {
-        worker.desks.give(self.0);
+    pub(crate) fn leave(self) {
+        self.0.give();
     }
 }
 
@@ -50,6 +50,6 @@ async fn attend(tray: Rc<Tray>) {
 pub(crate) async fn serve(conn: Box<Connection>, job: Job) -> (Box<Connection>, After) {
     let mut seat = Seat::take(conn, job);
     let (conn, after) = poll_fn(|cx| seat.poll(cx)).await;
-    seat.leave(&conn.worker);
+    seat.leave();
     (conn, after)
 }

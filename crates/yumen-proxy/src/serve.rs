@@ -16,12 +16,11 @@ use yumen_snapshot::{AwaitsBody, Route, Slot, Target, Upstream};
 
 use crate::apart::apart;
 use crate::chains::{Chains, RouteChain};
-use crate::chosen::{Chosen, Newer};
 use crate::clock;
 use crate::connection::{Connection, Peer};
 use crate::deadline;
 use crate::debug::{self, DebugKey};
-use crate::desk::After;
+use crate::disposition::After;
 use crate::fault::{Fault, Kind};
 use crate::flow::Flow;
 use crate::forward::forward;
@@ -29,9 +28,12 @@ use crate::forwarded;
 use crate::http2::heads;
 use crate::mirror;
 use crate::observe::{RecentRequest, Seen, Stopwatch};
-use crate::relay::Relay;
+use crate::pinned_upstream::{PinnedUpstream, UpstreamVersions};
+use crate::proxied::ProxiedExchange;
 use crate::reply;
 use crate::tls::{self, Refusal};
+use crate::upstream::interim::InterimCount;
+use crate::upstream::upload::RequestUpload;
 use crate::wait::Wait;
 use crate::worker::{Pinned, Worker};
 
@@ -101,7 +103,7 @@ async fn walk(conn: &mut Connection, request: Box<RequestHead>, watch: Option<Rc
     let worker = conn.worker.clone();
     let peer = conn.peer.clone();
     let pinned = worker.pinned();
-    let newer = Newer::default();
+    let newer = UpstreamVersions::default();
     let mut flow = Flow { received_bytes: request.received_bytes(), ..Flow::default() };
     let mut ex = Exchange::new(request, &peer.client, clock::now(), &*worker, &pinned.consumers);
     ex.response_fields = worker.take_edits();
@@ -126,7 +128,17 @@ async fn walk(conn: &mut Connection, request: Box<RequestHead>, watch: Option<Rc
             if let Some(mirror) = ex.mirror.take() {
                 mirror::send(conn, &ex, &pinned, upstream, &mirror);
             }
-            proxy(conn, &mut ex, &chains, route, Chosen::new(upstream, &newer), &mut flow).await
+            let mut proxied = ProxiedExchange {
+                conn,
+                ex: &mut ex,
+                chains: &chains,
+                route,
+                pinned: PinnedUpstream::new(upstream, &newer),
+                flow: &mut flow,
+                upload: RequestUpload::new(),
+                interim: InterimCount::default(),
+            };
+            proxy(&mut proxied).await
         }
         Err(Stop::Respond(response)) => reply::answer(conn, &mut ex, &chains, response, &mut flow).await,
         Err(Stop::Dismiss(response)) => {
@@ -145,33 +157,25 @@ async fn walk(conn: &mut Connection, request: Box<RequestHead>, watch: Option<Rc
 }
 
 /// Through an endpoint and back.
-async fn proxy<'s>(
-    conn: &mut Connection,
-    ex: &mut Exchange<'s>,
-    chains: &Chains<'_>,
-    route: &Route,
-    mut chosen: Chosen<'s>,
-    flow: &mut Flow,
-) -> After {
-    let total_ms = route.timeouts.as_deref().unwrap_or(&chosen.upstream.timeouts).total_ms;
-    if (total_ms != 0 || ex.deadline_ms != 0 || conn.timer.cap_ms().is_some())
-        && let Err(fault) = deadline::begin(conn, ex, total_ms)
-    {
-        return reply::apologize(conn, ex, chains, fault, flow).await;
+async fn proxy(proxied: &mut ProxiedExchange<'_, '_>) -> After {
+    let total_ms = proxied.timeouts().total_ms;
+    let is_bounded = total_ms != 0 || proxied.ex.deadline_ms != 0 || proxied.conn.timer.cap_ms().is_some();
+    if is_bounded && let Err(fault) = deadline::begin(proxied.conn, proxied.ex, total_ms) {
+        return apologize_proxied(proxied, fault).await;
     }
-    flow.total_ms = total_ms;
-    let mut relay = Relay::new(&conn.worker);
-    let forwarded = forward(conn, ex, chains, route, &mut chosen, &mut relay, flow).await;
-    let upstream = chosen.upstream;
-    let after = match forwarded {
-        Ok(()) if ex.translate.is_some() => {
-            apart(reply::pass_on_translated(conn, ex, chains, &mut relay, (route, upstream), flow)).await
+    proxied.flow.total_ms = total_ms;
+    match forward(proxied).await {
+        Ok(attempt) if proxied.ex.translate.is_some() => {
+            apart(reply::pass_on_translated(proxied, attempt)).await
         }
-        Ok(()) => reply::pass_on(conn, ex, chains, &mut relay, route, upstream, flow).await,
-        Err(fault) => reply::apologize(conn, ex, chains, fault, flow).await,
-    };
-    conn.worker.give_response(relay.head);
-    after
+        Ok(attempt) => reply::pass_on(proxied, attempt).await,
+        Err(fault) => apologize_proxied(proxied, fault).await,
+    }
+}
+
+async fn apologize_proxied(proxied: &mut ProxiedExchange<'_, '_>, fault: Fault) -> After {
+    let ProxiedExchange { conn, ex, chains, flow, .. } = proxied;
+    reply::apologize(conn, ex, chains, fault, flow).await
 }
 
 /// Answers a head that could not be read; `head` is what is known of it, where heads do not go among the bytes.

@@ -15,6 +15,9 @@ use crate::pace::Rate;
 /// No head may be larger than the buffer it is read into.
 pub const HEAD_BYTES_MAX: usize = crate::buffer::BUFFER_BYTES;
 
+/// Exchanges whose memory a worker keeps for the next ones: futures, heads, edits.
+pub(crate) const EXCHANGES_KEPT: usize = 256;
+
 /// Settings every worker follows. They do not change while the process runs.
 #[derive(Debug, Clone)]
 pub struct Settings {

@@ -18,6 +18,7 @@ use crate::tcp::Tcp;
 use crate::timers::Timers;
 use crate::tls;
 pub(crate) use records::Records;
+pub(crate) use shared::HeadSent;
 
 /// How often it is looked whether a peer has what was sent to it, in milliseconds.
 const SETTLE_LOOK_MS: u64 = 10;

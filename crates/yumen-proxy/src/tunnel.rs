@@ -13,13 +13,13 @@ use crate::body::Ending;
 use crate::buffer::Inbox;
 use crate::connection::Connection;
 use crate::direction::{Direction, Pair, Watched};
-use crate::relay::Link;
 use crate::stream::Stream;
 use crate::task;
 use crate::tcp::Tcp;
 use crate::ties::Tie;
 use crate::timers::Timer;
 use crate::transfer::Transfer;
+use crate::upstream::connection::UpstreamConnection;
 use crate::worker::Worker;
 
 /// A WebSocket that has to end gets so long for the frames under way, in milliseconds.
@@ -54,18 +54,23 @@ pub(crate) struct Bounds {
 /// the client of the change.
 ///
 /// The bytes are moved by a task of their own: a message that passes wakes that alone, not all that led to the tunnel.
-pub(crate) async fn run(conn: &mut Connection, link: &mut Link, opening: Transfer, bounds: Bounds) -> Ended {
+pub(crate) async fn run(
+    conn: &mut Connection,
+    connection: &mut UpstreamConnection,
+    opening: Transfer,
+    bounds: Bounds,
+) -> Ended {
     conn.timer.set(0);
     let mut tunnel = Tunnel {
         client: conn.stream.take(),
-        endpoint: link.stream.take(),
+        endpoint: connection.stream.take(),
         worker: conn.worker.clone(),
         timer: conn.worker.timers.timer(),
         opening,
         is_open: false,
         pair: Pair::new(
             std::mem::take(&mut conn.inbox),
-            std::mem::take(&mut link.inbox),
+            std::mem::take(&mut connection.inbox),
             bounds.idle_timeout_ms,
         ),
         tied: bounds.tie.map(|tie| Tied::new(tie, bounds.is_websocket)),
@@ -80,7 +85,7 @@ pub(crate) async fn run(conn: &mut Connection, link: &mut Link, opening: Transfe
     });
     let Ok(mut tunnel) = given_back.await else { return Ended::default() };
     conn.stream = tunnel.client.take();
-    link.stream = tunnel.endpoint.take();
+    connection.stream = tunnel.endpoint.take();
     Ended {
         up_bytes: tunnel.pair.up.bytes(),
         down_bytes: tunnel.pair.down.bytes() + tunnel.opening.sent_bytes,

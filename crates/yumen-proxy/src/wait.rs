@@ -3,13 +3,12 @@
 //! On a connection of its own, a client that leaves and one that has only no more to say look alike: both have
 //! sent their end. The first is waited for no longer than the setting says, so the second is, too.
 
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::clock;
 use crate::connection::Connection;
 use crate::fault::Kind;
+use crate::upstream::wait::AttemptWait;
 
 /// Until when is waited.
 pub(crate) struct Wait {
@@ -87,22 +86,6 @@ impl Wait {
         }
     }
 
-    /// What `future` gives, unless the time or the client ends the wait before; `late` is what to call the first.
-    pub(crate) async fn on<F: Future + ?Sized>(
-        &mut self,
-        conn: &mut Connection,
-        late: Kind,
-        mut future: Pin<&mut F>,
-    ) -> Result<F::Output, Kind> {
-        poll_fn(|cx| {
-            if let Poll::Ready(output) = future.as_mut().poll(cx) {
-                return Poll::Ready(Ok(output));
-            }
-            self.poll_end(cx, conn, late).map(Err)
-        })
-        .await
-    }
-
     /// Ready where the time or the client ends the wait, with what to call that; `late` is what to call the first.
     pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>, conn: &mut Connection, late: Kind) -> Poll<Kind> {
         if let Some(kind) = conn.stream.given_up(cx) {
@@ -127,5 +110,27 @@ fn next_look_ms(conn: &Connection, now_ms: u64) -> u64 {
     match conn.worker.settings.half_closed_ms {
         0 => u64::MAX,
         period_ms => now_ms.saturating_add(period_ms),
+    }
+}
+
+/// The wait of an attempt on behalf of a client.
+pub(crate) struct ClientWait<'a> {
+    conn: &'a mut Connection,
+    wait: Wait,
+}
+
+impl ClientWait<'_> {
+    pub(crate) fn new(conn: &mut Connection) -> ClientWait<'_> {
+        ClientWait { conn, wait: Wait::new() }
+    }
+}
+
+impl AttemptWait for ClientWait<'_> {
+    fn start(&mut self, timeout_ms: u64) {
+        self.wait.begin(self.conn, timeout_ms);
+    }
+
+    fn poll_end(&mut self, cx: &mut Context<'_>, late: Kind) -> Poll<Kind> {
+        self.wait.poll_end(cx, self.conn, late)
     }
 }

@@ -15,10 +15,9 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::buffer::{BUFFER_BYTES, Inbox};
+use crate::buffer::{BUFFER_BYTES, Buffers, Inbox};
 use crate::clock;
 use crate::stream::Stream;
-use crate::worker::Worker;
 
 pub(crate) use patience::Patience;
 
@@ -41,7 +40,7 @@ pub(crate) struct Inner {
     leaving_end: usize,
     /// What is pending, or was sent, ends where a frame does.
     is_between_frames: bool,
-    worker: Rc<Worker>,
+    buffers: Rc<Buffers>,
     /// Bytes the socket took so far.
     pub(crate) sent_bytes: u64,
     /// Bytes the socket gave so far.
@@ -50,7 +49,7 @@ pub(crate) struct Inner {
 }
 
 impl Wire {
-    pub(crate) fn new(stream: Stream, early: Inbox, patience: Patience, worker: Rc<Worker>) -> Wire {
+    pub(crate) fn new(stream: Stream, early: Inbox, patience: Patience, buffers: Rc<Buffers>) -> Wire {
         Wire(Rc::new(RefCell::new(Inner {
             stream,
             early,
@@ -58,7 +57,7 @@ impl Wire {
             pending_range: 0..0,
             leaving_end: 0,
             is_between_frames: true,
-            worker,
+            buffers,
             sent_bytes: 0,
             received_bytes: 0,
             patience,
@@ -108,7 +107,7 @@ impl Inner {
             self.sent_bytes += sent as u64;
         }
         (self.pending_range, self.leaving_end) = (0..0, 0);
-        self.pending.take().into_iter().for_each(|buffer| self.worker.buffers.give(buffer));
+        self.pending.take().into_iter().for_each(|buffer| self.buffers.give(buffer));
         Poll::Ready(Ok(()))
     }
 
@@ -122,7 +121,7 @@ impl Inner {
 
     /// Buffers as much as there is room for.
     fn append(&mut self, bytes: &[u8]) -> usize {
-        let buffer = self.pending.get_or_insert_with(|| self.worker.buffers.take());
+        let buffer = self.pending.get_or_insert_with(|| self.buffers.take());
         let end = self.pending_range.end;
         let count = bytes.len().min(BUFFER_BYTES - end);
         buffer[end..end + count].copy_from_slice(&bytes[..count]);
@@ -142,7 +141,7 @@ impl Inner {
             let count = self.early.len().min(room.remaining());
             room.put_slice(&self.early.bytes()[..count]);
             self.early.consume(count);
-            self.early.release(&self.worker.buffers);
+            self.early.release(&self.buffers);
         }
         self.received_bytes += (room.filled().len() - before) as u64;
         self.patience.received(&room.filled()[before..], clock::now().mono_ms());

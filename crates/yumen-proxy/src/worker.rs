@@ -15,24 +15,16 @@ use yumen_snapshot::{Publisher, Route, Snapshot};
 use crate::access_log::LogBuffer;
 use crate::buffer::Buffers;
 use crate::clock;
-use crate::copies::Copies;
 use crate::counters::Counters;
 use crate::date::DateCache;
-use crate::departed::Departures;
-use crate::desk::Desks;
 use crate::duty::Duty;
-use crate::forward::KeptBytes;
-use crate::lanes::Lanes;
 use crate::observe::Sampler;
 use crate::offload_queue::OffloadQueue;
 use crate::overload::Overload;
-use crate::pool::Pool;
-use crate::settings::Settings;
+use crate::settings::{EXCHANGES_KEPT, Settings};
 use crate::ties::Ties;
 use crate::timers::Timers;
-
-/// How many heads a worker keeps for the next requests: one for each of its desks.
-const HEADS_KEPT: usize = crate::desk::KEPT;
+use crate::upstream::UpstreamClient;
 
 /// Of the connections a worker may have, one in so many is kept free for those who come, where others only wait; so many
 /// are ended at a time, at least [`ROOM_MIN`], and no oftener than [`MAKE_ROOM_MS`].
@@ -93,12 +85,10 @@ pub(crate) struct Worker {
     pub(crate) id: usize,
     pub(crate) settings: Arc<Settings>,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) buffers: Buffers,
-    pub(crate) desks: Desks,
+    pub(crate) buffers: Rc<Buffers>,
     pub(crate) timers: Rc<Timers>,
-    pub(crate) pool: RefCell<Pool>,
-    pub(crate) lanes: Rc<Lanes>,
-    pub(crate) departures: Departures,
+    /// Connections to endpoints, and all that is sent on them.
+    pub(crate) upstream: Rc<UpstreamClient>,
     pub(crate) ties: Ties,
     pub(crate) log: Option<RefCell<LogBuffer>>,
     /// Whether its lines tell of fields of the answer, which are kept only then.
@@ -108,9 +98,6 @@ pub(crate) struct Worker {
     /// While draining, idle connections stay as long as otherwise.
     pub(crate) keeps_idle: Cell<bool>,
     pub(crate) sampler: Sampler,
-    pub(crate) copies: Rc<Copies>,
-    /// What calls keep so that they can be made again.
-    pub(crate) kept_bytes: Rc<KeptBytes>,
     pub(crate) overload: Option<Overload>,
     pub(crate) offload_queue: OffloadQueue,
     /// The way out for plugins.
@@ -119,7 +106,6 @@ pub(crate) struct Worker {
     applied: Arc<AtomicU64>,
     pinned: RefCell<Rc<Pinned>>,
     requests: RefCell<Heads<RequestHead>>,
-    responses: RefCell<Heads<ResponseHead>>,
     edits: RefCell<Vec<Fields>>,
     random: Cell<u64>,
     open: Cell<usize>,
@@ -128,8 +114,6 @@ pub(crate) struct Worker {
     made_room_ms: Cell<u64>,
     /// Of those, connections that only wait for their client to hear the last answer.
     pub(crate) lingering: Cell<usize>,
-    /// Answers of which what nobody wants is read beside the traffic.
-    pub(crate) surpluses: Cell<usize>,
 }
 
 /// What a worker is made of.
@@ -157,7 +141,10 @@ impl Worker {
         clock::refresh();
         let version = parts.publisher.version();
         let snapshot = parts.publisher.load();
+        let buffers = Rc::new(Buffers::with_backlog(parts.settings.backlog_bytes_max));
         let timers = Rc::<Timers>::default();
+        let (settings, counters) = (parts.settings.clone(), parts.counters.clone());
+        let upstream = UpstreamClient::new(parts.id, settings, counters, buffers.clone(), timers.clone());
         Rc::new_cyclic(|me| Worker {
             me: me.clone(),
             id: parts.id,
@@ -165,34 +152,27 @@ impl Worker {
             offload_queue: OffloadQueue::default(),
             redis: redis_clients(&timers, &parts.counters),
             counters: parts.counters,
-            buffers: Buffers::with_backlog(parts.settings.backlog_bytes_max),
-            desks: Desks::default(),
+            buffers,
             timers,
-            pool: RefCell::default(),
-            lanes: Rc::default(),
-            departures: Departures::default(),
+            upstream,
             ties: Ties::default(),
             logs_answer: parts.log.as_ref().is_some_and(LogBuffer::reads_answer),
             log: parts.log.map(RefCell::new),
             date: DateCache::default(),
             draining: Cell::new(false),
             keeps_idle: Cell::new(false),
-            copies: Rc::default(),
-            kept_bytes: Rc::default(),
             sampler: Sampler::new(parts.seed.rotate_left(32), parts.settings.samples_per_second),
             settings: parts.settings,
             pinned: RefCell::new(Rc::new(Pinned { snapshot, version, merged: Rc::default() })),
             publisher: parts.publisher,
             applied: parts.applied,
             requests: RefCell::default(),
-            responses: RefCell::default(),
             edits: RefCell::default(),
             random: Cell::new(parts.seed | 1),
             open: Cell::new(0),
             room_wanted: Cell::new(0),
             made_room_ms: Cell::new(0),
             lingering: Cell::new(0),
-            surpluses: Cell::new(0),
         })
     }
 
@@ -221,7 +201,7 @@ impl Worker {
     /// Keeps a head's memory.
     pub(crate) fn give_request(&self, mut head: Box<RequestHead>) {
         let mut kept = self.requests.borrow_mut();
-        if kept.len() < HEADS_KEPT {
+        if kept.len() < EXCHANGES_KEPT {
             head.clear();
             kept.push(head);
         }
@@ -229,16 +209,12 @@ impl Worker {
 
     /// A clear response head.
     pub(crate) fn take_response(&self) -> Box<ResponseHead> {
-        self.responses.borrow_mut().pop().unwrap_or_default()
+        self.upstream.take_response()
     }
 
     /// Keeps a head's memory.
-    pub(crate) fn give_response(&self, mut head: Box<ResponseHead>) {
-        let mut kept = self.responses.borrow_mut();
-        if kept.len() < HEADS_KEPT {
-            head.clear();
-            kept.push(head);
-        }
+    pub(crate) fn give_response(&self, head: Box<ResponseHead>) {
+        self.upstream.give_response(head);
     }
 
     /// A clear list of fields for the answer.
@@ -249,7 +225,7 @@ impl Worker {
     /// Keeps a list's memory.
     pub(crate) fn give_edits(&self, mut fields: Fields) {
         let mut kept = self.edits.borrow_mut();
-        if fields.capacity() > 0 && kept.len() < HEADS_KEPT {
+        if fields.capacity() > 0 && kept.len() < EXCHANGES_KEPT {
             fields.clear(4096);
             kept.push(fields);
         }
@@ -321,13 +297,7 @@ impl Worker {
         loop {
             self.timers.clone().sleep(500).await;
             let now_ms = clock::now().mono_ms();
-            let mut pool = self.pool.borrow_mut();
-            let departed = self.departures.close(&mut pool, &self.lanes);
-            self.counters.departed_upstream.add(departed as u64);
-            pool.sweep(now_ms);
-            self.lanes.sweep();
-            self.counters.idle_upstream.set((pool.len() + self.lanes.idle()) as i64);
-            drop(pool);
+            self.upstream.sweep(now_ms);
             if let Some(overload) = &self.overload {
                 self.counters.shed_share.set((overload.shed_share() * 1000.0) as i64);
             }

@@ -168,23 +168,22 @@ impl Upstream {
 
     /// Counts an attempt at an endpoint as under way from `began_us` of the monotonic clock on.
     #[inline]
-    pub fn started(&self, index: usize, began_us: u64) -> Underway<'_> {
+    pub fn started(&self, index: usize, began_us: u64) -> InFlight<'_> {
         self.balancer.started(&self.endpoints, index);
-        Underway { upstream: self, index, began_us }
+        InFlight { upstream: self, index, began_us }
     }
 }
 
-/// An attempt at an endpoint. It counts as under way until this is dropped, so that none is counted for ever
-/// whose exchange was lost.
+/// The in-flight guard of an attempt: the endpoint counts the attempt until the guard is dropped.
 #[derive(Debug)]
 #[must_use = "what is dropped is over"]
-pub struct Underway<'u> {
+pub struct InFlight<'u> {
     upstream: &'u Upstream,
     index: usize,
     began_us: u64,
 }
 
-impl Underway<'_> {
+impl InFlight<'_> {
     /// Which of the upstream's endpoints.
     pub fn index(&self) -> usize {
         self.index
@@ -210,7 +209,7 @@ impl Underway<'_> {
     }
 }
 
-impl Drop for Underway<'_> {
+impl Drop for InFlight<'_> {
     #[inline]
     fn drop(&mut self) {
         self.upstream.balancer.ended(&self.upstream.endpoints, self.index);

@@ -19,7 +19,7 @@ pub mod streams;
 mod testing;
 pub mod upstream;
 
-pub use balance::{Balancer, Underway, UpstreamState};
+pub use balance::{Balancer, InFlight, UpstreamState};
 pub use compile::{Change, Compiled, Compiler, Defaults, Env, Flaw, Judge, PluginFlaw};
 pub use explain::{
     Arrival, Background, Explained, Explanation, Ports, Question, StreamExplanation, explain, explain_any,

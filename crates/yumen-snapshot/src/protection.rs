@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use yumen_plugin::Exchange;
 
 use gate::AtEndpoint;
-pub use gate::{Gate, Permit, Place, Retry, Tally, Ticket};
+pub use gate::{EndpointPermit, Gate, QueueTicket, RequestPermit, RetryPermit, Tally};
 pub use outlier::{Ejection, Failure, News, OutlierRules, OutlierState, SuccessRate};
 
 use crate::upstream::{Tried, Upstream};
@@ -85,7 +85,7 @@ pub struct Admission {
     /// The endpoint it goes to.
     pub index: usize,
     /// Leave to open a connection, where they are bounded and none idles.
-    pub permit: Option<Permit>,
+    pub permit: Option<EndpointPermit>,
 }
 
 impl Protection {
@@ -110,12 +110,12 @@ impl Protection {
     }
 
     /// Leave to open one more connection to an endpoint; `Ok(None)` where they are not bounded.
-    pub fn connect(&self, index: usize) -> Result<Option<Permit>, Full> {
+    pub fn connect(&self, index: usize) -> Result<Option<EndpointPermit>, Full> {
         if !self.bounds_connections() {
             return Ok(None);
         }
         let most = (self.gate.room.all.connections(), self.gate.room.each.connections());
-        Permit::get(&self.gate, &self.endpoints[index], most).map(Some).ok_or(Full)
+        EndpointPermit::get(&self.gate, &self.endpoints[index], most).map(Some).ok_or(Full)
     }
 }
 
@@ -132,18 +132,18 @@ impl Upstream {
         protection: &Protection,
         ex: &Exchange<'_>,
         tried: &Tried,
-        place: &mut Option<Place>,
+        place: &mut Option<RequestPermit>,
         idles: impl Fn(usize) -> bool,
     ) -> Result<Option<Admission>, Full> {
         let has_come = place.is_none();
         if has_come && protection.counts_requests() {
             let most = protection.limits.map_or(UNBOUNDED, |_| protection.gate.room.all.requests());
-            *place = Some(Place::get(&protection.gate, most, ex.host.worker()).ok_or(Full)?);
+            *place = Some(RequestPermit::get(&protection.gate, most, ex.host.worker()).ok_or(Full)?);
         }
         let admitted = self.admit_at_endpoint(protection, ex, tried, place, idles);
         if has_come && !matches!(admitted, Ok(Some(_))) {
             // Whoever is called now would find no room either.
-            place.take().into_iter().for_each(Place::give_back_quietly);
+            place.take().into_iter().for_each(RequestPermit::give_back_quietly);
         }
         admitted
     }
@@ -153,7 +153,7 @@ impl Upstream {
         protection: &Protection,
         ex: &Exchange<'_>,
         tried: &Tried,
-        place: &mut Option<Place>,
+        place: &mut Option<RequestPermit>,
         idles: impl Fn(usize) -> bool,
     ) -> Result<Option<Admission>, Full> {
         let mut passed = tried.clone();
@@ -204,7 +204,7 @@ impl Protection {
 
     /// Leave for one more retry, for its place to note once it is made; `Ok(None)` where they are not bounded, or the
     /// place has it already.
-    pub fn retry(&self, place: Option<&Place>) -> Result<Option<Retry>, Full> {
+    pub fn retry(&self, place: Option<&RequestPermit>) -> Result<Option<RetryPermit>, Full> {
         let (Some(budget), Some(place)) = (self.budget, place) else { return Ok(None) };
         let allowed = budget.allowed(self.gate.requests.load(Relaxed));
         let leave = place.retry(allowed);

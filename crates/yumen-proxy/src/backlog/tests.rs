@@ -80,7 +80,7 @@ fn half_the_bound_is_left_to_peers_that_read() {
     let mut world = World::new(2 * MIB);
     assert_eq!(world.backlog.read_ahead(0), usize::MAX);
     world.begin(MIB + 1, 0);
-    assert_eq!(world.backlog.read_ahead(0), SMALL_BYTES);
+    assert_eq!(world.backlog.read_ahead(0), READ_AHEAD_BYTES);
     assert_eq!(world.backlog.read_ahead(TRUSTED_BYTES), usize::MAX);
 }
 

@@ -36,7 +36,7 @@ pub(super) async fn run(conn: Connection) {
     let Connection { worker, peer, stream, inbox, timer } = conn;
     worker.counters.http2_connections.add(1);
     let patience = Patience::new(worker.settings.http2.patience, PREFACE_BYTES, clock::now().mono_ms());
-    let wire = Wire::new(stream, inbox, patience, worker.clone());
+    let wire = Wire::new(stream, inbox, patience, worker.buffers.clone());
     timer.set(worker.settings.head_timeout_ms);
     let mut handshake = std::pin::pin!(server_builder(&worker.settings).handshake(wire.clone()));
     let shaking = poll_fn(|cx| {

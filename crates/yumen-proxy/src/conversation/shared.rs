@@ -7,7 +7,8 @@ use yumen_http::{Framing, HeadError, RequestHead};
 
 use crate::clock;
 use crate::connection::Connection;
-use crate::desk::{After, Job};
+use crate::desk::Job;
+use crate::disposition::After;
 use crate::fault::Kind;
 use crate::grpc;
 use crate::seat;

@@ -6,7 +6,7 @@ use std::task::{Context, Waker};
 
 use super::DRAIN_GRACE_MS;
 use crate::clock;
-use crate::desk::After;
+use crate::disposition::After;
 use crate::timers::Timer;
 use crate::worker::Worker;
 

@@ -1,124 +1,108 @@
-//! Waiting for the head of an endpoint's answer, while the request's body may still be going out.
+//! The wait for a response head, while the request body may still be sent.
 //!
-//! Knows connections and transfers; which endpoint is asked, and whether another is, is decided elsewhere.
+//! Knows whom the wait is for: the client to send its body, or the endpoint to read or to answer.
 
 use std::task::{Context, Poll};
 
-use yumen_http::ResponseHead;
-use yumen_http::parse::{self, Parsed};
+use yumen_http::Framing;
+use yumen_plugin::Exchange;
 use yumen_snapshot::Timeouts;
 
-use super::Replay;
 use crate::backlog::BacklogEntry;
 use crate::clock;
 use crate::connection::Connection;
 use crate::fault::{Fault, Kind};
+use crate::grpc;
 use crate::pace::{Pace, Rate};
-use crate::relay::Link;
 use crate::stream::Stream;
 use crate::tcp::Tcp;
 use crate::transfer::Transfer;
+use crate::upstream::attempt::{Attempt, RequestSent};
+use crate::upstream::connection::HeadRead;
+use crate::upstream::upload::RequestUpload;
 use crate::wait::{End, Wait};
 
-/// What is read of an answer at once where the rest of a long one can go from socket to socket: most are shorter, and
-/// what is read is copied.
+/// The most bytes of a response that the first receive brings, where the rest of a long one can go from socket to socket:
+/// most responses are shorter, and bytes that are read are copied.
 const FIRST_BYTES_MAX: usize = 16 * 1024;
 
-/// Waiting for an answer while the body may still be going out.
-pub(super) struct HeadWait<'a> {
-    pub(super) replay: &'a mut Replay,
-    pub(super) timeouts: Timeouts,
+/// The wait for a response head.
+pub(super) struct HeadWait {
+    timeouts: Timeouts,
     /// How long the client may send nothing of its body.
-    pub(super) body_ms: u64,
-    pub(super) progress: Option<(u64, bool)>,
-    /// Whether some of the head has come since.
-    pub(super) heard: bool,
-    pub(super) wait: Wait,
-    pub(super) scanned: usize,
-    pub(super) upload_broken: bool,
+    body_ms: u64,
+    /// The slowest rate at which the client may send.
+    rate: Rate,
+    pace: Pace,
+    read: HeadRead,
+    wait: Wait,
+    progress: Option<(u64, bool)>,
+    /// The endpoint takes no more of the body.
+    upload_broken: bool,
     /// Whether the client has been waited for.
-    pub(super) awaits_client: bool,
-    /// The slowest the client may send.
-    pub(super) rate: Rate,
-    pub(super) pace: Pace,
-    pub(super) backlog: Option<BacklogEntry>,
+    awaits_client: bool,
+    /// The memory that waits for the endpoint, if it is counted.
+    backlog: Option<BacklogEntry>,
 }
 
-impl HeadWait<'_> {
+impl HeadWait {
+    pub(super) fn new(conn: &Connection, ex: &Exchange<'_>, timeouts: Timeouts) -> HeadWait {
+        // Between two messages of a call the client may pause as long as its endpoint may.
+        let has_pauses = ex.request.framing != Framing::None && grpc::is_call(ex);
+        let body_ms = if has_pauses { timeouts.read_ms } else { conn.worker.settings.body_timeout_ms };
+        let bytes_max = if conn.stream.is_socket() { FIRST_BYTES_MAX } else { usize::MAX };
+        HeadWait {
+            timeouts,
+            body_ms,
+            rate: conn.body_rate(ex),
+            pace: Pace::default(),
+            read: HeadRead::new(ex.request.method(), bytes_max),
+            wait: Wait::new(),
+            progress: None,
+            upload_broken: false,
+            awaits_client: false,
+            backlog: None,
+        }
+    }
+
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
         conn: &mut Connection,
-        link: &mut Link,
-        upload: &mut Transfer,
-        asked: yumen_http::Method,
-        head: &mut ResponseHead,
+        upload: &mut RequestUpload,
+        sent: &mut Attempt<'_, RequestSent>,
     ) -> Poll<Result<(), Fault>> {
-        if let Err(fault) = self.push_body(cx, conn, link, upload) {
+        if let Err(fault) = self.push_body(cx, conn, upload, &mut sent.connection().stream) {
             return Poll::Ready(Err(fault));
         }
-        if let Stream::Http2(duplex) = &mut link.stream {
-            let limits = &conn.worker.settings.response_head;
-            let polled = duplex.poll_head(cx, (limits, asked, head));
-            if polled.is_ready() {
-                // What has come of the body leaves with the head. What fails now fails again when it is read.
-                let bytes_max = conn.worker.buffers.backlog.read_ahead(0);
-                let _ = duplex.poll_fill(cx, &mut link.inbox, &conn.worker.buffers, bytes_max);
-                return polled;
+        match sent.poll_head(cx, &conn.worker.upstream, &mut self.read) {
+            Poll::Pending => self.wait(cx, conn, upload, &sent.connection().stream),
+            Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
+            Poll::Ready(Err(Fault { kind, unsent })) => {
+                let is_unsent = unsent || is_unsent(kind, upload, &sent.connection().stream);
+                Poll::Ready(Err(Fault { kind, unsent: is_unsent }))
             }
         }
-        while !link.stream.is_shared() {
-            if link.inbox.len() > self.scanned {
-                let limits = &conn.worker.settings.response_head;
-                match parse::response(link.inbox.bytes(), self.scanned, limits, asked, head) {
-                    Ok(Parsed::Head(used)) => {
-                        link.inbox.consume(used);
-                        return Poll::Ready(Ok(()));
-                    }
-                    Ok(Parsed::Partial) => self.scanned = link.inbox.len(),
-                    Err(error) => return Poll::Ready(Err(Kind::UpstreamHead(error).into())),
-                }
-            }
-            let most = if conn.stream.is_socket() { FIRST_BYTES_MAX } else { usize::MAX };
-            let bytes_max = conn.worker.buffers.backlog.read_ahead(0).min(most);
-            match link.stream.poll_fill_some(cx, &mut link.inbox, &conn.worker.buffers, bytes_max) {
-                Poll::Ready(Ok(0) | Err(_)) => {
-                    let unsent = upload.sent_bytes == 0;
-                    return Poll::Ready(Err(Fault { kind: Kind::UpstreamClosed, unsent }));
-                }
-                Poll::Ready(Ok(_)) => self.heard = true,
-                Poll::Pending => {
-                    link.inbox.park(&conn.worker.buffers);
-                    break;
-                }
-            }
-        }
-        self.wait(cx, conn, upload, link)
     }
 
-    /// Sends what there is of the request. An endpoint that stops reading may still have answered, so
-    /// its end is left for the read to find.
+    /// Sends more of the request. An endpoint that stops reading may still have answered, so its end is left for the
+    /// read to find.
     fn push_body(
         &mut self,
         cx: &mut Context<'_>,
         conn: &mut Connection,
-        link: &mut Link,
-        upload: &mut Transfer,
+        upload: &mut RequestUpload,
+        sink: &mut Stream,
     ) -> Result<(), Fault> {
-        if self.upload_broken || upload.is_done() {
+        if self.upload_broken || upload.transfer.is_done() {
             return Ok(());
         }
         let source = (&mut conn.stream, &mut conn.inbox);
-        let (buffers, sink) = (&conn.worker.buffers, &mut link.stream);
-        let pushed = match &mut *self.replay {
-            Replay::Off => upload.poll(cx, buffers, source, sink, &mut None),
-            replay => replay.poll(cx, buffers, source, sink, upload),
-        };
-        match pushed {
+        match upload.poll(cx, &conn.worker.buffers, source, sink) {
             Poll::Pending => Ok(()),
             Poll::Ready(Ok(())) => {
                 // The next head is written where this one still lies in the processor's cache.
-                upload.recycle(&conn.worker.buffers);
+                upload.transfer.recycle(&conn.worker.buffers);
                 Ok(())
             }
             Poll::Ready(Err(broken)) => {
@@ -132,19 +116,20 @@ impl HeadWait<'_> {
         &mut self,
         cx: &mut Context<'_>,
         conn: &mut Connection,
-        upload: &Transfer,
-        link: &Link,
+        upload: &RequestUpload,
+        sink: &Stream,
     ) -> Poll<Result<(), Fault>> {
+        let transfer = &upload.transfer;
         if let Some(kind) = conn.stream.given_up(cx) {
             return Poll::Ready(Err(kind.into()));
         }
-        let is_held_up = upload.waits_for_sink() && !self.upload_broken;
-        if (is_held_up || self.backlog.is_some()) && self.overstays(cx, conn, upload, link) {
+        let is_held_up = transfer.waits_for_sink() && !self.upload_broken;
+        if (is_held_up || self.backlog.is_some()) && self.overstays(cx, conn, transfer, sink) {
             return Poll::Ready(Err(Kind::SendTimeout.into()));
         }
-        let (timeout_ms, late) = if upload.is_done() || self.upload_broken {
+        let (timeout_ms, late) = if transfer.is_done() || self.upload_broken {
             (self.timeouts.read_ms, Kind::ReadTimeout)
-        } else if upload.waits_for_sink() {
+        } else if transfer.waits_for_sink() {
             (self.timeouts.send_ms, Kind::SendTimeout)
         } else {
             if !self.awaits_client {
@@ -155,18 +140,18 @@ impl HeadWait<'_> {
         };
         if self.rate.is_set() {
             match late {
-                Kind::ClientTimeout => return self.wait_at_pace(cx, conn, upload),
+                Kind::ClientTimeout => return self.wait_at_pace(cx, conn, transfer.read_bytes),
                 _ => self.pace.rest(),
             }
         }
-        let progress = Some(upload.progress());
+        let progress = Some(transfer.progress());
         if progress != self.progress {
             self.progress = progress;
             self.wait.begin(conn, timeout_ms);
-        } else if std::mem::take(&mut self.heard) {
+        } else if std::mem::take(&mut self.read.has_received) {
             self.wait.prolong(conn, timeout_ms);
         }
-        // A client that is waited for tells by itself that it has left.
+        // A client that is waited for shows by itself that it has left.
         match self.wait.poll(cx, conn, matches!(late, Kind::ReadTimeout)) {
             None => Poll::Pending,
             Some(End::Late) => Poll::Ready(Err(late.into())),
@@ -174,12 +159,18 @@ impl HeadWait<'_> {
         }
     }
 
-    /// Notes the memory that waits for the endpoint; whether it waits no longer, as there is too much of it.
+    /// Notes the memory that waits for the endpoint. Returns whether there is too much, so that the exchange ends.
     #[cold]
-    fn overstays(&mut self, cx: &Context<'_>, conn: &mut Connection, upload: &Transfer, link: &Link) -> bool {
-        let bytes = upload.backlog_bytes(&mut conn.stream, &conn.inbox, &link.stream);
+    fn overstays(
+        &mut self,
+        cx: &Context<'_>,
+        conn: &mut Connection,
+        transfer: &Transfer,
+        sink: &Stream,
+    ) -> bool {
+        let bytes = transfer.backlog_bytes(&mut conn.stream, &conn.inbox, sink);
         let (backlog, now_ms) = (&conn.worker.buffers.backlog, clock::now().mono_ms());
-        backlog.note(&mut self.backlog, cx, (bytes, upload.taken_bytes()), now_ms)
+        backlog.note(&mut self.backlog, cx, (bytes, transfer.taken_bytes()), now_ms)
     }
 
     /// Waits for a client that must keep up a rate; one that sends nothing does not.
@@ -188,11 +179,17 @@ impl HeadWait<'_> {
         &mut self,
         cx: &mut Context<'_>,
         conn: &Connection,
-        upload: &Transfer,
+        read_bytes: u64,
     ) -> Poll<Result<(), Fault>> {
-        // Whoever is waited for next is waited for anew.
+        // The next wait, for whichever side, starts anew.
         self.progress = None;
-        let slow = self.pace.poll_slow(cx, &conn.timer, self.rate, upload.read_bytes as i64);
+        let slow = self.pace.poll_slow(cx, &conn.timer, self.rate, read_bytes as i64);
         slow.map(|()| Err(Kind::ClientTimeout.into()))
     }
+}
+
+/// Whether a closed connection has taken nothing of the request.
+#[cold]
+fn is_unsent(kind: Kind, upload: &RequestUpload, stream: &Stream) -> bool {
+    kind == Kind::UpstreamClosed && !stream.is_shared() && upload.transfer.sent_bytes == 0
 }

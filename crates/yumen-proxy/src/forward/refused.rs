@@ -1,73 +1,67 @@
-//! Calls that an endpoint answered with a status after which another is asked.
+//! Calls that an endpoint answered with a status after which another endpoint is tried.
 //!
-//! What the endpoint said is all there is to tell the client, so it is let go only when it is certain that another
-//! one is asked.
+//! The client receives that response if no other endpoint can be tried, so it is let go only when one is certain.
 
-use yumen_base::Now;
-use yumen_plugin::Exchange;
-use yumen_snapshot::{Tried, Upstream};
-
-use super::admission::try_in;
-use super::{Again, Replay, is_late, leave_to_retry};
-use crate::connection::Connection;
+use super::{AttemptHistory, note_retry, retry_permit};
+use crate::clock;
 use crate::deadline;
-use crate::flow::Flow;
+use crate::forward::resend::ResendSource;
 use crate::grpc;
-use crate::relay::Relay;
+use crate::proxied::ProxiedExchange;
+use crate::upstream::admission::AdmittedEndpoint;
+use crate::upstream::attempt::{Attempt, ResponseStarted};
+use crate::upstream::replay::RequestReplay;
 
-/// An attempt that was answered, at an upstream that names such statuses.
-pub(super) struct Refused<'a, 's, 'u> {
-    pub(super) conn: &'a mut Connection,
-    pub(super) ex: &'a Exchange<'s>,
-    pub(super) upstream: &'a Upstream,
-    pub(super) relay: &'a mut Relay<'u>,
-    pub(super) flow: &'a mut Flow,
-    pub(super) tried: &'a Tried,
-    /// When the first attempt began.
-    pub(super) started: Now,
-    /// Where the request body begins in the inbox.
-    pub(super) body_mark: (usize, u64),
+/// The use of a response at an upstream that names such statuses.
+pub(super) enum RefusedCall<'u> {
+    PassOn(Attempt<'u, ResponseStarted>),
+    /// The response is gone.
+    TryElsewhere(AdmittedEndpoint),
 }
 
-impl Refused<'_, '_, '_> {
-    /// The endpoint that is asked instead, where the answer is such a status and there is one; the answer is gone
-    /// then. Whatever can be known without taking anything is asked first.
-    pub(super) fn elsewhere(mut self) -> Option<usize> {
-        let found = if self.is_refused() && !self.is_over() { self.find() } else { None };
-        if found.is_none() {
-            // Nobody is asked again: what is kept for that is given back.
-            self.relay.replay = Replay::Off;
-        }
-        found
+impl<'s> ProxiedExchange<'_, 's> {
+    /// Admits the call to another endpoint if the response has such a status. Conditions that take nothing are checked
+    /// first.
+    pub(super) fn retry_refused(
+        &mut self,
+        mut attempt: Attempt<'s, ResponseStarted>,
+        history: &mut AttemptHistory,
+    ) -> RefusedCall<'s> {
+        let upstream = self.pinned.upstream;
+        let is_over = || history.is_over(upstream) || deadline::check(self.conn).is_err();
+        let admitted = match self.is_refused(&attempt) && !is_over() {
+            true => self.admit_elsewhere(&mut attempt, history),
+            false => None,
+        };
+        let Some(admitted) = admitted else {
+            // No other attempt follows: the memory that is kept for one is released.
+            self.upload.replay = RequestReplay::Off;
+            return RefusedCall::PassOn(attempt);
+        };
+        let client = &self.conn.worker.upstream;
+        history.request_permit = attempt.finish(clock::now()).discard(client);
+        RefusedCall::TryElsewhere(admitted)
     }
 
     #[cold]
-    fn find(&mut self) -> Option<usize> {
-        let again = Again::of(self.conn, self.ex, &self.relay.replay, self.body_mark)?;
-        let leave = leave_to_retry(self.upstream, self.relay).ok()?;
-        // It belongs to the connection the answer came on.
-        let permit = self.relay.permit.take();
-        // Where none has room, the place stays where the answer came from.
-        let Ok(Some(index)) = try_in(self.conn, self.ex, self.upstream, self.relay, self.tried) else {
-            self.relay.permit = permit;
-            return None;
-        };
-        again.resend(self.conn, self.relay, self.body_mark, self.flow);
-        self.relay.note_retry(leave);
-        self.relay.link = None;
-        self.relay.end_attempt();
-        Some(index)
+    fn admit_elsewhere(
+        &mut self,
+        attempt: &mut Attempt<'s, ResponseStarted>,
+        history: &AttemptHistory,
+    ) -> Option<AdmittedEndpoint> {
+        let resend = ResendSource::of(self, history.body_mark)?;
+        let request_permit = attempt.request_permit();
+        let permit = retry_permit(self.pinned.upstream, request_permit.as_ref()).ok()?;
+        // Without room elsewhere, the permit stays where the response came from.
+        let admitted = self.try_admit(&history.tried, request_permit).ok()??;
+        resend.rewind(self, history.body_mark);
+        note_retry(request_permit, permit);
+        Some(admitted)
     }
 
-    fn is_over(&self) -> bool {
-        self.tried.count() > self.upstream.retries
-            || is_late(self.upstream, self.started)
-            || deadline::check(self.conn).is_err()
-    }
-
-    fn is_refused(&self) -> bool {
+    fn is_refused(&self, attempt: &Attempt<'s, ResponseStarted>) -> bool {
         grpc::is_grpc(&self.ex.request)
-            && grpc::status_of(&self.relay.head.fields)
-                .is_some_and(|status| self.upstream.grpc_retry_statuses.contains(&status))
+            && grpc::status_of(&attempt.head().fields)
+                .is_some_and(|status| self.pinned.upstream.grpc_retry_statuses.contains(&status))
     }
 }

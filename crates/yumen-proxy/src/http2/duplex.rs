@@ -15,8 +15,8 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use yumen_http::{HeadError, Method, ResponseHead};
 
+use super::connection::StreamPermit;
 use super::heads;
-use super::lane::Occupied;
 use crate::backlog::StreamQueue;
 use crate::buffer::{Buffers, Inbox, gather};
 use crate::fault::{Fault, Kind};
@@ -51,7 +51,7 @@ enum Part {
     /// A client's, to be answered where its connection has room.
     Served(SendResponse<Bytes>, StreamQueue),
     /// Ours; the answer, as long as its head has not come.
-    Asked { answer: Option<ResponseFuture>, occupied: Occupied, queue: Option<StreamQueue> },
+    Asked { answer: Option<ResponseFuture>, occupied: StreamPermit, queue: Option<StreamQueue> },
 }
 
 /// What stands at the head of an answer.
@@ -78,7 +78,7 @@ impl Duplex {
         answer: ResponseFuture,
         outgoing: SendStream<Bytes>,
         is_whole: bool,
-        occupied: Occupied,
+        occupied: StreamPermit,
         limits: &HeadLimits,
     ) -> Duplex {
         let part = Part::Asked { answer: Some(answer), occupied, queue: None };

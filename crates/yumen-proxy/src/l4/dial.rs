@@ -1,60 +1,18 @@
 //! A connection to an endpoint of the upstream, tried on one after another.
 
-use std::pin::pin;
-
 use yumen_http::proxy_protocol::{self, Ends};
 use yumen_plugin::{Client, Exchange};
-use yumen_snapshot::{Endpoint, PassHost, Scheme, Tried, Underway, Upstream};
+use yumen_snapshot::{Endpoint, PassHost, Scheme, Tried, Upstream};
 
 use super::{Fault, Tally};
 use crate::clock;
-use crate::dial::Dial;
 use crate::fault::Kind;
-use crate::health;
-use crate::stream::Stream;
-use crate::timers::{Timer, until};
-use crate::tls::{Handshake, TlsName};
+use crate::timers::Timer;
+use crate::tls::TlsName;
+use crate::upstream::health;
+use crate::upstream::stream_attempt::{EndpointStream, StreamAttempt};
+use crate::upstream::target::EndpointTarget;
 use crate::worker::Worker;
-
-/// An attempt at an endpoint that is timed until it is dropped.
-pub(super) struct Timed<'u> {
-    underway: Option<Underway<'u>>,
-    index: usize,
-    /// How long the endpoint took to be there, once it was.
-    took_us: Option<u64>,
-}
-
-impl<'u> Timed<'u> {
-    pub(super) fn start(upstream: &'u Upstream, index: usize) -> Timed<'u> {
-        let underway = Some(upstream.started(index, clock::now().mono_us));
-        Timed { underway, index, took_us: None }
-    }
-
-    /// Which of the upstream's endpoints.
-    pub(super) fn index(&self) -> usize {
-        self.index
-    }
-
-    /// The endpoint is there: what averages are made of is this time, not how long a stream lives.
-    pub(super) fn answered(&mut self) {
-        self.took_us = self.underway.as_ref().map(|underway| underway.lasts_us(clock::now().mono_us));
-    }
-}
-
-impl Drop for Timed<'_> {
-    fn drop(&mut self) {
-        let Some(underway) = self.underway.take() else { return };
-        let now_us = clock::now().mono_us;
-        let took_us = self.took_us.unwrap_or(underway.lasts_us(now_us));
-        underway.end(took_us, now_us);
-    }
-}
-
-/// The endpoint's side of a stream.
-pub(super) struct Back<'u> {
-    pub(super) stream: Stream,
-    _timed: Timed<'u>,
-}
 
 /// Connects to an endpoint; where that fails, to others, as the upstream allows.
 pub(super) async fn connect<'u>(
@@ -63,19 +21,15 @@ pub(super) async fn connect<'u>(
     upstream: &'u Upstream,
     timer: &Timer,
     tally: &mut Tally,
-) -> Result<Back<'u>, Fault> {
-    let mut attempts = Attempts::new(upstream, tally);
+) -> Result<EndpointStream<'u>, Fault> {
+    let mut attempts = StreamAttempts::new(upstream, tally);
     loop {
         let index = attempts.next(ex)?;
-        let endpoint = &upstream.endpoints[index];
-        worker.counters.connects.add(1);
-        let mut timed = Timed::start(upstream, index);
-        match attempt(ex.client, upstream, endpoint, timer).await {
-            Ok(stream) => {
-                timed.answered();
-                health::observe_connected(upstream, index);
-                return Ok(Back { stream, _timed: timed });
-            }
+        let attempt = StreamAttempt::begin(upstream, index);
+        let target = target(ex.client, upstream, index);
+        let opening = opening(ex.client, upstream);
+        match attempt.connect(&worker.upstream, &target, opening, &mut &*timer).await {
+            Ok(stream) => return Ok(stream),
             Err(kind) => {
                 attempts.failed(index, kind)?;
                 worker.counters.retries.add(1);
@@ -85,7 +39,7 @@ pub(super) async fn connect<'u>(
 }
 
 /// Which endpoints were tried, and whether there may be another attempt.
-pub(super) struct Attempts<'a> {
+pub(super) struct StreamAttempts<'a> {
     upstream: &'a Upstream,
     tally: &'a mut Tally,
     tried: Tried,
@@ -93,11 +47,11 @@ pub(super) struct Attempts<'a> {
     last: Fault,
 }
 
-impl<'a> Attempts<'a> {
-    pub(super) fn new(upstream: &'a Upstream, tally: &'a mut Tally) -> Attempts<'a> {
+impl<'a> StreamAttempts<'a> {
+    pub(super) fn new(upstream: &'a Upstream, tally: &'a mut Tally) -> StreamAttempts<'a> {
         let now = clock::now();
         tally.asked_us = Some(now.mono_us);
-        Attempts {
+        StreamAttempts {
             upstream,
             tally,
             tried: Tried::default(),
@@ -134,27 +88,29 @@ impl<'a> Attempts<'a> {
     }
 }
 
-async fn attempt(
-    client: &Client,
-    upstream: &Upstream,
-    endpoint: &Endpoint,
-    timer: &Timer,
-) -> Result<Stream, Kind> {
-    // Only `tls` asks for it: an upstream of requests that streams use as well is spoken to as it is.
-    let handshake = match upstream.scheme {
-        Scheme::Tls => Some(Handshake::new(upstream, endpoint, tls_name(client, upstream, endpoint), false)?),
-        _ => None,
-    };
-    let opening = upstream.proxy_protocol.map(|version| {
-        let mut header = Vec::new();
+/// The endpoint with this index, as streams connect to it.
+fn target<'a>(client: &'a Client, upstream: &'a Upstream, index: usize) -> EndpointTarget<'a> {
+    let endpoint = &upstream.endpoints[index];
+    // Only the scheme `tls` asks for TLS: an upstream that serves requests as well may have one of HTTP.
+    let is_tls = matches!(upstream.scheme, Scheme::Tls);
+    EndpointTarget {
+        upstream,
+        index,
+        tls_name: is_tls.then(|| tls_name(client, upstream, endpoint)),
+        is_http2: false,
+        protection: None,
+        connect_ms: upstream.timeouts.connect_ms,
+    }
+}
+
+/// The PROXY header that the endpoint expects, if it does.
+fn opening(client: &Client, upstream: &Upstream) -> Vec<u8> {
+    let mut header = Vec::new();
+    if let Some(version) = upstream.proxy_protocol {
         let ends = Ends { source: client.peer, destination: client.local };
         proxy_protocol::write(&mut header, version, &ends);
-        header
-    });
-    let timeout_ms = upstream.timeouts.connect_ms;
-    let dial = Dial { address: endpoint.addr, opening: opening.unwrap_or_default(), handshake, timeout_ms };
-    timer.set(timeout_ms);
-    until(timer, pin!(dial.connect())).await.unwrap_or(Err(Kind::ConnectTimeout))
+    }
+    header
 }
 
 /// The name the endpoint's certificate is asked for: the one written, the endpoint's own, or the client's

@@ -23,16 +23,16 @@ use yumen_plugin::{Client, Exchange};
 use yumen_snapshot::{StreamRoute, Upstream};
 
 use self::front::{Front, Pair};
-use super::dial::{Attempts, Timed};
+use super::dial::StreamAttempts;
 use super::{Fault, Tally, exchange, find, finish, phases, upstream};
 use crate::clock;
 use crate::counters::StreamCounters;
 use crate::duty::Duty;
 use crate::fault::Kind;
-use crate::health;
 use crate::settings::{ListenerSettings, StreamProtocol};
 use crate::ties::Tie;
 use crate::timers::Timer;
+use crate::upstream::stream_attempt::StreamAttempt;
 use crate::worker::{Admitted, Worker};
 
 /// No datagram is longer.
@@ -308,14 +308,14 @@ async fn pass(
         }
     }
     phases::decided(ex)?;
-    let mut attempts = Attempts::new(&upstream, tally);
+    let mut attempts = StreamAttempts::new(&upstream, tally);
     loop {
         let (underway, back) = connect(ex, &upstream, &mut attempts).await?;
         let back = Rc::new(back);
         session.begin(&worker.counters.streams, &back).await;
         let tie = worker.ties.tie_stream(&worker.timers, &upstream, ex.endpoint);
         let pair = Pair { peer: ex.client.peer, local: ex.client.local };
-        let mut answers = Answers::new(table, session, (&upstream, underway), back, pair, tie);
+        let mut answers = Answers::new(table, session, underway, back, pair, tie);
         let ended = answers.pass().await;
         let has_failed = ended.is_err_and(|fault| fault != Fault::Changed);
         // Nobody listens there.
@@ -332,11 +332,11 @@ async fn pass(
 async fn connect<'u>(
     ex: &mut Exchange<'_>,
     upstream: &'u Upstream,
-    attempts: &mut Attempts<'_>,
-) -> Result<(Timed<'u>, UdpSocket), Fault> {
+    attempts: &mut StreamAttempts<'_>,
+) -> Result<(StreamAttempt<'u>, UdpSocket), Fault> {
     loop {
         let index = attempts.next(ex)?;
-        let underway = Timed::start(upstream, index);
+        let underway = StreamAttempt::begin(upstream, index);
         match open(upstream.endpoints[index].addr).await {
             Ok(socket) => return Ok((underway, socket)),
             Err(error) => {
@@ -361,8 +361,7 @@ async fn open(address: SocketAddr) -> io::Result<UdpSocket> {
 struct Answers<'s> {
     table: &'s Table,
     session: &'s Session,
-    upstream: &'s Upstream,
-    underway: Timed<'s>,
+    underway: StreamAttempt<'s>,
     back: Rc<UdpSocket>,
     pair: Pair,
     answered: bool,
@@ -374,13 +373,13 @@ impl<'s> Answers<'s> {
     fn new(
         table: &'s Table,
         session: &'s Session,
-        (upstream, underway): (&'s Upstream, Timed<'s>),
+        underway: StreamAttempt<'s>,
         back: Rc<UdpSocket>,
         pair: Pair,
         tie: Option<Rc<Tie>>,
     ) -> Answers<'s> {
         let (answered, draining) = (false, false);
-        Answers { table, session, upstream, underway, back, pair, answered, draining, tie }
+        Answers { table, session, underway, back, pair, answered, draining, tie }
     }
 
     async fn pass(&mut self) -> Result<(), Fault> {
@@ -444,8 +443,7 @@ impl<'s> Answers<'s> {
     fn note_answer(&mut self) {
         if !std::mem::replace(&mut self.answered, true) {
             self.session.unheard.take();
-            self.underway.answered();
-            health::observe_connected(self.upstream, self.underway.index());
+            self.underway.note_connected();
         }
     }
 }

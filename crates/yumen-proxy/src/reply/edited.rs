@@ -5,15 +5,13 @@ use std::task::Poll;
 
 use yumen_plugin::{Chunk, Exchange};
 
-use super::pump::download_body;
+use super::pump::BodyCopy;
 use crate::body_edit::{BodyEdit, PluginEdit};
 use crate::chains::Chains;
-use crate::connection::Connection;
 use crate::deadline;
 use crate::fault::Kind;
 use crate::grpc;
-use crate::relay::Link;
-use crate::transfer::{Edit, Transfer};
+use crate::transfer::Edit;
 
 /// An exchange whose answer goes through plugins.
 pub(super) struct Edited<'a, 's> {
@@ -25,21 +23,12 @@ pub(super) struct Edited<'a, 's> {
 
 impl Edited<'_, '_> {
     /// Moves both bodies; also gives the status that trailers told, which plugins may have taken out.
-    pub(super) async fn pass_on(
-        self,
-        conn: &mut Connection,
-        link: &mut Link,
-        upload: &mut Transfer,
-        download: &mut Transfer,
-        keeps: bool,
-        read_timeout_ms: u64,
-    ) -> (Result<(), Kind>, Option<u8>) {
+    pub(super) async fn pass_on(self, mut bodies: BodyCopy<'_>) -> (Result<(), Kind>, Option<u8>) {
         let Edited { ex, chains, is_call } = self;
-        download.expect_edit();
+        bodies.download.expect_edit();
         let mut edit_body = PluginEdit::new(ex, chains);
         let mut edit: Option<Edit<'_>> = Some(&mut edit_body);
-        let result =
-            download_body::<true>(conn, link, upload, download, &mut edit, keeps, read_timeout_ms).await;
+        let result = bodies.run::<true>(&mut edit).await;
         let mut told = edit_body.grpc_status;
         if let Err(kind) = result
             && is_call
@@ -47,33 +36,29 @@ impl Edited<'_, '_> {
             && kind != Kind::ClientGone
         {
             // The client gets the status that the log has: a deadline is no failure of the endpoint.
-            let trailers = grpc::broken_off(deadline::settle(conn, kind.into()).kind).into_bytes();
+            let trailers = grpc::broken_off(deadline::settle(bodies.conn, kind.into()).kind).into_bytes();
             let status = grpc::status_of_lines(&trailers);
             let end = Chunk { last: true, trailers, ..Chunk::default() };
             if let Poll::Ready(edited) = edit_body.edit(end) {
-                told = end_with(conn, link, download, edited).await.and(status);
+                told = end_with(bodies, edited).await.and(status);
             }
         }
         (result, told)
     }
 }
 
-/// Ends an answer that broke off with what plugins make of the end of a call; nothing where that can no
-/// longer be said.
-async fn end_with(
-    conn: &mut Connection,
-    link: &mut Link,
-    download: &mut Transfer,
-    edited: Chunk,
-) -> Option<()> {
+/// Ends a response that broke off with what plugins make of the end of a call; nothing where that can no
+/// longer be sent.
+async fn end_with(bodies: BodyCopy<'_>, edited: Chunk) -> Option<()> {
+    let BodyCopy { conn, connection, download, .. } = bodies;
     if download.waits_for_sink() {
         return None;
     }
-    download.end_with(&mut link.inbox, edited);
+    download.end_with(&mut connection.inbox, edited);
     conn.timer.set(conn.worker.settings.send_timeout_ms);
     let (buffers, stream, timer) = (&conn.worker.buffers, &mut conn.stream, &conn.timer);
     poll_fn(|cx| {
-        let source = (&mut link.stream, &mut link.inbox);
+        let source = (&mut connection.stream, &mut connection.inbox);
         match download.poll(cx, buffers, source, stream, &mut None) {
             Poll::Pending if timer.is_over(cx) => Poll::Ready(None),
             polled => polled.map(Result::ok),

@@ -10,32 +10,42 @@ use crate::clock;
 use crate::connection::Connection;
 use crate::fault::Kind;
 use crate::pace::Pace;
-use crate::relay::Link;
 use crate::transfer::{Broken, Edit, Transfer};
+use crate::upstream::connection::UpstreamConnection;
 use crate::wait::{End, Wait};
 
-/// Moves both bodies on until the response's has ended or either side fails. What is rare has a copy of
-/// its own, so that what is not stays in one piece with its caller.
-pub(super) async fn download_body<const RARE: bool>(
-    conn: &mut Connection,
-    link: &mut Link,
-    upload: &mut Transfer,
-    download: &mut Transfer,
-    edit: &mut Option<Edit<'_>>,
-    keeps: bool,
-    read_timeout_ms: u64,
-) -> Result<(), Kind> {
-    if let Err(broken) = download.take_waiting(&mut link.inbox, edit) {
-        return Err(upstream_kind(&broken));
+/// Both bodies of an exchange, and the sides between which they move.
+pub(super) struct BodyCopy<'a> {
+    pub(super) conn: &'a mut Connection,
+    pub(super) connection: &'a mut UpstreamConnection,
+    /// The request's body.
+    pub(super) upload: &'a mut Transfer,
+    /// The response's body.
+    pub(super) download: &'a mut Transfer,
+    /// Whether the client's connection lives on.
+    pub(super) keeps: bool,
+    pub(super) read_timeout_ms: u64,
+}
+
+impl BodyCopy<'_> {
+    /// Moves both bodies on until the response's has ended or either side fails. What is rare has a copy of its own, so
+    /// that what is not stays in one piece with its caller.
+    pub(super) async fn run<const RARE: bool>(&mut self, edit: &mut Option<Edit<'_>>) -> Result<(), Kind> {
+        let BodyCopy { conn, connection, upload, download, keeps, read_timeout_ms } = self;
+        if let Err(broken) = download.take_waiting(&mut connection.inbox, edit) {
+            return Err(upstream_kind(&broken));
+        }
+        // A client that sent a body may send more than it said, if only an empty line: see `linger`.
+        let is_last = !*keeps && upload.read_bytes == 0 && upload.is_done() && conn.inbox.is_empty();
+        if is_last && download.write_last(&mut connection.inbox, &mut conn.stream) {
+            return Ok(());
+        }
+        let (pace, wait) = (Pace::default(), Wait::new());
+        let read_timeout_ms = *read_timeout_ms;
+        let mut pump =
+            Pump { pace, wait, progress: None, upload_broken: false, read_timeout_ms, backlog: None };
+        poll_fn(|cx| pump.poll(cx, self, edit)).await
     }
-    // A client that sent a body may send more than it said, if only an empty line: see `linger`.
-    let is_last = !keeps && upload.read_bytes == 0 && upload.is_done() && conn.inbox.is_empty();
-    if is_last && download.write_last(&mut link.inbox, &mut conn.stream) {
-        return Ok(());
-    }
-    let (pace, wait) = (Pace::default(), Wait::new());
-    let mut pump = Pump { pace, wait, progress: None, upload_broken: false, read_timeout_ms, backlog: None };
-    poll_fn(|cx| pump.poll(cx, conn, link, upload, download, edit)).await
 }
 
 fn upstream_kind(broken: &Broken) -> Kind {
@@ -83,24 +93,22 @@ impl Pump {
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        conn: &mut Connection,
-        link: &mut Link,
-        upload: &mut Transfer,
-        download: &mut Transfer,
+        bodies: &mut BodyCopy<'_>,
         edit: &mut Option<Edit<'_>>,
     ) -> Poll<Result<(), Kind>> {
+        let BodyCopy { conn, connection, upload, download, .. } = bodies;
         let worker = &conn.worker;
         let mut client_fault = None;
         if !upload.is_done() && !self.upload_broken {
             let source = (&mut conn.stream, &mut conn.inbox);
             if let Poll::Ready(Err(broken)) =
-                upload.poll(cx, &worker.buffers, source, &mut link.stream, &mut None)
+                upload.poll(cx, &worker.buffers, source, &mut connection.stream, &mut None)
             {
                 self.upload_broken = true;
                 client_fault = broken.of_client();
             }
         }
-        let source = (&mut link.stream, &mut link.inbox);
+        let source = (&mut connection.stream, &mut connection.inbox);
         if let Poll::Ready(result) = download.poll(cx, &worker.buffers, source, &mut conn.stream, edit) {
             return Poll::Ready(result.map_err(|broken| upstream_kind(&broken)));
         }
@@ -114,9 +122,10 @@ impl Pump {
         if let Some(kind) = conn.stream.given_up(cx) {
             return Poll::Ready(Err(kind));
         }
-        if let Some(late) = self.overstays(cx, conn, link, (upload, download)) {
+        if let Some(late) = self.overstays(cx, bodies) {
             return Poll::Ready(Err(late));
         }
+        let BodyCopy { conn, upload, download, .. } = bodies;
         let worker = &conn.worker;
         let progress = Progress::of(upload, download);
         let (timeout_ms, late) = if progress.waits_for_client {
@@ -144,33 +153,19 @@ impl Pump {
         }
     }
 
-    /// Notes the memory that waits for either side. Why it waits no longer, where there is too much of it.
+    /// Notes the memory that waits for either side. Returns the fault that ends the exchange where there is too much.
     #[inline(always)]
-    fn overstays(
-        &mut self,
-        cx: &Context<'_>,
-        conn: &mut Connection,
-        link: &mut Link,
-        (upload, download): (&Transfer, &Transfer),
-    ) -> Option<Kind> {
+    fn overstays(&mut self, cx: &Context<'_>, bodies: &mut BodyCopy<'_>) -> Option<Kind> {
+        let BodyCopy { upload, download, .. } = &*bodies;
         let waits = download.waits_for_sink() || (upload.waits_for_sink() && !self.upload_broken);
-        if waits || self.backlog.is_some() {
-            self.note_backlog(cx, conn, link, (upload, download))
-        } else {
-            None
-        }
+        if waits || self.backlog.is_some() { self.note_backlog(cx, bodies) } else { None }
     }
 
     #[inline(never)]
-    fn note_backlog(
-        &mut self,
-        cx: &Context<'_>,
-        conn: &mut Connection,
-        link: &mut Link,
-        (upload, download): (&Transfer, &Transfer),
-    ) -> Option<Kind> {
-        let down_bytes = download.backlog_bytes(&mut link.stream, &link.inbox, &conn.stream);
-        let bytes = down_bytes + upload.backlog_bytes(&mut conn.stream, &conn.inbox, &link.stream);
+    fn note_backlog(&mut self, cx: &Context<'_>, bodies: &mut BodyCopy<'_>) -> Option<Kind> {
+        let BodyCopy { conn, connection, upload, download, .. } = bodies;
+        let down_bytes = download.backlog_bytes(&mut connection.stream, &connection.inbox, &conn.stream);
+        let bytes = down_bytes + upload.backlog_bytes(&mut conn.stream, &conn.inbox, &connection.stream);
         let taken_bytes = download.taken_bytes() + upload.taken_bytes();
         let (backlog, now_ms) = (&conn.worker.buffers.backlog, clock::now().mono_ms());
         let is_over = backlog.note(&mut self.backlog, cx, (bytes, taken_bytes), now_ms);

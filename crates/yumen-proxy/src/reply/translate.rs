@@ -1,56 +1,63 @@
-//! Answers of endpoints that speak another protocol than the client: read whole, translated, answered as ours.
+//! Responses of endpoints that speak another protocol than the client: read whole, translated, answered as ours.
 //!
 //! Knows no protocol; the plugin that translated the request left a translator.
 
-use yumen_plugin::{Chunk, Computation, Exchange, Response, Source, WholeAnswer, compute};
-use yumen_snapshot::{Route, Upstream};
+use yumen_plugin::{Chunk, Computation, Response, Source, WholeAnswer, compute};
 
-use super::{answer, apologize, download_body, end_attempt, keep_link, note_upstream_status};
+use super::pump::BodyCopy;
+use super::{answer, apologize, note_upstream_status};
 use crate::body::Ending;
-use crate::chains::Chains;
-use crate::connection::Connection;
-use crate::desk::After;
+use crate::clock;
+use crate::disposition::After;
 use crate::fault::Kind;
-use crate::flow::{Flow, RequestBody};
+use crate::flow::RequestBody;
 use crate::grpc;
-use crate::relay::Relay;
+use crate::proxied::ProxiedExchange;
 use crate::transfer::{Edit, Transfer};
+use crate::upstream::attempt::{Attempt, ResponseStarted};
 
-/// Reads the endpoint's answer and gives the client what the translator makes of it.
-pub(crate) async fn pass_on_translated(
-    conn: &mut Connection,
-    ex: &mut Exchange<'_>,
-    chains: &Chains<'_>,
-    relay: &mut Relay<'_>,
-    (route, upstream): (&Route, &Upstream),
-    flow: &mut Flow,
+/// The body of a response, and the lines of its trailers.
+struct CollectedBody {
+    data: Vec<u8>,
+    trailers: Vec<u8>,
+}
+
+/// Reads the endpoint's response and answers the client with its translation.
+pub(crate) async fn pass_on_translated<'s>(
+    proxied: &mut ProxiedExchange<'_, 's>,
+    mut attempt: Attempt<'s, ResponseStarted>,
 ) -> After {
-    let Some(translate) = ex.translate.take() else { return After::Close };
-    let read_timeout_ms = route.timeouts.as_deref().unwrap_or(&upstream.timeouts).read_ms;
-    note_upstream_status(ex, relay.head.status);
-    let collected = collect(conn, relay, translate.bytes_max(), read_timeout_ms).await;
-    flow.received_bytes += relay.upload.read_bytes;
-    // What is left of the request is nobody's: the translator read all of it.
-    flow.body = if relay.upload.is_read() { RequestBody::Read } else { RequestBody::Torn };
-    let now = end_attempt(relay.underway.take(), flow);
-    if let Some(link) = &mut relay.link {
-        link.inbox.release(&conn.worker.buffers);
-    }
-    let (body, trailers) = match collected {
+    let Some(translate) = proxied.ex.translate.take() else { return After::Close };
+    note_upstream_status(proxied.ex, attempt.head().status);
+    let collected = collect(proxied, &mut attempt, translate.bytes_max()).await;
+    let keepalive = &proxied.pinned.upstream.keepalive;
+    let ProxiedExchange { conn, ex, chains, upload, flow, .. } = proxied;
+    let upload = &upload.transfer;
+    flow.received_bytes += upload.read_bytes;
+    // The translator read all of the request that it wants.
+    flow.body = if upload.is_read() { RequestBody::Read } else { RequestBody::Torn };
+    let now = clock::now();
+    flow.note_upstream_end(now.mono_us);
+    let mut finished = attempt.finish(now);
+    let client = &conn.worker.upstream;
+    finished.connection.inbox.release(&client.buffers);
+    let CollectedBody { data, trailers } = match collected {
         Ok(collected) => collected,
         Err(kind) => {
-            relay.link = None;
+            finished.close(client);
             return apologize(conn, ex, chains, kind.into(), flow).await;
         }
     };
-    let bytes = body.len();
-    let persists = relay.head.persistent() && relay.upload.is_done();
-    if let Some(link) = relay.link.take_if(|link| persists && link.is_clean()) {
-        keep_link(&conn.worker, link, relay.permit.take(), &upstream.keepalive, now);
+    let status = grpc::status_of_lines(&trailers).or_else(|| grpc::status_of(&finished.head.fields));
+    let persists = finished.head.persistent() && upload.is_done();
+    let head = std::mem::take(&mut finished.head);
+    if persists && finished.connection.is_reusable() {
+        finished.keep(client, keepalive, now);
+    } else {
+        finished.close(client);
     }
-    let status = grpc::status_of_lines(&trailers).or_else(|| grpc::status_of(&relay.head.fields));
-    let head = std::mem::take(&mut relay.head);
-    let work = move || translate.translate(WholeAnswer { head: &head, body: &body, trailers: &trailers });
+    let bytes = data.len();
+    let work = move || translate.translate(WholeAnswer { head: &head, body: &data, trailers: &trailers });
     let translated = match compute(&*conn.worker, bytes, work) {
         Computation::Ready(translated) => translated,
         Computation::Pending(translating) => translating.await,
@@ -62,29 +69,36 @@ pub(crate) async fn pass_on_translated(
     after
 }
 
-/// The whole body and its trailers.
-async fn collect(
-    conn: &mut Connection,
-    relay: &mut Relay<'_>,
+/// Reads the whole body and its trailers.
+async fn collect<'s>(
+    proxied: &mut ProxiedExchange<'_, 's>,
+    attempt: &mut Attempt<'s, ResponseStarted>,
     bytes_max: usize,
-    read_timeout_ms: u64,
-) -> Result<(Vec<u8>, Vec<u8>), Kind> {
-    let Some(link) = &mut relay.link else { return Err(Kind::UpstreamClosed) };
-    let received = link.stream.incoming(relay.head.framing);
+) -> Result<CollectedBody, Kind> {
+    let read_timeout_ms = proxied.timeouts().read_ms;
+    let framing = attempt.head().framing;
+    let connection = attempt.connection();
+    let received = connection.stream.incoming(framing);
     let mut download = Transfer::new(received, Ending::Known, Vec::new(), bytes_max as u64);
     download.expect_edit();
-    let (mut body, mut trailers) = (Vec::new(), Vec::new());
+    let mut collected = CollectedBody { data: Vec::new(), trailers: Vec::new() };
     let mut take = |chunk: Chunk| {
-        body.extend_from_slice(&chunk.data);
-        trailers.extend_from_slice(&chunk.trailers);
+        collected.data.extend_from_slice(&chunk.data);
+        collected.trailers.extend_from_slice(&chunk.trailers);
         Chunk::default()
     };
     let mut edit: Option<Edit<'_>> = Some(&mut take);
-    let upload = &mut relay.upload;
-    let read =
-        download_body::<true>(conn, link, upload, &mut download, &mut edit, true, read_timeout_ms).await;
+    let mut bodies = BodyCopy {
+        conn: proxied.conn,
+        connection,
+        upload: &mut proxied.upload.transfer,
+        download: &mut download,
+        keeps: true,
+        read_timeout_ms,
+    };
+    let read = bodies.run::<true>(&mut edit).await;
     if bytes_max != 0 && download.read_bytes > bytes_max as u64 {
         return Err(Kind::UpstreamTooLarge);
     }
-    read.map(|()| (body, trailers))
+    read.map(|()| collected)
 }

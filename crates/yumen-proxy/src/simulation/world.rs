@@ -162,7 +162,7 @@ impl World {
             self.advance_to(self.scheduler.now_us.get() + jump_us);
         }
         if random.below(2000) == 0 {
-            self.worker.pool.borrow_mut().sweep(clock::now().mono_ms());
+            self.worker.upstream.pool.borrow_mut().sweep(clock::now().mono_ms());
         }
         let ready = self.scheduler.ready_count();
         let deliverable = self.net.deliverable_count();
@@ -196,7 +196,7 @@ impl World {
 
     /// What holds whatever happened before.
     fn check_pool(&self) {
-        let kept = self.worker.pool.borrow().len();
+        let kept = self.worker.upstream.pool.borrow().len();
         let most: usize = self
             .snapshot
             .upstreams()
@@ -253,7 +253,7 @@ impl World {
         if !stuck.is_empty() {
             self.ledger.broken(format!("waits for ever: {stuck:?}"));
         }
-        let kept = self.worker.pool.borrow().len();
+        let kept = self.worker.upstream.pool.borrow().len();
         if unfinished.len() - stuck.len() > kept {
             self.ledger.broken(format!("{kept} connections kept, but open: {unfinished:?}"));
         }

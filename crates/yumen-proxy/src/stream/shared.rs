@@ -10,6 +10,15 @@ use crate::body::{Ending, Rest};
 use crate::fault::Kind;
 use crate::timers::Timer;
 
+/// How a message head leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HeadSent {
+    /// Among the bytes of the stream. It is still to be written, in front of the body.
+    InBand,
+    /// In a HEADERS frame of its own, which was sent.
+    Separately,
+}
+
 impl Stream {
     /// Whether it is one of many on its connection.
     pub(crate) fn is_shared(&self) -> bool {
@@ -90,17 +99,15 @@ impl Stream {
         }
     }
 
-    /// Hands a head over where heads do not go among the bytes; then none of `text` is left. `ends` says
-    /// that no body follows.
+    /// Sends a message head where heads do not go among the bytes. `ends` means that no body follows.
     #[inline]
-    pub(crate) fn send_head(&mut self, text: &mut Vec<u8>, ends: bool) -> io::Result<()> {
-        let sent = match self {
-            Stream::Http2(duplex) => duplex.send_head(text, ends),
-            Stream::Http3(duplex) => duplex.send_head(text, ends),
-            _ => return Ok(()),
-        };
-        text.clear();
-        sent
+    pub(crate) fn send_head(&mut self, text: &[u8], ends: bool) -> io::Result<HeadSent> {
+        match self {
+            Stream::Http2(duplex) => duplex.send_head(text, ends)?,
+            Stream::Http3(duplex) => duplex.send_head(text, ends)?,
+            _ => return Ok(HeadSent::InBand),
+        }
+        Ok(HeadSent::Separately)
     }
 
     /// Tells a connection that carries many requests that no answer to this one came in time.

@@ -17,7 +17,7 @@ fn what_came_before_is_read_first_and_its_buffer_given_back() {
     early.room(&worker.buffers)[..5].copy_from_slice(b"early");
     early.filled(5);
     let patience = Patience::new(100, 0, 0);
-    let mut wire = Wire::new(Stream::Tcp(Tcp::fresh(near)), early, patience, worker.clone());
+    let mut wire = Wire::new(Stream::Tcp(Tcp::fresh(near)), early, patience, worker.buffers.clone());
     let mut room = [0; 3];
     let mut read = |room: &mut [u8]| {
         let mut room = ReadBuf::new(room);
@@ -39,7 +39,7 @@ fn the_end_is_announced_between_frames_only() {
     near.set_nonblocking(true).unwrap();
     let patience = Patience::new(100, 0, 0);
     let stream = Stream::Tcp(Tcp::fresh(near));
-    let mut wire = Wire::new(stream, Inbox::default(), patience, worker.clone());
+    let mut wire = Wire::new(stream, Inbox::default(), patience, worker.buffers.clone());
     let mut cx = Context::from_waker(std::task::Waker::noop());
     let mut write = |bytes| {
         assert!(matches!(Pin::new(&mut wire).poll_write(&mut cx, bytes), Poll::Ready(Ok(3))));

@@ -16,7 +16,7 @@ use crate::counters::Counters;
 use crate::duty::Duty;
 use crate::settings::Settings;
 
-fn compiler() -> Compiler {
+pub(crate) fn compiler() -> Compiler {
     let env = Env {
         node: NodeFacts::default(),
         defaults: Defaults::default(),
@@ -36,7 +36,7 @@ fn compiler() -> Compiler {
     Compiler::new(Arc::new(Registry::new(yumen_plugins::BUILTIN)), Arc::default(), env)
 }
 
-fn put(kind: Kind, id: &str, value: &Value) -> Change {
+pub(crate) fn put(kind: Kind, id: &str, value: &Value) -> Change {
     Change::Put(Resource { kind, id: id.into(), json: value.to_string().into() })
 }
 

@@ -235,7 +235,13 @@ impl Gate {
     }
 
     /// Joins the queue unless `most` are in it. `patience_ms` is half of how long it will wait.
-    pub fn wait(self: &Arc<Self>, most: u32, worker: usize, now_ms: u64, timeout_ms: u64) -> Option<Ticket> {
+    pub fn wait(
+        self: &Arc<Self>,
+        most: u32,
+        worker: usize,
+        now_ms: u64,
+        timeout_ms: u64,
+    ) -> Option<QueueTicket> {
         let mut queue = self.lock();
         queue.now_ms = queue.now_ms.max(now_ms);
         if queue.waiters.len() >= most as usize {
@@ -257,7 +263,7 @@ impl Gate {
         });
         self.waiting.store(queue.waiters.len(), SeqCst);
         self.queued.fetch_add(1, Relaxed);
-        Some(Ticket { gate: self.clone(), id, call: Cell::new(0) })
+        Some(QueueTicket { gate: self.clone(), id, call: Cell::new(0) })
     }
 
     /// Whether a connection that `worker` has done with is wanted by another worker more than by its own.
@@ -291,16 +297,16 @@ impl Gate {
     }
 }
 
-/// A place in the queue.
+/// A position in the pending queue; left on drop.
 #[derive(Debug)]
-pub struct Ticket {
+pub struct QueueTicket {
     gate: Arc<Gate>,
     id: u64,
     /// The call it tries by.
     call: Cell<u64>,
 }
 
-impl Ticket {
+impl QueueTicket {
     /// Whether it is one's turn to try; otherwise `waker` is woken when it is. Whoever is alone may always
     /// try, and at its first look who has nobody before it who could go wherever it can: a place may have come free
     /// before there was anybody to call, and who takes it calls the next.
@@ -345,7 +351,7 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for QueueTicket {
     fn drop(&mut self) {
         let mut queue = self.gate.lock();
         if let Some(at) = queue.find(self.id) {
@@ -358,18 +364,18 @@ impl Drop for Ticket {
     }
 }
 
-/// A request under way, counted until it is dropped.
+/// The right of a request to be under way; released on drop.
 #[derive(Debug)]
-pub struct Place {
+pub struct RequestPermit {
     gate: Arc<Gate>,
     /// Whether nobody is called when it is given back.
     is_quiet: bool,
     endpoint: Option<AtEndpoint>,
     worker: usize,
-    retry: Option<Retry>,
+    retry: Option<RetryPermit>,
 }
 
-/// A request at an endpoint, counted there until it is dropped.
+/// The count of a request at its endpoint; released on drop.
 #[derive(Debug)]
 pub(super) struct AtEndpoint(Arc<Tally>);
 
@@ -385,25 +391,25 @@ impl Drop for AtEndpoint {
     }
 }
 
-/// Leave to retry, counted until it is dropped.
+/// The right to one retry; released on drop.
 #[derive(Debug)]
-pub struct Retry(Arc<Gate>);
+pub struct RetryPermit(Arc<Gate>);
 
-impl Retry {
-    fn get(gate: &Arc<Gate>, most: u32) -> Option<Retry> {
-        enter(&gate.retries, most).then(|| Retry(gate.clone()))
+impl RetryPermit {
+    fn get(gate: &Arc<Gate>, most: u32) -> Option<RetryPermit> {
+        enter(&gate.retries, most).then(|| RetryPermit(gate.clone()))
     }
 }
 
-impl Drop for Retry {
+impl Drop for RetryPermit {
     fn drop(&mut self) {
         self.0.retries.fetch_sub(1, Relaxed);
     }
 }
 
-impl Place {
-    pub(super) fn get(gate: &Arc<Gate>, most: u32, worker: usize) -> Option<Place> {
-        enter(&gate.requests, most).then(|| Place {
+impl RequestPermit {
+    pub(super) fn get(gate: &Arc<Gate>, most: u32, worker: usize) -> Option<RequestPermit> {
+        enter(&gate.requests, most).then(|| RequestPermit {
             gate: gate.clone(),
             is_quiet: false,
             endpoint: None,
@@ -419,31 +425,31 @@ impl Place {
         }
     }
 
-    /// Gives the place back, but for the leave to retry it has.
-    pub fn give_back(mut self) -> Option<Retry> {
+    /// Releases the permit and returns its retry permit.
+    pub fn give_back(mut self) -> Option<RetryPermit> {
         self.retry.take()
     }
 
-    /// Gives the place back without calling anybody.
+    /// Releases the permit without waking a waiter.
     pub(super) fn give_back_quietly(mut self) {
         self.is_quiet = true;
     }
 
-    /// Leave to retry; `Ok(None)` for one that has it.
-    pub(super) fn retry(&self, most: u32) -> Result<Option<Retry>, Full> {
+    /// A retry permit; `Ok(None)` if the request has one.
+    pub(super) fn retry(&self, most: u32) -> Result<Option<RetryPermit>, Full> {
         match self.retry {
             Some(_) => Ok(None),
-            None => Retry::get(&self.gate, most).map(Some).ok_or(Full),
+            None => RetryPermit::get(&self.gate, most).map(Some).ok_or(Full),
         }
     }
 
-    /// It is a retry from now on, by this leave or by one it has.
-    pub fn note_retry(&mut self, leave: Option<Retry>) {
+    /// Counts the request as a retry from now on, by this permit or by the one that it has.
+    pub fn note_retry(&mut self, leave: Option<RetryPermit>) {
         self.retry = leave.or(self.retry.take());
     }
 }
 
-impl Drop for Place {
+impl Drop for RequestPermit {
     fn drop(&mut self) {
         // Whoever is called finds it free.
         self.endpoint = None;
@@ -454,21 +460,21 @@ impl Drop for Place {
     }
 }
 
-impl PartialEq for Permit {
-    fn eq(&self, other: &Permit) -> bool {
+impl PartialEq for EndpointPermit {
+    fn eq(&self, other: &EndpointPermit) -> bool {
         Arc::ptr_eq(&self.gate, &other.gate) && Arc::ptr_eq(&self.endpoint, &other.endpoint)
     }
 }
 
-/// An open connection, counted until it is dropped.
+/// The right to one open connection; released on drop.
 #[derive(Debug)]
-pub struct Permit {
+pub struct EndpointPermit {
     gate: Arc<Gate>,
     endpoint: Arc<Tally>,
 }
 
-impl Permit {
-    pub(super) fn get(gate: &Arc<Gate>, endpoint: &Arc<Tally>, most: (u32, u32)) -> Option<Permit> {
+impl EndpointPermit {
+    pub(super) fn get(gate: &Arc<Gate>, endpoint: &Arc<Tally>, most: (u32, u32)) -> Option<EndpointPermit> {
         if !enter(&gate.connections, most.0) {
             return None;
         }
@@ -476,7 +482,7 @@ impl Permit {
             gate.connections.fetch_sub(1, SeqCst);
             return None;
         }
-        Some(Permit { gate: gate.clone(), endpoint: endpoint.clone() })
+        Some(EndpointPermit { gate: gate.clone(), endpoint: endpoint.clone() })
     }
 
     /// Whether the connection should be closed rather than kept by `worker`.
@@ -502,7 +508,7 @@ impl Permit {
     }
 }
 
-impl Drop for Permit {
+impl Drop for EndpointPermit {
     fn drop(&mut self) {
         self.endpoint.connections.fetch_sub(1, SeqCst);
         self.gate.connections.fetch_sub(1, SeqCst);

@@ -33,13 +33,13 @@ fn rang(bell: &Bell) -> bool {
 #[test]
 fn places_are_bounded_and_given_back() {
     let gate = Arc::new(Gate::default());
-    let places: Vec<_> = (0..3).map_while(|_| Place::get(&gate, 3, 0)).collect();
-    assert_eq!((places.len(), Place::get(&gate, 3, 0).is_none()), (3, true));
+    let places: Vec<_> = (0..3).map_while(|_| RequestPermit::get(&gate, 3, 0)).collect();
+    assert_eq!((places.len(), RequestPermit::get(&gate, 3, 0).is_none()), (3, true));
     drop(places);
     assert_eq!(gate.requests.load(Relaxed), 0);
     let (busy, idle) = (Arc::new(Tally::default()), Arc::new(Tally::default()));
-    let mut first = Place::get(&gate, 3, 0).unwrap();
-    let mut second = Place::get(&gate, 3, 0).unwrap();
+    let mut first = RequestPermit::get(&gate, 3, 0).unwrap();
+    let mut second = RequestPermit::get(&gate, 3, 0).unwrap();
     first.move_to(AtEndpoint::get(&busy, 1).unwrap());
     assert!(AtEndpoint::get(&busy, 1).is_none());
     second.move_to(AtEndpoint::get(&idle, 1).unwrap());
@@ -50,7 +50,7 @@ fn places_are_bounded_and_given_back() {
 #[test]
 fn the_queue_is_bounded_and_served_in_order() {
     let gate = Arc::new(Gate::default());
-    let place = Place::get(&gate, 1, 0).unwrap();
+    let place = RequestPermit::get(&gate, 1, 0).unwrap();
     let tickets: Vec<_> = (0..3).map_while(|_| gate.wait(2, 0, 1000, 1000)).collect();
     assert_eq!((tickets.len(), gate.waiting(), gate.refused_full.load(Relaxed)), (2, 2, 1));
     let (bells, wakers): (Vec<_>, Vec<_>) = tickets.iter().map(|_| bell()).unzip();
@@ -64,7 +64,7 @@ fn the_queue_is_bounded_and_served_in_order() {
 #[test]
 fn the_last_come_goes_first_once_the_first_has_waited_half_its_time() {
     let gate = Arc::new(Gate::default());
-    let places: Vec<_> = (0..2).map(|_| Place::get(&gate, 2, 0).unwrap()).collect();
+    let places: Vec<_> = (0..2).map(|_| RequestPermit::get(&gate, 2, 0).unwrap()).collect();
     let tickets = [1000, 1100, 1600].map(|now_ms| gate.wait(9, 0, now_ms, 1000).unwrap());
     let (bells, wakers): (Vec<_>, Vec<_>) = tickets.iter().map(|_| bell()).unzip();
     let called = || {
@@ -78,7 +78,7 @@ fn the_last_come_goes_first_once_the_first_has_waited_half_its_time() {
 #[test]
 fn one_who_leaves_hands_the_call_on() {
     let gate = Arc::new(Gate::default());
-    let place = Place::get(&gate, 1, 0).unwrap();
+    let place = RequestPermit::get(&gate, 1, 0).unwrap();
     let [first, second] = [0, 0].map(|_| gate.wait(9, 0, 1000, 1000).unwrap());
     let (bells, wakers): (Vec<_>, Vec<_>) = [bell(), bell()].into_iter().unzip();
     assert!(first.is_called(&wakers[0], 1000) && !second.is_called(&wakers[1], 1000));
@@ -103,8 +103,8 @@ fn two_who_join_at_once_miss_no_place_that_came_free_before() {
 fn a_connection_goes_to_its_own_worker_until_another_has_waited_long() {
     let gate = Arc::new(Gate::default());
     let tally = Arc::new(Tally::default());
-    let permit = Permit::get(&gate, &tally, (1, 1)).unwrap();
-    assert!(Permit::get(&gate, &tally, (1, 1)).is_none());
+    let permit = EndpointPermit::get(&gate, &tally, (1, 1)).unwrap();
+    assert!(EndpointPermit::get(&gate, &tally, (1, 1)).is_none());
     assert!(!permit.is_wanted() && !permit.is_wanted_elsewhere(0));
     let _other = gate.wait(9, 1, 1000, 1000).unwrap();
     assert!(permit.is_wanted_elsewhere(0));
@@ -125,7 +125,7 @@ fn nobody_waits_while_there_is_room() {
         let most = 1 + random.below(3) as u32;
         let gate = Arc::new(Gate::default());
         let mut places = Vec::new();
-        let mut waiting: Vec<(Ticket, Arc<Bell>, Waker)> = Vec::new();
+        let mut waiting: Vec<(QueueTicket, Arc<Bell>, Waker)> = Vec::new();
         for step in 0..400 {
             let now_ms = 1000 + step * 10;
             match random.below(3) {
@@ -136,7 +136,7 @@ fn nobody_waits_while_there_is_room() {
                         waiting.push((ticket, bell, waker));
                     }
                 }
-                0 => places.extend(Place::get(&gate, most, random.below(2))),
+                0 => places.extend(RequestPermit::get(&gate, most, random.below(2))),
                 1 if !places.is_empty() => drop(places.swap_remove(random.below(places.len()))),
                 _ if !waiting.is_empty() && random.below(4) == 0 => {
                     waiting.swap_remove(random.below(waiting.len())).0.give_up();
@@ -147,7 +147,7 @@ fn nobody_waits_while_there_is_room() {
             while let Some(at) = waiting.iter().position(|(_, bell, _)| rang(bell)) {
                 let (ticket, _, waker) = &waiting[at];
                 if ticket.is_called(waker, now_ms)
-                    && let Some(place) = Place::get(&gate, most, 0)
+                    && let Some(place) = RequestPermit::get(&gate, most, 0)
                 {
                     places.push(place);
                     waiting.swap_remove(at);
@@ -170,12 +170,12 @@ fn nobody_waits_while_there_is_room_where_it_may_go() {
         let enter = |avoids: u128| {
             let open = (0..3).filter(|at| avoids & 1 << at == 0);
             let endpoint = open.into_iter().find_map(|at| AtEndpoint::get(&endpoints[at], 1))?;
-            let mut place = Place::get(&gate, UNBOUNDED, 0)?;
+            let mut place = RequestPermit::get(&gate, UNBOUNDED, 0)?;
             place.move_to(endpoint);
             Some(place)
         };
         let mut places = Vec::new();
-        let mut waiting: Vec<(Ticket, u128, Arc<Bell>, Waker)> = Vec::new();
+        let mut waiting: Vec<(QueueTicket, u128, Arc<Bell>, Waker)> = Vec::new();
         for step in 0..400 {
             let now_ms = 1000 + step * 10;
             match random.below(3) {
@@ -225,7 +225,7 @@ fn nobody_waits_while_there_is_room_where_it_may_go() {
 fn a_call_is_handed_on_to_one_who_has_use_for_it_and_to_no_others() {
     let gate = Arc::new(Gate::default());
     assert_eq!(gate.avoided_by_all(), u128::MAX);
-    let place = Place::get(&gate, 1, 0).unwrap();
+    let place = RequestPermit::get(&gate, 1, 0).unwrap();
     let tickets: Vec<_> = [0b01, 0b01, 0b11, 0b10, 0]
         .map(|avoids| {
             let ticket = gate.wait(9, 0, 1000, 1000).unwrap();
@@ -399,7 +399,7 @@ fn retries_stay_within_their_budget() {
         endpoints: Box::default(),
     };
     let protection = protection(RetryBudget { share: 0.2, min: 1 });
-    let mut places: Vec<_> = (0..10).filter_map(|_| Place::get(&gate, UNBOUNDED, 0)).collect();
+    let mut places: Vec<_> = (0..10).filter_map(|_| RequestPermit::get(&gate, UNBOUNDED, 0)).collect();
     let may: Vec<bool> = places.iter_mut().take(4).map(|place| retries(&protection, place)).collect();
     assert_eq!(may, [true, true, false, false]);
     // One that retries already may go on.
@@ -408,12 +408,12 @@ fn retries_stay_within_their_budget() {
     places.clear();
     assert_eq!(gate.retries.load(Relaxed), 0);
     // Leave that is not used is given back.
-    let mut place = Place::get(&gate, UNBOUNDED, 0).unwrap();
+    let mut place = RequestPermit::get(&gate, UNBOUNDED, 0).unwrap();
     (0..3).for_each(|_| drop(protection.retry(Some(&place)).unwrap()));
     assert!(retries(&protection, &mut place));
 }
 
-fn retries(protection: &Protection, place: &mut Place) -> bool {
+fn retries(protection: &Protection, place: &mut RequestPermit) -> bool {
     protection.retry(Some(place)).map(|leave| place.note_retry(leave)).is_ok()
 }
 
@@ -426,7 +426,7 @@ fn who_finds_no_room_elsewhere_stays_where_it_was_and_who_moves_calls_the_next()
     let protection = upstream.protection.as_ref().unwrap();
     let bench = Bench::default();
     let ex = bench.exchange("GET /");
-    let admit = |tried: &Tried, place: &mut Option<Place>| {
+    let admit = |tried: &Tried, place: &mut Option<RequestPermit>| {
         upstream.admit(protection, &ex, tried, place, |_| false).map(|found| found.map(|found| found.index))
     };
     let counts = || protection.endpoints.iter().map(|tally| tally.requests.load(Relaxed)).collect::<Vec<_>>();
@@ -459,7 +459,7 @@ fn every_one_of_many_endpoints_is_found_while_it_has_room() {
     let protection = upstream.protection.as_ref().unwrap();
     let bench = Bench::default();
     let ex = bench.exchange("GET /");
-    let mut places: Vec<Option<Place>> = (0..200).map(|_| None).collect();
+    let mut places: Vec<Option<RequestPermit>> = (0..200).map(|_| None).collect();
     for place in &mut places {
         let admitted = upstream.admit(protection, &ex, &Tried::default(), place, |_| false);
         assert!(matches!(admitted, Ok(Some(_))), "{admitted:?}");

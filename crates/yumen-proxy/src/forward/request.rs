@@ -1,0 +1,296 @@
+//! One request on one connection: its head, its body, and the wait for the response head.
+
+use std::future::poll_fn;
+
+use yumen_http::body::Chunked;
+use yumen_http::fields::write_line;
+use yumen_http::{Framing, Known, Version, encode};
+use yumen_plugin::{Exchange, forwarding};
+use yumen_snapshot::{Endpoint, PassHost, Route, Scheme, Upstream};
+
+use super::head_wait::HeadWait;
+use super::resend::left_of_body;
+use crate::apart::apart;
+use crate::buffer::InboxMark;
+use crate::fault::{Fault, Kind};
+use crate::forwarded;
+use crate::proxied::ProxiedExchange;
+use crate::stream::{HeadSent, Stream};
+use crate::tls::TlsName;
+use crate::transfer::Transfer;
+use crate::upstream::attempt::{Attempt, EndpointConnected, RequestSent, RequestText, UnansweredAttempt};
+use crate::upstream::target::EndpointTarget;
+
+/// A request that was sent, or whose connection turned out to be closed.
+pub(super) type SendResult<'u> = Result<Attempt<'u, RequestSent>, Box<UnansweredAttempt<'u>>>;
+
+/// The way in which a request leaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RequestForm {
+    Plain,
+    /// With the client's `Upgrade`.
+    Upgrade,
+    /// On a stream of HTTP/2.
+    Stream,
+}
+
+/// The endpoint with this index, as the exchange connects to it.
+#[inline]
+pub(super) fn target<'a>(
+    ex: &'a Exchange<'_>,
+    route: &Route,
+    upstream: &'a Upstream,
+    index: usize,
+) -> EndpointTarget<'a> {
+    let endpoint = &upstream.endpoints[index];
+    EndpointTarget {
+        upstream,
+        index,
+        tls_name: is_tls(ex, upstream).then(|| tls_name(ex, upstream, endpoint)),
+        is_http2: speaks_http2(ex, route, upstream),
+        protection: upstream.protection.as_deref(),
+        connect_ms: route.timeouts.as_deref().unwrap_or(&upstream.timeouts).connect_ms,
+    }
+}
+
+/// The name to ask the endpoint's certificate for: the `Host` that it receives, as in APISIX. An endpoint that is a name
+/// and not an address goes first where the client's `Host` is passed on.
+fn tls_name<'a>(ex: &'a Exchange<'_>, upstream: &'a Upstream, endpoint: &'a Endpoint) -> TlsName<'a> {
+    let own = TlsName { host: endpoint.host.as_bytes(), is_asked_for: false };
+    let name = match (&ex.upstream.host, &upstream.pass_host) {
+        (Some(host), _) => TlsName { host: host_only(host), is_asked_for: true },
+        (None, PassHost::Pass) if endpoint.host.parse::<std::net::IpAddr>().is_ok() => {
+            TlsName { host: ex.request.host(), is_asked_for: true }
+        }
+        (None, PassHost::Rewrite(host)) => TlsName { host: host_only(host.as_bytes()), is_asked_for: false },
+        (None, PassHost::Node | PassHost::Pass) => own,
+    };
+    if name.host.is_empty() { own } else { name }
+}
+
+fn is_tls(ex: &Exchange<'_>, upstream: &Upstream) -> bool {
+    match ex.upstream.scheme {
+        Some(scheme) => scheme == "https",
+        None => upstream.scheme.is_tls(),
+    }
+}
+
+fn host_only(authority: &[u8]) -> &[u8] {
+    match authority.iter().rposition(|byte| *byte == b':') {
+        Some(colon) if authority[colon + 1..].iter().all(u8::is_ascii_digit) => &authority[..colon],
+        _ => authority,
+    }
+}
+
+/// Whether the endpoint is spoken to in HTTP/2.
+///
+/// A WebSocket goes over HTTP/1.1: few servers accept one over HTTP/2 (RFC 8441), and those that speak both accept it
+/// there. Services of gRPC speak HTTP/2 only.
+fn speaks_http2(ex: &Exchange<'_>, route: &Route, upstream: &Upstream) -> bool {
+    upstream.http2
+        && ex.upstream.scheme.is_none()
+        && (matches!(upstream.scheme, Scheme::Grpc | Scheme::Grpcs) || !wants_upgrade(ex, route))
+}
+
+/// Whether the client asks for another protocol, and the route allows it.
+#[inline]
+fn wants_upgrade(ex: &Exchange<'_>, route: &Route) -> bool {
+    route.enable_websocket
+        && ex.request.options.upgrade
+        // Clients of HTTP/1.0 have no Upgrade (RFC 9110 §7.8).
+        && ex.request.version != Version::Http10
+        && ex.request.fields.known(Known::Upgrade).is_some()
+        && ex.request.framing == Framing::None
+}
+
+impl<'s> ProxiedExchange<'_, 's> {
+    /// Sends the rest of the request and reads the head of the response. Returns whether the connection changes
+    /// protocols.
+    pub(super) async fn response_head(&mut self, sent: &mut Attempt<'s, RequestSent>) -> Result<bool, Fault> {
+        loop {
+            self.await_head(sent).await?;
+            let status = sent.head().status;
+            match status {
+                101 if self.is_upgrade(sent) => return Ok(true),
+                101 => return Err(Kind::UnexpectedUpgrade.into()),
+                100..=199 => {
+                    apart(self.pass_interim(sent)).await?;
+                    sent.clear_head();
+                }
+                _ => {
+                    check_body(sent)?;
+                    return Ok(false);
+                }
+            }
+        }
+    }
+
+    /// Whether the request asked for the change of protocols, and the response names the new one (RFC 9110 §7.8).
+    #[cold]
+    fn is_upgrade(&self, sent: &mut Attempt<'s, RequestSent>) -> bool {
+        !sent.connection().stream.is_shared()
+            && wants_upgrade(self.ex, self.route)
+            && sent.head().fields.known(Known::Upgrade).is_some()
+    }
+
+    #[cold]
+    pub(super) fn give_up(
+        &mut self,
+        sent: Attempt<'s, RequestSent>,
+        fault: Fault,
+        mark: InboxMark,
+    ) -> Box<UnansweredAttempt<'s>> {
+        self.flow.body = left_of_body(self.conn, &mut self.upload, mark);
+        let client = &self.conn.worker.upstream;
+        self.upload.transfer.recycle(&client.buffers);
+        sent.give_up(client, fault)
+    }
+
+    /// Sends the head, or queues it in front of the body.
+    #[inline]
+    pub(super) fn send_head(&mut self, connected: Attempt<'s, EndpointConnected>) -> SendResult<'s> {
+        let form = match connected.is_stream() {
+            true => RequestForm::Stream,
+            false if wants_upgrade(self.ex, self.route) => RequestForm::Upgrade,
+            false => RequestForm::Plain,
+        };
+        let upstream = self.pinned.upstream;
+        let endpoint = &upstream.endpoints[connected.index()];
+        let mut text = self.conn.worker.buffers.take_text();
+        self.write_head(&mut text, endpoint, form);
+        let request = RequestText {
+            text: &text,
+            is_tls: is_tls(self.ex, upstream),
+            authority: &endpoint.authority,
+            is_complete: match &self.ex.body {
+                Some(body) => body.is_empty(),
+                None => self.ex.request.framing == Framing::None,
+            },
+            last_fields: &self.conn.peer.last_fields,
+        };
+        let (mut sent, head_sent) = connected.send_head(&self.conn.worker.upstream, &request)?;
+        if head_sent == HeadSent::Separately {
+            self.conn.worker.buffers.give_text(std::mem::take(&mut text));
+        }
+        self.begin_upload(text, &sent.connection().stream);
+        Ok(sent)
+    }
+
+    /// Queues `text` and the body behind it for the endpoint.
+    #[inline]
+    fn begin_upload(&mut self, mut text: Vec<u8>, sink: &Stream) {
+        let is_chunked = self.ex.request.framing == Framing::Chunked;
+        let mut framing = self.conn.stream.incoming(self.ex.request.framing);
+        if let Some(body) = &self.ex.body {
+            text.extend_from_slice(body);
+            framing = Framing::None;
+        }
+        let bytes_max = self.conn.body_bytes_max(self.ex);
+        let ending = sink.ending(is_chunked && framing != Framing::None);
+        let transfer = Transfer::new(framing, ending, text, bytes_max);
+        let budget = &self.conn.worker.upstream.replay_budget;
+        self.upload.begin(transfer, &mut self.conn.inbox, budget);
+    }
+
+    fn write_head(&self, out: &mut Vec<u8>, endpoint: &Endpoint, form: RequestForm) {
+        let ex = &*self.ex;
+        let request = &ex.request;
+        encode::request_line(out, request);
+        let host: &[u8] = match (&ex.upstream.host, &self.pinned.upstream.pass_host) {
+            (Some(host), _) => host,
+            (None, PassHost::Pass) => request.authority(),
+            (None, PassHost::Node) => endpoint.authority.as_bytes(),
+            (None, PassHost::Rewrite(host)) => host.as_bytes(),
+        };
+        write_line(out, b"Host", host);
+        self.write_forwarding(out);
+        if self.conn.worker.settings.forwarded {
+            forwarded::write(out, ex);
+        }
+        let mut has_length = false;
+        encode::request_fields(out, request, |field| match field.known() {
+            Known::Host | Known::XRealIp | Known::XForwardedFor | Known::Forwarded | Known::Trailer => true,
+            Known::ContentLength => {
+                // The client's field stays only if it is the length of the body that follows, whatever plugins set.
+                let is_told = ex.body.is_none()
+                    && field.is_received()
+                    && request.framing.is_told_by(request.fields.value(field));
+                has_length |= is_told;
+                !is_told
+            }
+            Known::Other => forwarded::is_false(&request.fields, field),
+            _ => false,
+        });
+        match &ex.body {
+            Some(body) => encode::framing(out, Framing::Length(body.len() as u64)),
+            None if !has_length => encode::framing(out, request.framing),
+            None => {}
+        }
+        if form == RequestForm::Upgrade {
+            out.extend_from_slice(b"Connection: upgrade\r\n");
+            write_line(out, b"Upgrade", request.fields.known(Known::Upgrade).unwrap_or_default());
+        }
+        if form == RequestForm::Stream && self.wants_trailers() {
+            out.extend_from_slice(b"TE: trailers\r\n");
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+
+    /// Whether the endpoint may send trailers: for clients that accept them, and for gRPC, which needs them.
+    fn wants_trailers(&self) -> bool {
+        let mut te = self.ex.request.fields.all_known(Known::Te).flat_map(yumen_http::head::tokens);
+        matches!(self.pinned.upstream.scheme, Scheme::Grpc | Scheme::Grpcs)
+            || te.any(|token| token.eq_ignore_ascii_case(b"trailers"))
+    }
+
+    /// Writes the fields that describe the client. Without fields of other proxies they were prepared per connection.
+    fn write_forwarding(&self, out: &mut Vec<u8>) {
+        const OF_PROXIES: [Known; 4] =
+            [Known::XForwardedFor, Known::XForwardedProto, Known::XForwardedHost, Known::XForwardedPort];
+        let (conn, ex) = (&*self.conn, &*self.ex);
+        let fields = &ex.request.fields;
+        let is_peer = ex.remote_ip == ex.client.peer.ip().to_canonical();
+        if is_peer && !fields.ever_had_any(&OF_PROXIES) {
+            out.extend_from_slice(&conn.peer.forwarding);
+            write_line(out, b"X-Forwarded-Host", ex.request.host());
+            return;
+        }
+        let own_ip = if is_peer { None } else { Some(ex.remote_ip.to_string().into_bytes()) };
+        let ip = own_ip.as_deref().unwrap_or(conn.peer.ip());
+        forwarding::write(ex, ip, out);
+    }
+
+    /// Sends more of the body and waits for the next response head, final or interim.
+    async fn await_head(&mut self, sent: &mut Attempt<'s, RequestSent>) -> Result<(), Fault> {
+        let mut wait = HeadWait::new(self.conn, self.ex, self.timeouts());
+        let (conn, upload) = (&mut *self.conn, &mut self.upload);
+        poll_fn(|cx| wait.poll(cx, conn, upload, sent)).await
+    }
+
+    /// Passes an interim response on, within the bounds. Clients of HTTP/1.0 receive none (RFC 9110 §15.2).
+    async fn pass_interim(&mut self, sent: &Attempt<'s, RequestSent>) -> Result<(), Fault> {
+        let head = sent.head();
+        let mut text = Vec::new();
+        encode::status_line(&mut text, head.status, head.reason());
+        // An interim response has no body, whose length this could be (RFC 9110 §8.6).
+        encode::response_fields(&mut text, head, |field| field.known() == Known::ContentLength);
+        text.extend_from_slice(b"\r\n");
+        let bytes_max = self.conn.worker.settings.response_head.head_bytes_max;
+        self.interim.count(text.len(), bytes_max)?;
+        if self.ex.request.version == Version::Http10 {
+            return Ok(());
+        }
+        self.conn.send_interim(text).await
+    }
+}
+
+/// Fails if the first chunk of a body, which came with the head, is malformed: the client can still be answered.
+fn check_body(sent: &mut Attempt<'_, RequestSent>) -> Result<(), Fault> {
+    let framing = sent.head().framing;
+    let connection = sent.connection();
+    if framing != Framing::Chunked || connection.stream.is_shared() {
+        return Ok(());
+    }
+    let begun = Chunked::default().step(connection.inbox.bytes());
+    begun.map_or_else(|error| Err(Kind::UpstreamBody(error).into()), |_| Ok(()))
+}

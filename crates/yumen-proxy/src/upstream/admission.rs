@@ -1,0 +1,55 @@
+//! Admission to upstreams that limit requests or connections. The counts are in `yumen-snapshot`.
+
+use yumen_plugin::Exchange;
+use yumen_snapshot::protection::{EndpointPermit, Full, RequestPermit};
+use yumen_snapshot::{Tried, Upstream};
+
+use crate::clock;
+use crate::upstream::UpstreamClient;
+use crate::upstream::pool::PoolKey;
+
+/// An endpoint that a request may go to.
+pub(crate) struct AdmittedEndpoint {
+    pub(crate) index: usize,
+    /// The right to open a connection, where connections are limited and none idles.
+    pub(crate) endpoint_permit: Option<EndpointPermit>,
+}
+
+impl AdmittedEndpoint {
+    /// An endpoint without limits.
+    pub(crate) fn without_limits(index: usize) -> AdmittedEndpoint {
+        AdmittedEndpoint { index, endpoint_permit: None }
+    }
+}
+
+impl UpstreamClient {
+    /// Picks an endpoint with room and counts the request there, in `request_permit`; `Ok(None)` if there is no endpoint
+    /// to pick. `pool_key` gives the key of connections to an endpoint.
+    pub(crate) fn admit(
+        &self,
+        upstream: &Upstream,
+        ex: &Exchange<'_>,
+        tried: &Tried,
+        request_permit: &mut Option<RequestPermit>,
+        pool_key: impl Fn(usize) -> PoolKey,
+    ) -> Result<Option<AdmittedEndpoint>, Full> {
+        let Some(protection) = &upstream.protection else {
+            return Ok(upstream.pick(ex, tried).map(AdmittedEndpoint::without_limits));
+        };
+        protection.revive(clock::now().mono_ms());
+        let limiter = protection.counts_connections();
+        let has_idle =
+            |index: usize| self.pool.borrow_mut().has(pool_key(index), limiter, clock::now().mono_ms());
+        let mut admitted = upstream.admit(protection, ex, tried, request_permit, has_idle);
+        if admitted == Err(Full) && protection.is_out_of_connections() {
+            // A connection that idles at another endpoint is worth less than one that a request waits for.
+            let made_room = self.pool.borrow_mut().drop_one(&protection.gate);
+            if made_room {
+                admitted = upstream.admit(protection, ex, tried, request_permit, has_idle);
+            }
+        }
+        let endpoint = admitted?;
+        Ok(endpoint
+            .map(|admission| AdmittedEndpoint { index: admission.index, endpoint_permit: admission.permit }))
+    }
+}

@@ -1,0 +1,27 @@
+//! Panics in tasks that many requests depend on and none of them runs.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::counters::Counters;
+
+/// Counts and logs a panic of the task that holds it.
+pub(super) struct PanicWatch {
+    pub(super) counters: Arc<Counters>,
+    pub(super) endpoint: Option<SocketAddr>,
+}
+
+impl PanicWatch {
+    pub(super) fn new(counters: &Arc<Counters>, endpoint: Option<SocketAddr>) -> PanicWatch {
+        PanicWatch { counters: counters.clone(), endpoint }
+    }
+}
+
+impl Drop for PanicWatch {
+    fn drop(&mut self) {
+        if self.counters.note_panic() {
+            let endpoint = self.endpoint.map(tracing::field::display);
+            tracing::error!(endpoint, "a task for connections to an endpoint panicked");
+        }
+    }
+}

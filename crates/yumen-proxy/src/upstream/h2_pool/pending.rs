@@ -1,0 +1,145 @@
+//! Multiplexed connections that are being established, each by a task of its own.
+//!
+//! The task goes on for all requests that wait, whichever of them gives up.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use tokio::sync::Notify;
+use yumen_snapshot::upstream::Keepalive;
+
+use super::H2ConnectionPool;
+use super::panic_watch::PanicWatch;
+use crate::clock;
+use crate::fault::Kind;
+use crate::fault::SharedFailure;
+use crate::stream::Stream;
+use crate::task;
+use crate::upstream::UpstreamClient;
+use crate::upstream::dial::EndpointDial;
+use crate::upstream::pool::PoolKey;
+
+/// A connection that is being established.
+pub(crate) struct PendingConnect {
+    over: Notify,
+    outcome: Cell<Option<Result<(), Kind>>>,
+    /// Requests that wait for it.
+    claims: Cell<usize>,
+    begun_ms: u64,
+    /// The longest connect timeout of the requests that wait, in milliseconds; 0 for no limit.
+    timeout_ms: Cell<u64>,
+    pub(crate) failure: Rc<SharedFailure>,
+}
+
+impl PendingConnect {
+    pub(super) fn new(timeout_ms: u64) -> PendingConnect {
+        PendingConnect {
+            over: Notify::new(),
+            outcome: Cell::default(),
+            claims: Cell::default(),
+            begun_ms: clock::now().mono_ms(),
+            timeout_ms: Cell::new(timeout_ms),
+            failure: Rc::default(),
+        }
+    }
+
+    /// Returns once the connection is established or has failed. A timeout may be that of an earlier request: a request
+    /// with time left tries again.
+    pub(crate) async fn over(&self) -> Result<(), Kind> {
+        if self.outcome.get().is_none() {
+            self.over.notified().await;
+        }
+        match self.outcome.get() {
+            None | Some(Err(Kind::ConnectTimeout)) => Ok(()),
+            Some(outcome) => outcome,
+        }
+    }
+
+    /// Counts another request that waits, unless `room` are waiting.
+    pub(super) fn claim(&self, room: usize, timeout_ms: u64) -> bool {
+        let is_free = self.claims.get() < room;
+        self.claims.set(self.claims.get() + usize::from(is_free));
+        if is_free {
+            self.extend(timeout_ms);
+        }
+        is_free
+    }
+
+    /// Extends the timeout to that of another request, from the start of the connection.
+    pub(super) fn extend(&self, timeout_ms: u64) {
+        let known_ms = self.timeout_ms.get();
+        self.timeout_ms.set(if known_ms.min(timeout_ms) == 0 { 0 } else { known_ms.max(timeout_ms) });
+    }
+
+    /// The time that is left, in milliseconds; `None` for no limit.
+    fn left_ms(&self) -> Option<u64> {
+        let timeout_ms = Some(self.timeout_ms.get()).filter(|timeout_ms| *timeout_ms != 0)?;
+        Some(self.begun_ms.saturating_add(timeout_ms).saturating_sub(clock::now().mono_ms()))
+    }
+
+    fn end(&self, outcome: Result<(), Kind>) {
+        if self.outcome.get().is_none() {
+            self.outcome.set(Some(outcome));
+            self.over.notify_waiters();
+        }
+    }
+}
+
+/// The task that establishes a connection. Dropping it fails the connection.
+pub(crate) struct ConnectTask {
+    pub(super) pool: Rc<H2ConnectionPool>,
+    pub(super) key: PoolKey,
+    pub(super) pending: Rc<PendingConnect>,
+}
+
+impl ConnectTask {
+    /// Spawns the task.
+    pub(crate) fn begin(self, client: &Rc<UpstreamClient>, dial: EndpointDial, keep: Keepalive) {
+        let (client, watched) = (client.clone(), PanicWatch::new(&client.counters, Some(dial.address)));
+        task::spawn(async move {
+            let _watched = watched;
+            let made = self.make(&client, dial, keep).await;
+            self.pending.end(made);
+        });
+    }
+
+    async fn make(
+        &self,
+        client: &Rc<UpstreamClient>,
+        dial: EndpointDial,
+        keep: Keepalive,
+    ) -> Result<(), Kind> {
+        let stream = self.connect(client, dial).await?;
+        self.pool.establish(self.key, client, stream, keep).await.ok_or(Kind::Connect)
+    }
+
+    async fn connect(&self, client: &UpstreamClient, dial: EndpointDial) -> Result<Stream, Kind> {
+        let timer = client.timers.timer();
+        let mut connecting = pin!(dial.connect());
+        poll_fn(|cx| {
+            if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {
+                return Poll::Ready(connected);
+            }
+            // A request with more time may have come meanwhile.
+            while timer.left_ms().is_none() || timer.is_over(cx) {
+                match self.pending.left_ms() {
+                    Some(0) => return Poll::Ready(Err(Kind::ConnectTimeout)),
+                    Some(left_ms) => timer.set(left_ms),
+                    None => return Poll::Pending,
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl Drop for ConnectTask {
+    fn drop(&mut self) {
+        self.pending.end(Err(Kind::Connect));
+        self.pool.forget(self.key, &self.pending);
+    }
+}

@@ -1,0 +1,167 @@
+//! What is known of endpoints' health, as plain data and as a metric. Changes nothing.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use serde::{Serialize, Serializer};
+use tokio::sync::watch;
+use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
+use yumen_snapshot::upstream::{Endpoint, Health, Probe};
+use yumen_snapshot::{Snapshot, Upstream};
+
+use crate::upstream::health::CHANGES;
+
+/// The health of an upstream's endpoints; serialized, it is an item of `/v1/healthcheck`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct UpstreamHealth {
+    /// Where the upstream is written, as `upstreams/1`.
+    #[serde(rename = "name", serialize_with = "as_path")]
+    pub origin: Arc<str>,
+    /// How it is probed: `http`, `https` or `tcp`.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// Its endpoints, in their order.
+    pub nodes: Vec<NodeHealth>,
+}
+
+/// The health of one endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NodeHealth {
+    /// Its address.
+    pub ip: IpAddr,
+    /// Its host as its node writes it.
+    pub hostname: Box<str>,
+    /// Its port.
+    pub port: u16,
+    /// Its state.
+    pub status: NodeStatus,
+    /// What was seen of it, by probes and by traffic.
+    pub counter: NodeCounter,
+}
+
+/// Observations in a row.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct NodeCounter {
+    /// Successes towards becoming healthy.
+    pub success: u32,
+    /// Answers with a bad status.
+    pub http_failure: u32,
+    /// Failed connections.
+    pub tcp_failure: u32,
+    /// Timeouts.
+    pub timeout_failure: u32,
+}
+
+/// The path of the object in the store, as APISIX names upstreams here and in the metric.
+fn path(origin: &str) -> String {
+    format!("/apisix/{origin}")
+}
+
+fn as_path<S: Serializer>(origin: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&path(origin))
+}
+
+/// The state of an endpoint, and whether something speaks for another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeStatus {
+    /// It is used.
+    Healthy,
+    /// It is used, but failed lately.
+    MostlyHealthy,
+    /// It is not used, but succeeded lately.
+    MostlyUnhealthy,
+    /// It is not used.
+    Unhealthy,
+}
+
+/// The health of all upstreams that have checks.
+pub fn report(snapshot: &Snapshot) -> Vec<UpstreamHealth> {
+    snapshot.upstreams().filter_map(|(_, upstream)| of_upstream(upstream)).collect()
+}
+
+pub(super) fn of_upstream(upstream: &Upstream) -> Option<UpstreamHealth> {
+    let kind = match upstream.checks.as_ref()?.active.probe {
+        Probe::Grpc { verify: None, .. } => "grpc",
+        Probe::Grpc { .. } => "grpcs",
+        Probe::Tcp => "tcp",
+        Probe::Http { .. } => "http",
+        Probe::Https { .. } => "https",
+    };
+    let nodes = upstream.endpoints.iter();
+    let nodes = nodes.filter_map(|endpoint| Some(of_endpoint(endpoint, endpoint.health.as_ref()?))).collect();
+    Some(UpstreamHealth { origin: upstream.origin.clone(), kind, nodes })
+}
+
+fn of_endpoint(endpoint: &Endpoint, health: &Health) -> NodeHealth {
+    let (active, passive) = (&health.active, &health.passive);
+    let sum = |one: &AtomicU32, other: &AtomicU32| one.load(Relaxed) + other.load(Relaxed);
+    let counter = NodeCounter {
+        success: sum(&active.successes, &passive.successes),
+        http_failure: sum(&active.http_failures, &passive.http_failures),
+        tcp_failure: sum(&active.tcp_failures, &passive.tcp_failures),
+        timeout_failure: sum(&active.timeouts, &passive.timeouts),
+    };
+    let status = match health.is_up() {
+        true if counter.http_failure + counter.tcp_failure + counter.timeout_failure > 0 => {
+            NodeStatus::MostlyHealthy
+        }
+        true => NodeStatus::Healthy,
+        false if counter.success > 0 => NodeStatus::MostlyUnhealthy,
+        false => NodeStatus::Unhealthy,
+    };
+    NodeHealth {
+        ip: endpoint.addr.ip(),
+        hostname: endpoint.host.clone(),
+        port: endpoint.addr.port(),
+        status,
+        counter,
+    }
+}
+
+/// The health of endpoints as the metric `apisix_upstream_status`, from the newest snapshot, and how
+/// often it changed.
+pub struct HealthMetrics(pub watch::Receiver<Arc<Snapshot>>);
+
+impl Gather for HealthMetrics {
+    fn gather(&self, out: &mut Vec<Family>) {
+        let snapshot = self.0.borrow().clone();
+        out.push(status_family(&report(&snapshot)));
+        let changes = ["unhealthy", "healthy"].iter().zip(&CHANGES).map(|(to, changes)| Sample {
+            labels: vec![("to", (*to).to_owned())],
+            value: Value::Number(changes.get() as f64),
+        });
+        out.push(Family {
+            name: "yumen_health_changes_total".into(),
+            help: "Endpoints that became healthy or unhealthy, by probes or by traffic.".into(),
+            kind: MetricKind::Counter,
+            samples: changes.collect(),
+        });
+    }
+}
+
+/// The metric `apisix_upstream_status` of these upstreams.
+pub fn status_family(upstreams: &[UpstreamHealth]) -> Family {
+    Family {
+        name: "apisix_upstream_status".into(),
+        help: "Whether an endpoint is used, by its checks: 1, or 0.".into(),
+        kind: MetricKind::Gauge,
+        samples: upstreams.iter().flat_map(samples_of).collect(),
+    }
+}
+
+pub(super) fn samples_of(upstream: &UpstreamHealth) -> Vec<Sample> {
+    let sample = |node: &NodeHealth| Sample {
+        labels: vec![
+            ("name", path(&upstream.origin)),
+            ("ip", node.ip.to_string()),
+            ("port", node.port.to_string()),
+        ],
+        value: Value::Number(match node.status {
+            NodeStatus::Healthy | NodeStatus::MostlyHealthy => 1.0,
+            NodeStatus::Unhealthy | NodeStatus::MostlyUnhealthy => 0.0,
+        }),
+    };
+    upstream.nodes.iter().map(sample).collect()
+}

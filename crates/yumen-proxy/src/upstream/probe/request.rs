@@ -1,0 +1,242 @@
+//! One probe of one endpoint: a connection, or a GET over it. Knows nothing of thresholds or intervals.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use yumen_http::proxy_protocol;
+use yumen_http::{HeadLimits, Method, Parsed, ResponseHead, parse};
+use yumen_snapshot::UpstreamTls;
+use yumen_snapshot::upstream::{ActiveChecks, Endpoint, Probe};
+
+use super::grpc::HealthCall;
+use crate::telling::{Told, may_tell};
+use crate::tls;
+use crate::upstream::health::Observation;
+
+/// What is asked of an endpoint, prepared once.
+pub(super) struct ProbeRequest {
+    addr: SocketAddr,
+    /// What is said before anything else, TLS included.
+    opening: Vec<u8>,
+    /// The whole request; empty where a connection is all that is asked.
+    request: Vec<u8>,
+    tls: Option<Result<(Arc<tls::Client>, ServerName<'static>), String>>,
+    /// The call to make instead of the request.
+    call: Option<HealthCall>,
+}
+
+impl ProbeRequest {
+    /// Of TLS, the upstream's own CA and client certificate are used; the checks say whether the
+    /// endpoint's certificate is verified.
+    pub(super) fn new(
+        checks: &ActiveChecks,
+        endpoint: &Endpoint,
+        upstream_tls: &UpstreamTls,
+    ) -> ProbeRequest {
+        let addr = SocketAddr::new(endpoint.addr.ip(), checks.port.unwrap_or(endpoint.addr.port()));
+        let version = checks.proxy_protocol.filter(|_| addr == endpoint.addr);
+        let opening = version.map(proxy_protocol::own).unwrap_or_default();
+        let mut call = None;
+        let (request, tls) = match &checks.probe {
+            Probe::Grpc { host, service, verify } => {
+                let port = if verify.is_some() { 443 } else { 80 };
+                let host = host
+                    .as_deref()
+                    .map_or_else(|| authority(&endpoint.host, addr.port(), port), str::to_owned);
+                let tls = verify.map(|verify| tls_of(host_of(&host), addr, verify, upstream_tls, true));
+                call = Some(HealthCall::new(&host, service, verify.is_some()));
+                (Vec::new(), tls)
+            }
+            Probe::Tcp => (Vec::new(), None),
+            Probe::Http { path, host, fields } => {
+                let host =
+                    host.as_deref().map_or_else(|| authority(&endpoint.host, addr.port(), 80), str::to_owned);
+                (request(path, &host, fields), None)
+            }
+            Probe::Https { path, host, fields, verify } => {
+                let name = host.as_deref().map_or(&*endpoint.host, host_of);
+                let tls = tls_of(name, addr, *verify, upstream_tls, false);
+                let host = host
+                    .as_deref()
+                    .map_or_else(|| authority(&endpoint.host, addr.port(), 443), str::to_owned);
+                (request(path, &host, fields), Some(tls))
+            }
+        };
+        if let Some(Err(error)) = &tls {
+            tracing::warn!(endpoint = %addr, error, "endpoint cannot be probed over TLS");
+        }
+        ProbeRequest { addr, opening, request, tls, call }
+    }
+
+    /// Asks once.
+    pub(super) async fn ask(&self, timeout_ms: u64) -> Observation {
+        let bound = Duration::from_millis(timeout_ms.max(1));
+        timeout(bound, self.ask_unbounded()).await.unwrap_or(Observation::Timeout)
+    }
+
+    async fn ask_unbounded(&self) -> Observation {
+        let Ok(mut stream) = TcpStream::connect(self.addr).await else { return Observation::TcpFailure };
+        if stream.write_all(&self.opening).await.is_err() {
+            return Observation::TcpFailure;
+        }
+        if self.request.is_empty() && self.call.is_none() {
+            return Observation::Connected;
+        }
+        match &self.tls {
+            None => self.talk(stream).await,
+            Some(Err(_)) => Observation::TcpFailure,
+            Some(Ok((client, name))) => {
+                let connector = tokio_rustls::TlsConnector::from(client.config());
+                match connector.connect(name.clone(), stream).await {
+                    Ok(stream) if self.is_spoken_on(stream.get_ref().1.alpn_protocol()) => {
+                        self.talk(stream).await
+                    }
+                    Ok(_) => self.failed("the endpoint did not agree on HTTP/2"),
+                    Err(error) => self.failed(&error.to_string()),
+                }
+            }
+        }
+    }
+
+    /// Whether a connection that settled on this protocol is one for the question, as it must be for requests.
+    fn is_spoken_on(&self, settled: Option<&[u8]>) -> bool {
+        self.call.is_none() || settled == Some(tls::HTTP2)
+    }
+
+    #[cold]
+    fn failed(&self, error: &str) -> Observation {
+        if let Some(untold) = may_tell(self.addr, Told::Probe) {
+            tracing::warn!(endpoint = %self.addr, error, untold, "probe: TLS handshake failed");
+        }
+        Observation::TcpFailure
+    }
+
+    async fn talk(&self, stream: impl AsyncRead + AsyncWrite + Unpin) -> Observation {
+        match &self.call {
+            Some(call) => call.make(stream).await,
+            None => self.get(stream).await,
+        }
+    }
+
+    /// Sends the request and reads heads until the final one; its body is not waited for.
+    async fn get(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Observation {
+        if stream.write_all(&self.request).await.is_err() || stream.flush().await.is_err() {
+            return Observation::TcpFailure;
+        }
+        let mut received = Vec::with_capacity(1024);
+        let mut head = ResponseHead::default();
+        loop {
+            head.clear();
+            match parse::response(&received, 0, &HeadLimits::default(), Method::Get, &mut head) {
+                // Interim responses announce another (RFC 9110 §15.2).
+                Ok(Parsed::Head(length)) if matches!(head.status, 100..=199) => {
+                    drop(received.drain(..length))
+                }
+                Ok(Parsed::Head(_)) => return Observation::Status(head.status),
+                Ok(Parsed::Partial) => match stream.read_buf(&mut received).await {
+                    Ok(1..) => {}
+                    Ok(0) | Err(_) => return Observation::TcpFailure,
+                },
+                Err(_) => return Observation::Malformed,
+            }
+        }
+    }
+}
+
+fn tls_of(
+    host: &str,
+    address: SocketAddr,
+    verify: bool,
+    upstream: &UpstreamTls,
+    http2: bool,
+) -> Result<(Arc<tls::Client>, ServerName<'static>), String> {
+    let settings = UpstreamTls { verify, ..upstream.clone() };
+    let name = tls::server_name(host, address, verify);
+    let name = name.ok_or_else(|| format!("`{host}` is none that a certificate can have"))?;
+    Ok((tls::shared_client(&settings, http2)?, name))
+}
+
+/// The host of `host:port`.
+fn host_of(authority: &str) -> &str {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) && !host.contains(':') => host,
+        Some((host, _)) if host.ends_with(']') => host,
+        _ => authority,
+    }
+}
+
+/// A `Host` value (RFC 9110 §7.2): IPv6 in brackets, the port where it is not the scheme's own.
+fn authority(host: &str, port: u16, default_port: u16) -> String {
+    let host =
+        if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.to_owned() };
+    if port == default_port { host } else { format!("{host}:{port}") }
+}
+
+fn request(path: &str, host: &str, fields: &[(Box<str>, Box<str>)]) -> Vec<u8> {
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    let path = clean(path).replace(' ', "%20");
+    let mut text = format!("GET {slash}{path} HTTP/1.1\r\n");
+    let own = [("Host", host), ("User-Agent", "yumen-healthcheck"), ("Connection", "close")];
+    let is_given = |name: &str| fields.iter().any(|(given, _)| given.eq_ignore_ascii_case(name));
+    let own = own.into_iter().filter(|(name, _)| !is_given(name));
+    for (name, value) in own.chain(fields.iter().map(|(name, value)| (&**name, &**value))) {
+        text.push_str(&format!("{}: {}\r\n", clean(name), clean(value)));
+    }
+    text.push_str("\r\n");
+    text.into_bytes()
+}
+
+/// Without what would end a line of the head.
+fn clean(text: &str) -> String {
+    text.chars().filter(|char| !char.is_ascii_control()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{authority, host_of, request};
+
+    #[test]
+    fn a_request_names_its_host_once_and_cannot_be_split() {
+        let field = |name: &str, value: &str| (Box::from(name), Box::from(value));
+        let check = |path: &str, fields: &[(Box<str>, Box<str>)], expected: &str| {
+            let sent = String::from_utf8(request(path, "a.test", fields)).unwrap();
+            assert_eq!(sent.replace("\r\n", "|"), expected);
+        };
+        let own = "Host: a.test|User-Agent: yumen-healthcheck|Connection: close|";
+        check("/up", &[], &format!("GET /up HTTP/1.1|{own}|"));
+        check("up it", &[field("X-A", "1")], &format!("GET /up%20it HTTP/1.1|{own}X-A: 1||"));
+        check(
+            "/\r\nX: 1",
+            &[field("X-A", "1\r\nX-B: 2")],
+            &format!("GET /X:%201 HTTP/1.1|{own}X-A: 1X-B: 2||"),
+        );
+        let host = [field("host", "b.test")];
+        check("/", &host, "GET / HTTP/1.1|User-Agent: yumen-healthcheck|Connection: close|host: b.test||");
+    }
+
+    #[test]
+    fn authorities_are_made_and_read() {
+        for (host, port, expected) in [
+            ("a.test", 80, "a.test"),
+            ("a.test", 8080, "a.test:8080"),
+            ("::1", 80, "[::1]"),
+            ("[::1]", 81, "[::1]:81"),
+        ] {
+            assert_eq!(authority(host, port, 80), expected);
+        }
+        for (given, expected) in [
+            ("a.test", "a.test"),
+            ("a.test:1", "a.test"),
+            ("::1", "::1"),
+            ("[::1]:1", "[::1]"),
+            ("[::1]", "[::1]"),
+        ] {
+            assert_eq!(host_of(given), expected);
+        }
+    }
+}

@@ -1,0 +1,424 @@
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{sleep, timeout};
+use yumen_http::proxy_protocol::ProxyVersion;
+use yumen_http::{HeadLimits, RequestHead, parse};
+use yumen_plugin::plugin::LocalFuture;
+use yumen_plugin::{Client, Consumers, Exchange, Host, Now};
+use yumen_snapshot::upstream::{
+    ActiveChecks, Checks, Endpoint, EndpointState, Health, Keepalive, Probe, Tried,
+};
+use yumen_snapshot::{Balancer, PassHost, Scheme, Timeouts, Upstream, UpstreamTls};
+
+use super::report::{NodeStatus, of_upstream, samples_of};
+use super::request::ProbeRequest;
+use super::{Supervisor, report};
+use crate::upstream::health::Observation;
+
+/// An endpoint that answers with the status it is set to; 0 is silence, 1 hangs up.
+struct Server {
+    addr: SocketAddr,
+    status: Arc<AtomicU16>,
+    asked: Arc<AtomicU32>,
+    last: Arc<Mutex<String>>,
+}
+
+async fn answer(mut stream: TcpStream, status: u16, last: Arc<Mutex<String>>) {
+    let mut received = vec![0; 4096];
+    let length = stream.read(&mut received).await.unwrap_or(0);
+    *last.lock().unwrap() = String::from_utf8_lossy(&received[..length]).into_owned();
+    match status {
+        0 => sleep(Duration::from_secs(60)).await,
+        1 => {}
+        2 => drop(stream.write_all(b"SMTP, is it?\r\n\r\n").await),
+        status => {
+            let text =
+                format!("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 {status} So\r\nContent-Length: 0\r\n\r\n");
+            drop(stream.write_all(text.as_bytes()).await);
+        }
+    }
+}
+
+impl Server {
+    async fn start(status: u16) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = Server {
+            addr: listener.local_addr().unwrap(),
+            status: Arc::new(status.into()),
+            asked: Arc::default(),
+            last: Arc::default(),
+        };
+        let (status, asked, last) = (server.status.clone(), server.asked.clone(), server.last.clone());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                asked.fetch_add(1, Relaxed);
+                tokio::spawn(answer(stream, status.load(Relaxed), last.clone()));
+            }
+        });
+        server
+    }
+
+    fn asked(&self) -> u32 {
+        self.asked.load(Relaxed)
+    }
+}
+
+fn http() -> Probe {
+    Probe::Http { path: "/up".into(), host: None, fields: [("X-Probe".into(), "yes".into())].into() }
+}
+
+fn checks(probe: Probe) -> Checks {
+    let active = ActiveChecks {
+        probe,
+        port: None,
+        proxy_protocol: None,
+        timeout_ms: 500,
+        healthy_interval_ms: 20,
+        healthy_statuses: [200].into(),
+        successes: 2,
+        unhealthy_interval_ms: 20,
+        unhealthy_statuses: [500].into(),
+        http_failures: 3,
+        tcp_failures: 2,
+        timeouts: 2,
+    };
+    Checks { active, passive: None }
+}
+
+fn endpoint(addr: SocketAddr, health: Option<Arc<Health>>) -> Endpoint {
+    Endpoint {
+        addr,
+        authority: addr.to_string().into(),
+        host: addr.ip().to_string().into(),
+        weight: 1,
+        priority: 0,
+        state: Arc::new(EndpointState::new()),
+        health,
+        outlier: None,
+    }
+}
+
+fn upstream(origin: &str, endpoints: Vec<Endpoint>, checks: Option<Checks>) -> Arc<Upstream> {
+    Arc::new(Upstream {
+        slot: yumen_snapshot::Slot(0),
+        origin: origin.into(),
+        scheme: Scheme::Http,
+        http2: false,
+        stream_idle_ms: None,
+        proxy_protocol: None,
+        grpc_retry_statuses: Box::default(),
+        endpoints: endpoints.into(),
+        balancer: Balancer::LeastConn(Default::default()),
+        pass_host: PassHost::Pass,
+        retries: 0,
+        retry_timeout_ms: 0,
+        timeouts: Timeouts { connect_ms: 1000, send_ms: 1000, read_ms: 1000, total_ms: 0 },
+        keepalive: Keepalive { size: 1, idle_timeout_ms: 5000, requests: 1 },
+        tls: Arc::default(),
+        protection: None,
+        checks: checks.map(Arc::new),
+        slow_start: None,
+        on_change: Default::default(),
+        unresolved: Box::default(),
+        tls_cache: std::sync::OnceLock::new(),
+    })
+}
+
+/// An upstream of one server and the health of its endpoint.
+fn watched(server: &Server) -> (Arc<Upstream>, Arc<Health>) {
+    let health = Arc::new(Health::default());
+    let endpoints = vec![endpoint(server.addr, Some(health.clone()))];
+    (upstream("upstreams/1", endpoints, Some(checks(http()))), health)
+}
+
+fn snapshot(supervisor: &mut Supervisor, slots: &[Option<&Arc<Upstream>>]) {
+    let slots = slots.iter().enumerate();
+    supervisor.reconcile(slots.filter_map(|(slot, upstream)| Some((slot, (*upstream)?))));
+}
+
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let waited = timeout(Duration::from_secs(60), async {
+        while !holds() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    });
+    waited.await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+#[tokio::test]
+async fn an_endpoint_that_fails_goes_down_and_comes_back() {
+    for status in [500, 0, 1, 2] {
+        let server = Server::start(200).await;
+        let (upstream, health) = watched(&server);
+        let mut supervisor = Supervisor::default();
+        snapshot(&mut supervisor, &[Some(&upstream)]);
+        until("three probes", || server.asked() >= 3).await;
+        assert!(health.is_up());
+        server.status.store(status, Relaxed);
+        until("down", || !health.is_up()).await;
+        assert_eq!(of_upstream(&upstream).unwrap().nodes[0].status, NodeStatus::Unhealthy);
+        server.status.store(200, Relaxed);
+        until("up", || health.is_up()).await;
+    }
+}
+
+#[tokio::test]
+async fn it_takes_as_many_failures_as_the_threshold_says() {
+    let server = Server::start(500).await;
+    let (upstream, health) = watched(&server);
+    let mut supervisor = Supervisor::default();
+    snapshot(&mut supervisor, &[Some(&upstream)]);
+    until("down", || !health.is_up()).await;
+    // it may have been asked once more before anybody looked
+    assert!(server.asked() >= 3);
+}
+
+#[tokio::test]
+async fn a_connection_is_enough_for_tcp_checks_and_a_refused_one_is_a_failure() {
+    let server = Server::start(0).await;
+    // No test is given this port, as one that was closed a moment ago might be.
+    let closed = SocketAddr::from(([127, 0, 0, 1], 1));
+    let healths: [Arc<Health>; 2] = Default::default();
+    let endpoints =
+        vec![endpoint(server.addr, Some(healths[0].clone())), endpoint(closed, Some(healths[1].clone()))];
+    let mut supervisor = Supervisor::default();
+    snapshot(&mut supervisor, &[Some(&upstream("upstreams/1", endpoints, Some(checks(Probe::Tcp))))]);
+    until("down", || !healths[1].is_up()).await;
+    until("probes", || server.asked() >= 3).await;
+    assert!(healths[0].is_up());
+}
+
+#[tokio::test]
+async fn a_probe_says_what_the_checks_say_and_goes_where_they_say() {
+    let server = Server::start(200).await;
+    let elsewhere = SocketAddr::from(([127, 0, 0, 1], 1));
+    let mut checks = checks(http());
+    checks.active.port = Some(server.addr.port());
+    let question = ProbeRequest::new(&checks.active, &endpoint(elsewhere, None), &UpstreamTls::default());
+    assert_eq!(question.ask(1000).await, Observation::Status(200));
+    let expected = format!(
+        "GET /up HTTP/1.1\r\nHost: {}\r\nUser-Agent: yumen-healthcheck\r\nConnection: close\r\nX-Probe: yes\r\n\r\n",
+        server.addr
+    );
+    assert_eq!(*server.last.lock().unwrap(), expected);
+}
+
+#[tokio::test]
+async fn who_is_told_of_clients_is_told_that_nobody_asks_but_the_gateway() {
+    let server = Server::start(200).await;
+    for (version, port, expected) in [
+        (ProxyVersion::V1, None, "PROXY UNKNOWN\r\nGET /up HTTP/1.1\r\n"),
+        (ProxyVersion::V2, None, "\r\n\r\n\0\r\nQUIT\n \0\0\0GET /up HTTP/1.1\r\n"),
+        // Whoever listens on a port of its own for checks is no endpoint.
+        (ProxyVersion::V1, Some(server.addr.port()), "GET /up HTTP/1.1\r\n"),
+    ] {
+        let mut checks = checks(http());
+        (checks.active.port, checks.active.proxy_protocol) = (port, Some(version));
+        let addr = if port.is_some() { SocketAddr::from(([127, 0, 0, 1], 1)) } else { server.addr };
+        let tls = UpstreamTls::default();
+        let question = ProbeRequest::new(&checks.active, &endpoint(addr, None), &tls);
+        assert_eq!(question.ask(1000).await, Observation::Status(200));
+        let sent = server.last.lock().unwrap().clone();
+        assert!(sent.starts_with(expected), "{sent:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_new_snapshot_leaves_checkers_and_states_alone() {
+    let server = Server::start(500).await;
+    let (first, health) = watched(&server);
+    let mut supervisor = Supervisor::default();
+    snapshot(&mut supervisor, &[Some(&first)]);
+    let id = || supervisor.checkers.values().map(|checker| checker.task.id()).collect::<Vec<_>>();
+    let before = id();
+    until("down", || !health.is_up()).await;
+    // The same endpoint and checks, in another upstream and another slot.
+    let second = upstream("upstreams/1", vec![first.endpoints[0].clone()], Some(checks(http())));
+    snapshot(&mut supervisor, &[None, Some(&second)]);
+    let id = || supervisor.checkers.values().map(|checker| checker.task.id()).collect::<Vec<_>>();
+    assert_eq!(id(), before);
+    assert!(!health.is_up());
+    let asked = server.asked();
+    until("more probes", || server.asked() > asked).await;
+}
+
+#[tokio::test]
+async fn upstreams_that_share_an_endpoint_and_its_checks_share_its_checker() {
+    let server = Server::start(200).await;
+    let (first, health) = watched(&server);
+    let second = upstream("upstreams/2", vec![first.endpoints[0].clone()], Some(checks(http())));
+    let mut supervisor = Supervisor::default();
+    snapshot(&mut supervisor, &[Some(&first), Some(&second)]);
+    assert_eq!((supervisor.checkers.len(), supervisor.tasks.len()), (1, 1));
+    snapshot(&mut supervisor, &[None, Some(&second)]);
+    assert_eq!(supervisor.checkers.len(), 1);
+    until("a probe", || server.asked() > 0).await;
+    snapshot(&mut supervisor, &[]);
+    assert_eq!(supervisor.checkers.len(), 0);
+    drop((first, second));
+    // Nothing holds the health any more, so that it is fresh where it is asked for again.
+    until("released", || Arc::strong_count(&health) == 1).await;
+    // what was on its way has arrived
+    sleep(Duration::from_millis(300)).await;
+    let asked = server.asked();
+    sleep(Duration::from_millis(100)).await;
+    assert_eq!(server.asked(), asked);
+}
+
+#[tokio::test]
+async fn checks_that_disappear_end_their_checkers() {
+    let server = Server::start(200).await;
+    let (with, _) = watched(&server);
+    let without = upstream("upstreams/1", vec![endpoint(server.addr, None)], None);
+    let mut supervisor = Supervisor::default();
+    snapshot(&mut supervisor, &[Some(&without), Some(&with), None]);
+    assert_eq!(supervisor.counters().checkers.get(), 1);
+    snapshot(&mut supervisor, &[Some(&without), Some(&without)]);
+    assert_eq!(supervisor.counters().checkers.get(), 0);
+    assert!(supervisor.checkers.is_empty());
+    snapshot(&mut supervisor, &[None, Some(&with)]);
+    assert_eq!(supervisor.counters().checkers.get(), 1);
+    snapshot(&mut supervisor, &[]);
+    assert_eq!((supervisor.checkers.len(), supervisor.seen.len()), (0, 0));
+}
+
+#[tokio::test]
+async fn snapshots_are_followed_until_their_sender_is_gone() {
+    let (sender, receiver) = tokio::sync::watch::channel(Arc::default());
+    let task = tokio::spawn(Supervisor::default().supervise(receiver));
+    sender.send_replace(Arc::default());
+    sleep(Duration::from_millis(20)).await;
+    assert!(!task.is_finished());
+    drop(sender);
+    timeout(Duration::from_secs(5), task).await.unwrap().unwrap();
+    assert!(report(&Default::default()).is_empty());
+}
+
+#[tokio::test]
+async fn certificates_are_verified_where_the_checks_say_so() {
+    let issued = rcgen::generate_simple_self_signed(["a.test".to_owned()]).unwrap();
+    let pair = crate::tls::load_key_pair(&issued.cert.pem(), &issued.signing_key.serialize_pem()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(pair)));
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+            let mut received = [0; 1024];
+            let _ = stream.read(&mut received).await;
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+            let _ = stream.shutdown().await;
+        }
+    });
+    let own_ca = UpstreamTls { ca_pem: Some(issued.cert.pem().into()), ..UpstreamTls::default() };
+    for (host, verify, upstream_tls, expected) in [
+        (Some("a.test:8443"), true, own_ca.clone(), Observation::Status(200)),
+        (Some("b.test"), true, own_ca.clone(), Observation::TcpFailure),
+        (None, true, own_ca, Observation::TcpFailure),
+        (Some("b.test"), false, UpstreamTls::default(), Observation::Status(200)),
+        (Some("*.no.name"), false, UpstreamTls::default(), Observation::Status(200)),
+        (None, false, UpstreamTls::default(), Observation::Status(200)),
+    ] {
+        let probe = Probe::Https { path: "/".into(), host: host.map(Box::from), fields: [].into(), verify };
+        let question = ProbeRequest::new(&checks(probe).active, &endpoint(addr, None), &upstream_tls);
+        assert_eq!(question.ask(5000).await, expected, "{host:?} {verify}");
+    }
+}
+
+#[test]
+fn a_report_tells_the_state_and_what_speaks_for_another() {
+    let addr = SocketAddr::from(([10, 0, 0, 1], 8080));
+    let check = |up: bool, successes: u32, failures: u32, status: &str, gauge: f64| {
+        let health = Health::default();
+        health.set(up);
+        health.active.successes.store(successes, Relaxed);
+        health.passive.tcp_failures.store(failures, Relaxed);
+        let endpoints = vec![endpoint(addr, Some(Arc::new(health)))];
+        let report = of_upstream(&upstream("routes/7", endpoints, Some(checks(http())))).unwrap();
+        let expected = serde_json::json!([{
+            "name": "/apisix/routes/7",
+            "type": "http",
+            "nodes": [{
+                "ip": "10.0.0.1", "hostname": "10.0.0.1", "port": 8080, "status": status,
+                "counter": {
+                    "success": successes, "http_failure": 0, "tcp_failure": failures, "timeout_failure": 0,
+                },
+            }],
+        }]);
+        assert_eq!(serde_json::to_value([&report]).unwrap(), expected);
+        let samples = samples_of(&report);
+        assert_eq!(samples[0].value, yumen_base::metric::Value::Number(gauge));
+        let labels =
+            samples[0].labels.iter().map(|(name, value)| format!("{name}={value} ")).collect::<String>();
+        assert_eq!(labels, "name=/apisix/routes/7 ip=10.0.0.1 port=8080 ");
+    };
+    check(true, 0, 0, "healthy", 1.0);
+    check(true, 0, 1, "mostly_healthy", 1.0);
+    check(false, 1, 0, "mostly_unhealthy", 0.0);
+    check(false, 0, 1, "unhealthy", 0.0);
+}
+
+struct NoHost;
+
+impl Host for NoHost {
+    fn sleep(&self, _delay: Duration) -> LocalFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn random(&self) -> u64 {
+        4
+    }
+
+    fn worker(&self) -> usize {
+        0
+    }
+
+    fn clock(&self) -> Now {
+        Now::default()
+    }
+}
+
+/// Which of the upstream's endpoints are picked over several exchanges.
+fn picked(upstream: &Upstream) -> Vec<usize> {
+    let peer = SocketAddr::from(([10, 0, 0, 2], 5000));
+    let client = Client { peer, local: peer, tls: None, connection: 1 };
+    let consumers = Consumers::default();
+    let mut head = RequestHead::default();
+    parse::request(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 0, &HeadLimits::default(), &mut head).unwrap();
+    let ex = Exchange::new(head, &client, Now::default(), &NoHost, &consumers);
+    let mut tried = Tried::default();
+    let mut all = Vec::new();
+    while let Some(index) = upstream.pick(&ex, &tried) {
+        tried.push(index);
+        all.push(index);
+    }
+    all.sort_unstable();
+    all
+}
+
+#[tokio::test]
+async fn requests_go_to_healthy_endpoints_and_to_all_where_none_is() {
+    let servers = [Server::start(500).await, Server::start(200).await];
+    let endpoints: Vec<Endpoint> =
+        servers.iter().map(|server| endpoint(server.addr, Some(Arc::default()))).collect();
+    let upstream = upstream("upstreams/1", endpoints, Some(checks(http())));
+    let up = |index: usize| upstream.endpoints[index].health.as_ref().unwrap().is_up();
+    let mut supervisor = Supervisor::default();
+    snapshot(&mut supervisor, &[Some(&upstream)]);
+    until("the first down", || !up(0)).await;
+    assert_eq!(picked(&upstream), [1]);
+    servers[1].status.store(500, Relaxed);
+    until("both down", || !up(1)).await;
+    assert_eq!(picked(&upstream), [0, 1]);
+}

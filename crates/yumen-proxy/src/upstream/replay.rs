@@ -1,0 +1,204 @@
+//! The replay buffer of a call: the part of its body that was read, for another attempt.
+//!
+//! `forward` decides whether there is one.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use yumen_http::Framing;
+use yumen_plugin::{Chunk, Exchange};
+use yumen_snapshot::Upstream;
+
+use crate::body::Rest;
+use crate::buffer::{Buffers, Inbox};
+use crate::grpc;
+use crate::stream::Stream;
+use crate::transfer::{Broken, Transfer};
+
+/// The longest body that is kept. Messages of unary calls are seldom longer, and a stream of messages may be endless.
+const CALL_BYTES_MAX: usize = 64 * 1024;
+
+/// The most that a worker keeps of all its calls: 256 of the longest, or some ten thousand of usual length. With a service
+/// that does not answer, every stream of every connection would hold a buffer.
+const WORKER_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Whether a request body is kept until the response head arrives, and what was read of it.
+pub(crate) enum RequestReplay {
+    /// It is not kept: only a body that lies untouched in the inbox can be sent again.
+    Off,
+    /// It is kept, and none of it was sent yet.
+    Wanted,
+    /// All that was read of it. Its transfer knows the rest.
+    Kept(Box<ReplayBuffer>),
+    /// It was longer than the bounds allow.
+    TooMuch,
+}
+
+pub(crate) struct ReplayBuffer {
+    data: Vec<u8>,
+    room: ReplayShare,
+}
+
+/// The bytes that the calls of a worker keep.
+#[derive(Default)]
+pub(crate) struct ReplayBudget(Cell<usize>);
+
+/// The part of the budget that one call holds; released on drop.
+struct ReplayShare {
+    all: Rc<ReplayBudget>,
+    bytes: usize,
+}
+
+impl ReplayShare {
+    /// Grows the share to `bytes` in all; false if the budget has no room.
+    fn grow_to(&mut self, bytes: usize) -> bool {
+        let total = self.all.0.get() - self.bytes + bytes.max(self.bytes);
+        if total > WORKER_BYTES_MAX {
+            return false;
+        }
+        self.all.0.set(total);
+        self.bytes = bytes.max(self.bytes);
+        true
+    }
+}
+
+impl Drop for ReplayShare {
+    fn drop(&mut self) {
+        self.all.0.set(self.all.0.get() - self.bytes);
+    }
+}
+
+impl ReplayBuffer {
+    fn nothing(all: &Rc<ReplayBudget>) -> Box<ReplayBuffer> {
+        let room = ReplayShare { all: all.clone(), bytes: 0 };
+        Box::new(ReplayBuffer { data: Vec::new(), room })
+    }
+
+    /// Adds a piece; false if the bounds have no room.
+    fn add(&mut self, data: &[u8]) -> bool {
+        let (length, before) = (self.data.len() + data.len(), self.data.capacity());
+        if length > CALL_BYTES_MAX {
+            return false;
+        }
+        // Doubles, as vectors do by themselves, but never exceeds the bound.
+        let capacity = if length > before { (2 * before).clamp(length, CALL_BYTES_MAX) } else { before };
+        if !self.room.grow_to(capacity) {
+            return false;
+        }
+        self.data.reserve_exact(capacity - self.data.len());
+        self.data.extend_from_slice(data);
+        true
+    }
+}
+
+impl RequestReplay {
+    /// Keeps calls to upstreams that name statuses after which a call is repeated.
+    #[inline]
+    pub(crate) fn of(ex: &Exchange<'_>, upstream: &Upstream) -> RequestReplay {
+        if upstream.grpc_retry_statuses.is_empty() { RequestReplay::Off } else { RequestReplay::of_call(ex) }
+    }
+
+    #[cold]
+    fn of_call(ex: &Exchange<'_>) -> RequestReplay {
+        let is_to_be_read = ex.body.is_none() && ex.request.framing != Framing::None;
+        if is_to_be_read && grpc::is_grpc(&ex.request) { RequestReplay::Wanted } else { RequestReplay::Off }
+    }
+
+    /// Starts an attempt. Returns how the body goes on behind the buffer, if another attempt has begun it.
+    #[cold]
+    pub(crate) fn begin(&mut self, upload: &mut Transfer, all: &Rc<ReplayBudget>) -> Option<Rest> {
+        match self {
+            RequestReplay::Kept(_) => return Some(upload.take_rest()),
+            RequestReplay::Wanted => *self = RequestReplay::Kept(ReplayBuffer::nothing(all)),
+            RequestReplay::Off | RequestReplay::TooMuch => {}
+        }
+        None
+    }
+
+    /// Sends the buffer, and then the rest of the body.
+    #[cold]
+    pub(crate) fn send_again(&self, upload: &mut Transfer, inbox: &mut Inbox, rest: Rest) {
+        let RequestReplay::Kept(kept) = self else { return };
+        upload.resume(inbox, &kept.data, rest);
+    }
+
+    /// [`Transfer::poll`] that keeps what it reads.
+    #[cold]
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffers: &Buffers,
+        source: (&mut Stream, &mut Inbox),
+        sink: &mut Stream,
+        upload: &mut Transfer,
+    ) -> Poll<Result<(), Broken>> {
+        if !matches!(self, RequestReplay::Kept(_)) {
+            return upload.poll(cx, buffers, source, sink, &mut None);
+        }
+        let mut keep = |chunk: Chunk| {
+            self.keep(&chunk.data);
+            chunk
+        };
+        upload.poll(cx, buffers, source, sink, &mut Some(&mut keep))
+    }
+
+    fn keep(&mut self, data: &[u8]) {
+        if let RequestReplay::Kept(kept) = self
+            && !kept.add(data)
+        {
+            *self = RequestReplay::TooMuch;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(all: &Rc<ReplayBudget>, pieces: &[usize]) -> RequestReplay {
+        let mut replay = RequestReplay::Kept(ReplayBuffer::nothing(all));
+        for (at, length) in pieces.iter().enumerate() {
+            replay.keep(&vec![at as u8; *length]);
+        }
+        replay
+    }
+
+    #[test]
+    fn a_call_is_kept_whole_and_holds_no_more_than_its_bound() {
+        let all = Rc::<ReplayBudget>::default();
+        for pieces in [&[CALL_BYTES_MAX][..], &[1, 0, 2], &[40_000, 10_000, 10_000], &[1000; 65], &[0]] {
+            let replay = call(&all, pieces);
+            let RequestReplay::Kept(kept) = &replay else { panic!("{pieces:?}") };
+            let sent: Vec<u8> =
+                pieces.iter().enumerate().flat_map(|(at, length)| vec![at as u8; *length]).collect();
+            assert_eq!(kept.data, sent);
+            assert!(kept.data.capacity() <= CALL_BYTES_MAX, "{pieces:?}: {}", kept.data.capacity());
+            assert_eq!(all.0.get(), kept.data.capacity(), "{pieces:?}");
+            drop(replay);
+            assert_eq!(all.0.get(), 0);
+        }
+        for pieces in [&[CALL_BYTES_MAX + 1][..], &[CALL_BYTES_MAX, 1, 1], &[40_000, 40_000, 2]] {
+            let replay = call(&all, pieces);
+            assert_eq!((matches!(replay, RequestReplay::TooMuch), all.0.get()), (true, 0), "{pieces:?}");
+        }
+    }
+
+    #[test]
+    fn the_calls_of_a_worker_share_a_bound() {
+        let all = Rc::<ReplayBudget>::default();
+        let is_kept = |replay: &RequestReplay| matches!(replay, RequestReplay::Kept(_));
+        let longest = || call(&all, &[CALL_BYTES_MAX]);
+        let mut calls: Vec<RequestReplay> = (0..256).map(|_| longest()).collect();
+        assert!(calls.iter().all(is_kept));
+        assert_eq!(all.0.get(), WORKER_BYTES_MAX);
+        // A call without room leaves nothing behind.
+        assert!(!is_kept(&call(&all, &[1])));
+        assert_eq!(all.0.get(), WORKER_BYTES_MAX);
+        calls[7] = RequestReplay::Off;
+        let half = call(&all, &[CALL_BYTES_MAX / 2]);
+        assert!(is_kept(&half) && !is_kept(&longest()));
+        drop(half);
+        assert!(is_kept(&longest()));
+    }
+}

@@ -1,0 +1,84 @@
+//! One endpoint of an upstream, and the way in which an attempt connects to it.
+
+use yumen_snapshot::protection::{EndpointPermit, Full};
+use yumen_snapshot::upstream::Keepalive;
+use yumen_snapshot::{Endpoint, Protection, Upstream};
+
+use crate::fault::Kind;
+use crate::tls::{Handshake, TlsName};
+use crate::upstream::UpstreamClient;
+use crate::upstream::dial::EndpointDial;
+use crate::upstream::pool::PoolKey;
+
+/// One endpoint of an upstream, and the protocols that an attempt speaks to it.
+pub(crate) struct EndpointTarget<'a> {
+    pub(crate) upstream: &'a Upstream,
+    /// The index of the endpoint in the upstream.
+    pub(crate) index: usize,
+    /// The server name for TLS; `None` for cleartext.
+    pub(crate) tls_name: Option<TlsName<'a>>,
+    pub(crate) is_http2: bool,
+    /// The limits that count the connection, if any do.
+    pub(crate) protection: Option<&'a Protection>,
+    /// The time to connect, in milliseconds; 0 for no limit.
+    pub(crate) connect_ms: u64,
+}
+
+impl<'a> EndpointTarget<'a> {
+    /// An endpoint as its upstream describes it, for requests that no client of a listener makes.
+    pub(crate) fn of_upstream(upstream: &'a Upstream, index: usize) -> EndpointTarget<'a> {
+        let own_name = || TlsName { host: upstream.endpoints[index].host.as_bytes(), is_asked_for: false };
+        EndpointTarget {
+            upstream,
+            index,
+            tls_name: upstream.scheme.is_tls().then(own_name),
+            is_http2: upstream.http2,
+            protection: None,
+            connect_ms: upstream.timeouts.connect_ms,
+        }
+    }
+
+    pub(crate) fn endpoint(&self) -> &'a Endpoint {
+        &self.upstream.endpoints[self.index]
+    }
+
+    pub(crate) fn keepalive(&self) -> &'a Keepalive {
+        &self.upstream.keepalive
+    }
+
+    /// The key of connections that may carry the request.
+    #[inline]
+    pub(crate) fn pool_key(&self) -> PoolKey {
+        PoolKey::new(self.endpoint(), self.tls_name.map(|name| name.host))
+    }
+
+    /// Prepares a new connection that `opening` begins, before any TLS.
+    pub(crate) fn dial(&self, opening: Vec<u8>) -> Result<EndpointDial, Kind> {
+        let handshake =
+            self.tls_name.map(|name| Handshake::new(self.upstream, self.endpoint(), name, self.is_http2));
+        Ok(EndpointDial {
+            address: self.endpoint().addr,
+            opening,
+            handshake: handshake.transpose()?,
+            timeout_ms: self.connect_ms,
+        })
+    }
+
+    /// Prepares a new connection that the pools may keep. `permit` receives the right to it where connections are
+    /// limited and admission has given none.
+    pub(super) fn dial_for_pool(
+        &self,
+        client: &UpstreamClient,
+        permit: &mut Option<EndpointPermit>,
+    ) -> Result<EndpointDial, Kind> {
+        let dial = self.dial(Vec::new())?;
+        if permit.is_none()
+            && let Some(protection) = self.protection
+        {
+            *permit = protection.connect(self.index).map_err(|Full| Kind::UpstreamFull)?;
+        }
+        client.counters.connects.add(1);
+        client.removed_endpoints.connected(self.pool_key().endpoint(), &self.endpoint().state);
+        Ok(dial)
+    }
+}

@@ -1,0 +1,58 @@
+//! The body of a request on its way to endpoints, across all attempts of its exchange.
+
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use yumen_http::Framing;
+
+use crate::body::Ending;
+use crate::buffer::{Buffers, Inbox};
+use crate::stream::Stream;
+use crate::transfer::{Broken, Transfer};
+use crate::upstream::replay::{ReplayBudget, RequestReplay};
+
+/// The body of a request on its way to an endpoint. It may still be sent when the response arrives.
+pub(crate) struct RequestUpload {
+    pub(crate) transfer: Transfer,
+    /// What was read of the body, if it is kept for another attempt.
+    pub(crate) replay: RequestReplay,
+}
+
+impl RequestUpload {
+    #[inline(always)]
+    pub(crate) fn new() -> RequestUpload {
+        let transfer = Transfer::new(Framing::None, Ending::Known, Vec::new(), 0);
+        RequestUpload { transfer, replay: RequestReplay::Off }
+    }
+
+    /// Starts to send the body to another endpoint. `transfer` begins with the head, unless that was sent, and goes on
+    /// with what the client sends.
+    #[inline]
+    pub(crate) fn begin(&mut self, transfer: Transfer, inbox: &mut Inbox, budget: &Rc<ReplayBudget>) {
+        let begun = match &mut self.replay {
+            RequestReplay::Off => None,
+            replay => replay.begin(&mut self.transfer, budget),
+        };
+        self.transfer = transfer;
+        // Trailers would get past whatever plugins set in the head or removed from it.
+        self.transfer.drop_trailers();
+        if let Some(rest) = begun {
+            self.replay.send_again(&mut self.transfer, inbox, rest);
+        }
+    }
+
+    /// Sends more of the body. Ready when all of it was sent, or the body is broken.
+    #[inline]
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffers: &Buffers,
+        source: (&mut Stream, &mut Inbox),
+        sink: &mut Stream,
+    ) -> Poll<Result<(), Broken>> {
+        match &mut self.replay {
+            RequestReplay::Off => self.transfer.poll(cx, buffers, source, sink, &mut None),
+            replay => replay.poll(cx, buffers, source, sink, &mut self.transfer),
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Bounded waits of attempts, on behalf of a client that may leave or of a timer alone.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::fault::Kind;
+use crate::timers::Timer;
+
+/// The bound of a wait, and the party that wants its result.
+pub(crate) trait AttemptWait {
+    /// Starts a wait of at most `timeout_ms` milliseconds; 0 for no limit.
+    fn start(&mut self, timeout_ms: u64);
+
+    /// Ready with the reason when the wait is over: `late` if its time has passed.
+    fn poll_end(&mut self, cx: &mut Context<'_>, late: Kind) -> Poll<Kind>;
+}
+
+/// Returns the output of `future`, or the reason why the wait ended before.
+pub(crate) async fn wait_for<F: Future + ?Sized>(
+    wait: &mut impl AttemptWait,
+    late: Kind,
+    mut future: Pin<&mut F>,
+) -> Result<F::Output, Kind> {
+    poll_fn(|cx| {
+        if let Poll::Ready(output) = future.as_mut().poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        wait.poll_end(cx, late).map(Err)
+    })
+    .await
+}
+
+impl AttemptWait for &Timer {
+    fn start(&mut self, timeout_ms: u64) {
+        self.set(timeout_ms);
+    }
+
+    fn poll_end(&mut self, cx: &mut Context<'_>, late: Kind) -> Poll<Kind> {
+        if self.is_over(cx) { Poll::Ready(late) } else { Poll::Pending }
+    }
+}
