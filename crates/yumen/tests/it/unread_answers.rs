@@ -194,7 +194,9 @@ fn uploads_that_an_endpoint_does_not_take_are_bounded_for_a_worker() {
             (0..4).all(|_| client.send(&frame(0, 0, at * 2 + 1, &piece)));
         }
     }
+    // Windows already granted may be filled for about a second beyond the bound: 8 MiB per connection.
     let peak = peak_mib(&gateway, before_kib, 1);
+    assert!(peak < BACKLOG_MIB + 20 * 8 + EXCHANGES_MIB, "{peak} MiB");
     eventually("those that stalled longest are reset", 30, || backlog_mib(&gateway) <= BACKLOG_MIB as f64);
     assert_eq!(gateway.get("/other").text(), "x");
     drop(clients);
