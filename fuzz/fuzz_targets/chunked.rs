@@ -3,26 +3,26 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use yumen_http::{BodyError, Chunked, Decoded};
+use yumen_http::{BodyError, ChunkedDecoder, ChunkDecodeStep};
 
 /// Data, trailers, bytes used, and whether the body ended.
 type Read = Result<(Vec<u8>, Vec<u8>, usize, bool), BodyError>;
 
 fn decode(input: &[u8], piece: usize) -> Read {
-    let mut chunked = Chunked::default();
+    let mut chunked = ChunkedDecoder::default();
     let mut data = Vec::new();
     let mut used = 0;
     let mut received = 0;
     loop {
         match chunked.step(&input[used..received])? {
-            Decoded::Data(taken) => {
+            ChunkDecodeStep::Data(taken) => {
                 data.extend_from_slice(&input[used..used + taken]);
                 used += taken;
             }
-            Decoded::Framing(taken) => used += taken,
-            Decoded::NeedMore if received == input.len() => break,
-            Decoded::NeedMore => received = (received + piece).min(input.len()),
-            Decoded::Done => break,
+            ChunkDecodeStep::Framing(taken) => used += taken,
+            ChunkDecodeStep::NeedMore if received == input.len() => break,
+            ChunkDecodeStep::NeedMore => received = (received + piece).min(input.len()),
+            ChunkDecodeStep::Done => break,
         }
     }
     let is_done = chunked.is_done();

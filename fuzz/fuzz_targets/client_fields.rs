@@ -8,12 +8,12 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use yumen_http::{HeadLimits, RequestHead, ResponseHead, parse};
 use yumen_plugin::plugin::LocalFuture;
-use yumen_plugin::real_ip::RealIp;
-use yumen_plugin::{Chunk, Client, Coder, Coding, Consumers, Exchange, Host, Now};
+use yumen_plugin::real_ip::RealIpFinder;
+use yumen_plugin::{BodyChunk, ClientInfo, BodyCoder, ResponseCoding, ConsumerIndex, Exchange, PluginHost, Now};
 
 struct NoHost;
 
-impl Host for NoHost {
+impl PluginHost for NoHost {
     fn sleep(&self, _delay: Duration) -> LocalFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
@@ -33,7 +33,7 @@ impl Host for NoHost {
 
 struct Gzip;
 
-impl Coding for Gzip {
+impl ResponseCoding for Gzip {
     fn name(&self) -> &'static str {
         "gzip"
     }
@@ -50,13 +50,13 @@ impl Coding for Gzip {
         true
     }
 
-    fn begin(&self) -> Box<dyn Coder> {
+    fn begin(&self) -> Box<dyn BodyCoder> {
         Box::new(Gzip)
     }
 }
 
-impl Coder for Gzip {
-    fn code(&mut self, _: &Chunk) -> Vec<u8> {
+impl BodyCoder for Gzip {
+    fn code(&mut self, _: &BodyChunk) -> Vec<u8> {
         Vec::new()
     }
 }
@@ -76,23 +76,23 @@ fuzz_target!(|data: &[u8]| {
     if parse::request(&bytes, 0, &HeadLimits::default(), &mut head).is_err() {
         return;
     }
-    let client = Client {
+    let client = ClientInfo {
         peer: ([192, 0, 2, 1], 1).into(),
         local: ([192, 0, 2, 2], 80).into(),
         tls: None,
         connection: 0,
     };
-    let consumers = Consumers::default();
+    let consumers = ConsumerIndex::default();
     let mut ex = Exchange::new(head, &client, Now::default(), &NoHost, &consumers);
     for source in ["http_forwarded", "http_x_forwarded_for"] {
-        RealIp::new(source, None, true).apply(&mut ex);
+        RealIpFinder::new(source, None, true).apply(&mut ex);
         let said = ex.remote_ip == client.peer.ip() || addresses.iter().any(|byte| matches!(byte, b'.' | b':'));
         assert!(said, "an address out of nothing");
     }
     let mut answer = ResponseHead::default();
     answer.set_status(200);
     ex.offer_coding(Arc::new(Gzip));
-    ex.settle_coding(&mut answer);
+    ex.choose_coding(&mut answer);
     let takes = accepts.to_ascii_lowercase();
     let named = takes.windows(4).any(|word| word == b"gzip") || takes.contains(&b'*');
     assert!(named || !ex.edits_body, "a coding nobody asked for");

@@ -7,11 +7,11 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use yumen_http::{HeadLimits, RequestHead, parse};
 use yumen_plugin::plugin::LocalFuture;
-use yumen_plugin::{Client, Consumers, Exchange, Expr, Host, Now, Template};
+use yumen_plugin::{ClientInfo, ConsumerIndex, Exchange, ConditionExpr, PluginHost, Now, VarTemplate};
 
 struct NoHost;
 
-impl Host for NoHost {
+impl PluginHost for NoHost {
     fn sleep(&self, _delay: Duration) -> LocalFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
@@ -38,21 +38,21 @@ fuzz_target!(|data: &[u8]| {
     let (rules, body) = text.split_once('\n').unwrap_or((text, "{\"a\":[1]}"));
     let mut head = RequestHead::default();
     parse::request(HEAD, 0, &HeadLimits::default(), &mut head).expect("the head is well-formed");
-    let client = Client {
+    let client = ClientInfo {
         peer: ([192, 0, 2, 1], 1).into(),
         local: ([192, 0, 2, 2], 80).into(),
         tls: None,
         connection: 0,
     };
-    let consumers = Consumers::default();
+    let consumers = ConsumerIndex::default();
     let mut ex = Exchange::new(head, &client, Now::default(), &NoHost, &consumers);
     ex.body = Some(body.as_bytes().to_vec().into());
-    let template = Template::parse(rules);
+    let template = VarTemplate::parse(rules);
     let mut out = Vec::new();
     let resolved = template.render(&ex, &mut out);
     assert!(!template.is_constant() || (resolved == 0 && out == rules.as_bytes()));
     let Ok(value) = serde_json::from_str(rules) else { return };
-    if let Ok(expr) = Expr::parse(&value) {
+    if let Ok(expr) = ConditionExpr::parse(&value) {
         assert_eq!(expr.eval(&ex), expr.eval(&ex));
     }
 });

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use yumen_http::http3_frames::{Ended, Frames, TooLong};
+use yumen_http::http3_frames::{Http3StreamEnd, Http3FrameFilter, Http3FrameTooLong};
 
 /// Short, so that what comes is often longer.
 const SECTION_BYTES_MAX: u64 = 40;
@@ -14,11 +14,11 @@ enum End {
     Told,
     /// Within data.
     Cut,
-    Refused(TooLong),
+    Refused(Http3FrameTooLong),
 }
 
 /// What is handed on, and how the stream ended.
-fn handed_on(mut frames: Frames, came: &[u8], piece: usize) -> (Vec<u8>, End) {
+fn handed_on(mut frames: Http3FrameFilter, came: &[u8], piece: usize) -> (Vec<u8>, End) {
     let mut out = Vec::new();
     for piece in came.chunks(piece) {
         let mut came = Bytes::copy_from_slice(piece);
@@ -32,13 +32,13 @@ fn handed_on(mut frames: Frames, came: &[u8], piece: usize) -> (Vec<u8>, End) {
         }
     }
     match frames.end() {
-        Ended::Told(rest) => out.extend_from_slice(&rest),
-        Ended::Cut => return (out, End::Cut),
+        Http3StreamEnd::Clean(rest) => out.extend_from_slice(&rest),
+        Http3StreamEnd::Truncated => return (out, End::Cut),
     }
     (out, End::Told)
 }
 
-fn check(frames: fn() -> Frames, came: &[u8]) {
+fn check(frames: fn() -> Http3FrameFilter, came: &[u8]) {
     let whole = handed_on(frames(), came, came.len().max(1));
     assert_eq!(whole, handed_on(frames(), came, 1));
     assert_eq!(whole, handed_on(frames(), came, 7));
@@ -51,6 +51,6 @@ fn check(frames: fn() -> Frames, came: &[u8]) {
 }
 
 fuzz_target!(|came: &[u8]| {
-    check(|| Frames::of_request(SECTION_BYTES_MAX), came);
-    check(Frames::one_way, came);
+    check(|| Http3FrameFilter::of_request(SECTION_BYTES_MAX), came);
+    check(Http3FrameFilter::one_way, came);
 });

@@ -3,12 +3,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use yumen_http::{Framing, HeadLimits, Method, Parsed, ResponseHead, encode, parse};
+use yumen_http::{Framing, HeadLimits, Method, ParsedHead, ResponseHead, encode, parse};
 
 fuzz_target!(|data: &[u8]| {
     let limits = HeadLimits { head_bytes_max: 4096, target_bytes_max: 1024, fields_max: 32 };
     let mut head = ResponseHead::default();
-    let Ok(Parsed::Head(end)) = parse::response(data, 0, &limits, Method::Get, &mut head) else { return };
+    let Ok(ParsedHead::Head(end)) = parse::response(data, 0, &limits, Method::Get, &mut head) else { return };
     assert!(end <= data.len());
     let mut sent = Vec::new();
     encode::status_line(&mut sent, head.status, head.reason());
@@ -20,6 +20,6 @@ fuzz_target!(|data: &[u8]| {
     let roomy = HeadLimits { head_bytes_max: 1 << 20, target_bytes_max: 1 << 20, fields_max: 64 };
     let mut again = ResponseHead::default();
     let result = parse::response(&sent, 0, &roomy, Method::Get, &mut again);
-    assert_eq!(result, Ok(Parsed::Head(sent.len())), "{}", sent.escape_ascii());
+    assert_eq!(result, Ok(ParsedHead::Head(sent.len())), "{}", sent.escape_ascii());
     assert_eq!((again.status, again.framing), (head.status, head.framing));
 });

@@ -8,39 +8,39 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use serde_json::json;
 use yumen_base::IpSet;
-use yumen_config::node::{Admin, AdminRole};
-use yumen_store::State;
+use yumen_config::node::{AdminConfig, AdminRole};
+use yumen_store::StoreState;
 
 use crate::host_check::AllowedHosts;
-use crate::keys::{self, Holder, KeptKey};
-use crate::query::Query;
-use crate::refusal::Refusal;
+use crate::keys::{self, HashedKey, KeyHolder};
+use crate::query::QueryArguments;
+use crate::refusal::ApiRefusal;
 
 const API_KEY: &str = "x-api-key";
 
 /// The address a connection comes from.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Peer(pub(crate) IpAddr);
+pub(crate) struct AdminPeer(pub(crate) IpAddr);
 
 /// Who may ask what.
 #[derive(Debug, Clone)]
-pub struct Access {
+pub struct AdminAccess {
     pub(crate) allow: IpSet,
-    keys: Vec<KeptKey>,
+    keys: Vec<HashedKey>,
     key_required: bool,
     pub(crate) cors: bool,
 }
 
-impl Default for Access {
+impl Default for AdminAccess {
     fn default() -> Self {
-        Access::new(&Admin::default()).expect("the default addresses are addresses")
+        AdminAccess::new(&AdminConfig::default()).expect("the default addresses are addresses")
     }
 }
 
-impl Access {
+impl AdminAccess {
     /// As the node's configuration has it; the store's keys come on top.
-    pub fn new(admin: &Admin) -> Result<Access, String> {
-        Ok(Access {
+    pub fn new(admin: &AdminConfig) -> Result<AdminAccess, String> {
+        Ok(AdminAccess {
             allow: IpSet::parse(admin.allow.iter().map(String::as_str))?,
             keys: keys::configured(&admin.keys),
             key_required: admin.key_required,
@@ -49,14 +49,14 @@ impl Access {
     }
 
     /// Whose request this is, or why it is refused.
-    pub(crate) fn holder(&self, stored: &State, request: &Request) -> Result<Holder, Refusal> {
+    pub(crate) fn holder(&self, stored: &StoreState, request: &Request) -> Result<KeyHolder, ApiRefusal> {
         if !self.key_required {
             AllowedHosts::new(&[], "admin.key_required").check(request.headers())?;
             is_same_origin(request.headers())?;
-            return Ok(Holder { name: "anonymous".to_owned(), role: AdminRole::Admin });
+            return Ok(KeyHolder { name: "anonymous".to_owned(), role: AdminRole::Admin });
         }
         let (key, from) = presented_key(request).ok_or_else(|| unauthorized("missing apikey"))?;
-        if from == Source::Cookie {
+        if from == KeySource::Cookie {
             is_same_origin(request.headers())?;
         }
         let stored = keys::stored(stored);
@@ -71,33 +71,33 @@ impl Access {
     }
 }
 
-fn unauthorized(description: &str) -> Refusal {
+fn unauthorized(description: &str) -> ApiRefusal {
     let body = json!({ "error_msg": "failed to check token", "description": description });
-    Refusal::of(StatusCode::UNAUTHORIZED, body)
+    ApiRefusal::of(StatusCode::UNAUTHORIZED, body)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
+enum KeySource {
     Explicit,
     Cookie,
 }
 
-fn presented_key(request: &Request) -> Option<(String, Source)> {
+fn presented_key(request: &Request) -> Option<(String, KeySource)> {
     let header = request.headers().get(API_KEY).and_then(|value| value.to_str().ok());
     if let Some(key) = header {
-        return Some((key.to_owned(), Source::Explicit));
+        return Some((key.to_owned(), KeySource::Explicit));
     }
-    if let Some(key) = Query::of(request.uri()).get("api_key") {
-        return Some((key.to_owned(), Source::Explicit));
+    if let Some(key) = QueryArguments::of(request.uri()).get("api_key") {
+        return Some((key.to_owned(), KeySource::Explicit));
     }
     let cookies = request.headers().get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = cookies.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(name, _)| *name == "x_api_key").map(|(_, key)| (key.to_owned(), Source::Cookie))
+    pairs.find(|(name, _)| *name == "x_api_key").map(|(_, key)| (key.to_owned(), KeySource::Cookie))
 }
 
 /// A browser sends a cookie, or reaches a port on its own machine, on behalf of any page. Where that
 /// is enough to be admitted, only pages of this listener may ask.
-fn is_same_origin(headers: &HeaderMap) -> Result<(), Refusal> {
+fn is_same_origin(headers: &HeaderMap) -> Result<(), ApiRefusal> {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let Some(origin) = text(header::ORIGIN) else {
         return Ok(());
@@ -106,8 +106,8 @@ fn is_same_origin(headers: &HeaderMap) -> Result<(), Refusal> {
     match authority.is_some() && authority == text(header::HOST) {
         true => Ok(()),
         false => {
-            let message = format!("a page of \"{origin}\" may not ask here without a key of its own");
-            Err(Refusal::new(StatusCode::FORBIDDEN, message))
+            let message = format!("a page of \"{origin}\" is not allowed without an admin key");
+            Err(ApiRefusal::new(StatusCode::FORBIDDEN, message))
         }
     }
 }

@@ -14,12 +14,12 @@ use tokio::net::TcpListener;
 
 use crate::api::AdminState;
 use crate::contract::contract_router;
-use crate::refusal::Refusal;
+use crate::refusal::ApiRefusal;
 use crate::reply;
-use crate::serve::{BOUNDS, Guests, serve_with};
+use crate::serve::{BOUNDS, ListenerAccess, serve_with};
 use crate::tls::AdminTls;
 use crate::v1::{self, V1State};
-use crate::{crud, door};
+use crate::{admission, crud};
 
 /// Serves the Admin API, and what `/yumen/v1` adds to it, until `shutdown` is done and requests under way
 /// had five seconds to end.
@@ -31,24 +31,24 @@ pub async fn serve_api(
     shutdown: impl Future<Output = ()>,
 ) {
     let more = contract_router().merge(v1::router(v1.clone()));
-    let guests = Guests { tls, allow: Some(state.access.allow.clone()) };
+    let guests = ListenerAccess { tls, allow: Some(state.access.allow.clone()) };
     let router = router(state, more).layer(from_fn_with_state(v1, v1::wait_for_applied));
     serve_with(listener, guests, router, BOUNDS, shutdown).await;
 }
 
 pub(crate) fn router(state: AdminState, more: Router<AdminState>) -> Router {
-    let with_a_key = crud::router()
+    let require_key = crud::router()
         .merge(more)
         .method_not_allowed_fallback(not_found)
-        .route_layer(from_fn_with_state(state.clone(), door::with_a_key));
+        .route_layer(from_fn_with_state(state.clone(), admission::require_key));
     Router::new()
         .route("/apisix/admin", get(alive))
         .route("/apisix/admin/", get(alive))
         .route("/health", get(alive))
-        .merge(with_a_key)
+        .merge(require_key)
         .fallback(absent)
         .method_not_allowed_fallback(absent)
-        .layer(from_fn_with_state(state.clone(), door::at_the_door))
+        .layer(from_fn_with_state(state.clone(), admission::admit))
         .with_state(state)
 }
 
@@ -58,7 +58,7 @@ async fn alive() -> Response {
 }
 
 async fn not_found() -> Response {
-    Refusal::new(StatusCode::NOT_FOUND, "not found").into_response()
+    ApiRefusal::new(StatusCode::NOT_FOUND, "not found").into_response()
 }
 
 /// The contract's words, but for what is Yumen's own.
@@ -67,5 +67,5 @@ async fn absent(uri: Uri) -> Response {
         path if path.starts_with("/yumen/") => format!("the Admin API has no {path}"),
         _ => "404 Route Not Found".to_owned(),
     };
-    Refusal::new(StatusCode::NOT_FOUND, message).into_response()
+    ApiRefusal::new(StatusCode::NOT_FOUND, message).into_response()
 }

@@ -14,21 +14,21 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::{Map, Value, json};
 use tokio::task::spawn_blocking;
-use yumen_config::doubled::{self, Read};
-use yumen_store::{Authorship, Draft, Key, commit};
+use yumen_config::duplicate_keys::{self, DuplicateCheckedValue};
+use yumen_store::{Authorship, Draft, ResourceKey, commit};
 
 use crate::api::AdminState;
-use crate::hide::Sight;
-use crate::refusal::Refusal;
+use crate::refusal::ApiRefusal;
 use crate::reply;
-use crate::v1::{NoneOfItsOwn, WriteArguments};
-use crate::whole::Whole;
+use crate::secrets::SecretVisibility;
+use crate::v1::{NoArguments, StrictWriteQuery};
+use crate::whole_body::WholeBody;
 
 mod items;
 mod ledger;
 
-use items::{Item, Section};
-use ledger::Ledger;
+use items::{DocumentItem, DocumentSection};
+use ledger::VersionLedger;
 
 /// A document of so many bytes holds some hundred thousand objects.
 const DOCUMENT_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -45,19 +45,19 @@ pub(crate) fn router() -> Router<AdminState> {
 }
 
 async fn head(State(state): State<AdminState>) -> Response {
-    let ledger = Ledger::of(&state.store.state());
+    let ledger = VersionLedger::of(&state.store.state());
     (StatusCode::OK, marks(&ledger), "").into_response()
 }
 
-async fn read(State(state): State<AdminState>, sight: Sight, headers: HeaderMap) -> Response {
+async fn read(State(state): State<AdminState>, sight: SecretVisibility, headers: HeaderMap) -> Response {
     let now = state.store.state();
-    let ledger = Ledger::of(&now);
+    let ledger = VersionLedger::of(&now);
     let mut document = Map::new();
-    for section in Section::ALL {
+    for section in DocumentSection::ALL {
         let items = match section.read(&now, sight) {
             Ok(items) => items,
             Err(message) => {
-                return Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, message).into_response();
+                return ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, message).into_response();
             }
         };
         if !items.is_empty() {
@@ -76,7 +76,7 @@ async fn read(State(state): State<AdminState>, sight: Sight, headers: HeaderMap)
             }
             Err(error) => {
                 let message = format!("failed to encode yaml: {error}");
-                return Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, message).into_response();
+                return ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, message).into_response();
             }
         },
     };
@@ -85,7 +85,7 @@ async fn read(State(state): State<AdminState>, sight: Sight, headers: HeaderMap)
 }
 
 /// Which document is in force, and since when; nothing before the first one.
-fn marks(ledger: &Ledger) -> HeaderMap {
+fn marks(ledger: &VersionLedger) -> HeaderMap {
     let mut marks = HeaderMap::new();
     if let Ok(digest) = HeaderValue::from_str(&ledger.digest)
         && !ledger.digest.is_empty()
@@ -99,10 +99,10 @@ fn marks(ledger: &Ledger) -> HeaderMap {
 /// Everything is replaced: nothing that would have held it back is passed over.
 async fn replace(
     State(state): State<AdminState>,
-    _: WriteArguments<NoneOfItsOwn>,
+    _: StrictWriteQuery<NoArguments>,
     by: Option<Extension<Authorship>>,
     headers: HeaderMap,
-    Whole(body): Whole,
+    WholeBody(body): WholeBody,
 ) -> Response {
     let by = by.map_or_else(|| Authorship::by("anonymous"), |Extension(by)| by);
     match try_replace(state, by, headers, body).await {
@@ -118,13 +118,13 @@ async fn try_replace(
     by: Authorship,
     headers: HeaderMap,
     body: Bytes,
-) -> Result<Option<Ledger>, Refusal> {
+) -> Result<Option<VersionLedger>, ApiRefusal> {
     let digest = headers.get(DIGEST).and_then(|digest| digest.to_str().ok()).unwrap_or("").to_owned();
     if digest.is_empty() {
-        return Err(Refusal::invalid("missing digest header"));
+        return Err(ApiRefusal::invalid("missing digest header"));
     }
     let now = state.store.state();
-    let ledger = Ledger::of(&now);
+    let ledger = VersionLedger::of(&now);
     let document = read_body(&headers, &body)?;
     if ledger.is_in_force(&digest, now.revision) {
         return Ok(None);
@@ -133,25 +133,26 @@ async fn try_replace(
     let judging = state.clone();
     // A large document takes a while to judge, and others ask meanwhile.
     let parts = spawn_blocking(move || {
-        let changed =
-            Section::ALL.into_iter().filter(|section| ledger.version(*section) != versions[section.at()]);
+        let changed = DocumentSection::ALL
+            .into_iter()
+            .filter(|section| ledger.version(*section) != versions[section.at()]);
         changed
             .map(|section| Ok((section, items::read(&judging, section, &document)?, versions[section.at()])))
             .collect()
     });
     let parts: Result<Vec<Part>, String> =
-        parts.await.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
-    let parts = Arc::new(parts.map_err(Refusal::invalid)?);
+        parts.await.map_err(|error| ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    let parts = Arc::new(parts.map_err(ApiRefusal::invalid)?);
     let decided = commit(&*state.store, by, move |draft| write(draft, &parts, &digest)).await?;
-    decided.map(|(ledger, _)| Some(ledger)).map_err(Refusal::invalid)
+    decided.map(|(ledger, _)| Some(ledger)).map_err(ApiRefusal::invalid)
 }
 
 /// A section that changes, what it becomes, and the version it then has.
-type Part = (Section, Vec<Item>, u64);
+type Part = (DocumentSection, Vec<DocumentItem>, u64);
 
 /// Replaces the tables of these sections. What is the same keeps its revision.
-fn write(draft: &mut Draft, parts: &[Part], digest: &str) -> Result<Ledger, String> {
-    let mut ledger = Ledger::of(draft.state());
+fn write(draft: &mut Draft, parts: &[Part], digest: &str) -> Result<VersionLedger, String> {
+    let mut ledger = VersionLedger::of(draft.state());
     let before = draft.revision();
     let mut is_changed = false;
     for (section, items, version) in parts {
@@ -167,7 +168,7 @@ fn write(draft: &mut Draft, parts: &[Part], digest: &str) -> Result<Ledger, Stri
         }
         for item in items {
             if let Some(json) = item.differing(draft.state().get(item.kind, &item.id)) {
-                draft.put(Key::new(item.kind, item.id.clone()), json.into(), None);
+                draft.put(ResourceKey::new(item.kind, item.id.clone()), json.into(), None);
                 is_changed = true;
             }
         }
@@ -179,40 +180,40 @@ fn write(draft: &mut Draft, parts: &[Part], digest: &str) -> Result<Ledger, Stri
     Ok(ledger)
 }
 
-async fn judge(State(state): State<AdminState>, headers: HeaderMap, Whole(body): Whole) -> Response {
+async fn judge(State(state): State<AdminState>, headers: HeaderMap, WholeBody(body): WholeBody) -> Response {
     let document = match read_body(&headers, &body) {
         Ok(document) => document,
         Err(refusal) => return refusal.into_response(),
     };
     let errors = spawn_blocking(move || {
         let found = |section| items::errors(&state, section, &document);
-        Section::ALL.into_iter().flat_map(found).collect::<Vec<Value>>()
+        DocumentSection::ALL.into_iter().flat_map(found).collect::<Vec<Value>>()
     });
     match errors.await {
         Ok(errors) if errors.is_empty() => reply::json(StatusCode::OK, &json!({})),
         Ok(errors) => {
             let body = json!({ "error_msg": "Configuration validation failed", "errors": errors });
-            Refusal::of(StatusCode::BAD_REQUEST, body).into_response()
+            ApiRefusal::of(StatusCode::BAD_REQUEST, body).into_response()
         }
-        Err(error) => Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+        Err(error) => ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }
 
-fn read_body(headers: &HeaderMap, body: &[u8]) -> Result<Map<String, Value>, Refusal> {
-    let refuse = |what: String| Refusal::invalid(format!("invalid request body: {what}"));
+fn read_body(headers: &HeaderMap, body: &[u8]) -> Result<Map<String, Value>, ApiRefusal> {
+    let refuse = |what: String| ApiRefusal::invalid(format!("invalid request body: {what}"));
     if body.is_empty() {
         return Err(refuse("empty request body".into()));
     }
     let is_yaml =
         headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/yaml"));
     let read = match is_yaml {
-        true => doubled::from_yaml(body).map_err(|error| error.to_string()),
-        false => doubled::from_json(body).map_err(|error| error.to_string()),
+        true => duplicate_keys::from_yaml(body).map_err(|error| error.to_string()),
+        false => duplicate_keys::from_json(body).map_err(|error| error.to_string()),
     };
     // Of two lists of one kind one would be lost.
-    match read.and_then(Read::into_distinct).map_err(refuse)? {
+    match read.and_then(DuplicateCheckedValue::into_distinct).map_err(refuse)? {
         Value::Object(document) => Ok(document),
-        _ => Err(refuse("it is no object of lists of resources".into())),
+        _ => Err(refuse("expected an object of resource lists".into())),
     }
 }
 

@@ -6,7 +6,7 @@ use axum::Router;
 use axum::http::StatusCode;
 
 use crate::api::AdminState;
-use crate::refusal::Refusal;
+use crate::refusal::ApiRefusal;
 use crate::{configs, openapi, plugins, schema};
 
 /// Schemas, plugins, whole configurations, and the description of all of it.
@@ -20,6 +20,6 @@ pub fn contract_router() -> Router<AdminState> {
 }
 
 /// Tools expect a verb nobody serves to be told like a path nobody serves.
-async fn no_such_verb() -> Refusal {
-    Refusal::new(StatusCode::NOT_FOUND, "not found")
+async fn no_such_verb() -> ApiRefusal {
+    ApiRefusal::new(StatusCode::NOT_FOUND, "not found")
 }

@@ -14,12 +14,12 @@ use axum::routing::{get, post, put};
 use serde_json::{Map, Value, json};
 use tokio::net::TcpListener;
 use yumen_config::Kind;
-use yumen_store::Entry;
+use yumen_store::StoreEntry;
 
 use crate::api::AdminState;
-use crate::hide;
 use crate::host_check::{AllowedHosts, guarded};
-use crate::refusal::Refusal;
+use crate::refusal::ApiRefusal;
+use crate::secrets;
 use crate::serve::{BOUNDS, serve};
 use crate::status::Document;
 use crate::{plugins, reply, schema};
@@ -76,7 +76,7 @@ const SHOWN: [(&str, &str, Kind); 3] = [
 ];
 
 fn not_found(message: impl Into<String>) -> Response {
-    Refusal::new(StatusCode::NOT_FOUND, message).into_response()
+    ApiRefusal::new(StatusCode::NOT_FOUND, message).into_response()
 }
 
 async fn all_discovered(State(state): State<ControlState>) -> Response {
@@ -131,18 +131,18 @@ async fn one(State(state): State<ControlState>, Path((singular, id)): Path<(Stri
     }
 }
 
-fn value_of(id: &str, entry: &Entry) -> Option<Map<String, Value>> {
+fn value_of(id: &str, entry: &StoreEntry) -> Option<Map<String, Value>> {
     let Ok(Value::Object(mut value)) = serde_json::from_str(&entry.json) else { return None };
-    hide::secrets(&mut value);
+    secrets::secrets(&mut value);
     value.insert("id".into(), json!(id));
     Some(value)
 }
 
-fn metadata(id: &str, entry: &Entry) -> Option<Value> {
+fn metadata(id: &str, entry: &StoreEntry) -> Option<Value> {
     value_of(id, entry).map(Value::Object)
 }
 
-fn shown(kind: Kind, id: &str, entry: &Entry) -> Option<Value> {
+fn shown(kind: Kind, id: &str, entry: &StoreEntry) -> Option<Value> {
     let value = value_of(id, entry)?;
     let upstream = match kind {
         Kind::Upstreams => Some(&value),
@@ -187,7 +187,7 @@ async fn health_of(
     let Some((_, _, kind)) = shown else {
         return match plural.as_str() {
             "stream_routes" => not_found(format!("stream_routes[{id}] not found")),
-            _ => Refusal::invalid(format!("invalid src type {plural}")).into_response(),
+            _ => ApiRefusal::invalid(format!("invalid src type {plural}")).into_response(),
         };
     };
     let name = format!("/apisix/{plural}/{id}");
@@ -196,7 +196,7 @@ async fn health_of(
     let now = state.admin.store.state();
     match (found, now.get(kind, &id)) {
         (Some(found), _) => told(&headers, json!([found]), Some(found)),
-        (None, Some(entry)) if wants_checks(entry) => {
+        (None, Some(entry)) if has_checks(entry) => {
             // Checked, but not looked at yet.
             let one = json!({ "name": name, "type": "http", "nodes": [] });
             told(&headers, json!([one]), Some(&one))
@@ -206,7 +206,7 @@ async fn health_of(
     }
 }
 
-fn wants_checks(entry: &Entry) -> bool {
+fn has_checks(entry: &StoreEntry) -> bool {
     let Ok(value) = serde_json::from_str::<Value>(&entry.json) else { return false };
     ["/checks", "/upstream/checks"].into_iter().any(|path| value.pointer(path).is_some())
 }

@@ -24,11 +24,11 @@ use yumen_config::resource::TrafficClass;
 use yumen_store::Authorship;
 
 use crate::api::AdminState;
-use crate::hide::Sight;
-use crate::query::Query;
-use crate::refusal::Refusal;
-use condition::Condition;
-use target::Target;
+use crate::query::QueryArguments;
+use crate::refusal::ApiRefusal;
+use crate::secrets::SecretVisibility;
+use condition::WritePrecondition;
+use target::CrudTarget;
 
 /// The routes of all resources, below what others serve under more definite paths.
 pub(crate) fn router() -> Router<AdminState> {
@@ -36,10 +36,10 @@ pub(crate) fn router() -> Router<AdminState> {
 }
 
 /// What every verb is told beside its target and its body.
-struct Asked {
+struct CrudContext {
     by: Authorship,
-    query: Query,
-    condition: Condition,
+    query: QueryArguments,
+    condition: WritePrecondition,
 }
 
 async fn dispatch(
@@ -50,36 +50,36 @@ async fn dispatch(
     answer(state, by, request).await.unwrap_or_else(IntoResponse::into_response)
 }
 
-async fn answer(state: AdminState, by: Authorship, request: Request) -> Result<Response, Refusal> {
+async fn answer(state: AdminState, by: Authorship, request: Request) -> Result<Response, ApiRefusal> {
     let (head, body) = request.into_parts();
-    let target = Target::of(head.uri.path())?;
+    let target = CrudTarget::of(head.uri.path())?;
     if target.kind.descriptor().traffic == TrafficClass::Stream && !state.stream_routes {
-        return Err(Refusal::invalid("stream mode is disabled, can not add stream routes"));
+        return Err(ApiRefusal::invalid("stream mode is disabled, can not add stream routes"));
     }
-    let verb = Verb::of(&head.method, target.kind)?;
-    if verb != Verb::Patch && !target.within.is_empty() {
+    let verb = CrudVerb::of(&head.method, target.kind)?;
+    if verb != CrudVerb::Patch && !target.within.is_empty() {
         // Only a PATCH reaches into objects; the rest would do to the whole what was asked of a part.
-        return Err(Refusal::new(StatusCode::NOT_FOUND, "not found"));
+        return Err(ApiRefusal::new(StatusCode::NOT_FOUND, "not found"));
     }
-    let query = Query::of(&head.uri);
-    if verb == Verb::Get {
-        let sight = Sight::of(&head.extensions);
+    let query = QueryArguments::of(&head.uri);
+    if verb == CrudVerb::Get {
+        let sight = SecretVisibility::of(&head.extensions);
         return list::get(state, target, query, condition::is_known(&head.headers), sight).await;
     }
-    let asked = Asked { by, query, condition: Condition::of(&head.headers)? };
-    if verb == Verb::Delete {
+    let asked = CrudContext { by, query, condition: WritePrecondition::of(&head.headers)? };
+    if verb == CrudVerb::Delete {
         return write::delete(state, target, asked).await;
     }
     let body = body::read(&head.headers, body).await?;
     match verb {
-        Verb::Post => write::post(state, target, body, asked).await,
-        Verb::Patch => write::patch(state, target, body, asked).await,
+        CrudVerb::Post => write::post(state, target, body, asked).await,
+        CrudVerb::Patch => write::patch(state, target, body, asked).await,
         _ => write::put(state, target, body, asked).await,
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verb {
+enum CrudVerb {
     Get,
     Put,
     Post,
@@ -87,38 +87,38 @@ enum Verb {
     Delete,
 }
 
-impl Verb {
-    fn of(method: &Method, kind: Kind) -> Result<Verb, Refusal> {
+impl CrudVerb {
+    fn of(method: &Method, kind: Kind) -> Result<CrudVerb, ApiRefusal> {
         let verb = match method.as_str() {
             // The same without the body, which the connection leaves out.
-            "GET" | "HEAD" => Verb::Get,
-            "PUT" => Verb::Put,
-            "POST" => Verb::Post,
-            "PATCH" => Verb::Patch,
-            "DELETE" => Verb::Delete,
-            _ => return Err(Refusal::new(StatusCode::NOT_FOUND, "not found")),
+            "GET" | "HEAD" => CrudVerb::Get,
+            "PUT" => CrudVerb::Put,
+            "POST" => CrudVerb::Post,
+            "PATCH" => CrudVerb::Patch,
+            "DELETE" => CrudVerb::Delete,
+            _ => return Err(ApiRefusal::new(StatusCode::NOT_FOUND, "not found")),
         };
         if verb.is_for(kind) {
             return Ok(verb);
         }
         let message = format!("not supported `{method}` method for {}", kind.descriptor().label);
         let served = [
-            (Verb::Get, "GET,HEAD"),
-            (Verb::Put, "PUT"),
-            (Verb::Post, "POST"),
-            (Verb::Patch, "PATCH"),
-            (Verb::Delete, "DELETE"),
+            (CrudVerb::Get, "GET,HEAD"),
+            (CrudVerb::Put, "PUT"),
+            (CrudVerb::Post, "POST"),
+            (CrudVerb::Patch, "PATCH"),
+            (CrudVerb::Delete, "DELETE"),
         ];
         let served: Vec<&str> =
             served.into_iter().filter(|(verb, _)| verb.is_for(kind)).map(|(_, methods)| methods).collect();
-        Err(Refusal::method(message, &served))
+        Err(ApiRefusal::method(message, &served))
     }
 
     fn is_for(self, kind: Kind) -> bool {
         match self {
-            Verb::Post => kind.descriptor().verbs.post,
-            Verb::Patch => kind.descriptor().verbs.patch,
-            Verb::Get | Verb::Put | Verb::Delete => true,
+            CrudVerb::Post => kind.descriptor().verbs.post,
+            CrudVerb::Patch => kind.descriptor().verbs.patch,
+            CrudVerb::Get | CrudVerb::Put | CrudVerb::Delete => true,
         }
     }
 }

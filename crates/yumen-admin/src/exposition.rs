@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use prometheus::proto;
 use prometheus::{Encoder, TextEncoder};
 use tracing::warn;
-use yumen_base::metric::{Family, MetricKind, Sample, Value};
+use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricValue};
 
 /// The media type of the text.
 pub(crate) const CONTENT_TYPE_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -21,8 +21,8 @@ pub(crate) const CONTENT_TYPE_TEXT: &str = "text/plain; version=0.0.4; charset=u
 /// Counters and histograms of the same name and labels are added up; of a gauge the last one counts.
 /// Families with bad names or a kind other than the first of their name are left out, as are series
 /// with bad label names or a value that is not of their kind. Fails as the encoder does.
-pub fn exposition(families: Vec<Family>) -> Result<String, prometheus::Error> {
-    let families: Vec<_> = merge(families).into_values().filter_map(Merged::into_proto).collect();
+pub fn exposition(families: Vec<MetricFamily>) -> Result<String, prometheus::Error> {
+    let families: Vec<_> = merge(families).into_values().filter_map(MergedFamily::into_proto).collect();
     let mut text = Vec::new();
     TextEncoder::new().encode(&families, &mut text)?;
     // the encoder writes strings only
@@ -31,25 +31,29 @@ pub fn exposition(families: Vec<Family>) -> Result<String, prometheus::Error> {
 
 type Labels = Vec<(&'static str, String)>;
 
-struct Merged {
+struct MergedFamily {
     name: String,
     help: String,
     kind: MetricKind,
-    series: BTreeMap<Labels, Value>,
+    series: BTreeMap<Labels, MetricValue>,
 }
 
-fn merge(families: Vec<Family>) -> BTreeMap<String, Merged> {
-    let mut merged: BTreeMap<String, Merged> = BTreeMap::new();
-    for Family { name, help, kind, samples } in families {
+fn merge(families: Vec<MetricFamily>) -> BTreeMap<String, MergedFamily> {
+    let mut merged: BTreeMap<String, MergedFamily> = BTreeMap::new();
+    for MetricFamily { name, help, kind, samples } in families {
         if !is_metric_name(&name) {
-            warn!(%name, "metric left out: bad name");
+            warn!(%name, "metric skipped: invalid name");
             continue;
         }
-        let fresh =
-            || Merged { name: name.to_string(), help: help.into_owned(), kind, series: BTreeMap::new() };
+        let fresh = || MergedFamily {
+            name: name.to_string(),
+            help: help.into_owned(),
+            kind,
+            series: BTreeMap::new(),
+        };
         let into = merged.entry(name.to_string()).or_insert_with(fresh);
         if into.kind != kind {
-            warn!(%name, "metric left out: measured as two kinds");
+            warn!(%name, "metric skipped: registered with two kinds");
             continue;
         }
         samples.into_iter().for_each(|sample| into.add(sample));
@@ -57,13 +61,13 @@ fn merge(families: Vec<Family>) -> BTreeMap<String, Merged> {
     merged
 }
 
-impl Merged {
-    fn add(&mut self, sample: Sample) {
-        let Sample { mut labels, value } = sample;
+impl MergedFamily {
+    fn add(&mut self, sample: MetricSeries) {
+        let MetricSeries { mut labels, value } = sample;
         labels.sort();
-        let fits = matches!(value, Value::Buckets { .. }) == (self.kind == MetricKind::Histogram);
+        let fits = matches!(value, MetricValue::Buckets { .. }) == (self.kind == MetricKind::Histogram);
         if !fits || !are_label_names(&labels, self.kind) {
-            warn!(name = %self.name, "series left out: bad labels or value");
+            warn!(name = %self.name, "series skipped: invalid labels or value");
             return;
         }
         let kind = self.kind;
@@ -73,7 +77,7 @@ impl Merged {
             }
             std::collections::btree_map::Entry::Occupied(mut entry) => {
                 if !combine(kind, entry.get_mut(), value) {
-                    warn!(name = %self.name, "series left out: other buckets than the first");
+                    warn!(name = %self.name, "series skipped: histogram buckets differ");
                 }
             }
         }
@@ -100,15 +104,15 @@ impl Merged {
 }
 
 /// Puts `value` to what is there; false when the two do not go together.
-fn combine(kind: MetricKind, there: &mut Value, value: Value) -> bool {
+fn combine(kind: MetricKind, there: &mut MetricValue, value: MetricValue) -> bool {
     match (there, value) {
-        (Value::Number(there), Value::Number(more)) => {
+        (MetricValue::Number(there), MetricValue::Number(more)) => {
             *there = if kind == MetricKind::Counter { *there + more } else { more };
             true
         }
         (
-            Value::Buckets { buckets, sum, count },
-            Value::Buckets { buckets: more, sum: more_sum, count: more_count },
+            MetricValue::Buckets { buckets, sum, count },
+            MetricValue::Buckets { buckets: more, sum: more_sum, count: more_count },
         ) => {
             if !buckets.iter().map(|(bound, _)| bound).eq(more.iter().map(|(bound, _)| bound)) {
                 return false;
@@ -122,20 +126,20 @@ fn combine(kind: MetricKind, there: &mut Value, value: Value) -> bool {
     }
 }
 
-fn metric(kind: MetricKind, labels: Labels, value: Value) -> proto::Metric {
+fn metric(kind: MetricKind, labels: Labels, value: MetricValue) -> proto::Metric {
     let mut metric = proto::Metric::from_label(labels.into_iter().map(label).collect());
     match value {
-        Value::Number(number) if kind == MetricKind::Counter => {
+        MetricValue::Number(number) if kind == MetricKind::Counter => {
             let mut counter = proto::Counter::default();
             counter.set_value(number);
             metric.set_counter(counter);
         }
-        Value::Number(number) => {
+        MetricValue::Number(number) => {
             let mut gauge = proto::Gauge::default();
             gauge.set_value(number);
             metric.set_gauge(gauge);
         }
-        Value::Buckets { buckets, sum, count } => {
+        MetricValue::Buckets { buckets, sum, count } => {
             let mut histogram = proto::Histogram::default();
             histogram.set_bucket(buckets.into_iter().map(bucket).collect());
             histogram.set_sample_sum(sum);

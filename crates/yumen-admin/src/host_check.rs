@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 
-use crate::refusal::Refusal;
+use crate::refusal::ApiRefusal;
 
 /// The names that a listener is asked by, beside addresses and `localhost`.
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ impl AllowedHosts {
     }
 
     /// Refuses a `Host` that is another name. A request without `Host` does not come from a browser.
-    pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), ApiRefusal> {
         let is_any = self.names.iter().any(|name| name == "*");
         let Some(host) = headers.get(header::HOST).filter(|_| !is_any) else { return Ok(()) };
         let authority = Authority::try_from(host.as_bytes()).ok();
@@ -43,7 +43,7 @@ impl AllowedHosts {
             String::from_utf8_lossy(host.as_bytes()),
             self.setting
         );
-        Err(Refusal::new(StatusCode::FORBIDDEN, message))
+        Err(ApiRefusal::new(StatusCode::FORBIDDEN, message))
     }
 
     fn contains(&self, host: &str) -> bool {

@@ -9,7 +9,7 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::{Value, json};
 use yumen_config::node::{AdminKey, AdminRole};
-use yumen_store::{Authorship, Draft, State, Store, StoreError, commit};
+use yumen_store::{Authorship, Draft, Store, StoreError, StoreState, commit};
 
 /// The setting of the store that holds the keys.
 const SETTING: &str = "admin_keys";
@@ -17,7 +17,7 @@ const KEY_BYTES: usize = 20;
 
 /// Who a key belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Holder {
+pub struct KeyHolder {
     /// The author in the history.
     pub name: String,
     /// What the holder may do.
@@ -26,41 +26,41 @@ pub struct Holder {
 
 /// A key as it is kept. Keys are long and random, so one round of a plain digest hides them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct KeptKey {
-    holder: Holder,
+pub(crate) struct HashedKey {
+    holder: KeyHolder,
     sha256: String,
 }
 
-impl KeptKey {
-    fn new(name: &str, role: AdminRole, key: &str) -> KeptKey {
-        KeptKey { holder: Holder { name: name.to_owned(), role }, sha256: sha256(key) }
+impl HashedKey {
+    fn new(name: &str, role: AdminRole, key: &str) -> HashedKey {
+        HashedKey { holder: KeyHolder { name: name.to_owned(), role }, sha256: sha256(key) }
     }
 
     fn to_json(&self) -> Value {
         json!({ "name": self.holder.name, "role": self.holder.role, "sha256": self.sha256 })
     }
 
-    fn from_json(value: &Value) -> Option<KeptKey> {
+    fn from_json(value: &Value) -> Option<HashedKey> {
         let text = |name: &str| value.get(name)?.as_str().map(str::to_owned);
         let role = serde_json::from_value(value.get("role")?.clone()).ok()?;
-        Some(KeptKey { holder: Holder { name: text("name")?, role }, sha256: text("sha256")? })
+        Some(HashedKey { holder: KeyHolder { name: text("name")?, role }, sha256: text("sha256")? })
     }
 }
 
 /// The keys of the node's configuration, as they are kept.
-pub(crate) fn configured(keys: &[AdminKey]) -> Vec<KeptKey> {
-    keys.iter().map(|key| KeptKey::new(&key.name, key.role, &key.key.0)).collect()
+pub(crate) fn configured(keys: &[AdminKey]) -> Vec<HashedKey> {
+    keys.iter().map(|key| HashedKey::new(&key.name, key.role, &key.key.0)).collect()
 }
 
 /// The keys the store holds.
-pub(crate) fn stored(state: &State) -> Vec<KeptKey> {
+pub(crate) fn stored(state: &StoreState) -> Vec<HashedKey> {
     let kept: Value =
         state.setting(SETTING).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-    kept.as_array().into_iter().flatten().filter_map(KeptKey::from_json).collect()
+    kept.as_array().into_iter().flatten().filter_map(HashedKey::from_json).collect()
 }
 
 /// Whose key this is. Takes the same time whichever key it is, or none.
-pub(crate) fn holder_of<'a>(key: &str, keys: impl Iterator<Item = &'a KeptKey>) -> Option<Holder> {
+pub(crate) fn holder_of<'a>(key: &str, keys: impl Iterator<Item = &'a HashedKey>) -> Option<KeyHolder> {
     let presented = sha256(key);
     let mut found = None;
     for kept in keys {
@@ -98,10 +98,10 @@ pub async fn ensure(store: &dyn Store) -> Result<Option<NewKeys>, StoreError> {
     let random = || random_key().map_err(StoreError::from);
     let keys = NewKeys { admin: random()?, viewer: random()? };
     let kept = [
-        KeptKey::new("admin", AdminRole::Admin, &keys.admin),
-        KeptKey::new("viewer", AdminRole::Viewer, &keys.viewer),
+        HashedKey::new("admin", AdminRole::Admin, &keys.admin),
+        HashedKey::new("viewer", AdminRole::Viewer, &keys.viewer),
     ];
-    let text = Value::from_iter(kept.iter().map(KeptKey::to_json)).to_string();
+    let text = Value::from_iter(kept.iter().map(HashedKey::to_json)).to_string();
     let decide = move |draft: &mut Draft| -> Result<bool, StoreError> {
         let is_first = draft.state().setting(SETTING).is_none();
         if is_first {

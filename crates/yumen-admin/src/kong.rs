@@ -5,16 +5,16 @@
 
 mod certificates;
 mod consumers;
+mod consumers_and_credentials;
 mod document;
 mod entity;
 mod environment;
 mod expression;
 mod ids;
 mod labels;
-mod order;
 mod paths;
-mod people;
 mod plugins;
+mod precedence;
 mod report;
 mod routes;
 mod rules;
@@ -27,10 +27,10 @@ mod upstreams;
 
 use yumen_config::{Kind, Resource};
 
-pub use report::{Level, Line, Report};
+pub use report::{ImportFinding, ImportLevel, ImportReport};
 
 /// What an import depends on beside the text.
-pub struct Surroundings<'a> {
+pub struct ImportContext<'a> {
     /// Finds the value of an environment variable.
     pub environment: &'a dyn Fn(&str) -> Option<String>,
     /// Whether this gateway runs a plugin of this name. One that it does not run is kept in the result
@@ -40,26 +40,26 @@ pub struct Surroundings<'a> {
 
 /// What a file became.
 #[derive(Debug)]
-pub struct Imported {
+pub struct ImportResult {
     /// The resources, those that others refer to first.
     pub resources: Vec<Resource>,
     /// What is different and what is missing.
-    pub report: Report,
+    pub report: ImportReport,
 }
 
 /// Translates a file of Kong: decK's format or that of the mode without a database.
 ///
 /// # Errors
 /// A text that is no YAML or JSON, is no object, or is of a version nobody knows.
-pub fn import(text: &str, surroundings: &Surroundings<'_>) -> Result<Imported, String> {
-    let mut report = Report::default();
+pub fn import(text: &str, surroundings: &ImportContext<'_>) -> Result<ImportResult, String> {
+    let mut report = ImportReport::default();
     let mut document = document::read(text, surroundings.environment, &mut report)?;
     let certificates = certificates::translate(&mut document, &mut report);
     let upstreams = upstreams::translate(&mut document, &mut report);
     let services = services::translate(&mut document, &upstreams, &certificates, &mut report);
     let people = consumers::translate(&mut document, &mut report);
     let uses = scopes::read(&mut document, &mut report);
-    let mut translator = plugins::Translator::new(&people, surroundings.runs);
+    let mut translator = plugins::PluginTranslator::new(&people, surroundings.runs);
     let mut resources = certificates.resources;
     let routes = routes::translate(&mut document, &services, &uses, &mut translator, &mut report);
     resources.extend(routes);
@@ -71,5 +71,5 @@ pub fn import(text: &str, surroundings: &Surroundings<'_>) -> Result<Imported, S
     document.finish(&mut report);
     let place = |resource: &Resource| Kind::ALL.iter().position(|kind| *kind == resource.kind);
     resources.sort_by_key(place);
-    Ok(Imported { resources, report })
+    Ok(ImportResult { resources, report })
 }

@@ -4,14 +4,13 @@
 
 mod access;
 mod admin;
+mod admission;
 mod api;
 mod configs;
 mod contract;
 mod control_api;
 mod crud;
-mod door;
 mod exposition;
-mod hide;
 mod host_check;
 mod index;
 pub mod keys;
@@ -24,6 +23,7 @@ mod refusal;
 mod reply;
 mod rows;
 mod schema;
+mod secrets;
 mod serve;
 mod status;
 #[cfg(test)]
@@ -33,16 +33,16 @@ mod tests;
 mod tls;
 mod v1;
 mod validate;
-mod whole;
+mod whole_body;
 
-pub use access::Access;
+pub use access::AdminAccess;
 pub use admin::serve_api;
 pub use api::AdminState;
 pub use contract::contract_router;
 pub use control_api::{ControlState, Described, control_routes, serve_control};
 pub use exposition::exposition;
 pub use host_check::AllowedHosts;
-pub use openapi::{Argument, Endpoint, Form, Payload, endpoints, openapi};
+pub use openapi::{ApiArgument, ApiEndpoint, ApiPayload, ArgumentForm, endpoints, openapi};
 pub use status::{Document, StatusState, serve_status};
 pub use tls::AdminTls;
-pub use v1::{ClusterView, Live, NodeView, V1State};
+pub use v1::{ClusterView, LiveGateway, NodeView, V1State};

@@ -20,7 +20,7 @@ pub use table::endpoints;
 
 /// What an endpoint takes or gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Payload {
+pub enum ApiPayload {
     /// Nothing.
     Nothing,
     /// An object of a kind.
@@ -53,7 +53,7 @@ pub enum Payload {
 
 /// What a query argument may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum ArgumentForm {
     /// Any text but the empty one.
     Text,
     /// A whole number from 0.
@@ -66,18 +66,18 @@ pub enum Form {
 
 /// A query argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Argument {
+pub struct ApiArgument {
     /// As it stands in the query.
     pub name: &'static str,
     /// What it may be.
-    pub form: Form,
+    pub form: ArgumentForm,
     /// Whether nothing is answered without it.
     pub is_required: bool,
 }
 
 /// One verb of one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct ApiEndpoint {
     /// In lower case, as the document writes it.
     pub method: &'static str,
     /// With parameters in braces.
@@ -87,11 +87,11 @@ pub struct Endpoint {
     /// What it is about.
     pub tag: &'static str,
     /// What it takes.
-    pub takes: Payload,
+    pub takes: ApiPayload,
     /// What it gives, by status.
-    pub gives: Vec<(u16, Payload)>,
+    pub gives: Vec<(u16, ApiPayload)>,
     /// Its query arguments.
-    pub query: &'static [Argument],
+    pub query: &'static [ApiArgument],
     /// The headers it cannot do without.
     pub headers: &'static [&'static str],
 }
@@ -105,7 +105,7 @@ async fn document(axum::extract::State(state): axum::extract::State<AdminState>)
 }
 
 /// The document of these endpoints.
-pub fn openapi(state: &AdminState, endpoints: &[Endpoint]) -> Value {
+pub fn openapi(state: &AdminState, endpoints: &[ApiEndpoint]) -> Value {
     let mut paths: Map<String, Value> = Map::new();
     for endpoint in endpoints {
         let path = paths.entry(endpoint.path.as_str()).or_insert_with(|| json!({}));
@@ -117,7 +117,7 @@ pub fn openapi(state: &AdminState, endpoints: &[Endpoint]) -> Value {
             "title": "Yumen Admin API",
             "version": env!("CARGO_PKG_VERSION"),
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
-            "description": "The resource model and Admin API of APISIX, and what Yumen adds to it."
+            "description": "The resource model and Admin API of APISIX, with the extensions of Yumen."
         },
         "jsonSchemaDialect": "http://json-schema.org/draft-07/schema#",
         "servers": [{ "url": "/" }],
@@ -131,7 +131,7 @@ fn security() -> Value {
     json!({ "key": { "type": "apiKey", "in": "header", "name": "X-API-KEY" } })
 }
 
-fn operation(endpoint: &Endpoint) -> Value {
+fn operation(endpoint: &ApiEndpoint) -> Value {
     let mut responses = Map::new();
     for (status, payload) in &endpoint.gives {
         responses.insert(status.to_string(), response(*status, *payload));
@@ -150,23 +150,23 @@ fn operation(endpoint: &Endpoint) -> Value {
         "parameters": parameters(endpoint),
         "responses": responses,
     });
-    if endpoint.takes != Payload::Nothing {
+    if endpoint.takes != ApiPayload::Nothing {
         operation["requestBody"] = json!({ "required": true, "content": body(endpoint.takes) });
     }
     operation
 }
 
 /// Unique, as every path and verb is.
-fn operation_id(endpoint: &Endpoint) -> String {
+fn operation_id(endpoint: &ApiEndpoint) -> String {
     let words = endpoint.path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     std::iter::once(endpoint.method).chain(words).collect::<Vec<_>>().join("_")
 }
 
-fn parameters(endpoint: &Endpoint) -> Vec<Value> {
+fn parameters(endpoint: &ApiEndpoint) -> Vec<Value> {
     let in_path = endpoint.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
-    let text = form_schema(Form::Text);
+    let text = form_schema(ArgumentForm::Text);
     let path = in_path.map(|name| {
-        let form = if name == "revision" { Form::Number } else { Form::Text };
+        let form = if name == "revision" { ArgumentForm::Number } else { ArgumentForm::Text };
         json!({ "name": name, "in": "path", "required": true, "schema": form_schema(form) })
     });
     let query = endpoint.query.iter().map(|one| {
@@ -179,16 +179,16 @@ fn parameters(endpoint: &Endpoint) -> Vec<Value> {
     path.chain(query).chain(headers).collect()
 }
 
-fn form_schema(form: Form) -> Value {
+fn form_schema(form: ArgumentForm) -> Value {
     match form {
-        Form::Text => json!({ "type": "string", "minLength": 1 }),
-        Form::Number => json!({ "type": "integer", "minimum": 0 }),
-        Form::Between(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
-        Form::OneOf(values) => json!({ "type": "string", "enum": values }),
+        ArgumentForm::Text => json!({ "type": "string", "minLength": 1 }),
+        ArgumentForm::Number => json!({ "type": "integer", "minimum": 0 }),
+        ArgumentForm::Between(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
+        ArgumentForm::OneOf(values) => json!({ "type": "string", "enum": values }),
     }
 }
 
-fn response(status: u16, payload: Payload) -> Value {
+fn response(status: u16, payload: ApiPayload) -> Value {
     let description = match status {
         200 => "done",
         201 => "created",
@@ -197,26 +197,26 @@ fn response(status: u16, payload: Payload) -> Value {
         _ => "refused",
     };
     match payload {
-        Payload::Nothing => json!({ "description": description }),
+        ApiPayload::Nothing => json!({ "description": description }),
         payload => json!({ "description": description, "content": body(payload) }),
     }
 }
 
 /// A payload by the media types it comes in.
-fn body(payload: Payload) -> Value {
+fn body(payload: ApiPayload) -> Value {
     let mut types = Map::new();
     let mut may_be = |name: &str| drop(types.insert(name.into(), json!({ "schema": schema(payload) })));
     match payload {
-        Payload::Text => may_be("text/plain"),
-        Payload::Yaml => may_be("application/yaml"),
-        Payload::Bytes => may_be("application/octet-stream"),
-        Payload::Document => {
+        ApiPayload::Text => may_be("text/plain"),
+        ApiPayload::Yaml => may_be("application/yaml"),
+        ApiPayload::Bytes => may_be("application/octet-stream"),
+        ApiPayload::Document => {
             may_be("application/json");
             may_be("application/yaml");
         }
         _ => may_be("application/json"),
     }
-    if let Payload::ShapeOrText(_) = payload {
+    if let ApiPayload::ShapeOrText(_) = payload {
         types.insert("text/plain".into(), json!({ "schema": { "type": "string" } }));
     }
     Value::Object(types)
@@ -230,11 +230,11 @@ fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
-fn schema(payload: Payload) -> Value {
+fn schema(payload: ApiPayload) -> Value {
     match payload {
-        Payload::Object(kind) => reference(singular(kind)),
-        Payload::Stored(kind) => stored(reference(&format!("{}_stored", singular(kind)))),
-        Payload::List(kind) => {
+        ApiPayload::Object(kind) => reference(singular(kind)),
+        ApiPayload::Stored(kind) => stored(reference(&format!("{}_stored", singular(kind)))),
+        ApiPayload::List(kind) => {
             let item = stored(reference(&format!("{}_stored", singular(kind))));
             json!({
                 "type": "object",
@@ -242,16 +242,16 @@ fn schema(payload: Payload) -> Value {
                 "properties": { "total": { "type": "integer" }, "list": { "type": "array", "items": item } }
             })
         }
-        Payload::Deleted => json!({
+        ApiPayload::Deleted => json!({
             "type": "object",
             "required": ["key", "deleted"],
             "properties": { "key": { "type": "string" }, "deleted": { "type": "string" } }
         }),
-        Payload::Document => reference("document"),
-        Payload::Part(_) | Payload::Schema | Payload::Yaml => json!({ "type": "object" }),
-        Payload::Any => json!({}),
-        Payload::Shape(name) | Payload::ShapeOrText(name) => reference(name),
-        Payload::Text | Payload::Bytes | Payload::Nothing => json!({ "type": "string" }),
+        ApiPayload::Document => reference("document"),
+        ApiPayload::Part(_) | ApiPayload::Schema | ApiPayload::Yaml => json!({ "type": "object" }),
+        ApiPayload::Any => json!({}),
+        ApiPayload::Shape(name) | ApiPayload::ShapeOrText(name) => reference(name),
+        ApiPayload::Text | ApiPayload::Bytes | ApiPayload::Nothing => json!({ "type": "string" }),
     }
 }
 

@@ -8,11 +8,11 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::{Map, Value, json};
-use yumen_plugin::Serves;
+use yumen_plugin::ServedTraffic;
 use yumen_snapshot::compile::meta_schema;
 
 use crate::api::AdminState;
-use crate::refusal::Refusal;
+use crate::refusal::ApiRefusal;
 use crate::reply;
 
 pub(crate) fn router() -> Router<AdminState> {
@@ -35,11 +35,11 @@ pub(crate) fn query(raw: &Option<String>, name: &str) -> Option<String> {
 
 /// All plugins' names: those that run, highest priority first, then those that may only be configured.
 pub(crate) fn names(state: &AdminState) -> Vec<&str> {
-    running(state, Serves::http).into_iter().chain(state.missing.names()).collect()
+    running(state, ServedTraffic::http).into_iter().chain(state.missing.names()).collect()
 }
 
 /// Those that run for what `serves` tells, highest priority first.
-fn running(state: &AdminState, serves: fn(Serves) -> bool) -> Vec<&str> {
+fn running(state: &AdminState, serves: fn(ServedTraffic) -> bool) -> Vec<&str> {
     let served = state.registry.iter().map(|one| &one.kind).filter(|kind| serves(kind.serves));
     let mut running: Vec<_> = served.map(|kind| (kind.priority, kind.name)).collect();
     running.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
@@ -78,14 +78,14 @@ pub(crate) fn described(state: &AdminState) -> Value {
 /// Every plugin that runs for streams with all that is known of it.
 pub(crate) fn streams_described(state: &AdminState) -> Value {
     let of = |name: &str| Some((name.to_owned(), description(state, name)?));
-    Value::Object(running(state, Serves::streams).into_iter().filter_map(of).collect())
+    Value::Object(running(state, ServedTraffic::streams).into_iter().filter_map(of).collect())
 }
 
 fn inactive_schema() -> Value {
     json!({
         "type": "object",
         "properties": {},
-        "$comment": "inactive: settings are kept, and the plugin does not run in this version"
+        "$comment": "inactive: the settings are stored, but the plugin is not supported in this version"
     })
 }
 
@@ -112,11 +112,11 @@ fn description(state: &AdminState, name: &str) -> Option<Value> {
 }
 
 /// `http` unless asked otherwise.
-fn subsystem(raw: &Option<String>) -> Result<bool, Refusal> {
+fn subsystem(raw: &Option<String>) -> Result<bool, ApiRefusal> {
     match query(raw, "subsystem").as_deref() {
         None | Some("http") => Ok(true),
         Some("stream") => Ok(false),
-        Some(other) => Err(Refusal::invalid(format!("unsupported subsystem: {other}"))),
+        Some(other) => Err(ApiRefusal::invalid(format!("unsupported subsystem: {other}"))),
     }
 }
 
@@ -125,15 +125,15 @@ async fn all(State(state): State<AdminState>, RawQuery(raw): RawQuery) -> Respon
         (_, Err(refusal)) => refusal.into_response(),
         (Some("true"), Ok(true)) => reply::json(StatusCode::OK, &described(&state)),
         (Some("true"), Ok(false)) => reply::json(StatusCode::OK, &streams_described(&state)),
-        _ => Refusal::invalid("not found schema").into_response(),
+        _ => ApiRefusal::invalid("not found schema").into_response(),
     }
 }
 
 async fn list(State(state): State<AdminState>, RawQuery(raw): RawQuery) -> Response {
     match subsystem(&raw) {
         Err(refusal) => refusal.into_response(),
-        Ok(true) => reply::json(StatusCode::OK, &json!(running(&state, Serves::http))),
-        Ok(false) => reply::json(StatusCode::OK, &json!(running(&state, Serves::streams))),
+        Ok(true) => reply::json(StatusCode::OK, &json!(running(&state, ServedTraffic::http))),
+        Ok(false) => reply::json(StatusCode::OK, &json!(running(&state, ServedTraffic::streams))),
     }
 }
 
@@ -146,14 +146,14 @@ async fn one(State(state): State<AdminState>, Path(name): Path<String>, RawQuery
         let all = if is_http { described(&state) } else { streams_described(&state) };
         return reply::json(StatusCode::OK, &all);
     }
-    let serves = |serves: Serves| if is_http { serves.http() } else { serves.streams() };
+    let serves = |serves: ServedTraffic| if is_http { serves.http() } else { serves.streams() };
     let is_served = match state.registry.get(&name) {
         Some(registered) => serves(registered.kind.serves),
         None => is_http,
     };
     let Some(settings) = schema(&state, &name).filter(|_| is_served) else {
         let of = if is_http { "http" } else { "stream" };
-        return Refusal::new(StatusCode::NOT_FOUND, format!("plugin not found in subsystem {of}"))
+        return ApiRefusal::new(StatusCode::NOT_FOUND, format!("plugin not found in subsystem {of}"))
             .into_response();
     };
     let asked = match query(&raw, "schema_type").as_deref() {
@@ -163,7 +163,7 @@ async fn one(State(state): State<AdminState>, Path(name): Path<String>, RawQuery
     };
     match asked {
         Some(schema) => reply::json(StatusCode::OK, &schema),
-        None => Refusal::invalid("not found schema").into_response(),
+        None => ApiRefusal::invalid("not found schema").into_response(),
     }
 }
 
@@ -174,7 +174,7 @@ pub(crate) async fn reload() -> Response {
 
 async fn reload_asked() -> Response {
     let message = "please use PUT method to reload the plugins, GET method is not allowed.";
-    Refusal::method(message, &["PUT"]).into_response()
+    ApiRefusal::method(message, &["PUT"]).into_response()
 }
 
 #[cfg(test)]

@@ -5,19 +5,19 @@ use percent_encoding::percent_decode_str;
 
 /// Arguments in the order they were written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Query(Vec<(String, String)>);
+pub(crate) struct QueryArguments(Vec<(String, String)>);
 
-impl Query {
-    pub(crate) fn of(uri: &Uri) -> Query {
-        Query::parse(uri.query().unwrap_or_default())
+impl QueryArguments {
+    pub(crate) fn of(uri: &Uri) -> QueryArguments {
+        QueryArguments::parse(uri.query().unwrap_or_default())
     }
 
-    pub(crate) fn parse(text: &str) -> Query {
+    pub(crate) fn parse(text: &str) -> QueryArguments {
         let pair = |pair: &str| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             (decoded(name), decoded(value))
         };
-        Query(text.split('&').filter(|pair| !pair.is_empty()).map(pair).collect())
+        QueryArguments(text.split('&').filter(|pair| !pair.is_empty()).map(pair).collect())
     }
 
     /// The first argument of that name.

@@ -26,16 +26,16 @@ pub(crate) fn text(status: StatusCode, text: String) -> Response {
 pub(crate) fn pieces(status: StatusCode, pieces: Vec<Bytes>) -> Response {
     let left_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
     let content_type = (CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    let body = Body::new(Pieces { pieces: pieces.into_iter(), left_bytes });
+    let body = Body::new(ChunkedReply { pieces: pieces.into_iter(), left_bytes });
     (status, [content_type], body).into_response()
 }
 
-struct Pieces {
+struct ChunkedReply {
     pieces: IntoIter<Bytes>,
     left_bytes: u64,
 }
 
-impl HttpBody for Pieces {
+impl HttpBody for ChunkedReply {
     type Data = Bytes;
     type Error = Infallible;
 

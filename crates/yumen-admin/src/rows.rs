@@ -4,22 +4,22 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use yumen_config::Kind;
-use yumen_store::Entry;
+use yumen_store::StoreEntry;
 
-use crate::hide::{self, Sight};
+use crate::secrets::{self, SecretVisibility};
 
 /// Writes `{"key": ..., "value": ...}`, with the revisions where they are asked for.
 pub(crate) fn object(
     out: &mut String,
-    (kind, sight): (Kind, Sight),
+    (kind, sight): (Kind, SecretVisibility),
     id: &str,
-    entry: &Entry,
+    entry: &StoreEntry,
     with_revisions: bool,
 ) {
     out.push_str(r#"{"key":"#);
     quote(out, kind, id);
     out.push_str(r#","value":"#);
-    out.push_str(&hide::shown(sight, kind, &entry.json));
+    out.push_str(&secrets::shown(sight, kind, &entry.json));
     if with_revisions {
         out.push_str(r#","createdIndex":"#);
         digits(out, entry.created.0);
@@ -61,15 +61,15 @@ fn digits(out: &mut String, mut number: u64) {
 const NODE_BYTES: usize = 128;
 
 /// How much a row takes, at most.
-pub(crate) fn row_bytes(id: &str, entry: &Entry) -> usize {
+pub(crate) fn row_bytes(id: &str, entry: &StoreEntry) -> usize {
     entry.json.len() + id.len() + NODE_BYTES
 }
 
 /// Writes the rows of a list, a comma between them.
 pub(crate) fn rows<'a>(
     out: &mut String,
-    of: (Kind, Sight),
-    rows: impl Iterator<Item = (&'a Arc<str>, &'a Entry)>,
+    of: (Kind, SecretVisibility),
+    rows: impl Iterator<Item = (&'a Arc<str>, &'a StoreEntry)>,
 ) {
     for (i, (id, entry)) in rows.enumerate() {
         if i > 0 {

@@ -8,13 +8,13 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::{Map, Value, json};
-use yumen_config::doubled::{self, Read};
+use yumen_config::duplicate_keys::{self, DuplicateCheckedValue};
 use yumen_config::{Kind, resource};
 
 use crate::api::AdminState;
 use crate::plugins::{self, query};
-use crate::refusal::Refusal;
-use crate::whole::Whole;
+use crate::refusal::ApiRefusal;
+use crate::whole_body::WholeBody;
 use crate::{reply, validate};
 
 pub(crate) fn router() -> Router<AdminState> {
@@ -59,7 +59,7 @@ fn plugins_schema(state: &AdminState) -> Value {
 async fn main_schema(State(state): State<AdminState>, Path(name): Path<String>) -> Response {
     match main(&state, &name) {
         Some(schema) => reply::json(StatusCode::OK, &schema),
-        None => Refusal::invalid(format!("not found schema: {name}")).into_response(),
+        None => ApiRefusal::invalid(format!("not found schema: {name}")).into_response(),
     }
 }
 
@@ -75,25 +75,25 @@ async fn plugin_schema(
     };
     match found {
         Some(schema) => reply::json(StatusCode::OK, &schema),
-        None => Refusal::invalid("not found schema").into_response(),
+        None => ApiRefusal::invalid("not found schema").into_response(),
     }
 }
 
 async fn validate_one(
     State(state): State<AdminState>,
     Path(name): Path<String>,
-    Whole(body): Whole,
+    WholeBody(body): WholeBody,
 ) -> Response {
     let judged = kind_of(&name)
         .ok_or_else(|| {
-            Refusal::new(StatusCode::NOT_FOUND, format!("Unsupported resource type for schema: {name}"))
+            ApiRefusal::new(StatusCode::NOT_FOUND, format!("Unsupported resource type for schema: {name}"))
         })
         .and_then(|kind| {
-            let read = doubled::from_json(&body).map_err(|error| error.to_string());
+            let read = duplicate_keys::from_json(&body).map_err(|error| error.to_string());
             let value = read
-                .and_then(Read::into_distinct)
-                .map_err(|error| Refusal::invalid(format!("invalid request body: {error}")))?;
-            validate::object(&state, kind, &value).map_err(Refusal::invalid)
+                .and_then(DuplicateCheckedValue::into_distinct)
+                .map_err(|error| ApiRefusal::invalid(format!("invalid request body: {error}")))?;
+            validate::object(&state, kind, &value).map_err(ApiRefusal::invalid)
         });
     match judged {
         Ok(()) => reply::json(StatusCode::OK, &json!({})),

@@ -2,8 +2,8 @@
 //!
 //! Knows nothing of what is served.
 
-mod places;
-mod steady;
+mod connection_slots;
+mod stall_guard;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -28,16 +28,16 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 use yumen_base::IpSet;
 
-use crate::access::Peer;
+use crate::access::AdminPeer;
 use crate::tls::AdminTls;
-use places::{Place, Places};
-use steady::{Answered, SteadyBody, SteadyStream};
+use connection_slots::{ConnectionSlot, ConnectionSlots};
+use stall_guard::{StallGuardedBody, StallGuardedStream, TrackedBody};
 
-pub(crate) use steady::Stalled;
+pub(crate) use stall_guard::BodyStalled;
 
 /// What a listener grants its clients.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds {
+pub(crate) struct ServerBounds {
     /// Connections at once. For one more, that which has waited longest for a request gives way; where all serve
     /// one, it waits.
     pub(crate) connections: usize,
@@ -51,7 +51,7 @@ pub(crate) struct Bounds {
     pub(crate) grace: Duration,
 }
 
-pub(crate) const BOUNDS: Bounds = Bounds {
+pub(crate) const BOUNDS: ServerBounds = ServerBounds {
     connections: 256,
     head: Duration::from_secs(30),
     stall: Duration::from_secs(30),
@@ -69,7 +69,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Whom a listener serves, and how they must speak.
 #[derive(Clone, Default)]
-pub(crate) struct Guests {
+pub(crate) struct ListenerAccess {
     /// Over TLS where there is any.
     pub(crate) tls: Option<AdminTls>,
     /// Where clients come from that are served; everywhere if none are named. All others are told so as long as
@@ -81,22 +81,22 @@ pub(crate) struct Guests {
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
-    bounds: Bounds,
+    bounds: ServerBounds,
     shutdown: impl Future<Output = ()>,
 ) {
-    serve_with(listener, Guests::default(), router, bounds, shutdown).await;
+    serve_with(listener, ListenerAccess::default(), router, bounds, shutdown).await;
 }
 
 /// As [`serve`], for these guests.
 pub(crate) async fn serve_with(
     listener: TcpListener,
-    guests: Guests,
+    guests: ListenerAccess,
     router: Router,
-    bounds: Bounds,
+    bounds: ServerBounds,
     shutdown: impl Future<Output = ()>,
 ) {
     let (stop, stopped) = watch::channel(());
-    let (mut connections, places) = (JoinSet::new(), Places::default());
+    let (mut connections, places) = (JoinSet::new(), ConnectionSlots::default());
     // One that was accepted and has no place yet.
     let mut waiting: Option<(TcpStream, IpAddr)> = None;
     tokio::pin!(shutdown);
@@ -114,13 +114,13 @@ pub(crate) async fn serve_with(
             },
         }
         let Some((stream, peer)) = waiting.take() else { continue };
-        let is_stranger = guests.allow.as_ref().is_some_and(|allow| !allow.contains(peer));
+        let is_unauthenticated = guests.allow.as_ref().is_some_and(|allow| !allow.contains(peer));
         if connections.len() < bounds.connections {
-            let router = router.clone().layer(Extension(Peer(peer)));
-            let place = places.take(is_stranger);
+            let router = router.clone().layer(Extension(AdminPeer(peer)));
+            let place = places.take(is_unauthenticated);
             connections.spawn(welcome(stream, guests.tls.clone(), router, bounds, place, stopped.clone()));
-        } else if is_stranger {
-            debug!(%peer, "no room for who may not ask here");
+        } else if is_unauthenticated {
+            debug!(%peer, "client address not allowed, connection limit reached");
         } else {
             places.make_room();
             waiting = Some((stream, peer));
@@ -135,7 +135,7 @@ pub(crate) async fn serve_with(
 
 fn report(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended {
-        warn!(%error, "a connection of the control plane failed");
+        warn!(%error, "admin connection failed");
     }
 }
 
@@ -143,8 +143,8 @@ async fn welcome(
     stream: TcpStream,
     tls: Option<AdminTls>,
     router: Router,
-    bounds: Bounds,
-    place: Place,
+    bounds: ServerBounds,
+    place: ConnectionSlot,
     stopped: watch::Receiver<()>,
 ) {
     let serving = async {
@@ -153,13 +153,13 @@ async fn welcome(
         };
         match timeout(bounds.head, TlsAcceptor::from(config).accept(stream)).await {
             Ok(Ok(stream)) => connection(stream, router, bounds, &place, stopped).await,
-            Ok(Err(error)) => debug!(%error, "no TLS handshake"),
-            Err(_) => debug!("a TLS handshake took too long"),
+            Ok(Err(error)) => debug!(%error, "TLS handshake failed"),
+            Err(_) => debug!("TLS handshake timed out"),
         }
     };
     tokio::select! {
         () = serving => {}
-        () = place.lost() => debug!("an idle connection gave way to a new one"),
+        () = place.lost() => debug!("idle connection closed to accept a new one"),
     }
 }
 
@@ -167,8 +167,8 @@ async fn welcome(
 async fn in_place(
     router: &TowerToHyperService<Router>,
     request: Request<Incoming>,
-    bounds: Bounds,
-    place: &Place,
+    bounds: ServerBounds,
+    place: &ConnectionSlot,
     stopped: &watch::Receiver<()>,
 ) -> Result<Response, Infallible> {
     const CLOSE: HeaderValue = HeaderValue::from_static("close");
@@ -176,13 +176,13 @@ async fn in_place(
         // The connection is about to be closed: nothing may be begun on it.
         return Ok((StatusCode::SERVICE_UNAVAILABLE, [(header::CONNECTION, CLOSE)]).into_response());
     };
-    let request = request.map(|body| Body::new(SteadyBody::new(body, bounds.stall)));
+    let request = request.map(|body| Body::new(StallGuardedBody::new(body, bounds.stall)));
     let mut response = router.call(request).await?;
     // The next request is for whoever listens then.
     if has_ended(stopped) {
         response.headers_mut().insert(header::CONNECTION, CLOSE);
     }
-    Ok(response.map(|body| Body::new(Answered { body, _busy: busy })))
+    Ok(response.map(|body| Body::new(TrackedBody { body, _busy: busy })))
 }
 
 /// The sender is gone, which is the signal.
@@ -193,8 +193,8 @@ fn has_ended(stopped: &watch::Receiver<()>) -> bool {
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     router: Router,
-    bounds: Bounds,
-    place: &Place,
+    bounds: ServerBounds,
+    place: &ConnectionSlot,
     mut stopped: watch::Receiver<()>,
 ) {
     let (router, ending) = (TowerToHyperService::new(router), stopped.clone());
@@ -204,7 +204,7 @@ async fn connection(
         .max_buf_size(MAX_HEAD_BYTES)
         .max_headers(MAX_HEADERS)
         .serve_connection(
-            TokioIo::new(SteadyStream::new(stream, bounds.stall)),
+            TokioIo::new(StallGuardedStream::new(stream, bounds.stall)),
             service_fn(|request| in_place(&router, request, bounds, place, &ending)),
         );
     tokio::pin!(serving);
@@ -225,6 +225,6 @@ async fn connection(
     }
     serving.as_mut().graceful_shutdown();
     if timeout(bounds.grace, serving).await.is_err() {
-        debug!("connection cut after its grace");
+        debug!("connection aborted at the end of the shutdown period");
     }
 }

@@ -13,7 +13,7 @@ use axum::routing::get;
 use serde_json::{Map, Value, json};
 use tokio::net::TcpListener;
 use tracing::error;
-use yumen_base::metric::Gather;
+use yumen_base::metric::MetricSource;
 
 use crate::exposition::{CONTENT_TYPE_TEXT, exposition};
 use crate::host_check::{AllowedHosts, guarded};
@@ -29,7 +29,7 @@ pub struct StatusState {
     /// Ready, or why not.
     pub ready: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
     /// What `/metrics` tells, in this order.
-    pub gather: Vec<Arc<dyn Gather>>,
+    pub gather: Vec<Arc<dyn MetricSource>>,
     /// An object whose members appear in `/status`, beside `status`.
     pub describe: Document,
     /// What `/v1/healthcheck` tells: the list of checked upstreams.
@@ -53,7 +53,7 @@ pub async fn serve_status(listener: TcpListener, state: StatusState, shutdown: i
 }
 
 const INDEX: [(&str, &str); 13] = [
-    ("/status", "alive, and what runs here"),
+    ("/status", "liveness and version"),
     ("/status/ready", "200 when configuration is in force, else 503"),
     ("/metrics", "measurements in the Prometheus text format"),
     ("/apisix/prometheus/metrics", "the same"),
@@ -141,11 +141,11 @@ fn document(answer: &Document) -> Response {
 }
 
 async fn absent() -> Response {
-    failure(StatusCode::NOT_FOUND, "not found: GET / tells what is here")
+    failure(StatusCode::NOT_FOUND, "not found: see GET / for the endpoints")
 }
 
 async fn refused() -> Response {
-    failure(StatusCode::METHOD_NOT_ALLOWED, "this verb is not served here: GET / tells what is")
+    failure(StatusCode::METHOD_NOT_ALLOWED, "method not allowed: see GET / for the endpoints")
 }
 
 fn failure(status: StatusCode, message: &str) -> Response {

@@ -8,18 +8,18 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
-use yumen_plugin::Registry;
-use yumen_snapshot::compile::{LoadCertificate, Loaded, PairFlaw};
-use yumen_store::Memory;
+use yumen_plugin::PluginRegistry;
+use yumen_snapshot::compile::{KeyPairError, LoadCertificate, Loaded};
+use yumen_store::MemoryMedium;
 
 use crate::api::AdminState;
 
 /// Takes every certificate that does not say that it is bad.
 pub(crate) fn load_certificate() -> LoadCertificate {
-    Arc::new(|cert: &str, key: &str| -> Result<Loaded, PairFlaw> {
+    Arc::new(|cert: &str, key: &str| -> Result<Loaded, KeyPairError> {
         match (cert.contains("bad"), key.contains("bad")) {
-            (true, _) => Err(PairFlaw::Certificate("not a certificate".into())),
-            (_, true) => Err(PairFlaw::NotPemKey("not a key")),
+            (true, _) => Err(KeyPairError::Certificate("not a certificate".into())),
+            (_, true) => Err(KeyPairError::NotPemKey("not a key")),
             _ => Ok(Arc::new(())),
         }
     })
@@ -27,19 +27,19 @@ pub(crate) fn load_certificate() -> LoadCertificate {
 
 /// An empty store and the built-in plugins.
 pub(crate) fn state() -> AdminState {
-    let registry = Arc::new(Registry::new(yumen_plugins::BUILTIN));
-    let store = Arc::new(Memory::store(100).unwrap());
+    let registry = Arc::new(PluginRegistry::new(yumen_plugins::BUILTIN));
+    let store = Arc::new(MemoryMedium::store(100).unwrap());
     AdminState::new(store, registry, yumen_plugins::inactive::missing::<&str>(&[]), load_certificate())
 }
 
 /// What a router answered.
-pub(crate) struct Answer {
+pub(crate) struct TestResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) text: String,
 }
 
-impl Answer {
+impl TestResponse {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or(Value::Null)
     }
@@ -56,7 +56,7 @@ pub(crate) async fn call(
     path: &str,
     headers: &[(&str, &str)],
     body: &str,
-) -> Answer {
+) -> TestResponse {
     let mut request = Request::builder().method(method).uri(path);
     for (name, value) in headers {
         request = request.header(*name, *value);
@@ -66,5 +66,5 @@ pub(crate) async fn call(
     let (parts, body) = response.into_parts();
     let bytes = to_bytes(body, usize::MAX).await.unwrap();
     let text = String::from_utf8_lossy(&bytes).into_owned();
-    Answer { status: parts.status, headers: parts.headers, text }
+    TestResponse { status: parts.status, headers: parts.headers, text }
 }

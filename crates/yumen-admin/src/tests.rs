@@ -9,25 +9,28 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
-use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
-use yumen_config::node::Admin;
+use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricSource, MetricValue};
+use yumen_config::node::AdminConfig;
 
-use crate::serve::{BOUNDS, Bounds, Guests, serve, serve_with};
-use crate::whole::Whole;
+use crate::serve::{BOUNDS, ListenerAccess, ServerBounds, serve, serve_with};
+use crate::whole_body::WholeBody;
 use crate::{
-    Access, AdminState, AdminTls, AllowedHosts, Document, StatusState, exposition::tests::lint, testing,
+    AdminAccess, AdminState, AdminTls, AllowedHosts, Document, StatusState, exposition::tests::lint, testing,
 };
 use crate::{ControlState, control_routes, serve_api, serve_control, serve_status, status};
 
 struct Worker(&'static str);
 
-impl Gather for Worker {
-    fn gather(&self, out: &mut Vec<Family>) {
-        out.push(Family {
+impl MetricSource for Worker {
+    fn gather(&self, out: &mut Vec<MetricFamily>) {
+        out.push(MetricFamily {
             name: Cow::Borrowed("yumen_requests_total"),
             help: Cow::Borrowed("Requests."),
             kind: MetricKind::Counter,
-            samples: vec![Sample { labels: vec![("worker", self.0.to_owned())], value: Value::Number(3.0) }],
+            samples: vec![MetricSeries {
+                labels: vec![("worker", self.0.to_owned())],
+                value: MetricValue::Number(3.0),
+            }],
         });
     }
 }
@@ -107,9 +110,9 @@ async fn status_tells_life_readiness_health_and_problems() {
     ] {
         check(address, &get(target), 200, &format!("{body}\n")).await;
     }
-    let absent = "{\"error_msg\":\"not found: GET / tells what is here\"}\n";
+    let absent = "{\"error_msg\":\"not found: see GET / for the endpoints\"}\n";
     check(address, &get("/nowhere"), 404, absent).await;
-    let refused = "{\"error_msg\":\"this verb is not served here: GET / tells what is\"}\n";
+    let refused = "{\"error_msg\":\"method not allowed: see GET / for the endpoints\"}\n";
     let head = check(address, &get("/status").replace("GET", "DELETE"), 405, refused).await;
     assert!(head.contains("\r\nallow: get,head\r\n"), "{head}");
     check(address, &get("/v1/routes").replace("GET", "DELETE"), 405, refused).await;
@@ -192,15 +195,15 @@ async fn metrics_are_the_text_format_whatever_is_accepted() {
 
 /// An API that asks for no key, of a store in memory.
 fn api(allow: &str) -> AdminState {
-    let admin = Admin { allow: vec![allow.to_owned()], key_required: false, ..Admin::default() };
-    let store = Arc::new(yumen_store::Memory::store(10).unwrap());
+    let admin = AdminConfig { allow: vec![allow.to_owned()], key_required: false, ..AdminConfig::default() };
+    let store = Arc::new(yumen_store::MemoryMedium::store(10).unwrap());
     let mut state = AdminState::new(
         store,
-        Arc::new(yumen_plugin::Registry::new(&[])),
+        Arc::new(yumen_plugin::PluginRegistry::new(&[])),
         yumen_plugins::inactive::missing::<&str>(&[]),
         crate::testing::load_certificate(),
     );
-    state.access = Arc::new(Access::new(&admin).unwrap());
+    state.access = Arc::new(AdminAccess::new(&admin).unwrap());
     state
 }
 
@@ -260,7 +263,7 @@ fn a_certificate_that_is_none_is_refused_with_its_place() {
     }
 }
 
-async fn bounded(bounds: Bounds) -> std::net::SocketAddr {
+async fn bounded(bounds: ServerBounds) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(serve(listener, status::router(state(Ok(()))), bounds, std::future::pending()));
@@ -279,7 +282,7 @@ async fn a_head_too_large_is_refused() {
 
 #[tokio::test]
 async fn a_head_that_never_ends_and_an_idle_connection_are_cut() {
-    let address = bounded(Bounds { head: Duration::from_millis(100), ..BOUNDS }).await;
+    let address = bounded(ServerBounds { head: Duration::from_millis(100), ..BOUNDS }).await;
     for request in ["GET /status HTT", ""] {
         let reply = exchange(address, request).await;
         assert!(reply.is_empty() || reply.contains(" 408 "), "{reply}");
@@ -290,7 +293,7 @@ async fn a_head_that_never_ends_and_an_idle_connection_are_cut() {
 
 #[tokio::test]
 async fn a_connection_ends_with_its_lifetime() {
-    let address = bounded(Bounds { lifetime: Duration::from_millis(100), ..BOUNDS }).await;
+    let address = bounded(ServerBounds { lifetime: Duration::from_millis(100), ..BOUNDS }).await;
     let reply = exchange(address, &get("/status").replace("Connection: close\r\n", "")).await;
     assert_eq!(parts(&reply).0, 200);
 }
@@ -317,7 +320,7 @@ async fn a_listener_that_ends_takes_leave_of_who_asks_late() {
 
 #[tokio::test]
 async fn the_connection_that_idled_longest_gives_way_to_a_new_one() {
-    let address = bounded(Bounds { connections: 2, ..BOUNDS }).await;
+    let address = bounded(ServerBounds { connections: 2, ..BOUNDS }).await;
     let mut first = kept(address).await;
     let mut second = kept(address).await;
     assert_eq!(parts(&exchange(address, &get("/status")).await).0, 200);
@@ -330,18 +333,18 @@ async fn the_connection_that_idled_longest_gives_way_to_a_new_one() {
 }
 
 /// A listener of one place that answers bodies with their length, and counts them when their head is there.
-async fn reader(bounds: Bounds, guests: Guests) -> std::net::SocketAddr {
+async fn reader(bounds: ServerBounds, guests: ListenerAccess) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let router = axum::Router::new()
-        .route("/", axum::routing::post(async |Whole(body): Whole| body.len().to_string()));
+        .route("/", axum::routing::post(async |WholeBody(body): WholeBody| body.len().to_string()));
     tokio::spawn(serve_with(listener, guests, router, bounds, std::future::pending()));
     address
 }
 
 #[tokio::test]
 async fn a_connection_that_serves_a_request_keeps_its_place() {
-    let address = reader(Bounds { connections: 1, ..BOUNDS }, Guests::default()).await;
+    let address = reader(ServerBounds { connections: 1, ..BOUNDS }, ListenerAccess::default()).await;
     let head = "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 2\r\n\r\n";
     let mut busy = TcpStream::connect(address).await.unwrap();
     busy.write_all(format!("{head}a").as_bytes()).await.unwrap();
@@ -358,7 +361,8 @@ async fn a_connection_that_serves_a_request_keeps_its_place() {
 
 #[tokio::test]
 async fn a_body_that_does_not_get_on_is_given_up() {
-    let address = reader(Bounds { stall: Duration::from_millis(100), ..BOUNDS }, Guests::default()).await;
+    let address =
+        reader(ServerBounds { stall: Duration::from_millis(100), ..BOUNDS }, ListenerAccess::default()).await;
     let reply = exchange(address, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc").await;
     assert_eq!(parts(&reply).0, 408, "{reply}");
 }
@@ -366,8 +370,8 @@ async fn a_body_that_does_not_get_on_is_given_up() {
 #[tokio::test]
 async fn who_may_not_ask_takes_no_place_from_anybody() {
     let none = yumen_base::IpSet::parse(["192.0.2.0/24"].into_iter()).unwrap();
-    let guests = Guests { allow: Some(none), ..Guests::default() };
-    let address = reader(Bounds { connections: 1, ..BOUNDS }, guests).await;
+    let guests = ListenerAccess { allow: Some(none), ..ListenerAccess::default() };
+    let address = reader(ServerBounds { connections: 1, ..BOUNDS }, guests).await;
     let head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n";
     let mut first = TcpStream::connect(address).await.unwrap();
     first.write_all(head.as_bytes()).await.unwrap();

@@ -20,7 +20,7 @@ impl AdminTls {
         let chain =
             chain.map_err(|_| format!("admin.tls.certificate: it is not PEM: {}", pem::flaw(certificate)))?;
         if chain.is_empty() {
-            return Err("admin.tls.certificate: there is no certificate in it".to_owned());
+            return Err("admin.tls.certificate: no certificate found".to_owned());
         }
         // The library's error quotes the text.
         let key = PrivateKeyDer::from_pem_slice(key)

@@ -1,6 +1,6 @@
 //! What the gateway offers beyond the API it is compatible with, under `/yumen/v1`.
 //!
-//! Composes the parts; knows the running gateway only through [`Live`].
+//! Composes the parts; knows the running gateway only through [`LiveGateway`].
 
 mod applied;
 mod arguments;
@@ -25,20 +25,20 @@ use tokio::sync::watch;
 use yumen_base::{Now, Problem};
 use yumen_config::Resource;
 use yumen_snapshot::Snapshot;
-use yumen_snapshot::plan::{Limits, Plan};
+use yumen_snapshot::plan::{ChangePlan, PlanLimits};
 use yumen_store::{Revision, StoreError};
 
 use crate::api::AdminState;
 
-pub(crate) use applied::{Wrote, wait_for_applied};
-pub(crate) use arguments::{NoneOfItsOwn, WriteArguments};
+pub(crate) use applied::{WrittenRevision, wait_for_applied};
+pub(crate) use arguments::{NoArguments, StrictWriteQuery};
 pub use cluster::{ClusterView, NodeView};
 
 /// A document of so many bytes holds some hundred thousand objects.
 const DOCUMENT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// What a running gateway tells about itself.
-pub trait Live: Send + Sync {
+pub trait LiveGateway: Send + Sync {
     /// The newest revision that every next request is served by.
     fn applied(&self) -> watch::Receiver<Revision>;
 
@@ -61,7 +61,7 @@ pub trait Live: Send + Sync {
     fn trial(&self, resources: Vec<Resource>) -> (Arc<Snapshot>, Vec<Problem>);
 
     /// What a change would do, to requests like the recent ones too. May take as long as two starts.
-    fn plan(&self, before: &[Resource], after: &[Resource], limits: Limits) -> Plan;
+    fn plan(&self, before: &[Resource], after: &[Resource], limits: PlanLimits) -> ChangePlan;
 
     /// What is wrong with these resources, and what they say that is probably not meant.
     fn lint(&self, resources: &[Resource], strict: bool) -> Vec<Problem>;
@@ -79,7 +79,7 @@ pub struct V1State {
     /// What the Admin API serves from.
     pub admin: AdminState,
     /// The running gateway.
-    pub live: Arc<dyn Live>,
+    pub live: Arc<dyn LiveGateway>,
 }
 
 /// What is served where.

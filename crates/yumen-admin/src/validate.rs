@@ -4,9 +4,9 @@
 //! compiler's; only the words are found here.
 
 use serde_json::Value;
-use yumen_config::{Invalid, Kind};
-use yumen_snapshot::compile::PairFlaw;
-use yumen_snapshot::{Flaw, Judge, PluginFlaw};
+use yumen_config::{InvalidSettings, Kind};
+use yumen_snapshot::compile::KeyPairError;
+use yumen_snapshot::{ObjectError, ObjectValidator, PluginSettingsError};
 
 use crate::api::AdminState;
 
@@ -21,7 +21,7 @@ pub(crate) fn object(state: &AdminState, kind: Kind, value: &Value) -> Result<()
     if is_deeper(value, LEVELS_MAX) {
         return Err(format!("invalid configuration: it is nested deeper than {LEVELS_MAX} levels"));
     }
-    let judge = Judge {
+    let judge = ObjectValidator {
         registry: &state.registry,
         missing: &state.missing,
         load_certificate: &state.load_certificate,
@@ -48,45 +48,45 @@ fn is_deeper(value: &Value, levels: usize) -> bool {
 }
 
 /// The flaw as the Admin API tells it.
-fn told(kind: Kind, value: &Value, flaw: Flaw) -> String {
+fn told(kind: Kind, value: &Value, flaw: ObjectError) -> String {
     match flaw {
-        Flaw::Object(invalid) => of_object(kind, invalid),
-        Flaw::Plugin { flaw: PluginFlaw::NotAuthentication, .. } => {
+        ObjectError::Object(invalid) => of_object(kind, invalid),
+        ObjectError::Plugin { flaw: PluginSettingsError::NotAuthentication, .. } => {
             "only supports auth type plugins in consumer credential".to_owned()
         }
-        Flaw::Plugin { name, flaw } => {
+        ObjectError::Plugin { name, flaw } => {
             let message = of_plugin(&name, flaw);
             match kind.descriptor().plugins.holds_keys() {
                 true => format!("invalid plugins configuration: {message}"),
                 false => message,
             }
         }
-        Flaw::Vars(message) => format!("failed to validate the 'vars' expression: {message}"),
-        Flaw::Address(at) => format!("invalid configuration: {}", of_address(value, at)),
-        Flaw::Certificate { at: 0, flaw } => of_pair(&flaw),
-        Flaw::Upstream { path, message } => format!("invalid configuration: {path}: {message}"),
+        ObjectError::Vars(message) => format!("failed to validate the 'vars' expression: {message}"),
+        ObjectError::Address(at) => format!("invalid configuration: {}", of_address(value, at)),
+        ObjectError::Certificate { at: 0, flaw } => of_pair(&flaw),
+        ObjectError::Upstream { path, message } => format!("invalid configuration: {path}: {message}"),
         // In APISIX's words; ours for what it has not.
-        Flaw::Handshake { path: "client.ca", message } => {
+        ObjectError::Handshake { path: "client.ca", message } => {
             format!("failed to validate client_cert: {message}")
         }
-        Flaw::Handshake { path: "client.skip_mtls_uri_regex", message } => {
+        ObjectError::Handshake { path: "client.skip_mtls_uri_regex", message } => {
             format!("failed to parse skip_mtls_uri_regex: {message}")
         }
-        Flaw::Handshake { path, message } => format!("invalid configuration: {path}: {message}"),
-        Flaw::Certificate { at, flaw } => {
+        ObjectError::Handshake { path, message } => format!("invalid configuration: {path}: {message}"),
+        ObjectError::Certificate { at, flaw } => {
             format!("failed to handle cert-key pair[{at}]: {}", of_pair(&flaw))
         }
     }
 }
 
-fn of_pair(flaw: &PairFlaw) -> String {
+fn of_pair(flaw: &KeyPairError) -> String {
     match flaw.is_of_key() {
         true => format!("failed to parse key: {flaw}"),
         false => format!("failed to parse cert: {flaw}"),
     }
 }
 
-fn of_object(kind: Kind, invalid: Invalid) -> String {
+fn of_object(kind: Kind, invalid: InvalidSettings) -> String {
     // Said beyond the schema, and so without the words that lead a schema's finding in.
     let plain = ["mismatched number of certs and keys", "invalid secret manager: "];
     let message = invalid.message;
@@ -96,17 +96,19 @@ fn of_object(kind: Kind, invalid: Invalid) -> String {
     }
 }
 
-fn of_plugin(name: &str, flaw: PluginFlaw) -> String {
+fn of_plugin(name: &str, flaw: PluginSettingsError) -> String {
     match flaw {
-        PluginFlaw::NotAnObject(found) => {
+        PluginSettingsError::NotAnObject(found) => {
             format!("invalid plugin conf for plugin [{name}]: expected object, got {found}")
         }
-        PluginFlaw::Unknown => format!("unknown plugin [{name}]"),
-        PluginFlaw::Settings(invalid) => {
+        PluginSettingsError::Unknown => format!("unknown plugin [{name}]"),
+        PluginSettingsError::Settings(invalid) => {
             format!("failed to check the configuration of plugin {name} err: {}", invalid.message)
         }
-        PluginFlaw::Filter(message) => format!("failed to validate the 'vars' expression: {message}"),
-        PluginFlaw::NotAuthentication => format!("plugin {name} is not an authentication plugin"),
+        PluginSettingsError::Filter(message) => {
+            format!("failed to validate the 'vars' expression: {message}")
+        }
+        PluginSettingsError::NotAuthentication => format!("plugin {name} is not an authentication plugin"),
     }
 }
 

@@ -13,10 +13,10 @@ mod tests;
 ///
 /// Takes 16 bytes, and no more where it is empty or one IPv4 block.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct IpSet(Held);
+pub struct IpSet(IpSetRepr);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-enum Held {
+enum IpSetRepr {
     #[default]
     Nothing,
     OneV4 {
@@ -24,27 +24,27 @@ enum Held {
         last: u32,
     },
     OneV6(Box<(u128, u128)>),
-    Many(Box<Many>),
+    Many(Box<IpRangeSets>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Many {
-    v4: Ranges<u32>,
-    v6: Ranges<u128>,
+struct IpRangeSets {
+    v4: SortedRanges<u32>,
+    v6: SortedRanges<u128>,
 }
 
 /// Disjoint ranges in ascending order, as first and last member. First members stand apart because
 /// only they are searched.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Ranges<T> {
+struct SortedRanges<T> {
     first: Box<[T]>,
     last: Box<[T]>,
 }
 
-impl<T: Copy + Ord> Ranges<T> {
+impl<T: Copy + Ord> SortedRanges<T> {
     fn new(disjoint: Vec<(T, T)>) -> Self {
         let (first, last): (Vec<T>, Vec<T>) = disjoint.into_iter().unzip();
-        Ranges { first: first.into(), last: last.into() }
+        SortedRanges { first: first.into(), last: last.into() }
     }
 
     fn contains(&self, member: T) -> bool {
@@ -67,29 +67,34 @@ impl IpSet {
         merge(&mut v4);
         merge(&mut v6);
         Ok(IpSet(match (&v4[..], &v6[..]) {
-            ([], []) => Held::Nothing,
-            (&[(first, last)], []) => Held::OneV4 { first, last },
-            ([], &[range]) => Held::OneV6(Box::new(range)),
-            _ => Held::Many(Box::new(Many { v4: Ranges::new(v4), v6: Ranges::new(v6) })),
+            ([], []) => IpSetRepr::Nothing,
+            (&[(first, last)], []) => IpSetRepr::OneV4 { first, last },
+            ([], &[range]) => IpSetRepr::OneV6(Box::new(range)),
+            _ => IpSetRepr::Many(Box::new(IpRangeSets {
+                v4: SortedRanges::new(v4),
+                v6: SortedRanges::new(v6),
+            })),
         }))
     }
 
     /// Whether the address is in the set.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (&self.0, address.to_canonical()) {
-            (Held::OneV4 { first, last }, IpAddr::V4(address)) => {
+            (IpSetRepr::OneV4 { first, last }, IpAddr::V4(address)) => {
                 (*first..=*last).contains(&address.to_bits())
             }
-            (Held::OneV6(range), IpAddr::V6(address)) => (range.0..=range.1).contains(&address.to_bits()),
-            (Held::Many(many), IpAddr::V4(address)) => many.v4.contains(address.to_bits()),
-            (Held::Many(many), IpAddr::V6(address)) => many.v6.contains(address.to_bits()),
-            (Held::Nothing | Held::OneV4 { .. } | Held::OneV6(_), _) => false,
+            (IpSetRepr::OneV6(range), IpAddr::V6(address)) => {
+                (range.0..=range.1).contains(&address.to_bits())
+            }
+            (IpSetRepr::Many(many), IpAddr::V4(address)) => many.v4.contains(address.to_bits()),
+            (IpSetRepr::Many(many), IpAddr::V6(address)) => many.v6.contains(address.to_bits()),
+            (IpSetRepr::Nothing | IpSetRepr::OneV4 { .. } | IpSetRepr::OneV6(_), _) => false,
         }
     }
 
     /// Whether the set holds no address.
     pub fn is_empty(&self) -> bool {
-        self.0 == Held::Nothing
+        self.0 == IpSetRepr::Nothing
     }
 }
 

@@ -15,7 +15,7 @@ pub enum MetricKind {
 
 /// One number, or one set of buckets.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub enum MetricValue {
     /// A count or a level.
     Number(f64),
     /// Buckets as (upper bound, observations at most that large), ascending, without the infinite one.
@@ -31,16 +31,16 @@ pub enum Value {
 
 /// One series of a family.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sample {
+pub struct MetricSeries {
     /// Label names and values, in the family's order.
     pub labels: Vec<(&'static str, String)>,
     /// The value.
-    pub value: Value,
+    pub value: MetricValue,
 }
 
 /// All series of one name.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Family {
+pub struct MetricFamily {
     /// The metric's name.
     pub name: Cow<'static, str>,
     /// One sentence.
@@ -48,11 +48,11 @@ pub struct Family {
     /// What the numbers mean.
     pub kind: MetricKind,
     /// The series.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<MetricSeries>,
 }
 
 /// A part of the house that measures something.
-pub trait Gather: Send + Sync {
+pub trait MetricSource: Send + Sync {
     /// Appends what was measured so far. Called by the status listener, never by a worker.
-    fn gather(&self, out: &mut Vec<Family>);
+    fn gather(&self, out: &mut Vec<MetricFamily>);
 }

@@ -12,16 +12,16 @@ pub fn flaw(text: &[u8]) -> &'static str {
         return "it is empty";
     }
     let Some((_, rest)) = text.split_once("-----BEGIN ") else {
-        return "it has no line `-----BEGIN ...-----`";
+        return "no line `-----BEGIN ...-----`";
     };
     let Some((label, rest)) = rest.split_once(DASHES).filter(|(label, _)| !label.contains('\n')) else {
-        return "its line `-----BEGIN ...-----` is cut off";
+        return "the line `-----BEGIN ...-----` is incomplete";
     };
     if rest.starts_with("\\n") || rest.starts_with("\\r") {
         return "it has `\\n` in letters where lines should end";
     }
     if !rest.starts_with(['\n', '\r']) && !rest.trim_start_matches([' ', '\t']).starts_with(['\n', '\r']) {
-        return "all of it stands in one line: its newlines were lost (in YAML, write it as a block after `|`)";
+        return "all text is on one line: newlines are missing (in YAML, write a block after `|`)";
     }
     if label.starts_with("ENCRYPTED") || rest.trim_start().starts_with("Proc-Type:") {
         return "it is encrypted with a passphrase: decrypt it first, such as with `openssl pkey`";
@@ -30,8 +30,8 @@ pub fn flaw(text: &[u8]) -> &'static str {
         return "it has no line `-----END ...-----`";
     };
     match rest.split_once(DASHES).is_some_and(|(end, _)| end == label) {
-        true => "what stands between its lines is not in base64, or is something else than is asked for here",
-        false => "its line `-----END ...-----` is cut off, or does not match the one it begins with",
+        true => "the content is not base64, or not of the expected type",
+        false => "the line `-----END ...-----` is incomplete or does not match the first line",
     }
 }
 

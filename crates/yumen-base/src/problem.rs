@@ -7,7 +7,7 @@ use serde::Serialize;
 /// How much a problem matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Level {
+pub enum ProblemLevel {
     /// The object is in force, but not wholly as written.
     Warning,
     /// The object is quarantined: its last good version, or a refusal, is in force instead. Or a refusal stands in for
@@ -20,7 +20,7 @@ pub enum Level {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// How much it matters.
-    pub level: Level,
+    pub level: ProblemLevel,
     /// The object as `kind/id`, such as `routes/1`; `file` where no object could be told.
     pub object: String,
     /// Dotted path inside the object, empty for the whole of it.
@@ -41,7 +41,7 @@ impl Problem {
     /// A problem that puts its object into quarantine.
     pub fn error(object: impl Into<String>, path: impl Into<String>, message: impl Into<String>) -> Self {
         Problem {
-            level: Level::Error,
+            level: ProblemLevel::Error,
             object: object.into(),
             path: path.into(),
             message: message.into(),
@@ -52,7 +52,7 @@ impl Problem {
 
     /// A problem that leaves its object in force.
     pub fn warning(object: impl Into<String>, path: impl Into<String>, message: impl Into<String>) -> Self {
-        Problem { level: Level::Warning, ..Problem::error(object, path, message) }
+        Problem { level: ProblemLevel::Warning, ..Problem::error(object, path, message) }
     }
 
     /// The same problem with advice.
@@ -64,7 +64,7 @@ impl Problem {
 
 /// Notes of errors that what was there before is in force instead.
 pub fn keep_last_good(problems: &mut [Problem]) {
-    for problem in problems.iter_mut().filter(|problem| problem.level == Level::Error) {
+    for problem in problems.iter_mut().filter(|problem| problem.level == ProblemLevel::Error) {
         problem.last_good = true;
     }
 }
@@ -72,8 +72,8 @@ pub fn keep_last_good(problems: &mut [Problem]) {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let level = match self.level {
-            Level::Warning => "warning",
-            Level::Error => "error",
+            ProblemLevel::Warning => "warning",
+            ProblemLevel::Error => "error",
         };
         write!(f, "{level}: {}", self.object)?;
         if !self.path.is_empty() {

@@ -17,7 +17,7 @@ use yumen_base::Problem;
 
 use crate::resource::{Kind, Resource, place_of};
 use crate::yaml;
-use collect::{Collector, Meant};
+use collect::{DocumentUse, ResourceCollector};
 pub use substitute::merge_keys;
 
 /// Finds the value of a variable.
@@ -35,20 +35,20 @@ pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// [`Defect`](crate::resource::Defect)s, of which only who compiles it tells. Left out it would be deleted, and what
 /// it guards would be open.
 pub fn parse(text: &str, lookup: Lookup<'_>) -> (Vec<Resource>, Vec<Problem>) {
-    read(text, Meant::InForce(lookup))
+    read(text, DocumentUse::Active(lookup))
 }
 
 /// As [`parse`], but `${{NAME}}` is what it says: who sends a document here knows another environment, and what
 /// [`to_yaml`] wrote is to come back. Items need ids, since a place says nothing where they are kept among others;
 /// what is broken is left out and told.
 pub fn parse_literally(text: &str) -> (Vec<Resource>, Vec<Problem>) {
-    read(text, Meant::Sent)
+    read(text, DocumentUse::Submitted)
 }
 
-fn read(text: &str, meant: Meant<'_>) -> (Vec<Resource>, Vec<Problem>) {
+fn read(text: &str, meant: DocumentUse<'_>) -> (Vec<Resource>, Vec<Problem>) {
     let text = until_end(text.strip_prefix('\u{feff}').unwrap_or(text));
     let is_json = text.trim_start().starts_with('{');
-    let mut collector = Collector::new(meant, text.contains("${{"), !is_json);
+    let mut collector = ResourceCollector::new(meant, text.contains("${{"), !is_json);
     let outcome = match is_json {
         true => read_json(text, &mut collector),
         false => read_yaml(text, &mut collector),
@@ -59,7 +59,7 @@ fn read(text: &str, meant: Meant<'_>) -> (Vec<Resource>, Vec<Problem>) {
     }
 }
 
-fn read_json(text: &str, collector: &mut Collector<'_>) -> Result<(), String> {
+fn read_json(text: &str, collector: &mut ResourceCollector<'_>) -> Result<(), String> {
     let mut json = serde_json::Deserializer::from_str(text);
     json.deserialize_any(collector).and_then(|()| json.end()).map_err(|error| error.to_string())
 }
@@ -67,7 +67,7 @@ fn read_json(text: &str, collector: &mut Collector<'_>) -> Result<(), String> {
 // The YAML reader is serde_yaml_ng. Two were tried: it read 100 000 routes (29 MB) in 1.0-1.3 s on a busy
 // machine. serde-saphyr stopped at its default budget of 250 000 nodes, some 8 000 routes in; by then it
 // had taken about twice as long (0.15 s for 0.07 s). How it does with the budget raised was not measured.
-fn read_yaml(text: &str, collector: &mut Collector<'_>) -> Result<(), String> {
+fn read_yaml(text: &str, collector: &mut ResourceCollector<'_>) -> Result<(), String> {
     if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
         return Ok(());
     }

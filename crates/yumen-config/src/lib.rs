@@ -3,7 +3,7 @@
 //! Knows neither HTTP nor any runtime.
 
 pub mod document;
-pub mod doubled;
+pub mod duplicate_keys;
 mod hint;
 pub mod node;
 pub mod resource;
@@ -14,4 +14,4 @@ pub mod yaml;
 pub use hint::closest;
 pub use node::NodeConfig;
 pub use resource::{Kind, Resource, ResourceType, decode};
-pub use schema::Invalid;
+pub use schema::InvalidSettings;

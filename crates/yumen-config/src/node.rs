@@ -24,22 +24,23 @@ use crate::hint::closest;
 use crate::schema;
 
 pub use discovery::{
-    ConsulDiscovery, ConsulKvDiscovery, ConsulTimeout, Discovery, DnsDiscovery, DnsRecord, NacosDiscovery,
-    NacosTimeout,
+    ConsulDiscovery, ConsulKvDiscovery, ConsulTimeout, DiscoveryConfig, DnsDiscovery, DnsRecord,
+    NacosDiscovery, NacosTimeout,
 };
-pub use etcd::{Etcd, EtcdTls};
+pub use etcd::{EtcdConfig, EtcdTlsConfig};
 pub use reference::reference;
 pub use sections::{
-    AccessLog, AccessLogFormat, Admin, AdminApiVersion, AdminKey, AdminRole, AdminTls, Control, CpuAffinity,
-    CpuMode, Hidden, Listen, LogEscape, LogFormat, LogLevel, Logs, NodePlugins, Observe, Status, Store,
-    StoreKind, StreamListen, StreamProtocol, Workers,
+    AccessLogConfig, AccessLogFormat, AdminApiVersion, AdminConfig, AdminKey, AdminRole, AdminTlsConfig,
+    ControlConfig, CpuAffinity, CpuMode, ListenerConfig, LogConfig, LogEscape, LogLevel, NodeLogFormat,
+    NodePlugins, ObserveConfig, SecretText, StatusConfig, StoreConfig, StoreKind, StreamListenerConfig,
+    StreamListenerProtocol, WorkerConfig,
 };
-pub use tls::{Acme, AcmeCertificate, AcmeChallenge, ExternalAccount, Tls, TlsVersion};
+pub use tls::{AcmeCertificate, AcmeChallenge, AcmeConfig, DownstreamTlsConfig, ExternalAccount, TlsVersion};
 pub use traffic::{
-    Dns, DotSegments, EncodedSlashes, Http2, Http3, Limits, Overload, RealIp, Router, Timeouts,
-    UpstreamKeepalive,
+    DnsConfig, DotSegments, EncodedSlashes, Http2Config, Http3Config, LimitsConfig, OverloadConfig,
+    RealIpConfig, RouterConfig, TimeoutConfig, UpstreamKeepaliveConfig,
 };
-pub use upgrade::Upgrade;
+pub use upgrade::UpgradeConfig;
 
 /// Settings of one node. Every one has a default; durations are in milliseconds, sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -47,51 +48,51 @@ pub use upgrade::Upgrade;
 pub struct NodeConfig {
     /// Where clients connect.
     #[schemars(length(min = 1))]
-    pub listen: Vec<Listen>,
+    pub listen: Vec<ListenerConfig>,
     /// Where clients of stream routes connect: a list of `address`, `protocol` (tcp | tls | tls_passthrough |
     /// udp), `backlog`, `reuse_port` and `proxy_protocol_from`. Once an `ssl` object asks clients for certificates, `tls`
     /// refuses names that no `ssl` object is for.
-    pub stream_listen: Vec<StreamListen>,
+    pub stream_listen: Vec<StreamListenerConfig>,
     /// The threads that serve traffic.
-    pub workers: Workers,
+    pub workers: WorkerConfig,
     /// The admin listener: the Admin API, for operators and their tools.
-    pub admin: Admin,
+    pub admin: AdminConfig,
     /// Health, metrics and other things to read.
-    pub status: Status,
+    pub status: StatusConfig,
     /// What is in force, for tools on the same machine.
-    pub control: Control,
+    pub control: ControlConfig,
     /// Where resources live.
-    pub store: Store,
+    pub store: StoreConfig,
     /// What is written about the node and its traffic.
-    pub logs: Logs,
+    pub logs: LogConfig,
     /// What is remembered and told of single requests.
-    pub observe: Observe,
+    pub observe: ObserveConfig,
     /// How much one client may ask for.
-    pub limits: Limits,
+    pub limits: LimitsConfig,
     /// When the node takes no more.
-    pub overload: Overload,
+    pub overload: OverloadConfig,
     /// How long to wait.
-    pub timeouts: Timeouts,
+    pub timeouts: TimeoutConfig,
     /// What one connection of HTTP/2 may ask for.
-    pub http2: Http2,
+    pub http2: Http2Config,
     /// What one connection of HTTP/3 may ask for, on listeners with `http3`.
-    pub http3: Http3,
+    pub http3: Http3Config,
     /// Idle connections to upstreams that set no `keepalive_pool`.
-    pub upstream_keepalive: UpstreamKeepalive,
+    pub upstream_keepalive: UpstreamKeepaliveConfig,
     /// Plugins that resources name.
     pub plugins: NodePlugins,
     /// How routes are matched.
-    pub router: Router,
+    pub router: RouterConfig,
     /// Names of endpoints.
-    pub dns: Dns,
+    pub dns: DnsConfig,
     /// Where upstreams with a `service_name` get their endpoints.
-    pub discovery: Discovery,
+    pub discovery: DiscoveryConfig,
     /// TLS towards clients.
-    pub tls: Tls,
+    pub tls: DownstreamTlsConfig,
     /// How a new binary takes over.
-    pub upgrade: Upgrade,
+    pub upgrade: UpgradeConfig,
     /// Certificates fetched from an ACME server, and renewed.
-    pub acme: Acme,
+    pub acme: AcmeConfig,
     /// What answers say in their `Server` field; empty passes the upstream's.
     pub server_header: String,
     /// Peers that are believed where they say how a request came to them: addresses and networks such as
@@ -100,7 +101,7 @@ pub struct NodeConfig {
     pub trusted_addresses: Vec<String>,
     /// The client's own address, where a proxy before this node tells it. What the address decides or
     /// counts, routing and plugins, goes by it.
-    pub real_ip: RealIp,
+    pub real_ip: RealIpConfig,
     /// Whether endpoints are told who asked in `Forwarded` (RFC 7239) too. Off, the field is taken away.
     pub forwarded_header: bool,
 }
@@ -109,33 +110,33 @@ impl Default for NodeConfig {
     fn default() -> Self {
         NodeConfig {
             listen: vec![
-                Listen::default(),
-                Listen { address: "127.0.0.1:9443".into(), tls: true, ..Listen::default() },
+                ListenerConfig::default(),
+                ListenerConfig { address: "127.0.0.1:9443".into(), tls: true, ..ListenerConfig::default() },
             ],
             stream_listen: Vec::new(),
-            workers: Workers::default(),
-            admin: Admin::default(),
-            status: Status::default(),
-            control: Control::default(),
-            store: Store::default(),
-            logs: Logs::default(),
-            observe: Observe::default(),
-            limits: Limits::default(),
-            overload: Overload::default(),
-            timeouts: Timeouts::default(),
-            http2: Http2::default(),
-            http3: Http3::default(),
-            upstream_keepalive: UpstreamKeepalive::default(),
+            workers: WorkerConfig::default(),
+            admin: AdminConfig::default(),
+            status: StatusConfig::default(),
+            control: ControlConfig::default(),
+            store: StoreConfig::default(),
+            logs: LogConfig::default(),
+            observe: ObserveConfig::default(),
+            limits: LimitsConfig::default(),
+            overload: OverloadConfig::default(),
+            timeouts: TimeoutConfig::default(),
+            http2: Http2Config::default(),
+            http3: Http3Config::default(),
+            upstream_keepalive: UpstreamKeepaliveConfig::default(),
             plugins: NodePlugins::default(),
-            router: Router::default(),
-            dns: Dns::default(),
-            discovery: Discovery::default(),
-            tls: Tls::default(),
-            acme: Acme::default(),
-            upgrade: Upgrade::default(),
+            router: RouterConfig::default(),
+            dns: DnsConfig::default(),
+            discovery: DiscoveryConfig::default(),
+            tls: DownstreamTlsConfig::default(),
+            acme: AcmeConfig::default(),
+            upgrade: UpgradeConfig::default(),
             server_header: "yumen".into(),
             trusted_addresses: Vec::new(),
-            real_ip: RealIp::default(),
+            real_ip: RealIpConfig::default(),
             forwarded_header: false,
         }
     }
@@ -152,7 +153,7 @@ impl NodeConfig {
         let schema = schema::of_bounded::<NodeConfig>();
         let mut problems = Vec::new();
         drop_empty_sections(&schema, &mut value);
-        take_unknown(&schema, &mut value, "", &mut problems);
+        remove_unknown_fields(&schema, &mut value, "", &mut problems);
         let written = value.clone();
         if schema::validate(&schema, &mut value).is_err() {
             let faults = schema::faults(&schema, &written).into_iter();
@@ -186,20 +187,22 @@ impl NodeConfig {
             listeners.chain(streams).chain(doors.map(|(path, address)| (path.to_owned(), address)))
         {
             if address.parse::<SocketAddr>().is_err() {
-                let found = format!("\"{address}\" is no address with a port");
+                let found = format!("\"{address}\" is not an address with a port");
                 problems.push(problem(&path, found).hint("such as 0.0.0.0:9080 or [::]:9080"));
             }
         }
         problems.extend(self.listener_problems());
         if self.server_header.chars().any(char::is_control) {
-            let found = "it holds a control character, such as a line break, which no field value can carry";
+            let found = "contains a control character, which a field value cannot contain";
             problems.push(problem("server_header", found));
         }
         let secret_bytes = self.observe.debug_key.len();
-        if (1..Observe::DEBUG_KEY_BYTES_MIN).contains(&secret_bytes) {
+        if (1..ObserveConfig::DEBUG_KEY_BYTES_MIN).contains(&secret_bytes) {
             let found = format!("{secret_bytes} bytes are too few for a secret");
-            let hint =
-                format!("at least {}, such as `openssl rand -hex 32` gives", Observe::DEBUG_KEY_BYTES_MIN);
+            let hint = format!(
+                "at least {}, such as `openssl rand -hex 32` gives",
+                ObserveConfig::DEBUG_KEY_BYTES_MIN
+            );
             problems.push(problem("observe.debug_key", found).hint(hint));
         }
         for (i, listen) in self.listen.iter().enumerate() {
@@ -213,7 +216,7 @@ impl NodeConfig {
         for (i, listen) in self.stream_listen.iter().enumerate() {
             let path = format!("stream_listen[{i}].proxy_protocol_from");
             check_networks(&path, &listen.proxy_protocol_from, problems);
-            if listen.protocol == StreamProtocol::Udp && !listen.proxy_protocol_from.is_empty() {
+            if listen.protocol == StreamListenerProtocol::Udp && !listen.proxy_protocol_from.is_empty() {
                 problems.push(problem(&path, "PROXY headers are read of connections, not of datagrams"));
             }
         }
@@ -243,7 +246,7 @@ impl NodeConfig {
             tcp.push((path, &listen.address));
         }
         for (i, listen) in self.stream_listen.iter().enumerate() {
-            let list = if listen.protocol == StreamProtocol::Udp { &mut udp } else { &mut tcp };
+            let list = if listen.protocol == StreamListenerProtocol::Udp { &mut udp } else { &mut tcp };
             list.push((format!("stream_listen[{i}].address"), &listen.address));
         }
         let operators = [
@@ -259,7 +262,7 @@ impl NodeConfig {
     /// beyond the loopback needs TLS and keys; to be asked again where the address is overridden.
     pub fn admin_problems(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
-        let Admin { listen, tls, keys, .. } = &self.admin;
+        let AdminConfig { listen, tls, keys, .. } = &self.admin;
         if tls.certificate.is_empty() != tls.key.is_empty() {
             let found = "a certificate and a key belong together: only one of them is set";
             problems.push(problem("admin.tls", found));
@@ -271,14 +274,14 @@ impl NodeConfig {
             }
         }
         if let Ok(address) = listen.parse() {
-            problems.extend(self.admin_reach_problems(address));
+            problems.extend(self.admin_exposure_problems(address));
         }
         problems
     }
 
     /// What is wrong with an admin listener at this address; to be asked of the address a socket really has, which
     /// a service manager may have bound elsewhere.
-    pub fn admin_reach_problems(&self, address: SocketAddr) -> Vec<Problem> {
+    pub fn admin_exposure_problems(&self, address: SocketAddr) -> Vec<Problem> {
         let mut problems = Vec::new();
         if address.ip().is_loopback() {
             return problems;
@@ -329,7 +332,7 @@ fn check_host_names(path: &str, names: &[String], problems: &mut Vec<Problem>) {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     for (i, name) in names.iter().enumerate() {
         if name != "*" && (name.is_empty() || !name.bytes().all(is_allowed)) {
-            let found = format!("\"{name}\" is no host name");
+            let found = format!("\"{name}\" is not a host name");
             let hint = "a name without a port, such as gateway.internal, or * for all names";
             problems.push(problem(&format!("{path}[{i}]"), found).hint(hint));
         }
@@ -352,10 +355,10 @@ fn drop_empty_sections(schema: &Value, value: &mut Value) {
 }
 
 /// Takes out all unknown fields, so that each is told and none hides another fault.
-fn take_unknown(schema: &Value, value: &mut Value, path: &str, problems: &mut Vec<Problem>) {
+fn remove_unknown_fields(schema: &Value, value: &mut Value, path: &str, problems: &mut Vec<Problem>) {
     if let (Some(items), Some(schema)) = (value.as_array_mut(), schema.get("items")) {
         for (i, item) in items.iter_mut().enumerate() {
-            take_unknown(schema, item, &format!("{path}[{i}]"), problems);
+            remove_unknown_fields(schema, item, &format!("{path}[{i}]"), problems);
         }
     }
     let (Some(properties), Some(members)) = (schema["properties"].as_object(), value.as_object_mut()) else {
@@ -377,6 +380,6 @@ fn take_unknown(schema: &Value, value: &mut Value, path: &str, problems: &mut Ve
         false
     });
     for (name, member) in members.iter_mut() {
-        take_unknown(&properties[name], member, &path_of(name), problems);
+        remove_unknown_fields(&properties[name], member, &path_of(name), problems);
     }
 }

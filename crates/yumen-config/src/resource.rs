@@ -6,17 +6,17 @@ mod checks;
 mod common;
 mod consumer;
 mod defect;
-mod extra;
 mod inline;
 mod kind;
 mod nodes;
-mod place;
+mod position_id;
 mod protection;
 mod route;
 mod rules;
 mod secret;
 mod service;
 mod ssl;
+mod stream_route;
 mod test;
 #[cfg(test)]
 mod tests;
@@ -28,35 +28,37 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::schema::{self, Invalid};
+use crate::schema::{self, InvalidSettings};
 
 pub use checks::{
-    ActiveCheck, ActiveHealthy, ActiveUnhealthy, CheckType, Checks, PassiveCheck, PassiveHealthy,
+    ActiveCheck, ActiveHealthy, ActiveUnhealthy, CheckType, HealthCheckSpec, PassiveCheck, PassiveHealthy,
     PassiveUnhealthy,
 };
-pub use common::{Id, Labels, Method, OneOrMany, Plugins, Timeout};
-pub use consumer::{Consumer, Credential};
+pub use common::{Labels, OneOrMany, Plugins, ResourceId, RouteMethod, TimeoutSpec};
+pub use consumer::{ConsumerSpec, CredentialSpec};
 pub(crate) use defect::mark;
-pub use defect::{Defect, defects, is_within, take_defects};
-pub use extra::{Proto, StreamProtocol, StreamRoute};
+pub use defect::{ResourceDefect, defects, is_within, take_defects};
 pub use inline::{SPLITS_TRAFFIC, upstreams_in, upstreams_in_split};
 pub use kind::{
     DeletionRefusal, IdRule, Kind, KindDescriptor, OptionalVerbs, PluginRole, ReferencePlace, ReferenceRule,
     ReferenceScan, TrafficClass, is_plain_id,
 };
-pub use nodes::{Node, Nodes};
-pub(crate) use place::{id_of_place, is_named_by_place, place_of};
-pub use place::{in_order, is_place};
-pub use protection::{EndpointLimits, OutlierDetection, RetryBudget, SuccessRate, UpstreamLimits};
-pub use route::Route;
+pub use nodes::{UpstreamNode, UpstreamNodes};
+pub(crate) use position_id::{id_of_place, is_named_by_place, place_of};
+pub use position_id::{is_place, natural_order_key};
+pub use protection::{
+    EndpointLimitsSpec, OutlierDetectionSpec, RetryBudgetSpec, SuccessRateSpec, UpstreamLimitsSpec,
+};
+pub use route::RouteSpec;
 pub use rules::{ConsumerGroup, GlobalRule, PluginConfig, PluginMetadata};
-pub use secret::{Secret, secret_schema};
-pub use service::Service;
-pub use ssl::{Ssl, SslClient, SslProtocol, SslType};
+pub use secret::{SecretSpec, secret_schema};
+pub use service::ServiceSpec;
+pub use ssl::{SslClientSpec, SslProtocol, SslSpec, SslType};
+pub use stream_route::{ProtoSpec, StreamRouteProtocol, StreamRouteSpec};
 pub use test::{Expectation, Question, Test};
 pub use upstream::{
-    Balance, HashOn, HttpVersion, KeepalivePool, OnChange, PassHost, ProxyProtocol, Scheme, Upstream,
-    UpstreamTls,
+    BalancerType, HashOn, KeepalivePool, OnChangeSpec, PassHostMode, ProxyProtocolSpec, SchemeSpec,
+    UpstreamHttpVersion, UpstreamSpec, UpstreamTlsSpec,
 };
 
 /// One resource as the store keeps it: compact text, typed only while it is compiled.
@@ -93,22 +95,22 @@ pub trait ResourceType: DeserializeOwned + Sized {
     fn schema() -> &'static Value;
 
     /// Rules no schema can say, and normalisation such as default ports.
-    fn settle(&mut self) -> Result<(), Invalid> {
+    fn settle(&mut self) -> Result<(), InvalidSettings> {
         Ok(())
     }
 }
 
 /// Parses, checks against the schema (which injects defaults), types, and applies the cross-field rules.
-pub fn decode<T: ResourceType>(json: &str) -> Result<T, Invalid> {
-    let value: Value = serde_json::from_str(json).map_err(Invalid::from_serde)?;
+pub fn decode<T: ResourceType>(json: &str) -> Result<T, InvalidSettings> {
+    let value: Value = serde_json::from_str(json).map_err(InvalidSettings::from_serde)?;
     decode_value(value)
 }
 
 /// As [`decode`], from an already parsed value.
-pub fn decode_value<T: ResourceType>(mut value: Value) -> Result<T, Invalid> {
+pub fn decode_value<T: ResourceType>(mut value: Value) -> Result<T, InvalidSettings> {
     defect::refuse(&value)?;
     schema::validate(T::schema(), &mut value)?;
-    let mut resource: T = serde_json::from_value(value).map_err(Invalid::from_serde)?;
+    let mut resource: T = serde_json::from_value(value).map_err(InvalidSettings::from_serde)?;
     resource.settle()?;
     Ok(resource)
 }
@@ -119,7 +121,7 @@ pub fn schema_of(kind: Kind) -> &'static Value {
 }
 
 /// Checks a resource of any kind without keeping the typed form.
-pub fn check(kind: Kind, value: Value) -> Result<(), Invalid> {
+pub fn check(kind: Kind, value: Value) -> Result<(), InvalidSettings> {
     (kind.descriptor().check)(value)
 }
 
@@ -135,7 +137,7 @@ macro_rules! resource_type {
                 &SCHEMA
             }
 
-            $(fn settle(&mut self) -> Result<(), $crate::schema::Invalid> {
+            $(fn settle(&mut self) -> Result<(), $crate::schema::InvalidSettings> {
                 $settle(self)
             })?
         }

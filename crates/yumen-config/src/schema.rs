@@ -21,26 +21,26 @@ pub use faults::faults;
 
 /// Settings that were refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Invalid {
+pub struct InvalidSettings {
     /// Dotted path of the innermost fault, such as `nodes[0].port`; empty for the whole.
     pub path: String,
     /// What was found and what is allowed, told from the outermost object inwards.
     pub message: String,
 }
 
-impl Invalid {
+impl InvalidSettings {
     /// Refuses what stands at `path`.
-    pub fn at(path: impl Into<String>, message: impl Into<String>) -> Invalid {
-        Invalid { path: path.into(), message: message.into() }
+    pub fn at(path: impl Into<String>, message: impl Into<String>) -> InvalidSettings {
+        InvalidSettings { path: path.into(), message: message.into() }
     }
 
     /// Refuses the whole.
-    pub fn new(message: impl Into<String>) -> Invalid {
-        Invalid::at("", message)
+    pub fn new(message: impl Into<String>) -> InvalidSettings {
+        InvalidSettings::at("", message)
     }
 
     /// The same fault, seen from the object that holds this one at `path`.
-    pub fn under(mut self, path: &str) -> Invalid {
+    pub fn under(mut self, path: &str) -> InvalidSettings {
         self.path = match self.path.as_str() {
             "" => path.to_owned(),
             inner if inner.starts_with('[') => format!("{path}{inner}"),
@@ -50,8 +50,8 @@ impl Invalid {
     }
 
     /// What serde found wrong; the schema should have caught it.
-    pub fn from_serde(error: serde_json::Error) -> Invalid {
-        Invalid::new(error.to_string())
+    pub fn from_serde(error: serde_json::Error) -> InvalidSettings {
+        InvalidSettings::new(error.to_string())
     }
 }
 
@@ -84,18 +84,18 @@ fn generated<T: JsonSchema>() -> Value {
 /// Along the way values are brought into the form typed decoding expects: `2.0` where an integer is
 /// asked becomes `2`, and an empty object where an array is asked becomes `[]` (to the tools they are
 /// the same empty table). Nesting beyond 128 levels is refused.
-pub fn validate(schema: &Value, instance: &mut Value) -> Result<(), Invalid> {
-    evaluate::Evaluator::new(None).check(schema, instance)
+pub fn validate(schema: &Value, instance: &mut Value) -> Result<(), InvalidSettings> {
+    evaluate::SchemaEvaluator::new(None).check(schema, instance)
 }
 
 /// As [`validate`], by a schema that somebody else wrote, whose `$ref` may lead to other parts of it.
 ///
 /// What takes too long to judge, as a schema that comes back to itself can make a value do, is refused.
-pub fn validate_document(schema: &Value, instance: &mut Value) -> Result<(), Invalid> {
-    let references = reference::References::new(schema, instance);
-    evaluate::Evaluator::new(Some(&references)).check(schema, instance)?;
-    match references.has_given_up() {
-        true => Err(Invalid::new("it is nested too deeply to be judged by its schema")),
+pub fn validate_document(schema: &Value, instance: &mut Value) -> Result<(), InvalidSettings> {
+    let references = reference::SchemaReferences::new(schema, instance);
+    evaluate::SchemaEvaluator::new(Some(&references)).check(schema, instance)?;
+    match references.is_aborted() {
+        true => Err(InvalidSettings::new("it is nested too deeply to be judged by its schema")),
         false => Ok(()),
     }
 }

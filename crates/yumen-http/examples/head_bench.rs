@@ -3,7 +3,7 @@
 
 use std::hint::black_box;
 
-use yumen_http::parse::{self, Parsed};
+use yumen_http::parse::{self, ParsedHead};
 use yumen_http::{HeadLimits, Method, RequestHead, ResponseHead, encode};
 
 const MINIMAL: &[u8] = b"GET /hello HTTP/1.1\r\nHost: 127.0.0.1:9080\r\n\r\n";
@@ -46,7 +46,7 @@ fn requests(bytes: &[u8], count: usize) {
         head.clear();
         out.clear();
         let parsed = parse::request(black_box(bytes), 0, &limits, &mut head);
-        assert_eq!(parsed, Ok(Parsed::Head(bytes.len())));
+        assert_eq!(parsed, Ok(ParsedHead::Head(bytes.len())));
         encode::request_line(&mut out, &head);
         encode::request_fields(&mut out, &head, |_| false);
         black_box(&out);
@@ -61,7 +61,7 @@ fn responses(count: usize) {
         head.clear();
         out.clear();
         let parsed = parse::response(black_box(RESPONSE), 0, &limits, Method::Get, &mut head);
-        assert_eq!(parsed, Ok(Parsed::Head(RESPONSE.len())));
+        assert_eq!(parsed, Ok(ParsedHead::Head(RESPONSE.len())));
         encode::status_line(&mut out, head.status, head.reason());
         encode::response_fields(&mut out, &head, |_| false);
         black_box(&out);

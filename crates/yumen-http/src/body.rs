@@ -7,7 +7,7 @@ pub enum BodyError {
     #[error("a chunk size is not a number")]
     Size,
     /// Data was not followed by CRLF.
-    #[error("a chunk does not end where its size says")]
+    #[error("chunk data does not end at its size")]
     End,
     /// A size line or the trailers are longer than allowed.
     #[error("a chunk line is longer than allowed")]
@@ -16,13 +16,13 @@ pub enum BodyError {
     #[error("a trailer line is malformed")]
     Trailer,
     /// The content is not in the coding that its head names.
-    #[error("the content is not in the coding it says")]
+    #[error("the content does not match its content coding")]
     Coding,
 }
 
 /// What one step of decoding gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decoded {
+pub enum ChunkDecodeStep {
     /// So many bytes from the front of the input are body data.
     Data(usize),
     /// So many bytes from the front of the input were framing; step again with the rest.
@@ -40,7 +40,7 @@ const LINE_BYTES_MAX: u32 = 4096;
 const EXTENSION_BYTES_MAX: u32 = 64 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ChunkedState {
     Size {
         digits: u8,
         size: u64,
@@ -71,17 +71,17 @@ enum State {
 
 /// A decoder of one chunked body. Trailers are collected, extensions skipped.
 #[derive(Debug)]
-pub struct Chunked {
-    state: State,
+pub struct ChunkedDecoder {
+    state: ChunkedState,
     line_bytes: u32,
     extension_bytes: u32,
     trailers: Vec<u8>,
 }
 
-impl Default for Chunked {
+impl Default for ChunkedDecoder {
     fn default() -> Self {
-        Chunked {
-            state: State::Size { digits: 0, size: 0 },
+        ChunkedDecoder {
+            state: ChunkedState::Size { digits: 0, size: 0 },
             line_bytes: 0,
             extension_bytes: 0,
             trailers: Vec::new(),
@@ -89,10 +89,10 @@ impl Default for Chunked {
     }
 }
 
-impl Chunked {
+impl ChunkedDecoder {
     /// Whether the last chunk and its trailers were read.
     pub fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == ChunkedState::Done
     }
 
     /// The trailer lines, each with its CRLF; complete once the body is done.
@@ -101,22 +101,22 @@ impl Chunked {
     }
 
     /// Looks at the front of `input`. The caller drops what was framing or data before it steps on.
-    pub fn step(&mut self, input: &[u8]) -> Result<Decoded, BodyError> {
+    pub fn step(&mut self, input: &[u8]) -> Result<ChunkDecodeStep, BodyError> {
         match self.state {
-            State::Done => return Ok(Decoded::Done),
-            State::Broken(error) => return Err(error),
+            ChunkedState::Done => return Ok(ChunkDecodeStep::Done),
+            ChunkedState::Broken(error) => return Err(error),
             _ => {}
         }
-        if let State::Data { left } = self.state {
+        if let ChunkedState::Data { left } = self.state {
             if input.is_empty() {
-                return Ok(Decoded::NeedMore);
+                return Ok(ChunkDecodeStep::NeedMore);
             }
             let taken = left.min(input.len() as u64);
             self.state = match left - taken {
-                0 => State::DataReturn,
-                left => State::Data { left },
+                0 => ChunkedState::DataReturn,
+                left => ChunkedState::Data { left },
             };
-            return Ok(Decoded::Data(taken as usize));
+            return Ok(ChunkDecodeStep::Data(taken as usize));
         }
         let mut used = 0;
         for byte in input {
@@ -124,19 +124,19 @@ impl Chunked {
             self.state = match self.advance(*byte) {
                 Ok(state) => state,
                 Err(error) => {
-                    self.state = State::Broken(error);
+                    self.state = ChunkedState::Broken(error);
                     return Err(error);
                 }
             };
-            if matches!(self.state, State::Data { .. } | State::Done) {
+            if matches!(self.state, ChunkedState::Data { .. } | ChunkedState::Done) {
                 break;
             }
         }
-        Ok(if used == 0 { Decoded::NeedMore } else { Decoded::Framing(used) })
+        Ok(if used == 0 { ChunkDecodeStep::NeedMore } else { ChunkDecodeStep::Framing(used) })
     }
 
-    fn advance(&mut self, byte: u8) -> Result<State, BodyError> {
-        use State::*;
+    fn advance(&mut self, byte: u8) -> Result<ChunkedState, BodyError> {
+        use ChunkedState::*;
         Ok(match (self.state, byte) {
             (Size { digits, size }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
                 if digits == 15 {
@@ -199,13 +199,13 @@ impl Chunked {
         if self.extension_bytes > EXTENSION_BYTES_MAX { Err(BodyError::TooLong) } else { Ok(()) }
     }
 
-    fn trailer_byte(&mut self, byte: u8) -> Result<State, BodyError> {
+    fn trailer_byte(&mut self, byte: u8) -> Result<ChunkedState, BodyError> {
         self.count_line_byte()?;
         self.trailers.push(byte);
         match byte {
-            b'\r' => Ok(State::TrailerFeed),
+            b'\r' => Ok(ChunkedState::TrailerFeed),
             0..=8 | 10..=31 | 127 => Err(BodyError::Trailer),
-            _ => Ok(State::Trailer),
+            _ => Ok(ChunkedState::Trailer),
         }
     }
 
@@ -221,14 +221,14 @@ impl Chunked {
 
 /// The size line of a chunk.
 #[derive(Debug, Clone, Copy)]
-pub struct SizeLine {
+pub struct ChunkSizeLine {
     bytes: [u8; 18],
     start: u8,
 }
 
-impl SizeLine {
+impl ChunkSizeLine {
     /// The line announcing a chunk of `size` bytes.
-    pub fn new(size: usize) -> SizeLine {
+    pub fn new(size: usize) -> ChunkSizeLine {
         let mut bytes = [0u8; 18];
         bytes[16] = b'\r';
         bytes[17] = b'\n';
@@ -242,7 +242,7 @@ impl SizeLine {
                 break;
             }
         }
-        SizeLine { bytes, start: start as u8 }
+        ChunkSizeLine { bytes, start: start as u8 }
     }
 
     /// The line with its CRLF.

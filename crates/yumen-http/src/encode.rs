@@ -1,6 +1,6 @@
 //! Writing heads: request lines, status lines, framing fields.
 
-use crate::fields::{Field, Fields, write_line};
+use crate::fields::{FieldLine, Fields, write_line};
 use crate::head::{Framing, RequestHead, ResponseHead, is_hop_by_hop};
 
 /// Writes `METHOD target HTTP/1.1` for the upstream.
@@ -12,7 +12,7 @@ pub fn request_line(out: &mut Vec<u8>, head: &RequestHead) {
 }
 
 /// Writes the end-to-end fields of a request, but for those `replaced` says the caller writes itself.
-pub fn request_fields(out: &mut Vec<u8>, head: &RequestHead, mut replaced: impl FnMut(&Field) -> bool) {
+pub fn request_fields(out: &mut Vec<u8>, head: &RequestHead, mut replaced: impl FnMut(&FieldLine) -> bool) {
     let fields = &head.fields;
     fields.write(out, |field| !is_hop_by_hop(fields, field, head.options) && !replaced(field));
 }
@@ -33,7 +33,7 @@ pub fn status_line(out: &mut Vec<u8>, status: u16, received_reason: &[u8]) {
 }
 
 /// Writes the end-to-end fields of a response, but for those `replaced` says the caller writes itself.
-pub fn response_fields(out: &mut Vec<u8>, head: &ResponseHead, mut replaced: impl FnMut(&Field) -> bool) {
+pub fn response_fields(out: &mut Vec<u8>, head: &ResponseHead, mut replaced: impl FnMut(&FieldLine) -> bool) {
     let fields: &Fields = &head.fields;
     fields.write(out, |field| !is_hop_by_hop(fields, field, head.options) && !replaced(field));
 }

@@ -13,7 +13,7 @@ const WEBSOCKET: [&[u8]; 2] = [b"websocket", &[0xf0, 0x58, 0xd0, 0x72, 0x75, 0x2
 
 /// What a CONNECT wants to speak inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
+pub enum ConnectProtocol {
     /// RFC 6455.
     WebSocket,
     /// Nothing that is known here.
@@ -23,8 +23,8 @@ pub enum Protocol {
 /// Takes the line that names a protocol out of a field section: gives back what is left, and the protocol.
 ///
 /// `None` where no line names one, where several do, and where the section is broken: it goes on as it came.
-pub fn take_protocol(section: &[u8]) -> Option<(Vec<u8>, Protocol)> {
-    let mut reader = Reader { section, at: 0 };
+pub fn take_protocol(section: &[u8]) -> Option<(Vec<u8>, ConnectProtocol)> {
+    let mut reader = FieldSectionReader { section, at: 0 };
     // How many entries of the table are needed, and from where lines count.
     reader.number(8)?;
     reader.number(7)?;
@@ -32,7 +32,8 @@ pub fn take_protocol(section: &[u8]) -> Option<(Vec<u8>, Protocol)> {
     while reader.at < section.len() {
         let start = reader.at;
         let Some(value) = reader.line()? else { continue };
-        let protocol = if WEBSOCKET.contains(&value) { Protocol::WebSocket } else { Protocol::Other };
+        let protocol =
+            if WEBSOCKET.contains(&value) { ConnectProtocol::WebSocket } else { ConnectProtocol::Other };
         if found.replace((start..reader.at, protocol)).is_some() {
             return None;
         }
@@ -41,12 +42,12 @@ pub fn take_protocol(section: &[u8]) -> Option<(Vec<u8>, Protocol)> {
     Some(([&section[..line.start], &section[line.end..]].concat(), protocol))
 }
 
-struct Reader<'s> {
+struct FieldSectionReader<'s> {
     section: &'s [u8],
     at: usize,
 }
 
-impl<'s> Reader<'s> {
+impl<'s> FieldSectionReader<'s> {
     /// Steps over a line; gives back its value if it names a protocol.
     fn line(&mut self) -> Option<Option<&'s [u8]>> {
         match self.section.get(self.at)?.leading_zeros() {

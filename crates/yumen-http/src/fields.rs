@@ -5,24 +5,24 @@
 
 /// A range of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Span {
+pub struct ByteSpan {
     /// First byte.
     pub start: u32,
     /// One past the last byte.
     pub end: u32,
 }
 
-impl Span {
-    pub(crate) fn new(start: usize, end: usize) -> Span {
-        Span { start: start as u32, end: end as u32 }
+impl ByteSpan {
+    pub(crate) fn new(start: usize, end: usize) -> ByteSpan {
+        ByteSpan { start: start as u32, end: end as u32 }
     }
 
     pub(crate) fn of<'a>(&self, block: &'a [u8]) -> &'a [u8] {
         &block[self.start as usize..self.end as usize]
     }
 
-    fn moved(&self, by: u32) -> Span {
-        Span { start: self.start + by, end: self.end + by }
+    fn moved(&self, by: u32) -> ByteSpan {
+        ByteSpan { start: self.start + by, end: self.end + by }
     }
 
     /// Whether it covers no byte.
@@ -37,18 +37,18 @@ macro_rules! known {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u8)]
         #[allow(missing_docs)]
-        pub enum Known { Other, $($variant),* }
+        pub enum KnownField { Other, $($variant),* }
 
-        impl Known {
-            /// The name in lower case; empty for [`Known::Other`].
+        impl KnownField {
+            /// The name in lower case; empty for [`KnownField::Other`].
             pub fn name(self) -> &'static str {
-                match self { Known::Other => "", $(Known::$variant => $name),* }
+                match self { KnownField::Other => "", $(KnownField::$variant => $name),* }
             }
 
             const NAMES: &[&str] = &[$($name),*];
 
             /// All that have a name; each stands at its number less one.
-            pub const ALL: &[Known] = &[$(Known::$variant),*];
+            pub const ALL: &[KnownField] = &[$(KnownField::$variant),*];
         }
     };
 }
@@ -119,11 +119,11 @@ static SLOT: [u8; SLOTS] = slots();
 const fn slots() -> [u8; SLOTS] {
     let mut slots = [255; SLOTS];
     let mut at = 0;
-    while at < Known::NAMES.len() {
-        let slot = slot_of(Known::NAMES[at].as_bytes());
+    while at < KnownField::NAMES.len() {
+        let slot = slot_of(KnownField::NAMES[at].as_bytes());
         assert!(slots[slot] == 255, "two known names share a slot: choose other factors");
         slots[slot] = at as u8;
-        let name = Known::NAMES[at].as_bytes();
+        let name = KnownField::NAMES[at].as_bytes();
         let mut byte = 0;
         while byte < name.len() {
             assert!(name[byte].is_ascii_lowercase() || name[byte] == b'-', "is_folded knows only these");
@@ -134,16 +134,16 @@ const fn slots() -> [u8; SLOTS] {
     slots
 }
 
-impl Known {
+impl KnownField {
     /// The known name equal to `name` in any case.
-    pub fn of(name: &[u8]) -> Known {
+    pub fn of(name: &[u8]) -> KnownField {
         if name.len() < 2 {
-            return Known::Other;
+            return KnownField::Other;
         }
         let at = SLOT[slot_of(name)] as usize;
-        match Known::NAMES.get(at) {
-            Some(known) if is_folded(name, known.as_bytes()) => Known::ALL[at],
-            _ => Known::Other,
+        match KnownField::NAMES.get(at) {
+            Some(known) if is_folded(name, known.as_bytes()) => KnownField::ALL[at],
+            _ => KnownField::Other,
         }
     }
 
@@ -152,29 +152,29 @@ impl Known {
     pub fn may_trail(self) -> bool {
         !matches!(
             self,
-            Known::Authorization
-                | Known::Connection
-                | Known::ContentEncoding
-                | Known::ContentLength
-                | Known::ContentType
-                | Known::Cookie
-                | Known::Expect
-                | Known::Forwarded
-                | Known::Host
-                | Known::KeepAlive
-                | Known::ProxyAuthenticate
-                | Known::ProxyAuthorization
-                | Known::ProxyConnection
-                | Known::SetCookie
-                | Known::Te
-                | Known::Trailer
-                | Known::TransferEncoding
-                | Known::Upgrade
-                | Known::XForwardedFor
-                | Known::XForwardedHost
-                | Known::XForwardedPort
-                | Known::XForwardedProto
-                | Known::XRealIp
+            KnownField::Authorization
+                | KnownField::Connection
+                | KnownField::ContentEncoding
+                | KnownField::ContentLength
+                | KnownField::ContentType
+                | KnownField::Cookie
+                | KnownField::Expect
+                | KnownField::Forwarded
+                | KnownField::Host
+                | KnownField::KeepAlive
+                | KnownField::ProxyAuthenticate
+                | KnownField::ProxyAuthorization
+                | KnownField::ProxyConnection
+                | KnownField::SetCookie
+                | KnownField::Te
+                | KnownField::Trailer
+                | KnownField::TransferEncoding
+                | KnownField::Upgrade
+                | KnownField::XForwardedFor
+                | KnownField::XForwardedHost
+                | KnownField::XForwardedPort
+                | KnownField::XForwardedProto
+                | KnownField::XRealIp
         )
     }
 
@@ -193,41 +193,41 @@ impl Known {
 #[derive(Debug, Clone)]
 pub struct FieldName {
     text: Box<str>,
-    known: Known,
+    known: KnownField,
 }
 
 impl FieldName {
     /// `None` where it is no token (RFC 9110 §5.1).
     pub fn new(text: &str) -> Option<FieldName> {
-        let known = Known::of(text.as_bytes());
+        let known = KnownField::of(text.as_bytes());
         crate::ascii::is_token(text.as_bytes()).then(|| FieldName { text: text.into(), known })
     }
 }
 
 /// A field that may stand once stands more often.
-pub(crate) struct Repeated;
+pub(crate) struct RepeatedFieldError;
 
 /// One field line.
 #[derive(Debug, Clone, Copy)]
-pub struct Field {
-    name: Span,
-    value: Span,
+pub struct FieldLine {
+    name: ByteSpan,
+    value: ByteSpan,
     /// End of the line, CRLF included.
     line_end: u32,
-    known: Known,
+    known: KnownField,
     is_received: bool,
 }
 
-impl Field {
+impl FieldLine {
     /// The recognised name.
-    pub fn known(&self) -> Known {
+    pub fn known(&self) -> KnownField {
         self.known
     }
 
     /// The same in a block that has this one's from `start` on.
-    fn moved(&self, start: u32) -> Field {
+    fn moved(&self, start: u32) -> FieldLine {
         let (name, value) = (self.name.moved(start), self.value.moved(start));
-        Field { name, value, line_end: self.line_end + start, ..*self }
+        FieldLine { name, value, line_end: self.line_end + start, ..*self }
     }
 
     /// Whether it stands as the peer sent it.
@@ -240,7 +240,7 @@ impl Field {
 #[derive(Debug, Default, Clone)]
 pub struct Fields {
     pub(crate) block: Vec<u8>,
-    pub(crate) list: Vec<Field>,
+    pub(crate) list: Vec<FieldLine>,
     /// Known names that were ever in the list, a bit each: most questions are about absent ones.
     seen: u64,
     /// Those of them that were received more than once.
@@ -273,7 +273,7 @@ impl Fields {
 
     /// Bytes of memory held.
     pub fn capacity(&self) -> usize {
-        self.block.capacity() + self.list.capacity() * size_of::<Field>()
+        self.block.capacity() + self.list.capacity() * size_of::<FieldLine>()
     }
 
     /// All fields in order, as name and value.
@@ -282,19 +282,19 @@ impl Fields {
     }
 
     /// The name of a field of this list, in the case it was received or set in.
-    pub fn name(&self, field: &Field) -> &[u8] {
+    pub fn name(&self, field: &FieldLine) -> &[u8] {
         field.name.of(&self.block)
     }
 
     /// The value of a field of this list.
-    pub fn value(&self, field: &Field) -> &[u8] {
+    pub fn value(&self, field: &FieldLine) -> &[u8] {
         field.value.of(&self.block)
     }
 
     /// The first value under a known name.
     #[inline]
-    pub fn known(&self, known: Known) -> Option<&[u8]> {
-        if !self.ever_had(known) {
+    pub fn known(&self, known: KnownField) -> Option<&[u8]> {
+        if !self.may_have(known) {
             return None;
         }
         let field = self.list.iter().find(|field| field.known == known)?;
@@ -302,23 +302,23 @@ impl Fields {
     }
 
     /// Whether a field of a known name was ever added; false means there is none.
-    pub(crate) fn ever_had(&self, known: Known) -> bool {
+    pub(crate) fn may_have(&self, known: KnownField) -> bool {
         self.seen & known.bit() != 0
     }
 
     /// Whether a field of one of these names was ever added; false means there is none.
     #[inline]
-    pub fn ever_had_any(&self, names: &[Known]) -> bool {
+    pub fn may_have_any(&self, names: &[KnownField]) -> bool {
         self.seen & names.iter().fold(0, |bits, name| bits | name.bit()) != 0
     }
 
     /// The only field of a known name as it was received: its value and where that stands. `Err` if there
     /// were several.
-    pub(crate) fn only(&self, known: Known) -> Result<Option<(&[u8], Span)>, Repeated> {
+    pub(crate) fn only(&self, known: KnownField) -> Result<Option<(&[u8], ByteSpan)>, RepeatedFieldError> {
         if self.repeated & known.bit() != 0 {
-            return Err(Repeated);
+            return Err(RepeatedFieldError);
         }
-        if !self.ever_had(known) {
+        if !self.may_have(known) {
             return Ok(None);
         }
         let field = self.list.iter().find(|field| field.known == known);
@@ -326,27 +326,27 @@ impl Fields {
     }
 
     /// All values under a known name, in order.
-    pub fn all_known(&self, known: Known) -> impl Iterator<Item = &[u8]> {
+    pub fn all_known(&self, known: KnownField) -> impl Iterator<Item = &[u8]> {
         self.list.iter().filter(move |field| field.known == known).map(|field| self.value(field))
     }
 
     /// The first value under `name`, whose case does not matter.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
-        let known = Known::of(name.as_bytes());
+        let known = KnownField::of(name.as_bytes());
         let field = self.list.iter().find(|field| self.is(field, known, name))?;
         Some(self.value(field))
     }
 
     /// All values under `name`, in order.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
-        let known = Known::of(name.as_bytes());
+        let known = KnownField::of(name.as_bytes());
         self.list.iter().filter(move |field| self.is(field, known, name)).map(|field| self.value(field))
     }
 
-    fn is(&self, field: &Field, known: Known, name: &str) -> bool {
+    fn is(&self, field: &FieldLine, known: KnownField, name: &str) -> bool {
         match known {
-            Known::Other => {
-                field.known == Known::Other && self.name(field).eq_ignore_ascii_case(name.as_bytes())
+            KnownField::Other => {
+                field.known == KnownField::Other && self.name(field).eq_ignore_ascii_case(name.as_bytes())
             }
             known => field.known == known,
         }
@@ -362,11 +362,11 @@ impl Fields {
     /// §5.1) is left out for the same reason.
     pub fn add(&mut self, name: &str, value: &[u8]) {
         if crate::ascii::is_token(name.as_bytes()) {
-            self.add_token(Known::of(name.as_bytes()), name, value);
+            self.add_token(KnownField::of(name.as_bytes()), name, value);
         }
     }
 
-    fn add_token(&mut self, known: Known, name: &str, value: &[u8]) {
+    fn add_token(&mut self, known: KnownField, name: &str, value: &[u8]) {
         let field = self.write_own(known, name, value);
         self.seen |= known.bit();
         self.list.push(field);
@@ -375,7 +375,7 @@ impl Fields {
     /// Makes `value` the only value under `name`, in the place of the first there was. Names and
     /// values are those [`Fields::add`] takes.
     pub fn set(&mut self, name: &str, value: &[u8]) {
-        let known = Known::of(name.as_bytes());
+        let known = KnownField::of(name.as_bytes());
         if !self.set_present(known, name, value) {
             self.add(name, value);
         }
@@ -389,7 +389,7 @@ impl Fields {
         }
     }
 
-    fn set_present(&mut self, known: Known, name: &str, value: &[u8]) -> bool {
+    fn set_present(&mut self, known: KnownField, name: &str, value: &[u8]) -> bool {
         let Some(first) = self.list.iter().position(|field| self.is(field, known, name)) else {
             return false;
         };
@@ -400,26 +400,26 @@ impl Fields {
 
     /// Removes every field under `name`; says whether there was one.
     pub fn remove(&mut self, name: &str) -> bool {
-        let known = Known::of(name.as_bytes());
+        let known = KnownField::of(name.as_bytes());
         self.remove_from(0, known, name)
     }
 
     /// Removes every field that an application may take for one under `name`: CGI and what follows it, as WSGI, PHP
     /// and FastCGI do, tell names by letters and digits alone and write `_` for the rest (RFC 3875 §4.1.18). For
     /// fields that tell who the client is; others may differ in this way and mean different things.
-    pub fn remove_alike(&mut self, name: &str) -> bool {
+    pub fn remove_equivalent(&mut self, name: &str) -> bool {
         let (before, block) = (self.list.len(), &self.block);
         self.list.retain(|field| !crate::ascii::is_alike(field.name.of(block), name.as_bytes()));
         self.list.len() < before
     }
 
     /// Makes `value` the only one that an application may find under `name`, see [`Fields::remove_alike`].
-    pub fn set_alone(&mut self, name: &str, value: &[u8]) {
-        self.remove_alike(name);
+    pub fn set_only(&mut self, name: &str, value: &[u8]) {
+        self.remove_equivalent(name);
         self.add(name, value);
     }
 
-    fn remove_from(&mut self, from: usize, known: Known, name: &str) -> bool {
+    fn remove_from(&mut self, from: usize, known: KnownField, name: &str) -> bool {
         let before = self.list.len();
         let mut kept = from;
         for at in from..before {
@@ -435,9 +435,9 @@ impl Fields {
     /// Puts the fields of `others` behind these, and takes away those of the same names.
     pub fn replace(&mut self, others: &Fields) {
         let block = &self.block;
-        let is_replaced = |field: &Field| {
-            let is_same = |other: &Field| match field.known {
-                Known::Other => other.name.of(&others.block).eq_ignore_ascii_case(field.name.of(block)),
+        let is_replaced = |field: &FieldLine| {
+            let is_same = |other: &FieldLine| match field.known {
+                KnownField::Other => other.name.of(&others.block).eq_ignore_ascii_case(field.name.of(block)),
                 known => other.known == known,
             };
             others.list.iter().any(is_same)
@@ -454,14 +454,14 @@ impl Fields {
         self.repeated |= others.repeated;
     }
 
-    pub(crate) fn append(&mut self, bytes: &[u8]) -> Span {
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> ByteSpan {
         let start = self.block.len();
         self.block.extend_from_slice(bytes);
-        Span::new(start, self.block.len())
+        ByteSpan::new(start, self.block.len())
     }
 
     /// Writes a line whose value may have come from anywhere.
-    fn write_own(&mut self, known: Known, name: &str, value: &[u8]) -> Field {
+    fn write_own(&mut self, known: KnownField, name: &str, value: &[u8]) -> FieldLine {
         let field = self.write_line(known, name.as_bytes(), crate::ascii::trim(value));
         if !crate::ascii::is_value(field.value.of(&self.block)) {
             for byte in &mut self.block[field.value.start as usize..field.value.end as usize] {
@@ -473,24 +473,30 @@ impl Fields {
         field
     }
 
-    fn write_line(&mut self, known: Known, name: &[u8], value: &[u8]) -> Field {
+    fn write_line(&mut self, known: KnownField, name: &[u8], value: &[u8]) -> FieldLine {
         let start = self.block.len();
         write_line(&mut self.block, name, value);
         let value_end = self.block.len() - b"\r\n".len();
-        Field {
-            name: Span::new(start, start + name.len()),
-            value: Span::new(value_end - value.len(), value_end),
+        FieldLine {
+            name: ByteSpan::new(start, start + name.len()),
+            value: ByteSpan::new(value_end - value.len(), value_end),
             line_end: self.block.len() as u32,
             known,
             is_received: false,
         }
     }
 
-    pub(crate) fn push_received(&mut self, name: Span, value: Span, line_end: usize, known: Known) {
-        self.push(Field { name, value, line_end: line_end as u32, known, is_received: true });
+    pub(crate) fn push_received(
+        &mut self,
+        name: ByteSpan,
+        value: ByteSpan,
+        line_end: usize,
+        known: KnownField,
+    ) {
+        self.push(FieldLine { name, value, line_end: line_end as u32, known, is_received: true });
     }
 
-    fn push(&mut self, received: Field) {
+    fn push(&mut self, received: FieldLine) {
         let bit = received.known.bit();
         self.repeated |= self.seen & bit;
         self.seen |= bit;
@@ -498,9 +504,9 @@ impl Fields {
     }
 
     /// Adds a field that came apart from the others, as the line it would have been.
-    pub(crate) fn receive(&mut self, known: Known, name: &[u8], value: &[u8]) {
+    pub(crate) fn receive(&mut self, known: KnownField, name: &[u8], value: &[u8]) {
         let line = self.write_line(known, name, crate::ascii::trim(value));
-        self.push(Field { is_received: true, ..line });
+        self.push(FieldLine { is_received: true, ..line });
     }
 
     /// Puts more behind the value of the field that was received last.
@@ -516,8 +522,8 @@ impl Fields {
 
     /// Writes the lines of all fields that `keep` admits. Those that are neighbours in the block, too, leave in
     /// one copy.
-    pub fn write(&self, out: &mut Vec<u8>, mut keep: impl FnMut(&Field) -> bool) {
-        let mut run = Span::default();
+    pub fn write(&self, out: &mut Vec<u8>, mut keep: impl FnMut(&FieldLine) -> bool) {
+        let mut run = ByteSpan::default();
         for field in &self.list {
             if !keep(field) {
                 continue;

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::fields::{Field, Fields, Known, Span};
+use crate::fields::{ByteSpan, FieldLine, Fields, KnownField};
 use crate::parse;
-use crate::uri::{self, BadPath, HostPart, PathForms, PathPolicy};
+use crate::uri::{self, HostPart, InvalidPath, PathForms, PathPolicy};
 
 /// A request method (RFC 9110 §9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -75,7 +75,7 @@ impl Method {
 /// The version of HTTP a peer speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
-pub enum Version {
+pub enum HttpVersion {
     Http10,
     #[default]
     Http11,
@@ -129,12 +129,12 @@ impl ConnectionOptions {
     pub(crate) fn read(fields: &Fields) -> ConnectionOptions {
         let mut options = ConnectionOptions::default();
         // What nearly all say who say anything.
-        match fields.only(Known::Connection) {
+        match fields.only(KnownField::Connection) {
             Ok(Some((b"keep-alive", _))) => return ConnectionOptions { keep_alive: true, ..options },
             Ok(Some((b"close", _))) => return ConnectionOptions { close: true, ..options },
             _ => {}
         }
-        for token in fields.all_known(Known::Connection).flat_map(tokens) {
+        for token in fields.all_known(KnownField::Connection).flat_map(tokens) {
             if token.eq_ignore_ascii_case(b"close") {
                 options.close = true;
             } else if token.eq_ignore_ascii_case(b"keep-alive") {
@@ -149,11 +149,11 @@ impl ConnectionOptions {
     }
 
     /// Whether the connection may carry another message (RFC 9112 §9.3).
-    pub fn persistent(self, version: Version) -> bool {
+    pub fn persistent(self, version: HttpVersion) -> bool {
         match version {
-            Version::Http2 | Version::Http3 => true,
-            Version::Http11 => !self.close,
-            Version::Http10 => self.keep_alive && !self.close,
+            HttpVersion::Http2 | HttpVersion::Http3 => true,
+            HttpVersion::Http11 => !self.close,
+            HttpVersion::Http10 => self.keep_alive && !self.close,
         }
     }
 }
@@ -164,7 +164,7 @@ impl ConnectionOptions {
 #[inline(never)]
 fn upgrades(fields: &Fields) -> bool {
     let is_http2 = |token: &[u8]| token.eq_ignore_ascii_case(b"h2c");
-    !fields.all_known(Known::Upgrade).flat_map(tokens).any(is_http2)
+    !fields.all_known(KnownField::Upgrade).flat_map(tokens).any(is_http2)
 }
 
 /// The comma-separated tokens of a field value, trimmed, empty ones left out.
@@ -173,28 +173,28 @@ pub fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Whether a field belongs to one connection and is not forwarded (RFC 9110 §7.6.1).
-pub fn is_hop_by_hop(fields: &Fields, field: &Field, options: ConnectionOptions) -> bool {
+pub fn is_hop_by_hop(fields: &Fields, field: &FieldLine, options: ConnectionOptions) -> bool {
     HOP_BY_HOP & field.known().bit() != 0 || (options.nominates && is_nominated(fields, field))
 }
 
-const HOP_BY_HOP: u64 = Known::Connection.bit()
-    | Known::KeepAlive.bit()
-    | Known::ProxyConnection.bit()
-    | Known::ProxyAuthenticate.bit()
-    | Known::ProxyAuthorization.bit()
-    | Known::Te.bit()
-    | Known::TransferEncoding.bit()
-    | Known::Upgrade.bit();
+const HOP_BY_HOP: u64 = KnownField::Connection.bit()
+    | KnownField::KeepAlive.bit()
+    | KnownField::ProxyConnection.bit()
+    | KnownField::ProxyAuthenticate.bit()
+    | KnownField::ProxyAuthorization.bit()
+    | KnownField::Te.bit()
+    | KnownField::TransferEncoding.bit()
+    | KnownField::Upgrade.bit();
 
 /// A peer cannot nominate away what the message's end or route depends on, nor what was set here, such
 /// as who the consumer is.
 #[cold]
-fn is_nominated(fields: &Fields, field: &Field) -> bool {
-    if matches!(field.known(), Known::Host | Known::ContentLength) || !field.is_received() {
+fn is_nominated(fields: &Fields, field: &FieldLine) -> bool {
+    if matches!(field.known(), KnownField::Host | KnownField::ContentLength) || !field.is_received() {
         return false;
     }
     let name = fields.name(field);
-    fields.all_known(Known::Connection).flat_map(tokens).any(|token| token.eq_ignore_ascii_case(name))
+    fields.all_known(KnownField::Connection).flat_map(tokens).any(|token| token.eq_ignore_ascii_case(name))
 }
 
 /// The head of a request: who asks for what, and how its body ends.
@@ -203,35 +203,35 @@ pub struct RequestHead {
     /// Header fields; edits made here go to the upstream.
     pub fields: Fields,
     /// Protocol version of the client.
-    pub version: Version,
+    pub version: HttpVersion,
     /// How the body ends.
     pub framing: Framing,
     /// What the client said of its connection.
     pub options: ConnectionOptions,
     pub(crate) method: Method,
-    pub(crate) method_span: Span,
+    pub(crate) method_span: ByteSpan,
     /// What the client asked with, once a plugin changed the method.
-    pub(crate) method_before: Option<Method>,
+    pub(crate) original_method: Option<Method>,
     /// The target as received.
-    pub(crate) target: Span,
+    pub(crate) target: ByteSpan,
     /// The decoded path, without the query.
-    pub(crate) path: Span,
+    pub(crate) path: ByteSpan,
     /// The path that the router matches, where an encoded slash makes it another than the decoded one.
-    pub(crate) routed_path: Option<Span>,
+    pub(crate) routed_path: Option<ByteSpan>,
     /// Path and query without dot segments, where the received path had some.
-    pub(crate) resolved: Option<Span>,
+    pub(crate) resolved: Option<ByteSpan>,
     /// Whether the upstream gets the received path although it has dot segments.
     pub(crate) forwards_received: bool,
     /// The query, without its question mark, as plugins left it; `None` where there is none.
-    pub(crate) query: Option<Span>,
+    pub(crate) query: Option<ByteSpan>,
     /// Where the path and query stand in the target as received.
-    pub(crate) origin_form: Span,
+    pub(crate) origin_form: ByteSpan,
     /// Lower-case host without port; empty where the request named none.
-    pub(crate) host: Span,
+    pub(crate) host: ByteSpan,
     /// Host and port as the client wrote them.
-    pub(crate) authority: Span,
+    pub(crate) authority: ByteSpan,
     /// What the upstream will be asked for, once a plugin changed it.
-    pub(crate) rewritten: Option<Span>,
+    pub(crate) rewritten: Option<ByteSpan>,
     pub(crate) received_bytes: u32,
 }
 
@@ -258,7 +258,7 @@ impl RequestHead {
 
     /// The method the client asked with, which decides whether its answer has a body (RFC 9112 §6.3).
     pub fn client_method(&self) -> Method {
-        self.method_before.unwrap_or(self.method)
+        self.original_method.unwrap_or(self.method)
     }
 
     /// The method's name as received.
@@ -272,7 +272,7 @@ impl RequestHead {
         if !crate::ascii::is_token(name.as_bytes()) {
             return;
         }
-        self.method_before = Some(self.client_method());
+        self.original_method = Some(self.client_method());
         self.method = Method::of(name.as_bytes());
         self.method_span = self.fields.append(name.as_bytes());
     }
@@ -419,7 +419,7 @@ impl RequestHead {
                 uri::escape(*byte, &mut self.fields.block);
             }
         }
-        self.rewritten = Some(Span::new(start, self.fields.block.len()));
+        self.rewritten = Some(ByteSpan::new(start, self.fields.block.len()));
     }
 
     /// Whether the client wants the connection to carry another request.
@@ -429,17 +429,17 @@ impl RequestHead {
 
     /// Whether the client waits for leave to send its body (RFC 9110 §10.1.1).
     pub fn expects_continue(&self) -> bool {
-        self.version != Version::Http10
+        self.version != HttpVersion::Http10
             && self.framing != Framing::None
             && self
                 .fields
-                .known(Known::Expect)
+                .known(KnownField::Expect)
                 .is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"))
     }
 
     /// The value of a cookie, as it stands in the `Cookie` fields.
     pub fn cookie<'a>(&'a self, name: &[u8]) -> Option<&'a [u8]> {
-        self.fields.all_known(Known::Cookie).find_map(|line| {
+        self.fields.all_known(KnownField::Cookie).find_map(|line| {
             line.split(|byte| *byte == b';').map(crate::ascii::trim).find_map(|pair| {
                 let equals = memchr::memchr(b'=', pair)?;
                 (&pair[..equals] == name).then(|| &pair[equals + 1..])
@@ -449,14 +449,18 @@ impl RequestHead {
 
     /// Takes path and query out of `origin`, a span of the block, and reads the path.
     #[inline]
-    pub(crate) fn set_origin_form(&mut self, origin: Span, policy: PathPolicy) -> Result<(), BadPath> {
+    pub(crate) fn set_origin_form(
+        &mut self,
+        origin: ByteSpan,
+        policy: PathPolicy,
+    ) -> Result<(), InvalidPath> {
         let bytes = origin.of(&self.fields.block);
         let question = memchr::memchr(b'?', bytes);
         let path_end = question.unwrap_or(bytes.len());
         let start = origin.start as usize;
         self.origin_form = origin;
-        self.query = question.map(|at| Span::new(start + at + 1, origin.end as usize));
-        self.path = Span::new(start, start + path_end);
+        self.query = question.map(|at| ByteSpan::new(start + at + 1, origin.end as usize));
+        self.path = ByteSpan::new(start, start + path_end);
         if !uri::is_normal(self.path.of(&self.fields.block)) {
             self.read_path(policy)?;
         }
@@ -465,14 +469,14 @@ impl RequestHead {
 
     /// Notes the forms of a path that is not in its normal form.
     #[inline(never)]
-    fn read_path(&mut self, policy: PathPolicy) -> Result<(), BadPath> {
+    fn read_path(&mut self, policy: PathPolicy) -> Result<(), InvalidPath> {
         let raw = self.path;
         let forms = PathForms::read(raw.of(&self.fields.block), policy)?;
         self.path = self.fields.append(&forms.decoded);
         self.routed_path = forms.routed.map(|routed| self.fields.append(&routed));
         self.forwards_received = forms.forwards_received;
         self.resolved = forms.resolved.map(|mut target| {
-            let received = Span { start: raw.end, end: self.origin_form.end };
+            let received = ByteSpan { start: raw.end, end: self.origin_form.end };
             target.extend_from_slice(received.of(&self.fields.block));
             self.fields.append(&target)
         });
@@ -480,7 +484,7 @@ impl RequestHead {
     }
 
     /// Notes the host the request is for, in lower case and without its port.
-    pub(crate) fn set_authority(&mut self, authority: Span, part: HostPart) {
+    pub(crate) fn set_authority(&mut self, authority: ByteSpan, part: HostPart) {
         self.authority = authority;
         let host = &authority.of(&self.fields.block)[..part.end];
         // The root's dot is no part of the name.
@@ -491,7 +495,7 @@ impl RequestHead {
             let lower = host.to_ascii_lowercase();
             self.host = self.fields.append(&lower);
         } else {
-            self.host = Span::new(start, start + end);
+            self.host = ByteSpan::new(start, start + end);
         }
     }
 }
@@ -511,14 +515,14 @@ pub struct ResponseHead {
     /// Header fields; edits made here go to the client.
     pub fields: Fields,
     /// Protocol version of the upstream.
-    pub version: Version,
+    pub version: HttpVersion,
     /// Status code, 100 to 599 or whatever three digits the upstream sent.
     pub status: u16,
     /// How the body ends. Whoever changes the body calls [`ResponseHead::body_changes`].
     pub framing: Framing,
     /// What the upstream said of its connection.
     pub options: ConnectionOptions,
-    pub(crate) reason: Span,
+    pub(crate) reason: ByteSpan,
 }
 
 impl ResponseHead {
@@ -537,7 +541,7 @@ impl ResponseHead {
     /// Changes the status; the reason phrase becomes the standard one.
     pub fn set_status(&mut self, status: u16) {
         self.status = status;
-        self.reason = Span::default();
+        self.reason = ByteSpan::default();
     }
 
     /// Tells that the body will not be the one the upstream announced: its length, if `length`

@@ -18,40 +18,40 @@ const CONTROL: u64 = 0x0;
 ///
 /// Takes frames out that the library must not meet: those of data that hold none, which it takes for the end of the
 /// body, and those of unknown types, which mean nothing (RFC 9114 §9). Known ones but data are handed on whole.
-pub struct Frames {
-    place: Place,
+pub struct Http3FrameFilter {
+    place: Http3FramePosition,
     /// The head has come, and then the trailers.
     sections: usize,
     /// The longest of those as it is encoded; `None` where there are none.
     section_bytes_max: Option<u64>,
 }
 
-enum Place {
+enum Http3FramePosition {
     /// Within the type of a stream that only the client sends on.
-    Type(Held),
+    Type(PartialFrameHeader),
     /// Before a frame, or within its header of which so many bytes were held back.
-    Header(Held),
+    Header(PartialFrameHeader),
     /// Within a frame of data of which so much is still to come.
     Data { left: u64 },
     /// Within another frame that is handed on, and held back until it is whole.
     Gathering { frame: BytesMut, left: u64 },
     /// Within a frame that is taken out. Its header is kept: where the frame never ends, that tells the library.
-    Ignoring { header: Held, left: u64 },
+    Ignoring { header: PartialFrameHeader, left: u64 },
     /// In a stream whose bytes are no frames.
     Unframed,
     /// At a frame that is too long.
-    Refused(TooLong),
+    Refused(Http3FrameTooLong),
 }
 
 #[derive(Clone, Copy, Default)]
-struct Held {
+struct PartialFrameHeader {
     bytes: [u8; HEADER_BYTES_MAX],
     len: usize,
 }
 
 /// A frame is longer than allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum TooLong {
+pub enum Http3FrameTooLong {
     /// A head or trailers.
     #[error("a head or trailers of HTTP/3 are longer than allowed")]
     Section,
@@ -62,177 +62,196 @@ pub enum TooLong {
 
 /// How a stream ended.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum Http3StreamEnd {
     /// With these bytes of a frame that did not come whole, or with none.
-    Told(Bytes),
+    Clean(Bytes),
     /// Within a frame of data.
-    Cut,
+    Truncated,
 }
 
-impl Frames {
+impl Http3FrameFilter {
     /// Of a request, whose head and trailers may be so long, as they are encoded.
-    pub fn of_request(section_bytes_max: u64) -> Frames {
-        let place = Place::Header(Held::default());
-        Frames { place, sections: 0, section_bytes_max: Some(section_bytes_max) }
+    pub fn of_request(section_bytes_max: u64) -> Http3FrameFilter {
+        let place = Http3FramePosition::Header(PartialFrameHeader::default());
+        Http3FrameFilter { place, sections: 0, section_bytes_max: Some(section_bytes_max) }
     }
 
     /// Of a stream that only the client sends on. What it carries, its first bytes tell.
-    pub fn one_way() -> Frames {
-        Frames { place: Place::Type(Held::default()), sections: 0, section_bytes_max: None }
+    pub fn one_way() -> Http3FrameFilter {
+        Http3FrameFilter {
+            place: Http3FramePosition::Type(PartialFrameHeader::default()),
+            sections: 0,
+            section_bytes_max: None,
+        }
     }
 
     /// Takes from what came as much as can be handed on, which may be nothing though something is left.
     ///
     /// Fails at a frame that is too long, and then always.
-    pub fn pass(&mut self, came: &mut Bytes) -> Result<Bytes, TooLong> {
+    pub fn pass(&mut self, came: &mut Bytes) -> Result<Bytes, Http3FrameTooLong> {
         let mut at = 0;
         while at < came.len() {
             match &mut self.place {
-                Place::Unframed => at = came.len(),
-                Place::Type(held) => {
+                Http3FramePosition::Unframed => at = came.len(),
+                Http3FramePosition::Type(held) => {
                     held.push(came[at]);
                     at += 1;
                     self.place = held.stream();
                 }
-                Place::Data { left } => {
+                Http3FramePosition::Data { left } => {
                     at += take(left, came.len() - at);
                     if *left == 0 {
-                        self.place = Place::default();
+                        self.place = Http3FramePosition::default();
                     }
                 }
-                Place::Header(Held { len: 0, .. }) => match Header::read(&came[at..]) {
-                    Some(header) if self.goes_on(&header, came.len() - at) => {
-                        at += self.enter_going_on(&header)
+                Http3FramePosition::Header(PartialFrameHeader { len: 0, .. }) => {
+                    match Http3FrameHeader::read(&came[at..]) {
+                        Some(header) if self.is_forwarded(&header, came.len() - at) => {
+                            at += self.begin_forwarded_frame(&header)
+                        }
+                        // What stands before it goes first.
+                        _ if at > 0 => break,
+                        Some(header) => {
+                            let held = PartialFrameHeader::of(&came.split_to(header.len));
+                            self.enter(&header, held)?;
+                        }
+                        None => {
+                            self.place =
+                                Http3FramePosition::Header(PartialFrameHeader::of(&came.split_to(came.len())))
+                        }
                     }
-                    // What stands before it goes first.
-                    _ if at > 0 => break,
-                    Some(header) => {
-                        let held = Held::of(&came.split_to(header.len));
-                        self.enter(&header, held)?;
-                    }
-                    None => self.place = Place::Header(Held::of(&came.split_to(came.len()))),
-                },
-                Place::Header(held) => {
+                }
+                Http3FramePosition::Header(held) => {
                     held.push(came.get_u8());
                     let held = *held;
-                    let Some(header) = Header::read(held.bytes()) else { continue };
+                    let Some(header) = Http3FrameHeader::read(held.bytes()) else { continue };
                     if self.enter(&header, held)? {
                         return Ok(Bytes::copy_from_slice(held.bytes()));
                     }
                 }
-                Place::Gathering { frame, left } => {
+                Http3FramePosition::Gathering { frame, left } => {
                     let piece = take(left, came.len());
                     frame.extend_from_slice(&came.split_to(piece));
                     if *left == 0 {
                         let whole = std::mem::take(frame).freeze();
-                        self.place = Place::default();
+                        self.place = Http3FramePosition::default();
                         return Ok(whole);
                     }
                 }
-                Place::Ignoring { left, .. } => {
+                Http3FramePosition::Ignoring { left, .. } => {
                     came.advance(take(left, came.len()));
                     if *left == 0 {
-                        self.place = Place::default();
+                        self.place = Http3FramePosition::default();
                     }
                 }
-                Place::Refused(why) => return Err(*why),
+                Http3FramePosition::Refused(why) => return Err(*why),
             }
         }
         Ok(came.split_to(at))
     }
 
     /// How the stream ended whose last bytes have come by. A cut stays one, however often it is asked for.
-    pub fn end(&mut self) -> Ended {
+    pub fn end(&mut self) -> Http3StreamEnd {
         let rest = match &mut self.place {
-            Place::Data { .. } => return Ended::Cut,
+            Http3FramePosition::Data { .. } => return Http3StreamEnd::Truncated,
             // The library waits for the rest, and says itself what is wrong.
-            Place::Gathering { frame, .. } => std::mem::take(frame).freeze(),
-            Place::Header(held) | Place::Ignoring { header: held, .. } => {
+            Http3FramePosition::Gathering { frame, .. } => std::mem::take(frame).freeze(),
+            Http3FramePosition::Header(held) | Http3FramePosition::Ignoring { header: held, .. } => {
                 Bytes::copy_from_slice(held.bytes())
             }
-            Place::Type(_) | Place::Unframed | Place::Refused(_) => return Ended::Told(Bytes::new()),
+            Http3FramePosition::Type(_) | Http3FramePosition::Unframed | Http3FramePosition::Refused(_) => {
+                return Http3StreamEnd::Clean(Bytes::new());
+            }
         };
-        self.place = Place::default();
-        Ended::Told(rest)
+        self.place = Http3FramePosition::default();
+        Http3StreamEnd::Clean(rest)
     }
 
     /// Whether a frame is handed on with what stands before it; `came` is how much there is of both.
-    fn goes_on(&self, header: &Header, came: usize) -> bool {
+    fn is_forwarded(&self, header: &Http3FrameHeader, came: usize) -> bool {
         let is_whole = header.payload <= (came - header.len) as u64;
         match header.kind {
-            Kind::Data => !self.drops(header),
-            Kind::Section | Kind::Other => is_whole && self.judge(header).is_ok(),
-            Kind::Unknown => false,
+            Http3FrameKind::Data => !self.drops(header),
+            Http3FrameKind::Section | Http3FrameKind::Other => is_whole && self.judge(header).is_ok(),
+            Http3FrameKind::Unknown => false,
         }
     }
 
     /// Enters such a frame, and gives how much of it needs no further look.
-    fn enter_going_on(&mut self, header: &Header) -> usize {
-        self.sections += usize::from(header.kind == Kind::Section);
-        if header.kind == Kind::Data {
-            self.place = Place::of_data(header);
+    fn begin_forwarded_frame(&mut self, header: &Http3FrameHeader) -> usize {
+        self.sections += usize::from(header.kind == Http3FrameKind::Section);
+        if header.kind == Http3FrameKind::Data {
+            self.place = Http3FramePosition::of_data(header);
             return header.len;
         }
         header.len + usize::try_from(header.payload).unwrap_or(usize::MAX)
     }
 
     /// Enters a frame whose header was taken. Whether that is handed on now.
-    fn enter(&mut self, header: &Header, held: Held) -> Result<bool, TooLong> {
+    fn enter(
+        &mut self,
+        header: &Http3FrameHeader,
+        held: PartialFrameHeader,
+    ) -> Result<bool, Http3FrameTooLong> {
         if let Err(why) = self.judge(header) {
-            self.place = Place::Refused(why);
+            self.place = Http3FramePosition::Refused(why);
             return Err(why);
         }
         let is_whole = header.payload == 0;
         let is_handed_on = match header.kind {
-            Kind::Data => !self.drops(header),
-            Kind::Section | Kind::Other => is_whole,
-            Kind::Unknown => false,
+            Http3FrameKind::Data => !self.drops(header),
+            Http3FrameKind::Section | Http3FrameKind::Other => is_whole,
+            Http3FrameKind::Unknown => false,
         };
-        self.sections += usize::from(header.kind == Kind::Section);
+        self.sections += usize::from(header.kind == Http3FrameKind::Section);
         let left = header.payload;
         self.place = match header.kind {
-            _ if is_whole => Place::default(),
-            Kind::Data => Place::of_data(header),
-            Kind::Section | Kind::Other => Place::Gathering { frame: held.bytes().into(), left },
-            Kind::Unknown => Place::Ignoring { header: held, left },
+            _ if is_whole => Http3FramePosition::default(),
+            Http3FrameKind::Data => Http3FramePosition::of_data(header),
+            Http3FrameKind::Section | Http3FrameKind::Other => {
+                Http3FramePosition::Gathering { frame: held.bytes().into(), left }
+            }
+            Http3FrameKind::Unknown => Http3FramePosition::Ignoring { header: held, left },
         };
         Ok(is_handed_on)
     }
 
     /// Data has its place between the head and the trailers; anywhere else the library refuses it.
-    fn drops(&self, header: &Header) -> bool {
-        header.kind == Kind::Data && header.payload == 0 && self.sections == 1
+    fn drops(&self, header: &Http3FrameHeader) -> bool {
+        header.kind == Http3FrameKind::Data && header.payload == 0 && self.sections == 1
     }
 
-    fn judge(&self, header: &Header) -> Result<(), TooLong> {
+    fn judge(&self, header: &Http3FrameHeader) -> Result<(), Http3FrameTooLong> {
         let (bytes_max, why) = match (header.kind, self.section_bytes_max) {
-            (Kind::Data | Kind::Unknown, _) => return Ok(()),
-            (Kind::Section, Some(bytes_max)) => (bytes_max, TooLong::Section),
-            (Kind::Section | Kind::Other, _) => (FRAME_BYTES_MAX, TooLong::Frame),
+            (Http3FrameKind::Data | Http3FrameKind::Unknown, _) => return Ok(()),
+            (Http3FrameKind::Section, Some(bytes_max)) => (bytes_max, Http3FrameTooLong::Section),
+            (Http3FrameKind::Section | Http3FrameKind::Other, _) => {
+                (FRAME_BYTES_MAX, Http3FrameTooLong::Frame)
+            }
         };
         if header.payload > bytes_max { Err(why) } else { Ok(()) }
     }
 }
 
-impl Default for Place {
-    fn default() -> Place {
-        Place::Header(Held::default())
+impl Default for Http3FramePosition {
+    fn default() -> Http3FramePosition {
+        Http3FramePosition::Header(PartialFrameHeader::default())
     }
 }
 
-impl Place {
-    fn of_data(header: &Header) -> Place {
+impl Http3FramePosition {
+    fn of_data(header: &Http3FrameHeader) -> Http3FramePosition {
         match header.payload {
-            0 => Place::default(),
-            left => Place::Data { left },
+            0 => Http3FramePosition::default(),
+            left => Http3FramePosition::Data { left },
         }
     }
 }
 
-impl Held {
+impl PartialFrameHeader {
     /// Of no more bytes than a header has.
-    fn of(bytes: &[u8]) -> Held {
-        let mut held = Held { len: bytes.len(), ..Held::default() };
+    fn of(bytes: &[u8]) -> PartialFrameHeader {
+        let mut held = PartialFrameHeader { len: bytes.len(), ..PartialFrameHeader::default() };
         held.bytes[..bytes.len()].copy_from_slice(bytes);
         held
     }
@@ -247,11 +266,11 @@ impl Held {
     }
 
     /// Where a stream is that began with these bytes.
-    fn stream(self) -> Place {
+    fn stream(self) -> Http3FramePosition {
         match integer(self.bytes()) {
-            None => Place::Type(self),
-            Some((CONTROL, _)) => Place::default(),
-            Some(_) => Place::Unframed,
+            None => Http3FramePosition::Type(self),
+            Some((CONTROL, _)) => Http3FramePosition::default(),
+            Some(_) => Http3FramePosition::Unframed,
         }
     }
 }
@@ -263,15 +282,15 @@ fn take(left: &mut u64, came: usize) -> usize {
     taken
 }
 
-struct Header {
-    kind: Kind,
+struct Http3FrameHeader {
+    kind: Http3FrameKind,
     payload: u64,
     /// Its own length.
     len: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum Http3FrameKind {
     Data,
     /// A head or trailers.
     Section,
@@ -281,18 +300,18 @@ enum Kind {
     Unknown,
 }
 
-impl Header {
-    fn read(bytes: &[u8]) -> Option<Header> {
+impl Http3FrameHeader {
+    fn read(bytes: &[u8]) -> Option<Http3FrameHeader> {
         let (kind, kind_len) = integer(bytes)?;
         let (payload, payload_len) = integer(&bytes[kind_len..])?;
         let kind = match kind {
-            0x0 => Kind::Data,
-            0x1 => Kind::Section,
+            0x0 => Http3FrameKind::Data,
+            0x1 => Http3FrameKind::Section,
             // CANCEL_PUSH to GOAWAY, MAX_PUSH_ID, and four of HTTP/2 (RFC 9114 §11.2.1).
-            0x2..=0x9 | 0xd => Kind::Other,
-            _ => Kind::Unknown,
+            0x2..=0x9 | 0xd => Http3FrameKind::Other,
+            _ => Http3FrameKind::Unknown,
         };
-        Some(Header { kind, payload, len: kind_len + payload_len })
+        Some(Http3FrameHeader { kind, payload, len: kind_len + payload_len })
     }
 }
 

@@ -17,7 +17,7 @@ pub mod proxy_protocol;
 pub mod uri;
 pub mod websocket;
 
-pub use body::{BodyError, Chunked, Decoded};
-pub use fields::{Field, FieldName, Fields, Known, Span};
-pub use head::{Framing, Method, RequestHead, ResponseHead, Version};
-pub use parse::{HeadError, HeadLimits, Parsed};
+pub use body::{BodyError, ChunkDecodeStep, ChunkedDecoder};
+pub use fields::{ByteSpan, FieldLine, FieldName, Fields, KnownField};
+pub use head::{Framing, HttpVersion, Method, RequestHead, ResponseHead};
+pub use parse::{HeadError, HeadLimits, ParsedHead};

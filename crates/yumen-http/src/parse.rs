@@ -3,7 +3,7 @@
 //! What two readers could understand differently is refused: bare line feeds, folded lines, spaces
 //! before colons, doubled or contradicting lengths, codings other than `chunked`.
 
-pub mod apart;
+pub mod field_parts;
 
 use std::sync::OnceLock;
 
@@ -11,8 +11,8 @@ use memchr::memchr;
 use memchr::memmem::Finder;
 
 use crate::ascii;
-use crate::fields::{Known, Span};
-use crate::head::{ConnectionOptions, Framing, Method, RequestHead, ResponseHead, Version, tokens};
+use crate::fields::{ByteSpan, KnownField};
+use crate::head::{ConnectionOptions, Framing, HttpVersion, Method, RequestHead, ResponseHead, tokens};
 use crate::uri::{self, HostPart, PathPolicy};
 
 /// Bounds of a head, and how the path of a request is read.
@@ -64,7 +64,7 @@ pub enum HeadError {
 
 /// What a look at the received bytes gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Parsed {
+pub enum ParsedHead {
     /// The head has not ended yet.
     Partial,
     /// The head was so many bytes long; what follows is body.
@@ -111,7 +111,7 @@ pub fn request(
     scanned: usize,
     limits: &HeadLimits,
     head: &mut RequestHead,
-) -> Result<Parsed, HeadError> {
+) -> Result<ParsedHead, HeadError> {
     let skip = leading_empty_lines(bytes);
     let bytes = &bytes[skip..];
     if scanned > skip && head_end(bytes, scanned - skip).is_none() {
@@ -132,7 +132,7 @@ pub fn request(
     head.fields.block.extend_from_slice(&bytes[..end]);
     head.received_bytes = (skip + end) as u32;
     request_rules(head, limits.paths)?;
-    Ok(Parsed::Head(skip + end))
+    Ok(ParsedHead::Head(skip + end))
 }
 
 /// Reads the request line alone into `head`, which is clear, of a head that was refused or never ended: for who tells
@@ -148,13 +148,18 @@ pub fn refused_request(bytes: &[u8], limits: &HeadLimits, head: &mut RequestHead
 }
 
 /// What there is of a head that has not ended, behind so many bytes of empty lines.
-fn partial(bytes: &[u8], skipped: usize, limits: &HeadLimits, is_request: bool) -> Result<Parsed, HeadError> {
+fn partial(
+    bytes: &[u8],
+    skipped: usize,
+    limits: &HeadLimits,
+    is_request: bool,
+) -> Result<ParsedHead, HeadError> {
     if skipped + bytes.len() < limits.head_bytes_max {
         // A target that is already too long need not be read to its end.
         if is_request && bytes.len() > limits.target_bytes_max + 32 && memchr(b'\n', bytes).is_none() {
             return Err(HeadError::TargetTooLong);
         }
-        return Ok(Parsed::Partial);
+        return Ok(ParsedHead::Partial);
     }
     Err(if is_request { too_large(bytes, limits) } else { HeadError::TooLarge })
 }
@@ -179,14 +184,14 @@ fn line(block: &[u8], start: usize) -> Result<(usize, usize), HeadError> {
 fn request_line(block: &[u8], head: &mut RequestHead, limits: &HeadLimits) -> Result<usize, HeadError> {
     let (method_end, target_end, next) = match usual_request_line(block) {
         Some((method, method_end, target_end)) if target_end - method_end - 1 <= limits.target_bytes_max => {
-            head.version = Version::Http11;
+            head.version = HttpVersion::Http11;
             head.method = method;
             (method_end, target_end, target_end + USUAL_END.len())
         }
         _ => any_request_line(block, head, limits)?,
     };
-    head.method_span = Span::new(0, method_end);
-    head.target = Span::new(method_end + 1, target_end);
+    head.method_span = ByteSpan::new(0, method_end);
+    head.target = ByteSpan::new(method_end + 1, target_end);
     Ok(next)
 }
 
@@ -234,15 +239,15 @@ fn any_request_line(
     Ok((first, last, next))
 }
 
-fn version(bytes: &[u8]) -> Result<Version, HeadError> {
+fn version(bytes: &[u8]) -> Result<HttpVersion, HeadError> {
     match bytes {
-        b"HTTP/1.1" => Ok(Version::Http11),
-        b"HTTP/1.0" => Ok(Version::Http10),
+        b"HTTP/1.1" => Ok(HttpVersion::Http11),
+        b"HTTP/1.0" => Ok(HttpVersion::Http10),
         [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
             if major.is_ascii_digit() && minor.is_ascii_digit() =>
         {
             // A higher minor version is read as the highest known (RFC 9110 §2.5).
-            if *major == b'1' { Ok(Version::Http11) } else { Err(HeadError::UnknownVersion) }
+            if *major == b'1' { Ok(HttpVersion::Http11) } else { Err(HeadError::UnknownVersion) }
         }
         _ => Err(HeadError::Malformed("the version is not HTTP/1.x")),
     }
@@ -265,15 +270,15 @@ fn field_lines(
         if fields.list.len() == limits.fields_max {
             return Err(HeadError::TooManyFields);
         }
-        let name = Span::new(at, at + line.name_end);
-        let value = Span::new(at + line.value_start, at + line.value_end);
+        let name = ByteSpan::new(at, at + line.name_end);
+        let value = ByteSpan::new(at + line.value_start, at + line.value_end);
         at += line.end;
         fields.push_received(name, value, at, known);
     }
 }
 
 /// Where the parts of a field line stand.
-struct Line {
+struct FieldLineLayout {
     name_end: usize,
     value_start: usize,
     value_end: usize,
@@ -282,10 +287,10 @@ struct Line {
 }
 
 /// The field line at the front of `rest`, in one pass over its bytes.
-fn field_line(rest: &[u8]) -> Option<(Line, Known)> {
+fn field_line(rest: &[u8]) -> Option<(FieldLineLayout, KnownField)> {
     let name_end = ascii::find_colon(rest)?;
-    let known = Known::of(&rest[..name_end]);
-    if known == Known::Other && !ascii::is_token(&rest[..name_end]) {
+    let known = KnownField::of(&rest[..name_end]);
+    if known == KnownField::Other && !ascii::is_token(&rest[..name_end]) {
         return None;
     }
     let mut value_start = name_end + 1;
@@ -297,7 +302,7 @@ fn field_line(rest: &[u8]) -> Option<(Line, Known)> {
     if !rest[value_end..].starts_with(b"\r\n") {
         return None;
     }
-    let line = Line { name_end, value_start, value_end, end: value_end + 2 };
+    let line = FieldLineLayout { name_end, value_start, value_end, end: value_end + 2 };
     // Of the bytes a value may have, only the space and the tab are so small.
     match &rest[value_start..value_end] {
         [first, .., last] if *first > b' ' && *last > b' ' => Some((line, known)),
@@ -307,7 +312,7 @@ fn field_line(rest: &[u8]) -> Option<(Line, Known)> {
 
 /// A line without the spaces and tabs around its value (OWS, RFC 9112 §5.1).
 #[cold]
-fn trimmed(rest: &[u8], mut line: Line) -> Line {
+fn trimmed(rest: &[u8], mut line: FieldLineLayout) -> FieldLineLayout {
     while line.value_start < line.value_end && rest[line.value_start] <= b' ' {
         line.value_start += 1;
     }
@@ -333,7 +338,7 @@ fn refusal(block: &[u8], at: usize) -> HeadError {
 
 #[inline(always)]
 fn request_rules(head: &mut RequestHead, paths: PathPolicy) -> Result<(), HeadError> {
-    if head.fields.ever_had(Known::Connection) {
+    if head.fields.may_have(KnownField::Connection) {
         head.options = ConnectionOptions::read(&head.fields);
     }
     let authority = host_field(head)?;
@@ -348,10 +353,10 @@ fn request_rules(head: &mut RequestHead, paths: PathPolicy) -> Result<(), HeadEr
 }
 
 /// The Host, and its name.
-fn host_field(head: &RequestHead) -> Result<Option<(Span, HostPart)>, HeadError> {
-    let only = head.fields.only(Known::Host);
+fn host_field(head: &RequestHead) -> Result<Option<(ByteSpan, HostPart)>, HeadError> {
+    let only = head.fields.only(KnownField::Host);
     match only.map_err(|_| HeadError::Malformed("there is more than one Host"))? {
-        None if head.version == Version::Http11 => Err(HeadError::Malformed("there is no Host")),
+        None if head.version == HttpVersion::Http11 => Err(HeadError::Malformed("there is no Host")),
         None => Ok(None),
         Some(([], span)) => Ok(Some((span, HostPart::default()))),
         Some((value, span)) => {
@@ -364,7 +369,7 @@ fn host_field(head: &RequestHead) -> Result<Option<(Span, HostPart)>, HeadError>
 /// Reads the four forms of a target (RFC 9112 §3.2).
 fn request_target(
     head: &mut RequestHead,
-    host: Option<(Span, HostPart)>,
+    host: Option<(ByteSpan, HostPart)>,
     paths: PathPolicy,
 ) -> Result<(), HeadError> {
     let target = head.target();
@@ -412,7 +417,7 @@ fn absolute_form(head: &mut RequestHead, scheme_len: usize, paths: PathPolicy) -
     let is_server = after.is_none() && head.method == Method::Options;
     let host = authority.to_vec();
     head.fields.set("Host", &host);
-    head.set_authority(Span::new(authority_start, path_start), part);
+    head.set_authority(ByteSpan::new(authority_start, path_start), part);
     if is_server {
         let star = head.fields.append(b"*");
         head.origin_form = star;
@@ -420,30 +425,30 @@ fn absolute_form(head: &mut RequestHead, scheme_len: usize, paths: PathPolicy) -
         return Ok(());
     }
     let origin = if has_path {
-        Span::new(path_start, target_end)
+        ByteSpan::new(path_start, target_end)
     } else {
         let query = head.fields.block[path_start..target_end].to_vec();
         let slash = head.fields.append(b"/");
-        Span { start: slash.start, end: head.fields.append(&query).end }
+        ByteSpan { start: slash.start, end: head.fields.append(&query).end }
     };
     head.set_origin_form(origin, paths).map_err(|bad| HeadError::Malformed(bad.0))
 }
 
 /// What `Transfer-Encoding` and `Content-Length` say of the body; both together are refused.
-fn body_fields(fields: &crate::fields::Fields, version: Version) -> Result<Option<Framing>, HeadError> {
-    let length = fields.only(Known::ContentLength);
+fn body_fields(fields: &crate::fields::Fields, version: HttpVersion) -> Result<Option<Framing>, HeadError> {
+    let length = fields.only(KnownField::ContentLength);
     let length = length.map_err(|_| HeadError::Malformed("there is more than one Content-Length"))?;
-    if !fields.ever_had(Known::TransferEncoding) {
+    if !fields.may_have(KnownField::TransferEncoding) {
         return length.map(|(value, _)| content_length(value).map(Framing::Length)).transpose();
     }
     if length.is_some() {
         return Err(HeadError::Malformed("there are both Content-Length and Transfer-Encoding"));
     }
-    if version == Version::Http10 {
+    if version == HttpVersion::Http10 {
         return Err(HeadError::Malformed("HTTP/1.0 has no Transfer-Encoding"));
     }
     let mut seen = 0;
-    for coding in fields.all_known(Known::TransferEncoding).flat_map(tokens) {
+    for coding in fields.all_known(KnownField::TransferEncoding).flat_map(tokens) {
         if !coding.eq_ignore_ascii_case(b"chunked") {
             return Err(HeadError::UnknownCoding);
         }
@@ -472,7 +477,7 @@ pub fn response(
     limits: &HeadLimits,
     asked: Method,
     head: &mut ResponseHead,
-) -> Result<Parsed, HeadError> {
+) -> Result<ParsedHead, HeadError> {
     if scanned > 0 && head_end(bytes, scanned).is_none() {
         return partial(bytes, 0, limits, false);
     }
@@ -488,12 +493,12 @@ pub fn response(
     };
     head.fields.block.extend_from_slice(&bytes[..end]);
     response_rules(head, asked)?;
-    Ok(Parsed::Head(end))
+    Ok(ParsedHead::Head(end))
 }
 
 #[inline(always)]
 fn response_rules(head: &mut ResponseHead, asked: Method) -> Result<(), HeadError> {
-    if head.fields.ever_had(Known::Connection) {
+    if head.fields.may_have(KnownField::Connection) {
         head.options = ConnectionOptions::read(&head.fields);
     }
     head.framing = response_framing(head, asked)?;
@@ -503,7 +508,7 @@ fn response_rules(head: &mut ResponseHead, asked: Method) -> Result<(), HeadErro
 #[inline(always)]
 fn status_line(block: &[u8], head: &mut ResponseHead) -> Result<usize, HeadError> {
     if let Some(found) = usual_status_line(block) {
-        head.version = Version::Http11;
+        head.version = HttpVersion::Http11;
         (head.status, head.reason) = found;
         return Ok(head.reason.end as usize + 2);
     }
@@ -512,13 +517,13 @@ fn status_line(block: &[u8], head: &mut ResponseHead) -> Result<usize, HeadError
 
 /// Status and reason of a status line of HTTP/1.1, in one pass.
 #[inline(always)]
-fn usual_status_line(block: &[u8]) -> Option<(u16, Span)> {
+fn usual_status_line(block: &[u8]) -> Option<(u16, ByteSpan)> {
     let (status, rest) = block.strip_prefix(b"HTTP/1.1 ")?.split_first_chunk()?;
     let [b'1'..=b'9', b'0'..=b'9', b'0'..=b'9', b' '] = status else { return None };
     let status = status[..3].iter().fold(0, |sum, digit| sum * 10 + u16::from(digit - b'0'));
     let start = block.len() - rest.len();
     let end = start + ascii::value_len(rest);
-    block[end..].starts_with(b"\r\n").then(|| (status, Span::new(start, end)))
+    block[end..].starts_with(b"\r\n").then(|| (status, ByteSpan::new(start, end)))
 }
 
 /// The same of any status line.
@@ -536,8 +541,8 @@ fn any_status_line(block: &[u8], head: &mut ResponseHead) -> Result<usize, HeadE
     }
     let status = digits.iter().fold(0u16, |sum, digit| sum * 10 + u16::from(digit - b'0'));
     let reason = match text.get(12) {
-        None => Span::default(),
-        Some(b' ') => Span::new(13, end),
+        None => ByteSpan::default(),
+        Some(b' ') => ByteSpan::new(13, end),
         Some(_) => return Err(HeadError::Malformed("the status is not three digits")),
     };
     if !ascii::is_value(reason.of(block)) {

@@ -18,7 +18,7 @@ const V2_FIXED_BYTES: usize = 16;
 
 /// Both ends of the connection the proxy in front accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ends {
+pub struct ProxyAddresses {
     /// The client.
     pub source: SocketAddr,
     /// Where the client connected to.
@@ -31,11 +31,11 @@ pub enum ProxyHeader {
     /// Not all of it is there yet.
     Partial,
     /// A header of so many bytes.
-    Whole {
+    Complete {
         /// Bytes of the header; what follows is the connection's own.
         used: usize,
         /// The ends, unless the proxy speaks for itself or cannot tell.
-        ends: Option<Ends>,
+        ends: Option<ProxyAddresses>,
     },
 }
 
@@ -52,7 +52,7 @@ pub enum ProxyVersion {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum ProxyHeaderError {
-    #[error("the connection does not begin with a PROXY header")]
+    #[error("the connection does not start with a PROXY header")]
     Absent,
     #[error("the PROXY header is malformed")]
     Malformed,
@@ -93,14 +93,14 @@ fn parse_v1(bytes: &[u8]) -> Result<ProxyHeader, ProxyHeaderError> {
                 return Err(ProxyHeaderError::Malformed);
             };
             let is_v4 = family == Some("TCP4");
-            Some(Ends {
+            Some(ProxyAddresses {
                 source: SocketAddr::new(address(source, is_v4)?, number(source_port)?),
                 destination: SocketAddr::new(address(destination, is_v4)?, number(port)?),
             })
         }
         _ => return Err(ProxyHeaderError::Malformed),
     };
-    Ok(ProxyHeader::Whole { used: end + 1, ends })
+    Ok(ProxyHeader::Complete { used: end + 1, ends })
 }
 
 fn address(word: &str, is_v4: bool) -> Result<IpAddr, ProxyHeaderError> {
@@ -138,33 +138,33 @@ fn parse_v2(bytes: &[u8]) -> Result<ProxyHeader, ProxyHeaderError> {
         (_, 0x00 | 0x31 | 0x32) => None,
         _ => return Err(ProxyHeaderError::Malformed),
     };
-    Ok(ProxyHeader::Whole { used, ends })
+    Ok(ProxyHeader::Complete { used, ends })
 }
 
-fn ends_v4(told: &[u8]) -> Option<Ends> {
+fn ends_v4(told: &[u8]) -> Option<ProxyAddresses> {
     let (source, rest) = told.split_first_chunk::<4>()?;
     let (destination, rest) = rest.split_first_chunk::<4>()?;
     ends(Ipv4Addr::from(*source).into(), Ipv4Addr::from(*destination).into(), rest)
 }
 
-fn ends_v6(told: &[u8]) -> Option<Ends> {
+fn ends_v6(told: &[u8]) -> Option<ProxyAddresses> {
     let (source, rest) = told.split_first_chunk::<16>()?;
     let (destination, rest) = rest.split_first_chunk::<16>()?;
     let address = |octets: &[u8; 16]| IpAddr::from(*octets).to_canonical();
     ends(address(source), address(destination), rest)
 }
 
-fn ends(source: IpAddr, destination: IpAddr, ports: &[u8]) -> Option<Ends> {
+fn ends(source: IpAddr, destination: IpAddr, ports: &[u8]) -> Option<ProxyAddresses> {
     let (source_port, rest) = ports.split_first_chunk::<2>()?;
     let (port, _) = rest.split_first_chunk::<2>()?;
-    Some(Ends {
+    Some(ProxyAddresses {
         source: SocketAddr::new(source, u16::from_be_bytes(*source_port)),
         destination: SocketAddr::new(destination, u16::from_be_bytes(*port)),
     })
 }
 
 /// Writes the header of a TCP connection.
-pub fn write(out: &mut Vec<u8>, version: ProxyVersion, ends: &Ends) {
+pub fn write(out: &mut Vec<u8>, version: ProxyVersion, ends: &ProxyAddresses) {
     let (source, destination) = (ends.source.ip().to_canonical(), ends.destination.ip().to_canonical());
     let (source_port, port) = (ends.source.port(), ends.destination.port());
     match (version, source, destination) {

@@ -13,7 +13,7 @@ pub use path::{
 
 /// Why a path was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BadPath(pub &'static str);
+pub struct InvalidPath(pub &'static str);
 
 /// The host of an authority: where it ends, and whether it has capitals.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

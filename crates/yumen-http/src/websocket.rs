@@ -10,7 +10,7 @@ const HEAD_BYTES_MAX: usize = 14;
 
 /// The frames of one direction.
 #[derive(Debug, Default)]
-pub struct Frames {
+pub struct WebSocketFrameTracker {
     /// The head under way, as far as it has passed.
     head: [u8; HEAD_BYTES_MAX],
     head_bytes: usize,
@@ -18,7 +18,7 @@ pub struct Frames {
     payload_bytes: u64,
 }
 
-impl Frames {
+impl WebSocketFrameTracker {
     /// Whether the last byte that passed was the last of a frame, or none has passed.
     pub fn is_between(&self) -> bool {
         self.head_bytes == 0 && self.payload_bytes == 0

@@ -14,10 +14,10 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde::Serialize;
 
-use crate::metric::Metric;
-use crate::record::{Case, Role, Round, Run};
+use crate::metric::RoundMetric;
+use crate::record::{RoundRecord, RunCase, RunRecord, TargetRole};
 use crate::report_command::read_file;
-use crate::verdict::{Decision, Limits, Verdict};
+use crate::verdict::{Verdict, VerdictDecision, VerdictLimits};
 
 /// What `compare` takes. It ends with 0 if nothing got worse, 1 if something did, 2 if it could not tell.
 #[derive(Debug, Args)]
@@ -48,40 +48,40 @@ pub struct CompareArgs {
 
 /// What a comparison found.
 #[derive(Debug, Clone, Serialize)]
-pub struct Outcome {
+pub struct ComparisonOutcome {
     /// Figures that both runs have, worst first.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ComparisonRow>,
     /// What makes the runs hard to compare.
     pub warnings: Vec<String>,
     /// What counted as different.
-    pub limits: Limits,
+    pub limits: VerdictLimits,
     /// The target that figures are relative to.
     pub relative_to: Option<String>,
 }
 
 /// One figure of one target in one case: the later run against the earlier.
 #[derive(Debug, Clone, Serialize)]
-pub struct Row {
+pub struct ComparisonRow {
     /// The case's id.
     pub case: String,
     /// The target.
     pub target: String,
     /// What is compared.
-    pub metric: Metric,
+    pub metric: RoundMetric,
     /// Whether the figures are ratios to another target.
     pub relative: bool,
     /// The later run first.
     pub verdict: Verdict,
 }
 
-impl Outcome {
+impl ComparisonOutcome {
     /// Figures that got worse.
     pub fn regressions(&self) -> usize {
-        self.count(Decision::Worse)
+        self.count(VerdictDecision::Worse)
     }
 
     /// Figures of which this was decided.
-    pub fn count(&self, decision: Decision) -> usize {
+    pub fn count(&self, decision: VerdictDecision) -> usize {
         self.rows.iter().filter(|row| row.verdict.decision == decision).count()
     }
 }
@@ -89,7 +89,7 @@ impl Outcome {
 /// Compares two files and shows what came of it.
 pub fn run(args: &CompareArgs) -> Result<ExitCode> {
     let (earlier, later) = (read_file(&args.earlier)?, read_file(&args.later)?);
-    let limits = Limits { threshold: args.threshold, alpha: args.alpha };
+    let limits = VerdictLimits { threshold: args.threshold, alpha: args.alpha };
     let outcome = compare(&earlier, &later, limits, &args.targets, args.relative_to.as_deref())?;
     let shown = if args.json {
         serde_json::to_string_pretty(&outcome).context("writing the comparison as JSON")? + "\n"
@@ -102,12 +102,12 @@ pub fn run(args: &CompareArgs) -> Result<ExitCode> {
 
 /// Compares a later run with an earlier one of the same scenario.
 pub fn compare(
-    earlier: &Run,
-    later: &Run,
-    limits: Limits,
+    earlier: &RunRecord,
+    later: &RunRecord,
+    limits: VerdictLimits,
     targets: &[String],
     relative_to: Option<&str>,
-) -> Result<Outcome> {
+) -> Result<ComparisonOutcome> {
     ensure!(
         earlier.scenario.name == later.scenario.name,
         "the runs are of different scenarios: `{}` and `{}`",
@@ -115,7 +115,7 @@ pub fn compare(
         later.scenario.name
     );
     for name in targets.iter().map(String::as_str).chain(relative_to) {
-        let known = |run: &Run| run.targets.iter().any(|target| target.name == name);
+        let known = |run: &RunRecord| run.targets.iter().any(|target| target.name == name);
         ensure!(
             known(earlier) && known(later),
             "target `{name}` is not in both runs; they share {}",
@@ -128,9 +128,9 @@ pub fn compare(
     let mut rows = Vec::new();
     for case in &later.cases {
         let Some(before) = earlier.cases.iter().find(|before| before.id == case.id) else { continue };
-        let gateways = later.targets.iter().filter(|target| target.role == Role::Gateway);
+        let gateways = later.targets.iter().filter(|target| target.role == TargetRole::Gateway);
         for target in gateways.filter(|target| wanted(&target.name)) {
-            for metric in Metric::ALL {
+            for metric in RoundMetric::ALL {
                 rows.extend(row((before, case), &target.name, metric, relative_to, limits));
             }
         }
@@ -143,24 +143,24 @@ pub fn compare(
     }
     rows.sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| size(b).total_cmp(&size(a))));
     let warnings = warnings(earlier, later);
-    Ok(Outcome { rows, warnings, limits, relative_to: relative_to.map(str::to_owned) })
+    Ok(ComparisonOutcome { rows, warnings, limits, relative_to: relative_to.map(str::to_owned) })
 }
 
 fn row(
-    (before, after): (&Case, &Case),
+    (before, after): (&RunCase, &RunCase),
     target: &str,
-    metric: Metric,
+    metric: RoundMetric,
     relative_to: Option<&str>,
-    limits: Limits,
-) -> Option<Row> {
+    limits: VerdictLimits,
+) -> Option<ComparisonRow> {
     // a share of errors is compared as it is: the other's is mostly zero
-    let reference = relative_to.filter(|_| metric != Metric::Errors);
-    let values = |case: &Case| match reference {
+    let reference = relative_to.filter(|_| metric != RoundMetric::Errors);
+    let values = |case: &RunCase| match reference {
         None => Some(metric.over(rounds(case, target)?)),
         Some(reference) => Some(ratios(metric, rounds(case, target)?, rounds(case, reference)?)),
     };
     let verdict = Verdict::of(metric, &values(after)?, &values(before)?, limits)?;
-    Some(Row {
+    Some(ComparisonRow {
         case: after.id.clone(),
         target: target.to_owned(),
         metric,
@@ -169,14 +169,14 @@ fn row(
     })
 }
 
-fn rounds<'a>(case: &'a Case, target: &str) -> Option<&'a [Round]> {
+fn rounds<'a>(case: &'a RunCase, target: &str) -> Option<&'a [RoundRecord]> {
     let result = case.results.iter().find(|result| result.target == target)?;
     Some(&result.rounds)
 }
 
 /// Figures divided by those of the same round of another target.
-fn ratios(metric: Metric, rounds: &[Round], reference: &[Round]) -> Vec<f64> {
-    let of_round = |round: &Round| Some((round.number, metric.of(round)?));
+fn ratios(metric: RoundMetric, rounds: &[RoundRecord], reference: &[RoundRecord]) -> Vec<f64> {
+    let of_round = |round: &RoundRecord| Some((round.number, metric.of(round)?));
     let reference: BTreeMap<usize, f64> = reference.iter().filter_map(of_round).collect();
     let ratio = |(number, value): (usize, f64)| {
         let below = reference.get(&number)?;
@@ -186,23 +186,23 @@ fn ratios(metric: Metric, rounds: &[Round], reference: &[Round]) -> Vec<f64> {
 }
 
 /// Regressions first, what is the same last.
-fn rank(row: &Row) -> u8 {
+fn rank(row: &ComparisonRow) -> u8 {
     match row.verdict.decision {
-        Decision::Worse => 0,
-        Decision::Undecided => 1,
-        Decision::TooFew => 2,
-        Decision::Better => 3,
-        Decision::Same => 4,
+        VerdictDecision::Worse => 0,
+        VerdictDecision::Undecided => 1,
+        VerdictDecision::TooFew => 2,
+        VerdictDecision::Better => 3,
+        VerdictDecision::Same => 4,
     }
 }
 
 /// How far apart the runs are, in either direction.
-fn size(row: &Row) -> f64 {
+fn size(row: &ComparisonRow) -> f64 {
     row.verdict.ratio.filter(|ratio| *ratio > 0.0).map_or(f64::INFINITY, |ratio| ratio.ln().abs())
 }
 
 /// Names of targets that both runs have.
-fn shared(earlier: &Run, later: &Run) -> String {
+fn shared(earlier: &RunRecord, later: &RunRecord) -> String {
     let names = later.targets.iter().map(|target| target.name.as_str());
     let both = names.filter(|name| earlier.targets.iter().any(|target| target.name == *name));
     let both: Vec<&str> = both.collect();
@@ -210,7 +210,7 @@ fn shared(earlier: &Run, later: &Run) -> String {
 }
 
 /// What differs between the runs beside the figures.
-fn warnings(earlier: &Run, later: &Run) -> Vec<String> {
+fn warnings(earlier: &RunRecord, later: &RunRecord) -> Vec<String> {
     let (a, b) = (&earlier.machine, &later.machine);
     let pairs = [
         ("processor", a.cpu.clone(), b.cpu.clone()),

@@ -8,7 +8,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use yumen_load::{Kind, Plan, Progress, Protocol, Summary, TlsPlan, TlsVersion, WeightedUrl};
+use yumen_load::{
+    LoadPlan, LoadProgress, LoadProtocol, LoadShape, LoadSummary, LoadTlsVersion, TlsPlan, WeightedUrl,
+};
 
 use crate::units::{duration, grouped, parse_count, parse_duration_ms, parse_whole};
 use crate::{load_table, load_tsv};
@@ -156,7 +158,7 @@ pub fn run(args: &LoadArgs) -> Result<ExitCode> {
     if !is_stdout(&args.json) && !is_stdout(&args.tsv) {
         write_stdout(&load_table::render(&summary))?;
     }
-    if summary.responses == 0 && !matches!(summary.plan.kind, Kind::Idle { .. }) {
+    if summary.responses == 0 && !matches!(summary.plan.kind, LoadShape::Idle { .. }) {
         // The result was written all the same, but a script must not take it for one.
         let _ = writeln!(std::io::stderr(), "yumen-bench: no request was answered");
         return Ok(ExitCode::FAILURE);
@@ -165,15 +167,15 @@ pub fn run(args: &LoadArgs) -> Result<ExitCode> {
 }
 
 /// The plan the options describe.
-pub fn plan(args: &LoadArgs) -> Result<Plan> {
+pub fn plan(args: &LoadArgs) -> Result<LoadPlan> {
     let kind = kind(args)?;
-    let endless = matches!(kind, Kind::Closed | Kind::Open { .. });
+    let endless = matches!(kind, LoadShape::Closed | LoadShape::Open { .. });
     let body = match (&args.body, &args.body_file) {
         (Some(body), _) => body.clone().into_bytes(),
         (None, Some(file)) => fs::read(file).with_context(|| format!("--body-file {}", file.display()))?,
         (None, None) => Vec::new(),
     };
-    Ok(Plan {
+    Ok(LoadPlan {
         urls: urls(args)?,
         method: args.method.clone(),
         headers: args.headers.iter().map(|field| header(field)).collect::<Result<_>>()?,
@@ -185,13 +187,13 @@ pub fn plan(args: &LoadArgs) -> Result<Plan> {
         duration_ms: args.duration.or((endless && args.count.is_none()).then_some(10_000)),
         count: args.count,
         warmup_ms: args.warmup,
-        protocol: if args.http2 { Protocol::Http2 } else { Protocol::Http1 },
+        protocol: if args.http2 { LoadProtocol::Http2 } else { LoadProtocol::Http1 },
         streams: args.streams,
         new_connection: args.new_connection,
         tls: TlsPlan {
             version: args.tls_version.map(|version| match version {
-                TlsChoice::V12 => TlsVersion::V12,
-                TlsChoice::V13 => TlsVersion::V13,
+                TlsChoice::V12 => LoadTlsVersion::V12,
+                TlsChoice::V13 => LoadTlsVersion::V13,
             }),
             resumption: !args.no_resumption,
             server_name: args.server_name.clone(),
@@ -204,7 +206,7 @@ pub fn plan(args: &LoadArgs) -> Result<Plan> {
     })
 }
 
-fn kind(args: &LoadArgs) -> Result<Kind> {
+fn kind(args: &LoadArgs) -> Result<LoadShape> {
     if let Some(ramp) = &args.ramp {
         let parts: Vec<f64> = ramp
             .split(':')
@@ -214,14 +216,14 @@ fn kind(args: &LoadArgs) -> Result<Kind> {
             bail!("--ramp {ramp}: three numbers are expected, such as 20:200:20");
         };
         let (calls, connections_per_step) = (args.calls, args.connections_per_step);
-        return Ok(Kind::Ramp { low, high, step, calls, connections_per_step });
+        return Ok(LoadShape::Ramp { low, high, step, calls, connections_per_step });
     }
     Ok(match (args.idle, args.rate) {
         (Some(hold_ms), _) => {
-            Kind::Idle { hold_ms, requests_first: args.requests_first, pids: args.pid.clone() }
+            LoadShape::Idle { hold_ms, requests_first: args.requests_first, pids: args.pid.clone() }
         }
-        (None, Some(rate)) => Kind::Open { rate },
-        (None, None) => Kind::Closed,
+        (None, Some(rate)) => LoadShape::Open { rate },
+        (None, None) => LoadShape::Closed,
     })
 }
 
@@ -281,7 +283,7 @@ fn sources(given: &[String]) -> Result<Vec<IpAddr>> {
     Ok(sources)
 }
 
-fn show_progress(progress: &Progress) {
+fn show_progress(progress: &LoadProgress) {
     let second = &progress.second;
     let mut line = format!(
         "{:>4} s  {:>9}/s  p99 {:>8}  errors {}",
@@ -313,8 +315,8 @@ fn write_stdout(text: &str) -> Result<()> {
 }
 
 /// Reads a result back, from `--json`.
-pub fn read_summary(text: &str) -> Result<Summary> {
-    let summary: Summary = serde_json::from_str(text)?;
+pub fn read_summary(text: &str) -> Result<LoadSummary> {
+    let summary: LoadSummary = serde_json::from_str(text)?;
     if summary.format > yumen_load::FORMAT {
         bail!("the result has format {}; this program reads up to {}", summary.format, yumen_load::FORMAT);
     }

@@ -1,6 +1,6 @@
 //! A result as a table for people. Pure: the same result, the same text.
 
-use yumen_load::{Kind, Latency, Summary};
+use yumen_load::{LatencySummary, LoadShape, LoadSummary};
 
 use crate::units::{bytes, duration, grouped, rate};
 
@@ -17,13 +17,13 @@ const SHOWN: [(&str, f64); 7] = [
 const LAG_NS_MAX: u64 = 1_000_000;
 
 /// The whole result.
-pub fn render(summary: &Summary) -> String {
+pub fn render(summary: &LoadSummary) -> String {
     let mut out = title(summary);
     out.push('\n');
     match &summary.plan.kind {
-        Kind::Ramp { .. } => out.push_str(&ramp(summary)),
-        Kind::Idle { .. } => out.push_str(&idle(summary)),
-        Kind::Closed | Kind::Open { .. } => out.push_str(&rates(summary)),
+        LoadShape::Ramp { .. } => out.push_str(&ramp(summary)),
+        LoadShape::Idle { .. } => out.push_str(&idle(summary)),
+        LoadShape::Closed | LoadShape::Open { .. } => out.push_str(&rates(summary)),
     }
     out.push_str(&latencies(summary));
     out.push_str(&counts(summary));
@@ -33,7 +33,7 @@ pub fn render(summary: &Summary) -> String {
     out
 }
 
-fn title(summary: &Summary) -> String {
+fn title(summary: &LoadSummary) -> String {
     let plan = &summary.plan;
     let first = plan.urls.first().map_or("", |url| url.url.as_str());
     let more = match plan.urls.len() {
@@ -45,14 +45,16 @@ fn title(summary: &Summary) -> String {
         format!(" over {} ({}{key})", tls.version, tls.cipher_suite)
     });
     let kind = match &plan.kind {
-        Kind::Closed => "closed loop".to_owned(),
-        Kind::Open { rate: asked } => format!("open loop at {}/s", rate(*asked)),
-        Kind::Ramp { low, high, .. } => format!("ramp from {} to {} connections/s", rate(*low), rate(*high)),
-        Kind::Idle { .. } => "idle connections".to_owned(),
+        LoadShape::Closed => "closed loop".to_owned(),
+        LoadShape::Open { rate: asked } => format!("open loop at {}/s", rate(*asked)),
+        LoadShape::Ramp { low, high, .. } => {
+            format!("ramp from {} to {} connections/s", rate(*low), rate(*high))
+        }
+        LoadShape::Idle { .. } => "idle connections".to_owned(),
     };
     let streams = if plan.streams > 1 { format!(" of {} streams", plan.streams) } else { String::new() };
     let connections = match &plan.kind {
-        Kind::Ramp { connections_per_step, .. } => {
+        LoadShape::Ramp { connections_per_step, .. } => {
             format!("{} connections a step", grouped(*connections_per_step))
         }
         _ => format!("{}{streams}", plural(plan.connections as u64, "connection")),
@@ -67,7 +69,7 @@ fn title(summary: &Summary) -> String {
     )
 }
 
-fn rates(summary: &Summary) -> String {
+fn rates(summary: &LoadSummary) -> String {
     let seconds = summary.elapsed_ns as f64 / 1e9;
     let per_second = |count: u64| bytes(count as f64 / seconds.max(1e-9));
     table(&[
@@ -81,7 +83,7 @@ fn rates(summary: &Summary) -> String {
     ])
 }
 
-fn ramp(summary: &Summary) -> String {
+fn ramp(summary: &LoadSummary) -> String {
     let mut rows = vec![
         ["asked/s", "sent/s", "replies/s", "min", "max", "p50", "p99", "errors %"]
             .map(str::to_owned)
@@ -103,7 +105,7 @@ fn ramp(summary: &Summary) -> String {
     table(&rows)
 }
 
-fn idle(summary: &Summary) -> String {
+fn idle(summary: &LoadSummary) -> String {
     let Some(idle) = &summary.idle else { return String::new() };
     let per_connection = idle.rss_per_connection_bytes.map_or("not looked at".to_owned(), bytes);
     table(&[
@@ -119,14 +121,14 @@ fn idle(summary: &Summary) -> String {
     ])
 }
 
-fn latencies(summary: &Summary) -> String {
+fn latencies(summary: &LoadSummary) -> String {
     let named = [
         ("since it was due", summary.latency_corrected.as_ref()),
         ("since it was sent", Some(&summary.latency)),
         ("connecting", summary.connect_latency.as_ref()),
         ("generator late by", summary.schedule_lag.as_ref()),
     ];
-    let named: Vec<(&str, &Latency)> = named
+    let named: Vec<(&str, &LatencySummary)> = named
         .into_iter()
         .filter_map(|(name, latency)| Some((name, latency?)))
         .filter(|(_, l)| l.count > 0)
@@ -157,7 +159,7 @@ fn means_something(percentile: f64, count: u64) -> bool {
     percentile <= 50.0 || count as f64 * (100.0 - percentile) / 100.0 >= 1.0 - 1e-9
 }
 
-fn counts(summary: &Summary) -> String {
+fn counts(summary: &LoadSummary) -> String {
     let connections = &summary.connections;
     let mut lines = vec![("connections", format!("{} opened", grouped(connections.opened)))];
     if summary.tls.is_some() {
@@ -193,9 +195,9 @@ fn counts(summary: &Summary) -> String {
     out
 }
 
-fn generator(summary: &Summary) -> String {
-    let spent = (summary.generator.cpu_user_ns + summary.generator.cpu_system_ns) as f64;
-    let busy = spent / (summary.elapsed_ns.max(1) as f64) * 100.0;
+fn generator(summary: &LoadSummary) -> String {
+    let used_nonces = (summary.generator.cpu_user_ns + summary.generator.cpu_system_ns) as f64;
+    let busy = used_nonces / (summary.elapsed_ns.max(1) as f64) * 100.0;
     let each = match summary.responses {
         0 => String::new(),
         _ => format!("{} of CPU per response, ", duration(summary.generator_ns_per_response())),
@@ -204,7 +206,7 @@ fn generator(summary: &Summary) -> String {
 }
 
 /// What a reader should know before quoting the figures.
-fn notes(summary: &Summary) -> Vec<String> {
+fn notes(summary: &LoadSummary) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(lag) = summary.schedule_lag.as_ref().and_then(|lag| lag.at(99.0))
         && lag > LAG_NS_MAX
@@ -213,7 +215,7 @@ fn notes(summary: &Summary) -> Vec<String> {
         notes
             .push(format!("the generator was {late} late at its own p99: add threads, or free a CPU for it"));
     }
-    if let Kind::Open { rate: asked } = summary.plan.kind
+    if let LoadShape::Open { rate: asked } = summary.plan.kind
         && summary.responses_per_second() < asked * 0.99
     {
         notes.push(format!(
@@ -222,8 +224,8 @@ fn notes(summary: &Summary) -> Vec<String> {
             rate(asked)
         ));
     }
-    let spent = summary.generator.cpu_user_ns + summary.generator.cpu_system_ns;
-    if spent as f64 > 0.95 * summary.elapsed_ns as f64 * summary.plan.threads as f64 {
+    let used_nonces = summary.generator.cpu_user_ns + summary.generator.cpu_system_ns;
+    if used_nonces as f64 > 0.95 * summary.elapsed_ns as f64 * summary.plan.threads as f64 {
         notes.push("the generator's threads were busy all the time: it may be the bottleneck".to_owned());
     }
     notes

@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-use yumen_load::Summary;
+use yumen_load::LoadSummary;
 
 const COLUMNS: &str = "dem_req_rate\treq_rate\tcon_rate\tmin_rep_rate\tavg_rep_rate\tmax_rep_rate\t\
                        stddev_rep_rate\tresp_time\tnet_io\terrors\n";
 
 /// One line a step: rates per second, the mean response time in milliseconds, kB/s both ways, errors in percent.
-pub fn render(summary: &Summary) -> String {
+pub fn render(summary: &LoadSummary) -> String {
     let mut out = COLUMNS.to_owned();
     for step in &summary.ramp {
         let written = writeln!(

@@ -9,13 +9,13 @@ use yumen_lab::{compare, load_command, report_command, run, upstream_command};
 /// Measures gateways fairly: load, scenarios, reports.
 #[derive(Debug, Parser)]
 #[command(name = "yumen-bench", version)]
-struct Cli {
+struct LabCli {
     #[command(subcommand)]
-    command: Command,
+    command: LabCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum LabCommand {
     /// Load a server and tell what it did.
     Load(Box<load_command::LoadArgs>),
     /// Serve what loads are aimed at: settable sizes, latencies, errors and rate limits.
@@ -29,18 +29,18 @@ enum Command {
     /// Look at the machine: limits, processors, what else runs.
     Doctor(run::DoctorArgs),
     /// Run scenarios on gateways and write what was measured.
-    Run(Box<run::RunArgs>),
+    Run(Box<run::LabRunArgs>),
 }
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
-        Command::Load(args) => load_command::run(&args),
-        Command::Upstream(args) => upstream_command::run(&args),
-        Command::Report(args) => report_command::run(&args),
-        Command::Compare(args) => compare::run(&args),
-        Command::List => run::list(),
-        Command::Doctor(args) => run::doctor(&args),
-        Command::Run(args) => run::run(&args),
+    let outcome = match LabCli::parse().command {
+        LabCommand::Load(args) => load_command::run(&args),
+        LabCommand::Upstream(args) => upstream_command::run(&args),
+        LabCommand::Report(args) => report_command::run(&args),
+        LabCommand::Compare(args) => compare::run(&args),
+        LabCommand::List => run::list(),
+        LabCommand::Doctor(args) => run::doctor(&args),
+        LabCommand::Run(args) => run::run(&args),
     };
     outcome.unwrap_or_else(|error| {
         let _ = writeln!(std::io::stderr(), "yumen-bench: {error:#}");

@@ -3,10 +3,12 @@
 //! Knows the record of a run; not how figures are drawn or judged.
 
 use serde::Serialize;
-use yumen_load::{Kind, Latency};
+use yumen_load::{LatencySummary, LoadShape};
 
-use crate::quantity::Unit;
-use crate::record::{Connections, Role, Round, Target, TargetResult, Who};
+use crate::quantity::QuantityUnit;
+use crate::record::{
+    BottleneckPart, MeasuredTarget, RoundConnections, RoundRecord, TargetResult, TargetRole,
+};
 use crate::statistics::median;
 
 /// Fewer new connections than this for each request mean that connections were kept.
@@ -15,7 +17,7 @@ const KEPT_BELOW: f64 = 0.5;
 /// A figure that every round of a kind has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Metric {
+pub enum RoundMetric {
     /// Good responses per second.
     Throughput,
     /// The median latency.
@@ -36,14 +38,14 @@ pub enum Metric {
 
 /// Which way a figure should go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Better {
+pub enum BetterDirection {
     /// More is better.
     Higher,
     /// Less is better.
     Lower,
 }
 
-impl Metric {
+impl RoundMetric {
     /// All of them, in the order of reports.
     pub const ALL: [Self; 8] = [
         Self::Throughput,
@@ -71,27 +73,27 @@ impl Metric {
     }
 
     /// How its numbers are written.
-    pub fn unit(self) -> Unit {
+    pub fn unit(self) -> QuantityUnit {
         match self {
-            Self::Throughput => Unit::PerSecond,
+            Self::Throughput => QuantityUnit::PerSecond,
             Self::LatencyP50 | Self::LatencyP99 | Self::LatencyP999 | Self::CpuPerRequest => {
-                Unit::Nanoseconds
+                QuantityUnit::Nanoseconds
             }
-            Self::Errors => Unit::Share,
-            Self::Memory | Self::MemoryPerConnection => Unit::Bytes,
+            Self::Errors => QuantityUnit::Share,
+            Self::Memory | Self::MemoryPerConnection => QuantityUnit::Bytes,
         }
     }
 
     /// Which way it should go.
-    pub fn better(self) -> Better {
-        if self == Self::Throughput { Better::Higher } else { Better::Lower }
+    pub fn better(self) -> BetterDirection {
+        if self == Self::Throughput { BetterDirection::Higher } else { BetterDirection::Lower }
     }
 
     /// The figure of one round; `None` where the kind of load does not give it or nobody could look.
-    pub fn of(self, round: &Round) -> Option<f64> {
+    pub fn of(self, round: &RoundRecord) -> Option<f64> {
         let summary = &round.summary;
-        let closed = matches!(summary.plan.kind, Kind::Closed);
-        let idle = matches!(summary.plan.kind, Kind::Idle { .. });
+        let closed = matches!(summary.plan.kind, LoadShape::Closed);
+        let idle = matches!(summary.plan.kind, LoadShape::Idle { .. });
         let value = match self {
             // under an offered rate the rate is an input
             Self::Throughput if closed => good_responses_per_second(round),
@@ -108,13 +110,13 @@ impl Metric {
     }
 
     /// The figures of all rounds, in their order.
-    pub fn over(self, rounds: &[Round]) -> Vec<f64> {
+    pub fn over(self, rounds: &[RoundRecord]) -> Vec<f64> {
         rounds.iter().filter_map(|round| self.of(round)).collect()
     }
 }
 
 /// Responses with a good status for each second of the round.
-pub fn good_responses_per_second(round: &Round) -> f64 {
+pub fn good_responses_per_second(round: &RoundRecord) -> f64 {
     let summary = &round.summary;
     if summary.elapsed_ns == 0 {
         return 0.0;
@@ -123,14 +125,14 @@ pub fn good_responses_per_second(round: &Round) -> f64 {
 }
 
 /// Errors as a share of all that ended, well or badly.
-pub fn error_share(round: &Round) -> f64 {
+pub fn error_share(round: &RoundRecord) -> f64 {
     let errors = round.summary.errors.total();
     let ended = round.summary.responses + errors - round.summary.errors.bad_status.min(errors);
     if ended == 0 { 0.0 } else { errors as f64 / ended as f64 }
 }
 
 /// A percentile (0 to 100) in nanoseconds; `None` where nothing was recorded or the percentile is not listed.
-pub fn percentile(latency: &Latency, wanted: f64) -> Option<f64> {
+pub fn percentile(latency: &LatencySummary, wanted: f64) -> Option<f64> {
     if latency.count == 0 {
         return None;
     }
@@ -139,9 +141,9 @@ pub fn percentile(latency: &Latency, wanted: f64) -> Option<f64> {
 }
 
 /// Who bounded most of the rounds; the first of equals.
-pub fn bottleneck(result: &TargetResult) -> Option<Who> {
+pub fn bottleneck(result: &TargetResult) -> Option<BottleneckPart> {
     let count = |who| result.rounds.iter().filter(|round| round.bottleneck.who == who).count();
-    let mut most: Option<(Who, usize)> = None;
+    let mut most: Option<(BottleneckPart, usize)> = None;
     for round in &result.rounds {
         let who = round.bottleneck.who;
         if most.is_none_or(|(_, rounds)| count(who) > rounds) {
@@ -153,13 +155,13 @@ pub fn bottleneck(result: &TargetResult) -> Option<Who> {
 
 /// Why a target's figures may not be the gateway's own: who bounded them instead. An offered rate that everybody
 /// could serve is what such a load is for, and the upstream alone is bounded by itself.
-pub fn foreign_bottleneck(target: &Target, result: &TargetResult) -> Option<Who> {
+pub fn foreign_bottleneck(target: &MeasuredTarget, result: &TargetResult) -> Option<BottleneckPart> {
     let who = bottleneck(result)?;
-    let offered = result.rounds.iter().all(|round| !matches!(round.summary.plan.kind, Kind::Closed));
+    let offered = result.rounds.iter().all(|round| !matches!(round.summary.plan.kind, LoadShape::Closed));
     match who {
-        Who::Gateway => None,
-        _ if target.role == Role::Baseline => None,
-        Who::Load if offered => None,
+        BottleneckPart::Gateway => None,
+        _ if target.role == TargetRole::Baseline => None,
+        BottleneckPart::Load if offered => None,
         who => Some(who),
     }
 }
@@ -168,12 +170,12 @@ pub fn foreign_bottleneck(target: &Target, result: &TargetResult) -> Option<Who>
 pub fn connections_per_request(result: &TargetResult) -> Vec<f64> {
     let counted = result.rounds.iter().filter_map(|round| round.connections);
     // other programs add to the kernel's count and never take from it, so the smaller one is nearer to the truth
-    let at_the_door = |connections: &Connections| {
+    let admit = |connections: &RoundConnections| {
         connections.door.map_or(connections.client, |door| door.min(connections.client)) as f64
     };
     counted
         .filter(|connections| connections.requests > 0)
-        .map(|connections| at_the_door(&connections) / connections.requests as f64)
+        .map(|connections| admit(&connections) / connections.requests as f64)
         .collect()
 }
 
@@ -190,15 +192,15 @@ pub fn kept_connections(result: &TargetResult) -> bool {
 }
 
 /// A word for who bounded a round.
-pub fn who_name(who: Who) -> &'static str {
+pub fn who_name(who: BottleneckPart) -> &'static str {
     match who {
-        Who::Gateway => "gateway",
-        Who::Upstream => "upstream",
-        Who::Generator => "generator",
-        Who::Machine => "machine",
-        Who::Load => "offered load",
-        Who::Latency => "few connections",
-        Who::Unknown => "unknown",
+        BottleneckPart::Gateway => "gateway",
+        BottleneckPart::Upstream => "upstream",
+        BottleneckPart::Generator => "generator",
+        BottleneckPart::Machine => "machine",
+        BottleneckPart::Load => "offered load",
+        BottleneckPart::Latency => "few connections",
+        BottleneckPart::Unknown => "unknown",
     }
 }
 

@@ -7,7 +7,7 @@ const THIN: char = '\u{202f}';
 
 /// What a number counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
+pub enum QuantityUnit {
     /// Things, whole or on average.
     Count,
     /// Things per second.
@@ -26,7 +26,7 @@ pub enum Unit {
     Percentile,
 }
 
-impl Unit {
+impl QuantityUnit {
     /// The number with its unit, as tables and sentences write it.
     pub fn show(self, value: f64) -> String {
         if !value.is_finite() {
@@ -148,32 +148,32 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(unit: Unit, value: f64, shown: &str, tick: &str) {
+    fn check(unit: QuantityUnit, value: f64, shown: &str, tick: &str) {
         assert_eq!(unit.show(value).replace(THIN, " "), shown);
         assert_eq!(unit.tick(value).replace(THIN, " "), tick);
     }
 
     #[test]
     fn numbers_have_three_digits_and_a_fitting_unit() {
-        check(Unit::PerSecond, 24_129.4, "24 129", "24.1294k");
-        check(Unit::PerSecond, 1_250_000.0, "1 250 000", "1.25M");
-        check(Unit::Count, 12.0, "12", "12");
-        check(Unit::Count, 0.25, "0.25", "0.25");
-        check(Unit::Nanoseconds, 93_100.0, "93.1 µs", "93.1 µs");
-        check(Unit::Nanoseconds, 999_900.0, "1.00 ms", "0.9999 ms");
-        check(Unit::Nanoseconds, 32.4e9, "32.4 s", "32.4 s");
-        check(Unit::Nanoseconds, 0.0, "0 ns", "0");
-        check(Unit::Bytes, 13.5 * MEBI, "13.5 MiB", "13.5 MiB");
-        check(Unit::Share, 0.5, "50.0 %", "50 %");
-        check(Unit::Share, 0.000_01, "0.001 %", "0.001 %");
-        check(Unit::Ratio, 1.7, "1.70 ×", "1.7 ×");
-        check(Unit::Percentile, 0.999_999, "p99.9999", "p99.9999");
-        check(Unit::Percentile, 0.5, "p50", "p50");
-        check(Unit::Percentile, 1.0, "max", "max");
+        check(QuantityUnit::PerSecond, 24_129.4, "24 129", "24.1294k");
+        check(QuantityUnit::PerSecond, 1_250_000.0, "1 250 000", "1.25M");
+        check(QuantityUnit::Count, 12.0, "12", "12");
+        check(QuantityUnit::Count, 0.25, "0.25", "0.25");
+        check(QuantityUnit::Nanoseconds, 93_100.0, "93.1 µs", "93.1 µs");
+        check(QuantityUnit::Nanoseconds, 999_900.0, "1.00 ms", "0.9999 ms");
+        check(QuantityUnit::Nanoseconds, 32.4e9, "32.4 s", "32.4 s");
+        check(QuantityUnit::Nanoseconds, 0.0, "0 ns", "0");
+        check(QuantityUnit::Bytes, 13.5 * MEBI, "13.5 MiB", "13.5 MiB");
+        check(QuantityUnit::Share, 0.5, "50.0 %", "50 %");
+        check(QuantityUnit::Share, 0.000_01, "0.001 %", "0.001 %");
+        check(QuantityUnit::Ratio, 1.7, "1.70 ×", "1.7 ×");
+        check(QuantityUnit::Percentile, 0.999_999, "p99.9999", "p99.9999");
+        check(QuantityUnit::Percentile, 0.5, "p50", "p50");
+        check(QuantityUnit::Percentile, 1.0, "max", "max");
     }
 
     #[test]
     fn what_cannot_be_written_is_a_dash() {
-        assert_eq!(Unit::PerSecond.show(f64::NAN), "–");
+        assert_eq!(QuantityUnit::PerSecond.show(f64::NAN), "–");
     }
 }

@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use yumen_load::Summary;
+use yumen_load::LoadSummary;
 
 /// The version of this format; readers refuse a newer one.
 pub const FORMAT: u32 = 1;
 
 /// One run of one scenario against all its targets.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Run {
+pub struct RunRecord {
     /// [`FORMAT`] of the program that wrote it.
     pub format: u32,
     /// Start of the run, RFC 3339, UTC.
@@ -23,29 +23,29 @@ pub struct Run {
     /// Seed of the order in which rounds were interleaved.
     pub seed: u64,
     /// How far the scenario was scaled.
-    pub scale: Scale,
+    pub scale: RunScale,
     /// Version of the program that measured.
     pub lab_version: String,
     /// Where it ran.
-    pub machine: Machine,
+    pub machine: MachineRecord,
     /// What the doctor found before the run.
-    pub doctor: Vec<Finding>,
+    pub doctor: Vec<DoctorFinding>,
     /// What was repeated, and how.
     pub scenario: ScenarioFacts,
     /// Ceilings measured before the first round.
-    pub ceilings: Vec<Ceiling>,
+    pub ceilings: Vec<MeasuredCeiling>,
     /// What was measured, the upstream alone among them.
-    pub targets: Vec<Target>,
+    pub targets: Vec<MeasuredTarget>,
     /// What could not be measured.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedTarget>,
     /// Parameter points in the scenario's order.
-    pub cases: Vec<Case>,
+    pub cases: Vec<RunCase>,
 }
 
 /// How far a scenario is scaled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Scale {
+pub enum RunScale {
     /// Minutes for the whole: fewer points, seconds each.
     Quick,
     /// The scenario as it fits one machine.
@@ -57,7 +57,7 @@ pub enum Scale {
 
 /// The machine everything ran on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Machine {
+pub struct MachineRecord {
     /// Processor model.
     pub cpu: String,
     /// Logical processors this process may use.
@@ -75,12 +75,12 @@ pub struct Machine {
     /// Hypervisor or cloud, where the machine tells.
     pub hypervisor: Option<String>,
     /// Which processors each part was pinned to.
-    pub pinning: Pinning,
+    pub pinning: CpuPinning,
 }
 
 /// The processors of each part; empty means not pinned.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pinning {
+pub struct CpuPinning {
     /// The gateway's.
     pub gateway: Vec<usize>,
     /// The upstream's.
@@ -91,11 +91,11 @@ pub struct Pinning {
 
 /// One thing the doctor looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
+pub struct DoctorFinding {
     /// What was looked at, such as `net.core.somaxconn`.
     pub name: String,
     /// Whether it may spoil the run.
-    pub level: Level,
+    pub level: FindingLevel,
     /// What was found.
     pub found: String,
     /// What is wanted.
@@ -107,7 +107,7 @@ pub struct Finding {
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Level {
+pub enum FindingLevel {
     /// As wanted.
     Ok,
     /// Cannot be told on this machine.
@@ -130,9 +130,9 @@ pub struct ScenarioFacts {
     /// What the report did and what is done here, as paragraphs.
     pub about: Vec<String>,
     /// What made the original misleading, and what this run did about each.
-    pub traps: Vec<Trap>,
+    pub traps: Vec<TrapRecord>,
     /// How the original drew its figures; a report draws these first.
-    pub views: Vec<View>,
+    pub views: Vec<ReportView>,
     /// Seconds of each round.
     pub seconds: f64,
     /// Rounds asked for.
@@ -143,7 +143,7 @@ pub struct ScenarioFacts {
 
 /// What made an original misleading.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trap {
+pub struct TrapRecord {
     /// Short name.
     pub name: String,
     /// How it misleads.
@@ -157,7 +157,7 @@ pub struct Trap {
 
 /// A way to draw the cases.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct View {
+pub struct ReportView {
     /// What is drawn.
     pub kind: ViewKind,
     /// The parameter on the x axis or in the rows, where the kind has one, such as `connections`.
@@ -190,7 +190,7 @@ pub enum ViewKind {
 
 /// A ceiling measured before the first round.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Ceiling {
+pub struct MeasuredCeiling {
     /// What it bounds: `link` (payloads of the exact sizes, no HTTP) or `upstream` (the upstream alone).
     pub name: String,
     /// Connections that were used.
@@ -207,13 +207,13 @@ pub struct Ceiling {
 
 /// Something that was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Target {
+pub struct MeasuredTarget {
     /// Unique in the run, such as `nginx`; `direct` is the upstream alone.
     pub name: String,
     /// Adapter, such as `nginx`, `url` or `direct`.
     pub adapter: String,
     /// Whether it is a gateway, or what gateways are compared with.
-    pub role: Role,
+    pub role: TargetRole,
     /// What the program says of its version.
     pub version: Option<String>,
     /// Program that ran.
@@ -231,7 +231,7 @@ pub struct Target {
 /// What a target is in the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum TargetRole {
     /// The upstream without any gateway.
     Baseline,
     /// A gateway.
@@ -240,7 +240,7 @@ pub enum Role {
 
 /// A target that was left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Skipped {
+pub struct SkippedTarget {
     /// Its name.
     pub name: String,
     /// Why, such as `not installed`.
@@ -251,7 +251,7 @@ pub struct Skipped {
 
 /// One parameter point.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Case {
+pub struct RunCase {
     /// Unique in the run, such as `connections=100`.
     pub id: String,
     /// What a table's row or a legend says.
@@ -259,24 +259,24 @@ pub struct Case {
     /// Parameters that differ between cases, in the scenario's order: `connections`, `plugins`, `routes`,
     /// `workers`, `rate`, `close`, `mock`, `endpoints`, …; numbers are JSON numbers.
     pub parameters: serde_json::Map<String, serde_json::Value>,
-    /// What each target did, in the order of [`Run::targets`].
+    /// What each target did, in the order of [`RunRecord::targets`].
     pub results: Vec<TargetResult>,
 }
 
 /// What one target did at one parameter point.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TargetResult {
-    /// [`Target::name`].
+    /// [`MeasuredTarget::name`].
     pub target: String,
     /// Rounds in the order they ran.
-    pub rounds: Vec<Round>,
+    pub rounds: Vec<RoundRecord>,
     /// Why there is none, such as `cannot do key-auth`.
     pub missing: Option<String>,
 }
 
 /// One load on one target.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Round {
+pub struct RoundRecord {
     /// From 1.
     pub number: usize,
     /// Place in the run's order over all targets and cases, from 1: drift of the machine follows it.
@@ -284,33 +284,33 @@ pub struct Round {
     /// Start after the run's start, milliseconds.
     pub at_ms: u64,
     /// What the generator saw.
-    pub summary: Summary,
+    pub summary: LoadSummary,
     /// What the parts cost, and who was at their limit.
-    pub usage: Usage,
+    pub usage: RoundUsage,
     /// Who kept the rate from being higher.
-    pub bottleneck: Bottleneck,
+    pub bottleneck: RoundBottleneck,
     /// Connections counted beside the generator; `None` for targets on which that is not possible.
-    pub connections: Option<Connections>,
+    pub connections: Option<RoundConnections>,
     /// Changes applied during the round.
     pub changes: Vec<ChangeMark>,
 }
 
 /// Processor time and memory of the three parts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Usage {
+pub struct RoundUsage {
     /// All processes of the gateway; empty where they are unknown.
-    pub gateway: Part,
+    pub gateway: PartUsage,
     /// The upstream.
-    pub upstream: Part,
+    pub upstream: PartUsage,
     /// The generator.
-    pub generator: Part,
+    pub generator: PartUsage,
     /// Share of the machine's processor time stolen by its host during the round, 0 to 1.
     pub stolen: f64,
 }
 
 /// One part over a round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Part {
+pub struct PartUsage {
     /// Processors it could use.
     pub cpus: usize,
     /// Processor time used in the round, nanoseconds.
@@ -322,12 +322,12 @@ pub struct Part {
     /// Largest resident memory, bytes; pages shared between its processes counted once.
     pub rss_bytes_max: u64,
     /// Samples over time.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<UsageSample>,
 }
 
 /// One look at a part.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Sample {
+pub struct UsageSample {
     /// After the round's start, milliseconds.
     pub at_ms: u64,
     /// Processors used since the sample before.
@@ -338,9 +338,9 @@ pub struct Sample {
 
 /// Who kept the rate from being higher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Bottleneck {
+pub struct RoundBottleneck {
     /// Who.
-    pub who: Who,
+    pub who: BottleneckPart,
     /// By which figures.
     pub why: String,
 }
@@ -348,7 +348,7 @@ pub struct Bottleneck {
 /// A candidate for the bottleneck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Who {
+pub enum BottleneckPart {
     /// The gateway: what a comparison of gateways needs.
     Gateway,
     /// The upstream.
@@ -367,7 +367,7 @@ pub enum Who {
 
 /// Connections of a round, counted where they arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Connections {
+pub struct RoundConnections {
     /// Connections the generator opened.
     pub client: u64,
     /// Connections the kernel opened passively, less those the upstream accepted: the count at the gateway's

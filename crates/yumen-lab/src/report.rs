@@ -10,21 +10,21 @@ mod html;
 mod json;
 mod markdown;
 mod markup;
+mod rivals;
 mod sections;
-mod standing;
 mod views;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::record::{FORMAT, Run};
+use crate::record::{FORMAT, RunRecord};
 
 pub use build::build;
-pub(crate) use standing::p_value;
-pub use standing::{Comparison, standings};
+pub(crate) use rivals::p_value;
+pub use rivals::{RivalComparison, standings};
 
 /// How a report is written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Format {
+pub enum ReportFormat {
     /// One page with charts.
     #[default]
     Html,
@@ -35,16 +35,16 @@ pub enum Format {
 }
 
 /// The report of a run.
-pub fn render(run: &Run, format: Format) -> Result<String> {
+pub fn render(run: &RunRecord, format: ReportFormat) -> Result<String> {
     Ok(match format {
-        Format::Html => html::write(&build(run)),
-        Format::Markdown => markdown::write(&build(run)),
-        Format::Json => json::write(run)?,
+        ReportFormat::Html => html::write(&build(run)),
+        ReportFormat::Markdown => markdown::write(&build(run)),
+        ReportFormat::Json => json::write(run)?,
     })
 }
 
 /// Reads the record of a run; a newer format is refused, because it may say what this program does not know.
-pub fn read_run(text: &str) -> Result<Run> {
+pub fn read_run(text: &str) -> Result<RunRecord> {
     let value: serde_json::Value = serde_json::from_str(text).context("not JSON")?;
     let format = value.get("format").and_then(serde_json::Value::as_u64);
     let format =

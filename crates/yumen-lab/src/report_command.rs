@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::record::Run;
-use crate::report::{Format, read_run, render};
+use crate::record::RunRecord;
+use crate::report::{ReportFormat, read_run, render};
 
 /// What `report` takes.
 #[derive(Debug, Args)]
@@ -42,7 +42,7 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode> {
 }
 
 /// Reads the record of a run from a file or standard input.
-pub(crate) fn read_file(path: &Path) -> Result<Run> {
+pub(crate) fn read_file(path: &Path) -> Result<RunRecord> {
     let text = if path == Path::new("-") {
         std::io::read_to_string(std::io::stdin()).context("cannot read standard input")?
     } else {
@@ -51,12 +51,12 @@ pub(crate) fn read_file(path: &Path) -> Result<Run> {
     read_run(&text).with_context(|| path.display().to_string())
 }
 
-fn format(args: &ReportArgs) -> Format {
+fn format(args: &ReportArgs) -> ReportFormat {
     let ending = args.out.as_ref().and_then(|path| path.extension()).and_then(|ending| ending.to_str());
     match (args.html, args.md, args.json, ending) {
-        (true, ..) => Format::Html,
-        (_, true, ..) | (false, false, false, Some("md" | "markdown")) => Format::Markdown,
-        (_, _, true, _) | (false, false, false, Some("json")) => Format::Json,
-        _ => Format::Html,
+        (true, ..) => ReportFormat::Html,
+        (_, true, ..) | (false, false, false, Some("md" | "markdown")) => ReportFormat::Markdown,
+        (_, _, true, _) | (false, false, false, Some("json")) => ReportFormat::Json,
+        _ => ReportFormat::Html,
     }
 }

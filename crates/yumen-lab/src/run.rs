@@ -3,7 +3,7 @@
 mod ceilings;
 mod certificate;
 mod changes;
-mod entrants;
+mod evidence;
 mod flame;
 mod gateway;
 mod group;
@@ -16,7 +16,7 @@ mod pinning;
 mod process;
 mod progress;
 mod round;
-mod sights;
+mod run_targets;
 mod steps;
 mod upstreams;
 mod usage;
@@ -33,16 +33,16 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::doctor::{self, Facts, facts};
-use crate::record::{Finding, Level, Scale};
+use crate::doctor::{self, MachineFacts, facts};
+use crate::record::{DoctorFinding, FindingLevel, RunScale};
 use crate::scenario::{self, SHIPPED};
 use crate::targets;
-use entrants::Entrant;
-use lab::Lab;
+use lab::LabContext;
+use run_targets::RunTarget;
 
 /// Options of `run`.
 #[derive(Debug, Args)]
-pub struct RunArgs {
+pub struct LabRunArgs {
     /// Names of scenarios (see `list`), or files ending in .yaml
     #[arg(required = true, value_name = "SCENARIO")]
     scenarios: Vec<String>,
@@ -103,16 +103,16 @@ pub fn list() -> Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "scenarios")?;
     for (name, _) in SHIPPED {
-        let scenario = scenario::load(name, Scale::Normal)?;
+        let scenario = scenario::load(name, RunScale::Normal)?;
         let report = scenario.report.unwrap_or_default();
         writeln!(out, "  {name:<18} {report:<3} {}", scenario.title)?;
     }
     writeln!(out, "\ntargets")?;
     for adapter in targets::all() {
-        match entrants::program(*adapter) {
+        match run_targets::program(*adapter) {
             Some(program) => {
                 let version =
-                    entrants::version(*adapter, &program).unwrap_or_else(|| "unknown version".to_owned());
+                    run_targets::version(*adapter, &program).unwrap_or_else(|| "unknown version".to_owned());
                 writeln!(out, "  {:<9} {version:<18} {}", adapter.name(), program.display())?;
             }
             None => writeln!(out, "  {:<9} not installed: {}", adapter.name(), adapter.how_to_get())?,
@@ -124,31 +124,31 @@ pub fn list() -> Result<ExitCode> {
 
 /// Looks at the machine; exit status 1 where a run cannot work.
 pub fn doctor(args: &DoctorArgs) -> Result<ExitCode> {
-    let needs = doctor::Needs { connections: args.connections, short_connections: true };
-    let findings = doctor::judge(&Facts::gather(WATCHED), needs);
+    let needs = doctor::MachineNeeds { connections: args.connections, short_connections: true };
+    let findings = doctor::judge(&MachineFacts::gather(WATCHED), needs);
     let mut out = std::io::stdout().lock();
     findings.iter().try_for_each(|finding| show(&mut out, finding))?;
     let worst = findings.iter().map(|finding| finding.level).max();
-    Ok(if worst == Some(Level::Problem) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if worst == Some(FindingLevel::Problem) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn show(out: &mut dyn Write, finding: &Finding) -> std::io::Result<()> {
+fn show(out: &mut dyn Write, finding: &DoctorFinding) -> std::io::Result<()> {
     let mark = match finding.level {
-        Level::Ok => "ok",
-        Level::Unknown => "?",
-        Level::Warning => "warning",
-        Level::Problem => "PROBLEM",
+        FindingLevel::Ok => "ok",
+        FindingLevel::Unknown => "?",
+        FindingLevel::Warning => "warning",
+        FindingLevel::Problem => "PROBLEM",
     };
     writeln!(out, "{mark:<8} {:<30} {}; wanted: {}", finding.name, finding.found, finding.wanted)?;
     finding.hint.iter().try_for_each(|hint| writeln!(out, "{:<8} {hint}", ""))
 }
 
 /// Runs scenarios and writes their results.
-pub fn run(args: &RunArgs) -> Result<ExitCode> {
+pub fn run(args: &LabRunArgs) -> Result<ExitCode> {
     let scale = match (args.quick, args.full) {
-        (true, _) => Scale::Quick,
-        (_, true) => Scale::Full,
-        _ => Scale::Normal,
+        (true, _) => RunScale::Quick,
+        (_, true) => RunScale::Full,
+        _ => RunScale::Normal,
     };
     interrupt::listen()?;
     facts::raise_file_limit();
@@ -160,9 +160,9 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let measuring = pinning::split(&cpus, pinning::workers_max(cpus.len()));
     // the lab itself stays off the gateway's processors
     process::pin_this_thread(&measuring.generator)?;
-    let mut facts = Facts::gather(WATCHED);
+    let mut facts = MachineFacts::gather(WATCHED);
     facts.cpus = cpus.len();
-    let lab = Lab {
+    let lab = LabContext {
         bench: std::env::current_exe()?,
         certificate: certificate::make(&folder)?,
         folder: folder.clone(),
@@ -193,7 +193,7 @@ fn round_seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-fn run_all(args: &RunArgs, scale: Scale, lab: &Lab<'_>) -> Result<ExitCode> {
+fn run_all(args: &LabRunArgs, scale: RunScale, lab: &LabContext<'_>) -> Result<ExitCode> {
     std::fs::create_dir_all(&args.out).with_context(|| format!("--out {}", args.out.display()))?;
     for name in &args.scenarios {
         let mut scenario = scenario::load(name, scale)?;
@@ -213,7 +213,10 @@ fn run_all(args: &RunArgs, scale: Scale, lab: &Lab<'_>) -> Result<ExitCode> {
 }
 
 /// Who takes part in a scenario: the upstream alone first.
-fn who(args: &RunArgs, scenario: &scenario::Scenario) -> Result<(Vec<Entrant>, Vec<crate::record::Skipped>)> {
+fn who(
+    args: &LabRunArgs,
+    scenario: &scenario::Scenario,
+) -> Result<(Vec<RunTarget>, Vec<crate::record::SkippedTarget>)> {
     let everybody = || targets::all().iter().map(|adapter| adapter.name().to_owned()).collect();
     let (named, by_url): (Vec<String>, Vec<String>) = (args.targets.clone(), args.url.clone());
     let wanted: Vec<String> = match (named.is_empty(), by_url.is_empty(), scenario.targets.is_empty()) {
@@ -222,12 +225,12 @@ fn who(args: &RunArgs, scenario: &scenario::Scenario) -> Result<(Vec<Entrant>, V
         (true, true, false) => scenario.targets.clone(),
         (true, true, true) => everybody(),
     };
-    let (installed, skipped) = entrants::installed(&wanted)?;
-    let mut all: Vec<Entrant> = scenario.direct.then(entrants::direct).into_iter().collect();
+    let (installed, skipped) = run_targets::installed(&wanted)?;
+    let mut all: Vec<RunTarget> = scenario.direct.then(run_targets::direct).into_iter().collect();
     all.extend(installed);
-    all.extend(entrants::by_url(&args.url, &args.pid)?);
+    all.extend(run_targets::by_url(&args.url, &args.pid)?);
     anyhow::ensure!(
-        all.iter().any(|entrant| entrant.name != entrants::DIRECT),
+        all.iter().any(|entrant| entrant.name != run_targets::DIRECT),
         "no target is installed or named"
     );
     Ok((all, skipped))

@@ -10,8 +10,8 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::record::{Scale, View};
-pub use settings::{Changes, Load, Settings, Shape};
+use crate::record::{ReportView, RunScale};
+pub use settings::{CaseSettings, EndpointChanges, GatewayShape, LoadKind};
 
 /// The scenarios that are shipped: name and text.
 pub const SHIPPED: &[(&str, &str)] = &[
@@ -59,11 +59,11 @@ pub struct Scenario {
     cases: Vec<Map<String, Value>>,
     /// Settings that take each of several values, multiplied with the cases.
     #[serde(default)]
-    over: Vec<Axis>,
+    over: Vec<ParameterAxis>,
     /// What made the original misleading.
-    pub traps: Vec<Trap>,
+    pub traps: Vec<ScenarioTrap>,
     /// How it is drawn.
-    pub views: Vec<View>,
+    pub views: Vec<ReportView>,
     /// The file's text.
     #[serde(skip)]
     pub source: String,
@@ -72,7 +72,7 @@ pub struct Scenario {
 /// One setting and its values.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Axis {
+struct ParameterAxis {
     parameter: String,
     values: Vec<Value>,
 }
@@ -80,7 +80,7 @@ struct Axis {
 /// What made an original misleading, what is done about it, and where a run can see it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Trap {
+pub struct ScenarioTrap {
     /// Short name.
     pub name: String,
     /// How it misleads.
@@ -88,13 +88,13 @@ pub struct Trap {
     /// What is done about it.
     pub answer: String,
     /// Which figures of a run show it.
-    pub see: Option<Sight>,
+    pub see: Option<TrapEvidence>,
 }
 
 /// Figures that show a trap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Sight {
+pub enum TrapEvidence {
     /// Connections for each request.
     Connections,
     /// Connections to the upstream for each request.
@@ -113,7 +113,7 @@ pub enum Sight {
 
 /// One parameter point.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Point {
+pub struct ParameterPoint {
     /// Unique in the scenario.
     pub id: String,
     /// What a reader sees.
@@ -121,11 +121,11 @@ pub struct Point {
     /// What differs from the other points.
     pub parameters: Map<String, Value>,
     /// All settings.
-    pub settings: Settings,
+    pub settings: CaseSettings,
 }
 
 /// A scenario by name, or from a file whose name ends in `.yaml` or `.yml`.
-pub fn load(name: &str, scale: Scale) -> Result<Scenario> {
+pub fn load(name: &str, scale: RunScale) -> Result<Scenario> {
     if name.ends_with(".yaml") || name.ends_with(".yml") {
         let text = std::fs::read_to_string(name).with_context(|| format!("scenario {name}"))?;
         return parse(&text, scale).with_context(|| format!("scenario {name}"));
@@ -141,13 +141,13 @@ pub fn load(name: &str, scale: Scale) -> Result<Scenario> {
 }
 
 /// Reads a scenario and scales it: what stands under `quick` or `full` replaces what stands beside it.
-pub fn parse(text: &str, scale: Scale) -> Result<Scenario> {
+pub fn parse(text: &str, scale: RunScale) -> Result<Scenario> {
     let mut document: Map<String, Value> = serde_yaml_ng::from_str(text)?;
     let (quick, full) = (document.remove("quick"), document.remove("full"));
     let overlay = match scale {
-        Scale::Quick => quick,
-        Scale::Normal => None,
-        Scale::Full => full,
+        RunScale::Quick => quick,
+        RunScale::Normal => None,
+        RunScale::Full => full,
     };
     if let Some(overlay) = overlay {
         let Value::Object(overlay) = overlay else { bail!("\"quick\" and \"full\" are maps of fields") };
@@ -177,7 +177,7 @@ fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
 impl Scenario {
     /// All parameter points in order. `workers_max` is what the machine has processors for; points beyond it
     /// are done with that many, and those that then are the same are done once.
-    pub fn points(&self, workers_max: usize) -> Result<Vec<Point>> {
+    pub fn points(&self, workers_max: usize) -> Result<Vec<ParameterPoint>> {
         let mut combined: Vec<Map<String, Value>> =
             if self.cases.is_empty() { vec![Map::new()] } else { self.cases.clone() };
         for axis in &self.over {
@@ -191,7 +191,7 @@ impl Scenario {
             };
             combined = combined.iter().flat_map(with).collect();
         }
-        let mut points: Vec<Point> = Vec::new();
+        let mut points: Vec<ParameterPoint> = Vec::new();
         for parameters in combined {
             let point = self.point(parameters, workers_max)?;
             if points.iter().all(|known| known.settings != point.settings) {
@@ -201,7 +201,7 @@ impl Scenario {
         Ok(points)
     }
 
-    fn point(&self, mut parameters: Map<String, Value>, workers_max: usize) -> Result<Point> {
+    fn point(&self, mut parameters: Map<String, Value>, workers_max: usize) -> Result<ParameterPoint> {
         let label = match parameters.remove("label") {
             Some(Value::String(label)) => Some(label),
             None => None,
@@ -209,7 +209,7 @@ impl Scenario {
         };
         let mut all = self.settings.clone();
         merge(&mut all, parameters.clone());
-        let mut settings: Settings =
+        let mut settings: CaseSettings =
             serde_json::from_value(all.into()).with_context(|| format!("case {}", describe(&parameters)))?;
         settings.check().with_context(|| format!("case {}", describe(&parameters)))?;
         settings.workers = settings.workers.min(workers_max);
@@ -217,7 +217,7 @@ impl Scenario {
             parameters.insert("workers".to_owned(), settings.workers.into());
         }
         let (id, label) = self.name_of(&parameters, label);
-        Ok(Point { id, label, parameters, settings })
+        Ok(ParameterPoint { id, label, parameters, settings })
     }
 
     /// The id, and the label with the values of the axes behind it.

@@ -15,7 +15,7 @@ const EXACT_OBSERVATIONS_MAX: usize = 50;
 
 /// A range of values, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Interval {
+pub struct ConfidenceInterval {
     /// The lower end.
     pub low: f64,
     /// The upper end.
@@ -24,7 +24,7 @@ pub struct Interval {
 
 /// Where a sample lies and how far it spreads.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Spread {
+pub struct SampleSpread {
     /// How many values there are.
     pub count: usize,
     /// The middle value, or the mean of the two middle ones.
@@ -38,10 +38,10 @@ pub struct Spread {
     /// The largest value.
     pub max: f64,
     /// Where the median lies with 95 % confidence, by bootstrap.
-    pub interval: Interval,
+    pub interval: ConfidenceInterval,
 }
 
-impl Spread {
+impl SampleSpread {
     /// Summarises a sample; `None` for an empty one. Values that are not finite are left out.
     pub fn of(values: &[f64]) -> Option<Self> {
         let sorted = sorted(values);
@@ -86,7 +86,7 @@ fn quantile_of_sorted(sorted: &[f64], share: f64) -> Option<f64> {
 
 /// Which way a test looks for a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tail {
+pub enum TestTail {
     /// Different in any direction.
     Both,
     /// The first sample tends to lie above the second.
@@ -109,7 +109,7 @@ pub struct RankTest {
 /// Mann-Whitney's U test of two independent samples, ties included; `None` where a sample is empty.
 ///
 /// Up to 50 values in all, every arrangement of the observed ranks is counted, so that ties need no correction.
-pub fn mann_whitney(first: &[f64], second: &[f64], tail: Tail) -> Option<RankTest> {
+pub fn mann_whitney(first: &[f64], second: &[f64], tail: TestTail) -> Option<RankTest> {
     let (first, second) = (finite(first), finite(second));
     let (n, m) = (first.len(), second.len());
     if n == 0 || m == 0 {
@@ -133,7 +133,7 @@ pub fn mann_whitney(first: &[f64], second: &[f64], tail: Tail) -> Option<RankTes
 /// Wilcoxon's signed-rank test of paired samples; pairs without a difference are left out.
 ///
 /// `None` where the samples differ in length or nothing differs. Up to 50 pairs every arrangement of signs is counted.
-pub fn wilcoxon(first: &[f64], second: &[f64], tail: Tail) -> Option<RankTest> {
+pub fn wilcoxon(first: &[f64], second: &[f64], tail: TestTail) -> Option<RankTest> {
     if first.len() != second.len() {
         return None;
     }
@@ -161,9 +161,9 @@ pub fn wilcoxon(first: &[f64], second: &[f64], tail: Tail) -> Option<RankTest> {
 
 /// The smallest p-value the rank test can give for samples of these sizes without ties: with too few rounds
 /// no difference, however large, can be told from chance.
-pub fn smallest_p(n: usize, m: usize, tail: Tail) -> f64 {
+pub fn smallest_p(n: usize, m: usize, tail: TestTail) -> f64 {
     let arrangements = (1..=n).fold(1.0, |ways, k| ways * (m + k) as f64 / k as f64);
-    let sides = if tail == Tail::Both { 2.0 } else { 1.0 };
+    let sides = if tail == TestTail::Both { 2.0 } else { 1.0 };
     f64::min(1.0, sides / arrangements)
 }
 
@@ -182,7 +182,7 @@ pub fn cliffs_delta(first: &[f64], second: &[f64]) -> Option<f64> {
 /// How much a delta amounts to, in words: the limits are 0.147, 0.33 and 0.474 (Romano and others, 2006).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Effect {
+pub enum EffectSize {
     /// The samples lie over each other.
     Negligible,
     /// A tendency.
@@ -193,7 +193,7 @@ pub enum Effect {
     Large,
 }
 
-impl Effect {
+impl EffectSize {
     /// The word for a delta from -1 to 1.
     pub fn of(delta: f64) -> Self {
         match delta.abs() {
@@ -223,7 +223,7 @@ pub struct PairedRatio {
     /// The median of first / second over the rounds.
     pub median: f64,
     /// Where that median lies with 95 % confidence, by bootstrap over the rounds.
-    pub interval: Interval,
+    pub interval: ConfidenceInterval,
 }
 
 impl PairedRatio {
@@ -232,7 +232,7 @@ impl PairedRatio {
     pub fn of(first: &[f64], second: &[f64]) -> Option<Self> {
         let ratios: Vec<f64> =
             first.iter().zip(second).filter(|(_, b)| **b != 0.0).map(|(a, b)| a / b).collect();
-        let spread = Spread::of(&ratios)?;
+        let spread = SampleSpread::of(&ratios)?;
         Some(Self { pairs: spread.count, median: spread.median, interval: spread.interval })
     }
 }
@@ -311,26 +311,26 @@ fn sign_sums(ranks: &[usize]) -> Vec<f64> {
     ways
 }
 
-fn exact_p(ways: &[f64], observed: usize, tail: Tail) -> f64 {
+fn exact_p(ways: &[f64], observed: usize, tail: TestTail) -> f64 {
     let all: f64 = ways.iter().sum();
     let at_most = ways[..=observed].iter().sum::<f64>() / all;
     let at_least = ways[observed..].iter().sum::<f64>() / all;
     match tail {
-        Tail::Greater => at_least,
-        Tail::Less => at_most,
-        Tail::Both => f64::min(1.0, 2.0 * at_most.min(at_least)),
+        TestTail::Greater => at_least,
+        TestTail::Less => at_most,
+        TestTail::Both => f64::min(1.0, 2.0 * at_most.min(at_least)),
     }
 }
 
 /// The p-value of the normal approximation, with the correction for continuity.
-fn normal_p(statistic: f64, mean: f64, variance: f64, tail: Tail) -> f64 {
+fn normal_p(statistic: f64, mean: f64, variance: f64, tail: TestTail) -> f64 {
     if variance <= 0.0 {
         return 1.0;
     }
     let (distance, sides) = match tail {
-        Tail::Greater => (statistic - mean, 1.0),
-        Tail::Less => (mean - statistic, 1.0),
-        Tail::Both => ((statistic - mean).abs(), 2.0),
+        TestTail::Greater => (statistic - mean, 1.0),
+        TestTail::Less => (mean - statistic, 1.0),
+        TestTail::Both => ((statistic - mean).abs(), 2.0),
     };
     f64::min(1.0, sides * upper_tail((distance - 0.5) / variance.sqrt()))
 }

@@ -16,10 +16,12 @@ mod yumen;
 #[cfg(test)]
 mod tests;
 
-pub use plan::{Certificate, Plan, Ports, Rendered, Step, StopSignal, key, mock_body};
+pub use plan::{
+    GatewayPlan, GatewayPorts, GatewayStep, LabCertificate, RenderedConfig, StopSignal, key, mock_body,
+};
 
 /// One gateway.
-pub trait Adapter: Send + Sync {
+pub trait GatewayAdapter: Send + Sync {
     /// Its name on the command line and in reports.
     fn name(&self) -> &'static str;
 
@@ -33,10 +35,10 @@ pub trait Adapter: Send + Sync {
     fn version_args(&self) -> &'static [&'static str];
 
     /// Files and command line of a fair configuration; `Err` says what this gateway cannot do.
-    fn render(&self, plan: &Plan) -> Result<Rendered, String>;
+    fn render(&self, plan: &GatewayPlan) -> Result<RenderedConfig, String>;
 
     /// What is done once it listens, before the first request.
-    fn setup(&self, _plan: &Plan) -> Vec<Step> {
+    fn setup(&self, _plan: &GatewayPlan) -> Vec<GatewayStep> {
         Vec::new()
     }
 
@@ -44,7 +46,7 @@ pub trait Adapter: Send + Sync {
     fn changes_by(&self) -> &'static str;
 
     /// Brings the endpoints from those of `before` to those of `after`, the way this gateway does it best.
-    fn change(&self, before: &Plan, after: &Plan) -> Vec<Step>;
+    fn change(&self, before: &GatewayPlan, after: &GatewayPlan) -> Vec<GatewayStep>;
 
     /// The signal that ends it in an orderly way.
     fn stop_signal(&self) -> StopSignal {
@@ -53,22 +55,22 @@ pub trait Adapter: Send + Sync {
 }
 
 /// All adapters in the order reports list them.
-pub fn all() -> &'static [&'static dyn Adapter] {
+pub fn all() -> &'static [&'static dyn GatewayAdapter] {
     &[
-        &yumen::Yumen,
-        &nginx::Nginx,
-        &haproxy::HaProxy,
-        &envoy::Envoy,
-        &apisix::Apisix,
-        &kong::Kong,
-        &apinto::Apinto,
-        &traefik::Traefik,
-        &caddy::Caddy,
+        &yumen::YumenAdapter,
+        &nginx::NginxAdapter,
+        &haproxy::HaProxyAdapter,
+        &envoy::EnvoyAdapter,
+        &apisix::ApisixAdapter,
+        &kong::KongAdapter,
+        &apinto::ApintoAdapter,
+        &traefik::TraefikAdapter,
+        &caddy::CaddyAdapter,
     ]
 }
 
 /// The adapter of this name.
-pub fn find(name: &str) -> Option<&'static dyn Adapter> {
+pub fn find(name: &str) -> Option<&'static dyn GatewayAdapter> {
     all().iter().copied().find(|adapter| adapter.name() == name)
 }
 

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use yumen_load::{Behaviour, Certificate, LatencyShape, Stalls, UpstreamOptions};
+use yumen_load::{LatencyShape, StallSchedule, UpstreamBehaviour, UpstreamCertificate, UpstreamOptions};
 
 use crate::units::{parse_count, parse_duration_ms, parse_duration_ns, parse_whole};
 
@@ -22,7 +22,7 @@ pub struct UpstreamArgs {
     pub listen_tls: Option<SocketAddr>,
     /// Key of the self-signed certificate
     #[arg(long, default_value = "rsa")]
-    pub key_type: KeyType,
+    pub key_type: CertificateKeyType,
     /// Certificate chain (PEM), in place of a self-signed one
     #[arg(long, value_name = "FILE", requires = "key")]
     pub cert: Option<PathBuf>,
@@ -54,7 +54,7 @@ pub struct UpstreamArgs {
 
 /// The key of a certificate.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum KeyType {
+pub enum CertificateKeyType {
     /// RSA of 2048 bits.
     Rsa,
     /// ECDSA on P-256.
@@ -86,11 +86,12 @@ fn options(args: &UpstreamArgs) -> Result<UpstreamOptions> {
         bail!("--rate-limit: the rate must be above 0");
     }
     let certificate = match (&args.cert, &args.key, args.key_type) {
-        (Some(chain), Some(key), _) => {
-            Certificate::Files(chain.to_string_lossy().into_owned(), key.to_string_lossy().into_owned())
-        }
-        (_, _, KeyType::Rsa) => Certificate::Rsa,
-        (_, _, KeyType::Ecdsa) => Certificate::Ecdsa,
+        (Some(chain), Some(key), _) => UpstreamCertificate::Files(
+            chain.to_string_lossy().into_owned(),
+            key.to_string_lossy().into_owned(),
+        ),
+        (_, _, CertificateKeyType::Rsa) => UpstreamCertificate::Rsa,
+        (_, _, CertificateKeyType::Ecdsa) => UpstreamCertificate::Ecdsa,
     };
     Ok(UpstreamOptions {
         listen: args.listen,
@@ -98,7 +99,7 @@ fn options(args: &UpstreamArgs) -> Result<UpstreamOptions> {
         certificate,
         threads: args.threads,
         body_bytes: args.size,
-        behaviour: Behaviour {
+        behaviour: UpstreamBehaviour {
             latency: args.latency.as_deref().map_or(Ok(LatencyShape::None), latency)?,
             stalls: args.stall.as_deref().map(stalls).transpose()?,
             error_share: args.error_share,
@@ -121,14 +122,14 @@ fn latency(text: &str) -> Result<LatencyShape> {
     }
 }
 
-fn stalls(text: &str) -> Result<Stalls> {
+fn stalls(text: &str) -> Result<StallSchedule> {
     let read =
         |part: &str| parse_duration_ms(part).map_err(|why| anyhow::anyhow!("--stall {text}: {part}: {why}"));
     let (single, every) = text.split_once('/').map_or((text, None), |(single, every)| (single, Some(every)));
     let (first, length) =
         single.split_once('+').with_context(|| format!("--stall {text}: FIRST+FOR is expected"))?;
     let stalls =
-        Stalls { first_ms: read(first)?, for_ms: read(length)?, every_ms: every.map_or(Ok(0), read)? };
+        StallSchedule { first_ms: read(first)?, for_ms: read(length)?, every_ms: every.map_or(Ok(0), read)? };
     if every.is_some() && stalls.every_ms <= stalls.for_ms {
         bail!("--stall {text}: stalls that follow each other at once never end");
     }

@@ -4,23 +4,23 @@
 
 use serde::Serialize;
 
-use crate::metric::{Better, Metric};
-use crate::quantity::Unit;
+use crate::metric::{BetterDirection, RoundMetric};
+use crate::quantity::QuantityUnit;
 use crate::statistics::{
-    Effect, Interval, PairedRatio, RankTest, Spread, Tail, cliffs_delta, interval_of_ratio, mann_whitney,
-    smallest_p,
+    ConfidenceInterval, EffectSize, PairedRatio, RankTest, SampleSpread, TestTail, cliffs_delta,
+    interval_of_ratio, mann_whitney, smallest_p,
 };
 
 /// What counts as different.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Limits {
+pub struct VerdictLimits {
     /// Medians closer than this share of each other are the same.
     pub threshold: f64,
     /// A rank test must give at most this p-value.
     pub alpha: f64,
 }
 
-impl Default for Limits {
+impl Default for VerdictLimits {
     fn default() -> Self {
         Self { threshold: 0.05, alpha: 0.05 }
     }
@@ -32,7 +32,7 @@ const SHARE_THRESHOLD: f64 = 0.001;
 /// What was decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Decision {
+pub enum VerdictDecision {
     /// The first is better.
     Better,
     /// The first is worse.
@@ -49,26 +49,26 @@ pub enum Decision {
 #[derive(Debug, Clone, Serialize)]
 pub struct Verdict {
     /// What was decided.
-    pub decision: Decision,
+    pub decision: VerdictDecision,
     /// The first.
-    pub first: Spread,
+    pub first: SampleSpread,
     /// The second.
-    pub second: Spread,
+    pub second: SampleSpread,
     /// First / second; `None` where the second is zero.
     pub ratio: Option<f64>,
     /// Where the ratio lies with 95 % confidence.
-    pub ratio_interval: Option<Interval>,
+    pub ratio_interval: Option<ConfidenceInterval>,
     /// How often chance alone gives as much, in the direction seen.
     pub p_value: f64,
     /// Cliff's delta, first against second.
     pub delta: f64,
     /// The delta in a word.
-    pub effect: Effect,
+    pub effect: EffectSize,
 }
 
 impl Verdict {
     /// Judges rounds that were measured side by side: their ratios are taken round by round.
-    pub fn paired(metric: Metric, first: &[f64], second: &[f64], limits: Limits) -> Option<Self> {
+    pub fn paired(metric: RoundMetric, first: &[f64], second: &[f64], limits: VerdictLimits) -> Option<Self> {
         let mut verdict = Self::without_ratio(metric, first, second, limits)?;
         let paired = (first.len() == second.len()).then(|| PairedRatio::of(first, second)).flatten();
         match paired {
@@ -82,7 +82,7 @@ impl Verdict {
     }
 
     /// Judges rounds that have nothing to do with each other; `None` where there are none.
-    pub fn of(metric: Metric, first: &[f64], second: &[f64], limits: Limits) -> Option<Self> {
+    pub fn of(metric: RoundMetric, first: &[f64], second: &[f64], limits: VerdictLimits) -> Option<Self> {
         let mut verdict = Self::without_ratio(metric, first, second, limits)?;
         verdict.set_ratio(first, second);
         Some(verdict)
@@ -93,22 +93,27 @@ impl Verdict {
         self.ratio_interval = interval_of_ratio(first, second);
     }
 
-    fn without_ratio(metric: Metric, first: &[f64], second: &[f64], limits: Limits) -> Option<Self> {
-        let (a, b) = (Spread::of(first)?, Spread::of(second)?);
+    fn without_ratio(
+        metric: RoundMetric,
+        first: &[f64],
+        second: &[f64],
+        limits: VerdictLimits,
+    ) -> Option<Self> {
+        let (a, b) = (SampleSpread::of(first)?, SampleSpread::of(second)?);
         let higher = a.median > b.median;
-        let tail = if higher { Tail::Greater } else { Tail::Less };
+        let tail = if higher { TestTail::Greater } else { TestTail::Less };
         let RankTest { p_value, .. } = mann_whitney(first, second, tail)?;
         let delta = cliffs_delta(first, second)?;
         let apart = is_apart(metric, a.median, b.median, limits);
-        let good = higher == (metric.better() == Better::Higher);
+        let good = higher == (metric.better() == BetterDirection::Higher);
         let decision = match (apart, p_value <= limits.alpha, good) {
-            (false, _, _) => Decision::Same,
-            (true, true, true) => Decision::Better,
-            (true, true, false) => Decision::Worse,
-            (true, false, _) if smallest_p(a.count, b.count, tail) > limits.alpha => Decision::TooFew,
-            (true, false, _) => Decision::Undecided,
+            (false, _, _) => VerdictDecision::Same,
+            (true, true, true) => VerdictDecision::Better,
+            (true, true, false) => VerdictDecision::Worse,
+            (true, false, _) if smallest_p(a.count, b.count, tail) > limits.alpha => VerdictDecision::TooFew,
+            (true, false, _) => VerdictDecision::Undecided,
         };
-        let effect = Effect::of(delta);
+        let effect = EffectSize::of(delta);
         Some(Self {
             decision,
             first: a,
@@ -122,20 +127,20 @@ impl Verdict {
     }
 
     /// Whether the first is behind the second, certain or not.
-    pub fn is_behind(&self, metric: Metric) -> bool {
+    pub fn is_behind(&self, metric: RoundMetric) -> bool {
         let higher = self.first.median > self.second.median;
-        self.decision != Decision::Same && higher != (metric.better() == Better::Higher)
+        self.decision != VerdictDecision::Same && higher != (metric.better() == BetterDirection::Higher)
     }
 }
 
-fn is_apart(metric: Metric, first: f64, second: f64, limits: Limits) -> bool {
-    if metric.unit() == Unit::Share {
+fn is_apart(metric: RoundMetric, first: f64, second: f64, limits: VerdictLimits) -> bool {
+    if metric.unit() == QuantityUnit::Share {
         return (first - second).abs() > SHARE_THRESHOLD;
     }
     (first - second).abs() > limits.threshold * second.abs()
 }
 
-impl Decision {
+impl VerdictDecision {
     /// As tables write it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -153,53 +158,57 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(metric: Metric, first: &[f64], second: &[f64], expected: Decision) {
-        let verdict = Verdict::of(metric, first, second, Limits::default()).expect("rounds");
+    fn check(metric: RoundMetric, first: &[f64], second: &[f64], expected: VerdictDecision) {
+        let verdict = Verdict::of(metric, first, second, VerdictLimits::default()).expect("rounds");
         assert_eq!(verdict.decision, expected, "{verdict:?}");
     }
 
     #[test]
     fn rounds_that_lie_apart_are_better_or_worse() {
         let (low, high) = ([100.0, 102.0, 101.0], [120.0, 119.0, 121.0]);
-        check(Metric::Throughput, &high, &low, Decision::Better);
-        check(Metric::Throughput, &low, &high, Decision::Worse);
-        check(Metric::LatencyP99, &high, &low, Decision::Worse);
-        check(Metric::LatencyP99, &low, &high, Decision::Better);
+        check(RoundMetric::Throughput, &high, &low, VerdictDecision::Better);
+        check(RoundMetric::Throughput, &low, &high, VerdictDecision::Worse);
+        check(RoundMetric::LatencyP99, &high, &low, VerdictDecision::Worse);
+        check(RoundMetric::LatencyP99, &low, &high, VerdictDecision::Better);
     }
 
     #[test]
     fn what_is_closer_than_the_threshold_is_the_same_however_certain() {
         let (low, high) = ([100.0, 100.1, 100.2, 100.3, 100.4], [101.0, 101.1, 101.2, 101.3, 101.4]);
-        check(Metric::Throughput, &low, &high, Decision::Same);
+        check(RoundMetric::Throughput, &low, &high, VerdictDecision::Same);
     }
 
     #[test]
     fn rounds_that_overlap_do_not_decide() {
         check(
-            Metric::Throughput,
+            RoundMetric::Throughput,
             &[80.0, 100.0, 130.0, 90.0],
             &[85.0, 120.0, 140.0, 110.0],
-            Decision::Undecided,
+            VerdictDecision::Undecided,
         );
     }
 
     #[test]
     fn a_round_or_two_can_never_decide() {
-        check(Metric::Throughput, &[80.0], &[160.0], Decision::TooFew);
-        check(Metric::Throughput, &[80.0, 81.0], &[160.0, 161.0], Decision::TooFew);
+        check(RoundMetric::Throughput, &[80.0], &[160.0], VerdictDecision::TooFew);
+        check(RoundMetric::Throughput, &[80.0, 81.0], &[160.0, 161.0], VerdictDecision::TooFew);
     }
 
     #[test]
     fn errors_are_compared_by_their_difference() {
-        check(Metric::Errors, &[0.0; 3], &[0.0; 3], Decision::Same);
-        check(Metric::Errors, &[0.000_4; 3], &[0.0; 3], Decision::Same);
-        check(Metric::Errors, &[0.02, 0.03, 0.025], &[0.0; 3], Decision::Worse);
+        check(RoundMetric::Errors, &[0.0; 3], &[0.0; 3], VerdictDecision::Same);
+        check(RoundMetric::Errors, &[0.000_4; 3], &[0.0; 3], VerdictDecision::Same);
+        check(RoundMetric::Errors, &[0.02, 0.03, 0.025], &[0.0; 3], VerdictDecision::Worse);
     }
 
     #[test]
     fn paired_rounds_have_paired_ratios() {
-        let verdict =
-            Verdict::paired(Metric::Throughput, &[20.0, 40.0, 80.0], &[10.0, 20.0, 40.0], Limits::default());
+        let verdict = Verdict::paired(
+            RoundMetric::Throughput,
+            &[20.0, 40.0, 80.0],
+            &[10.0, 20.0, 40.0],
+            VerdictLimits::default(),
+        );
         assert_eq!(verdict.and_then(|verdict| verdict.ratio), Some(2.0));
     }
 }

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use yumen_lab::record::{Case, Round, Run, Who};
+use yumen_lab::record::{BottleneckPart, RoundRecord, RunCase, RunRecord};
 
 /// Installed by `scripts/deps.sh test lab`, so they must be there; Envoy comes from PyPI and may be missing.
 const REQUIRED: &[&str] = &["yumen", "nginx", "haproxy"];
@@ -20,7 +20,7 @@ fn yumen() -> PathBuf {
     yumen
 }
 
-fn run(scenario: &str) -> Run {
+fn run(scenario: &str) -> RunRecord {
     let out = std::env::temp_dir().join(format!("yumen-lab-smoke-{scenario}-{}", std::process::id()));
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(format!("{scenario}.yaml"));
     let output = Command::new(env!("CARGO_BIN_EXE_yumen-bench"))
@@ -35,7 +35,7 @@ fn run(scenario: &str) -> Run {
     assert!(output.status.success(), "{said}");
     let text = std::fs::read_to_string(out.join(format!("{scenario}.json"))).unwrap();
     std::fs::remove_dir_all(&out).unwrap();
-    let run: Run = serde_json::from_str(&text).unwrap();
+    let run: RunRecord = serde_json::from_str(&text).unwrap();
     for name in REQUIRED {
         assert!(run.targets.iter().any(|target| target.name == *name), "{name} took part:\n{said}");
     }
@@ -47,12 +47,12 @@ fn run(scenario: &str) -> Run {
     run
 }
 
-fn case<'a>(run: &'a Run, label: &str) -> &'a Case {
+fn case<'a>(run: &'a RunRecord, label: &str) -> &'a RunCase {
     run.cases.iter().find(|case| case.label == label).unwrap()
 }
 
 /// The one round of every gateway in a case.
-fn gateways<'a>(run: &'a Run, label: &str) -> Vec<(&'a str, &'a Round)> {
+fn gateways<'a>(run: &'a RunRecord, label: &str) -> Vec<(&'a str, &'a RoundRecord)> {
     let rounds = case(run, label).results.iter().filter(|result| result.target != "direct");
     rounds.map(|result| (result.target.as_str(), &result.rounds[0])).collect()
 }
@@ -67,7 +67,7 @@ fn every_kind_of_load_is_run_on_every_gateway() {
             assert_eq!(round.summary.errors.total(), 0, "{what}: {:?}", round.summary.errors);
             assert!(round.usage.gateway.cpu_ns > 0 && round.usage.gateway.rss_bytes_max > 0, "{what}: usage");
             assert!(!round.usage.gateway.samples.is_empty() && !round.bottleneck.why.is_empty(), "{what}");
-            assert_ne!(round.bottleneck.who, Who::Unknown, "{what}");
+            assert_ne!(round.bottleneck.who, BottleneckPart::Unknown, "{what}");
         }
     }
     check_connections(&run);
@@ -82,7 +82,7 @@ fn every_kind_of_load_is_run_on_every_gateway() {
 }
 
 /// Kept connections are few, closed ones as many as the requests, and the upstream's are kept in either case.
-fn check_connections(run: &Run) {
+fn check_connections(run: &RunRecord) {
     for (name, round) in gateways(run, "kept") {
         let counted = round.connections.unwrap();
         assert_eq!(counted.client, 4, "{name}");
@@ -109,7 +109,7 @@ fn check_connections(run: &Run) {
     }
 }
 
-fn check_facts(run: &Run) {
+fn check_facts(run: &RunRecord) {
     assert!(run.ceilings.iter().any(|ceiling| ceiling.name == "link" && ceiling.per_second > 0.0));
     assert!(run.ceilings.iter().any(|ceiling| ceiling.name == "upstream" && ceiling.per_second > 0.0));
     assert!(!run.doctor.is_empty() && !run.machine.cpu.is_empty());

@@ -26,13 +26,13 @@ const NEVER: u64 = u64::MAX;
 
 /// Nanoseconds since a run began, alike on all its threads.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
+pub(crate) struct RunClock {
     start: Instant,
     /// The start on the kernel's monotonic clock, which the timer descriptor goes by.
     start_kernel_ns: u64,
 }
 
-impl Clock {
+impl RunClock {
     pub(crate) fn start() -> Self {
         // In this order the descriptor rings a trifle late by our clock, never too early, which would cost a turn.
         let start = Instant::now();
@@ -47,7 +47,7 @@ impl Clock {
 }
 
 #[derive(Debug)]
-struct Slot {
+struct AlarmSlot {
     due_ns: Cell<u64>,
     /// When the queue will look at this slot; `NEVER` when it is not queued.
     queued_ns: Cell<u64>,
@@ -55,43 +55,43 @@ struct Slot {
     waker: RefCell<Option<Waker>>,
 }
 
-struct Entry(Reverse<u64>, Rc<Slot>);
+struct AlarmEntry(Reverse<u64>, Rc<AlarmSlot>);
 
-impl PartialEq for Entry {
+impl PartialEq for AlarmEntry {
     fn eq(&self, other: &Self) -> bool {
         self.0 == other.0
     }
 }
-impl Eq for Entry {}
-impl PartialOrd for Entry {
+impl Eq for AlarmEntry {}
+impl PartialOrd for AlarmEntry {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
-impl Ord for Entry {
+impl Ord for AlarmEntry {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.0.cmp(&other.0)
     }
 }
 
 /// Rings at the earliest of all moments waited for.
-pub(crate) struct Alarm {
-    clock: Clock,
+pub(crate) struct AlarmQueue {
+    clock: RunClock,
     descriptor: AsyncFd<OwnedFd>,
-    queue: RefCell<BinaryHeap<Entry>>,
+    queue: RefCell<BinaryHeap<AlarmEntry>>,
     /// What the descriptor is set to.
     armed_ns: Cell<u64>,
 }
 
 /// One moment, of one task at a time.
-pub(crate) struct Timer {
-    slot: Rc<Slot>,
-    alarm: Rc<Alarm>,
+pub(crate) struct AlarmTimer {
+    slot: Rc<AlarmSlot>,
+    alarm: Rc<AlarmQueue>,
 }
 
-impl Alarm {
+impl AlarmQueue {
     /// Must be called inside the runtime of the thread it serves.
-    pub(crate) fn new(clock: Clock) -> io::Result<Rc<Self>> {
+    pub(crate) fn new(clock: RunClock) -> io::Result<Rc<Self>> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let descriptor = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         #[allow(
@@ -117,21 +117,21 @@ impl Alarm {
     }
 
     /// A moment that is not set.
-    pub(crate) fn timer(self: &Rc<Self>) -> Timer {
-        let slot = Slot {
+    pub(crate) fn timer(self: &Rc<Self>) -> AlarmTimer {
+        let slot = AlarmSlot {
             due_ns: Cell::new(NEVER),
             queued_ns: Cell::new(NEVER),
             rung: Cell::new(false),
             waker: RefCell::new(None),
         };
-        Timer { slot: Rc::new(slot), alarm: self.clone() }
+        AlarmTimer { slot: Rc::new(slot), alarm: self.clone() }
     }
 
     fn ring(&self) {
         let now = self.clock.now_ns();
         let mut queue = self.queue.borrow_mut();
         while queue.peek().is_some_and(|entry| entry.0.0 <= now) {
-            let Some(Entry(Reverse(at), slot)) = queue.pop() else { break };
+            let Some(AlarmEntry(Reverse(at), slot)) = queue.pop() else { break };
             // A slot that was queued again for an earlier moment is looked at only there.
             if slot.queued_ns.get() != at {
                 continue;
@@ -145,7 +145,7 @@ impl Alarm {
                 }
             } else if due != NEVER {
                 slot.queued_ns.set(due);
-                queue.push(Entry(Reverse(due), slot));
+                queue.push(AlarmEntry(Reverse(due), slot));
             }
         }
         let next = queue.peek().map_or(NEVER, |entry| entry.0.0);
@@ -168,7 +168,7 @@ impl Alarm {
     }
 }
 
-impl Timer {
+impl AlarmTimer {
     /// Moves the moment. Later is a store; only earlier costs a system call.
     pub(crate) fn set(&self, at_ns: u64) {
         let slot = &self.slot;
@@ -176,7 +176,7 @@ impl Timer {
         slot.rung.set(false);
         if at_ns < slot.queued_ns.get() {
             slot.queued_ns.set(at_ns);
-            self.alarm.queue.borrow_mut().push(Entry(Reverse(at_ns), slot.clone()));
+            self.alarm.queue.borrow_mut().push(AlarmEntry(Reverse(at_ns), slot.clone()));
             self.alarm.arm(at_ns);
         }
     }
@@ -203,7 +203,7 @@ impl Timer {
     }
 }
 
-impl Timer {
+impl AlarmTimer {
     /// What the future gives, or none where that moment comes first.
     pub(crate) async fn within<T>(&self, at_ns: u64, future: impl Future<Output = T>) -> Option<T> {
         self.set(at_ns);
@@ -217,7 +217,7 @@ impl Timer {
     }
 }
 
-impl Drop for Timer {
+impl Drop for AlarmTimer {
     fn drop(&mut self) {
         self.slot.due_ns.set(NEVER);
         self.slot.waker.borrow_mut().take();

@@ -9,37 +9,37 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::alarm::Timer;
-use crate::prepared::Target;
+use crate::alarm::AlarmTimer;
+use crate::prepared::PreparedRequest;
 use crate::response::ResponseReader;
-use crate::stream::{News, Stream, connect};
-use crate::tally::{ErrorClass, Failure};
-use crate::worker::{Lane, Worker};
+use crate::stream::{CountedStream, IdleEvent, connect};
+use crate::tally::{ErrorClass, RequestFailure};
+use crate::worker::{LoadWorker, RequestLoop};
 
 /// A connection and where its response stands.
-pub(crate) struct Link {
-    pub(crate) stream: Stream,
+pub(crate) struct Http1Connection {
+    pub(crate) stream: CountedStream,
     reader: ResponseReader,
     /// The response was over before the request was: what follows would be taken for its rest.
     cut_short: bool,
 }
 
 /// The connections of one lane, by origin, and its deadline.
-pub(crate) struct Client {
-    links: Vec<Option<Link>>,
-    pub(crate) timer: Timer,
+pub(crate) struct Http1Client {
+    links: Vec<Option<Http1Connection>>,
+    pub(crate) timer: AlarmTimer,
     /// Counts connections, so that addresses and sources are taken in turn.
     number: usize,
 }
 
-impl Client {
-    pub(crate) fn new(worker: &Rc<Worker>, number: usize) -> Self {
+impl Http1Client {
+    pub(crate) fn new(worker: &Rc<LoadWorker>, number: usize) -> Self {
         let links = worker.prepared.origins.iter().map(|_| None).collect();
         Self { links, timer: worker.alarm.timer(), number }
     }
 
     /// Connects to every origin ahead of the first request. What fails is tried again, and counted, there.
-    pub(crate) async fn prepare(&mut self, worker: &Rc<Worker>) {
+    pub(crate) async fn prepare(&mut self, worker: &Rc<LoadWorker>) {
         for origin in 0..self.links.len() {
             let _ = self.link(worker, origin).await;
         }
@@ -48,10 +48,10 @@ impl Client {
     /// One request and its response: the status.
     pub(crate) async fn exchange(
         &mut self,
-        worker: &Rc<Worker>,
-        target: &Target,
-        lane: &Lane,
-    ) -> Result<u16, Failure> {
+        worker: &Rc<LoadWorker>,
+        target: &PreparedRequest,
+        lane: &RequestLoop,
+    ) -> Result<u16, RequestFailure> {
         self.drop_stale(worker, target.origin).await?;
         let timeout_ns = worker.prepared.plan.response_timeout_ms * 1_000_000;
         let mut link = match self.links[target.origin].take() {
@@ -79,7 +79,7 @@ impl Client {
     }
 
     /// Forgets a connection the server closed while nothing was in flight.
-    async fn drop_stale(&mut self, worker: &Worker, origin: usize) -> Result<(), Failure> {
+    async fn drop_stale(&mut self, worker: &LoadWorker, origin: usize) -> Result<(), RequestFailure> {
         let Some(link) = &mut self.links[origin] else { return Ok(()) };
         let news = poll_fn(|cx| {
             Poll::Ready(match link.stream.poll_news(cx) {
@@ -89,10 +89,10 @@ impl Client {
         });
         match news.await {
             None => return Ok(()),
-            Some(News::Closed) => worker.tally.borrow_mut().closed_by_server += 1,
-            Some(News::Bytes) => {
+            Some(IdleEvent::Closed) => worker.tally.borrow_mut().closed_by_server += 1,
+            Some(IdleEvent::Bytes) => {
                 self.links[origin] = None;
-                return Err(Failure::new(ErrorClass::Protocol, "bytes came before the request"));
+                return Err(RequestFailure::new(ErrorClass::Protocol, "bytes came before the request"));
             }
         }
         self.links[origin] = None;
@@ -100,43 +100,55 @@ impl Client {
     }
 
     /// Connects where there is no connection yet.
-    pub(crate) async fn link(&mut self, worker: &Rc<Worker>, origin: usize) -> Result<(), Failure> {
+    pub(crate) async fn link(
+        &mut self,
+        worker: &Rc<LoadWorker>,
+        origin: usize,
+    ) -> Result<(), RequestFailure> {
         if self.links[origin].is_none() {
             self.links[origin] = Some(self.connect(worker, origin).await?);
         }
         Ok(())
     }
 
-    async fn connect(&mut self, worker: &Rc<Worker>, origin: usize) -> Result<Link, Failure> {
+    async fn connect(
+        &mut self,
+        worker: &Rc<LoadWorker>,
+        origin: usize,
+    ) -> Result<Http1Connection, RequestFailure> {
         let number = self.number;
         self.number += worker.prepared.plan.connections;
         let stream = connect(worker, &worker.prepared.origins[origin], number, &self.timer).await?;
-        Ok(Link { stream, reader: ResponseReader::new(worker.prepared.head_request), cut_short: false })
+        Ok(Http1Connection {
+            stream,
+            reader: ResponseReader::new(worker.prepared.head_request),
+            cut_short: false,
+        })
     }
 
     /// Gives the connection away, where there is one.
-    pub(crate) fn into_link(mut self) -> Option<Link> {
+    pub(crate) fn into_link(mut self) -> Option<Http1Connection> {
         self.links.iter_mut().find_map(Option::take)
     }
 }
 
-fn timed_out(worker: &Worker) -> Failure {
+fn timed_out(worker: &LoadWorker) -> RequestFailure {
     let message = format!("no whole response within {} ms", worker.prepared.plan.response_timeout_ms);
-    Failure::new(ErrorClass::ResponseTimeout, message)
+    RequestFailure::new(ErrorClass::ResponseTimeout, message)
 }
 
-impl Link {
+impl Http1Connection {
     /// Writes what is left of the request and reads what there is of the response.
     fn poll_exchange(
         &mut self,
         cx: &mut Context<'_>,
-        worker: &Worker,
+        worker: &LoadWorker,
         request: &[u8],
         written: &mut usize,
-    ) -> Poll<Result<(), Failure>> {
+    ) -> Poll<Result<(), RequestFailure>> {
         let whole = self.poll_request(cx, request, written);
         if let Poll::Ready(Err(error)) = whole {
-            return Poll::Ready(Err(Failure::new(ErrorClass::Write, error)));
+            return Poll::Ready(Err(RequestFailure::new(ErrorClass::Write, error)));
         }
         // A response may come before the request is whole; waiting for it to be read could block both sides.
         let mut scratch = worker.scratch.borrow_mut();
@@ -145,13 +157,13 @@ impl Link {
             match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(error)) => {
-                    return Poll::Ready(Err(Failure::new(ErrorClass::Read, error)));
+                    return Poll::Ready(Err(RequestFailure::new(ErrorClass::Read, error)));
                 }
                 Poll::Ready(Ok(())) if buffer.filled().is_empty() => return Poll::Ready(self.ended()),
                 Poll::Ready(Ok(())) => {}
             }
             if let Err(malformed) = self.reader.feed(buffer.filled()) {
-                return Poll::Ready(Err(Failure::new(ErrorClass::Protocol, malformed)));
+                return Poll::Ready(Err(RequestFailure::new(ErrorClass::Protocol, malformed)));
             }
             if self.reader.is_done() {
                 self.cut_short = whole.is_pending();
@@ -177,10 +189,12 @@ impl Link {
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
-    fn ended(&mut self) -> Result<(), Failure> {
+    fn ended(&mut self) -> Result<(), RequestFailure> {
         match self.reader.finish() {
             true => Ok(()),
-            false => Err(Failure::new(ErrorClass::Read, "the connection ended before the response did")),
+            false => {
+                Err(RequestFailure::new(ErrorClass::Read, "the connection ended before the response did"))
+            }
         }
     }
 }

@@ -10,27 +10,27 @@ use http::Request;
 use tokio::sync::Mutex;
 use tokio::task::spawn_local;
 
-use crate::alarm::Timer;
-use crate::prepared::Target;
-use crate::stream::{Stream, connect};
-use crate::tally::{ErrorClass, Failure};
-use crate::worker::{Lane, Worker};
+use crate::alarm::AlarmTimer;
+use crate::prepared::PreparedRequest;
+use crate::stream::{CountedStream, connect};
+use crate::tally::{ErrorClass, RequestFailure};
+use crate::worker::{LoadWorker, RequestLoop};
 
 /// So wide that the generator never holds a server back.
 const STREAM_WINDOW_BYTES: u32 = 16 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 30;
 
 /// The connections of one thread.
-pub(crate) struct Sessions(Vec<Rc<Session>>);
+pub(crate) struct Http2Sessions(Vec<Rc<Http2Session>>);
 
 /// One connection to each origin, made when it is needed and shared by some lanes.
-pub(crate) struct Session {
-    places: Vec<Rc<Place>>,
+pub(crate) struct Http2Session {
+    places: Vec<Rc<OriginSession>>,
     number: Cell<usize>,
 }
 
 #[derive(Default)]
-struct Place {
+struct OriginSession {
     sender: RefCell<Option<SendRequest<Bytes>>>,
     /// Which connection the sender belongs to.
     generation: Cell<u64>,
@@ -38,12 +38,12 @@ struct Place {
     connecting: Mutex<()>,
 }
 
-impl Sessions {
-    pub(crate) fn new(worker: &Rc<Worker>, lanes: usize) -> Self {
+impl Http2Sessions {
+    pub(crate) fn new(worker: &Rc<LoadWorker>, lanes: usize) -> Self {
         let connections = lanes / worker.prepared.plan.streams;
         let session = |index| {
             let places = worker.prepared.origins.iter().map(|_| Rc::default()).collect();
-            Rc::new(Session {
+            Rc::new(Http2Session {
                 places,
                 number: Cell::new(worker.thread + index * worker.prepared.plan.threads),
             })
@@ -51,12 +51,12 @@ impl Sessions {
         Self((0..connections).map(session).collect())
     }
 
-    pub(crate) fn of_lane(&self, worker: &Worker, lane: usize) -> Rc<Session> {
+    pub(crate) fn of_lane(&self, worker: &LoadWorker, lane: usize) -> Rc<Http2Session> {
         self.0[lane / worker.prepared.plan.streams].clone()
     }
 
     /// Connects ahead of the first request. What fails is tried again, and counted, there.
-    pub(crate) async fn prepare(&self, worker: &Rc<Worker>) {
+    pub(crate) async fn prepare(&self, worker: &Rc<LoadWorker>) {
         let timer = worker.alarm.timer();
         for session in &self.0 {
             for origin in 0..session.places.len() {
@@ -66,15 +66,15 @@ impl Sessions {
     }
 }
 
-impl Session {
+impl Http2Session {
     /// One request and its response: the status.
     pub(crate) async fn exchange(
         &self,
-        worker: &Rc<Worker>,
-        target: &Target,
-        lane: &Lane,
-        timer: &Timer,
-    ) -> Result<u16, Failure> {
+        worker: &Rc<LoadWorker>,
+        target: &PreparedRequest,
+        lane: &RequestLoop,
+        timer: &AlarmTimer,
+    ) -> Result<u16, RequestFailure> {
         let sender = self.sender(worker, target.origin, timer).await?;
         let request = target.request.as_ref().expect("plans of HTTP/2 have requests prepared");
         let started = worker.clock.now_ns();
@@ -89,7 +89,7 @@ impl Session {
         match answer {
             None => {
                 let message = format!("no whole response within {timeout_ms} ms");
-                Err(Failure::new(ErrorClass::ResponseTimeout, message))
+                Err(RequestFailure::new(ErrorClass::ResponseTimeout, message))
             }
             Some(Ok(status)) => Ok(status),
             Some(Err(error)) => Err(failure(&error)),
@@ -99,10 +99,10 @@ impl Session {
     /// The connection's sender, connected anew where there is none.
     async fn sender(
         &self,
-        worker: &Rc<Worker>,
+        worker: &Rc<LoadWorker>,
         origin: usize,
-        timer: &Timer,
-    ) -> Result<SendRequest<Bytes>, Failure> {
+        timer: &AlarmTimer,
+    ) -> Result<SendRequest<Bytes>, RequestFailure> {
         let place = &self.places[origin];
         if let Some(sender) = place.sender.borrow().as_ref() {
             return Ok(sender.clone());
@@ -118,15 +118,15 @@ impl Session {
     }
 }
 
-impl Place {
+impl OriginSession {
     /// Speaks HTTP/2 over a fresh connection from now on.
     async fn settle(
         self: &Rc<Self>,
-        worker: &Rc<Worker>,
-        stream: Stream,
-    ) -> Result<SendRequest<Bytes>, Failure> {
+        worker: &Rc<LoadWorker>,
+        stream: CountedStream,
+    ) -> Result<SendRequest<Bytes>, RequestFailure> {
         if stream.agreed_protocol().is_some_and(|agreed| agreed != b"h2") {
-            return Err(Failure::new(ErrorClass::Protocol, "the server did not agree to h2 by ALPN"));
+            return Err(RequestFailure::new(ErrorClass::Protocol, "the server did not agree to h2 by ALPN"));
         }
         let (sender, connection) = Builder::new()
             .initial_window_size(STREAM_WINDOW_BYTES)
@@ -173,7 +173,7 @@ async fn answer(sender: SendRequest<Bytes>, request: Request<()>, body: Bytes) -
 }
 
 /// A stream that dies with its connection failed to be read; one refused or broken alone is the protocol's matter.
-fn failure(error: &h2::Error) -> Failure {
+fn failure(error: &h2::Error) -> RequestFailure {
     let ended = error.is_io() || (error.is_go_away() && error.is_remote());
-    Failure::new(if ended { ErrorClass::Read } else { ErrorClass::Protocol }, error)
+    RequestFailure::new(if ended { ErrorClass::Read } else { ErrorClass::Protocol }, error)
 }

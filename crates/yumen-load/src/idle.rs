@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_local;
 
-use crate::http1::Client;
-use crate::plan::Kind;
-use crate::tally::{Failure, Moments};
-use crate::worker::{Lane, Worker};
+use crate::http1::Http1Client;
+use crate::plan::LoadShape;
+use crate::tally::{RequestFailure, RequestMoments};
+use crate::worker::{LoadWorker, RequestLoop};
 
 /// Connections each thread opens at once.
 const OPENING: usize = 64;
@@ -20,7 +20,7 @@ const LOOK_NS: u64 = 10_000_000;
 
 /// Where threads and whoever looks at the target wait for each other.
 #[derive(Debug, Default)]
-pub(crate) struct Gate {
+pub(crate) struct IdleBarrier {
     /// Connections open and through with their requests.
     pub(crate) opened: AtomicU64,
     /// Connections that could not be opened, or failed in their requests.
@@ -32,8 +32,8 @@ pub(crate) struct Gate {
 }
 
 /// This thread's share of the connections, until they are released.
-pub(crate) async fn work(worker: &Rc<Worker>) {
-    let Kind::Idle { requests_first, .. } = worker.prepared.plan.kind else { return };
+pub(crate) async fn work(worker: &Rc<LoadWorker>) {
+    let LoadShape::Idle { requests_first, .. } = worker.prepared.plan.kind else { return };
     let opening = Arc::new(Semaphore::new(OPENING));
     let plan = &worker.prepared.plan;
     let mut tasks = Vec::new();
@@ -55,7 +55,7 @@ pub(crate) async fn work(worker: &Rc<Worker>) {
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-async fn open(worker: &Rc<Worker>, number: usize, requests: u32) -> Option<Client> {
+async fn open(worker: &Rc<LoadWorker>, number: usize, requests: u32) -> Option<Http1Client> {
     let gate = &worker.shared.idle;
     let opened = try_open(worker, number, requests).await;
     match opened {
@@ -71,11 +71,15 @@ async fn open(worker: &Rc<Worker>, number: usize, requests: u32) -> Option<Clien
     }
 }
 
-async fn try_open(worker: &Rc<Worker>, number: usize, requests: u32) -> Result<Client, (Failure, Moments)> {
-    let lane = Lane::unscheduled(worker, number);
-    let mut client = Client::new(worker, number);
+async fn try_open(
+    worker: &Rc<LoadWorker>,
+    number: usize,
+    requests: u32,
+) -> Result<Http1Client, (RequestFailure, RequestMoments)> {
+    let lane = RequestLoop::unscheduled(worker, number);
+    let mut client = Http1Client::new(worker, number);
     let moments =
-        || Moments { intended_ns: None, sent_ns: lane.sent_ns.get(), ended_ns: worker.clock.now_ns() };
+        || RequestMoments { intended_ns: None, sent_ns: lane.sent_ns.get(), ended_ns: worker.clock.now_ns() };
     client.link(worker, worker.prepared.targets[0].origin).await.map_err(|failure| (failure, moments()))?;
     for _ in 0..requests {
         let target = &worker.prepared.targets[0];
@@ -86,7 +90,7 @@ async fn try_open(worker: &Rc<Worker>, number: usize, requests: u32) -> Result<C
 }
 
 /// Keeps the connection until the other side ends it, or the task is ended.
-async fn hold(worker: &Worker, client: Client) {
+async fn hold(worker: &LoadWorker, client: Http1Client) {
     let link = client.into_link();
     if let Some(mut link) = link {
         poll_fn(|cx| link.stream.poll_news(cx)).await;

@@ -21,12 +21,13 @@ mod worker;
 
 pub use error::LoadError;
 pub use machine::own_cost;
-pub use plan::{Kind, Plan, Protocol, TlsPlan, TlsVersion, WeightedUrl};
-pub use run::{Progress, run};
+pub use plan::{LoadPlan, LoadProtocol, LoadShape, LoadTlsVersion, TlsPlan, WeightedUrl};
+pub use run::{LoadProgress, run};
 pub use summary::{
-    Connections, Errors, FORMAT, Generator, Idle, Latency, Machine, Percentile, RampStep, Second, Summary,
-    TlsFacts,
+    ConnectionTotals, ErrorTotals, FORMAT, GeneratorCost, GeneratorMachine, IdleSummary, LatencyPercentile,
+    LatencySummary, LoadSummary, RampStep, SecondSummary, TlsFacts,
 };
 pub use upstream::{
-    Behaviour, Certificate, LatencyShape, Stalls, Upstream, UpstreamOptions, UpstreamStats, upstream,
+    LatencyShape, StallSchedule, TestUpstream, UpstreamBehaviour, UpstreamCertificate, UpstreamOptions,
+    UpstreamStats, upstream,
 };

@@ -7,16 +7,16 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::LoadError;
-use crate::summary::{Generator, Machine};
+use crate::summary::{GeneratorCost, GeneratorMachine};
 
 /// Open files beside the connections.
 const SPARE_FILES: u64 = 64;
 /// The connections an upstream is ready for, where it is allowed to be.
 const SERVER_CONNECTIONS: u64 = 500_000;
 
-pub(crate) fn facts() -> Machine {
+pub(crate) fn facts() -> GeneratorMachine {
     let kernel = read("/proc/sys/kernel/osrelease");
-    Machine {
+    GeneratorMachine {
         cpu: line_value(&read("/proc/cpuinfo"), "model name", ':').unwrap_or_default(),
         cpus: std::thread::available_parallelism().map_or(1, usize::from),
         memory_bytes: kib(&read("/proc/meminfo"), "MemTotal").unwrap_or(0) * 1024,
@@ -29,16 +29,16 @@ pub(crate) fn facts() -> Machine {
 }
 
 /// CPU time of this process so far, user and kernel apart.
-pub fn own_cost() -> Generator {
-    let spent = clock_gettime(ClockId::ProcessCPUTime);
-    let total_ns = spent.tv_sec as u64 * 1_000_000_000 + spent.tv_nsec as u64;
+pub fn own_cost() -> GeneratorCost {
+    let used_nonces = clock_gettime(ClockId::ProcessCPUTime);
+    let total_ns = used_nonces.tv_sec as u64 * 1_000_000_000 + used_nonces.tv_nsec as u64;
     // The clock is exact and does not tell the two apart; the ticks do, and are coarse.
     let stat = read("/proc/self/stat");
     let ticks = |index: usize| after_name(&stat).nth(index).and_then(|text| text.parse::<u64>().ok());
     let (user, system) = (ticks(11).unwrap_or(0), ticks(12).unwrap_or(0));
     let share = if user + system == 0 { 1.0 } else { user as f64 / (user + system) as f64 };
     let cpu_user_ns = (total_ns as f64 * share) as u64;
-    Generator {
+    GeneratorCost {
         cpu_user_ns,
         cpu_system_ns: total_ns - cpu_user_ns,
         rss_max_bytes: kib(&read("/proc/self/status"), "VmHWM").unwrap_or(0) * 1024,
@@ -46,8 +46,8 @@ pub fn own_cost() -> Generator {
 }
 
 /// What was spent between two readings.
-pub(crate) fn cost_between(before: &Generator, after: &Generator) -> Generator {
-    Generator {
+pub(crate) fn cost_between(before: &GeneratorCost, after: &GeneratorCost) -> GeneratorCost {
+    GeneratorCost {
         cpu_user_ns: after.cpu_user_ns.saturating_sub(before.cpu_user_ns),
         cpu_system_ns: after.cpu_system_ns.saturating_sub(before.cpu_system_ns),
         rss_max_bytes: after.rss_max_bytes,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// One load run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Plan {
+pub struct LoadPlan {
     /// Where requests go, by weight.
     pub urls: Vec<WeightedUrl>,
     /// The request method.
@@ -18,7 +18,7 @@ pub struct Plan {
     /// Bytes of the request body.
     pub body_bytes: u64,
     /// The kind of load.
-    pub kind: Kind,
+    pub kind: LoadShape,
     /// Connections held at once, over all threads.
     pub connections: usize,
     /// Threads, each with its own share of the connections.
@@ -30,7 +30,7 @@ pub struct Plan {
     /// What is not counted at the beginning, milliseconds.
     pub warmup_ms: u64,
     /// The protocol spoken.
-    pub protocol: Protocol,
+    pub protocol: LoadProtocol,
     /// HTTP/2: requests in flight on each connection.
     pub streams: usize,
     /// Every request on a connection of its own.
@@ -59,7 +59,7 @@ pub struct WeightedUrl {
 /// The kind of load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Kind {
+pub enum LoadShape {
     /// The next request when the last one was answered.
     #[default]
     Closed,
@@ -95,7 +95,7 @@ pub enum Kind {
 /// The protocol spoken over a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Protocol {
+pub enum LoadProtocol {
     /// HTTP/1.1.
     #[default]
     Http1,
@@ -108,7 +108,7 @@ pub enum Protocol {
 #[serde(default)]
 pub struct TlsPlan {
     /// The only version offered; `None` offers 1.3 and 1.2.
-    pub version: Option<TlsVersion>,
+    pub version: Option<LoadTlsVersion>,
     /// Whether sessions are resumed. Resumption saves the server most of a handshake.
     pub resumption: bool,
     /// The name sent and, where the certificate is verified, looked for; the URL's host if none.
@@ -119,7 +119,7 @@ pub struct TlsPlan {
 
 /// A TLS version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum TlsVersion {
+pub enum LoadTlsVersion {
     /// TLS 1.2.
     #[serde(rename = "1.2")]
     V12,
@@ -134,7 +134,7 @@ impl Default for TlsPlan {
     }
 }
 
-impl Default for Plan {
+impl Default for LoadPlan {
     fn default() -> Self {
         Self {
             urls: Vec::new(),
@@ -142,13 +142,13 @@ impl Default for Plan {
             headers: Vec::new(),
             body: Vec::new(),
             body_bytes: 0,
-            kind: Kind::Closed,
+            kind: LoadShape::Closed,
             connections: 10,
             threads: 1,
             duration_ms: None,
             count: None,
             warmup_ms: 0,
-            protocol: Protocol::Http1,
+            protocol: LoadProtocol::Http1,
             streams: 1,
             new_connection: false,
             tls: TlsPlan::default(),

@@ -9,7 +9,7 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
 use crate::error::LoadError;
-use crate::plan::{Kind, Plan, Protocol};
+use crate::plan::{LoadPlan, LoadProtocol, LoadShape};
 use crate::tls;
 
 /// The most URLs times weights a run may have.
@@ -20,7 +20,7 @@ const CONNECTION_FIELDS: [&str; 5] =
 
 /// A scheme, host and port: what connections are made to.
 #[derive(Clone, Debug)]
-pub(crate) struct Origin {
+pub(crate) struct LoadOrigin {
     key: (bool, String, u16),
     pub(crate) addresses: Vec<SocketAddr>,
     /// The name for TLS, for `https`.
@@ -29,7 +29,7 @@ pub(crate) struct Origin {
 
 /// One URL's request.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
+pub(crate) struct PreparedRequest {
     /// Index of its origin.
     pub(crate) origin: usize,
     /// The whole request as HTTP/1.1 writes it.
@@ -39,10 +39,10 @@ pub(crate) struct Target {
 }
 
 /// Everything threads share and never change.
-pub(crate) struct Prepared {
-    pub(crate) plan: Plan,
-    pub(crate) origins: Vec<Origin>,
-    pub(crate) targets: Vec<Target>,
+pub(crate) struct PreparedPlan {
+    pub(crate) plan: LoadPlan,
+    pub(crate) origins: Vec<LoadOrigin>,
+    pub(crate) targets: Vec<PreparedRequest>,
     /// Indexes of targets by weight, mixed.
     pub(crate) order: Vec<u32>,
     pub(crate) body: Bytes,
@@ -50,10 +50,10 @@ pub(crate) struct Prepared {
     pub(crate) tls: Option<Arc<ClientConfig>>,
 }
 
-impl Prepared {
-    pub(crate) fn new(plan: &Plan) -> Result<Self, LoadError> {
+impl PreparedPlan {
+    pub(crate) fn new(plan: &LoadPlan) -> Result<Self, LoadError> {
         check(plan)?;
-        let mut origins: Vec<Origin> = Vec::new();
+        let mut origins: Vec<LoadOrigin> = Vec::new();
         let mut targets = Vec::new();
         for weighted in &plan.urls {
             let bad = |why: String| LoadError::Url { url: weighted.url.clone(), why };
@@ -62,15 +62,15 @@ impl Prepared {
             let origin = match origins.iter().position(|origin| origin.key == key) {
                 Some(index) => index,
                 None => {
-                    origins.push(Origin::resolve(key, plan).map_err(bad)?);
+                    origins.push(LoadOrigin::resolve(key, plan).map_err(bad)?);
                     origins.len() - 1
                 }
             };
             let request = match plan.protocol {
-                Protocol::Http1 => None,
-                Protocol::Http2 => Some(request(plan, &uri)?),
+                LoadProtocol::Http1 => None,
+                LoadProtocol::Http2 => Some(request(plan, &uri)?),
             };
-            targets.push(Target { origin, encoded: encode(plan, &uri), request });
+            targets.push(PreparedRequest { origin, encoded: encode(plan, &uri), request });
         }
         let secure = origins.iter().any(|origin| origin.server_name.is_some());
         Ok(Self {
@@ -78,7 +78,7 @@ impl Prepared {
             body: Bytes::from(plan.body.clone()),
             head_request: plan.method == "HEAD",
             tls: secure.then(|| tls::client(plan)).transpose()?,
-            plan: Plan { body_bytes: plan.body.len() as u64, body: Vec::new(), ..plan.clone() },
+            plan: LoadPlan { body_bytes: plan.body.len() as u64, body: Vec::new(), ..plan.clone() },
             origins,
             targets,
         })
@@ -87,13 +87,13 @@ impl Prepared {
     /// Requests in flight at once over the whole run.
     pub(crate) fn lanes(&self) -> usize {
         match self.plan.protocol {
-            Protocol::Http1 => self.plan.connections,
-            Protocol::Http2 => self.plan.connections * self.plan.streams,
+            LoadProtocol::Http1 => self.plan.connections,
+            LoadProtocol::Http2 => self.plan.connections * self.plan.streams,
         }
     }
 }
 
-fn check(plan: &Plan) -> Result<(), LoadError> {
+fn check(plan: &LoadPlan) -> Result<(), LoadError> {
     let wrong = |message: &str| Err(LoadError::Plan(message.to_owned()));
     let positive = |rate: f64| rate.is_finite() && rate > 0.0;
     if plan.urls.is_empty() {
@@ -108,18 +108,18 @@ fn check(plan: &Plan) -> Result<(), LoadError> {
     if plan.connect_timeout_ms == 0 || plan.response_timeout_ms == 0 {
         return wrong("timeouts must be at least a millisecond");
     }
-    if plan.protocol == Protocol::Http2 && plan.new_connection && plan.streams > 1 {
+    if plan.protocol == LoadProtocol::Http2 && plan.new_connection && plan.streams > 1 {
         return wrong("a new connection for each request leaves no room for several streams on one");
     }
     if plan.warmup_ms > 0 && (plan.duration_ms.is_none() || plan.count.is_some()) {
         return wrong("a warm-up goes with a duration, not with a count");
     }
     match &plan.kind {
-        Kind::Closed | Kind::Open { .. } if plan.duration_ms.is_none() && plan.count.is_none() => {
+        LoadShape::Closed | LoadShape::Open { .. } if plan.duration_ms.is_none() && plan.count.is_none() => {
             wrong("neither a duration nor a count is given: the run would not end")
         }
-        Kind::Open { rate } if !positive(*rate) => wrong("the rate must be above 0"),
-        Kind::Ramp { low, high, step, calls, connections_per_step } => {
+        LoadShape::Open { rate } if !positive(*rate) => wrong("the rate must be above 0"),
+        LoadShape::Ramp { low, high, step, calls, connections_per_step } => {
             if !positive(*low) || !positive(*step) || !high.is_finite() || high < low {
                 wrong("a ramp needs 0 < low <= high and a step above 0")
             } else if *calls == 0 || *connections_per_step == 0 {
@@ -130,15 +130,15 @@ fn check(plan: &Plan) -> Result<(), LoadError> {
                 only_http1(plan, "a rate ramp")
             }
         }
-        Kind::Idle { .. } => only_http1(plan, "holding idle connections"),
+        LoadShape::Idle { .. } => only_http1(plan, "holding idle connections"),
         _ => Ok(()),
     }
 }
 
-fn only_http1(plan: &Plan, what: &str) -> Result<(), LoadError> {
+fn only_http1(plan: &LoadPlan, what: &str) -> Result<(), LoadError> {
     match plan.protocol {
-        Protocol::Http1 => Ok(()),
-        Protocol::Http2 => Err(LoadError::Plan(format!("{what} is made with HTTP/1.1"))),
+        LoadProtocol::Http1 => Ok(()),
+        LoadProtocol::Http2 => Err(LoadError::Plan(format!("{what} is made with HTTP/1.1"))),
     }
 }
 
@@ -155,8 +155,8 @@ fn origin_key(uri: &Uri) -> Result<(bool, String, u16), String> {
     Ok((secure, host.trim_matches(['[', ']']).to_owned(), port))
 }
 
-impl Origin {
-    fn resolve(key: (bool, String, u16), plan: &Plan) -> Result<Self, String> {
+impl LoadOrigin {
+    fn resolve(key: (bool, String, u16), plan: &LoadPlan) -> Result<Self, String> {
         let (secure, host, port) = &key;
         let addresses = (host.as_str(), *port).to_socket_addrs().map_err(|error| error.to_string())?;
         let addresses: Vec<_> = addresses.collect();
@@ -172,7 +172,7 @@ impl Origin {
 }
 
 /// The request as it goes over the wire: what was given, and only what was not given added.
-fn encode(plan: &Plan, uri: &Uri) -> Bytes {
+fn encode(plan: &LoadPlan, uri: &Uri) -> Bytes {
     let target = uri.path_and_query().map_or("/", |target| target.as_str());
     let mut out = format!("{} {} HTTP/1.1\r\n", plan.method, target).into_bytes();
     let given = |name: &str| plan.headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name));
@@ -193,7 +193,7 @@ fn encode(plan: &Plan, uri: &Uri) -> Bytes {
     Bytes::from(out)
 }
 
-fn request(plan: &Plan, uri: &Uri) -> Result<Request<()>, LoadError> {
+fn request(plan: &LoadPlan, uri: &Uri) -> Result<Request<()>, LoadError> {
     let bad = |what: String| LoadError::Plan(what);
     let method: Method = plan.method.parse().map_err(|_| bad(format!("{}: not a method", plan.method)))?;
     let mut request = Request::new(());
@@ -228,7 +228,7 @@ fn with_authority(uri: &Uri, authority: http::uri::Authority) -> Result<Uri, Str
 }
 
 /// Targets by weight in a mixed order that is the same in every run.
-fn mix(plan: &Plan) -> Result<Vec<u32>, LoadError> {
+fn mix(plan: &LoadPlan) -> Result<Vec<u32>, LoadError> {
     let divisor = plan.urls.iter().fold(0, |divisor, url| greatest_common_divisor(divisor, url.weight));
     if divisor == 0 {
         return Err(LoadError::Plan("every weight is 0".to_owned()));

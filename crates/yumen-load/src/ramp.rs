@@ -5,14 +5,14 @@ use std::rc::Rc;
 
 use tokio::task::spawn_local;
 
-use crate::http1::Client;
-use crate::plan::Kind;
-use crate::tally::Moments;
-use crate::worker::{Lane, Worker};
+use crate::http1::Http1Client;
+use crate::plan::LoadShape;
+use crate::tally::RequestMoments;
+use crate::worker::{LoadWorker, RequestLoop};
 
 /// What a step asks for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Step {
+pub(crate) struct RampTarget {
     /// Connections per second over all threads.
     pub(crate) rate: f64,
     pub(crate) connections: u64,
@@ -20,15 +20,15 @@ pub(crate) struct Step {
 }
 
 /// The rates of a ramp in order.
-pub(crate) fn steps(kind: &Kind) -> Vec<Step> {
-    let Kind::Ramp { low, high, step, calls, connections_per_step } = *kind else { return Vec::new() };
+pub(crate) fn steps(kind: &LoadShape) -> Vec<RampTarget> {
+    let LoadShape::Ramp { low, high, step, calls, connections_per_step } = *kind else { return Vec::new() };
     let count = ((high - low) / step + 1e-9).floor() as u64 + 1;
     let rates = (0..count).map(|index| low + index as f64 * step);
-    rates.map(|rate| Step { rate, connections: connections_per_step, calls }).collect()
+    rates.map(|rate| RampTarget { rate, connections: connections_per_step, calls }).collect()
 }
 
 /// This thread's share of the step's connections.
-pub(crate) async fn work(worker: &Rc<Worker>) {
+pub(crate) async fn work(worker: &Rc<LoadWorker>) {
     let Some(step) = worker.shared.ramp else { return };
     let timer = worker.alarm.timer();
     let mut tasks = Vec::new();
@@ -44,14 +44,17 @@ pub(crate) async fn work(worker: &Rc<Worker>) {
 }
 
 /// One connection and its calls; the first that fails ends it.
-async fn connection(worker: Rc<Worker>, number: usize, calls: u32) {
-    let lane = Lane::unscheduled(&worker, number);
-    let mut client = Client::new(&worker, number);
+async fn connection(worker: Rc<LoadWorker>, number: usize, calls: u32) {
+    let lane = RequestLoop::unscheduled(&worker, number);
+    let mut client = Http1Client::new(&worker, number);
     for _ in 0..calls {
         lane.sent_ns.set(None);
         let outcome = client.exchange(&worker, worker.pick(&lane), &lane).await;
-        let moments =
-            Moments { intended_ns: None, sent_ns: lane.sent_ns.get(), ended_ns: worker.clock.now_ns() };
+        let moments = RequestMoments {
+            intended_ns: None,
+            sent_ns: lane.sent_ns.get(),
+            ended_ns: worker.clock.now_ns(),
+        };
         let mut tally = worker.tally.borrow_mut();
         match outcome {
             Ok(status) => tally.answered(moments, status),

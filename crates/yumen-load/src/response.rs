@@ -1,5 +1,5 @@
 //! HTTP/1 responses as a load generator needs them: where they end, their status, whether the connection stays.
-//! Must not know sockets. What cannot be understood is `Malformed`, never guessed at.
+//! Must not know sockets. What cannot be understood is `MalformedResponse`, never guessed at.
 
 use memchr::{memchr, memmem};
 
@@ -8,7 +8,7 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// Why bytes are not a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Malformed {
+pub(crate) enum MalformedResponse {
     #[error("the status line is not one of HTTP/1")]
     StatusLine,
     #[error("the head is longer than {HEAD_BYTES_MAX} bytes")]
@@ -24,16 +24,16 @@ pub(crate) enum Malformed {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ResponseState {
     Head,
     Sized(u64),
-    Chunked(Chunk),
+    Chunked(ChunkState),
     UntilClose,
     Done,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Chunk {
+pub(crate) enum ChunkState {
     /// In the hexadecimal size; whether a digit was seen.
     Size {
         size: u64,
@@ -53,7 +53,7 @@ pub(crate) enum Chunk {
 /// Reads one response after another from bytes cut anywhere.
 #[derive(Debug)]
 pub(crate) struct ResponseReader {
-    state: State,
+    state: ResponseState,
     /// The part of a head that came so far, where it did not come in one piece.
     head: Vec<u8>,
     /// The request was HEAD: no body follows.
@@ -64,17 +64,23 @@ pub(crate) struct ResponseReader {
 
 impl ResponseReader {
     pub(crate) fn new(head_request: bool) -> Self {
-        Self { state: State::Head, head: Vec::new(), bodiless: head_request, status: 0, keep_alive: true }
+        Self {
+            state: ResponseState::Head,
+            head: Vec::new(),
+            bodiless: head_request,
+            status: 0,
+            keep_alive: true,
+        }
     }
 
     /// Gets ready for the next response.
     pub(crate) fn restart(&mut self) {
-        self.state = State::Head;
+        self.state = ResponseState::Head;
         self.head.clear();
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == ResponseState::Done
     }
 
     /// Status of the response read last.
@@ -88,23 +94,23 @@ impl ResponseReader {
     }
 
     /// Takes what was read. All of it belongs to the response, or it is malformed.
-    pub(crate) fn feed(&mut self, mut bytes: &[u8]) -> Result<(), Malformed> {
+    pub(crate) fn feed(&mut self, mut bytes: &[u8]) -> Result<(), MalformedResponse> {
         while !bytes.is_empty() {
             let taken = match &mut self.state {
-                State::Done => return Err(Malformed::Surplus),
-                State::Head => self.feed_head(bytes)?,
-                State::Sized(left) => {
+                ResponseState::Done => return Err(MalformedResponse::Surplus),
+                ResponseState::Head => self.feed_head(bytes)?,
+                ResponseState::Sized(left) => {
                     let taken = (*left).min(bytes.len() as u64);
                     *left -= taken;
                     if *left == 0 {
-                        self.state = State::Done;
+                        self.state = ResponseState::Done;
                     }
                     taken as usize
                 }
-                State::UntilClose => bytes.len(),
-                State::Chunked(chunk) => {
+                ResponseState::UntilClose => bytes.len(),
+                ResponseState::Chunked(chunk) => {
                     let (taken, next) = chunk.feed(bytes)?;
-                    self.state = next.map_or(State::Done, State::Chunked);
+                    self.state = next.map_or(ResponseState::Done, ResponseState::Chunked);
                     taken
                 }
             };
@@ -115,14 +121,14 @@ impl ResponseReader {
 
     /// The connection ended; whether the response did too, and rightly so.
     pub(crate) fn finish(&mut self) -> bool {
-        if self.state == State::UntilClose {
-            self.state = State::Done;
+        if self.state == ResponseState::UntilClose {
+            self.state = ResponseState::Done;
             self.keep_alive = false;
         }
         self.is_done()
     }
 
-    fn feed_head(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
+    fn feed_head(&mut self, bytes: &[u8]) -> Result<usize, MalformedResponse> {
         if self.head.is_empty()
             && let Some(end) = memmem::find(bytes, b"\r\n\r\n")
         {
@@ -133,7 +139,7 @@ impl ResponseReader {
         self.head.extend_from_slice(bytes);
         let Some(end) = memmem::find(&self.head[before.saturating_sub(3)..], b"\r\n\r\n") else {
             if self.head.len() > HEAD_BYTES_MAX {
-                return Err(Malformed::HeadTooLong);
+                return Err(MalformedResponse::HeadTooLong);
             }
             self.check_beginning()?;
             return Ok(bytes.len());
@@ -147,48 +153,48 @@ impl ResponseReader {
     }
 
     /// What is not HTTP is told apart at its first bytes, not at a timeout.
-    fn check_beginning(&self) -> Result<(), Malformed> {
+    fn check_beginning(&self) -> Result<(), MalformedResponse> {
         let expected = b"HTTP/1.";
         let length = self.head.len().min(expected.len());
-        if self.head[..length] == expected[..length] { Ok(()) } else { Err(Malformed::StatusLine) }
+        if self.head[..length] == expected[..length] { Ok(()) } else { Err(MalformedResponse::StatusLine) }
     }
 
     /// A head with its last line end, without the empty line.
-    fn read_head(&mut self, head: &[u8]) -> Result<(), Malformed> {
+    fn read_head(&mut self, head: &[u8]) -> Result<(), MalformedResponse> {
         if head.len() > HEAD_BYTES_MAX {
-            return Err(Malformed::HeadTooLong);
+            return Err(MalformedResponse::HeadTooLong);
         }
-        let end = memchr(b'\n', head).ok_or(Malformed::StatusLine)?;
+        let end = memchr(b'\n', head).ok_or(MalformedResponse::StatusLine)?;
         let (status, minor) = status_line(&head[..end])?;
-        let fields = Fields::read(&head[end + 1..])?;
+        let fields = FramingFields::read(&head[end + 1..])?;
         if status < 200 {
-            return if status == 101 { Err(Malformed::Switched) } else { Ok(()) };
+            return if status == 101 { Err(MalformedResponse::Switched) } else { Ok(()) };
         }
         self.status = status;
         self.keep_alive = if minor == 0 { fields.keep_alive } else { !fields.close };
         let empty = self.bodiless || status == 204 || status == 304;
         self.state = match fields {
-            _ if empty => State::Done,
-            Fields { chunked: true, .. } => State::Chunked(Chunk::START),
-            Fields { coded: true, .. } => State::UntilClose,
-            Fields { length: Some(0), .. } => State::Done,
-            Fields { length: Some(length), .. } => State::Sized(length),
-            _ => State::UntilClose,
+            _ if empty => ResponseState::Done,
+            FramingFields { chunked: true, .. } => ResponseState::Chunked(ChunkState::START),
+            FramingFields { coded: true, .. } => ResponseState::UntilClose,
+            FramingFields { length: Some(0), .. } => ResponseState::Done,
+            FramingFields { length: Some(length), .. } => ResponseState::Sized(length),
+            _ => ResponseState::UntilClose,
         };
-        self.keep_alive &= self.state != State::UntilClose;
+        self.keep_alive &= self.state != ResponseState::UntilClose;
         Ok(())
     }
 }
 
-fn status_line(line: &[u8]) -> Result<(u16, u8), Malformed> {
+fn status_line(line: &[u8]) -> Result<(u16, u8), MalformedResponse> {
     let [b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor @ b'0'..=b'9', b' ', a, b, c, rest @ ..] = line
     else {
-        return Err(Malformed::StatusLine);
+        return Err(MalformedResponse::StatusLine);
     };
     let digits = [a, b, c].map(|digit| digit.wrapping_sub(b'0'));
     let ends = matches!(rest, [] | [b' ' | b'\r', ..]);
     if digits.iter().any(|digit| *digit > 9) || digits[0] == 0 || !ends {
-        return Err(Malformed::StatusLine);
+        return Err(MalformedResponse::StatusLine);
     }
     let status = digits.iter().fold(0, |status, digit| status * 10 + u16::from(*digit));
     Ok((status, minor - b'0'))
@@ -196,7 +202,7 @@ fn status_line(line: &[u8]) -> Result<(u16, u8), Malformed> {
 
 /// The few fields that decide where a response ends.
 #[derive(Default)]
-pub(crate) struct Fields {
+pub(crate) struct FramingFields {
     pub(crate) length: Option<u64>,
     /// Some transfer coding is applied.
     pub(crate) coded: bool,
@@ -206,9 +212,9 @@ pub(crate) struct Fields {
     pub(crate) keep_alive: bool,
 }
 
-impl Fields {
+impl FramingFields {
     /// Reads the lines after the first.
-    pub(crate) fn read(mut lines: &[u8]) -> Result<Self, Malformed> {
+    pub(crate) fn read(mut lines: &[u8]) -> Result<Self, MalformedResponse> {
         let mut fields = Self::default();
         while let Some(end) = memchr(b'\n', lines) {
             let line = &lines[..end];
@@ -232,11 +238,11 @@ impl Fields {
         Ok(fields)
     }
 
-    fn add_length(&mut self, value: &[u8]) -> Result<(), Malformed> {
+    fn add_length(&mut self, value: &[u8]) -> Result<(), MalformedResponse> {
         let digits = std::str::from_utf8(value).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
-        let length = digits.and_then(|text| text.parse().ok()).ok_or(Malformed::ContentLength)?;
+        let length = digits.and_then(|text| text.parse().ok()).ok_or(MalformedResponse::ContentLength)?;
         if self.length.is_some_and(|before| before != length) {
-            return Err(Malformed::ContentLength);
+            return Err(MalformedResponse::ContentLength);
         }
         self.length = Some(length);
         Ok(())
@@ -254,11 +260,11 @@ fn last_token(value: &[u8]) -> &[u8] {
     value.rsplit(|byte| *byte == b',').next().unwrap_or_default().trim_ascii()
 }
 
-impl Chunk {
+impl ChunkState {
     pub(crate) const START: Self = Self::Size { size: 0, digits: 0 };
 
     /// Bytes taken, and the state after them; none when the body is over.
-    pub(crate) fn feed(self, bytes: &[u8]) -> Result<(usize, Option<Self>), Malformed> {
+    pub(crate) fn feed(self, bytes: &[u8]) -> Result<(usize, Option<Self>), MalformedResponse> {
         let byte = bytes[0];
         let next = match self {
             Self::Data(left) => {
@@ -273,13 +279,13 @@ impl Chunk {
                 }
                 None if digits > 0 && matches!(byte, b';' | b' ' | b'\t' | b'\r') => Self::Extension(size),
                 None if digits > 0 && byte == b'\n' => Self::after_size(size),
-                _ => return Err(Malformed::Chunk),
+                _ => return Err(MalformedResponse::Chunk),
             },
             Self::Extension(size) if byte == b'\n' => Self::after_size(size),
             Self::Extension(size) => Self::Extension(size),
             Self::DataEnd if byte == b'\r' => Self::DataEnd,
             Self::DataEnd if byte == b'\n' => Self::START,
-            Self::DataEnd => return Err(Malformed::Chunk),
+            Self::DataEnd => return Err(MalformedResponse::Chunk),
             Self::Trailer { empty: true } if byte == b'\n' => return Ok((1, None)),
             Self::Trailer { empty } => Self::Trailer { empty: byte == b'\n' || (empty && byte == b'\r') },
         };

@@ -11,20 +11,22 @@ use std::time::{Duration, Instant, SystemTime};
 use hdrhistogram::Histogram;
 
 use crate::error::LoadError;
-use crate::plan::{Kind, Plan, Protocol};
-use crate::prepared::Prepared;
-use crate::summary::{Connections, FORMAT, Generator, Idle, RampStep, Second, Summary};
-use crate::tally::{Interval, Tally, latency};
-use crate::worker::{self, Shared};
+use crate::plan::{LoadPlan, LoadProtocol, LoadShape};
+use crate::prepared::PreparedPlan;
+use crate::summary::{
+    ConnectionTotals, FORMAT, GeneratorCost, IdleSummary, LoadSummary, RampStep, SecondSummary,
+};
+use crate::tally::{SecondCounts, ThreadTally, latency};
+use crate::worker::{self, PhaseShared};
 use crate::{machine, ramp};
 
 const LOOK: Duration = Duration::from_millis(20);
 
 /// How a run is going.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct LoadProgress {
     /// The second that is over.
-    pub second: Second,
+    pub second: SecondSummary,
     /// Responses so far.
     pub responses: u64,
     /// Errors so far.
@@ -36,26 +38,26 @@ pub struct Progress {
 }
 
 /// What a phase, a whole run or one step of a ramp, has come to.
-struct Phase {
-    tally: Tally,
-    timeline: Vec<Second>,
+struct LoadPhase {
+    tally: ThreadTally,
+    timeline: Vec<SecondSummary>,
     elapsed_ns: u64,
-    cost: Generator,
-    idle: Option<Idle>,
+    cost: GeneratorCost,
+    idle: Option<IdleSummary>,
 }
 
 /// Runs the plan to its end. `watch` is told of every second that is over.
-pub fn run(plan: &Plan, mut watch: impl FnMut(&Progress)) -> Result<Summary, LoadError> {
-    let prepared = Arc::new(Prepared::new(plan)?);
+pub fn run(plan: &LoadPlan, mut watch: impl FnMut(&LoadProgress)) -> Result<LoadSummary, LoadError> {
+    let prepared = Arc::new(PreparedPlan::new(plan)?);
     machine::allow_open_files((plan.connections * prepared.origins.len()) as u64)?;
     let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let steps = ramp::steps(&plan.kind);
-    let mut progress = Progress::default();
+    let mut progress = LoadProgress::default();
     let mut ramp = Vec::new();
     let phase = if steps.is_empty() {
         phase(&prepared, None, &mut progress, &mut watch)?
     } else {
-        let mut whole: Option<Phase> = None;
+        let mut whole: Option<LoadPhase> = None;
         for (index, step) in steps.iter().enumerate() {
             progress.step = Some((index + 1, steps.len()));
             let one = phase(&prepared, Some(*step), &mut progress, &mut watch)?;
@@ -71,19 +73,19 @@ pub fn run(plan: &Plan, mut watch: impl FnMut(&Progress)) -> Result<Summary, Loa
 }
 
 fn phase(
-    prepared: &Arc<Prepared>,
-    step: Option<ramp::Step>,
-    progress: &mut Progress,
-    watch: &mut dyn FnMut(&Progress),
-) -> Result<Phase, LoadError> {
+    prepared: &Arc<PreparedPlan>,
+    step: Option<ramp::RampTarget>,
+    progress: &mut LoadProgress,
+    watch: &mut dyn FnMut(&LoadProgress),
+) -> Result<LoadPhase, LoadError> {
     let mut idle = IdleWatch::new(&prepared.plan);
-    let shared = Shared::new(prepared.clone(), step);
+    let shared = PhaseShared::new(prepared.clone(), step);
     let (sender, intervals) = channel();
     let threads = start(&shared, &sender)?;
     drop(sender);
-    let mut timeline = Timeline::new(prepared.plan.threads);
+    let mut timeline = LoadTimeline::new(prepared.plan.threads);
     let before = gather(&shared, &intervals, &mut timeline, &mut idle, progress, watch);
-    let mut tally: Option<Tally> = None;
+    let mut tally: Option<ThreadTally> = None;
     for thread in threads {
         let counted = thread
             .join()
@@ -97,7 +99,7 @@ fn phase(
     let cost = machine::cost_between(&before, &machine::own_cost());
     let tally = tally.ok_or_else(|| LoadError::Plan("there was no thread".to_owned()))?;
     let elapsed_ns = elapsed_ns(&shared, &tally);
-    Ok(Phase {
+    Ok(LoadPhase {
         timeline: timeline.finish(elapsed_ns),
         elapsed_ns,
         tally,
@@ -106,9 +108,9 @@ fn phase(
     })
 }
 
-type Thread = JoinHandle<std::io::Result<Tally>>;
+type Thread = JoinHandle<std::io::Result<ThreadTally>>;
 
-fn start(shared: &Arc<Shared>, intervals: &Sender<Interval>) -> Result<Vec<Thread>, LoadError> {
+fn start(shared: &Arc<PhaseShared>, intervals: &Sender<SecondCounts>) -> Result<Vec<Thread>, LoadError> {
     let threads = 0..shared.prepared.plan.threads;
     let started = threads.map(|thread| {
         let (shared, intervals) = (shared.clone(), intervals.clone());
@@ -121,13 +123,13 @@ fn start(shared: &Arc<Shared>, intervals: &Sender<Interval>) -> Result<Vec<Threa
 
 /// Puts seconds together until all threads are done; gives what had been spent when counting began.
 fn gather(
-    shared: &Shared,
-    intervals: &Receiver<Interval>,
-    timeline: &mut Timeline,
+    shared: &PhaseShared,
+    intervals: &Receiver<SecondCounts>,
+    timeline: &mut LoadTimeline,
     idle: &mut Option<IdleWatch>,
-    progress: &mut Progress,
-    watch: &mut dyn FnMut(&Progress),
-) -> Generator {
+    progress: &mut LoadProgress,
+    watch: &mut dyn FnMut(&LoadProgress),
+) -> GeneratorCost {
     let mut before = None;
     loop {
         let began = shared.counted_from_ns().is_some_and(|from| shared.clock.now_ns() >= from);
@@ -153,10 +155,10 @@ fn gather(
     }
 }
 
-fn elapsed_ns(shared: &Shared, tally: &Tally) -> u64 {
+fn elapsed_ns(shared: &PhaseShared, tally: &ThreadTally) -> u64 {
     let plan = &shared.prepared.plan;
     match plan.duration_ms {
-        _ if matches!(plan.kind, Kind::Idle { .. }) => {
+        _ if matches!(plan.kind, LoadShape::Idle { .. }) => {
             shared.clock.now_ns().saturating_sub(shared.counted_from_ns().unwrap_or(0))
         }
         Some(duration_ms) if plan.count.is_none() => duration_ms * 1_000_000,
@@ -165,19 +167,19 @@ fn elapsed_ns(shared: &Shared, tally: &Tally) -> u64 {
 }
 
 /// Seconds as threads hand them over, until all have.
-struct Timeline {
+struct LoadTimeline {
     threads: usize,
-    open: BTreeMap<u64, (usize, Interval)>,
-    done: BTreeMap<u64, Second>,
+    open: BTreeMap<u64, (usize, SecondCounts)>,
+    done: BTreeMap<u64, SecondSummary>,
 }
 
-impl Timeline {
+impl LoadTimeline {
     fn new(threads: usize) -> Self {
         Self { threads, open: BTreeMap::new(), done: BTreeMap::new() }
     }
 
     /// Adds a thread's second; gives those that are complete by it.
-    fn add(&mut self, interval: Interval) -> Option<Second> {
+    fn add(&mut self, interval: SecondCounts) -> Option<SecondSummary> {
         let second = interval.second;
         let parts = match self.open.get_mut(&second) {
             None => {
@@ -202,19 +204,21 @@ impl Timeline {
     }
 
     /// Every second of the run, quiet ones too.
-    fn finish(mut self, elapsed_ns: u64) -> Vec<Second> {
+    fn finish(mut self, elapsed_ns: u64) -> Vec<SecondSummary> {
         for (second, (_, sum)) in std::mem::take(&mut self.open) {
             self.done.insert(second, to_second(&sum));
         }
         let seconds = elapsed_ns.div_ceil(1_000_000_000);
         (0..seconds)
-            .map(|second| self.done.remove(&second).unwrap_or(Second { second, ..Second::default() }))
+            .map(|second| {
+                self.done.remove(&second).unwrap_or(SecondSummary { second, ..SecondSummary::default() })
+            })
             .collect()
     }
 }
 
-fn to_second(sum: &Interval) -> Second {
-    Second {
+fn to_second(sum: &SecondCounts) -> SecondSummary {
+    SecondSummary {
         second: sum.second,
         responses: sum.responses,
         errors: sum.errors,
@@ -226,25 +230,30 @@ fn to_second(sum: &Interval) -> Second {
 
 /// Looks at the target's memory before, and once all connections have been held long enough.
 struct IdleWatch {
-    found: Idle,
+    found: IdleSummary,
     hold: Duration,
     opening: Instant,
     all_open: Option<Instant>,
 }
 
 impl IdleWatch {
-    fn new(plan: &Plan) -> Option<Self> {
-        let Kind::Idle { hold_ms, requests_first, pids } = &plan.kind else { return None };
+    fn new(plan: &LoadPlan) -> Option<Self> {
+        let LoadShape::Idle { hold_ms, requests_first, pids } = &plan.kind else { return None };
         let pids = machine::with_children(pids);
         let rss_before_bytes = machine::rss_bytes(&pids);
         let wanted = plan.connections as u64;
-        let found =
-            Idle { wanted, requests_first: *requests_first, pids, rss_before_bytes, ..Idle::default() };
+        let found = IdleSummary {
+            wanted,
+            requests_first: *requests_first,
+            pids,
+            rss_before_bytes,
+            ..IdleSummary::default()
+        };
         Some(Self { found, hold: Duration::from_millis(*hold_ms), opening: Instant::now(), all_open: None })
     }
 
     /// Connections open, and wanted.
-    fn look(&mut self, shared: &Shared) -> (u64, u64) {
+    fn look(&mut self, shared: &PhaseShared) -> (u64, u64) {
         let gate = &shared.idle;
         let (opened, failed) = (gate.opened.load(Ordering::Acquire), gate.failed.load(Ordering::Acquire));
         if gate.released.load(Ordering::Acquire) {
@@ -267,7 +276,7 @@ impl IdleWatch {
         (opened - lost, self.found.wanted)
     }
 
-    fn finish(mut self) -> Idle {
+    fn finish(mut self) -> IdleSummary {
         let found = &mut self.found;
         if !found.pids.is_empty() && found.held > 0 {
             let grown = found.rss_held_bytes as f64 - found.rss_before_bytes as f64;
@@ -277,12 +286,14 @@ impl IdleWatch {
     }
 }
 
-impl Phase {
+impl LoadPhase {
     fn followed_by(mut self, next: Self) -> Self {
         self.tally.merge(&next.tally);
         let offset = self.timeline.len() as u64;
         self.timeline.extend(
-            next.timeline.into_iter().map(|second| Second { second: second.second + offset, ..second }),
+            next.timeline
+                .into_iter()
+                .map(|second| SecondSummary { second: second.second + offset, ..second }),
         );
         self.elapsed_ns += next.elapsed_ns;
         self.cost.cpu_user_ns += next.cost.cpu_user_ns;
@@ -292,7 +303,7 @@ impl Phase {
     }
 }
 
-fn ramp_step(step: &ramp::Step, phase: &Phase) -> RampStep {
+fn ramp_step(step: &ramp::RampTarget, phase: &LoadPhase) -> RampStep {
     let tally = &phase.tally;
     // The last connection stands for its share of the time, however quickly it is over.
     let seconds = (phase.elapsed_ns as f64 / 1e9).max(step.connections as f64 / step.rate);
@@ -325,21 +336,26 @@ fn ramp_step(step: &ramp::Step, phase: &Phase) -> RampStep {
     }
 }
 
-fn summary(prepared: &Prepared, started_unix_ms: u64, phase: Phase, ramp: Vec<RampStep>) -> Summary {
-    let Phase { tally, timeline, elapsed_ns, cost, idle } = phase;
+fn summary(
+    prepared: &PreparedPlan,
+    started_unix_ms: u64,
+    phase: LoadPhase,
+    ramp: Vec<RampStep>,
+) -> LoadSummary {
+    let LoadPhase { tally, timeline, elapsed_ns, cost, idle } = phase;
     let recorded = |histogram: &Histogram<u64>| (!histogram.is_empty()).then(|| latency(histogram));
-    let open = matches!(prepared.plan.kind, Kind::Open { .. });
+    let open = matches!(prepared.plan.kind, LoadShape::Open { .. });
     let protocol = match prepared.plan.protocol {
-        Protocol::Http1 => "HTTP/1.1",
-        Protocol::Http2 => "HTTP/2",
+        LoadProtocol::Http1 => "HTTP/1.1",
+        LoadProtocol::Http2 => "HTTP/2",
     };
-    Summary {
+    LoadSummary {
         format: FORMAT,
         plan: prepared.plan.clone(),
         started_unix_ms,
         elapsed_ns,
         protocol: protocol.to_owned(),
-        connections: Connections {
+        connections: ConnectionTotals {
             opened: tally.opened,
             full_handshakes: tally.full_handshakes,
             resumed_handshakes: tally.resumed_handshakes,

@@ -13,52 +13,52 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::alarm::Timer;
-use crate::prepared::Origin;
-use crate::tally::{ErrorClass, Failure};
+use crate::alarm::AlarmTimer;
+use crate::prepared::LoadOrigin;
+use crate::tally::{ErrorClass, RequestFailure};
 use crate::tls;
-use crate::worker::Worker;
+use crate::worker::LoadWorker;
 
 /// Bytes to and from the server. What goes through it is counted with the thread's bytes.
-pub(crate) struct Stream {
-    socket: Socket,
-    worker: Rc<Worker>,
+pub(crate) struct CountedStream {
+    socket: LoadSocket,
+    worker: Rc<LoadWorker>,
 }
 
-enum Socket {
+enum LoadSocket {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 /// Connects, handshake included, unless the time for it runs out.
 pub(crate) async fn connect(
-    worker: &Rc<Worker>,
-    origin: &Origin,
+    worker: &Rc<LoadWorker>,
+    origin: &LoadOrigin,
     number: usize,
-    timer: &Timer,
-) -> Result<Stream, Failure> {
+    timer: &AlarmTimer,
+) -> Result<CountedStream, RequestFailure> {
     let started = worker.clock.now_ns();
     let timeout_ms = worker.prepared.plan.connect_timeout_ms;
     let establishing = establish(worker, origin, number);
     let socket = match timer.within(started + timeout_ms * 1_000_000, establishing).await {
         Some(Ok(socket)) => socket,
-        Some(Err(error)) => return Err(Failure::new(ErrorClass::Connect, error)),
+        Some(Err(error)) => return Err(RequestFailure::new(ErrorClass::Connect, error)),
         None => {
             let message = format!("not connected within {timeout_ms} ms");
-            return Err(Failure::new(ErrorClass::ConnectTimeout, message));
+            return Err(RequestFailure::new(ErrorClass::ConnectTimeout, message));
         }
     };
     worker.tally.borrow_mut().connects.saturating_record(worker.clock.now_ns() - started);
-    Ok(Stream { socket, worker: worker.clone() })
+    Ok(CountedStream { socket, worker: worker.clone() })
 }
 
-async fn establish(worker: &Worker, origin: &Origin, number: usize) -> io::Result<Socket> {
+async fn establish(worker: &LoadWorker, origin: &LoadOrigin, number: usize) -> io::Result<LoadSocket> {
     let address = origin.addresses[number % origin.addresses.len()];
     let stream = connect_tcp(worker, address, number).await?;
     stream.set_nodelay(true)?;
     worker.tally.borrow_mut().opened += 1;
     let (Some(config), Some(name)) = (&worker.prepared.tls, &origin.server_name) else {
-        return Ok(Socket::Plain(stream));
+        return Ok(LoadSocket::Plain(stream));
     };
     let stream = TlsConnector::from(config.clone()).connect(name.clone(), stream).await?;
     let session = stream.get_ref().1;
@@ -71,10 +71,10 @@ async fn establish(worker: &Worker, origin: &Origin, number: usize) -> io::Resul
         tally.tls = Some(tls::facts(session));
     }
     drop(tally);
-    Ok(Socket::Tls(Box::new(stream)))
+    Ok(LoadSocket::Tls(Box::new(stream)))
 }
 
-async fn connect_tcp(worker: &Worker, address: SocketAddr, number: usize) -> io::Result<TcpStream> {
+async fn connect_tcp(worker: &LoadWorker, address: SocketAddr, number: usize) -> io::Result<TcpStream> {
     let sources = &worker.prepared.plan.sources;
     if sources.is_empty() {
         return TcpStream::connect(address).await;
@@ -84,21 +84,21 @@ async fn connect_tcp(worker: &Worker, address: SocketAddr, number: usize) -> io:
     socket.connect(address).await
 }
 
-impl Stream {
+impl CountedStream {
     /// The protocol agreed on by ALPN; none in clear text.
     pub(crate) fn agreed_protocol(&self) -> Option<&[u8]> {
         match &self.socket {
-            Socket::Plain(_) => None,
-            Socket::Tls(tls) => Some(tls.get_ref().1.alpn_protocol().unwrap_or_default()),
+            LoadSocket::Plain(_) => None,
+            LoadSocket::Tls(tls) => Some(tls.get_ref().1.alpn_protocol().unwrap_or_default()),
         }
     }
 
     /// Whether the server has ended the connection, or sent what nobody asked for, while nothing was in
     /// flight. Costs no system call where nothing happened.
-    pub(crate) fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<News> {
+    pub(crate) fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<IdleEvent> {
         let tcp = match &self.socket {
-            Socket::Plain(tcp) => tcp,
-            Socket::Tls(tls) => tls.get_ref().0,
+            LoadSocket::Plain(tcp) => tcp,
+            LoadSocket::Tls(tls) => tls.get_ref().0,
         };
         if tcp.poll_read_ready(cx).is_pending() {
             return Poll::Pending;
@@ -107,20 +107,20 @@ impl Stream {
         let mut buffer = ReadBuf::new(&mut bytes);
         match Pin::new(self).poll_read(cx, &mut buffer) {
             Poll::Pending => Poll::Pending,
-            Poll::Ready(Ok(())) if !buffer.filled().is_empty() => Poll::Ready(News::Bytes),
-            Poll::Ready(_) => Poll::Ready(News::Closed),
+            Poll::Ready(Ok(())) if !buffer.filled().is_empty() => Poll::Ready(IdleEvent::Bytes),
+            Poll::Ready(_) => Poll::Ready(IdleEvent::Closed),
         }
     }
 }
 
 /// What an idle connection may bring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum IdleEvent {
     Closed,
     Bytes,
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for CountedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -128,8 +128,8 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let polled = match &mut self.socket {
-            Socket::Plain(tcp) => Pin::new(tcp).poll_read(cx, buffer),
-            Socket::Tls(tls) => Pin::new(tls).poll_read(cx, buffer),
+            LoadSocket::Plain(tcp) => Pin::new(tcp).poll_read(cx, buffer),
+            LoadSocket::Tls(tls) => Pin::new(tls).poll_read(cx, buffer),
         };
         let bytes = &self.worker.bytes_received;
         bytes.set(bytes.get() + (buffer.filled().len() - before) as u64);
@@ -137,11 +137,11 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for CountedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         let polled = match &mut self.socket {
-            Socket::Plain(tcp) => Pin::new(tcp).poll_write(cx, data),
-            Socket::Tls(tls) => Pin::new(tls).poll_write(cx, data),
+            LoadSocket::Plain(tcp) => Pin::new(tcp).poll_write(cx, data),
+            LoadSocket::Tls(tls) => Pin::new(tls).poll_write(cx, data),
         };
         self.count_sent(polled)
     }
@@ -152,8 +152,8 @@ impl AsyncWrite for Stream {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let polled = match &mut self.socket {
-            Socket::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, slices),
-            Socket::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, slices),
+            LoadSocket::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, slices),
+            LoadSocket::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, slices),
         };
         self.count_sent(polled)
     }
@@ -164,20 +164,20 @@ impl AsyncWrite for Stream {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.socket {
-            Socket::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
-            Socket::Tls(tls) => Pin::new(tls).poll_flush(cx),
+            LoadSocket::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
+            LoadSocket::Tls(tls) => Pin::new(tls).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.socket {
-            Socket::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
-            Socket::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
+            LoadSocket::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            LoadSocket::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
         }
     }
 }
 
-impl Stream {
+impl CountedStream {
     fn count_sent(&self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(written)) = &polled {
             let bytes = &self.worker.bytes_sent;

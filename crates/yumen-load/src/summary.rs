@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Plan;
+use crate::plan::LoadPlan;
 
 /// The version of this format; readers refuse a newer one.
 pub const FORMAT: u32 = 1;
 
 /// The result of one load run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
+pub struct LoadSummary {
     /// [`FORMAT`] of the program that wrote it.
     pub format: u32,
     /// What was asked for: URLs, kind and parameters of the load.
-    pub plan: Plan,
+    pub plan: LoadPlan,
     /// Start of the run, milliseconds since 1970, UTC.
     pub started_unix_ms: u64,
     /// From the first intended request to the end of the last one, nanoseconds.
@@ -26,7 +26,7 @@ pub struct Summary {
     /// Facts of the TLS connections, where there were any.
     pub tls: Option<TlsFacts>,
     /// Connections of the run.
-    pub connections: Connections,
+    pub connections: ConnectionTotals,
     /// Requests written, whole or in part.
     pub requests: u64,
     /// Whole responses read, whatever their status.
@@ -40,46 +40,46 @@ pub struct Summary {
     /// Responses by status.
     pub statuses: BTreeMap<u16, u64>,
     /// What went wrong, by class.
-    pub errors: Errors,
+    pub errors: ErrorTotals,
     /// From the first byte of a request written to the last byte of its response read; responses only.
-    pub latency: Latency,
+    pub latency: LatencySummary,
     /// Open loop: from the moment the request was meant to be sent. Requests given up at their timeout, and those
     /// the end of the run cut off, are in it with the time they had waited: they took at least so long.
-    pub latency_corrected: Option<Latency>,
+    pub latency_corrected: Option<LatencySummary>,
     /// From the start of connecting until requests may be sent, TLS handshake included.
-    pub connect_latency: Option<Latency>,
+    pub connect_latency: Option<LatencySummary>,
     /// Open loop: how late the generator itself was where it had a free connection. It shows whether
     /// the generator kept its own schedule.
-    pub schedule_lag: Option<Latency>,
+    pub schedule_lag: Option<LatencySummary>,
     /// One entry for each second of the run; seconds without events are entries too.
-    pub timeline: Vec<Second>,
+    pub timeline: Vec<SecondSummary>,
     /// Rate ramp: its steps in order.
     pub ramp: Vec<RampStep>,
     /// Idle connections: what they cost the target.
-    pub idle: Option<Idle>,
+    pub idle: Option<IdleSummary>,
     /// What the generator itself spent.
-    pub generator: Generator,
+    pub generator: GeneratorCost,
     /// Where it ran.
-    pub machine: Machine,
+    pub machine: GeneratorMachine,
     /// Versions by name: the program, the libraries that matter, the kernel.
     pub versions: BTreeMap<String, String>,
 }
 
-impl Summary {
+impl LoadSummary {
     /// Responses per second over the whole run.
     pub fn responses_per_second(&self) -> f64 {
         if self.elapsed_ns == 0 { 0.0 } else { self.responses as f64 * 1e9 / self.elapsed_ns as f64 }
     }
 
     /// The latency a reader should look at first: the corrected one where there is one.
-    pub fn main_latency(&self) -> &Latency {
+    pub fn main_latency(&self) -> &LatencySummary {
         self.latency_corrected.as_ref().unwrap_or(&self.latency)
     }
 
     /// The generator's CPU time per response in nanoseconds.
     pub fn generator_ns_per_response(&self) -> f64 {
-        let spent = self.generator.cpu_user_ns + self.generator.cpu_system_ns;
-        if self.responses == 0 { 0.0 } else { spent as f64 / self.responses as f64 }
+        let used_nonces = self.generator.cpu_user_ns + self.generator.cpu_system_ns;
+        if self.responses == 0 { 0.0 } else { used_nonces as f64 / self.responses as f64 }
     }
 }
 
@@ -100,7 +100,7 @@ pub struct TlsFacts {
 
 /// Connections of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Connections {
+pub struct ConnectionTotals {
     /// TCP connections established.
     pub opened: u64,
     /// Of those with TLS, how many made a full handshake.
@@ -113,7 +113,7 @@ pub struct Connections {
 
 /// What went wrong, each event in one class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Errors {
+pub struct ErrorTotals {
     /// Connections refused or reset while connecting, and failed TLS handshakes.
     pub connect: u64,
     /// Connections not established in time.
@@ -132,7 +132,7 @@ pub struct Errors {
     pub examples: BTreeMap<String, String>,
 }
 
-impl Latency {
+impl LatencySummary {
     /// The value at one of the percentiles kept; `None` for others and where nothing was recorded.
     pub fn at(&self, percentile: f64) -> Option<u64> {
         let found = self.percentiles.iter().find(|point| (point.percentile - percentile).abs() < 1e-9);
@@ -140,7 +140,7 @@ impl Latency {
     }
 }
 
-impl Errors {
+impl ErrorTotals {
     /// All of them.
     pub fn total(&self) -> u64 {
         self.by_class().iter().map(|(_, count)| count).sum()
@@ -162,7 +162,7 @@ impl Errors {
 
 /// A distribution of durations in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Latency {
+pub struct LatencySummary {
     /// How many were recorded.
     pub count: u64,
     /// The shortest.
@@ -174,14 +174,14 @@ pub struct Latency {
     /// The longest.
     pub max_ns: u64,
     /// Quantiles out to p99.9999, rising. Far ones say little where the count is small: see `count`.
-    pub percentiles: Vec<Percentile>,
+    pub percentiles: Vec<LatencyPercentile>,
     /// The whole histogram: HdrHistogram V2, compressed, base64, three significant digits.
     pub histogram: String,
 }
 
 /// One point of a distribution.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Percentile {
+pub struct LatencyPercentile {
     /// From 0 to 100.
     pub percentile: f64,
     /// So much of the distribution took this long or less, nanoseconds.
@@ -190,7 +190,7 @@ pub struct Percentile {
 
 /// One second of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Second {
+pub struct SecondSummary {
     /// Seconds since the start; the entry covers the second that begins there.
     pub second: u64,
     /// Whole responses read in it.
@@ -231,16 +231,16 @@ pub struct RampStep {
     /// Responses that came in time.
     pub responses: u64,
     /// Errors of the step.
-    pub errors: Errors,
+    pub errors: ErrorTotals,
     /// Calls without a good answer, in percent of all.
     pub error_percent: f64,
     /// From the first byte of a request to the last of its response.
-    pub latency: Latency,
+    pub latency: LatencySummary,
 }
 
 /// What idle connections cost.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Idle {
+pub struct IdleSummary {
     /// Connections asked for.
     pub wanted: u64,
     /// Connections open at the end of the hold.
@@ -265,7 +265,7 @@ pub struct Idle {
 
 /// What the generator itself spent during the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Generator {
+pub struct GeneratorCost {
     /// CPU time in user space, nanoseconds.
     pub cpu_user_ns: u64,
     /// CPU time in the kernel, nanoseconds.
@@ -276,7 +276,7 @@ pub struct Generator {
 
 /// Where it ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
+pub struct GeneratorMachine {
     /// Processor model.
     pub cpu: String,
     /// Logical processors this process may use.

@@ -8,7 +8,7 @@ use base64::prelude::BASE64_STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 
-use crate::summary::{Errors, Latency, Percentile, TlsFacts};
+use crate::summary::{ErrorTotals, LatencyPercentile, LatencySummary, TlsFacts};
 
 /// Longer latencies count as so long: an hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
@@ -32,12 +32,12 @@ pub(crate) enum ErrorClass {
 
 /// Why a request has no response.
 #[derive(Clone, Debug)]
-pub(crate) struct Failure {
+pub(crate) struct RequestFailure {
     pub(crate) class: ErrorClass,
     pub(crate) message: String,
 }
 
-impl Failure {
+impl RequestFailure {
     pub(crate) fn new(class: ErrorClass, message: impl ToString) -> Self {
         Self { class, message: message.to_string() }
     }
@@ -45,7 +45,7 @@ impl Failure {
 
 /// When the parts of one request happened, on the run's clock.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moments {
+pub(crate) struct RequestMoments {
     /// When it was meant to be sent; open loop only.
     pub(crate) intended_ns: Option<u64>,
     /// The first byte written; none if it never came so far.
@@ -56,7 +56,7 @@ pub(crate) struct Moments {
 
 /// The counts of one second, for the timeline.
 #[derive(Debug)]
-pub(crate) struct Interval {
+pub(crate) struct SecondCounts {
     /// Since the start of what is counted.
     pub(crate) second: u64,
     pub(crate) responses: u64,
@@ -64,14 +64,14 @@ pub(crate) struct Interval {
     pub(crate) latencies: Histogram<u64>,
 }
 
-impl Interval {
+impl SecondCounts {
     fn new(second: u64) -> Self {
         Self { second, responses: 0, errors: 0, latencies: histogram(2) }
     }
 }
 
 /// What one thread counted in one phase.
-pub(crate) struct Tally {
+pub(crate) struct ThreadTally {
     pub(crate) requests: u64,
     pub(crate) responses: u64,
     pub(crate) unanswered: u64,
@@ -82,7 +82,7 @@ pub(crate) struct Tally {
     pub(crate) bytes_sent: u64,
     pub(crate) bytes_received: u64,
     pub(crate) statuses: BTreeMap<u16, u64>,
-    pub(crate) errors: Errors,
+    pub(crate) errors: ErrorTotals,
     pub(crate) latencies: Histogram<u64>,
     pub(crate) corrected: Histogram<u64>,
     pub(crate) connects: Histogram<u64>,
@@ -90,14 +90,14 @@ pub(crate) struct Tally {
     pub(crate) tls: Option<TlsFacts>,
     pub(crate) last_ended_ns: u64,
     last_status: (u16, u64),
-    interval: Interval,
+    interval: SecondCounts,
     counted_from_ns: u64,
     good: (u16, u16),
-    intervals: Option<Sender<Interval>>,
+    intervals: Option<Sender<SecondCounts>>,
 }
 
-impl Tally {
-    pub(crate) fn new(good: (u16, u16), intervals: Option<Sender<Interval>>) -> Self {
+impl ThreadTally {
+    pub(crate) fn new(good: (u16, u16), intervals: Option<Sender<SecondCounts>>) -> Self {
         Self {
             requests: 0,
             responses: 0,
@@ -109,7 +109,7 @@ impl Tally {
             bytes_sent: 0,
             bytes_received: 0,
             statuses: BTreeMap::new(),
-            errors: Errors::default(),
+            errors: ErrorTotals::default(),
             latencies: histogram(3),
             corrected: histogram(3),
             connects: histogram(3),
@@ -117,7 +117,7 @@ impl Tally {
             tls: None,
             last_ended_ns: 0,
             last_status: (0, 0),
-            interval: Interval::new(0),
+            interval: SecondCounts::new(0),
             counted_from_ns: u64::MAX,
             good,
             intervals,
@@ -130,7 +130,7 @@ impl Tally {
     }
 
     /// A whole response.
-    pub(crate) fn answered(&mut self, moments: Moments, status: u16) {
+    pub(crate) fn answered(&mut self, moments: RequestMoments, status: u16) {
         if !self.begins(moments) {
             return;
         }
@@ -155,7 +155,7 @@ impl Tally {
     }
 
     /// A request without a response.
-    pub(crate) fn failed(&mut self, moments: Moments, failure: Failure) {
+    pub(crate) fn failed(&mut self, moments: RequestMoments, failure: RequestFailure) {
         if !self.begins(moments) {
             return;
         }
@@ -173,7 +173,7 @@ impl Tally {
     }
 
     /// A request the end of the run cut off.
-    pub(crate) fn cut_off(&mut self, moments: Moments) {
+    pub(crate) fn cut_off(&mut self, moments: RequestMoments) {
         if !self.begins(moments) {
             return;
         }
@@ -195,7 +195,7 @@ impl Tally {
         if second == self.interval.second {
             return;
         }
-        let over = std::mem::replace(&mut self.interval, Interval::new(second));
+        let over = std::mem::replace(&mut self.interval, SecondCounts::new(second));
         if let Some(intervals) = &self.intervals {
             // Nobody listening any more is no reason to stop counting.
             let _ = intervals.send(over);
@@ -208,7 +208,7 @@ impl Tally {
         if count > 0 {
             *self.statuses.entry(status).or_default() += count;
         }
-        let last = std::mem::replace(&mut self.interval, Interval::new(0));
+        let last = std::mem::replace(&mut self.interval, SecondCounts::new(0));
         if let Some(intervals) = self.intervals.take() {
             let _ = intervals.send(last);
         }
@@ -242,7 +242,7 @@ impl Tally {
     }
 
     /// Whether this request counts; those of the warm-up do not.
-    fn begins(&mut self, moments: Moments) -> bool {
+    fn begins(&mut self, moments: RequestMoments) -> bool {
         let began = moments.intended_ns.or(moments.sent_ns).unwrap_or(moments.ended_ns);
         if began < self.counted_from_ns {
             return false;
@@ -265,7 +265,7 @@ impl Tally {
     }
 }
 
-fn slot(errors: &mut Errors, class: ErrorClass) -> (&'static str, &mut u64) {
+fn slot(errors: &mut ErrorTotals, class: ErrorClass) -> (&'static str, &mut u64) {
     match class {
         ErrorClass::Connect => ("connect", &mut errors.connect),
         ErrorClass::ConnectTimeout => ("connect_timeout", &mut errors.connect_timeout),
@@ -277,7 +277,7 @@ fn slot(errors: &mut Errors, class: ErrorClass) -> (&'static str, &mut u64) {
 }
 
 /// Adds counts class by class; the example heard first stays.
-pub(crate) fn add_errors(sum: &mut Errors, other: &Errors) {
+pub(crate) fn add_errors(sum: &mut ErrorTotals, other: &ErrorTotals) {
     sum.connect += other.connect;
     sum.connect_timeout += other.connect_timeout;
     sum.read += other.read;
@@ -296,12 +296,12 @@ pub(crate) fn histogram(digits: u8) -> Histogram<u64> {
 }
 
 /// A distribution as it stands in the result.
-pub(crate) fn latency(histogram: &Histogram<u64>) -> Latency {
+pub(crate) fn latency(histogram: &Histogram<u64>) -> LatencySummary {
     let mut bytes = Vec::new();
     V2DeflateSerializer::new().serialize(histogram, &mut bytes).expect("a vector takes whatever is written");
-    let point = |percentile| Percentile { percentile, ns: histogram.value_at_percentile(percentile) };
+    let point = |percentile| LatencyPercentile { percentile, ns: histogram.value_at_percentile(percentile) };
     let empty = histogram.is_empty();
-    Latency {
+    LatencySummary {
         count: histogram.len(),
         min_ns: if empty { 0 } else { histogram.min() },
         mean_ns: histogram.mean(),

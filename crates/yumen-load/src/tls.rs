@@ -16,18 +16,18 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::public_key::PublicKey;
 
 use crate::error::LoadError;
-use crate::plan::{Plan, Protocol, TlsVersion};
+use crate::plan::{LoadPlan, LoadProtocol, LoadTlsVersion};
 use crate::summary::TlsFacts;
 
 /// Sessions kept for resumption, by server.
 const SESSIONS: usize = 256;
 
-pub(crate) fn client(plan: &Plan) -> Result<Arc<ClientConfig>, LoadError> {
+pub(crate) fn client(plan: &LoadPlan) -> Result<Arc<ClientConfig>, LoadError> {
     let wrong = |error: String| LoadError::Tls(error);
     let versions: &[&'static rustls::SupportedProtocolVersion] = match plan.tls.version {
         None => &[&TLS13, &TLS12],
-        Some(TlsVersion::V12) => &[&TLS12],
-        Some(TlsVersion::V13) => &[&TLS13],
+        Some(LoadTlsVersion::V12) => &[&TLS12],
+        Some(LoadTlsVersion::V13) => &[&TLS13],
     };
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -36,7 +36,7 @@ pub(crate) fn client(plan: &Plan) -> Result<Arc<ClientConfig>, LoadError> {
     let builder = match &plan.tls.ca_file {
         Some(file) => builder.with_root_certificates(anchors(file).map_err(wrong)?),
         None => {
-            let verifier = Arc::new(Unverified(signatures(&provider)));
+            let verifier = Arc::new(AnyServerCertificate(signatures(&provider)));
             builder.dangerous().with_custom_certificate_verifier(verifier)
         }
     };
@@ -46,8 +46,8 @@ pub(crate) fn client(plan: &Plan) -> Result<Arc<ClientConfig>, LoadError> {
         false => Resumption::disabled(),
     };
     config.alpn_protocols = match plan.protocol {
-        Protocol::Http1 => vec![b"http/1.1".to_vec()],
-        Protocol::Http2 => vec![b"h2".to_vec()],
+        LoadProtocol::Http1 => vec![b"http/1.1".to_vec()],
+        LoadProtocol::Http2 => vec![b"h2".to_vec()],
     };
     Ok(Arc::new(config))
 }
@@ -92,13 +92,13 @@ fn certificate_key(certificate: &[u8]) -> Option<String> {
 
 /// Takes any certificate: the servers measured have certificates of their own making.
 #[derive(Debug)]
-struct Unverified(WebPkiSupportedAlgorithms);
+struct AnyServerCertificate(WebPkiSupportedAlgorithms);
 
 fn signatures(provider: &CryptoProvider) -> WebPkiSupportedAlgorithms {
     provider.signature_verification_algorithms
 }
 
-impl ServerCertVerifier for Unverified {
+impl ServerCertVerifier for AnyServerCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -14,11 +14,11 @@ use std::task::Poll;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::spawn_local;
 
-use crate::alarm::{Alarm, Clock, Timer};
-use crate::http1::Client;
-use crate::plan::{Kind, Protocol};
-use crate::prepared::{Prepared, Target};
-use crate::tally::{ErrorClass, Failure, Interval, Moments, Tally};
+use crate::alarm::{AlarmQueue, AlarmTimer, RunClock};
+use crate::http1::Http1Client;
+use crate::plan::{LoadProtocol, LoadShape};
+use crate::prepared::{PreparedPlan, PreparedRequest};
+use crate::tally::{ErrorClass, RequestFailure, RequestMoments, SecondCounts, ThreadTally};
 use crate::{http2, idle, ramp};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -29,29 +29,29 @@ const SCRATCH_BYTES: usize = 64 * 1024;
 const FAILED_CONNECT_PAUSE_NS: u64 = 10 * MILLISECOND_NS;
 
 /// What the threads of a phase share.
-pub(crate) struct Shared {
-    pub(crate) prepared: Arc<Prepared>,
-    pub(crate) clock: Clock,
+pub(crate) struct PhaseShared {
+    pub(crate) prepared: Arc<PreparedPlan>,
+    pub(crate) clock: RunClock,
     /// Requests that may still be begun.
     pub(crate) tickets: AtomicU64,
     /// Threads that are ready to begin.
     ready: AtomicUsize,
     /// When all begin; 0 while some are not ready.
     start_ns: AtomicU64,
-    pub(crate) idle: idle::Gate,
-    pub(crate) ramp: Option<ramp::Step>,
+    pub(crate) idle: idle::IdleBarrier,
+    pub(crate) ramp: Option<ramp::RampTarget>,
 }
 
-impl Shared {
-    pub(crate) fn new(prepared: Arc<Prepared>, ramp: Option<ramp::Step>) -> Arc<Self> {
+impl PhaseShared {
+    pub(crate) fn new(prepared: Arc<PreparedPlan>, ramp: Option<ramp::RampTarget>) -> Arc<Self> {
         let tickets = prepared.plan.count.unwrap_or(u64::MAX);
         Arc::new(Self {
             prepared,
-            clock: Clock::start(),
+            clock: RunClock::start(),
             tickets: AtomicU64::new(tickets),
             ready: AtomicUsize::new(0),
             start_ns: AtomicU64::new(0),
-            idle: idle::Gate::default(),
+            idle: idle::IdleBarrier::default(),
             ramp,
         })
     }
@@ -64,12 +64,12 @@ impl Shared {
 }
 
 /// What one thread's tasks share.
-pub(crate) struct Worker {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) prepared: Arc<Prepared>,
-    pub(crate) clock: Clock,
-    pub(crate) alarm: Rc<Alarm>,
-    pub(crate) tally: RefCell<Tally>,
+pub(crate) struct LoadWorker {
+    pub(crate) shared: Arc<PhaseShared>,
+    pub(crate) prepared: Arc<PreparedPlan>,
+    pub(crate) clock: RunClock,
+    pub(crate) alarm: Rc<AlarmQueue>,
+    pub(crate) tally: RefCell<ThreadTally>,
     /// Where bytes are read to by whichever connection has some.
     pub(crate) scratch: RefCell<Box<[u8]>>,
     pub(crate) bytes_sent: Cell<u64>,
@@ -80,7 +80,7 @@ pub(crate) struct Worker {
 }
 
 /// One request in flight at a time.
-pub(crate) struct Lane {
+pub(crate) struct RequestLoop {
     /// Over all threads.
     pub(crate) index: usize,
     /// The first byte of the request in flight.
@@ -91,14 +91,18 @@ pub(crate) struct Lane {
     begun: Cell<u64>,
     free_since_ns: Cell<u64>,
     picks: Cell<usize>,
-    timer: Timer,
+    timer: AlarmTimer,
 }
 
 /// Loads on the calling thread until the phase is over.
-pub(crate) fn run(shared: Arc<Shared>, thread: usize, intervals: Sender<Interval>) -> io::Result<Tally> {
+pub(crate) fn run(
+    shared: Arc<PhaseShared>,
+    thread: usize,
+    intervals: Sender<SecondCounts>,
+) -> io::Result<ThreadTally> {
     let runtime = Builder::new_current_thread().enable_io().build_local(LocalOptions::default())?;
     let tally = runtime.block_on(async move {
-        let worker = Worker::new(shared, thread, intervals)?;
+        let worker = LoadWorker::new(shared, thread, intervals)?;
         let alarm = worker.alarm.clone();
         spawn_local(async move { alarm.drive().await });
         worker.clone().work().await;
@@ -106,18 +110,18 @@ pub(crate) fn run(shared: Arc<Shared>, thread: usize, intervals: Sender<Interval
         tally.bytes_sent = worker.bytes_sent.get();
         tally.bytes_received = worker.bytes_received.get();
         tally.finish();
-        io::Result::Ok(std::mem::replace(&mut *tally, Tally::new((0, 0), None)))
+        io::Result::Ok(std::mem::replace(&mut *tally, ThreadTally::new((0, 0), None)))
     })?;
     Ok(tally)
 }
 
-impl Worker {
-    fn new(shared: Arc<Shared>, thread: usize, intervals: Sender<Interval>) -> io::Result<Rc<Self>> {
+impl LoadWorker {
+    fn new(shared: Arc<PhaseShared>, thread: usize, intervals: Sender<SecondCounts>) -> io::Result<Rc<Self>> {
         let prepared = shared.prepared.clone();
         Ok(Rc::new(Self {
             clock: shared.clock,
-            alarm: Alarm::new(shared.clock)?,
-            tally: RefCell::new(Tally::new(prepared.plan.good_statuses, Some(intervals))),
+            alarm: AlarmQueue::new(shared.clock)?,
+            tally: RefCell::new(ThreadTally::new(prepared.plan.good_statuses, Some(intervals))),
             scratch: RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()),
             bytes_sent: Cell::new(0),
             bytes_received: Cell::new(0),
@@ -131,12 +135,12 @@ impl Worker {
 
     async fn work(self: Rc<Self>) {
         match &self.prepared.plan.kind {
-            Kind::Closed | Kind::Open { .. } => self.work_lanes().await,
-            Kind::Ramp { .. } => {
+            LoadShape::Closed | LoadShape::Open { .. } => self.work_lanes().await,
+            LoadShape::Ramp { .. } => {
                 self.begin().await;
                 ramp::work(&self).await;
             }
-            Kind::Idle { .. } => {
+            LoadShape::Idle { .. } => {
                 self.begin().await;
                 idle::work(&self).await;
             }
@@ -144,11 +148,13 @@ impl Worker {
     }
 
     async fn work_lanes(self: Rc<Self>) {
-        let lanes: Vec<Rc<Lane>> = self.own_lanes().map(|index| Rc::new(Lane::new(&self, index))).collect();
+        let lanes: Vec<Rc<RequestLoop>> =
+            self.own_lanes().map(|index| Rc::new(RequestLoop::new(&self, index))).collect();
         let mut tasks = Vec::new();
         match self.prepared.plan.protocol {
-            Protocol::Http1 => {
-                let mut clients: Vec<_> = lanes.iter().map(|lane| Client::new(&self, lane.index)).collect();
+            LoadProtocol::Http1 => {
+                let mut clients: Vec<_> =
+                    lanes.iter().map(|lane| Http1Client::new(&self, lane.index)).collect();
                 if self.connects_ahead() {
                     clients = self.connect_ahead(clients).await;
                 }
@@ -157,8 +163,8 @@ impl Worker {
                     tasks.push(spawn_local(http1_lane(self.clone(), lane.clone(), client)));
                 }
             }
-            Protocol::Http2 => {
-                let sessions = http2::Sessions::new(&self, lanes.len());
+            LoadProtocol::Http2 => {
+                let sessions = http2::Http2Sessions::new(&self, lanes.len());
                 if self.connects_ahead() {
                     sessions.prepare(&self).await;
                 }
@@ -189,7 +195,7 @@ impl Worker {
         self.tally.borrow_mut().turn_second(self.end_ns.get().min(now).saturating_sub(1));
     }
 
-    fn is_end(&self, timer: &Timer, cx: &mut std::task::Context<'_>) -> bool {
+    fn is_end(&self, timer: &AlarmTimer, cx: &mut std::task::Context<'_>) -> bool {
         timer.set(self.end_ns.get());
         timer.is_over(cx) || self.clock.now_ns() >= self.end_ns.get()
     }
@@ -197,10 +203,10 @@ impl Worker {
     /// An open loop must not begin with a burst of handshakes. Where each request connects anew, there is
     /// nothing to hold.
     fn connects_ahead(&self) -> bool {
-        matches!(self.prepared.plan.kind, Kind::Open { .. }) && !self.prepared.plan.new_connection
+        matches!(self.prepared.plan.kind, LoadShape::Open { .. }) && !self.prepared.plan.new_connection
     }
 
-    async fn connect_ahead(self: &Rc<Self>, clients: Vec<Client>) -> Vec<Client> {
+    async fn connect_ahead(self: &Rc<Self>, clients: Vec<Http1Client>) -> Vec<Http1Client> {
         let mut ready = Vec::with_capacity(clients.len());
         let mut clients = clients.into_iter().peekable();
         while clients.peek().is_some() {
@@ -255,8 +261,8 @@ impl Worker {
     }
 
     /// The lane's next request, when it is due. None when the run is over for it.
-    pub(crate) async fn next<'a>(&'a self, lane: &Lane) -> Option<&'a Target> {
-        if let Kind::Open { rate } = self.prepared.plan.kind {
+    pub(crate) async fn next<'a>(&'a self, lane: &RequestLoop) -> Option<&'a PreparedRequest> {
+        if let LoadShape::Open { rate } = self.prepared.plan.kind {
             let due_ns = self.due_ns(lane, lane.begun.get(), rate);
             lane.due_ns.set(due_ns);
             if due_ns >= self.end_ns.get() || !self.take_ticket() {
@@ -277,7 +283,7 @@ impl Worker {
     }
 
     /// The next target by weight; every lane begins at another place of the order.
-    pub(crate) fn pick(&self, lane: &Lane) -> &Target {
+    pub(crate) fn pick(&self, lane: &RequestLoop) -> &PreparedRequest {
         let order = &self.prepared.order;
         let pick = lane.picks.get();
         lane.picks.set(if pick + 1 == order.len() { 0 } else { pick + 1 });
@@ -293,7 +299,7 @@ impl Worker {
     }
 
     /// Writes down how the lane's request ended; true when a closed loop should pause.
-    pub(crate) fn record(&self, lane: &Lane, outcome: Result<u16, Failure>) -> bool {
+    pub(crate) fn record(&self, lane: &RequestLoop, outcome: Result<u16, RequestFailure>) -> bool {
         let ended_ns = self.clock.now_ns();
         let moments = self.moments(lane, ended_ns);
         lane.busy.set(false);
@@ -307,24 +313,24 @@ impl Worker {
             Err(failure) => {
                 let connecting = matches!(failure.class, ErrorClass::Connect | ErrorClass::ConnectTimeout);
                 tally.failed(moments, failure);
-                connecting && matches!(self.prepared.plan.kind, Kind::Closed)
+                connecting && matches!(self.prepared.plan.kind, LoadShape::Closed)
             }
         }
     }
 
-    fn moments(&self, lane: &Lane, ended_ns: u64) -> Moments {
-        let open = matches!(self.prepared.plan.kind, Kind::Open { .. });
-        Moments { intended_ns: open.then(|| lane.due_ns.get()), sent_ns: lane.sent_ns.get(), ended_ns }
+    fn moments(&self, lane: &RequestLoop, ended_ns: u64) -> RequestMoments {
+        let open = matches!(self.prepared.plan.kind, LoadShape::Open { .. });
+        RequestMoments { intended_ns: open.then(|| lane.due_ns.get()), sent_ns: lane.sent_ns.get(), ended_ns }
     }
 
     /// What the end of the run finds unfinished: the request in flight, and in open loop all that were due.
-    fn cut_off(&self, lane: &Lane, now_ns: u64) {
+    fn cut_off(&self, lane: &RequestLoop, now_ns: u64) {
         let mut tally = self.tally.borrow_mut();
         let ended_ns = now_ns.min(self.end_ns.get());
         if lane.busy.get() {
             tally.cut_off(self.moments(lane, ended_ns));
         }
-        let Kind::Open { rate } = self.prepared.plan.kind else { return };
+        let LoadShape::Open { rate } = self.prepared.plan.kind else { return };
         if self.end_ns.get() == u64::MAX || lane.due_ns.get() == u64::MAX {
             return;
         }
@@ -336,19 +342,19 @@ impl Worker {
                 return;
             }
             has_ticket = false;
-            tally.cut_off(Moments { intended_ns: Some(due_ns), sent_ns: None, ended_ns });
+            tally.cut_off(RequestMoments { intended_ns: Some(due_ns), sent_ns: None, ended_ns });
         }
     }
 
     /// When the lane's request of this number is due: lanes take turns at a constant rate.
-    fn due_ns(&self, lane: &Lane, number: u64, rate: f64) -> u64 {
+    fn due_ns(&self, lane: &RequestLoop, number: u64, rate: f64) -> u64 {
         let turn = number * self.prepared.lanes() as u64 + lane.index as u64;
         self.start_ns.get() + (turn as f64 * SECOND_NS as f64 / rate) as u64
     }
 }
 
-impl Lane {
-    fn new(worker: &Rc<Worker>, index: usize) -> Self {
+impl RequestLoop {
+    fn new(worker: &Rc<LoadWorker>, index: usize) -> Self {
         Self {
             index,
             sent_ns: Cell::new(None),
@@ -362,12 +368,12 @@ impl Lane {
     }
 
     /// A lane for requests whose time somebody else decides.
-    pub(crate) fn unscheduled(worker: &Rc<Worker>, index: usize) -> Self {
+    pub(crate) fn unscheduled(worker: &Rc<LoadWorker>, index: usize) -> Self {
         Self::new(worker, index)
     }
 }
 
-async fn http1_lane(worker: Rc<Worker>, lane: Rc<Lane>, mut client: Client) {
+async fn http1_lane(worker: Rc<LoadWorker>, lane: Rc<RequestLoop>, mut client: Http1Client) {
     while let Some(target) = worker.next(&lane).await {
         let outcome = client.exchange(&worker, target, &lane).await;
         if worker.record(&lane, outcome) {
@@ -376,7 +382,7 @@ async fn http1_lane(worker: Rc<Worker>, lane: Rc<Lane>, mut client: Client) {
     }
 }
 
-async fn http2_lane(worker: Rc<Worker>, lane: Rc<Lane>, session: Rc<http2::Session>) {
+async fn http2_lane(worker: Rc<LoadWorker>, lane: Rc<RequestLoop>, session: Rc<http2::Http2Session>) {
     let timer = worker.alarm.timer();
     while let Some(target) = worker.next(&lane).await {
         let outcome = session.exchange(&worker, target, &lane, &timer).await;
@@ -387,7 +393,7 @@ async fn http2_lane(worker: Rc<Worker>, lane: Rc<Lane>, session: Rc<http2::Sessi
 }
 
 /// Turns the seconds of the timeline, also those in which nothing happens.
-async fn tick(worker: Rc<Worker>, counted_from_ns: u64) {
+async fn tick(worker: Rc<LoadWorker>, counted_from_ns: u64) {
     let timer = worker.alarm.timer();
     timer.until(counted_from_ns).await;
     worker.bytes_sent.set(0);

@@ -10,12 +10,13 @@ use serde_json::json;
 use yumen_http::{HeadLimits, parse};
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{
-    BodyIndexing, Client, Consumers, Exchange, Expr, Host, IndexingProgress, Now, RequestHead,
+    BodyIndexing, ClientInfo, ConditionExpr, ConsumerIndex, Exchange, IndexingProgress, Now, PluginHost,
+    RequestHead,
 };
 
 struct BenchHost;
 
-impl Host for BenchHost {
+impl PluginHost for BenchHost {
     fn sleep(&self, _: Duration) -> LocalFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
@@ -63,16 +64,16 @@ fn main() {
 
 fn measure(name: &str, content_type: &str, body: &[u8]) {
     let text = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Type: {content_type}\r\n\r\n");
-    let client = Client {
+    let client = ClientInfo {
         peer: "192.0.2.7:4711".parse().expect("an address"),
         local: "198.51.100.1:80".parse().expect("an address"),
         tls: None,
         connection: 1,
     };
-    let consumers = Consumers::default();
+    let consumers = ConsumerIndex::default();
     let is_graphql = content_type.ends_with("graphql");
     let variable = if is_graphql { "graphql_operation" } else { "post_arg.none" };
-    let condition = Expr::parse(&json!([[variable, "==", "x"]])).expect("a condition");
+    let condition = ConditionExpr::parse(&json!([[variable, "==", "x"]])).expect("a condition");
     let (mut total_ns, mut turns) = (0, 0);
     for _ in 0..ROUNDS {
         let mut head = RequestHead::default();

@@ -12,13 +12,13 @@ type Key = (TypeId, Box<str>);
 type Shared = Arc<dyn Any + Send + Sync>;
 
 /// What was told, by name.
-pub type Told = HashMap<String, Value>;
+pub type ExportedState = HashMap<String, Value>;
 
 /// State that the process which takes over goes on with.
 ///
 /// What is told is a document of the type's own; members it does not know are another version's and are
 /// passed over. Times in it are those of the machine's clocks.
-pub trait Portable: Send + Sync + 'static {
+pub trait PortableState: Send + Sync + 'static {
     /// All there is to tell; `Null` where a fresh one knows as much.
     fn tell(&self) -> Value;
 
@@ -26,7 +26,7 @@ pub trait Portable: Send + Sync + 'static {
     fn take_over(&self, told: &Value, now: Now);
 
     /// Whether what is counted here while both processes serve is told too.
-    fn settles(&self) -> bool {
+    fn exports_while_draining(&self) -> bool {
         false
     }
 
@@ -42,19 +42,19 @@ pub trait Portable: Send + Sync + 'static {
 /// Named state. A name lives as long as some snapshot holds it.
 #[derive(Default)]
 pub struct Carry {
-    kept: Mutex<HashMap<Key, Kept, foldhash::fast::RandomState>>,
+    kept: Mutex<HashMap<Key, CarriedEntry, foldhash::fast::RandomState>>,
 }
 
-struct Kept {
+struct CarriedEntry {
     state: Weak<dyn Any + Send + Sync>,
     /// How to see it as what can be told, if it can.
     portable: Option<AsPortable>,
 }
 
-type AsPortable = fn(Shared) -> Option<Arc<dyn Portable>>;
+type AsPortable = fn(Shared) -> Option<Arc<dyn PortableState>>;
 
-fn as_portable<T: Portable>(state: Shared) -> Option<Arc<dyn Portable>> {
-    let state: Arc<dyn Portable> = state.downcast::<T>().ok()?;
+fn as_portable<T: PortableState>(state: Shared) -> Option<Arc<dyn PortableState>> {
+    let state: Arc<dyn PortableState> = state.downcast::<T>().ok()?;
     Some(state)
 }
 
@@ -65,7 +65,7 @@ impl Carry {
     }
 
     /// As [`Self::keep`], for what a process that takes over goes on with. Names are known across versions.
-    pub fn keep_portable<T: Portable>(&self, name: &str, make: impl FnOnce() -> T) -> Arc<T> {
+    pub fn get_or_create_portable<T: PortableState>(&self, name: &str, make: impl FnOnce() -> T) -> Arc<T> {
         self.keep_as(name, make, Some(as_portable::<T>))
     }
 
@@ -89,20 +89,21 @@ impl Carry {
         }
         let made = Arc::new(make());
         let state: Weak<T> = Arc::downgrade(&made);
-        kept.insert(key, Kept { state, portable });
+        kept.insert(key, CarriedEntry { state, portable });
         made
     }
 
     /// What a process that takes over goes on with.
-    pub fn tell(&self) -> Told {
+    pub fn tell(&self) -> ExportedState {
         let told = self.portables().into_iter().map(|(name, state)| (name, state.tell()));
         told.filter(|(_, told)| !told.is_null()).collect()
     }
 
     /// What has come since `before` was told, and what is told now.
-    pub fn tell_since(&self, before: &Told) -> (Told, Told) {
-        let (mut since, mut told) = (Told::new(), Told::new());
-        for (name, state) in self.portables().into_iter().filter(|(_, state)| state.settles()) {
+    pub fn export_since(&self, before: &ExportedState) -> (ExportedState, ExportedState) {
+        let (mut since, mut told) = (ExportedState::new(), ExportedState::new());
+        for (name, state) in self.portables().into_iter().filter(|(_, state)| state.exports_while_draining())
+        {
             let (past, now) = (before.get(&name).unwrap_or(&Value::Null), state.tell());
             if past.is_null() && now.is_null() {
                 continue;
@@ -119,7 +120,7 @@ impl Carry {
     }
 
     /// Goes on from what another process told. What has no such name here is forgotten.
-    pub fn take_over(&self, told: &Told, now: Now) {
+    pub fn take_over(&self, told: &ExportedState, now: Now) {
         for (name, state) in self.portables() {
             if let Some(told) = told.get(&name) {
                 state.take_over(told, now);
@@ -133,7 +134,7 @@ impl Carry {
     }
 
     /// Held only while it is looked through: telling may take its time.
-    fn portables(&self) -> Vec<(String, Arc<dyn Portable>)> {
+    fn portables(&self) -> Vec<(String, Arc<dyn PortableState>)> {
         let kept = self.kept();
         let portable = kept.iter().filter_map(|((_, name), kept)| {
             let state = kept.portable?(kept.state.upgrade()?)?;
@@ -161,7 +162,7 @@ impl Carry {
         self.len() == 0
     }
 
-    fn kept(&self) -> MutexGuard<'_, HashMap<Key, Kept, foldhash::fast::RandomState>> {
+    fn kept(&self) -> MutexGuard<'_, HashMap<Key, CarriedEntry, foldhash::fast::RandomState>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::{Consumer, Expr, Phases, Plugin, Reads, Response};
+use crate::{ConditionExpr, Consumer, LocalResponse, PhaseSet, Plugin, VarInputs};
 
 /// The object a plugin's settings stand in, as `kind/id`: `routes/1`, `services/a`, `consumers/bob`.
 pub type Origin = Arc<str>;
 
 /// The `_meta` of a plugin's settings, common to all plugins.
 #[derive(Debug, Default)]
-pub struct Meta {
+pub struct PluginMeta {
     /// Run only where this holds.
-    pub filter: Option<Expr>,
+    pub filter: Option<ConditionExpr>,
     /// Replaces the body of the plugin's own answers.
     pub error_response: Option<Value>,
     /// Replaces the plugin's own priority.
@@ -21,7 +21,7 @@ pub struct Meta {
 }
 
 /// One configured plugin with its place in the order.
-pub struct Instance {
+pub struct PluginInstance {
     /// The plugin.
     pub plugin: Arc<dyn Plugin>,
     /// Its name.
@@ -29,9 +29,9 @@ pub struct Instance {
     /// Higher runs first.
     pub priority: i32,
     /// The phases it takes part in.
-    pub phases: Phases,
+    pub phases: PhaseSet,
     /// Its `_meta`.
-    pub meta: Meta,
+    pub meta: PluginMeta,
     /// Where its settings stand.
     pub origin: Origin,
     /// Whether it finds out who the consumer is; such plugins of a consumer hold keys and do not run.
@@ -39,18 +39,18 @@ pub struct Instance {
     /// Whether an instance on the route makes the one of a global rule step back.
     pub prefers_route: bool,
     /// What the variables that its settings or its filter name are in.
-    pub reads: Reads,
+    pub reads: VarInputs,
 }
 
-impl Instance {
-    fn reads_what_was_sent(&self) -> bool {
-        let runs_later = self.phases.has(Phases::RESPONSE_BODY) || self.phases.has(Phases::LOG);
+impl PluginInstance {
+    fn reads_sent_head(&self) -> bool {
+        let runs_later = self.phases.has(PhaseSet::RESPONSE_BODY) || self.phases.has(PhaseSet::LOG);
         self.reads.answer && runs_later
     }
 
     /// The plugin's answer with the body `_meta.error_response` asks for, and the type of that: a text as it
     /// was written, an object as JSON with a line end.
-    pub fn dress(&self, response: Response) -> Response {
+    pub fn apply_error_response(&self, response: LocalResponse) -> LocalResponse {
         let (content_type, body) = match &self.meta.error_response {
             None => return response,
             Some(Value::String(text)) => ("text/plain; charset=utf-8", text.clone()),
@@ -62,7 +62,7 @@ impl Instance {
     }
 }
 
-impl std::fmt::Debug for Instance {
+impl std::fmt::Debug for PluginInstance {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Instance")
             .field("name", &self.name)
@@ -99,18 +99,18 @@ impl Phase {
 }
 
 /// What running a phase came to.
-pub enum Verdict {
+pub enum ChainVerdict {
     /// Go on.
     Continue,
     /// Answer this.
-    Respond(Response),
+    Respond(LocalResponse),
 }
 
-type List = Box<[Arc<Instance>]>;
+type List = Box<[Arc<PluginInstance>]>;
 
 /// Plugins in order, and for each phase just those that take part. An empty phase costs nothing.
 #[derive(Debug, Default)]
-pub struct Chain {
+pub struct PluginChain {
     all: List,
     rewrite: List,
     rewrite_in_consumer: List,
@@ -121,48 +121,48 @@ pub struct Chain {
     response_body: List,
     log: List,
     needs_body: bool,
-    reads_what_was_sent: bool,
+    reads_sent_head: bool,
 }
 
-impl Chain {
+impl PluginChain {
     /// A chain of these plugins, ordered by priority; equal priorities by name.
-    pub fn new(instances: impl IntoIterator<Item = Arc<Instance>>) -> Chain {
-        let mut all: Vec<Arc<Instance>> = instances.into_iter().collect();
+    pub fn new(instances: impl IntoIterator<Item = Arc<PluginInstance>>) -> PluginChain {
+        let mut all: Vec<Arc<PluginInstance>> = instances.into_iter().collect();
         all.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(b.name)));
-        Chain::of_sorted(all, Box::default())
+        PluginChain::of_sorted(all, Box::default())
     }
 
     /// Chains one after another, each keeping its own order: how several global rules run.
-    pub fn concat(instances: Vec<Arc<Instance>>) -> Chain {
-        Chain::of_sorted(instances, Box::default())
+    pub fn concat(instances: Vec<Arc<PluginInstance>>) -> PluginChain {
+        PluginChain::of_sorted(instances, Box::default())
     }
 
-    fn of_sorted(all: Vec<Arc<Instance>>, rewrite_in_consumer: List) -> Chain {
+    fn of_sorted(all: Vec<Arc<PluginInstance>>, rewrite_in_consumer: List) -> PluginChain {
         let in_phase =
             |phase| -> List { all.iter().filter(|instance| instance.phases.has(phase)).cloned().collect() };
-        Chain {
-            rewrite: in_phase(Phases::REWRITE),
+        PluginChain {
+            rewrite: in_phase(PhaseSet::REWRITE),
             rewrite_in_consumer,
-            access: in_phase(Phases::ACCESS),
-            preread: in_phase(Phases::PREREAD),
-            upstream_request: in_phase(Phases::UPSTREAM_REQUEST),
-            response_head: in_phase(Phases::RESPONSE_HEAD),
-            response_body: in_phase(Phases::RESPONSE_BODY),
-            log: in_phase(Phases::LOG),
+            access: in_phase(PhaseSet::ACCESS),
+            preread: in_phase(PhaseSet::PREREAD),
+            upstream_request: in_phase(PhaseSet::UPSTREAM_REQUEST),
+            response_head: in_phase(PhaseSet::RESPONSE_HEAD),
+            response_body: in_phase(PhaseSet::RESPONSE_BODY),
+            log: in_phase(PhaseSet::LOG),
             needs_body: all.iter().any(|instance| instance.reads.body),
-            reads_what_was_sent: all.iter().any(|instance| instance.reads_what_was_sent()),
+            reads_sent_head: all.iter().any(|instance| instance.reads_sent_head()),
             all: all.into_boxed_slice(),
         }
     }
 
     /// This chain with a consumer's plugins, which win by name, without those it switches off. Those the
-    /// route does not have also run their rewrite phase, late: [`Chain::rewrite_in_consumer`].
-    pub fn with_consumer(&self, consumer: &Consumer) -> Chain {
+    /// route does not have also run their rewrite phase, late: [`PluginChain::rewrite_in_consumer`].
+    pub fn with_consumer(&self, consumer: &Consumer) -> PluginChain {
         let plugins = &consumer.plugins;
-        let absent = |instance: &Arc<Instance>| !self.has(instance.name);
+        let absent = |instance: &Arc<PluginInstance>| !self.has(instance.name);
         let late: List = plugins
             .iter()
-            .filter(|instance| absent(instance) && instance.phases.has(Phases::REWRITE))
+            .filter(|instance| absent(instance) && instance.phases.has(PhaseSet::REWRITE))
             .cloned()
             .collect();
         let hides = |name: &str| {
@@ -170,9 +170,9 @@ impl Chain {
                 || consumer.switched_off.iter().any(|off| **off == *name)
         };
         let kept = self.all.iter().filter(|own| !hides(own.name));
-        let mut all: Vec<Arc<Instance>> = kept.chain(plugins).cloned().collect();
+        let mut all: Vec<Arc<PluginInstance>> = kept.chain(plugins).cloned().collect();
         all.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(b.name)));
-        Chain::of_sorted(all, late)
+        PluginChain::of_sorted(all, late)
     }
 
     /// Whether there is no plugin.
@@ -188,8 +188,8 @@ impl Chain {
 
     /// Whether the fields of the answer must be kept once its head is sent, for plugins that run later.
     #[inline]
-    pub fn reads_what_was_sent(&self) -> bool {
-        self.reads_what_was_sent
+    pub fn reads_sent_head(&self) -> bool {
+        self.reads_sent_head
     }
 
     /// Whether a plugin of this name is in the chain.
@@ -198,13 +198,13 @@ impl Chain {
     }
 
     /// All plugins, in order.
-    pub fn all(&self) -> &[Arc<Instance>] {
+    pub fn all(&self) -> &[Arc<PluginInstance>] {
         &self.all
     }
 
     /// Those of a phase.
     #[inline]
-    pub fn of(&self, phase: Phase) -> &[Arc<Instance>] {
+    pub fn of(&self, phase: Phase) -> &[Arc<PluginInstance>] {
         match phase {
             Phase::Rewrite => &self.rewrite,
             Phase::Access => &self.access,
@@ -216,42 +216,42 @@ impl Chain {
     }
 
     /// Those of the rewrite phase.
-    pub fn rewrite(&self) -> &[Arc<Instance>] {
+    pub fn rewrite(&self) -> &[Arc<PluginInstance>] {
         &self.rewrite
     }
 
     /// Those only the consumer has, for their rewrite phase.
-    pub fn rewrite_in_consumer(&self) -> &[Arc<Instance>] {
+    pub fn rewrite_in_consumer(&self) -> &[Arc<PluginInstance>] {
         &self.rewrite_in_consumer
     }
 
     /// Those of the access phase.
-    pub fn access(&self) -> &[Arc<Instance>] {
+    pub fn access(&self) -> &[Arc<PluginInstance>] {
         &self.access
     }
 
     /// Those that look at the first bytes of a stream.
-    pub fn preread(&self) -> &[Arc<Instance>] {
+    pub fn preread(&self) -> &[Arc<PluginInstance>] {
         &self.preread
     }
 
     /// Those of the upstream request phase.
-    pub fn upstream_request(&self) -> &[Arc<Instance>] {
+    pub fn upstream_request(&self) -> &[Arc<PluginInstance>] {
         &self.upstream_request
     }
 
     /// Those of the response head phase.
-    pub fn response_head(&self) -> &[Arc<Instance>] {
+    pub fn response_head(&self) -> &[Arc<PluginInstance>] {
         &self.response_head
     }
 
     /// Those of the response body phase.
-    pub fn response_body(&self) -> &[Arc<Instance>] {
+    pub fn response_body(&self) -> &[Arc<PluginInstance>] {
         &self.response_body
     }
 
     /// Those of the log phase.
-    pub fn log(&self) -> &[Arc<Instance>] {
+    pub fn log(&self) -> &[Arc<PluginInstance>] {
         &self.log
     }
 }

@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
-use yumen_http::{Known, Method, ResponseHead};
+use yumen_http::{KnownField, Method, ResponseHead};
 
-use crate::{Chunk, Exchange};
+use crate::{BodyChunk, Exchange};
 
 /// A coding a plugin is set up for.
-pub trait Coding: Send + Sync + 'static {
+pub trait ResponseCoding: Send + Sync + 'static {
     /// Its name in `Accept-Encoding` and `Content-Encoding`.
     fn name(&self) -> &'static str;
 
@@ -25,20 +25,20 @@ pub trait Coding: Send + Sync + 'static {
     fn varies(&self) -> bool;
 
     /// Begins a body.
-    fn begin(&self) -> Box<dyn Coder>;
+    fn begin(&self) -> Box<dyn BodyCoder>;
 }
 
 /// Codes one body.
-pub trait Coder {
+pub trait BodyCoder {
     /// The coded bytes of a piece. On a pause and at the end nothing may be held back.
-    fn code(&mut self, chunk: &Chunk) -> Vec<u8>;
+    fn code(&mut self, chunk: &BodyChunk) -> Vec<u8>;
 }
 
 /// Offers for the answer of one exchange, in the order of preference, and the one taken.
 #[derive(Default)]
-pub struct Codings {
-    offers: Vec<Arc<dyn Coding>>,
-    coder: Option<Box<dyn Coder>>,
+pub struct CodingOffers {
+    offers: Vec<Arc<dyn ResponseCoding>>,
+    coder: Option<Box<dyn BodyCoder>>,
 }
 
 /// Fields that tell of a body as it was before it was coded.
@@ -47,19 +47,19 @@ const OUTDATED: [&str; 5] = ["Accept-Ranges", "Content-MD5", "Digest", "Content-
 impl Exchange<'_> {
     /// Offers to code the body of the answer; from the response head phase. Between codings the client
     /// likes equally, the first offer wins.
-    pub fn offer_coding(&mut self, coding: Arc<dyn Coding>) {
+    pub fn offer_coding(&mut self, coding: Arc<dyn ResponseCoding>) {
         self.codings.get_or_insert_default().offers.push(coding);
     }
 
     /// Decides on the offers when all plugins have seen the head.
-    pub fn settle_coding(&mut self, head: &mut ResponseHead) {
+    pub fn choose_coding(&mut self, head: &mut ResponseHead) {
         let Some(mut codings) = self.codings.take() else { return };
         let offers = std::mem::take(&mut codings.offers);
         let admitted: Vec<_> =
             offers.iter().filter(|offer| may_code(head) && offer.admits(self, head)).collect();
         // What a cache is told with the answer, it is told with a 304 in its place (RFC 9110 §15.4.5).
         let is_unmodified = head.status == 304 && !is_settled(head);
-        let could_admit = |offer: &Arc<dyn Coding>| is_unmodified && offer.could_admit(self, head);
+        let could_admit = |offer: &Arc<dyn ResponseCoding>| is_unmodified && offer.could_admit(self, head);
         if admitted.iter().any(|offer| offer.varies())
             || offers.iter().any(|offer| offer.varies() && could_admit(offer))
         {
@@ -69,8 +69,8 @@ impl Exchange<'_> {
         if self.request.client_method() == Method::Head {
             return;
         }
-        let accepted = Accepted::of(self);
-        let mut best: Option<(u16, &Arc<dyn Coding>)> = None;
+        let accepted = AcceptedCodings::of(self);
+        let mut best: Option<(u16, &Arc<dyn ResponseCoding>)> = None;
         for offer in admitted {
             let quality = accepted.quality(offer.name().as_bytes());
             if quality > best.map_or(0, |(best, _)| best) {
@@ -85,7 +85,7 @@ impl Exchange<'_> {
     }
 
     /// A piece of the body, coded if a coding was settled on.
-    pub fn code(&mut self, chunk: Chunk) -> Vec<u8> {
+    pub fn code(&mut self, chunk: BodyChunk) -> Vec<u8> {
         match self.codings.as_mut().and_then(|codings| codings.coder.as_mut()) {
             Some(coder) => coder.code(&chunk),
             None => chunk.data,
@@ -101,7 +101,7 @@ fn may_code(head: &ResponseHead) -> bool {
 
 /// Whether the answer's coding is not ours to choose: somebody coded it, or forbade it.
 fn is_settled(head: &ResponseHead) -> bool {
-    let coded = head.fields.known(Known::ContentEncoding);
+    let coded = head.fields.known(KnownField::ContentEncoding);
     coded.is_some_and(|coding| !coding.eq_ignore_ascii_case(b"identity")) || forbids_transforming(head)
 }
 
@@ -114,7 +114,7 @@ fn add_vary(head: &mut ResponseHead) {
     let covers = |name: &[u8]| name == b"*" || name.eq_ignore_ascii_case(b"accept-encoding");
     let is_said = head
         .fields
-        .all_known(Known::Vary)
+        .all_known(KnownField::Vary)
         .flat_map(|value| value.split(|byte| *byte == b','))
         .any(|name| covers(name.trim_ascii()));
     if !is_said {
@@ -136,13 +136,13 @@ fn code_head(head: &mut ResponseHead, coding: &str) {
 }
 
 /// What `Accept-Encoding` says (RFC 9110 §12.5.3): names and qualities in thousandths.
-struct Accepted<'a>(Vec<(&'a [u8], u16)>);
+struct AcceptedCodings<'a>(Vec<(&'a [u8], u16)>);
 
-impl<'a> Accepted<'a> {
-    fn of(ex: &'a Exchange<'_>) -> Accepted<'a> {
-        let fields = ex.request.fields.all_known(Known::AcceptEncoding);
+impl<'a> AcceptedCodings<'a> {
+    fn of(ex: &'a Exchange<'_>) -> AcceptedCodings<'a> {
+        let fields = ex.request.fields.all_known(KnownField::AcceptEncoding);
         let items = fields.flat_map(|value| value.split(|byte| *byte == b','));
-        Accepted(items.map(accepted).filter(|(name, _)| !name.is_empty()).collect())
+        AcceptedCodings(items.map(accepted).filter(|(name, _)| !name.is_empty()).collect())
     }
 
     fn find(&self, name: &[u8]) -> Option<u16> {

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use crate::Instance;
+use crate::PluginInstance;
 
 /// A compiled consumer.
 pub struct Consumer {
@@ -17,7 +17,7 @@ pub struct Consumer {
     pub labels: Box<[(Box<str>, Box<str>)]>,
     /// Its own plugins and, where it has none of a name, its group's; authentication left out.
     /// Highest priority first.
-    pub plugins: Box<[Arc<Instance>]>,
+    pub plugins: Box<[Arc<PluginInstance>]>,
     /// Names of plugins it, or its group, switches off: for it they run nowhere on the route either.
     pub switched_off: Box<[Box<str>]>,
 }
@@ -37,7 +37,7 @@ impl std::fmt::Debug for Consumer {
 
 /// What one key of one authentication plugin leads to.
 #[derive(Clone)]
-pub struct Identity {
+pub struct ConsumerIdentity {
     /// Who it is.
     pub consumer: Arc<Consumer>,
     /// The credential's id, where the key is a credential's and not the consumer's own.
@@ -48,7 +48,7 @@ pub struct Identity {
 
 type Keys = imbl::GenericHashMap<
     Box<[u8]>,
-    Arc<Identity>,
+    Arc<ConsumerIdentity>,
     foldhash::fast::RandomState,
     imbl::shared_ptr::DefaultSharedPtr,
 >;
@@ -61,14 +61,14 @@ type Names = imbl::GenericHashMap<
 
 /// All consumers of a snapshot, by name and by key. Clones share structure.
 #[derive(Clone, Default)]
-pub struct Consumers {
+pub struct ConsumerIndex {
     by_name: Names,
     by_key: Vec<(&'static str, Keys)>,
 }
 
-impl Consumers {
+impl ConsumerIndex {
     /// The consumer that `key` of authentication plugin `plugin` leads to.
-    pub fn find(&self, plugin: &str, key: &[u8]) -> Option<&Identity> {
+    pub fn find(&self, plugin: &str, key: &[u8]) -> Option<&ConsumerIdentity> {
         let (_, keys) = self.by_key.iter().find(|(name, _)| *name == plugin)?;
         keys.get(key).map(Arc::as_ref)
     }
@@ -93,8 +93,8 @@ impl Consumers {
         &mut self,
         plugin: &'static str,
         key: &[u8],
-        identity: Arc<Identity>,
-    ) -> Option<Arc<Identity>> {
+        identity: Arc<ConsumerIdentity>,
+    ) -> Option<Arc<ConsumerIdentity>> {
         let at = match self.by_key.iter().position(|(name, _)| *name == plugin) {
             Some(at) => at,
             None => {
@@ -123,7 +123,7 @@ impl Consumers {
     }
 }
 
-impl std::fmt::Debug for Consumers {
+impl std::fmt::Debug for ConsumerIndex {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Consumers").field("len", &self.len()).finish()
     }

@@ -14,12 +14,13 @@ use crate::plugin::LocalFuture;
 #[cfg(doc)]
 use crate::plugin::Plugin;
 use crate::{
-    Answer, AskFault, Budget, BufferedBody, Codings, Consumer, Consumers, GaveUp, Identity, Instance,
-    Offload, OffloadJob, Question, SharedOutbound, TlsInfo, Translate, UpstreamSlot,
+    BacktrackBudget, BacktrackLimitExceeded, BufferedBody, CodingOffers, Consumer, ConsumerIdentity,
+    ConsumerIndex, Offload, OffloadJob, PluginInstance, ResponseTranslator, SharedOutbound, SubrequestFault,
+    SubrequestResponse, SubrequestSpec, TlsInfo, UpstreamSlot,
 };
 
 /// What a plugin may ask of the worker that runs it: the one way to wait or to draw lots.
-pub trait Host {
+pub trait PluginHost {
     /// Done after `delay`.
     fn sleep(&self, delay: Duration) -> LocalFuture<'static, ()>;
     /// A random number, different each time.
@@ -37,7 +38,10 @@ pub trait Host {
         Offload::Inline(job)
     }
     /// Asks an upstream; `None` where the worker has no way to, as one that only thinks requests through.
-    fn ask(&self, _question: Question) -> Option<LocalFuture<'static, Result<Answer, AskFault>>> {
+    fn ask(
+        &self,
+        _question: SubrequestSpec,
+    ) -> Option<LocalFuture<'static, Result<SubrequestResponse, SubrequestFault>>> {
         None
     }
 }
@@ -47,7 +51,7 @@ pub type DeferredBody = LocalFuture<'static, Option<Vec<u8>>>;
 
 /// Who is at the other end of the connection.
 #[derive(Debug, Clone)]
-pub struct Client {
+pub struct ClientInfo {
     /// The peer's address.
     pub peer: SocketAddr,
     /// The listener's address, as the client reached it.
@@ -58,7 +62,7 @@ pub struct Client {
     pub connection: u64,
 }
 
-impl Client {
+impl ClientInfo {
     /// `https` or `http`.
     pub fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
@@ -80,7 +84,7 @@ pub struct RouteInfo {
 
 /// What is known of a stream: a connection, or a session of datagrams, that carries no HTTP for us.
 #[derive(Debug, Clone, Default)]
-pub struct StreamFacts {
+pub struct StreamInfo {
     /// `tcp`, `tls`, `tls_passthrough` or `udp`.
     pub protocol: &'static str,
     /// The name an MQTT client gives itself.
@@ -89,8 +93,8 @@ pub struct StreamFacts {
 
 /// What plugins decided about the way to the upstream.
 #[derive(Debug, Clone, Default)]
-pub struct UpstreamChoice {
-    /// The `Host` to send, instead of what the upstream's `pass_host` says.
+pub struct UpstreamOverride {
+    /// The `PluginHost` to send, instead of what the upstream's `pass_host` says.
     pub host: Option<Box<[u8]>>,
     /// `http` or `https`, instead of the upstream's scheme.
     pub scheme: Option<&'static str>,
@@ -100,7 +104,7 @@ pub struct UpstreamChoice {
 
 /// A copy of the request for another upstream; nobody waits for its answer.
 #[derive(Debug, Clone)]
-pub struct Mirror {
+pub struct MirrorTarget {
     /// Who gets it.
     pub upstream: UpstreamSlot,
     /// The path it asks for, instead of the request's.
@@ -117,9 +121,9 @@ pub struct Exchange<'s> {
     /// The request; edits go upstream. Boxed, because heads are handed on and kept for the next request.
     pub request: Box<RequestHead>,
     /// Who asks.
-    pub client: &'s Client,
+    pub client: &'s ClientInfo,
     /// What is known of the stream, where it is one and not a request.
-    pub stream: Option<StreamFacts>,
+    pub stream: Option<StreamInfo>,
     /// The client's address as rules see it.
     pub remote_ip: IpAddr,
     /// The client's port as rules see it; 0 where nobody told it with the address.
@@ -127,9 +131,9 @@ pub struct Exchange<'s> {
     /// When the request's head was complete.
     pub now: Now,
     /// What the worker can do for a plugin.
-    pub host: &'s dyn Host,
+    pub host: &'s dyn PluginHost,
     /// The snapshot's consumers.
-    pub consumers: &'s Consumers,
+    pub consumers: &'s ConsumerIndex,
     /// The route that matched, if any did.
     pub route: Option<&'s RouteInfo>,
     /// The route's path patterns, and which of them matched. The pattern itself is looked up only for who asks:
@@ -144,7 +148,7 @@ pub struct Exchange<'s> {
     /// The id of the credential that led to it; empty where it has none.
     pub credential_id: &'s str,
     /// What plugins decided about the way to the upstream.
-    pub upstream: UpstreamChoice,
+    pub upstream: UpstreamOverride,
     /// The endpoint chosen, once one was.
     pub endpoint: Option<SocketAddr>,
     /// Its host as its node writes it, empty before; not told of streams.
@@ -168,13 +172,13 @@ pub struct Exchange<'s> {
     /// better than the request's head tells it.
     pub is_call: Option<bool>,
     /// A copy of the request that shall be sent elsewhere, with the body where that was buffered.
-    pub mirror: Option<Box<Mirror>>,
+    pub mirror: Option<Box<MirrorTarget>>,
     /// Translates the answer, where the endpoint speaks another protocol than the client.
-    pub translate: Option<Box<dyn Translate>>,
+    pub translate: Option<Box<dyn ResponseTranslator>>,
     /// A piece of the answer's body that a plugin still computes.
     deferred_body: Option<DeferredBody>,
     /// Content codings offered for the answer.
-    pub(crate) codings: Option<Box<Codings>>,
+    pub(crate) codings: Option<Box<CodingOffers>>,
     /// Status of the answer, once known; 0 before.
     pub status: u16,
     /// Status the endpoint gave, once known; 0 before.
@@ -186,16 +190,16 @@ pub struct Exchange<'s> {
     /// Whether a pattern was given up that something depended on.
     is_undecided: Cell<bool>,
     /// Whether `$server_port` was read, so that the answer may hang on it.
-    asked_port: Cell<bool>,
+    requested_port: Cell<bool>,
     /// What its patterns may still look at where they backtrack.
-    pub budget: Budget,
+    pub budget: BacktrackBudget,
     /// What `$request_id` is where no field tells it; drawn when first asked for.
     own_id: OnceCell<[u64; 2]>,
     /// The fields of the answer as far as it has come, where somebody looks into them. Boxed, as that is rare.
     answer: Option<Box<Fields>>,
     notes: Vec<Box<dyn Any>>,
     /// Verdicts of `_meta.filter`, reached once per plugin.
-    filtered: Vec<(*const Instance, bool)>,
+    filtered: Vec<(*const PluginInstance, bool)>,
 }
 
 impl<'s> Exchange<'s> {
@@ -211,10 +215,10 @@ impl<'s> Exchange<'s> {
     /// An exchange at its beginning, before a route was looked for.
     pub fn new(
         request: impl Into<Box<RequestHead>>,
-        client: &'s Client,
+        client: &'s ClientInfo,
         now: Now,
-        host: &'s dyn Host,
-        consumers: &'s Consumers,
+        host: &'s dyn PluginHost,
+        consumers: &'s ConsumerIndex,
     ) -> Exchange<'s> {
         Exchange {
             request: request.into(),
@@ -231,7 +235,7 @@ impl<'s> Exchange<'s> {
             path_params: Vec::new(),
             consumer: None,
             credential_id: "",
-            upstream: UpstreamChoice::default(),
+            upstream: UpstreamOverride::default(),
             endpoint: None,
             endpoint_host: "",
             body: None,
@@ -250,8 +254,8 @@ impl<'s> Exchange<'s> {
             sent_bytes: 0,
             sent_body_bytes: 0,
             is_undecided: Cell::new(false),
-            asked_port: Cell::new(false),
-            budget: Budget::default(),
+            requested_port: Cell::new(false),
+            budget: BacktrackBudget::default(),
             own_id: OnceCell::new(),
             answer: None,
             notes: Vec::new(),
@@ -260,8 +264,8 @@ impl<'s> Exchange<'s> {
     }
 
     /// What a pattern found. Where it was given up that is nothing, and the exchange is undecided from then on.
-    pub fn decided<T: Default>(&self, found: Result<T, GaveUp>) -> T {
-        found.unwrap_or_else(|GaveUp| {
+    pub fn decided<T: Default>(&self, found: Result<T, BacktrackLimitExceeded>) -> T {
+        found.unwrap_or_else(|BacktrackLimitExceeded| {
             self.is_undecided.set(true);
             T::default()
         })
@@ -275,13 +279,13 @@ impl<'s> Exchange<'s> {
 
     /// The port of the listener it came in by.
     pub(crate) fn server_port(&self) -> u16 {
-        self.asked_port.set(true);
+        self.requested_port.set(true);
         self.client.local.port()
     }
 
     /// Whether anyone read `$server_port` so far.
-    pub fn asked_port(&self) -> bool {
-        self.asked_port.get()
+    pub fn requested_port(&self) -> bool {
+        self.requested_port.get()
     }
 
     /// Asks it something that decides nothing about it: what is given up there does not count.
@@ -323,19 +327,19 @@ impl<'s> Exchange<'s> {
         self.consumer = Some(consumer);
         self.credential_id = credential_id.unwrap_or("");
         let fields = &mut self.request.fields;
-        fields.set_alone("X-Consumer-Username", consumer.username.as_bytes());
+        fields.set_only("X-Consumer-Username", consumer.username.as_bytes());
         match credential_id {
-            Some(id) => fields.set_alone("X-Credential-Identifier", id.as_bytes()),
-            None => drop(fields.remove_alike("X-Credential-Identifier")),
+            Some(id) => fields.set_only("X-Credential-Identifier", id.as_bytes()),
+            None => drop(fields.remove_equivalent("X-Credential-Identifier")),
         }
         match &consumer.custom_id {
-            Some(id) => fields.set_alone("X-Consumer-Custom-ID", id.as_bytes()),
-            None => drop(fields.remove_alike("X-Consumer-Custom-ID")),
+            Some(id) => fields.set_only("X-Consumer-Custom-ID", id.as_bytes()),
+            None => drop(fields.remove_equivalent("X-Consumer-Custom-ID")),
         }
     }
 
     /// [`Exchange::identify`] with what a key led to.
-    pub fn identify_as(&mut self, identity: &'s Identity) {
+    pub fn identify_as(&mut self, identity: &'s ConsumerIdentity) {
         self.identify(&identity.consumer, identity.credential_id.as_deref());
     }
 
@@ -379,15 +383,15 @@ impl<'s> Exchange<'s> {
     }
 
     /// Takes the last value of type `T` that was left.
-    pub fn take_note<T: 'static>(&mut self) -> Option<T> {
+    pub fn take_extension<T: 'static>(&mut self) -> Option<T> {
         let at = self.notes.iter().rposition(|note| note.is::<T>())?;
         self.notes.remove(at).downcast().ok().map(|note| *note)
     }
 
     /// Whether `_meta.filter` lets the plugin run in this exchange; asked once, then remembered.
-    pub fn admits(&mut self, instance: &Instance) -> bool {
+    pub fn admits(&mut self, instance: &PluginInstance) -> bool {
         let Some(filter) = &instance.meta.filter else { return true };
-        let key: *const Instance = instance;
+        let key: *const PluginInstance = instance;
         if let Some((_, verdict)) = self.filtered.iter().find(|(known, _)| *known == key) {
             return *verdict;
         }

@@ -10,28 +10,28 @@ use crate::{Exchange, Var};
 
 mod operator;
 
-use operator::Test;
+use operator::ConditionTest;
 
 /// A condition, understood once.
 #[derive(Debug, Clone)]
-pub struct Expr {
+pub struct ConditionExpr {
     source: Value,
-    root: Node,
+    root: ExprNode,
 }
 
 #[derive(Debug, Clone)]
-enum Node {
-    Rule { var: Var, negated: bool, test: Test },
-    All { nodes: Box<[Node]>, negated: bool },
-    Any { nodes: Box<[Node]>, negated: bool },
+enum ExprNode {
+    Rule { var: Var, negated: bool, test: ConditionTest },
+    All { nodes: Box<[ExprNode]>, negated: bool },
+    Any { nodes: Box<[ExprNode]>, negated: bool },
 }
 
-impl Expr {
+impl ConditionExpr {
     /// Reads `[[var, op, value], ...]`, where `op` may have a `!` before it and the list, or any rule
     /// in it, may begin with `AND`, `OR`, `!AND` or `!OR`. An empty list holds always.
     ///
     /// The messages are those of lua-resty-expr where it has one.
-    pub fn parse(value: &Value) -> Result<Expr, String> {
+    pub fn parse(value: &Value) -> Result<ConditionExpr, String> {
         let root = match value {
             Value::Null => return Err("missing argument rule".to_owned()),
             Value::Array(rules) if rules.is_empty() => always(),
@@ -40,7 +40,7 @@ impl Expr {
             Value::Array(rules) if rules[0].is_array() || logic(&rules[0]).is_some() => node(value)?,
             _ => return Err("rule should be wrapped inside brackets".to_owned()),
         };
-        Ok(Expr { source: value.clone(), root })
+        Ok(ConditionExpr { source: value.clone(), root })
     }
 
     /// Whether it holds in this exchange.
@@ -64,7 +64,7 @@ impl Expr {
     }
 
     /// The first rule that keeps it from holding; `None` where it holds.
-    pub fn failing(&self, ex: &Exchange<'_>) -> Option<Failing> {
+    pub fn failing(&self, ex: &Exchange<'_>) -> Option<FailedCondition> {
         if self.eval(ex) {
             return None;
         }
@@ -73,13 +73,13 @@ impl Expr {
         let rule = rules.and_then(|rules| rules.iter().find(fails)).unwrap_or(&self.source);
         let var = rule.get(0).filter(|first| logic(first).is_none()).and_then(Value::as_str);
         let value = |var: &str| Some(String::from_utf8_lossy(&Var::parse(var).get(ex)?).into_owned());
-        Some(Failing { rule: rule.clone(), var: var.map(str::to_owned), found: var.and_then(value) })
+        Some(FailedCondition { rule: rule.clone(), var: var.map(str::to_owned), found: var.and_then(value) })
     }
 }
 
 /// Why a condition does not hold.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Failing {
+pub struct FailedCondition {
     /// The rule, as written.
     pub rule: Value,
     /// The variable it asks for; `None` where it joins several rules.
@@ -89,14 +89,14 @@ pub struct Failing {
 }
 
 /// Two are equal where they were written alike.
-impl PartialEq for Expr {
-    fn eq(&self, other: &Expr) -> bool {
+impl PartialEq for ConditionExpr {
+    fn eq(&self, other: &ConditionExpr) -> bool {
         self.source == other.source
     }
 }
 
 /// `["arg_v","==","2"] does not hold: arg_v is "1"`.
-impl fmt::Display for Failing {
+impl fmt::Display for FailedCondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} does not hold", self.rule)?;
         match (&self.var, &self.found) {
@@ -107,20 +107,20 @@ impl fmt::Display for Failing {
     }
 }
 
-impl Node {
+impl ExprNode {
     fn eval(&self, ex: &Exchange<'_>) -> bool {
         match self {
-            Node::Rule { var, negated, test } => test.holds(var, ex) != *negated,
-            Node::All { nodes, negated } => nodes.iter().all(|node| node.eval(ex)) != *negated,
-            Node::Any { nodes, negated } => nodes.iter().any(|node| node.eval(ex)) != *negated,
+            ExprNode::Rule { var, negated, test } => test.holds(var, ex) != *negated,
+            ExprNode::All { nodes, negated } => nodes.iter().all(|node| node.eval(ex)) != *negated,
+            ExprNode::Any { nodes, negated } => nodes.iter().any(|node| node.eval(ex)) != *negated,
         }
     }
 
     fn eval_before_body(&self, ex: &Exchange<'_>) -> Option<bool> {
         let (nodes, decisive, negated) = match self {
-            Node::Rule { var, .. } => return (!var.awaits_body(ex)).then(|| self.eval(ex)),
-            Node::All { nodes, negated } => (nodes, false, *negated),
-            Node::Any { nodes, negated } => (nodes, true, *negated),
+            ExprNode::Rule { var, .. } => return (!var.awaits_body(ex)).then(|| self.eval(ex)),
+            ExprNode::All { nodes, negated } => (nodes, false, *negated),
+            ExprNode::Any { nodes, negated } => (nodes, true, *negated),
         };
         let mut is_open = false;
         for node in nodes {
@@ -134,21 +134,25 @@ impl Node {
 
     fn needs_body(&self) -> bool {
         match self {
-            Node::Rule { var, .. } => var.needs_body(),
-            Node::All { nodes, .. } | Node::Any { nodes, .. } => nodes.iter().any(Node::needs_body),
+            ExprNode::Rule { var, .. } => var.needs_body(),
+            ExprNode::All { nodes, .. } | ExprNode::Any { nodes, .. } => {
+                nodes.iter().any(ExprNode::needs_body)
+            }
         }
     }
 
     fn reads_request_only(&self) -> bool {
         match self {
-            Node::Rule { var, .. } => var.is_of_request(),
-            Node::All { nodes, .. } | Node::Any { nodes, .. } => nodes.iter().all(Node::reads_request_only),
+            ExprNode::Rule { var, .. } => var.is_of_request(),
+            ExprNode::All { nodes, .. } | ExprNode::Any { nodes, .. } => {
+                nodes.iter().all(ExprNode::reads_request_only)
+            }
         }
     }
 }
 
-fn always() -> Node {
-    Node::All { nodes: Box::default(), negated: false }
+fn always() -> ExprNode {
+    ExprNode::All { nodes: Box::default(), negated: false }
 }
 
 /// A word that joins rules: whether it asks for all of them, and whether it turns the verdict around.
@@ -167,27 +171,27 @@ fn logic(word: &Value) -> Option<(bool, bool)> {
     }
 }
 
-fn node(value: &Value) -> Result<Node, String> {
+fn node(value: &Value) -> Result<ExprNode, String> {
     let Value::Array(rules) = value else {
         return Err("rule should be wrapped inside brackets".to_owned());
     };
     let Some(first) = rules.first() else { return Err("rule too short".to_owned()) };
     if first.is_array() {
-        return Ok(Node::All { nodes: nodes(rules)?, negated: false });
+        return Ok(ExprNode::All { nodes: nodes(rules)?, negated: false });
     }
     let Some((all, negated)) = logic(first) else { return rule(rules) };
     if rules.len() <= 2 {
         return Err("rule too short".to_owned());
     }
     let nodes = nodes(&rules[1..])?;
-    Ok(if all { Node::All { nodes, negated } } else { Node::Any { nodes, negated } })
+    Ok(if all { ExprNode::All { nodes, negated } } else { ExprNode::Any { nodes, negated } })
 }
 
-fn nodes(rules: &[Value]) -> Result<Box<[Node]>, String> {
+fn nodes(rules: &[Value]) -> Result<Box<[ExprNode]>, String> {
     rules.iter().map(node).collect()
 }
 
-fn rule(parts: &[Value]) -> Result<Node, String> {
+fn rule(parts: &[Value]) -> Result<ExprNode, String> {
     let (name, negated, operator, constant) = match parts {
         [name, not, operator, constant] => {
             if not.as_str() != Some("!") {
@@ -205,12 +209,12 @@ fn rule(parts: &[Value]) -> Result<Node, String> {
         Some(other) => other.to_string(),
     };
     let test = match constant {
-        Some(constant) => Test::parse(&operator, constant)?,
-        None if Test::is_operator(&operator) => Test::parse(&operator, &Value::Null)?,
+        Some(constant) => ConditionTest::parse(&operator, constant)?,
+        None if ConditionTest::is_operator(&operator) => ConditionTest::parse(&operator, &Value::Null)?,
         // Two parts without an operator are an equality, the older way to write one.
-        None => Test::parse("==", &Value::String(operator))?,
+        None => ConditionTest::parse("==", &Value::String(operator))?,
     };
-    Ok(Node::Rule { var: Var::parse(name), negated, test })
+    Ok(ExprNode::Rule { var: Var::parse(name), negated, test })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The fields by which the gateway tells an endpoint who asked and how: one rule for who sends them and who explains.
 
-use yumen_http::Known;
+use yumen_http::KnownField;
 use yumen_http::fields::write_line;
 
 use crate::Exchange;
@@ -10,7 +10,7 @@ use crate::Exchange;
 pub fn write(ex: &Exchange<'_>, ip: &[u8], out: &mut Vec<u8>) {
     let fields = &ex.request.fields;
     out.extend_from_slice(b"X-Forwarded-For: ");
-    for hop in fields.all_known(Known::XForwardedFor) {
+    for hop in fields.all_known(KnownField::XForwardedFor) {
         out.extend_from_slice(hop);
         out.extend_from_slice(b", ");
     }
@@ -18,13 +18,13 @@ pub fn write(ex: &Exchange<'_>, ip: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
     write_line(out, b"X-Real-IP", ip);
     let is_said = |known| fields.known(known).is_some();
-    if !is_said(Known::XForwardedProto) {
+    if !is_said(KnownField::XForwardedProto) {
         write_line(out, b"X-Forwarded-Proto", ex.client.scheme().as_bytes());
     }
-    if !is_said(Known::XForwardedHost) {
+    if !is_said(KnownField::XForwardedHost) {
         write_line(out, b"X-Forwarded-Host", ex.request.host());
     }
-    if !is_said(Known::XForwardedPort) {
+    if !is_said(KnownField::XForwardedPort) {
         write_line(out, b"X-Forwarded-Port", ex.client.local.port().to_string().as_bytes());
     }
 }

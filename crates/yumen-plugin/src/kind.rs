@@ -7,13 +7,13 @@ use std::sync::{Arc, OnceLock};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use yumen_config::schema::{self, Invalid};
+use yumen_config::schema::{self, InvalidSettings};
 
-use crate::{Carry, Objects, Plugin};
+use crate::{Carry, ObjectLookup, Plugin};
 
 /// What a plugin may stand on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Serves {
+pub enum ServedTraffic {
     /// Requests.
     #[default]
     Http,
@@ -23,20 +23,20 @@ pub enum Serves {
     Both,
 }
 
-impl Serves {
+impl ServedTraffic {
     /// Whether it may stand on a stream route.
     pub fn streams(self) -> bool {
-        self != Serves::Http
+        self != ServedTraffic::Http
     }
 
     /// Whether it may stand on a route.
     pub fn http(self) -> bool {
-        self != Serves::Streams
+        self != ServedTraffic::Streams
     }
 }
 
 /// A plugin that can be built from settings.
-pub trait Configure: Plugin + Sized {
+pub trait PluginFactory: Plugin + Sized {
     /// Its name in configuration.
     const NAME: &'static str;
     /// Its place in the order; higher runs first.
@@ -50,21 +50,21 @@ pub trait Configure: Plugin + Sized {
     /// Whether an instance on the route makes the one of a global rule step back.
     const PREFERS_ROUTE: bool = false;
     /// What it may stand on.
-    const SERVES: Serves = Serves::Http;
+    const SERVES: ServedTraffic = ServedTraffic::Http;
     /// Its settings. Their schema is the plugin's schema: validation, defaults and reference follow.
     type Config: DeserializeOwned + JsonSchema;
 
     /// Puts what the schema found into words of its own, where the contract asks for them.
-    fn reword(refusal: Invalid, _settings: &Value) -> Invalid {
+    fn reword(refusal: InvalidSettings, _settings: &Value) -> InvalidSettings {
         refusal
     }
 
     /// Builds it. A message may name the path inside the settings.
-    fn build(config: Self::Config, setup: &Setup<'_>) -> Result<Self, Invalid>;
+    fn build(config: Self::Config, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings>;
 }
 
 /// An authentication plugin: consumers and credentials hold settings of it, found by a key.
-pub trait ConsumerAuth: Configure {
+pub trait ConsumerAuth: PluginFactory {
     /// What a consumer or credential holds.
     type Consumer: DeserializeOwned + JsonSchema + Send + Sync + 'static;
     /// The setting that must differ between all consumers: `key`, `username`.
@@ -75,7 +75,7 @@ pub trait ConsumerAuth: Configure {
 }
 
 /// What building a plugin may use.
-pub struct Setup<'a> {
+pub struct PluginBuildContext<'a> {
     /// State that outlives snapshots, such as counters.
     pub carry: &'a Carry,
     /// The object the settings stand in, as `kind/id`: names what is carried.
@@ -85,7 +85,7 @@ pub struct Setup<'a> {
     /// Facts about the node.
     pub node: &'a NodeFacts,
     /// The other objects there are; `None` where settings are judged alone, and nothing will run.
-    pub objects: Option<&'a dyn Objects>,
+    pub objects: Option<&'a dyn ObjectLookup>,
 }
 
 /// Facts about the node that plugins depend on.
@@ -97,22 +97,22 @@ pub struct NodeFacts {
     pub tls_ports: Vec<u16>,
 }
 
-type BuildFn = fn(Value, &Setup<'_>) -> Result<Arc<dyn Plugin>, Invalid>;
+type BuildFn = fn(Value, &PluginBuildContext<'_>) -> Result<Arc<dyn Plugin>, InvalidSettings>;
 /// The key and the settings of one consumer or credential.
 pub type ConsumerKey = (Box<[u8]>, Arc<dyn Any + Send + Sync>);
 
 /// The consumer's side of an authentication plugin.
 #[derive(Clone, Copy)]
-pub struct ConsumerKind {
+pub struct ConsumerSettingsKind {
     /// The setting that must differ between all consumers.
     pub key_field: &'static str,
     schema: fn() -> Value,
-    parse: fn(Value) -> Result<ConsumerKey, Invalid>,
+    parse: fn(Value) -> Result<ConsumerKey, InvalidSettings>,
 }
 
 /// A plugin that can be configured.
 #[derive(Clone, Copy)]
-pub struct Kind {
+pub struct PluginKind {
     /// Its name.
     pub name: &'static str,
     /// Its place in the order.
@@ -126,19 +126,19 @@ pub struct Kind {
     /// Whether an instance on the route makes the one of a global rule step back.
     pub prefers_route: bool,
     /// What it may stand on.
-    pub serves: Serves,
+    pub serves: ServedTraffic,
     /// The consumer's side, for authentication plugins.
-    pub consumer: Option<ConsumerKind>,
+    pub consumer: Option<ConsumerSettingsKind>,
     schema: fn() -> Value,
     metadata_schema: Option<fn() -> Value>,
-    reword: fn(Invalid, &Value) -> Invalid,
+    reword: fn(InvalidSettings, &Value) -> InvalidSettings,
     build: BuildFn,
 }
 
-impl Kind {
+impl PluginKind {
     /// The kind of plugin `T`.
-    pub const fn of<T: Configure>() -> Kind {
-        Kind {
+    pub const fn of<T: PluginFactory>() -> PluginKind {
+        PluginKind {
             name: T::NAME,
             priority: T::PRIORITY,
             version: T::VERSION,
@@ -151,20 +151,21 @@ impl Kind {
             metadata_schema: None,
             reword: T::reword,
             build: |settings, setup| {
-                let config = serde_json::from_value(settings).map_err(Invalid::from_serde)?;
+                let config = serde_json::from_value(settings).map_err(InvalidSettings::from_serde)?;
                 Ok(Arc::new(T::build(config, setup)?))
             },
         }
     }
 
     /// The kind of authentication plugin `T`.
-    pub const fn of_auth<T: ConsumerAuth>() -> Kind {
-        let mut kind = Kind::of::<T>();
-        kind.consumer = Some(ConsumerKind {
+    pub const fn of_auth<T: ConsumerAuth>() -> PluginKind {
+        let mut kind = PluginKind::of::<T>();
+        kind.consumer = Some(ConsumerSettingsKind {
             key_field: T::KEY_FIELD,
             schema: schema::of::<T::Consumer>,
             parse: |settings| {
-                let consumer: T::Consumer = serde_json::from_value(settings).map_err(Invalid::from_serde)?;
+                let consumer: T::Consumer =
+                    serde_json::from_value(settings).map_err(InvalidSettings::from_serde)?;
                 let key = T::key(&consumer).as_bytes().into();
                 Ok((key, Arc::new(consumer)))
             },
@@ -173,21 +174,21 @@ impl Kind {
     }
 
     /// The same kind, with a metadata object of shape `M`.
-    pub const fn with_metadata<M: JsonSchema>(mut self) -> Kind {
+    pub const fn with_metadata<M: JsonSchema>(mut self) -> PluginKind {
         self.metadata_schema = Some(schema::of::<M>);
         self
     }
 }
 
 /// A kind with its schemas at hand.
-pub struct Registered {
+pub struct RegisteredPlugin {
     /// The kind.
-    pub kind: Kind,
+    pub kind: PluginKind,
     schema: OnceLock<Value>,
     consumer_schema: OnceLock<Value>,
 }
 
-impl Registered {
+impl RegisteredPlugin {
     /// The JSON schema of its settings.
     pub fn schema(&self) -> &Value {
         self.schema.get_or_init(self.kind.schema)
@@ -205,7 +206,11 @@ impl Registered {
     }
 
     /// Validates settings, fills in defaults and builds the plugin. `_meta` was taken out before.
-    pub fn build(&self, mut settings: Value, setup: &Setup<'_>) -> Result<Arc<dyn Plugin>, Invalid> {
+    pub fn build(
+        &self,
+        mut settings: Value,
+        setup: &PluginBuildContext<'_>,
+    ) -> Result<Arc<dyn Plugin>, InvalidSettings> {
         if let Err(refusal) = schema::validate(self.schema(), &mut settings) {
             return Err((self.kind.reword)(refusal, &settings));
         }
@@ -214,7 +219,7 @@ impl Registered {
 
     /// Validates what a consumer holds of it and takes the key out; `None` where the plugin is not
     /// an authentication plugin.
-    pub fn consumer_key(&self, mut settings: Value) -> Option<Result<ConsumerKey, Invalid>> {
+    pub fn consumer_key(&self, mut settings: Value) -> Option<Result<ConsumerKey, InvalidSettings>> {
         let consumer = self.kind.consumer?;
         let schema = self.consumer_schema()?;
         Some(schema::validate(schema, &mut settings).and_then(|()| (consumer.parse)(settings)))
@@ -222,27 +227,28 @@ impl Registered {
 }
 
 /// All plugins there are, by name.
-pub struct Registry {
-    kinds: BTreeMap<&'static str, Registered>,
+pub struct PluginRegistry {
+    kinds: BTreeMap<&'static str, RegisteredPlugin>,
 }
 
-impl Registry {
+impl PluginRegistry {
     /// A registry of these kinds.
-    pub fn new(kinds: &[Kind]) -> Registry {
-        let registered = |kind: &Kind| {
-            let entry = Registered { kind: *kind, schema: OnceLock::new(), consumer_schema: OnceLock::new() };
+    pub fn new(kinds: &[PluginKind]) -> PluginRegistry {
+        let registered = |kind: &PluginKind| {
+            let entry =
+                RegisteredPlugin { kind: *kind, schema: OnceLock::new(), consumer_schema: OnceLock::new() };
             (kind.name, entry)
         };
-        Registry { kinds: kinds.iter().map(registered).collect() }
+        PluginRegistry { kinds: kinds.iter().map(registered).collect() }
     }
 
     /// The plugin of this name.
-    pub fn get(&self, name: &str) -> Option<&Registered> {
+    pub fn get(&self, name: &str) -> Option<&RegisteredPlugin> {
         self.kinds.get(name)
     }
 
     /// All plugins, by name.
-    pub fn iter(&self) -> impl Iterator<Item = &Registered> {
+    pub fn iter(&self) -> impl Iterator<Item = &RegisteredPlugin> {
         self.kinds.values()
     }
 }

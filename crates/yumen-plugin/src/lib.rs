@@ -3,7 +3,7 @@
 //! Knows no concrete plugin, no socket, no store. Time, randomness and delays come in with the
 //! exchange.
 
-pub mod ask;
+pub mod background;
 pub mod buffered_body;
 pub mod carry;
 pub mod chain;
@@ -17,39 +17,41 @@ pub mod kind;
 pub mod missing;
 pub mod objects;
 pub mod offload;
-pub mod outbound;
 pub mod outcome;
 pub mod pattern;
 pub mod plugin;
 pub mod proto;
 pub mod real_ip;
 pub mod response;
+pub mod subrequest;
 #[cfg(test)]
 mod test_exchange;
 pub mod tls;
 pub mod translate;
 pub mod vars;
 
-pub use ask::{Answer, AskFault, Question};
+pub use background::{BackgroundHost, SharedOutbound};
 pub use buffered_body::BufferedBody;
-pub use carry::{Carry, Portable, Told};
-pub use chain::{Chain, Instance, Meta, Origin, Phase, Verdict};
-pub use coding::{Coder, Coding, Codings};
-pub use consumer::{Consumer, Consumers, Identity};
-pub use exchange::{Client, DeferredBody, Exchange, Host, Mirror, RouteInfo, StreamFacts, UpstreamChoice};
-pub use expr::{Expr, Failing};
+pub use carry::{Carry, ExportedState, PortableState};
+pub use chain::{ChainVerdict, Origin, Phase, PluginChain, PluginInstance, PluginMeta};
+pub use coding::{BodyCoder, CodingOffers, ResponseCoding};
+pub use consumer::{Consumer, ConsumerIdentity, ConsumerIndex};
+pub use exchange::{
+    ClientInfo, DeferredBody, Exchange, MirrorTarget, PluginHost, RouteInfo, StreamInfo, UpstreamOverride,
+};
+pub use expr::{ConditionExpr, FailedCondition};
 pub use json_scan::{JsonFault, JsonScan};
-pub use kind::{Configure, ConsumerAuth, Kind, Registry, Serves, Setup};
+pub use kind::{ConsumerAuth, PluginBuildContext, PluginFactory, PluginKind, PluginRegistry, ServedTraffic};
 pub use missing::{MissingPlugin, MissingPlugins, MissingRole};
-pub use objects::{Objects, UpstreamSlot};
+pub use objects::{ObjectLookup, UpstreamSlot};
 pub use offload::{Computation, Offload, OffloadJob, OffloadRefused, compute};
-pub use outbound::{Outbound, SharedOutbound};
-pub use outcome::{Outcome, Source};
-pub use pattern::{Budget, GaveUp, Pattern, PatternOptions};
-pub use plugin::{Chunk, Foreseen, Phases, Plugin, Preread, Step};
-pub use response::Response;
-pub use tls::{ClientCertificate, ClientVerdict, TlsInfo};
-pub use translate::{Translate, WholeAnswer};
-pub use vars::{BodyIndexing, IndexingProgress, Reads, Template, Var};
+pub use outcome::{ExchangeOutcome, ResponseSource};
+pub use pattern::{BacktrackBudget, BacktrackLimitExceeded, PatternOptions, RegexPattern};
+pub use plugin::{BodyChunk, DryRunResult, PhaseSet, Plugin, PrereadStep, Step};
+pub use response::LocalResponse;
+pub use subrequest::{SubrequestFault, SubrequestResponse, SubrequestSpec};
+pub use tls::{ClientCertVerdict, ClientCertificate, TlsInfo};
+pub use translate::{BufferedResponse, ResponseTranslator};
+pub use vars::{BodyIndexing, IndexingProgress, Var, VarInputs, VarTemplate};
 pub use yumen_base::{Now, Problem};
-pub use yumen_http::{FieldName, Fields, Known, Method, RequestHead, ResponseHead};
+pub use yumen_http::{FieldName, Fields, KnownField, Method, RequestHead, ResponseHead};

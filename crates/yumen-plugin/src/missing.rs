@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::Serves;
+use crate::ServedTraffic;
 
 /// The effect of a plugin's absence on access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub struct MissingPlugin {
     /// The effect of its absence.
     pub role: MissingRole,
     /// The routes it may stand on.
-    pub serves: Serves,
+    pub serves: ServedTraffic,
 }
 
 impl MissingPlugin {
@@ -100,12 +100,17 @@ impl MissingPlugins {
 #[cfg(test)]
 mod tests {
     use super::{MissingPlugin, MissingPlugins, MissingRole};
-    use crate::Serves;
+    use crate::ServedTraffic;
 
     const TABLE: &[MissingPlugin] = &[
-        MissingPlugin { name: "log", priority: 1, role: MissingRole::Harmless, serves: Serves::Both },
-        MissingPlugin { name: "opa", priority: 2, role: MissingRole::Guard, serves: Serves::Http },
-        MissingPlugin { name: "split", priority: 3, role: MissingRole::Guard, serves: Serves::Streams },
+        MissingPlugin { name: "log", priority: 1, role: MissingRole::Harmless, serves: ServedTraffic::Both },
+        MissingPlugin { name: "opa", priority: 2, role: MissingRole::Guard, serves: ServedTraffic::Http },
+        MissingPlugin {
+            name: "split",
+            priority: 3,
+            role: MissingRole::Guard,
+            serves: ServedTraffic::Streams,
+        },
     ];
 
     #[test]

@@ -4,22 +4,22 @@
 
 use std::sync::{Arc, OnceLock};
 
-use yumen_config::resource::Upstream;
-use yumen_config::schema::Invalid;
+use yumen_config::resource::UpstreamSpec;
+use yumen_config::schema::InvalidSettings;
 
-use crate::proto::Protos;
+use crate::proto::ProtoDescriptors;
 
 /// The objects there are while a configuration is compiled. Whatever was asked for is noted: when it comes,
 /// goes or changes, the plugin is built again.
-pub trait Objects {
+pub trait ObjectLookup {
     /// The proto object called `id`, unless none is in force.
-    fn proto(&self, id: &str) -> Option<Arc<Protos>>;
+    fn proto(&self, id: &str) -> Option<Arc<ProtoDescriptors>>;
 
     /// The upstream object called `id`, unless none is in force.
     fn upstream(&self, id: &str) -> Option<UpstreamSlot>;
 
     /// An upstream that stands in the plugin's settings at `path`.
-    fn inline_upstream(&self, path: &str, written: Upstream) -> Result<UpstreamSlot, Invalid>;
+    fn inline_upstream(&self, path: &str, written: UpstreamSpec) -> Result<UpstreamSlot, InvalidSettings>;
 
     /// Notes that these settings should be the same wherever plugins of this kind say `name` at `path`.
     /// Objects whose settings differ all come into force, and are told.

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::mpsc;
 
-use crate::Host;
+use crate::PluginHost;
 use crate::plugin::LocalFuture;
 
 /// A job for the threads beside a worker.
@@ -45,7 +45,7 @@ pub const INLINE_BYTES_MAX: usize = 16 * 1024;
 
 /// Computes from `bytes` bytes of input: at once where they are few, else beside the worker.
 pub fn compute<T: Send + 'static>(
-    host: &dyn Host,
+    host: &dyn PluginHost,
     bytes: usize,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Computation<T> {

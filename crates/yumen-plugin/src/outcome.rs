@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 /// Who made the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Source {
+pub enum ResponseSource {
     /// The gateway itself: a plugin, a refusal, a fault.
     #[default]
     Gateway,
@@ -12,23 +12,23 @@ pub enum Source {
     Upstream,
 }
 
-impl Source {
+impl ResponseSource {
     /// The word metrics use.
     pub fn name(self) -> &'static str {
         match self {
-            Source::Gateway => "gateway",
-            Source::Upstream => "upstream",
+            ResponseSource::Gateway => "gateway",
+            ResponseSource::Upstream => "upstream",
         }
     }
 }
 
 /// How an exchange ended.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Outcome<'a> {
+pub struct ExchangeOutcome<'a> {
     /// Status sent to the client; 499 where it left before one was sent.
     pub status: u16,
     /// Who made the answer.
-    pub source: Source,
+    pub source: ResponseSource,
     /// Bytes received from the client, head included.
     pub received_bytes: u64,
     /// Bytes sent to the client, head included.
@@ -52,7 +52,7 @@ pub struct Outcome<'a> {
     pub upstream_failure: Option<u16>,
 }
 
-impl Outcome<'_> {
+impl ExchangeOutcome<'_> {
     /// Bytes of the response sent behind its head.
     pub fn sent_body_bytes(&self) -> u64 {
         // A client that left may have got a part of the head only.

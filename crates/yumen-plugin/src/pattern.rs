@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use cost::Parsed;
+use cost::ParsedPattern;
 use fancy_regex::{BytesMode, RegexBuilder};
 use regex::bytes;
 
@@ -31,27 +31,27 @@ const TEXT_BYTES_MIN: u32 = 64;
 
 /// What is left of the bytes that backtracking may look at for one exchange, over all patterns and texts.
 #[derive(Debug, Clone)]
-pub struct Budget(Cell<u32>);
+pub struct BacktrackBudget(Cell<u32>);
 
-impl Default for Budget {
-    fn default() -> Budget {
-        Budget(Cell::new(EXCHANGE_BYTES_MAX))
+impl Default for BacktrackBudget {
+    fn default() -> BacktrackBudget {
+        BacktrackBudget(Cell::new(EXCHANGE_BYTES_MAX))
     }
 }
 
-impl Budget {
+impl BacktrackBudget {
     /// Takes so many, where there are as many.
-    fn take(&self, bytes: u32) -> Result<(), GaveUp> {
+    fn take(&self, bytes: u32) -> Result<(), BacktrackLimitExceeded> {
         let left = self.0.get().checked_sub(bytes);
         // What was not enough for one is nothing for all others: the exchange is undecided, and its time is up.
         self.0.set(left.unwrap_or(0));
-        left.map(drop).ok_or(GaveUp)
+        left.map(drop).ok_or(BacktrackLimitExceeded)
     }
 }
 
 /// The match was given up: it would have taken too long. Nobody knows whether the text matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GaveUp;
+pub struct BacktrackLimitExceeded;
 
 /// How a pattern is meant.
 #[derive(Debug, Clone, Copy, Default)]
@@ -70,16 +70,16 @@ pub struct PatternOptions {
 
 /// A pattern, compiled once.
 #[derive(Debug, Clone)]
-pub struct Pattern(Engine);
+pub struct RegexPattern(PatternEngine);
 
 #[derive(Debug, Clone)]
-enum Engine {
+enum PatternEngine {
     Linear(bytes::Regex),
-    Backtracking(Box<Backtracking>),
+    Backtracking(Box<BacktrackingRegex>),
 }
 
 #[derive(Debug, Clone)]
-struct Backtracking {
+struct BacktrackingRegex {
     /// One for each number of steps.
     by_steps: [fancy_regex::Regex; STEPS.len()],
     /// How often it may look at the text for each step.
@@ -88,15 +88,15 @@ struct Backtracking {
     is_unicode: bool,
 }
 
-impl Pattern {
+impl RegexPattern {
     /// Compiles it for the engine it needs.
     ///
     /// # Errors
     /// Why neither engine can run it, in one line.
-    pub fn new(pattern: &str, options: PatternOptions) -> Result<Pattern, String> {
+    pub fn new(pattern: &str, options: PatternOptions) -> Result<RegexPattern, String> {
         match linear(pattern, options) {
-            Ok(regex) => Ok(Pattern(Engine::Linear(regex))),
-            Err(reason) => match Parsed::new(pattern, options.is_verbose) {
+            Ok(regex) => Ok(RegexPattern(PatternEngine::Linear(regex))),
+            Err(reason) => match ParsedPattern::new(pattern, options.is_verbose) {
                 Ok(parsed) if parsed.needs_backtracking() => {
                     backtracking(pattern, options, parsed.weight().map_err(str::to_owned)?)
                 }
@@ -108,38 +108,44 @@ impl Pattern {
 
     /// Whether any of its matches takes time linear in the text.
     pub fn is_linear(&self) -> bool {
-        matches!(self.0, Engine::Linear(_))
+        matches!(self.0, PatternEngine::Linear(_))
     }
 
     /// Whether it matches somewhere in `text`. Only backtracking takes of the budget.
-    pub fn is_match(&self, text: &[u8], budget: &Budget) -> Result<bool, GaveUp> {
+    pub fn is_match(&self, text: &[u8], budget: &BacktrackBudget) -> Result<bool, BacktrackLimitExceeded> {
         match &self.0 {
-            Engine::Linear(regex) => Ok(regex.is_match(text)),
-            Engine::Backtracking(engine) => engine.is_match(text, budget),
+            PatternEngine::Linear(regex) => Ok(regex.is_match(text)),
+            PatternEngine::Backtracking(engine) => engine.is_match(text, budget),
         }
     }
 
     /// The first match in `text`.
-    pub fn captures<'t>(&self, text: &'t [u8], budget: &Budget) -> Result<Option<Captures<'t>>, GaveUp> {
+    pub fn captures<'t>(
+        &self,
+        text: &'t [u8],
+        budget: &BacktrackBudget,
+    ) -> Result<Option<PatternCaptures<'t>>, BacktrackLimitExceeded> {
         match &self.0 {
-            Engine::Linear(regex) => Ok(regex.captures(text).map(Captures::Linear)),
-            Engine::Backtracking(engine) => Ok(engine.captures(text, budget)?.map(Captures::Backtracking)),
+            PatternEngine::Linear(regex) => Ok(regex.captures(text).map(PatternCaptures::Linear)),
+            PatternEngine::Backtracking(engine) => {
+                Ok(engine.captures(text, budget)?.map(PatternCaptures::Backtracking))
+            }
         }
     }
 }
 
-impl Backtracking {
+impl BacktrackingRegex {
     /// Tries with more and more steps, until it ends or neither the bounds nor the budget allow more.
     fn run<T>(
         &self,
         text: &[u8],
-        budget: &Budget,
+        budget: &BacktrackBudget,
         matches: impl Fn(&fancy_regex::Regex) -> fancy_regex::Result<T>,
-    ) -> Result<T, GaveUp> {
+    ) -> Result<T, BacktrackLimitExceeded> {
         if text.len() > TEXT_BYTES_MAX {
-            return Err(GaveUp);
+            return Err(BacktrackLimitExceeded);
         }
-        let bytes = u32::try_from(text.len()).map_err(|_| GaveUp)?.max(TEXT_BYTES_MIN);
+        let bytes = u32::try_from(text.len()).map_err(|_| BacktrackLimitExceeded)?.max(TEXT_BYTES_MIN);
         for (regex, steps) in self.by_steps.iter().zip(STEPS) {
             let cost = bytes.saturating_mul(steps).saturating_mul(self.weight);
             if cost > MATCH_BYTES_MAX {
@@ -150,10 +156,10 @@ impl Backtracking {
                 return Ok(found);
             }
         }
-        Err(GaveUp)
+        Err(BacktrackLimitExceeded)
     }
 
-    fn is_match(&self, text: &[u8], budget: &Budget) -> Result<bool, GaveUp> {
+    fn is_match(&self, text: &[u8], budget: &BacktrackBudget) -> Result<bool, BacktrackLimitExceeded> {
         if self.is_unicode {
             let text = unicode(text)?;
             return self.run(text.as_bytes(), budget, |regex| regex.is_match(text));
@@ -161,7 +167,11 @@ impl Backtracking {
         self.run(text, budget, |regex| regex.is_match(text))
     }
 
-    fn captures<'t>(&self, text: &'t [u8], budget: &Budget) -> Result<Option<Groups<'t>>, GaveUp> {
+    fn captures<'t>(
+        &self,
+        text: &'t [u8],
+        budget: &BacktrackBudget,
+    ) -> Result<Option<Groups<'t>>, BacktrackLimitExceeded> {
         let group = |range: Range<usize>| (range.start, &text[range]);
         if self.is_unicode {
             let valid = unicode(text)?;
@@ -176,8 +186,8 @@ impl Backtracking {
 }
 
 /// A text of Unicode: whether another matches nobody can say.
-fn unicode(text: &[u8]) -> Result<&str, GaveUp> {
-    std::str::from_utf8(text).map_err(|_| GaveUp)
+fn unicode(text: &[u8]) -> Result<&str, BacktrackLimitExceeded> {
+    std::str::from_utf8(text).map_err(|_| BacktrackLimitExceeded)
 }
 
 /// Where a group begins and what it holds.
@@ -187,28 +197,28 @@ type Groups<'t> = Box<[Option<Group<'t>>]>;
 
 /// A match and its groups; group 0 is the match itself.
 #[derive(Debug)]
-pub enum Captures<'t> {
+pub enum PatternCaptures<'t> {
     /// As the linear engine tells it.
     Linear(bytes::Captures<'t>),
     /// Each group that took part.
     Backtracking(Groups<'t>),
 }
 
-impl<'t> Captures<'t> {
+impl<'t> PatternCaptures<'t> {
     /// How many groups the pattern has, with the match itself.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         match self {
-            Captures::Linear(found) => found.len(),
-            Captures::Backtracking(groups) => groups.len(),
+            PatternCaptures::Linear(found) => found.len(),
+            PatternCaptures::Backtracking(groups) => groups.len(),
         }
     }
 
     /// Where a group begins and what it holds, where it took part in the match.
     pub fn get(&self, group: usize) -> Option<Group<'t>> {
         match self {
-            Captures::Linear(found) => found.get(group).map(|part| (part.start(), part.as_bytes())),
-            Captures::Backtracking(groups) => *groups.get(group)?,
+            PatternCaptures::Linear(found) => found.get(group).map(|part| (part.start(), part.as_bytes())),
+            PatternCaptures::Backtracking(groups) => *groups.get(group)?,
         }
     }
 }
@@ -239,10 +249,10 @@ fn may_be_possessive(pattern: &str) -> bool {
 
 /// Whether the pattern needs what only backtracking can do.
 pub fn needs_backtracking(pattern: &str, options: PatternOptions) -> bool {
-    Parsed::new(pattern, options.is_verbose).is_ok_and(|parsed| parsed.needs_backtracking())
+    ParsedPattern::new(pattern, options.is_verbose).is_ok_and(|parsed| parsed.needs_backtracking())
 }
 
-fn backtracking(pattern: &str, options: PatternOptions, weight: u32) -> Result<Pattern, String> {
+fn backtracking(pattern: &str, options: PatternOptions, weight: u32) -> Result<RegexPattern, String> {
     let mode = if options.is_unicode { BytesMode::Unicode } else { BytesMode::Ascii };
     let build = |steps: u32| {
         RegexBuilder::new(pattern)
@@ -257,7 +267,7 @@ fn backtracking(pattern: &str, options: PatternOptions, weight: u32) -> Result<P
     };
     let [first, second, third, last] = STEPS.map(build);
     let by_steps = [first?, second?, third?, last?];
-    Ok(Pattern(Engine::Backtracking(Box::new(Backtracking {
+    Ok(RegexPattern(PatternEngine::Backtracking(Box::new(BacktrackingRegex {
         by_steps,
         weight,
         is_unicode: options.is_unicode,

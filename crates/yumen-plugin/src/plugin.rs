@@ -6,7 +6,7 @@ use std::pin::Pin;
 
 use yumen_http::{Framing, ResponseHead};
 
-use crate::{BufferedBody, Exchange, Outcome, Response};
+use crate::{BufferedBody, Exchange, ExchangeOutcome, LocalResponse};
 
 /// A future that stays on its worker.
 pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -14,7 +14,7 @@ pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 /// A configured plugin. All workers share it: state of one request lives in the exchange.
 pub trait Plugin: Send + Sync + 'static {
     /// The phases the chain calls this plugin in; it is skipped in all others.
-    fn phases(&self) -> Phases;
+    fn phases(&self) -> PhaseSet;
 
     /// Before the consumer's own plugins are known: authenticate, rewrite, redirect.
     fn rewrite<'a>(&'a self, _ex: &'a mut Exchange<'_>) -> Step<'a> {
@@ -28,8 +28,8 @@ pub trait Plugin: Send + Sync + 'static {
 
     /// The first bytes of a stream, where the protocol inside lets the client speak first: asked again
     /// with more of them until it has seen enough. Runs after access, and never for a request.
-    fn preread(&self, _ex: &mut Exchange<'_>, _bytes: &[u8]) -> Preread {
-        Preread::Continue
+    fn preread(&self, _ex: &mut Exchange<'_>, _bytes: &[u8]) -> PrereadStep {
+        PrereadStep::Continue
     }
 
     /// Once per attempt, just before the request head goes to an endpoint.
@@ -40,12 +40,12 @@ pub trait Plugin: Send + Sync + 'static {
 
     /// For each piece of the answer's body, where a plugin said in the phase before that it will look
     /// ([`Exchange::edits_body`]). A piece may be held back in part or whole until the source pauses.
-    fn response_body(&self, _ex: &mut Exchange<'_>, chunk: Chunk) -> Chunk {
+    fn response_body(&self, _ex: &mut Exchange<'_>, chunk: BodyChunk) -> BodyChunk {
         chunk
     }
 
     /// When all is over.
-    fn log(&self, _ex: &Exchange<'_>, _outcome: &Outcome<'_>) {}
+    fn log(&self, _ex: &Exchange<'_>, _outcome: &ExchangeOutcome<'_>) {}
 
     /// Whether it stands in for a guard that is not in force, and refuses all that it sees.
     fn is_stand_in(&self) -> bool {
@@ -55,59 +55,59 @@ pub trait Plugin: Send + Sync + 'static {
     /// What it would do in one phase of a request that is only thought through: nothing outside the
     /// exchange may change or be asked, so nothing is counted. What it would do to the request it does.
     ///
-    /// A plugin whose phases change nothing but the exchange gives [`Foreseen::by_running`], and so
+    /// A plugin whose phases change nothing but the exchange gives [`DryRunResult::by_running`], and so
     /// cannot say one thing and do another.
-    fn foresee(&self, _phase: Phases, _ex: &mut Exchange<'_>) -> Foreseen {
-        Foreseen::Unknown
+    fn dry_run(&self, _phase: PhaseSet, _ex: &mut Exchange<'_>) -> DryRunResult {
+        DryRunResult::Unknown
     }
 }
 
 /// What a plugin would do.
 #[derive(Debug)]
-pub enum Foreseen {
+pub enum DryRunResult {
     /// Nobody can tell without doing it.
     Unknown,
     /// Go on.
     Continue,
     /// Go on, with a remark for people.
-    Says(Cow<'static, str>),
+    Note(Cow<'static, str>),
     /// Answer this.
-    Respond(Response),
+    Respond(LocalResponse),
     /// Answer this, for a reason that people should know and the client does not learn.
-    Refuse(Response, Cow<'static, str>),
+    Refuse(LocalResponse, Cow<'static, str>),
 }
 
-impl Foreseen {
+impl DryRunResult {
     /// What the phase itself comes to, for plugins whose phases change nothing but the exchange.
-    pub fn by_running(plugin: &dyn Plugin, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+    pub fn by_running(plugin: &dyn Plugin, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
         let needs_body = match run(plugin, phase, ex) {
             Ok(foreseen) => return foreseen,
             Err(needs_body) => needs_body,
         };
         // A request that has no body is as good as one whose body was read.
         if !needs_body || ex.body.is_some() || ex.request.framing != Framing::None {
-            return Foreseen::Unknown;
+            return DryRunResult::Unknown;
         }
         ex.body = Some(BufferedBody::default());
-        Foreseen::by_running(plugin, phase, ex)
+        DryRunResult::by_running(plugin, phase, ex)
     }
 }
 
 /// Runs a phase; `Err` where it would wait, and whether that is for the body.
-fn run(plugin: &dyn Plugin, phase: Phases, ex: &mut Exchange<'_>) -> Result<Foreseen, bool> {
-    let step = if phase == Phases::REWRITE {
+fn run(plugin: &dyn Plugin, phase: PhaseSet, ex: &mut Exchange<'_>) -> Result<DryRunResult, bool> {
+    let step = if phase == PhaseSet::REWRITE {
         plugin.rewrite(ex)
-    } else if phase == Phases::ACCESS {
+    } else if phase == PhaseSet::ACCESS {
         plugin.access(ex)
-    } else if phase == Phases::UPSTREAM_REQUEST {
+    } else if phase == PhaseSet::UPSTREAM_REQUEST {
         plugin.upstream_request(ex);
         Step::Continue
     } else {
-        return Ok(Foreseen::Unknown);
+        return Ok(DryRunResult::Unknown);
     };
     match step {
-        Step::Continue => Ok(Foreseen::Continue),
-        Step::Respond(response) => Ok(Foreseen::Respond(response)),
+        Step::Continue => Ok(DryRunResult::Continue),
+        Step::Respond(response) => Ok(DryRunResult::Respond(response)),
         Step::NeedBody { .. } => Err(true),
         Step::Wait(_) => Err(false),
     }
@@ -118,7 +118,7 @@ pub enum Step<'a> {
     /// Go on with the next plugin.
     Continue,
     /// Answer the client now. The response phases still run, the upstream ones do not.
-    Respond(Response),
+    Respond(LocalResponse),
     /// Buffer the request body up to so many bytes and call this plugin again; a longer body is
     /// answered 413.
     NeedBody {
@@ -131,7 +131,7 @@ pub enum Step<'a> {
 
 /// What comes of the first bytes of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Preread {
+pub enum PrereadStep {
     /// Enough was seen: go on.
     Continue,
     /// More bytes are needed to tell.
@@ -142,7 +142,7 @@ pub enum Preread {
 
 /// A piece of a response body.
 #[derive(Debug, Default)]
-pub struct Chunk {
+pub struct BodyChunk {
     /// The bytes, which may be none.
     pub data: Vec<u8>,
     /// Whether nothing follows. A plugin that sets it ends the body here: what the source has still to say is not waited
@@ -161,36 +161,36 @@ pub struct Chunk {
 
 /// A set of phases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Phases(u8);
+pub struct PhaseSet(u8);
 
-impl Phases {
+impl PhaseSet {
     /// [`Plugin::rewrite`].
-    pub const REWRITE: Phases = Phases(1);
+    pub const REWRITE: PhaseSet = PhaseSet(1);
     /// [`Plugin::access`].
-    pub const ACCESS: Phases = Phases(2);
+    pub const ACCESS: PhaseSet = PhaseSet(2);
     /// [`Plugin::upstream_request`].
-    pub const UPSTREAM_REQUEST: Phases = Phases(4);
+    pub const UPSTREAM_REQUEST: PhaseSet = PhaseSet(4);
     /// [`Plugin::response_head`].
-    pub const RESPONSE_HEAD: Phases = Phases(8);
+    pub const RESPONSE_HEAD: PhaseSet = PhaseSet(8);
     /// [`Plugin::response_body`].
-    pub const RESPONSE_BODY: Phases = Phases(16);
+    pub const RESPONSE_BODY: PhaseSet = PhaseSet(16);
     /// [`Plugin::log`].
-    pub const LOG: Phases = Phases(32);
+    pub const LOG: PhaseSet = PhaseSet(32);
     /// [`Plugin::preread`].
-    pub const PREREAD: Phases = Phases(64);
+    pub const PREREAD: PhaseSet = PhaseSet(64);
     /// None.
-    pub const NONE: Phases = Phases(0);
+    pub const NONE: PhaseSet = PhaseSet(0);
 
     /// Whether all of `other` are in this set.
-    pub fn has(self, other: Phases) -> bool {
+    pub fn has(self, other: PhaseSet) -> bool {
         self.0 & other.0 == other.0
     }
 }
 
-impl std::ops::BitOr for Phases {
-    type Output = Phases;
+impl std::ops::BitOr for PhaseSet {
+    type Output = PhaseSet;
 
-    fn bitor(self, other: Phases) -> Phases {
-        Phases(self.0 | other.0)
+    fn bitor(self, other: PhaseSet) -> PhaseSet {
+        PhaseSet(self.0 | other.0)
     }
 }

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use base64::Engine as _;
 use prost_reflect::{DescriptorPool, MessageDescriptor, MethodDescriptor};
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
-use yumen_config::schema::Invalid;
+use yumen_config::schema::InvalidSettings;
 
 /// The name the text of an object has as a file, in messages.
 const FILE: &str = "content.proto";
@@ -72,14 +72,14 @@ pub fn status() -> MessageDescriptor {
 
 /// A compiled proto object.
 #[derive(Debug, Clone)]
-pub struct Protos {
+pub struct ProtoDescriptors {
     pool: DescriptorPool,
 }
 
 /// The object's own text as a file, and those that are there beside it.
-struct Files(String);
+struct ProtoFiles(String);
 
-impl FileResolver for Files {
+impl FileResolver for ProtoFiles {
     fn open_file(&self, name: &str) -> Result<File, protox::Error> {
         match name {
             FILE => File::from_source(FILE, &self.0),
@@ -91,16 +91,17 @@ impl FileResolver for Files {
     }
 }
 
-impl Protos {
+impl ProtoDescriptors {
     /// Compiles the `content` of a proto object: source text, or a `FileDescriptorSet` in base64. It may nest 64
     /// levels deep.
-    pub fn compile(content: &str) -> Result<Protos, Invalid> {
+    pub fn compile(content: &str) -> Result<ProtoDescriptors, InvalidSettings> {
         match decode_set(content) {
             Some(set) => {
                 nesting::check_set(&set)?;
-                let refused =
-                    |error| Invalid::at("content", format!("the descriptor set cannot be read: {error}"));
-                DescriptorPool::decode(set.as_slice()).map(|pool| Protos { pool }).map_err(refused)
+                let refused = |error| {
+                    InvalidSettings::at("content", format!("the descriptor set cannot be read: {error}"))
+                };
+                DescriptorPool::decode(set.as_slice()).map(|pool| ProtoDescriptors { pool }).map_err(refused)
             }
             None => {
                 nesting::check_text(content)?;
@@ -110,12 +111,14 @@ impl Protos {
     }
 
     /// A method of a service, both by name; the service's with its package.
-    pub fn method(&self, service: &str, method: &str) -> Result<MethodDescriptor, Unknown> {
+    pub fn method(&self, service: &str, method: &str) -> Result<MethodDescriptor, UnknownProtoName> {
         let found = self.pool.get_service_by_name(service).ok_or_else(|| {
-            Unknown::Service(self.pool.services().map(|one| one.full_name().to_owned()).collect())
+            UnknownProtoName::Service(self.pool.services().map(|one| one.full_name().to_owned()).collect())
         })?;
         let named = found.methods().find(|one| one.name() == method);
-        named.ok_or_else(|| Unknown::Method(found.methods().map(|one| one.name().to_owned()).collect()))
+        named.ok_or_else(|| {
+            UnknownProtoName::Method(found.methods().map(|one| one.name().to_owned()).collect())
+        })
     }
 
     /// All methods of a service; the names of those there are where there is no such one.
@@ -134,7 +137,7 @@ impl Protos {
 
 /// A name that a proto object does not have; with those it has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unknown {
+pub enum UnknownProtoName {
     /// There is no such service.
     Service(Vec<String>),
     /// The service has no such method.
@@ -149,18 +152,18 @@ fn decode_set(content: &str) -> Option<Vec<u8>> {
     if has_source { None } else { base64::engine::general_purpose::STANDARD.decode(letters).ok() }
 }
 
-fn compile_text(text: &str) -> Result<Protos, Invalid> {
+fn compile_text(text: &str) -> Result<ProtoDescriptors, InvalidSettings> {
     let mut files = ChainFileResolver::new();
     files.add(GoogleFileResolver::new());
-    files.add(Files(text.to_owned()));
+    files.add(ProtoFiles(text.to_owned()));
     let mut compiler = protox::Compiler::with_file_resolver(files);
     compiler.include_imports(true);
     compiler.open_file(FILE).map_err(|error| told(&error))?;
-    Ok(Protos { pool: compiler.descriptor_pool() })
+    Ok(ProtoDescriptors { pool: compiler.descriptor_pool() })
 }
 
 /// `line 3, column 5: what is wrong`.
-fn told(error: &protox::Error) -> Invalid {
+fn told(error: &protox::Error) -> InvalidSettings {
     // Where it is only shows in the form for programmers: `file:line:column: message`.
     let text = format!("{error:?}");
     let place = text.strip_prefix(FILE).and_then(|rest| {
@@ -168,7 +171,7 @@ fn told(error: &protox::Error) -> Invalid {
         let (line, column) = (parts.next()?.parse::<u32>().ok()?, parts.next()?.parse::<u32>().ok()?);
         Some(format!("line {line}, column {column}: "))
     });
-    Invalid::at("content", format!("{}{error}", place.unwrap_or_default()))
+    InvalidSettings::at("content", format!("{}{error}", place.unwrap_or_default()))
 }
 
 #[cfg(test)]

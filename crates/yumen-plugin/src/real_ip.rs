@@ -6,14 +6,14 @@
 use std::net::{IpAddr, SocketAddr};
 
 use yumen_base::IpSet;
-use yumen_http::{Fields, Known};
+use yumen_http::{Fields, KnownField};
 
 use crate::{Exchange, Var};
 
 /// Where a client's address comes from.
 #[derive(Debug, Clone)]
-pub struct RealIp {
-    source: Source,
+pub struct RealIpFinder {
+    source: RealIpSource,
     /// Only these peers are believed; `None` is all.
     trusted: Option<IpSet>,
     /// Whether trusted addresses in a list are stepped over.
@@ -21,7 +21,7 @@ pub struct RealIp {
 }
 
 #[derive(Debug, Clone)]
-enum Source {
+enum RealIpSource {
     /// `X-Forwarded-For`: each proxy appends whom it heard.
     ForwardedFor,
     /// The `for` of `Forwarded` (RFC 7239), which is such a list too.
@@ -30,16 +30,16 @@ enum Source {
     Var(Var),
 }
 
-impl RealIp {
+impl RealIpFinder {
     /// From the variable `source`: `http_x_real_ip`, `arg_ip`, `cookie_ip`. `http_x_forwarded_for` and
     /// `http_forwarded` are lists, whose last address counts; with `recursive`, the last that is not trusted.
-    pub fn new(source: &str, trusted: Option<IpSet>, recursive: bool) -> RealIp {
+    pub fn new(source: &str, trusted: Option<IpSet>, recursive: bool) -> RealIpFinder {
         let source = match Var::parse(source) {
-            Var::RequestField(name) if &*name == "x-forwarded-for" => Source::ForwardedFor,
-            Var::RequestField(name) if &*name == "forwarded" => Source::Forwarded,
-            var => Source::Var(var),
+            Var::RequestField(name) if &*name == "x-forwarded-for" => RealIpSource::ForwardedFor,
+            Var::RequestField(name) if &*name == "forwarded" => RealIpSource::Forwarded,
+            var => RealIpSource::Var(var),
         };
-        RealIp { source, trusted, recursive }
+        RealIpFinder { source, trusted, recursive }
     }
 
     /// Makes the address that is said the client's, if whoever says it is believed and it is one.
@@ -55,15 +55,15 @@ impl RealIp {
 
     fn find(&self, ex: &Exchange<'_>) -> Option<(IpAddr, u16)> {
         match &self.source {
-            Source::Var(var) => parse(&var.get(ex)?),
-            Source::ForwardedFor => {
-                let lines = ex.request.fields.all_known(Known::XForwardedFor);
+            RealIpSource::Var(var) => parse(&var.get(ex)?),
+            RealIpSource::ForwardedFor => {
+                let lines = ex.request.fields.all_known(KnownField::XForwardedFor);
                 let elements = lines.flat_map(|line| line.split(|byte| *byte == b','));
                 // Empty elements are none (RFC 9110 §5.6.1.2).
                 let told = elements.filter(|element| !element.trim_ascii().is_empty());
                 self.walk(told.map(parse).collect())
             }
-            Source::Forwarded => self.walk(forwarded_for(&ex.request.fields)),
+            RealIpSource::Forwarded => self.walk(forwarded_for(&ex.request.fields)),
         }
     }
 
@@ -98,7 +98,7 @@ fn parse(text: &[u8]) -> Option<(IpAddr, u16)> {
 
 /// The `for` of every element of `Forwarded`; `None` for an element that has none or hides it.
 fn forwarded_for(fields: &Fields) -> Vec<Option<(IpAddr, u16)>> {
-    let elements = fields.all_known(Known::Forwarded).flat_map(|line| split(line, b','));
+    let elements = fields.all_known(KnownField::Forwarded).flat_map(|line| split(line, b','));
     elements.map(|element| split(element, b';').into_iter().find_map(for_of)?).collect()
 }
 

@@ -7,11 +7,11 @@ use yumen_base::Now;
 use yumen_http::{HeadLimits, RequestHead, parse};
 
 use crate::plugin::LocalFuture;
-use crate::{Client, ClientCertificate, ClientVerdict, Consumers, Exchange, Host, TlsInfo};
+use crate::{ClientCertVerdict, ClientCertificate, ClientInfo, ConsumerIndex, Exchange, PluginHost, TlsInfo};
 
 struct NoHost;
 
-impl Host for NoHost {
+impl PluginHost for NoHost {
     fn sleep(&self, _delay: Duration) -> LocalFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
@@ -29,8 +29,8 @@ impl Host for NoHost {
     }
 }
 
-pub(crate) fn client(tls: bool) -> Client {
-    Client {
+pub(crate) fn client(tls: bool) -> ClientInfo {
+    ClientInfo {
         peer: "192.0.2.7:4711".parse().unwrap(),
         local: "198.51.100.1:8443".parse().unwrap(),
         tls: tls.then(|| TlsInfo {
@@ -38,7 +38,7 @@ pub(crate) fn client(tls: bool) -> Client {
             version: "TLSv1.3",
             cipher: "TLS_AES_128_GCM_SHA256",
             group: "X25519MLKEM768",
-            verdict: ClientVerdict::Verified,
+            verdict: ClientCertVerdict::Verified,
             certificate: Some(Arc::new(ClientCertificate {
                 chain: [Box::from(&b"not really DER"[..])].into(),
                 subject: "CN=robot,O=Shop".into(),
@@ -61,7 +61,7 @@ pub(crate) fn with_exchange<T>(tls: bool, text: &str, look: impl FnOnce(&mut Exc
     let bytes = format!("{}\r\n\r\n", head_text.replace('\n', "\r\n"));
     let mut head = RequestHead::default();
     parse::request(bytes.as_bytes(), 0, &HeadLimits::default(), &mut head).expect("a well-formed request");
-    let (client, consumers) = (client(tls), Consumers::default());
+    let (client, consumers) = (client(tls), ConsumerIndex::default());
     let now = Now { mono_us: 0, unix_ms: 1_732_105_994_042 };
     let mut ex = Exchange::new(head, &client, now, &NoHost, &consumers);
     if !body.is_empty() {

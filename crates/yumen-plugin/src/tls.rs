@@ -21,7 +21,7 @@ pub struct TlsInfo {
     /// Whether an earlier session was resumed.
     pub is_resumed: bool,
     /// Whether its certificate holds.
-    pub verdict: ClientVerdict,
+    pub verdict: ClientCertVerdict,
     /// The certificate it showed.
     pub certificate: Option<Arc<ClientCertificate>>,
     /// Names the rules `verdict` was reached under; 0 where no certificate was asked for.
@@ -30,7 +30,7 @@ pub struct TlsInfo {
 
 /// Whether a client's certificate holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum ClientVerdict {
+pub enum ClientCertVerdict {
     /// None was shown.
     #[default]
     Absent,
@@ -61,13 +61,13 @@ pub struct ClientCertificate {
     pub not_after_unix_s: i64,
 }
 
-impl ClientVerdict {
+impl ClientCertVerdict {
     /// As `$ssl_client_verify` has it: `SUCCESS`, `FAILED:reason` or `NONE`.
     pub fn append(&self, out: &mut Vec<u8>) {
         match self {
-            ClientVerdict::Absent => out.extend_from_slice(b"NONE"),
-            ClientVerdict::Verified => out.extend_from_slice(b"SUCCESS"),
-            ClientVerdict::Failed(reason) => {
+            ClientCertVerdict::Absent => out.extend_from_slice(b"NONE"),
+            ClientCertVerdict::Verified => out.extend_from_slice(b"SUCCESS"),
+            ClientCertVerdict::Failed(reason) => {
                 out.extend_from_slice(b"FAILED:");
                 out.extend_from_slice(reason.as_bytes());
             }

@@ -2,21 +2,21 @@
 
 use yumen_http::ResponseHead;
 
-use crate::Response;
+use crate::LocalResponse;
 
 /// Turns an endpoint's whole answer into the client's, before any response phase sees it. Left in
 /// [`crate::Exchange::translate`] by the plugin that translated the request.
-pub trait Translate: Send {
+pub trait ResponseTranslator: Send {
     /// The longest body it takes; a longer one is answered 502.
     fn bytes_max(&self) -> usize;
 
     /// The answer for the client. Long bodies are translated beside the worker.
-    fn translate(&self, answer: WholeAnswer<'_>) -> Response;
+    fn translate(&self, answer: BufferedResponse<'_>) -> LocalResponse;
 }
 
 /// What an endpoint answered.
 #[derive(Debug, Clone, Copy)]
-pub struct WholeAnswer<'a> {
+pub struct BufferedResponse<'a> {
     /// Its head.
     pub head: &'a ResponseHead,
     /// Its body.
@@ -25,7 +25,7 @@ pub struct WholeAnswer<'a> {
     pub trailers: &'a [u8],
 }
 
-impl<'a> WholeAnswer<'a> {
+impl<'a> BufferedResponse<'a> {
     /// The value of a trailer, or of a field where the answer was nothing but a head.
     pub fn trailer(&self, name: &str) -> Option<&'a [u8]> {
         let lines = self.trailers.split(|byte| *byte == b'\n');

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::net::IpAddr;
 
 use base64::Engine as _;
-use yumen_http::{Fields, Framing, Version};
+use yumen_http::{Fields, Framing, HttpVersion};
 
 use crate::{ClientCertificate, Exchange};
 
@@ -15,10 +15,10 @@ mod body_index;
 mod data_values;
 mod date;
 mod graphql;
+mod inputs;
 mod json_index;
 mod post;
 mod process;
-mod reads;
 mod template;
 mod unknown;
 
@@ -26,9 +26,9 @@ pub(crate) use body_index::BodyIndex;
 pub use body_index::{BodyIndexing, IndexingProgress};
 pub use data_values::{is_data_value, with_data_values};
 pub(crate) use graphql::GraphqlOperation;
-pub use process::Process;
-pub use reads::Reads;
-pub use template::Template;
+pub use inputs::VarInputs;
+pub use process::ProcessVars;
+pub use template::VarTemplate;
 pub use unknown::unknown_names;
 
 /// How the names of variables begin that are fields of the answer.
@@ -38,7 +38,7 @@ const SENT: &str = "sent_http_";
 #[derive(Debug, Clone, PartialEq)]
 pub enum Var {
     /// A name without a part of its own, such as `remote_addr`.
-    Fixed(Fixed),
+    Fixed(FixedVar),
     /// `http_x`: the request fields of this name, joined.
     RequestField(Box<str>),
     /// `sent_http_x`: the fields of the answer of this name, joined: see [`Exchange::answer_fields`].
@@ -60,13 +60,13 @@ macro_rules! fixed {
         /// A variable without a part of its own.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[allow(missing_docs)]
-        pub enum Fixed { $($variant),* }
+        pub enum FixedVar { $($variant),* }
 
-        impl Fixed {
+        impl FixedVar {
             /// The variable of this exact name.
-            pub fn of(name: &str) -> Option<Fixed> {
+            pub fn of(name: &str) -> Option<FixedVar> {
                 match name {
-                    $($($name)|+ => Some(Fixed::$variant),)*
+                    $($($name)|+ => Some(FixedVar::$variant),)*
                     _ => None,
                 }
             }
@@ -166,15 +166,15 @@ pub(crate) enum VarValue<'a> {
 impl Var {
     /// The variable of this name, without its dollar sign.
     pub fn parse(name: &str) -> Var {
-        if let Some(fixed) = Fixed::of(name) {
+        if let Some(fixed) = FixedVar::of(name) {
             return Var::Fixed(fixed);
         }
         let field = |name: &str| name.to_ascii_lowercase().replace('_', "-").into_boxed_str();
         if let Some(name) = name.strip_prefix("http_") {
             match &*field(name) {
-                "x-forwarded-proto" => Var::Fixed(Fixed::ForwardedProto),
-                "x-forwarded-host" => Var::Fixed(Fixed::ForwardedHost),
-                "x-forwarded-port" => Var::Fixed(Fixed::ForwardedPort),
+                "x-forwarded-proto" => Var::Fixed(FixedVar::ForwardedProto),
+                "x-forwarded-host" => Var::Fixed(FixedVar::ForwardedHost),
+                "x-forwarded-port" => Var::Fixed(FixedVar::ForwardedPort),
                 name => Var::RequestField(name.into()),
             }
         } else if let Some(name) = name.strip_prefix(SENT) {
@@ -211,7 +211,7 @@ impl Var {
     /// Its value with its type, for conditions.
     pub(crate) fn value<'a>(&self, ex: &'a Exchange<'_>) -> Option<VarValue<'a>> {
         match self {
-            Var::Fixed(Fixed::GraphqlRootFields) => {
+            Var::Fixed(FixedVar::GraphqlRootFields) => {
                 let operation = graphql::operation(ex)?;
                 let fields = operation.root_fields.iter();
                 let texts = fields.map(|field| VarValue::Text(Cow::Owned(field.clone().into_bytes())));
@@ -225,8 +225,8 @@ impl Var {
     /// Its value as an address, without going through text where it is one.
     pub(crate) fn ip(&self, ex: &Exchange<'_>) -> Option<IpAddr> {
         match self {
-            Var::Fixed(Fixed::RemoteAddr) => Some(ex.remote_ip),
-            Var::Fixed(Fixed::PeerAddr) => Some(ex.client.peer.ip().to_canonical()),
+            Var::Fixed(FixedVar::RemoteAddr) => Some(ex.remote_ip),
+            Var::Fixed(FixedVar::PeerAddr) => Some(ex.client.peer.ip().to_canonical()),
             _ => std::str::from_utf8(&self.get(ex)?).ok()?.trim().parse().ok(),
         }
     }
@@ -246,7 +246,7 @@ impl Var {
 
     /// Whether its value is in the request body.
     pub fn needs_body(&self) -> bool {
-        use Fixed::{GraphqlName, GraphqlOperation, GraphqlRootFields};
+        use FixedVar::{GraphqlName, GraphqlOperation, GraphqlRootFields};
         matches!(self, Var::PostArgument(_) | Var::Fixed(GraphqlOperation | GraphqlName | GraphqlRootFields))
     }
 
@@ -257,7 +257,7 @@ impl Var {
 
     /// Whether the request alone gives it its value: neither an upstream, nor the answer, nor bytes that come later.
     pub fn is_of_request(&self) -> bool {
-        use Fixed::{
+        use FixedVar::{
             BalancerIp, BalancerPort, BodyBytesSent, BytesSent, MqttClientId, RequestBody, RequestLength,
             RequestTime, Status, UpstreamAddr, UpstreamStatus, UpstreamUnresolvedHost, UpstreamUri,
         };
@@ -297,19 +297,21 @@ impl Var {
     }
 }
 
-impl Fixed {
+impl FixedVar {
     fn get<'a>(self, ex: &'a Exchange<'_>) -> Option<Cow<'a, [u8]>> {
         if let Some(bytes) = self.borrowed(ex) {
             return Some(Cow::Borrowed(bytes));
         }
         let operation = || graphql::operation(ex);
         match self {
-            Fixed::RequestUri => Some(ex.request.request_uri()),
-            Fixed::ContentType => joined(&ex.request.fields, "content-type"),
-            Fixed::ForwardedProto | Fixed::ForwardedHost | Fixed::ForwardedPort => Some(self.forwarded(ex)),
-            Fixed::GraphqlOperation => operation().map(|found| Cow::Borrowed(found.kind.as_bytes())),
-            Fixed::GraphqlName => operation().map(|found| Cow::Owned(found.name.clone().into_bytes())),
-            Fixed::GraphqlRootFields => {
+            FixedVar::RequestUri => Some(ex.request.request_uri()),
+            FixedVar::ContentType => joined(&ex.request.fields, "content-type"),
+            FixedVar::ForwardedProto | FixedVar::ForwardedHost | FixedVar::ForwardedPort => {
+                Some(self.forwarded(ex))
+            }
+            FixedVar::GraphqlOperation => operation().map(|found| Cow::Borrowed(found.kind.as_bytes())),
+            FixedVar::GraphqlName => operation().map(|found| Cow::Owned(found.name.clone().into_bytes())),
+            FixedVar::GraphqlRootFields => {
                 operation().map(|found| Cow::Owned(found.root_fields.join(",").into_bytes()))
             }
             _ => {
@@ -324,47 +326,47 @@ impl Fixed {
         let present = |text: &'a str| (!text.is_empty()).then_some(text.as_bytes());
         let request = &ex.request;
         match self {
-            Fixed::Uri => Some(request.path()),
-            Fixed::RealRequestUri => Some(request.real_request_uri()),
-            Fixed::Args => request.query(),
-            Fixed::IsArgs => {
+            FixedVar::Uri => Some(request.path()),
+            FixedVar::RealRequestUri => Some(request.real_request_uri()),
+            FixedVar::Args => request.query(),
+            FixedVar::IsArgs => {
                 Some(if request.query().is_some_and(|query| !query.is_empty()) { b"?" } else { b"" })
             }
-            Fixed::Host => Some(request.host()).filter(|host| !host.is_empty()),
-            Fixed::ServerName => Some(b"_"),
-            Fixed::ServerProtocol => Some(protocol(request.version)),
-            Fixed::Scheme => Some(ex.client.scheme().as_bytes()),
-            Fixed::Https => Some(if ex.client.tls.is_some() { b"on" } else { b"" }),
-            Fixed::RequestMethod => Some(request.method_name()),
-            Fixed::ContentLength => request.fields.known(yumen_http::Known::ContentLength),
-            Fixed::RequestId => request.fields.known(yumen_http::Known::XRequestId),
-            Fixed::RequestBody => ex.body.as_deref(),
-            Fixed::UpstreamUri => Some(request.upstream_target()),
-            Fixed::SslServerName => present(ex.client.tls.as_ref()?.sni.as_deref()?),
-            Fixed::SslProtocol => present(ex.client.tls.as_ref()?.version),
-            Fixed::SslCipher => present(ex.client.tls.as_ref()?.cipher),
-            Fixed::SslCurve => present(ex.client.tls.as_ref()?.group),
-            Fixed::SslSessionReused => Some(if ex.client.tls.as_ref()?.is_resumed { b"r" } else { b"." }),
-            Fixed::SslClientSubject => present(&client_certificate(ex)?.subject),
-            Fixed::SslClientIssuer => present(&client_certificate(ex)?.issuer),
-            Fixed::SslClientSerial => present(&client_certificate(ex)?.serial),
-            Fixed::SslClientFingerprint => present(&client_certificate(ex)?.fingerprint),
-            Fixed::SslClientValidFrom => present(&client_certificate(ex)?.valid_from),
-            Fixed::SslClientValidUntil => present(&client_certificate(ex)?.valid_until),
-            Fixed::ConsumerName => present(&ex.consumer?.username),
-            Fixed::ConsumerGroupId => present(ex.consumer?.group_id.as_deref()?),
-            Fixed::RouteId => present(&ex.route?.id),
-            Fixed::RouteName => present(&ex.route?.name),
-            Fixed::ServiceId => present(&ex.route?.service_id),
-            Fixed::ServiceName => present(&ex.route?.service_name),
-            Fixed::MatchedUri => present(ex.matched_uri()),
-            Fixed::MatchedHost => present(ex.matched_host),
-            Fixed::UpstreamUnresolvedHost => present(ex.endpoint_host),
-            Fixed::Hostname => present(&Process::told()?.hostname),
-            Fixed::StreamProtocol => {
+            FixedVar::Host => Some(request.host()).filter(|host| !host.is_empty()),
+            FixedVar::ServerName => Some(b"_"),
+            FixedVar::ServerProtocol => Some(protocol(request.version)),
+            FixedVar::Scheme => Some(ex.client.scheme().as_bytes()),
+            FixedVar::Https => Some(if ex.client.tls.is_some() { b"on" } else { b"" }),
+            FixedVar::RequestMethod => Some(request.method_name()),
+            FixedVar::ContentLength => request.fields.known(yumen_http::KnownField::ContentLength),
+            FixedVar::RequestId => request.fields.known(yumen_http::KnownField::XRequestId),
+            FixedVar::RequestBody => ex.body.as_deref(),
+            FixedVar::UpstreamUri => Some(request.upstream_target()),
+            FixedVar::SslServerName => present(ex.client.tls.as_ref()?.sni.as_deref()?),
+            FixedVar::SslProtocol => present(ex.client.tls.as_ref()?.version),
+            FixedVar::SslCipher => present(ex.client.tls.as_ref()?.cipher),
+            FixedVar::SslCurve => present(ex.client.tls.as_ref()?.group),
+            FixedVar::SslSessionReused => Some(if ex.client.tls.as_ref()?.is_resumed { b"r" } else { b"." }),
+            FixedVar::SslClientSubject => present(&client_certificate(ex)?.subject),
+            FixedVar::SslClientIssuer => present(&client_certificate(ex)?.issuer),
+            FixedVar::SslClientSerial => present(&client_certificate(ex)?.serial),
+            FixedVar::SslClientFingerprint => present(&client_certificate(ex)?.fingerprint),
+            FixedVar::SslClientValidFrom => present(&client_certificate(ex)?.valid_from),
+            FixedVar::SslClientValidUntil => present(&client_certificate(ex)?.valid_until),
+            FixedVar::ConsumerName => present(&ex.consumer?.username),
+            FixedVar::ConsumerGroupId => present(ex.consumer?.group_id.as_deref()?),
+            FixedVar::RouteId => present(&ex.route?.id),
+            FixedVar::RouteName => present(&ex.route?.name),
+            FixedVar::ServiceId => present(&ex.route?.service_id),
+            FixedVar::ServiceName => present(&ex.route?.service_name),
+            FixedVar::MatchedUri => present(ex.matched_uri()),
+            FixedVar::MatchedHost => present(ex.matched_host),
+            FixedVar::UpstreamUnresolvedHost => present(ex.endpoint_host),
+            FixedVar::Hostname => present(&ProcessVars::told()?.hostname),
+            FixedVar::StreamProtocol => {
                 present(if ex.stream.as_ref()?.protocol == "udp" { "UDP" } else { "TCP" })
             }
-            Fixed::MqttClientId => present(ex.stream.as_ref()?.mqtt_client_id.as_deref()?),
+            FixedVar::MqttClientId => present(ex.stream.as_ref()?.mqtt_client_id.as_deref()?),
             _ => None,
         }
     }
@@ -373,10 +375,10 @@ impl Fixed {
     fn forwarded<'a>(self, ex: &'a Exchange<'_>) -> Cow<'a, [u8]> {
         let fields = &ex.request.fields;
         match self {
-            Fixed::ForwardedHost => {
+            FixedVar::ForwardedHost => {
                 joined(fields, "x-forwarded-host").unwrap_or(Cow::Borrowed(ex.request.host()))
             }
-            Fixed::ForwardedPort => joined(fields, "x-forwarded-port")
+            FixedVar::ForwardedPort => joined(fields, "x-forwarded-port")
                 .unwrap_or_else(|| Cow::Owned(ex.client.local.port().to_string().into_bytes())),
             _ => joined(fields, "x-forwarded-proto").unwrap_or(Cow::Borrowed(ex.client.scheme().as_bytes())),
         }
@@ -386,65 +388,65 @@ impl Fixed {
     fn format(self, ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
         let peer = ex.client.peer;
         match self {
-            Fixed::RemoteAddr => text(out, ex.remote_ip),
-            Fixed::RemotePort if ex.remote_port != 0 => number(out, ex.remote_port.into()),
-            Fixed::RequestUri => out.extend_from_slice(&ex.request.encoded_request_uri()),
-            Fixed::PeerPort => number(out, peer.port().into()),
-            Fixed::BinaryRemoteAddr => match ex.remote_ip {
+            FixedVar::RemoteAddr => text(out, ex.remote_ip),
+            FixedVar::RemotePort if ex.remote_port != 0 => number(out, ex.remote_port.into()),
+            FixedVar::RequestUri => out.extend_from_slice(&ex.request.encoded_request_uri()),
+            FixedVar::PeerPort => number(out, peer.port().into()),
+            FixedVar::BinaryRemoteAddr => match ex.remote_ip {
                 IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),
                 IpAddr::V6(ip) => out.extend_from_slice(&ip.octets()),
             },
-            Fixed::PeerAddr => text(out, peer.ip().to_canonical()),
-            Fixed::ServerAddr => text(out, ex.client.local.ip().to_canonical()),
-            Fixed::ServerPort => number(out, ex.server_port().into()),
-            Fixed::RequestLine => request_line(ex, out),
-            Fixed::RequestLength => number(out, request_length(ex)),
-            Fixed::RequestTime => {
+            FixedVar::PeerAddr => text(out, peer.ip().to_canonical()),
+            FixedVar::ServerAddr => text(out, ex.client.local.ip().to_canonical()),
+            FixedVar::ServerPort => number(out, ex.server_port().into()),
+            FixedVar::RequestLine => request_line(ex, out),
+            FixedVar::RequestLength => number(out, request_length(ex)),
+            FixedVar::RequestTime => {
                 let spent_ms = ex.host.clock().mono_us.saturating_sub(ex.now.mono_us) / 1000;
                 text(out, format_args!("{}.{:03}", spent_ms / 1000, spent_ms % 1000));
             }
             // Where no field tells one, it has one of its own, as NGINX's requests do.
-            Fixed::RequestId if ex.request.fields.known(yumen_http::Known::XRequestId).is_none() => {
+            FixedVar::RequestId if ex.request.fields.known(yumen_http::KnownField::XRequestId).is_none() => {
                 let [high, low] = ex.own_id();
                 text(out, format_args!("{high:016x}{low:016x}"));
             }
-            Fixed::RemoteUser => return remote_user(ex, out),
-            Fixed::AddedForwardedFor => {
-                for hop in ex.request.fields.all_known(yumen_http::Known::XForwardedFor) {
+            FixedVar::RemoteUser => return remote_user(ex, out),
+            FixedVar::AddedForwardedFor => {
+                for hop in ex.request.fields.all_known(yumen_http::KnownField::XForwardedFor) {
                     out.extend_from_slice(hop);
                     out.extend_from_slice(b", ");
                 }
                 text(out, ex.remote_ip);
             }
-            Fixed::Connection => number(out, ex.client.connection),
-            Fixed::Pid => number(out, Process::told().map_or(0, |process| process.pid).into()),
+            FixedVar::Connection => number(out, ex.client.connection),
+            FixedVar::Pid => number(out, ProcessVars::told().map_or(0, |process| process.pid).into()),
             // 0 until the exchange is over, which plugins of the log phase and their filters see.
-            Fixed::BytesSent => number(out, ex.sent_bytes),
-            Fixed::BodyBytesSent => number(out, ex.sent_body_bytes),
-            Fixed::Msec => {
+            FixedVar::BytesSent => number(out, ex.sent_bytes),
+            FixedVar::BodyBytesSent => number(out, ex.sent_body_bytes),
+            FixedVar::Msec => {
                 number(out, ex.now.unix_s());
                 text(out, format_args!(".{:03}", ex.now.unix_ms % 1000));
             }
-            Fixed::TimeIso8601 => date::iso8601(out, ex.now.unix_s()),
-            Fixed::TimeLocal => date::log_time(out, ex.now.unix_s()),
-            Fixed::Status if ex.status != 0 => number(out, ex.status.into()),
-            Fixed::UpstreamStatus if ex.upstream_status != 0 => number(out, ex.upstream_status.into()),
-            Fixed::SslClientVerify => match &ex.client.tls {
+            FixedVar::TimeIso8601 => date::iso8601(out, ex.now.unix_s()),
+            FixedVar::TimeLocal => date::log_time(out, ex.now.unix_s()),
+            FixedVar::Status if ex.status != 0 => number(out, ex.status.into()),
+            FixedVar::UpstreamStatus if ex.upstream_status != 0 => number(out, ex.upstream_status.into()),
+            FixedVar::SslClientVerify => match &ex.client.tls {
                 Some(tls) => tls.verdict.append(out),
                 None => return false,
             },
-            Fixed::SslClientDaysLeft
-            | Fixed::SslClientRawCert
-            | Fixed::SslClientCert
-            | Fixed::SslClientEscapedCert => match client_certificate(ex) {
+            FixedVar::SslClientDaysLeft
+            | FixedVar::SslClientRawCert
+            | FixedVar::SslClientCert
+            | FixedVar::SslClientEscapedCert => match client_certificate(ex) {
                 Some(certificate) => self.format_certificate(certificate, ex.now.unix_s(), out),
                 None => return false,
             },
-            Fixed::UpstreamAddr | Fixed::BalancerIp | Fixed::BalancerPort => {
+            FixedVar::UpstreamAddr | FixedVar::BalancerIp | FixedVar::BalancerPort => {
                 let Some(endpoint) = ex.endpoint else { return false };
                 match self {
-                    Fixed::BalancerIp => text(out, endpoint.ip()),
-                    Fixed::BalancerPort => number(out, endpoint.port().into()),
+                    FixedVar::BalancerIp => text(out, endpoint.ip()),
+                    FixedVar::BalancerPort => number(out, endpoint.port().into()),
                     _ => text(out, endpoint),
                 }
             }
@@ -456,10 +458,10 @@ impl Fixed {
     /// Appends what has to be made of a client's certificate.
     fn format_certificate(self, certificate: &ClientCertificate, now_unix_s: u64, out: &mut Vec<u8>) {
         match self {
-            Fixed::SslClientDaysLeft => number(out, certificate.days_left(now_unix_s)),
+            FixedVar::SslClientDaysLeft => number(out, certificate.days_left(now_unix_s)),
             // As NGINX writes it, so that it can stand in one field of several lines.
-            Fixed::SslClientCert => text(out, certificate.pem("\t")),
-            Fixed::SslClientEscapedCert => {
+            FixedVar::SslClientCert => text(out, certificate.pem("\t")),
+            FixedVar::SslClientEscapedCert => {
                 let pem = certificate.pem("") + "\n";
                 text(out, percent_encoding::utf8_percent_encode(&pem, ESCAPED));
             }
@@ -491,12 +493,12 @@ impl<'a> VarValue<'a> {
     }
 }
 
-fn protocol(version: Version) -> &'static [u8] {
+fn protocol(version: HttpVersion) -> &'static [u8] {
     match version {
-        Version::Http10 => b"HTTP/1.0",
-        Version::Http11 => b"HTTP/1.1",
-        Version::Http2 => b"HTTP/2.0",
-        Version::Http3 => b"HTTP/3.0",
+        HttpVersion::Http10 => b"HTTP/1.0",
+        HttpVersion::Http11 => b"HTTP/1.1",
+        HttpVersion::Http2 => b"HTTP/2.0",
+        HttpVersion::Http3 => b"HTTP/3.0",
     }
 }
 

@@ -5,19 +5,22 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use yumen_config::schema::Invalid;
+use yumen_config::schema::InvalidSettings;
 use yumen_http::ResponseHead;
-use yumen_plugin::{Configure, Exchange, Foreseen, Outcome, Phases, Plugin, Response, Setup, Step};
+use yumen_plugin::{
+    DryRunResult, Exchange, ExchangeOutcome, LocalResponse, PhaseSet, Plugin, PluginBuildContext,
+    PluginFactory, Step,
+};
 
 mod limiter;
 mod metrics;
 
-use limiter::{Guard, Limiter, Rules, Sample};
-pub use metrics::{Limiters, example, metrics};
+use limiter::{AdaptiveLimitGuard, AdaptiveLimitRules, AdaptiveLimiter, ConcurrencySample};
+pub use metrics::{AdaptiveLimiters, example, metrics};
 
 /// Settings of `adaptive-concurrency`.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Config {
+pub(crate) struct AdaptiveConcurrencySettings {
     /// Never fewer exchanges at a time; so many while the upstream's own latency is measured.
     #[serde(default = "min_concurrency")]
     #[schemars(range(min = 1, max = 1000000))]
@@ -95,25 +98,28 @@ fn rejected_msg() -> String {
 
 /// The plugin.
 pub(crate) struct AdaptiveConcurrency {
-    limiter: Arc<Limiter>,
-    rejected: Response,
-    _shown: Arc<Limiters>,
+    limiter: Arc<AdaptiveLimiter>,
+    rejected: LocalResponse,
+    _shown: Arc<AdaptiveLimiters>,
 }
 
-impl Configure for AdaptiveConcurrency {
+impl PluginFactory for AdaptiveConcurrency {
     const NAME: &'static str = "adaptive-concurrency";
     const PRIORITY: i32 = 1001;
-    type Config = Config;
+    type Config = AdaptiveConcurrencySettings;
 
-    fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(
+        config: AdaptiveConcurrencySettings,
+        setup: &PluginBuildContext<'_>,
+    ) -> Result<Self, InvalidSettings> {
         if config.min_concurrency > config.max_concurrency {
             let message = "`min_concurrency` is larger than `max_concurrency`";
-            return Err(Invalid::at("min_concurrency", message));
+            return Err(InvalidSettings::at("min_concurrency", message));
         }
         // Longer than any process runs, and short enough for sums.
         const LONGEST_US: u64 = 365 * 86_400 * 1_000_000;
         let micros = |seconds: f64| ((seconds * 1e6).ceil() as u64).clamp(1, LONGEST_US);
-        let rules = Rules {
+        let rules = AdaptiveLimitRules {
             min: config.min_concurrency,
             max: config.max_concurrency,
             first: config.initial_concurrency.clamp(config.min_concurrency, config.max_concurrency),
@@ -123,33 +129,33 @@ impl Configure for AdaptiveConcurrency {
             measure_requests: config.measure_requests,
         };
         let name = format!("adaptive-concurrency {} {rules:?}", setup.owner);
-        let limiter = setup.carry.keep(&name, || Limiter::new(rules));
+        let limiter = setup.carry.keep(&name, || AdaptiveLimiter::new(rules));
         let shown = metrics(setup.carry);
         shown.show(setup.owner, &limiter);
         let rejected =
-            Response::error_msg(config.rejected_code, &config.rejected_msg).field("Retry-After", "1");
+            LocalResponse::error_msg(config.rejected_code, &config.rejected_msg).field("Retry-After", "1");
         Ok(AdaptiveConcurrency { limiter, rejected, _shown: shown })
     }
 }
 
 impl AdaptiveConcurrency {
     /// What this limiter counts of an exchange; a global rule's may have let it in as well.
-    fn guard<'e>(&self, ex: &'e Exchange<'_>) -> Option<&'e Guard> {
-        ex.notes::<Guard>().find(|guard| guard.is_of(&self.limiter))
+    fn guard<'e>(&self, ex: &'e Exchange<'_>) -> Option<&'e AdaptiveLimitGuard> {
+        ex.notes::<AdaptiveLimitGuard>().find(|guard| guard.is_of(&self.limiter))
     }
 
-    fn learn(&self, ex: &Exchange<'_>, guard: &Guard, sample: Sample, now_us: u64) {
+    fn learn(&self, ex: &Exchange<'_>, guard: &AdaptiveLimitGuard, sample: ConcurrencySample, now_us: u64) {
         self.limiter.learn(guard, sample, now_us, ex.host.random());
     }
 }
 
 impl Plugin for AdaptiveConcurrency {
-    fn phases(&self) -> Phases {
-        Phases::ACCESS | Phases::UPSTREAM_REQUEST | Phases::RESPONSE_HEAD | Phases::LOG
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::ACCESS | PhaseSet::UPSTREAM_REQUEST | PhaseSet::RESPONSE_HEAD | PhaseSet::LOG
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        match Guard::enter(&self.limiter, ex.now.mono_us) {
+        match AdaptiveLimitGuard::enter(&self.limiter, ex.now.mono_us) {
             Some(guard) => {
                 ex.leave(guard);
                 Step::Continue
@@ -160,7 +166,7 @@ impl Plugin for AdaptiveConcurrency {
 
     fn upstream_request(&self, ex: &mut Exchange<'_>) {
         if let Some(guard) = self.guard(ex) {
-            guard.asks(ex.host.clock().mono_us);
+            guard.note_attempt(ex.host.clock().mono_us);
         }
     }
 
@@ -173,30 +179,30 @@ impl Plugin for AdaptiveConcurrency {
         match (ex.upstream_status, guard.took_us(now_us)) {
             // The answer is not the upstream's.
             (0, _) | (_, None) => {}
-            (503 | 504, _) => self.learn(ex, guard, Sample::Overload, now_us),
-            (_, Some(took_us)) => self.learn(ex, guard, Sample::Took(took_us), now_us),
+            (503 | 504, _) => self.learn(ex, guard, ConcurrencySample::Overload, now_us),
+            (_, Some(took_us)) => self.learn(ex, guard, ConcurrencySample::Latency(took_us), now_us),
         }
         guard.release();
     }
 
     /// What failed before or after its answer began. Clients that do not wait tell nothing of the upstream.
-    fn log(&self, ex: &Exchange<'_>, outcome: &Outcome<'_>) {
+    fn log(&self, ex: &Exchange<'_>, outcome: &ExchangeOutcome<'_>) {
         if outcome.upstream_failure.is_some()
             && let Some(guard) = self.guard(ex)
         {
-            self.learn(ex, guard, Sample::Overload, ex.host.clock().mono_us);
+            self.learn(ex, guard, ConcurrencySample::Overload, ex.host.clock().mono_us);
         }
     }
 
-    fn foresee(&self, phase: Phases, _ex: &mut Exchange<'_>) -> Foreseen {
-        if phase != Phases::ACCESS {
-            return Foreseen::Continue;
+    fn dry_run(&self, phase: PhaseSet, _ex: &mut Exchange<'_>) -> DryRunResult {
+        if phase != PhaseSet::ACCESS {
+            return DryRunResult::Continue;
         }
         let (running, limit) = (self.limiter.limited(), self.limiter.limit());
         if running >= limit {
-            return Foreseen::Respond(self.rejected.clone());
+            return DryRunResult::Respond(self.rejected.clone());
         }
-        Foreseen::Says(format!("{running} of {limit} exchanges under way").into())
+        DryRunResult::Note(format!("{running} of {limit} exchanges under way").into())
     }
 }
 

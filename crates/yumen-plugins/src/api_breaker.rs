@@ -4,32 +4,35 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Exchange, Foreseen, Now, Outcome, Phases, Plugin, Response, Setup, Step};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::{
+    DryRunResult, Exchange, ExchangeOutcome, LocalResponse, Now, PhaseSet, Plugin, PluginBuildContext,
+    PluginFactory, Step,
+};
 
-use crate::limits::table::{Share, Slot, share};
-use crate::text::Text;
+use crate::limits::table::{KeyedState, TableShare, share};
+use crate::text::TextTemplate;
 
 /// Settings of `api-breaker`.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Config {
+pub(crate) struct ApiBreakerSettings {
     /// Status of the answer while the upstream is not asked.
     #[schemars(range(min = 200, max = 599))]
     break_response_code: u16,
     /// Body of that answer.
     break_response_body: Option<String>,
     /// Fields of that answer, where it has a body.
-    break_response_headers: Option<Vec<Header>>,
+    break_response_headers: Option<Vec<BreakResponseHeader>>,
     /// The longest time without asking, in seconds.
     #[serde(default = "max_breaker_sec")]
     #[schemars(range(min = 3))]
     max_breaker_sec: u64,
     /// What counts as a failure, and how many make a break.
     #[serde(default)]
-    unhealthy: Unhealthy,
+    unhealthy: BreakerUnhealthy,
     /// What counts as a success, and how many end a break.
     #[serde(default)]
-    healthy: Healthy,
+    healthy: BreakerHealthy,
 }
 
 fn max_breaker_sec() -> u64 {
@@ -39,7 +42,7 @@ fn max_breaker_sec() -> u64 {
 /// A field.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
-struct Header {
+struct BreakResponseHeader {
     /// Its name.
     #[schemars(length(min = 1))]
     key: String,
@@ -51,7 +54,7 @@ struct Header {
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
 #[schemars(inline)]
-struct Unhealthy {
+struct BreakerUnhealthy {
     /// The statuses that are failures.
     #[schemars(length(min = 1), inner(range(min = 500, max = 599)), extend("uniqueItems" = true))]
     http_statuses: Vec<u16>,
@@ -60,16 +63,16 @@ struct Unhealthy {
     failures: u32,
 }
 
-impl Default for Unhealthy {
-    fn default() -> Unhealthy {
-        Unhealthy { http_statuses: vec![500], failures: 3 }
+impl Default for BreakerUnhealthy {
+    fn default() -> BreakerUnhealthy {
+        BreakerUnhealthy { http_statuses: vec![500], failures: 3 }
     }
 }
 
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
 #[schemars(inline)]
-struct Healthy {
+struct BreakerHealthy {
     /// The statuses that are successes.
     #[schemars(length(min = 1), inner(range(min = 200, max = 499)), extend("uniqueItems" = true))]
     http_statuses: Vec<u16>,
@@ -78,15 +81,15 @@ struct Healthy {
     successes: u32,
 }
 
-impl Default for Healthy {
-    fn default() -> Healthy {
-        Healthy { http_statuses: vec![200], successes: 3 }
+impl Default for BreakerHealthy {
+    fn default() -> BreakerHealthy {
+        BreakerHealthy { http_statuses: vec![200], successes: 3 }
     }
 }
 
 /// What is known of one host and path.
 #[derive(Debug, Default)]
-pub(crate) struct Row {
+pub(crate) struct BreakerState {
     failures: u32,
     successes: u32,
     /// When the last break began, in seconds.
@@ -97,7 +100,7 @@ pub(crate) struct Row {
 /// Rows without a change for so long make room for others where there are too many.
 const FORGET_MS: u64 = 60 * 60 * 1000;
 
-impl Slot for Row {
+impl KeyedState for BreakerState {
     fn useless_at_ms(&self) -> Option<u64> {
         Some(if self.failures == 0 { 0 } else { self.changed_at_ms + FORGET_MS })
     }
@@ -113,27 +116,31 @@ impl Slot for Row {
         {
             let whole = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
             let broken_at_s = broken.first().copied();
-            *self =
-                Row { failures: whole(failures), successes: whole(successes), broken_at_s, changed_at_ms };
+            *self = BreakerState {
+                failures: whole(failures),
+                successes: whole(successes),
+                broken_at_s,
+                changed_at_ms,
+            };
         }
     }
 }
 
 /// The plugin.
 pub(crate) struct ApiBreaker {
-    config: Config,
-    fields: Vec<(String, Text)>,
-    rows: Arc<Share<Row>>,
+    config: ApiBreakerSettings,
+    fields: Vec<(String, TextTemplate)>,
+    rows: Arc<TableShare<BreakerState>>,
 }
 
-impl Configure for ApiBreaker {
+impl PluginFactory for ApiBreaker {
     const NAME: &'static str = "api-breaker";
     const PRIORITY: i32 = 1005;
-    type Config = Config;
+    type Config = ApiBreakerSettings;
 
-    fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: ApiBreakerSettings, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let headers = config.break_response_headers.iter().flatten();
-        let fields = headers.map(|header| (header.key.clone(), Text::parse(&header.value))).collect();
+        let fields = headers.map(|header| (header.key.clone(), TextTemplate::parse(&header.value))).collect();
         Ok(ApiBreaker { fields, rows: share(setup, Self::NAME, setup.owner, 1), config })
     }
 }
@@ -153,12 +160,12 @@ impl ApiBreaker {
         1u64.checked_shl(times).unwrap_or(u64::MAX).min(self.config.max_breaker_sec)
     }
 
-    fn is_broken(&self, row: &Row, now_s: u64) -> bool {
+    fn is_broken(&self, row: &BreakerState, now_s: u64) -> bool {
         row.broken_at_s.is_some_and(|since_s| since_s + self.break_s(row.failures) >= now_s)
     }
 
-    fn refusal(&self, ex: &Exchange<'_>) -> Response {
-        let mut response = Response::status(self.config.break_response_code);
+    fn refusal(&self, ex: &Exchange<'_>) -> LocalResponse {
+        let mut response = LocalResponse::status(self.config.break_response_code);
         if let Some(body) = &self.config.break_response_body {
             for (name, text) in &self.fields {
                 let mut value = Vec::new();
@@ -170,7 +177,7 @@ impl ApiBreaker {
         response
     }
 
-    fn count(&self, row: &mut Row, status: u16, now_ms: u64) {
+    fn count(&self, row: &mut BreakerState, status: u16, now_ms: u64) {
         let (unhealthy, healthy) = (&self.config.unhealthy, &self.config.healthy);
         row.changed_at_ms = now_ms;
         if unhealthy.http_statuses.contains(&status) {
@@ -182,27 +189,27 @@ impl ApiBreaker {
         } else if row.failures > 0 && healthy.http_statuses.contains(&status) {
             row.successes += 1;
             if row.successes >= healthy.successes {
-                *row = Row::default();
+                *row = BreakerState::default();
             }
         }
     }
 }
 
 impl Plugin for ApiBreaker {
-    fn phases(&self) -> Phases {
-        Phases::ACCESS | Phases::LOG
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::ACCESS | PhaseSet::LOG
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         let now_s = ex.now.mono_ms() / 1000;
-        let look = |row: &Row| self.is_broken(row, now_s).then_some(());
+        let look = |row: &BreakerState| self.is_broken(row, now_s).then_some(());
         match self.rows.table().look(&self.key(ex), look) {
             Some(()) => Step::Respond(self.refusal(ex)),
             None => Step::Continue,
         }
     }
 
-    fn log(&self, ex: &Exchange<'_>, outcome: &Outcome<'_>) {
+    fn log(&self, ex: &Exchange<'_>, outcome: &ExchangeOutcome<'_>) {
         // A client that left, or waited no longer, says nothing of the upstream.
         let Some(status) = outcome.upstream_status.or(outcome.upstream_failure) else { return };
         let is_failure = self.config.unhealthy.http_statuses.contains(&status);
@@ -214,8 +221,8 @@ impl Plugin for ApiBreaker {
         }
     }
 
-    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
-        Foreseen::by_running(self, phase, ex)
+    fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
+        DryRunResult::by_running(self, phase, ex)
     }
 }
 

@@ -1,10 +1,10 @@
 //! What authentication plugins have in common: the refusal and the anonymous consumer.
 
-use yumen_plugin::{Exchange, Response};
+use yumen_plugin::{Exchange, LocalResponse};
 
 /// 401 with a message and the challenge `WWW-Authenticate: <scheme> realm="<realm>"` (RFC 9110 §11.6.1).
-pub(crate) fn refuse(message: &str, challenge: &str) -> Response {
-    Response::message(401, message).field("WWW-Authenticate", challenge)
+pub(crate) fn refuse(message: &str, challenge: &str) -> LocalResponse {
+    LocalResponse::message(401, message).field("WWW-Authenticate", challenge)
 }
 
 /// Makes the client the consumer of this name. The error is the message for the client.

@@ -5,9 +5,10 @@ use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use yumen_config::schema::Invalid;
+use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
-    Configure, ConsumerAuth, Consumers, Exchange, Foreseen, Identity, Phases, Plugin, Setup, Step,
+    ConsumerAuth, ConsumerIdentity, ConsumerIndex, DryRunResult, Exchange, PhaseSet, Plugin,
+    PluginBuildContext, PluginFactory, Step,
 };
 
 use crate::auth::{identify_anonymous, refuse, same_secret};
@@ -18,7 +19,7 @@ mod tests;
 /// Settings of `basic-auth`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(title = "work with route or service object")]
-pub(crate) struct Config {
+pub(crate) struct BasicAuthSettings {
     /// Whether the `Authorization` field is kept from the upstream.
     #[serde(default)]
     pub hide_credentials: bool,
@@ -38,7 +39,7 @@ fn realm() -> String {
 /// What a consumer or credential holds of `basic-auth`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(title = "work with consumer object", extend("encrypt_fields" = ["password"]))]
-pub(crate) struct ConsumerConfig {
+pub(crate) struct BasicAuthCredential {
     /// The name the client shows.
     pub username: String,
     /// The password.
@@ -48,34 +49,34 @@ pub(crate) struct ConsumerConfig {
 /// The plugin.
 #[derive(Debug)]
 pub(crate) struct BasicAuth {
-    config: Config,
+    config: BasicAuthSettings,
     challenge: Box<str>,
 }
 
-impl Configure for BasicAuth {
+impl PluginFactory for BasicAuth {
     const NAME: &'static str = "basic-auth";
     const PRIORITY: i32 = 2520;
     const IS_AUTH: bool = true;
-    type Config = Config;
+    type Config = BasicAuthSettings;
 
-    fn build(config: Config, _setup: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: BasicAuthSettings, _setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let challenge = format!("Basic realm=\"{}\"", config.realm).into();
         Ok(BasicAuth { config, challenge })
     }
 }
 
 impl ConsumerAuth for BasicAuth {
-    type Consumer = ConsumerConfig;
+    type Consumer = BasicAuthCredential;
     const KEY_FIELD: &'static str = "username";
 
-    fn key(consumer: &ConsumerConfig) -> &str {
+    fn key(consumer: &BasicAuthCredential) -> &str {
         &consumer.username
     }
 }
 
 impl Plugin for BasicAuth {
-    fn phases(&self) -> Phases {
-        Phases::REWRITE
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::REWRITE
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
@@ -92,8 +93,8 @@ impl Plugin for BasicAuth {
         Step::Continue
     }
 
-    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
-        Foreseen::by_running(self, phase, ex)
+    fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
+        DryRunResult::by_running(self, phase, ex)
     }
 }
 
@@ -117,9 +118,12 @@ fn identify(ex: &mut Exchange<'_>) -> Result<(), &'static str> {
 }
 
 /// Whose name and password these are.
-fn proven<'c>(consumers: &'c Consumers, (username, password): (&[u8], &[u8])) -> Option<&'c Identity> {
+fn proven<'c>(
+    consumers: &'c ConsumerIndex,
+    (username, password): (&[u8], &[u8]),
+) -> Option<&'c ConsumerIdentity> {
     let identity = consumers.find(BasicAuth::NAME, username)?;
-    let held = identity.auth.downcast_ref::<ConsumerConfig>()?;
+    let held = identity.auth.downcast_ref::<BasicAuthCredential>()?;
     same_secret(held.password.as_bytes(), password).then_some(identity)
 }
 

@@ -7,17 +7,19 @@ use ::brotli::enc::BrotliEncoderParams;
 use ::brotli::enc::backward_references::BrotliEncoderMode;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use yumen_config::schema::Invalid;
-use yumen_plugin::{Coding, Configure, Exchange, Phases, Plugin, ResponseHead, Setup};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::{
+    Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory, ResponseCoding, ResponseHead,
+};
 
-use crate::compression::{self, Compression, Encoder, Terms, Types};
+use crate::compression::{self, BodyEncoder, CompressibleTypes, CompressionCoding, CompressionRules};
 
 /// Settings of `brotli`.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Config {
+pub(crate) struct BrotliSettings {
     /// The media types that are compressed, or `*` for all.
     #[serde(default)]
-    types: Types,
+    types: CompressibleTypes,
     /// Answers of fewer bytes are left alone, where their length is known.
     #[serde(default = "compression::min_length")]
     #[schemars(range(min = 1))]
@@ -58,14 +60,14 @@ fn lgwin() -> i32 {
 const BUFFER_BYTES: usize = 4096;
 
 /// Compresses with brotli.
-pub(crate) struct Brotli(Arc<dyn Coding>);
+pub(crate) struct Brotli(Arc<dyn ResponseCoding>);
 
-impl Configure for Brotli {
+impl PluginFactory for Brotli {
     const NAME: &'static str = "brotli";
     const PRIORITY: i32 = 996;
-    type Config = Config;
+    type Config = BrotliSettings;
 
-    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: BrotliSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let mode = match config.mode {
             1 => BrotliEncoderMode::BROTLI_MODE_TEXT,
             2 => BrotliEncoderMode::BROTLI_MODE_FONT,
@@ -78,7 +80,7 @@ impl Configure for Brotli {
             lgblock: config.lgblock,
             ..BrotliEncoderParams::default()
         };
-        let terms = Terms {
+        let terms = CompressionRules {
             types: config.types,
             length_min: config.min_length,
             http_version: config.http_version,
@@ -86,13 +88,13 @@ impl Configure for Brotli {
             statuses: &[],
         };
         let begin = move || CompressorWriter::with_params(Vec::new(), BUFFER_BYTES, &params);
-        Ok(Brotli(Compression { name: "br", terms, begin }.offer()))
+        Ok(Brotli(CompressionCoding { name: "br", terms, begin }.offer()))
     }
 }
 
 impl Plugin for Brotli {
-    fn phases(&self) -> Phases {
-        Phases::RESPONSE_HEAD
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::RESPONSE_HEAD
     }
 
     fn response_head(&self, ex: &mut Exchange<'_>, _: &mut ResponseHead) {
@@ -100,7 +102,7 @@ impl Plugin for Brotli {
     }
 }
 
-impl Encoder for CompressorWriter<Vec<u8>> {
+impl BodyEncoder for CompressorWriter<Vec<u8>> {
     fn output(&mut self) -> &mut Vec<u8> {
         self.get_mut()
     }

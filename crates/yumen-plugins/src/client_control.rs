@@ -2,12 +2,12 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Setup, Step};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::{DryRunResult, Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory, Step};
 
 /// Settings of `client-control`.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Config {
+pub(crate) struct ClientControlSettings {
     /// Maximum message body size in bytes. No restriction when set to 0.
     max_body_size: Option<u64>,
 }
@@ -16,20 +16,20 @@ pub(crate) struct Config {
 #[derive(Debug)]
 pub(crate) struct ClientControl(Option<u64>);
 
-impl Configure for ClientControl {
+impl PluginFactory for ClientControl {
     const NAME: &'static str = "client-control";
     const PRIORITY: i32 = 22000;
     const GUARDS: bool = true;
-    type Config = Config;
+    type Config = ClientControlSettings;
 
-    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: ClientControlSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         Ok(ClientControl(config.max_body_size))
     }
 }
 
 impl Plugin for ClientControl {
-    fn phases(&self) -> Phases {
-        Phases::REWRITE
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::REWRITE
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
@@ -44,7 +44,7 @@ impl Plugin for ClientControl {
         }
     }
 
-    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
-        Foreseen::by_running(self, phase, ex)
+    fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
+        DryRunResult::by_running(self, phase, ex)
     }
 }

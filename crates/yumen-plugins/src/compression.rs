@@ -6,35 +6,35 @@ use std::sync::Arc;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
-use yumen_http::{Framing, Known, Version};
-use yumen_plugin::{Chunk, Coder, Coding, Exchange, ResponseHead};
+use yumen_http::{Framing, HttpVersion, KnownField};
+use yumen_plugin::{BodyChunk, BodyCoder, Exchange, ResponseCoding, ResponseHead};
 
 /// The media types whose answers are coded.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum Types {
+pub(crate) enum CompressibleTypes {
     /// These.
     Listed(Vec<String>),
     /// `*`: all.
     All(String),
 }
 
-impl Default for Types {
-    fn default() -> Types {
-        Types::Listed(vec!["text/html".to_owned()])
+impl Default for CompressibleTypes {
+    fn default() -> CompressibleTypes {
+        CompressibleTypes::Listed(vec!["text/html".to_owned()])
     }
 }
 
-impl serde::Serialize for Types {
+impl serde::Serialize for CompressibleTypes {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Types::Listed(types) => types.serialize(serializer),
-            Types::All(all) => all.serialize(serializer),
+            CompressibleTypes::Listed(types) => types.serialize(serializer),
+            CompressibleTypes::All(all) => all.serialize(serializer),
         }
     }
 }
 
-impl JsonSchema for Types {
+impl JsonSchema for CompressibleTypes {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Types".into()
     }
@@ -65,8 +65,8 @@ pub(crate) fn http_version_schema(_: &mut SchemaGenerator) -> Schema {
 
 /// Which answers are coded.
 #[derive(Debug)]
-pub(crate) struct Terms {
-    pub(crate) types: Types,
+pub(crate) struct CompressionRules {
+    pub(crate) types: CompressibleTypes,
     /// Shorter answers are left alone, where their length is known.
     pub(crate) length_min: u64,
     /// The oldest version of HTTP that gets coded answers.
@@ -76,7 +76,7 @@ pub(crate) struct Terms {
     pub(crate) statuses: &'static [u16],
 }
 
-impl Terms {
+impl CompressionRules {
     fn admit(&self, ex: &Exchange<'_>, head: &ResponseHead) -> bool {
         let is_short = matches!(head.framing, Framing::Length(length) if length < self.length_min);
         let is_status = self.statuses.is_empty() || self.statuses.contains(&head.status);
@@ -85,22 +85,22 @@ impl Terms {
 
     /// A 304 need not tell the type of the answer, and hardly its length.
     fn could_admit(&self, ex: &Exchange<'_>, not_modified: &ResponseHead) -> bool {
-        let tells_type = not_modified.fields.known(Known::ContentType).is_some();
+        let tells_type = not_modified.fields.known(KnownField::ContentType).is_some();
         !self.is_too_old(ex) && (!tells_type || self.names(not_modified))
     }
 
     fn is_too_old(&self, ex: &Exchange<'_>) -> bool {
-        self.http_version > 1.0 && ex.request.version == Version::Http10
+        self.http_version > 1.0 && ex.request.version == HttpVersion::Http10
     }
 
     /// Whether the answer's type is among those named. Messages of gRPC are coded one by one, if at all.
     fn names(&self, head: &ResponseHead) -> bool {
-        let Some(content_type) = head.fields.known(Known::ContentType) else { return false };
+        let Some(content_type) = head.fields.known(KnownField::ContentType) else { return false };
         let end = content_type.iter().position(|byte| *byte == b';').unwrap_or(content_type.len());
         let media_type = content_type[..end].trim_ascii();
         match &self.types {
-            Types::All(_) => !media_type.starts_with(b"application/grpc"),
-            Types::Listed(types) => {
+            CompressibleTypes::All(_) => !media_type.starts_with(b"application/grpc"),
+            CompressibleTypes::Listed(types) => {
                 types.iter().any(|one| one.as_bytes().trim_ascii().eq_ignore_ascii_case(media_type))
             }
         }
@@ -108,7 +108,7 @@ impl Terms {
 }
 
 /// An encoder that writes into memory.
-pub(crate) trait Encoder: Write + 'static {
+pub(crate) trait BodyEncoder: Write + 'static {
     /// What it has written.
     fn output(&mut self) -> &mut Vec<u8>;
 
@@ -117,26 +117,26 @@ pub(crate) trait Encoder: Write + 'static {
 }
 
 /// A coding made of terms and a way to begin.
-pub(crate) struct Compression<B> {
+pub(crate) struct CompressionCoding<B> {
     pub(crate) name: &'static str,
-    pub(crate) terms: Terms,
+    pub(crate) terms: CompressionRules,
     pub(crate) begin: B,
 }
 
-impl<B, E> Compression<B>
+impl<B, E> CompressionCoding<B>
 where
     B: Fn() -> E + Send + Sync + 'static,
-    E: Encoder,
+    E: BodyEncoder,
 {
-    pub(crate) fn offer(self) -> Arc<dyn Coding> {
+    pub(crate) fn offer(self) -> Arc<dyn ResponseCoding> {
         Arc::new(self)
     }
 }
 
-impl<B, E> Coding for Compression<B>
+impl<B, E> ResponseCoding for CompressionCoding<B>
 where
     B: Fn() -> E + Send + Sync + 'static,
-    E: Encoder,
+    E: BodyEncoder,
 {
     fn name(&self) -> &'static str {
         self.name
@@ -154,21 +154,21 @@ where
         self.terms.varies
     }
 
-    fn begin(&self) -> Box<dyn Coder> {
-        Box::new(Writing { encoder: Some((self.begin)()), is_holding: false })
+    fn begin(&self) -> Box<dyn BodyCoder> {
+        Box::new(EncodingBody { encoder: Some((self.begin)()), is_holding: false })
     }
 }
 
 /// A body on its way through an encoder.
-struct Writing<E> {
+struct EncodingBody<E> {
     /// Until its end was written.
     encoder: Option<E>,
     /// Whether something was written that a flush has yet to bring out: one with nothing is a block with nothing.
     is_holding: bool,
 }
 
-impl<E: Encoder> Coder for Writing<E> {
-    fn code(&mut self, chunk: &Chunk) -> Vec<u8> {
+impl<E: BodyEncoder> BodyCoder for EncodingBody<E> {
+    fn code(&mut self, chunk: &BodyChunk) -> Vec<u8> {
         let Some(mut encoder) = self.encoder.take() else { return Vec::new() };
         const SINK: &str = "a vector takes every write";
         encoder.write_all(&chunk.data).expect(SINK);

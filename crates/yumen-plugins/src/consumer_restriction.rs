@@ -4,10 +4,12 @@ use std::collections::HashSet;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Setup, Step};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::{
+    DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory, Step,
+};
 
-use crate::text::answerable;
+use crate::text::final_status;
 
 #[cfg(test)]
 mod tests;
@@ -15,7 +17,7 @@ mod tests;
 /// What is restricted.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Type {
+pub(crate) enum RestrictionType {
     /// The consumer's name.
     #[default]
     ConsumerName,
@@ -27,13 +29,13 @@ pub(crate) enum Type {
     ConsumerGroupId,
 }
 
-impl Type {
+impl RestrictionType {
     fn name(self) -> &'static str {
         match self {
-            Type::ConsumerName => "consumer_name",
-            Type::ServiceId => "service_id",
-            Type::RouteId => "route_id",
-            Type::ConsumerGroupId => "consumer_group_id",
+            RestrictionType::ConsumerName => "consumer_name",
+            RestrictionType::ServiceId => "service_id",
+            RestrictionType::RouteId => "route_id",
+            RestrictionType::ConsumerGroupId => "consumer_group_id",
         }
     }
 }
@@ -54,7 +56,7 @@ pub(crate) struct AllowedMethods {
     pub user: Option<String>,
     /// What it may use.
     #[schemars(length(min = 1))]
-    pub methods: Option<Vec<Method>>,
+    pub methods: Option<Vec<AllowedMethod>>,
 }
 
 /// A method.
@@ -63,18 +65,18 @@ pub(crate) struct AllowedMethods {
 #[schemars(inline, description = "HTTP method", extend("enum" = [
     "GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "CONNECT", "TRACE", "PURGE"
 ]))]
-pub(crate) struct Method(String);
+pub(crate) struct AllowedMethod(String);
 
 /// Settings of `consumer-restriction`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("anyOf" = [
     {"required": ["blacklist"]}, {"required": ["whitelist"]}, {"required": ["allowed_by_methods"]}
 ]))]
-pub(crate) struct Config {
+pub(crate) struct ConsumerRestrictionSettings {
     /// What is restricted.
     #[serde(rename = "type", default)]
     #[schemars(schema_with = "type_schema")]
-    pub kind: Type,
+    pub kind: RestrictionType,
     /// Who is refused.
     #[schemars(length(min = 1))]
     pub blacklist: Option<Vec<String>>,
@@ -100,7 +102,7 @@ type Names = HashSet<Box<str>, foldhash::fast::RandomState>;
 /// The plugin.
 #[derive(Debug)]
 pub(crate) struct ConsumerRestriction {
-    kind: Type,
+    kind: RestrictionType,
     blacklist: Names,
     whitelist: Names,
     allowed_by_methods: Box<[AllowedMethods]>,
@@ -108,13 +110,16 @@ pub(crate) struct ConsumerRestriction {
     rejected_msg: Box<str>,
 }
 
-impl Configure for ConsumerRestriction {
+impl PluginFactory for ConsumerRestriction {
     const NAME: &'static str = "consumer-restriction";
     const PRIORITY: i32 = 2400;
     const GUARDS: bool = true;
-    type Config = Config;
+    type Config = ConsumerRestrictionSettings;
 
-    fn build(config: Config, _setup: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(
+        config: ConsumerRestrictionSettings,
+        _setup: &PluginBuildContext<'_>,
+    ) -> Result<Self, InvalidSettings> {
         let names = |list: Option<Vec<String>>| -> Names {
             list.unwrap_or_default().into_iter().map(Into::into).collect()
         };
@@ -126,41 +131,41 @@ impl Configure for ConsumerRestriction {
             whitelist: names(config.whitelist),
             allowed_by_methods: config.allowed_by_methods.unwrap_or_default().into(),
             // A status line has room for three digits (RFC 9112 §4).
-            rejected_code: answerable(config.rejected_code),
+            rejected_code: final_status(config.rejected_code),
             rejected_msg: rejected_msg.into(),
         })
     }
 }
 
 impl Plugin for ConsumerRestriction {
-    fn phases(&self) -> Phases {
-        Phases::ACCESS
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::ACCESS
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         let Some(value) = self.value(ex).filter(|value| !value.is_empty()) else {
             let kind = self.kind.name();
             let message = format!("The request is rejected, please check the {kind} for this request");
-            return Step::Respond(Response::message(401, &message));
+            return Step::Respond(LocalResponse::message(401, &message));
         };
         if self.admits(value, ex.request.method_name()) {
             return Step::Continue;
         }
-        Step::Respond(Response::message(self.rejected_code, &self.rejected_msg))
+        Step::Respond(LocalResponse::message(self.rejected_code, &self.rejected_msg))
     }
 
-    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
-        Foreseen::by_running(self, phase, ex)
+    fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
+        DryRunResult::by_running(self, phase, ex)
     }
 }
 
 impl ConsumerRestriction {
     fn value<'s>(&self, ex: &Exchange<'s>) -> Option<&'s str> {
         match self.kind {
-            Type::ConsumerName => ex.consumer.map(|consumer| &*consumer.username),
-            Type::ServiceId => ex.route.map(|route| &*route.service_id),
-            Type::RouteId => ex.route.map(|route| &*route.id),
-            Type::ConsumerGroupId => ex.consumer.and_then(|consumer| consumer.group_id.as_deref()),
+            RestrictionType::ConsumerName => ex.consumer.map(|consumer| &*consumer.username),
+            RestrictionType::ServiceId => ex.route.map(|route| &*route.service_id),
+            RestrictionType::RouteId => ex.route.map(|route| &*route.id),
+            RestrictionType::ConsumerGroupId => ex.consumer.and_then(|consumer| consumer.group_id.as_deref()),
         }
     }
 

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use yumen_config::schema::Invalid;
+use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
-    Budget, Configure, Exchange, Foreseen, Known, Method, Pattern, Phases, Plugin, Response, ResponseHead,
-    Setup, Step,
+    BacktrackBudget, DryRunResult, Exchange, KnownField, LocalResponse, Method, PhaseSet, Plugin,
+    PluginBuildContext, PluginFactory, RegexPattern, ResponseHead, Step,
 };
 
 use crate::pattern;
 
 /// The settings.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Config {
+pub(crate) struct CorsSettings {
     /// Origins that may read answers: a list, `*` without credentials, `**` for whoever asks.
     #[serde(default = "star")]
     #[schemars(regex(pattern = r"^(\*|\*\*|null|\w+://[^,]+(,\w+://[^,]+)*)$"))]
@@ -57,7 +57,7 @@ fn five() -> i64 {
 
 /// What all `cors` plugins share.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
-pub(crate) struct Metadata {
+pub(crate) struct CorsMetadata {
     /// Lists of origins by name.
     #[serde(default)]
     #[schemars(extend("additionalProperties" = {
@@ -67,45 +67,47 @@ pub(crate) struct Metadata {
 }
 
 /// A rule over origins, and what it lets through is what the client is told.
-enum Origins {
+enum OriginRule {
     /// Whoever asks.
     Asking,
     /// This text, whatever was asked.
     One(Box<[u8]>),
     Many(Box<[Box<[u8]>]>),
-    Matching(Box<[Pattern]>),
+    Matching(Box<[RegexPattern]>),
 }
 
-impl Origins {
-    fn list(text: &str) -> Origins {
+impl OriginRule {
+    fn list(text: &str) -> OriginRule {
         match text {
-            "**" => Origins::Asking,
-            list if list.contains(',') => Origins::Many(
+            "**" => OriginRule::Asking,
+            list if list.contains(',') => OriginRule::Many(
                 list.split(',').filter(|one| !one.is_empty()).map(|one| one.as_bytes().into()).collect(),
             ),
-            one => Origins::One(one.as_bytes().into()),
+            one => OriginRule::One(one.as_bytes().into()),
         }
     }
 
-    fn matching(patterns: &[String], path: &str) -> Result<Origins, Invalid> {
-        Ok(Origins::Matching(pattern::any_of(patterns, "", path)?))
+    fn matching(patterns: &[String], path: &str) -> Result<OriginRule, InvalidSettings> {
+        Ok(OriginRule::Matching(pattern::any_of(patterns, "", path)?))
     }
 
     /// What to tell a client of this origin, which may still be another origin.
-    fn told<'a>(&'a self, origin: Option<&'a [u8]>, budget: &Budget) -> Option<&'a [u8]> {
+    fn told<'a>(&'a self, origin: Option<&'a [u8]>, budget: &BacktrackBudget) -> Option<&'a [u8]> {
         match self {
-            Origins::Asking => Some(origin.unwrap_or(b"*")),
-            Origins::One(one) => Some(one),
-            Origins::Many(many) => origin.filter(|asking| many.iter().any(|one| **one == **asking)),
-            // An origin that cannot be told to be one of them is another.
-            Origins::Matching(patterns) => {
-                origin.filter(|asking| pattern::any_matches(patterns, asking, budget) == Ok(true))
+            OriginRule::Asking => Some(origin.unwrap_or(b"*")),
+            OriginRule::One(one) => Some(one),
+            OriginRule::Many(many) => {
+                origin.filter(|explained_request| many.iter().any(|one| **one == **explained_request))
             }
+            // An origin that cannot be told to be one of them is another.
+            OriginRule::Matching(patterns) => origin.filter(|explained_request| {
+                pattern::any_matches(patterns, explained_request, budget) == Ok(true)
+            }),
         }
     }
 
-    /// [`Origins::told`] where that admits the client.
-    fn admits<'a>(&'a self, origin: Option<&'a [u8]>, budget: &Budget) -> Option<&'a [u8]> {
+    /// [`OriginRule::told`] where that admits the client.
+    fn admits<'a>(&'a self, origin: Option<&'a [u8]>, budget: &BacktrackBudget) -> Option<&'a [u8]> {
         self.told(origin, budget).filter(|told| *told == b"*" || origin == Some(*told))
     }
 }
@@ -113,8 +115,8 @@ impl Origins {
 /// Tells browsers.
 pub(crate) struct Cors {
     /// `None` where only the metadata counts.
-    origins: Option<Origins>,
-    named: Vec<Origins>,
+    origins: Option<OriginRule>,
+    named: Vec<OriginRule>,
     varies: bool,
     /// `None` where the client is told the fields it asks for.
     headers: Option<String>,
@@ -122,36 +124,36 @@ pub(crate) struct Cors {
     expose: Option<String>,
     max_age: String,
     credentials: bool,
-    timing: Option<Origins>,
+    timing: Option<OriginRule>,
 }
 
 /// The origin as it came: later plugins may change what goes upstream. That there is one of these in the exchange says
 /// that `cors` has a say in who may read the answer.
-pub(crate) struct AskingOrigin(Option<Box<[u8]>>);
+pub(crate) struct RequestOrigin(Option<Box<[u8]>>);
 
-impl Configure for Cors {
+impl PluginFactory for Cors {
     const NAME: &'static str = "cors";
     const PRIORITY: i32 = 4000;
-    type Config = Config;
+    type Config = CorsSettings;
 
-    fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: CorsSettings, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let expose = config.expose_headers.filter(|list| !list.is_empty());
         let stars = [&config.allow_origins, &config.allow_methods, &config.allow_headers];
         let more = [&expose, &config.timing_allow_origins];
         let any_star = stars.into_iter().chain(more.into_iter().flatten()).any(|text| text == "*");
         if config.allow_credential && any_star {
             let message = "you can not set '*' for other option when 'allow_credential' is true";
-            return Err(Invalid::new(message));
+            return Err(InvalidSettings::new(message));
         }
         let is_star = config.allow_origins == "*";
         let by_regex = config.allow_origins_by_regex.as_deref();
         let origins = match by_regex {
-            Some(patterns) => Origins::matching(patterns, "allow_origins_by_regex")?,
-            None => Origins::list(&config.allow_origins),
+            Some(patterns) => OriginRule::matching(patterns, "allow_origins_by_regex")?,
+            None => OriginRule::list(&config.allow_origins),
         };
         let timing = match (&config.timing_allow_origins_by_regex, &config.timing_allow_origins) {
-            (Some(patterns), _) => Some(Origins::matching(patterns, "timing_allow_origins_by_regex")?),
-            (None, list) => list.as_deref().map(Origins::list),
+            (Some(patterns), _) => Some(OriginRule::matching(patterns, "timing_allow_origins_by_regex")?),
+            (None, list) => list.as_deref().map(OriginRule::list),
         };
         // The default origins step back behind named ones; origins that were written do not.
         let counts = config.allow_origins_by_metadata.is_none() || !is_star;
@@ -175,20 +177,20 @@ impl Configure for Cors {
 }
 
 /// The lists of the metadata under these names; a name without a list admits nobody.
-fn named(names: &[String], setup: &Setup<'_>) -> Result<Vec<Origins>, Invalid> {
+fn named(names: &[String], setup: &PluginBuildContext<'_>) -> Result<Vec<OriginRule>, InvalidSettings> {
     let metadata = match setup.metadata {
-        Some(value) => Metadata::deserialize(value).map_err(Invalid::from_serde)?,
-        None => Metadata::default(),
+        Some(value) => CorsMetadata::deserialize(value).map_err(InvalidSettings::from_serde)?,
+        None => CorsMetadata::default(),
     };
     Ok(names
         .iter()
         .filter_map(|name| metadata.allow_origins.get(name))
-        .map(|list| Origins::list(list))
+        .map(|list| OriginRule::list(list))
         .collect())
 }
 
 impl Cors {
-    fn told<'a>(&'a self, origin: Option<&'a [u8]>, budget: &Budget) -> Option<&'a [u8]> {
+    fn told<'a>(&'a self, origin: Option<&'a [u8]>, budget: &BacktrackBudget) -> Option<&'a [u8]> {
         // A named list admits by telling the client its own origin, even where the list says `*`.
         let by_name = || self.named.iter().find_map(|list| list.admits(origin, budget)).and(origin);
         by_name().or_else(|| self.origins.as_ref()?.admits(origin, budget))
@@ -214,26 +216,26 @@ impl Cors {
 }
 
 impl Plugin for Cors {
-    fn phases(&self) -> Phases {
-        Phases::REWRITE | Phases::RESPONSE_HEAD
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::REWRITE | PhaseSet::RESPONSE_HEAD
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        let origin = ex.request.fields.known(Known::Origin).map(Box::from);
-        ex.leave(AskingOrigin(origin));
+        let origin = ex.request.fields.known(KnownField::Origin).map(Box::from);
+        ex.leave(RequestOrigin(origin));
         if ex.request.method() == Method::Options {
-            return Step::Respond(Response::status(200));
+            return Step::Respond(LocalResponse::status(200));
         }
         Step::Continue
     }
 
     fn response_head(&self, ex: &mut Exchange<'_>, head: &mut ResponseHead) {
-        if ex.note::<AskingOrigin>().is_none() {
+        if ex.note::<RequestOrigin>().is_none() {
             // Another plugin answered before this one saw the request, which is as it came then.
-            let origin = ex.request.fields.known(Known::Origin).map(Box::from);
-            ex.leave(AskingOrigin(origin));
+            let origin = ex.request.fields.known(KnownField::Origin).map(Box::from);
+            ex.leave(RequestOrigin(origin));
         }
-        let origin = ex.note::<AskingOrigin>().and_then(|asking| asking.0.as_deref());
+        let origin = ex.note::<RequestOrigin>().and_then(|explained_request| explained_request.0.as_deref());
         if self.varies {
             head.fields.add("Vary", b"Origin");
         }
@@ -245,8 +247,8 @@ impl Plugin for Cors {
         }
     }
 
-    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
-        Foreseen::by_running(self, phase, ex)
+    fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
+        DryRunResult::by_running(self, phase, ex)
     }
 }
 

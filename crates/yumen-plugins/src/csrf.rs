@@ -8,16 +8,19 @@ use base64::engine::general_purpose::STANDARD;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use yumen_config::schema::Invalid;
+use yumen_config::schema::InvalidSettings;
 use yumen_http::Method;
-use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, ResponseHead, Setup, Step};
+use yumen_plugin::{
+    DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory, ResponseHead,
+    Step,
+};
 
 use crate::auth::same_secret;
 
 /// Settings of `csrf`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("encrypt_fields" = ["key"]))]
-pub(crate) struct Config {
+pub(crate) struct CsrfSettings {
     /// use to generate csrf token
     key: String,
     /// expires time(s) for csrf token
@@ -38,15 +41,15 @@ fn name() -> String {
 
 /// The plugin.
 #[derive(Debug)]
-pub(crate) struct Csrf(Config);
+pub(crate) struct Csrf(CsrfSettings);
 
-impl Configure for Csrf {
+impl PluginFactory for Csrf {
     const NAME: &'static str = "csrf";
     const PRIORITY: i32 = 2980;
     const GUARDS: bool = true;
-    type Config = Config;
+    type Config = CsrfSettings;
 
-    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: CsrfSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         Ok(Csrf(config))
     }
 }
@@ -104,13 +107,13 @@ fn cookie_time(unix_s: u64) -> String {
 }
 
 impl Plugin for Csrf {
-    fn phases(&self) -> Phases {
-        Phases::ACCESS | Phases::RESPONSE_HEAD
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::ACCESS | PhaseSet::RESPONSE_HEAD
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         match self.refusal(ex) {
-            Some(message) => Step::Respond(Response::error_msg(401, message)),
+            Some(message) => Step::Respond(LocalResponse::error_msg(401, message)),
             None => Step::Continue,
         }
     }
@@ -122,8 +125,8 @@ impl Plugin for Csrf {
         head.fields.add("Set-Cookie", cookie.as_bytes());
     }
 
-    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
-        Foreseen::by_running(self, phase, ex)
+    fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
+        DryRunResult::by_running(self, phase, ex)
     }
 }
 

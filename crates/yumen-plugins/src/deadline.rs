@@ -2,22 +2,22 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Setup, Step};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::{DryRunResult, Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory, Step};
 
 /// Settings of `deadline`.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Config {
+pub(crate) struct DeadlineSettings {
     /// The fields that may tell it; the earliest of those told counts.
     #[serde(default = "request_headers")]
     #[schemars(length(max = 16))]
-    request_headers: Vec<Header>,
+    request_headers: Vec<DeadlineHeader>,
     /// Whether endpoints are told what is left.
     #[serde(default = "yes")]
     tell_upstream: bool,
     /// The field that tells them.
     #[serde(default = "upstream_header")]
-    upstream_header: Header,
+    upstream_header: DeadlineHeader,
     /// How long a client waits that does not say, in seconds; absent means for ever.
     #[schemars(extend("exclusiveMinimum" = 0))]
     default_timeout: Option<f64>,
@@ -29,19 +29,19 @@ pub(crate) struct Config {
 /// A field that tells a deadline.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[schemars(inline)]
-struct Header {
+struct DeadlineHeader {
     /// Its name.
     #[schemars(regex(pattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"))]
     name: String,
     /// What its value means.
-    format: Format,
+    format: DeadlineFormat,
 }
 
 /// What a value means.
 #[derive(Debug, Clone, Copy, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
-enum Format {
+enum DeadlineFormat {
     /// Milliseconds from now.
     Milliseconds,
     /// Seconds from now, fractions allowed.
@@ -52,47 +52,47 @@ enum Format {
     Grpc,
 }
 
-fn header(name: &str, format: Format) -> Header {
-    Header { name: name.to_owned(), format }
+fn header(name: &str, format: DeadlineFormat) -> DeadlineHeader {
+    DeadlineHeader { name: name.to_owned(), format }
 }
 
-fn request_headers() -> Vec<Header> {
+fn request_headers() -> Vec<DeadlineHeader> {
     vec![
-        header("X-Request-Deadline", Format::UnixMilliseconds),
-        header("X-Envoy-Expected-Rq-Timeout-Ms", Format::Milliseconds),
-        header("Grpc-Timeout", Format::Grpc),
+        header("X-Request-Deadline", DeadlineFormat::UnixMilliseconds),
+        header("X-Envoy-Expected-Rq-Timeout-Ms", DeadlineFormat::Milliseconds),
+        header("Grpc-Timeout", DeadlineFormat::Grpc),
     ]
 }
 
-fn upstream_header() -> Header {
-    header("X-Envoy-Expected-Rq-Timeout-Ms", Format::Milliseconds)
+fn upstream_header() -> DeadlineHeader {
+    header("X-Envoy-Expected-Rq-Timeout-Ms", DeadlineFormat::Milliseconds)
 }
 
 fn yes() -> bool {
     true
 }
 
-impl Format {
+impl DeadlineFormat {
     /// How many milliseconds a value leaves; `None` where it is not understood.
     fn read(self, value: &[u8], unix_ms: u64) -> Option<u64> {
         let text = std::str::from_utf8(value).ok()?.trim_ascii();
         match self {
-            Format::Milliseconds => text.parse().ok(),
-            Format::Seconds => {
+            DeadlineFormat::Milliseconds => text.parse().ok(),
+            DeadlineFormat::Seconds => {
                 let seconds: f64 = text.parse().ok()?;
                 (seconds.is_finite() && seconds >= 0.0).then_some((seconds * 1000.0) as u64)
             }
-            Format::UnixMilliseconds => Some(text.parse::<u64>().ok()?.saturating_sub(unix_ms)),
-            Format::Grpc => grpc(text),
+            DeadlineFormat::UnixMilliseconds => Some(text.parse::<u64>().ok()?.saturating_sub(unix_ms)),
+            DeadlineFormat::Grpc => grpc(text),
         }
     }
 
     fn write(self, left_ms: u64, unix_ms: u64) -> String {
         match self {
-            Format::Milliseconds => left_ms.to_string(),
-            Format::Seconds => format!("{}.{:03}", left_ms / 1000, left_ms % 1000),
-            Format::UnixMilliseconds => (unix_ms + left_ms).to_string(),
-            Format::Grpc => format!("{}m", left_ms.min(99_999_999)),
+            DeadlineFormat::Milliseconds => left_ms.to_string(),
+            DeadlineFormat::Seconds => format!("{}.{:03}", left_ms / 1000, left_ms % 1000),
+            DeadlineFormat::UnixMilliseconds => (unix_ms + left_ms).to_string(),
+            DeadlineFormat::Grpc => format!("{}m", left_ms.min(99_999_999)),
         }
     }
 }
@@ -115,22 +115,22 @@ fn grpc(text: &str) -> Option<u64> {
 const FOREVER_MS: u64 = 365 * 86_400_000;
 
 /// The plugin.
-pub(crate) struct Deadline {
-    config: Config,
+pub(crate) struct DeadlinePlugin {
+    config: DeadlineSettings,
     default_ms: Option<u64>,
     max_ms: Option<u64>,
 }
 
-impl Configure for Deadline {
+impl PluginFactory for DeadlinePlugin {
     const NAME: &'static str = "deadline";
     const PRIORITY: i32 = 12020;
-    type Config = Config;
+    type Config = DeadlineSettings;
 
-    fn build(config: Config, _setup: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: DeadlineSettings, _setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let millis = |seconds: Option<f64>| {
             seconds.map(|seconds| ((seconds * 1000.0).ceil() as u64).max(1)).filter(|ms| *ms < FOREVER_MS)
         };
-        Ok(Deadline {
+        Ok(DeadlinePlugin {
             default_ms: millis(config.default_timeout),
             max_ms: millis(config.max_timeout),
             config,
@@ -138,7 +138,7 @@ impl Configure for Deadline {
     }
 }
 
-impl Deadline {
+impl DeadlinePlugin {
     /// How long the client still waits, in milliseconds. What cannot be read was not said.
     fn left_ms(&self, ex: &Exchange<'_>) -> Option<u64> {
         let told =
@@ -150,9 +150,9 @@ impl Deadline {
     }
 }
 
-impl Plugin for Deadline {
-    fn phases(&self) -> Phases {
-        Phases::REWRITE | Phases::UPSTREAM_REQUEST
+impl Plugin for DeadlinePlugin {
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::REWRITE | PhaseSet::UPSTREAM_REQUEST
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
@@ -173,8 +173,8 @@ impl Plugin for Deadline {
         }
     }
 
-    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
-        Foreseen::by_running(self, phase, ex)
+    fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
+        DryRunResult::by_running(self, phase, ex)
     }
 }
 

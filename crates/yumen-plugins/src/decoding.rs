@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use yumen_http::Known;
+use yumen_http::KnownField;
 use yumen_plugin::ResponseHead;
 
 /// How much one read of the brotli decoder asks for.
@@ -21,13 +21,15 @@ pub(crate) enum ContentCoding {
 
 /// A coding that cannot, or several.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Unknown;
+pub(crate) struct UnsupportedCoding;
 
 impl ContentCoding {
     /// What an answer is coded with; `None` is nothing.
-    pub(crate) fn of(head: &ResponseHead) -> Result<Option<ContentCoding>, Unknown> {
-        let names =
-            head.fields.all_known(Known::ContentEncoding).flat_map(|value| value.split(|byte| *byte == b','));
+    pub(crate) fn of(head: &ResponseHead) -> Result<Option<ContentCoding>, UnsupportedCoding> {
+        let names = head
+            .fields
+            .all_known(KnownField::ContentEncoding)
+            .flat_map(|value| value.split(|byte| *byte == b','));
         let mut coding = None;
         for name in names.map(<[u8]>::trim_ascii).filter(|name| !name.is_empty()) {
             let found = match name.to_ascii_lowercase().as_slice() {
@@ -36,10 +38,10 @@ impl ContentCoding {
                 b"deflate" => ContentCoding::Deflate,
                 b"br" => ContentCoding::Brotli,
                 b"zstd" => ContentCoding::Zstd,
-                _ => return Err(Unknown),
+                _ => return Err(UnsupportedCoding),
             };
             if coding.replace(found).is_some() {
-                return Err(Unknown);
+                return Err(UnsupportedCoding);
             }
         }
         Ok(coding)

@@ -12,18 +12,18 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
-use yumen_config::schema::Invalid;
+use yumen_config::schema::InvalidSettings;
 use yumen_http::Method;
 use yumen_plugin::{
-    Computation, Configure, Exchange, Foreseen, JsonFault, JsonScan, OffloadRefused, Phases, Plugin,
-    Response, Setup, Step, compute,
+    Computation, DryRunResult, Exchange, JsonFault, JsonScan, LocalResponse, OffloadRefused, PhaseSet,
+    Plugin, PluginBuildContext, PluginFactory, Step, compute,
 };
 
 use crate::query::pairs;
 
 /// Settings of `degraphql`.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Config {
+pub(crate) struct DegraphqlSettings {
     /// The GraphQL document.
     #[schemars(length(min = 1, max = 1024))]
     query: String,
@@ -47,24 +47,24 @@ fn max_req_body_size() -> usize {
 const BODY_VALUES_MAX: usize = 100_000;
 
 /// Makes queries of requests.
-pub(crate) struct Degraphql(Arc<Config>);
+pub(crate) struct Degraphql(Arc<DegraphqlSettings>);
 
-impl Configure for Degraphql {
+impl PluginFactory for Degraphql {
     const NAME: &'static str = "degraphql";
     const PRIORITY: i32 = 509;
-    type Config = Config;
+    type Config = DegraphqlSettings;
 
-    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: DegraphqlSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let tree = Parser::new(&config.query).recursion_limit(64).parse();
         if let Some(error) = tree.errors().next() {
-            return Err(Invalid::at("query", format!("failed to parse query: {}", error.message())));
+            return Err(InvalidSettings::at("query", format!("failed to parse query: {}", error.message())));
         }
         let definitions = tree.document().definitions();
         let operations =
             definitions.filter(|one| matches!(one, Definition::OperationDefinition(_))).take(2).count();
         if operations > 1 && config.operation_name.is_none() {
             let message = "operation_name is required if multiple operations are present in the query";
-            return Err(Invalid::new(message));
+            return Err(InvalidSettings::new(message));
         }
         Ok(Degraphql(Arc::new(config)))
     }
@@ -119,12 +119,12 @@ fn send<'a>(ex: &mut Exchange<'_>, envelope: Result<Result<Vec<u8>, &str>, Offlo
             ex.request.fields.set("Content-Type", b"application/json");
             Step::Continue
         }
-        Ok(Err(found)) => Step::Respond(Response::error_msg(400, found)),
-        Err(refused) => Step::Respond(Response::error_msg(503, &refused.to_string())),
+        Ok(Err(found)) => Step::Respond(LocalResponse::error_msg(400, found)),
+        Err(refused) => Step::Respond(LocalResponse::error_msg(503, &refused.to_string())),
     }
 }
 
-impl Config {
+impl DegraphqlSettings {
     /// The variables that are asked for, of what the request has.
     fn variables(&self, mut given: Map<String, Value>) -> Option<Value> {
         let names = self.variables.as_ref()?;
@@ -140,7 +140,7 @@ impl Config {
             if JsonScan::new(0, BODY_VALUES_MAX).whole(body) == Err(JsonFault::TooManyValues) {
                 return Err("the request body holds more than 100000 values");
             }
-            let given = picked(names, body).ok_or("the request body is no JSON object")?;
+            let given = picked(names, body).ok_or("the request body is not a JSON object")?;
             envelope.extend(self.variables(given).map(|variables| ("variables".to_owned(), variables)));
         }
         if let Some(name) = &self.operation_name {
@@ -181,8 +181,8 @@ impl<'de> Visitor<'de> for PickedMembers<'_> {
 }
 
 impl Plugin for Degraphql {
-    fn phases(&self) -> Phases {
-        Phases::ACCESS
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::ACCESS
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
@@ -195,12 +195,12 @@ impl Plugin for Degraphql {
                 Step::NeedBody { bytes_max: self.0.max_req_body_size }
             }
             Method::Post => self.rewrite_post(ex),
-            _ => Step::Respond(Response::status(405)),
+            _ => Step::Respond(LocalResponse::status(405)),
         }
     }
 
-    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
-        Foreseen::by_running(self, phase, ex)
+    fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
+        DryRunResult::by_running(self, phase, ex)
     }
 }
 

@@ -5,24 +5,27 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Exchange, Expr, Foreseen, Phases, Plugin, Response, Setup, Step};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::{
+    ConditionExpr, DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext,
+    PluginFactory, Step,
+};
 
-use crate::text::{HeaderMap, Text, answerable, header_map_schema};
+use crate::text::{HeaderEntries, TextTemplate, final_status, header_map_schema};
 
 /// The settings.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("minProperties" = 1))]
-pub(crate) struct Config {
+pub(crate) struct FaultInjectionSettings {
     /// Answer instead of the upstream.
-    abort: Option<Abort>,
+    abort: Option<AbortSettings>,
     /// Wait before going on.
-    delay: Option<Delay>,
+    delay: Option<DelaySettings>,
 }
 
 /// An answer instead of the upstream's.
 #[derive(Debug, Deserialize, JsonSchema)]
-struct Abort {
+struct AbortSettings {
     /// Its status; above 999 is 999.
     #[schemars(range(min = 200))]
     http_status: u64,
@@ -32,7 +35,7 @@ struct Abort {
     /// Its fields; variables are filled in.
     #[serde(default)]
     #[schemars(schema_with = "header_map_schema")]
-    headers: Option<HeaderMap>,
+    headers: Option<HeaderEntries>,
     /// The share of requests it happens to.
     #[schemars(range(min = 0, max = 100))]
     percentage: Option<u8>,
@@ -43,7 +46,7 @@ struct Abort {
 
 /// A wait.
 #[derive(Debug, Deserialize, JsonSchema)]
-struct Delay {
+struct DelaySettings {
     /// Seconds.
     #[schemars(range(min = 0))]
     duration: f64,
@@ -56,18 +59,24 @@ struct Delay {
 }
 
 /// Whom a fault hits.
-struct Aim {
+struct FaultSelector {
     percentage: Option<u8>,
-    any_of: Option<Vec<Expr>>,
+    any_of: Option<Vec<ConditionExpr>>,
 }
 
-impl Aim {
-    fn new(percentage: Option<u8>, vars: Option<Vec<Vec<Value>>>, path: &str) -> Result<Aim, Invalid> {
+impl FaultSelector {
+    fn new(
+        percentage: Option<u8>,
+        vars: Option<Vec<Vec<Value>>>,
+        path: &str,
+    ) -> Result<FaultSelector, InvalidSettings> {
         let parse = |vars: Vec<Vec<Value>>| {
-            let one = |var| Expr::parse(&Value::Array(var)).map_err(|message| Invalid::at(path, message));
+            let one = |var| {
+                ConditionExpr::parse(&Value::Array(var)).map_err(|message| InvalidSettings::at(path, message))
+            };
             vars.into_iter().map(one).collect::<Result<Vec<_>, _>>()
         };
-        Ok(Aim { percentage, any_of: vars.map(parse).transpose()? })
+        Ok(FaultSelector { percentage, any_of: vars.map(parse).transpose()? })
     }
 
     fn holds(&self, ex: &Exchange<'_>) -> bool {
@@ -84,34 +93,34 @@ impl Aim {
     }
 
     fn needs_body(&self) -> bool {
-        self.any_of.as_ref().is_some_and(|any_of| any_of.iter().any(Expr::needs_body))
+        self.any_of.as_ref().is_some_and(|any_of| any_of.iter().any(ConditionExpr::needs_body))
     }
 }
 
-struct Answer {
-    aim: Aim,
-    prepared: Response,
-    fields: Vec<(String, Text)>,
-    body: Option<Text>,
+struct PreparedAbort {
+    aim: FaultSelector,
+    prepared: LocalResponse,
+    fields: Vec<(String, TextTemplate)>,
+    body: Option<TextTemplate>,
 }
 
-impl Answer {
-    fn new(abort: Abort) -> Result<Answer, Invalid> {
-        let aim = Aim::new(abort.percentage, abort.vars, "abort.vars")?;
-        let mut prepared = Response::status(answerable(abort.http_status));
-        let mut body = abort.body.as_deref().map(Text::parse);
+impl PreparedAbort {
+    fn new(abort: AbortSettings) -> Result<PreparedAbort, InvalidSettings> {
+        let aim = FaultSelector::new(abort.percentage, abort.vars, "abort.vars")?;
+        let mut prepared = LocalResponse::status(final_status(abort.http_status));
+        let mut body = abort.body.as_deref().map(TextTemplate::parse);
         if body.as_ref().is_some_and(|text| text.as_plain().is_some()) {
             prepared = prepared.body(abort.body.unwrap_or_default());
             body = None;
         }
-        let one = |(name, values): (String, Vec<String>)| (name, Text::parse(&values.concat()));
+        let one = |(name, values): (String, Vec<String>)| (name, TextTemplate::parse(&values.concat()));
         let fields = abort.headers.unwrap_or_default().0.into_iter().map(one).collect();
-        Ok(Answer { aim, prepared, fields, body })
+        Ok(PreparedAbort { aim, prepared, fields, body })
     }
 
-    fn render(&self, ex: &Exchange<'_>) -> Response {
+    fn render(&self, ex: &Exchange<'_>) -> LocalResponse {
         let mut response = self.prepared.clone();
-        let rendered = |text: &Text| {
+        let rendered = |text: &TextTemplate| {
             let mut out = Vec::new();
             text.render(ex, &mut out);
             bytes::Bytes::from(out)
@@ -131,22 +140,25 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 
 /// Delays and aborts.
 pub(crate) struct FaultInjection {
-    delay: Option<(Aim, Duration)>,
-    abort: Option<Answer>,
+    delay: Option<(FaultSelector, Duration)>,
+    abort: Option<PreparedAbort>,
 }
 
-impl Configure for FaultInjection {
+impl PluginFactory for FaultInjection {
     const NAME: &'static str = "fault-injection";
     const PRIORITY: i32 = 11000;
-    type Config = Config;
+    type Config = FaultInjectionSettings;
 
-    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: FaultInjectionSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let delay = config.delay.map(|delay| {
             let wait = Duration::try_from_secs_f64(delay.duration)
-                .map_err(|error| Invalid::at("delay.duration", error.to_string()))?;
-            Ok((Aim::new(delay.percentage, delay.vars, "delay.vars")?, wait))
+                .map_err(|error| InvalidSettings::at("delay.duration", error.to_string()))?;
+            Ok((FaultSelector::new(delay.percentage, delay.vars, "delay.vars")?, wait))
         });
-        Ok(FaultInjection { delay: delay.transpose()?, abort: config.abort.map(Answer::new).transpose()? })
+        Ok(FaultInjection {
+            delay: delay.transpose()?,
+            abort: config.abort.map(PreparedAbort::new).transpose()?,
+        })
     }
 }
 
@@ -165,8 +177,8 @@ impl FaultInjection {
 }
 
 impl Plugin for FaultInjection {
-    fn phases(&self) -> Phases {
-        Phases::REWRITE
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::REWRITE
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
@@ -183,9 +195,9 @@ impl Plugin for FaultInjection {
         }
     }
 
-    fn foresee(&self, _phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+    fn dry_run(&self, _phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
         if ex.lacks_body(BODY_BYTES_MAX) && self.needs_body() {
-            return Foreseen::Unknown;
+            return DryRunResult::Unknown;
         }
         let mut says = Vec::new();
         if let Some((aim, wait)) = &self.delay
@@ -195,14 +207,14 @@ impl Plugin for FaultInjection {
         }
         if let Some(answer) = &self.abort {
             match answer.aim.share(ex) {
-                100 => return Foreseen::Respond(answer.render(ex)),
+                100 => return DryRunResult::Respond(answer.render(ex)),
                 0 => {}
                 share => {
                     says.push(format!("answers {share} % of such requests with {}", answer.prepared.status))
                 }
             }
         }
-        if says.is_empty() { Foreseen::Continue } else { Foreseen::Says(says.join("; ").into()) }
+        if says.is_empty() { DryRunResult::Continue } else { DryRunResult::Note(says.join("; ").into()) }
     }
 }
 

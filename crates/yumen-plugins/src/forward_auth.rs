@@ -5,20 +5,20 @@
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde_json::json;
-use yumen_config::resource::{Upstream, decode_value};
-use yumen_config::schema::Invalid;
+use yumen_config::resource::{UpstreamSpec, decode_value};
+use yumen_config::schema::InvalidSettings;
 use yumen_config::url;
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{
-    Answer, AskFault, Configure, Exchange, Fields, Foreseen, Method, Phases, Plugin, Question, Response,
-    Setup, Step, UpstreamSlot,
+    DryRunResult, Exchange, Fields, LocalResponse, Method, PhaseSet, Plugin, PluginBuildContext,
+    PluginFactory, Step, SubrequestFault, SubrequestResponse, SubrequestSpec, UpstreamSlot,
 };
 
-use crate::text::{HeaderMap, Text, is_field_name};
+use crate::text::{HeaderEntries, TextTemplate, is_field_name};
 
 /// Settings of `forward-auth`.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Config {
+pub(crate) struct ForwardAuthSettings {
     /// Who is asked: an URL of http or https.
     uri: String,
     /// Whether requests pass where nobody answers, or lets them in with an answer that breaks off or takes too long.
@@ -34,7 +34,7 @@ pub(crate) struct Config {
     /// How the service is asked.
     #[serde(default)]
     #[schemars(schema_with = "method_schema")]
-    request_method: AskMethod,
+    request_method: AuthRequestMethod,
     /// Fields of the request that the service gets.
     #[serde(default)]
     request_headers: Vec<String>,
@@ -42,7 +42,7 @@ pub(crate) struct Config {
     /// the connection or the body's end are left out.
     #[serde(default)]
     #[schemars(schema_with = "extra_schema")]
-    extra_headers: Option<HeaderMap>,
+    extra_headers: Option<HeaderEntries>,
     /// Fields of its answer that the upstream gets, instead of what the client says under these names, or under
     /// names that differ in nothing but `_` for `-`.
     #[serde(default)]
@@ -98,7 +98,7 @@ fn body_bytes_max() -> usize {
 /// How the service is asked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-enum AskMethod {
+enum AuthRequestMethod {
     #[default]
     Get,
     Post,
@@ -123,25 +123,28 @@ pub(crate) struct ForwardAuth {
     authority: String,
     target: String,
     /// The host to ask for, instead of the authority.
-    host: Option<Text>,
-    extra: Vec<(String, Text)>,
-    config: Config,
+    host: Option<TextTemplate>,
+    extra: Vec<(String, TextTemplate)>,
+    config: ForwardAuthSettings,
 }
 
-impl Configure for ForwardAuth {
+impl PluginFactory for ForwardAuth {
     const NAME: &'static str = "forward-auth";
     const PRIORITY: i32 = 2002;
     const GUARDS: bool = true;
-    type Config = Config;
+    type Config = ForwardAuthSettings;
 
-    fn build(mut config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
-        let url = Url::parse(&config.uri)?;
+    fn build(
+        mut config: ForwardAuthSettings,
+        setup: &PluginBuildContext<'_>,
+    ) -> Result<Self, InvalidSettings> {
+        let url = AuthServiceUrl::parse(&config.uri)?;
         let written = upstream(&url, &config)?;
         let upstream = match setup.objects {
             None => UpstreamSlot::default(),
             Some(objects) => objects
                 .inline_upstream("uri", written)
-                .map_err(|refused| Invalid::at("uri", refused.message))?,
+                .map_err(|refused| InvalidSettings::at("uri", refused.message))?,
         };
         let extra = config.extra_headers.take().unwrap_or_default().0;
         let lists = [
@@ -152,9 +155,9 @@ impl Configure for ForwardAuth {
         let names = lists.into_iter().flat_map(|(path, names)| names.iter().map(move |name| (path, name)));
         let extra_names = extra.iter().map(|(name, _)| ("extra_headers", name));
         if let Some((path, name)) = names.chain(extra_names).find(|(_, name)| !is_field_name(name)) {
-            return Err(Invalid::at(path, format!("\"{name}\" is no name of a field")));
+            return Err(InvalidSettings::at(path, format!("\"{name}\" is not a field name")));
         }
-        let text = |(name, values): (String, Vec<String>)| (name, Text::parse(&values.concat()));
+        let text = |(name, values): (String, Vec<String>)| (name, TextTemplate::parse(&values.concat()));
         let (host, extra): (Vec<_>, Vec<_>) =
             extra.into_iter().map(text).partition(|(name, _)| name.eq_ignore_ascii_case("host"));
         Ok(ForwardAuth {
@@ -170,7 +173,7 @@ impl Configure for ForwardAuth {
 }
 
 /// The parts of an URL.
-struct Url<'a> {
+struct AuthServiceUrl<'a> {
     is_https: bool,
     authority: &'a str,
     host: &'a str,
@@ -178,11 +181,11 @@ struct Url<'a> {
     target: String,
 }
 
-impl Url<'_> {
-    fn parse(uri: &str) -> Result<Url<'_>, Invalid> {
+impl AuthServiceUrl<'_> {
+    fn parse(uri: &str) -> Result<AuthServiceUrl<'_>, InvalidSettings> {
         // What stands there may hold a password, and the message is shown to more people than the setting.
         let refused =
-            || Invalid::at("uri", "this is no URL of http or https, such as http://127.0.0.1:9000/check");
+            || InvalidSettings::at("uri", "not an http or https URL such as http://127.0.0.1:9000/check");
         let (scheme, rest) = uri.split_once("://").ok_or_else(refused)?;
         let is_https = match scheme.to_ascii_lowercase().as_str() {
             "http" => false,
@@ -196,7 +199,7 @@ impl Url<'_> {
         };
         let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
         if authority.contains('@') {
-            return Err(Invalid::at(
+            return Err(InvalidSettings::at(
                 "uri",
                 "a URL that names a user is not taken; give `extra_headers` instead",
             ));
@@ -205,12 +208,12 @@ impl Url<'_> {
             return Err(refused());
         }
         let slash = if target.starts_with('/') { "" } else { "/" };
-        Ok(Url { is_https, authority, host, port, target: format!("{slash}{target}") })
+        Ok(AuthServiceUrl { is_https, authority, host, port, target: format!("{slash}{target}") })
     }
 }
 
 /// The upstream that an URL stands for.
-fn upstream(url: &Url<'_>, config: &Config) -> Result<Upstream, Invalid> {
+fn upstream(url: &AuthServiceUrl<'_>, config: &ForwardAuthSettings) -> Result<UpstreamSpec, InvalidSettings> {
     let mut written = json!({
         "nodes": [{ "host": url.host, "port": url.port, "weight": 1 }],
         "scheme": if url.is_https { "https" } else { "http" },
@@ -223,13 +226,13 @@ fn upstream(url: &Url<'_>, config: &Config) -> Result<Upstream, Invalid> {
     if url.is_https {
         written["tls"] = json!({ "verify": config.ssl_verify });
     }
-    decode_value(written).map_err(|refused| Invalid::at("uri", refused.message))
+    decode_value(written).map_err(|refused| InvalidSettings::at("uri", refused.message))
 }
 
 impl ForwardAuth {
-    fn question(&self, slot: u32, ex: &Exchange<'_>) -> Question {
-        let is_post = self.config.request_method == AskMethod::Post;
-        Question {
+    fn question(&self, slot: u32, ex: &Exchange<'_>) -> SubrequestSpec {
+        let is_post = self.config.request_method == AuthRequestMethod::Post;
+        SubrequestSpec {
             upstream: slot,
             method: if is_post { Method::Post } else { Method::Get },
             target: self.target.clone(),
@@ -277,16 +280,20 @@ impl ForwardAuth {
     }
 
     /// What the answer comes to.
-    fn judge<'a>(&self, ex: &mut Exchange<'_>, answer: Result<Answer, AskFault>) -> Step<'a> {
+    fn judge<'a>(
+        &self,
+        ex: &mut Exchange<'_>,
+        answer: Result<SubrequestResponse, SubrequestFault>,
+    ) -> Step<'a> {
         match answer {
             Err(_) if self.config.allow_degradation => {
                 self.pass_on(ex, None);
                 Step::Continue
             }
-            Err(_) => Step::Respond(Response::status(self.config.status_on_error)),
+            Err(_) => Step::Respond(LocalResponse::status(self.config.status_on_error)),
             Ok(answer) if answer.status >= 300 => Step::Respond(self.refusal(answer)),
             // Half a yes is none; a refusal stands however little of it came.
-            Ok(Answer { fault: Some(fault), .. }) => self.judge(ex, Err(fault)),
+            Ok(SubrequestResponse { fault: Some(fault), .. }) => self.judge(ex, Err(fault)),
             Ok(answer) => {
                 self.pass_on(ex, Some(&answer));
                 Step::Continue
@@ -296,10 +303,10 @@ impl ForwardAuth {
 
     /// Gives the upstream what the service said. Where it said nothing, or was not heard, nobody else may speak in
     /// its name.
-    fn pass_on(&self, ex: &mut Exchange<'_>, answer: Option<&Answer>) {
+    fn pass_on(&self, ex: &mut Exchange<'_>, answer: Option<&SubrequestResponse>) {
         let (names, fields) = (&self.config.upstream_headers, &mut ex.request.fields);
         for name in names {
-            fields.remove_alike(name);
+            fields.remove_equivalent(name);
         }
         for (at, name) in names.iter().enumerate() {
             let is_first = !names[..at].iter().any(|before| before.eq_ignore_ascii_case(name));
@@ -309,8 +316,8 @@ impl ForwardAuth {
         }
     }
 
-    fn refusal(&self, answer: Answer) -> Response {
-        let mut response = Response::status(answer.status);
+    fn refusal(&self, answer: SubrequestResponse) -> LocalResponse {
+        let mut response = LocalResponse::status(answer.status);
         let mut copy = |name: &str| {
             for value in answer.fields.all(name) {
                 response.fields_mut().add(name, value);
@@ -328,7 +335,7 @@ impl ForwardAuth {
     async fn wait<'a>(
         &self,
         ex: &mut Exchange<'_>,
-        asked: LocalFuture<'static, Result<Answer, AskFault>>,
+        asked: LocalFuture<'static, Result<SubrequestResponse, SubrequestFault>>,
     ) -> Step<'a> {
         let answer = asked.await;
         self.judge(ex, answer)
@@ -343,24 +350,24 @@ fn is_of_connection(name: &str) -> bool {
 }
 
 impl Plugin for ForwardAuth {
-    fn phases(&self) -> Phases {
-        Phases::ACCESS
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::ACCESS
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        let is_post = self.config.request_method == AskMethod::Post;
+        let is_post = self.config.request_method == AuthRequestMethod::Post;
         if is_post && ex.lacks_body(self.config.max_req_body_size) {
             return Step::NeedBody { bytes_max: self.config.max_req_body_size };
         }
         let asked = self.upstream.get().and_then(|slot| ex.host.ask(self.question(slot, ex)));
         match asked {
             Some(asked) => Step::Wait(Box::pin(self.wait(ex, asked))),
-            None => self.judge(ex, Err(AskFault::Nobody)),
+            None => self.judge(ex, Err(SubrequestFault::NoEndpoint)),
         }
     }
 
-    fn foresee(&self, _: Phases, _: &mut Exchange<'_>) -> Foreseen {
-        Foreseen::Says(format!("asks {}, which is not asked now", self.uri).into())
+    fn dry_run(&self, _: PhaseSet, _: &mut Exchange<'_>) -> DryRunResult {
+        DryRunResult::Note(format!("depends on the response of {}", self.uri).into())
     }
 }
 

@@ -11,18 +11,18 @@ mod wire;
 
 use std::sync::Arc;
 
-use printer::Types;
+use printer::MessageTypeCache;
 use prost_reflect::{MessageDescriptor, MethodDescriptor};
 use request::MessageInput;
-use rules::{Rule, Segments};
+use rules::{HttpRule, TemplateSegments};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use yumen_config::resource::Id;
-use yumen_config::schema::Invalid;
-use yumen_plugin::proto::{Protos, Unknown};
+use yumen_config::resource::ResourceId;
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::proto::{ProtoDescriptors, UnknownProtoName};
 use yumen_plugin::{
-    Computation, Configure, Exchange, Foreseen, OffloadRefused, Phases, Plugin, Response, Setup, Step,
-    Translate, WholeAnswer, compute,
+    BufferedResponse, Computation, DryRunResult, Exchange, LocalResponse, OffloadRefused, PhaseSet, Plugin,
+    PluginBuildContext, PluginFactory, ResponseTranslator, Step, compute,
 };
 
 /// What is wrong with a request is told at this length.
@@ -30,9 +30,9 @@ const PROBLEM_LETTERS_MAX: usize = 300;
 
 /// Settings of `grpc-transcode`.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Config {
+pub(crate) struct GrpcTranscodeSettings {
     /// The proto object that describes the service.
-    proto_id: Id,
+    proto_id: ResourceId,
     /// the grpc service name
     service: String,
     /// the method name in the grpc service. Without it, the `google.api.http` options of the service's methods
@@ -95,7 +95,7 @@ enum PbOption {
 
 /// The form of JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Form {
+struct JsonForm {
     large_integers: LargeIntegers,
     enum_numbers: bool,
     defaults: bool,
@@ -111,10 +111,10 @@ enum LargeIntegers {
     Hexadecimal,
 }
 
-impl Form {
-    fn of(options: &[PbOption], is_proto3: bool) -> Form {
+impl JsonForm {
+    fn of(options: &[PbOption], is_proto3: bool) -> JsonForm {
         let mut form =
-            Form { large_integers: LargeIntegers::Numbers, enum_numbers: false, defaults: is_proto3 };
+            JsonForm { large_integers: LargeIntegers::Numbers, enum_numbers: false, defaults: is_proto3 };
         for option in options {
             match option {
                 PbOption::Int64AsNumber => form.large_integers = LargeIntegers::Numbers,
@@ -135,15 +135,15 @@ impl Form {
 
 /// Transcodes calls of one method.
 pub(crate) struct GrpcTranscode {
-    calls: Calls,
+    calls: CallTable,
     body_bytes_max: usize,
 }
 
 /// What requests may call.
-enum Calls {
+enum CallTable {
     /// Nothing: the settings were only judged.
     Unknown,
-    One(Arc<Call>),
+    One(Arc<TranscodedCall>),
     /// What rules say, those of narrower paths first.
     Ruled {
         service: String,
@@ -152,18 +152,18 @@ enum Calls {
 }
 
 /// Calls with the rules that lead to them.
-type RuledCalls = Vec<(Rule, Arc<Call>)>;
+type RuledCalls = Vec<(HttpRule, Arc<TranscodedCall>)>;
 
 /// The method and how it is called.
-struct Call {
+struct TranscodedCall {
     method: MethodDescriptor,
     /// Those that answers had messages of, in all calls.
-    types: Arc<Types>,
+    types: Arc<MessageTypeCache>,
     /// `/package.Service/Method`.
     target: String,
     /// `grpc-timeout`, where a call has one.
     timeout: Option<String>,
-    form: Form,
+    form: JsonForm,
     show_status: bool,
     detail: Option<MessageDescriptor>,
     body_bytes_max: usize,
@@ -171,44 +171,47 @@ struct Call {
     response_body: Option<String>,
 }
 
-impl Configure for GrpcTranscode {
+impl PluginFactory for GrpcTranscode {
     const NAME: &'static str = "grpc-transcode";
     const PRIORITY: i32 = 506;
-    type Config = Config;
+    type Config = GrpcTranscodeSettings;
 
-    fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: GrpcTranscodeSettings, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let body_bytes_max = config.max_req_body_size;
         let Some(objects) = setup.objects else {
-            return Ok(GrpcTranscode { calls: Calls::Unknown, body_bytes_max });
+            return Ok(GrpcTranscode { calls: CallTable::Unknown, body_bytes_max });
         };
         let id = config.proto_id.as_str();
-        let missing = || Invalid::at("proto_id", format!("there is no proto {id} in force"));
+        let missing = || InvalidSettings::at("proto_id", format!("proto {id} does not exist or is broken"));
         let protos = objects.proto(id).ok_or_else(missing)?;
         let calls = match &config.method {
-            Some(name) => Calls::One(Arc::new(Call::named(&config, &protos, name)?)),
-            None => Calls::ruled(&config, &protos)?,
+            Some(name) => CallTable::One(Arc::new(TranscodedCall::named(&config, &protos, name)?)),
+            None => CallTable::ruled(&config, &protos)?,
         };
         Ok(GrpcTranscode { calls, body_bytes_max })
     }
 }
 
-impl Calls {
+impl CallTable {
     /// All methods of the service that have rules, those of narrower paths first.
-    fn ruled(config: &Config, protos: &Protos) -> Result<Calls, Invalid> {
+    fn ruled(
+        config: &GrpcTranscodeSettings,
+        protos: &ProtoDescriptors,
+    ) -> Result<CallTable, InvalidSettings> {
         let service = &config.service;
         let methods = protos.methods(service).map_err(|known| no_service(config, &known))?;
-        let types = Arc::new(Types::of(protos.pool()));
+        let types = Arc::new(MessageTypeCache::of(protos.pool()));
         let mut calls = Vec::new();
         for method in methods {
             let refused =
-                |why| Invalid::at("service", format!("method {} of {service}: {why}", method.name()));
+                |why| InvalidSettings::at("service", format!("method {} of {service}: {why}", method.name()));
             let rules = rules::of(&method, protos).map_err(refused)?;
             if method.is_client_streaming() || method.is_server_streaming() {
                 continue;
             }
             for rule in rules {
-                let call = Call::new(config, protos, &types, &method)?;
-                let call = Call { response_body: rule.response_body.clone(), ..call };
+                let call = TranscodedCall::new(config, protos, &types, &method)?;
+                let call = TranscodedCall { response_body: rule.response_body.clone(), ..call };
                 calls.push((rule, Arc::new(call)));
             }
         }
@@ -216,55 +219,66 @@ impl Calls {
             let message = format!(
                 "property \"method\" is required: no unary method of {service} has a google.api.http option"
             );
-            return Err(Invalid::at("method", message));
+            return Err(InvalidSettings::at("method", message));
         }
         calls.sort_by(|a, b| a.0.path.order(&b.0.path));
-        Ok(Calls::Ruled { service: service.clone(), calls: Arc::new(calls) })
+        Ok(CallTable::Ruled { service: service.clone(), calls: Arc::new(calls) })
     }
 }
 
-fn no_service(config: &Config, known: &[String]) -> Invalid {
+fn no_service(config: &GrpcTranscodeSettings, known: &[String]) -> InvalidSettings {
     let (service, id) = (&config.service, config.proto_id.as_str());
-    Invalid::at("service", format!("proto {id} has no service \"{service}\"; it has: {}", list(known)))
+    InvalidSettings::at(
+        "service",
+        format!("proto {id} has no service \"{service}\"; it has: {}", list(known)),
+    )
 }
 
-impl Call {
-    fn named(config: &Config, protos: &Protos, name: &str) -> Result<Call, Invalid> {
+impl TranscodedCall {
+    fn named(
+        config: &GrpcTranscodeSettings,
+        protos: &ProtoDescriptors,
+        name: &str,
+    ) -> Result<TranscodedCall, InvalidSettings> {
         let service = &config.service;
         let method = protos.method(service, name).map_err(|unknown| match unknown {
-            Unknown::Service(known) => no_service(config, &known),
-            Unknown::Method(known) => Invalid::at(
+            UnknownProtoName::Service(known) => no_service(config, &known),
+            UnknownProtoName::Method(known) => InvalidSettings::at(
                 "method",
                 format!("service {service} has no method \"{name}\"; it has: {}", list(&known)),
             ),
         })?;
         if method.is_client_streaming() || method.is_server_streaming() {
             let message = format!("{name} is a stream; only calls of one message each way are JSON");
-            return Err(Invalid::at("method", message));
+            return Err(InvalidSettings::at("method", message));
         }
-        Call::new(config, protos, &Arc::new(Types::of(protos.pool())), &method)
+        TranscodedCall::new(config, protos, &Arc::new(MessageTypeCache::of(protos.pool())), &method)
     }
 
     fn new(
-        config: &Config,
-        protos: &Protos,
-        types: &Arc<Types>,
+        config: &GrpcTranscodeSettings,
+        protos: &ProtoDescriptors,
+        types: &Arc<MessageTypeCache>,
         method: &MethodDescriptor,
-    ) -> Result<Call, Invalid> {
+    ) -> Result<TranscodedCall, InvalidSettings> {
         let detail = config.status_detail_type.as_deref().map(|name| {
             let found = protos.pool().get_message_by_name(name);
             let id = config.proto_id.as_str();
-            let missing =
-                || Invalid::at("status_detail_type", format!("proto {id} has no message type \"{name}\""));
+            let missing = || {
+                InvalidSettings::at(
+                    "status_detail_type",
+                    format!("proto {id} has no message type \"{name}\""),
+                )
+            };
             found.ok_or_else(missing)
         });
         let is_proto3 = method.output().parent_file().syntax() == prost_reflect::Syntax::Proto3;
-        Ok(Call {
+        Ok(TranscodedCall {
             target: format!("/{}/{}", config.service, method.name()),
             // At most eight digits (see the protocol's documents).
             timeout: (config.deadline >= 1.0)
                 .then(|| format!("{}m", config.deadline.min(99_999_999.0) as u64)),
-            form: Form::of(&config.pb_option, is_proto3),
+            form: JsonForm::of(&config.pb_option, is_proto3),
             show_status: config.show_status_in_body,
             detail: detail.transpose()?,
             body_bytes_max: config.max_resp_body_size,
@@ -280,26 +294,26 @@ fn list(names: &[String]) -> String {
 }
 
 /// What turns the answer back.
-struct Answering(Arc<Call>);
+struct TranscodeTranslator(Arc<TranscodedCall>);
 
-impl Translate for Answering {
+impl ResponseTranslator for TranscodeTranslator {
     fn bytes_max(&self) -> usize {
         self.0.body_bytes_max
     }
 
-    fn translate(&self, answer: WholeAnswer<'_>) -> Response {
+    fn translate(&self, answer: BufferedResponse<'_>) -> LocalResponse {
         response::translate(&self.0, answer)
     }
 }
 
 impl Plugin for GrpcTranscode {
-    fn phases(&self) -> Phases {
-        Phases::ACCESS
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::ACCESS
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         // In a global rule and on the route, the first makes the call: it has taken the request apart.
-        if matches!(self.calls, Calls::Unknown) || ex.translate.is_some() {
+        if matches!(self.calls, CallTable::Unknown) || ex.translate.is_some() {
             return Step::Continue;
         }
         // Also where it is not looked at: what is sent instead must not leave it behind.
@@ -307,9 +321,9 @@ impl Plugin for GrpcTranscode {
             return Step::NeedBody { bytes_max: self.body_bytes_max };
         }
         let (call, ruled) = match &self.calls {
-            Calls::Unknown => return Step::Continue,
-            Calls::One(call) => (call.clone(), None),
-            Calls::Ruled { service, calls } => match ruled(service, calls, ex) {
+            CallTable::Unknown => return Step::Continue,
+            CallTable::One(call) => (call.clone(), None),
+            CallTable::Ruled { service, calls } => match ruled(service, calls, ex) {
                 Ok((at, told)) => (calls[at].1.clone(), Some((calls.clone(), at, told))),
                 Err(response) => return Step::Respond(response),
             },
@@ -330,15 +344,15 @@ impl Plugin for GrpcTranscode {
         }
     }
 
-    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
-        Foreseen::by_running(self, phase, ex)
+    fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
+        DryRunResult::by_running(self, phase, ex)
     }
 }
 
 /// Lets a request go on as a call with this message, or refuses it.
 fn make_call<'a>(
     ex: &mut Exchange<'_>,
-    call: Arc<Call>,
+    call: Arc<TranscodedCall>,
     message: Result<Result<Vec<u8>, String>, OffloadRefused>,
 ) -> Step<'a> {
     let message = match message {
@@ -347,9 +361,9 @@ fn make_call<'a>(
             // It shows values, and those may be as long as the body.
             let problem: String = problem.chars().take(PROBLEM_LETTERS_MAX).collect();
             let message = format!("the request is no {}: {problem}", call.method.input().name());
-            return Step::Respond(Response::error_msg(400, &message));
+            return Step::Respond(LocalResponse::error_msg(400, &message));
         }
-        Err(refused) => return Step::Respond(Response::error_msg(503, &refused.to_string())),
+        Err(refused) => return Step::Respond(LocalResponse::error_msg(503, &refused.to_string())),
     };
     ex.body = Some(message.into());
     ex.is_call = Some(false);
@@ -362,7 +376,7 @@ fn make_call<'a>(
     if let Some(timeout) = &call.timeout {
         request.fields.set("grpc-timeout", timeout.as_bytes());
     }
-    ex.translate = Some(Box::new(Answering(call)));
+    ex.translate = Some(Box::new(TranscodeTranslator(call)));
     Step::Continue
 }
 
@@ -371,10 +385,10 @@ type RuledRequest = (usize, Vec<(String, String)>);
 
 /// The first call whose rule the request fits, with the values in its path; or a refusal that names the methods that
 /// other rules have for the path.
-fn ruled(service: &str, calls: &RuledCalls, ex: &Exchange<'_>) -> Result<RuledRequest, Response> {
+fn ruled(service: &str, calls: &RuledCalls, ex: &Exchange<'_>) -> Result<RuledRequest, LocalResponse> {
     let verb = ex.request.method_name();
     let mut others: Vec<&str> = Vec::new();
-    if let Some(path) = Segments::of(ex.request.upstream_target()) {
+    if let Some(path) = TemplateSegments::of(ex.request.upstream_target()) {
         for (at, (rule, _)) in calls.iter().enumerate() {
             let Some(told) = rule.path.matches(&path) else { continue };
             if rule.verb == "*" || rule.verb.as_bytes() == verb {
@@ -384,10 +398,10 @@ fn ruled(service: &str, calls: &RuledCalls, ex: &Exchange<'_>) -> Result<RuledRe
         }
     }
     if others.is_empty() {
-        return Err(Response::error_msg(404, &format!("no method of {service} is called by this path")));
+        return Err(LocalResponse::error_msg(404, &format!("no method of {service} is called by this path")));
     }
     others.dedup();
-    let response = Response::error_msg(405, &format!("no method of {service} is called by this method"));
+    let response = LocalResponse::error_msg(405, &format!("no method of {service} is called by this method"));
     Err(response.field("Allow", others.join(", ")))
 }
 

@@ -7,18 +7,18 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STAN
 use base64::engine::{DecodePaddingMode, general_purpose::STANDARD};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use yumen_config::schema::Invalid;
-use yumen_http::{Fields, Framing, Known, Method};
+use yumen_config::schema::InvalidSettings;
+use yumen_http::{Fields, Framing, KnownField, Method};
 use yumen_plugin::{
-    Chunk, Computation, Configure, Exchange, Foreseen, OffloadRefused, Phases, Plugin, Response,
-    ResponseHead, Setup, Step, compute,
+    BodyChunk, Computation, DryRunResult, Exchange, LocalResponse, OffloadRefused, PhaseSet, Plugin,
+    PluginBuildContext, PluginFactory, ResponseHead, Step, compute,
 };
 
-use crate::cors::AskingOrigin;
+use crate::cors::RequestOrigin;
 
 /// Settings of `grpc-web`.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Config {
+pub(crate) struct GrpcWebSettings {
     /// Fields a browser may send, as answers to preflight requests list them; those that `cors` beside it allows
     /// stay allowed.
     #[serde(default = "allow_headers")]
@@ -43,18 +43,18 @@ pub(crate) struct GrpcWeb {
     body_bytes_max: usize,
 }
 
-impl Configure for GrpcWeb {
+impl PluginFactory for GrpcWeb {
     const NAME: &'static str = "grpc-web";
     const PRIORITY: i32 = 505;
-    type Config = Config;
+    type Config = GrpcWebSettings;
 
-    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: GrpcWebSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         Ok(GrpcWeb { allow_headers: config.cors_allow_headers, body_bytes_max: config.max_req_body_size })
     }
 }
 
 /// A call on its way through the plugin, which may stand in a global rule and on the route: it is translated once.
-struct Call {
+struct GrpcWebCall {
     /// The content type of the answer, which is the request's.
     content_type: Box<[u8]>,
     /// Whether both bodies are in base64.
@@ -64,7 +64,7 @@ struct Call {
 }
 
 /// An answer with a body that is being translated; one that is nothing but a head, or no call's, is not.
-struct Answer {
+struct GrpcWebResponse {
     /// Who does it.
     by: usize,
     is_text: bool,
@@ -131,14 +131,14 @@ fn path_in_folder(ex: &Exchange<'_>) -> Option<Vec<u8>> {
 }
 
 impl GrpcWeb {
-    fn begin(&self, ex: &mut Exchange<'_>) -> Result<(), Response> {
-        let content_type = ex.request.fields.known(Known::ContentType).unwrap_or_default();
+    fn begin(&self, ex: &mut Exchange<'_>) -> Result<(), LocalResponse> {
+        let content_type = ex.request.fields.known(KnownField::ContentType).unwrap_or_default();
         let Some((is_text, format)) = encoding(content_type) else {
             let found = String::from_utf8_lossy(content_type).into_owned();
-            let message = format!("the content type \"{found}\" is none of gRPC-Web");
-            return Err(Response::error_msg(400, &message));
+            let message = format!("the content type \"{found}\" is not a gRPC-Web type");
+            return Err(LocalResponse::error_msg(400, &message));
         };
-        let call = Call { content_type: content_type.into(), is_text, is_encoded: is_text };
+        let call = GrpcWebCall { content_type: content_type.into(), is_text, is_encoded: is_text };
         let native = [b"application/grpc", format].concat();
         ex.leave(call);
         ex.is_call = Some(true);
@@ -159,7 +159,7 @@ impl GrpcWeb {
     fn allow(&self, ex: &Exchange<'_>, head: &mut ResponseHead) {
         let fields = &mut head.fields;
         // To an origin that `cors` does not admit it says nothing, and that stands.
-        if ex.note::<AskingOrigin>().is_none() && !fields.has("Access-Control-Allow-Origin") {
+        if ex.note::<RequestOrigin>().is_none() && !fields.has("Access-Control-Allow-Origin") {
             fields.set("Access-Control-Allow-Origin", b"*");
         }
         if ex.request.method() == Method::Options {
@@ -187,7 +187,7 @@ fn allow_too(fields: &mut Fields, list: &str, names: &str) {
     fields.set(list, &told);
 }
 
-impl Answer {
+impl GrpcWebResponse {
     fn encode(&mut self, data: Vec<u8>, flush: bool) -> Vec<u8> {
         if !self.is_text {
             return data;
@@ -205,19 +205,19 @@ fn take_decoded<'a>(ex: &mut Exchange<'_>, decoded: Result<Option<Vec<u8>>, Offl
     match decoded {
         Ok(Some(body)) => {
             ex.body = Some(body.into());
-            if let Some(call) = ex.note_mut::<Call>() {
+            if let Some(call) = ex.note_mut::<GrpcWebCall>() {
                 call.is_encoded = false;
             }
             Step::Continue
         }
-        Ok(None) => Step::Respond(Response::error_msg(400, "the request body is not in base64")),
-        Err(refused) => Step::Respond(Response::error_msg(503, &refused.to_string())),
+        Ok(None) => Step::Respond(LocalResponse::error_msg(400, "the request body is not in base64")),
+        Err(refused) => Step::Respond(LocalResponse::error_msg(503, &refused.to_string())),
     }
 }
 
 impl Plugin for GrpcWeb {
-    fn phases(&self) -> Phases {
-        Phases::ACCESS | Phases::RESPONSE_HEAD | Phases::RESPONSE_BODY
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::ACCESS | PhaseSet::RESPONSE_HEAD | PhaseSet::RESPONSE_BODY
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
@@ -226,16 +226,16 @@ impl Plugin for GrpcWeb {
             return Step::Continue;
         }
         match ex.request.method() {
-            Method::Options => return Step::Respond(Response::status(204)),
+            Method::Options => return Step::Respond(LocalResponse::status(204)),
             Method::Post => {}
-            _ => return Step::Respond(Response::error_msg(400, "a call of gRPC-Web is a POST")),
+            _ => return Step::Respond(LocalResponse::error_msg(400, "a call of gRPC-Web is a POST")),
         }
-        if ex.note::<Call>().is_none()
+        if ex.note::<GrpcWebCall>().is_none()
             && let Err(refusal) = self.begin(ex)
         {
             return Step::Respond(refusal);
         }
-        if !ex.note::<Call>().is_some_and(|call| call.is_encoded) {
+        if !ex.note::<GrpcWebCall>().is_some_and(|call| call.is_encoded) {
             return Step::Continue;
         }
         if ex.lacks_body(self.body_bytes_max) {
@@ -253,10 +253,10 @@ impl Plugin for GrpcWeb {
 
     fn response_head(&self, ex: &mut Exchange<'_>, head: &mut ResponseHead) {
         self.allow(ex, head);
-        let Some(call) = ex.note::<Call>() else { return };
+        let Some(call) = ex.note::<GrpcWebCall>() else { return };
         // Another of these plugins may have been here.
         let is_grpc = |value: &[u8]| value.starts_with(b"application/grpc") && encoding(value).is_none();
-        if !head.fields.known(Known::ContentType).is_some_and(is_grpc) {
+        if !head.fields.known(KnownField::ContentType).is_some_and(is_grpc) {
             return;
         }
         head.fields.set("Content-Type", &call.content_type);
@@ -264,14 +264,14 @@ impl Plugin for GrpcWeb {
         if head.fields.has("grpc-status") || matches!(head.framing, Framing::None) {
             return;
         }
-        let answer = Answer { by: self.key(), is_text: call.is_text, held: Vec::new(), told: false };
+        let answer = GrpcWebResponse { by: self.key(), is_text: call.is_text, held: Vec::new(), told: false };
         ex.leave(answer);
         head.body_changes(None);
         ex.edits_body = true;
     }
 
-    fn response_body(&self, ex: &mut Exchange<'_>, mut chunk: Chunk) -> Chunk {
-        let Some(answer) = ex.note_mut::<Answer>().filter(|answer| answer.by == self.key()) else {
+    fn response_body(&self, ex: &mut Exchange<'_>, mut chunk: BodyChunk) -> BodyChunk {
+        let Some(answer) = ex.note_mut::<GrpcWebResponse>().filter(|answer| answer.by == self.key()) else {
             return chunk;
         };
         let mut data = std::mem::take(&mut chunk.data);
@@ -279,11 +279,11 @@ impl Plugin for GrpcWeb {
             data.extend(trailers_frame(&std::mem::take(&mut chunk.trailers)));
         }
         let data = answer.encode(data, chunk.last || chunk.pause);
-        Chunk { data, ..chunk }
+        BodyChunk { data, ..chunk }
     }
 
-    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
-        Foreseen::by_running(self, phase, ex)
+    fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
+        DryRunResult::by_running(self, phase, ex)
     }
 }
 

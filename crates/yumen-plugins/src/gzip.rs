@@ -5,17 +5,19 @@ use std::sync::Arc;
 use flate2::write::GzEncoder;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use yumen_config::schema::Invalid;
-use yumen_plugin::{Coding, Configure, Exchange, Phases, Plugin, ResponseHead, Setup};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::{
+    Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory, ResponseCoding, ResponseHead,
+};
 
-use crate::compression::{self, Compression, Encoder, Terms, Types};
+use crate::compression::{self, BodyEncoder, CompressibleTypes, CompressionCoding, CompressionRules};
 
 /// Settings of `gzip`.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Config {
+pub(crate) struct GzipSettings {
     /// The media types that are compressed, or `*` for all.
     #[serde(default)]
-    types: Types,
+    types: CompressibleTypes,
     /// Answers of fewer bytes are left alone, where their length is known.
     #[serde(default = "compression::min_length")]
     #[schemars(range(min = 1))]
@@ -31,7 +33,7 @@ pub(crate) struct Config {
     /// Buffers of NGINX. Yumen needs none: a piece leaves before the next is read.
     #[serde(default)]
     #[expect(dead_code, reason = "part of the contract")]
-    buffers: Buffers,
+    buffers: GzipBuffers,
     /// Whether the answer says `Vary: Accept-Encoding`.
     vary: Option<bool>,
 }
@@ -43,7 +45,7 @@ fn comp_level() -> u32 {
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
 #[schemars(inline)]
-struct Buffers {
+struct GzipBuffers {
     /// How many.
     #[schemars(range(min = 1))]
     number: u64,
@@ -52,9 +54,9 @@ struct Buffers {
     size: u64,
 }
 
-impl Default for Buffers {
-    fn default() -> Buffers {
-        Buffers { number: 32, size: 4096 }
+impl Default for GzipBuffers {
+    fn default() -> GzipBuffers {
+        GzipBuffers { number: 32, size: 4096 }
     }
 }
 
@@ -62,16 +64,16 @@ impl Default for Buffers {
 const STATUSES: &[u16] = &[200, 403, 404];
 
 /// Compresses with gzip.
-pub(crate) struct Gzip(Arc<dyn Coding>);
+pub(crate) struct Gzip(Arc<dyn ResponseCoding>);
 
-impl Configure for Gzip {
+impl PluginFactory for Gzip {
     const NAME: &'static str = "gzip";
     const PRIORITY: i32 = 995;
-    type Config = Config;
+    type Config = GzipSettings;
 
-    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: GzipSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let level = flate2::Compression::new(config.comp_level);
-        let terms = Terms {
+        let terms = CompressionRules {
             types: config.types,
             length_min: config.min_length,
             http_version: config.http_version,
@@ -79,13 +81,13 @@ impl Configure for Gzip {
             statuses: STATUSES,
         };
         let begin = move || GzEncoder::new(Vec::new(), level);
-        Ok(Gzip(Compression { name: "gzip", terms, begin }.offer()))
+        Ok(Gzip(CompressionCoding { name: "gzip", terms, begin }.offer()))
     }
 }
 
 impl Plugin for Gzip {
-    fn phases(&self) -> Phases {
-        Phases::RESPONSE_HEAD
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::RESPONSE_HEAD
     }
 
     fn response_head(&self, ex: &mut Exchange<'_>, _: &mut ResponseHead) {
@@ -93,7 +95,7 @@ impl Plugin for Gzip {
     }
 }
 
-impl Encoder for GzEncoder<Vec<u8>> {
+impl BodyEncoder for GzEncoder<Vec<u8>> {
     fn output(&mut self) -> &mut Vec<u8> {
         self.get_mut()
     }

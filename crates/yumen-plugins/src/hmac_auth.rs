@@ -10,12 +10,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use yumen_config::schema::Invalid;
+use yumen_config::schema::InvalidSettings;
 use yumen_http::Framing;
 use yumen_plugin::offload::INLINE_BYTES_MAX;
 use yumen_plugin::{
-    Computation, Configure, ConsumerAuth, Exchange, Foreseen, Identity, OffloadRefused, Phases, Plugin,
-    RequestHead, Response, Setup, Step, compute,
+    Computation, ConsumerAuth, ConsumerIdentity, DryRunResult, Exchange, LocalResponse, OffloadRefused,
+    PhaseSet, Plugin, PluginBuildContext, PluginFactory, RequestHead, Step, compute,
 };
 
 use crate::auth::{identify_anonymous, refuse, same_secret};
@@ -29,11 +29,11 @@ use nonces::{NonceTable, NonceUse};
 /// Settings of `hmac-auth`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(title = "work with route or service object")]
-pub(crate) struct Config {
+pub(crate) struct HmacAuthSettings {
     /// The algorithms a client may sign with.
     #[serde(default = "allowed_algorithms")]
     #[schemars(length(min = 1))]
-    allowed_algorithms: Vec<Algorithm>,
+    allowed_algorithms: Vec<HmacAlgorithm>,
     /// How far the client's `Date` may be off, in seconds.
     #[serde(default = "clock_skew")]
     #[schemars(range(min = 1))]
@@ -70,7 +70,7 @@ pub(crate) struct Config {
 /// What a client may sign with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(inline)]
-enum Algorithm {
+enum HmacAlgorithm {
     #[serde(rename = "hmac-sha1")]
     Sha1,
     #[serde(rename = "hmac-sha256")]
@@ -79,27 +79,27 @@ enum Algorithm {
     Sha512,
 }
 
-impl Algorithm {
-    fn of(name: &str) -> Option<Algorithm> {
+impl HmacAlgorithm {
+    fn of(name: &str) -> Option<HmacAlgorithm> {
         match name {
-            "hmac-sha1" => Some(Algorithm::Sha1),
-            "hmac-sha256" => Some(Algorithm::Sha256),
-            "hmac-sha512" => Some(Algorithm::Sha512),
+            "hmac-sha1" => Some(HmacAlgorithm::Sha1),
+            "hmac-sha256" => Some(HmacAlgorithm::Sha256),
+            "hmac-sha512" => Some(HmacAlgorithm::Sha512),
             _ => None,
         }
     }
 
     fn hash(self) -> hmac::Algorithm {
         match self {
-            Algorithm::Sha1 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
-            Algorithm::Sha256 => hmac::HMAC_SHA256,
-            Algorithm::Sha512 => hmac::HMAC_SHA512,
+            HmacAlgorithm::Sha1 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
+            HmacAlgorithm::Sha256 => hmac::HMAC_SHA256,
+            HmacAlgorithm::Sha512 => hmac::HMAC_SHA512,
         }
     }
 }
 
-fn allowed_algorithms() -> Vec<Algorithm> {
-    vec![Algorithm::Sha1, Algorithm::Sha256, Algorithm::Sha512]
+fn allowed_algorithms() -> Vec<HmacAlgorithm> {
+    vec![HmacAlgorithm::Sha1, HmacAlgorithm::Sha256, HmacAlgorithm::Sha512]
 }
 
 fn clock_skew() -> u64 {
@@ -125,7 +125,7 @@ fn realm() -> String {
 /// What a consumer or credential holds of `hmac-auth`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(title = "work with consumer object", extend("encrypt_fields" = ["secret_key"]))]
-pub(crate) struct ConsumerConfig {
+pub(crate) struct HmacCredential {
     /// The name of the key.
     #[schemars(length(min = 1, max = 256))]
     key_id: String,
@@ -136,20 +136,20 @@ pub(crate) struct ConsumerConfig {
 
 /// The plugin.
 pub(crate) struct HmacAuth {
-    config: Config,
+    config: HmacAuthSettings,
     challenge: Box<str>,
     /// Whether a request without a nonce is refused.
     needs_nonce: bool,
     nonces: NonceTable,
 }
 
-impl Configure for HmacAuth {
+impl PluginFactory for HmacAuth {
     const NAME: &'static str = "hmac-auth";
     const PRIORITY: i32 = 2530;
     const IS_AUTH: bool = true;
-    type Config = Config;
+    type Config = HmacAuthSettings;
 
-    fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: HmacAuthSettings, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let challenge = format!("hmac realm=\"{}\"", config.realm).into();
         let is_nonce = |name: &String| name.eq_ignore_ascii_case(&config.nonce_header);
         let needs_nonce = config.signed_headers.iter().any(is_nonce);
@@ -158,16 +158,16 @@ impl Configure for HmacAuth {
 }
 
 impl ConsumerAuth for HmacAuth {
-    type Consumer = ConsumerConfig;
+    type Consumer = HmacCredential;
     const KEY_FIELD: &'static str = "key_id";
 
-    fn key(consumer: &ConsumerConfig) -> &str {
+    fn key(consumer: &HmacCredential) -> &str {
         &consumer.key_id
     }
 }
 
 /// Why nobody was identified.
-enum Failure {
+enum HmacFailure {
     Refused(&'static str),
     /// The body must be looked at first.
     NeedsBody,
@@ -175,31 +175,31 @@ enum Failure {
     NeedsDigest,
 }
 
-impl From<&'static str> for Failure {
-    fn from(message: &'static str) -> Failure {
-        Failure::Refused(message)
+impl From<&'static str> for HmacFailure {
+    fn from(message: &'static str) -> HmacFailure {
+        HmacFailure::Refused(message)
     }
 }
 
 const INVALID: &str = "client request can't be validated";
 
 /// The parts of `Authorization: Signature …`.
-struct Signature<'a> {
+struct HmacSignature<'a> {
     key_id: &'a str,
     algorithm: &'a str,
     headers: Vec<&'a str>,
     signature: &'a str,
 }
 
-impl<'a> Signature<'a> {
-    fn read(request: &'a RequestHead) -> Result<Signature<'a>, &'static str> {
+impl<'a> HmacSignature<'a> {
+    fn read(request: &'a RequestHead) -> Result<HmacSignature<'a>, &'static str> {
         const MISSING: &str = "client request can't be validated: missing Authorization header";
         const OTHER: &str =
             "client request can't be validated: Authorization header does not start with 'Signature'";
         let value = request.fields.get("Authorization").ok_or(MISSING)?;
         let rest = std::str::from_utf8(value).ok().and_then(|value| value.strip_prefix("Signature"));
         let parts = rest.ok_or(OTHER)?.split(',').filter_map(|part| part.trim().split_once('='));
-        let mut read = Signature { key_id: "", algorithm: "", headers: Vec::new(), signature: "" };
+        let mut read = HmacSignature { key_id: "", algorithm: "", headers: Vec::new(), signature: "" };
         for (name, value) in parts {
             let value = value.trim_matches('"');
             match name {
@@ -238,7 +238,7 @@ impl<'a> Signature<'a> {
             && request.fields.get(field).is_some()
     }
 
-    fn verify(&self, request: &RequestHead, algorithm: Algorithm, secret: &str) -> Option<()> {
+    fn verify(&self, request: &RequestHead, algorithm: HmacAlgorithm, secret: &str) -> Option<()> {
         let shown = STANDARD.decode(self.signature).ok()?;
         let key = hmac::Key::new(algorithm.hash(), secret.as_bytes());
         let is_of = |target: &[u8]| hmac::verify(&key, &self.text(request, target), &shown).is_ok();
@@ -256,12 +256,16 @@ fn plain_request_uri(request: &RequestHead) -> Option<Cow<'_, [u8]>> {
 }
 
 impl HmacAuth {
-    fn identify<'s>(&self, ex: &Exchange<'s>, nonce_use: NonceUse) -> Result<&'s Identity, Failure> {
-        let signature = Signature::read(&ex.request)?;
+    fn identify<'s>(
+        &self,
+        ex: &Exchange<'s>,
+        nonce_use: NonceUse,
+    ) -> Result<&'s ConsumerIdentity, HmacFailure> {
+        let signature = HmacSignature::read(&ex.request)?;
         let consumers = ex.consumers;
         let identity = consumers.find(Self::NAME, signature.key_id.as_bytes()).ok_or(INVALID)?;
-        let held = identity.auth.downcast_ref::<ConsumerConfig>().ok_or(INVALID)?;
-        let algorithm = Algorithm::of(signature.algorithm).ok_or(INVALID)?;
+        let held = identity.auth.downcast_ref::<HmacCredential>().ok_or(INVALID)?;
+        let algorithm = HmacAlgorithm::of(signature.algorithm).ok_or(INVALID)?;
         let signs = |name: &String| signature.headers.contains(&name.as_str());
         let is_allowed = self.config.allowed_algorithms.contains(&algorithm);
         if !is_allowed || !self.config.signed_headers.iter().all(signs) {
@@ -299,7 +303,7 @@ impl HmacAuth {
     fn check_nonce(
         &self,
         ex: &Exchange<'_>,
-        signature: &Signature<'_>,
+        signature: &HmacSignature<'_>,
         good_for: Duration,
         nonce_use: NonceUse,
     ) -> bool {
@@ -313,13 +317,13 @@ impl HmacAuth {
     }
 
     /// Identifies the consumer, or the anonymous one in place of a refusal.
-    fn admit(&self, ex: &mut Exchange<'_>, nonce_use: NonceUse) -> Result<(), Failure> {
+    fn admit(&self, ex: &mut Exchange<'_>, nonce_use: NonceUse) -> Result<(), HmacFailure> {
         let identity = self.identify(ex, nonce_use);
         // Another instance may see another body.
-        ex.take_note::<BodyDigest>();
+        ex.take_extension::<BodyDigest>();
         match (identity, &self.config.anonymous_consumer) {
             (Ok(identity), _) => ex.identify_as(identity),
-            (Err(Failure::Refused(_)), Some(username)) => identify_anonymous(ex, username)?,
+            (Err(HmacFailure::Refused(_)), Some(username)) => identify_anonymous(ex, username)?,
             (Err(failure), _) => return Err(failure),
         }
         if self.config.hide_credentials {
@@ -329,15 +333,15 @@ impl HmacAuth {
     }
 
     /// Whether the body is the one the field `Digest` tells of.
-    fn check_digest(&self, ex: &Exchange<'_>) -> Result<(), Failure> {
+    fn check_digest(&self, ex: &Exchange<'_>) -> Result<(), HmacFailure> {
         let shown = ex.request.fields.get("Digest").ok_or(INVALID)?;
         if ex.lacks_body(self.config.max_req_body_size) {
-            return Err(Failure::NeedsBody);
+            return Err(HmacFailure::NeedsBody);
         }
         let body = ex.body.as_deref().unwrap_or_default();
         let made = match ex.note::<BodyDigest>() {
             Some(BodyDigest(made)) => made.clone(),
-            None if body.len() > INLINE_BYTES_MAX => return Err(Failure::NeedsDigest),
+            None if body.len() > INLINE_BYTES_MAX => return Err(HmacFailure::NeedsDigest),
             None => shown_digest(body),
         };
         if same_secret(made.as_bytes(), shown) { Ok(()) } else { Err(INVALID.into()) }
@@ -363,7 +367,7 @@ fn keep_digest<'a>(
             ex.leave(BodyDigest(digest));
             None
         }
-        Err(refused) => Some(Step::Respond(Response::error_msg(503, &refused.to_string()))),
+        Err(refused) => Some(Step::Respond(LocalResponse::error_msg(503, &refused.to_string()))),
     }
 }
 
@@ -384,30 +388,30 @@ impl HmacAuth {
 }
 
 impl Plugin for HmacAuth {
-    fn phases(&self) -> Phases {
-        Phases::REWRITE
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::REWRITE
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         match self.admit(ex, NonceUse::Claim) {
             Ok(()) => Step::Continue,
-            Err(Failure::NeedsBody) => Step::NeedBody { bytes_max: self.config.max_req_body_size },
-            Err(Failure::NeedsDigest) => self.digest_body(ex),
-            Err(Failure::Refused(message)) => Step::Respond(refuse(message, &self.challenge)),
+            Err(HmacFailure::NeedsBody) => Step::NeedBody { bytes_max: self.config.max_req_body_size },
+            Err(HmacFailure::NeedsDigest) => self.digest_body(ex),
+            Err(HmacFailure::Refused(message)) => Step::Respond(refuse(message, &self.challenge)),
         }
     }
 
-    fn foresee(&self, _phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+    fn dry_run(&self, _phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
         let mut admitted = self.admit(ex, NonceUse::Peek);
         // A request that has no body is as good as one whose body was read.
-        if matches!(admitted, Err(Failure::NeedsBody)) && ex.request.framing == Framing::None {
+        if matches!(admitted, Err(HmacFailure::NeedsBody)) && ex.request.framing == Framing::None {
             ex.body = Some(Vec::new().into());
             admitted = self.admit(ex, NonceUse::Peek);
         }
         match admitted {
-            Ok(()) => Foreseen::Continue,
-            Err(Failure::Refused(message)) => Foreseen::Respond(refuse(message, &self.challenge)),
-            Err(Failure::NeedsBody | Failure::NeedsDigest) => Foreseen::Unknown,
+            Ok(()) => DryRunResult::Continue,
+            Err(HmacFailure::Refused(message)) => DryRunResult::Respond(refuse(message, &self.challenge)),
+            Err(HmacFailure::NeedsBody | HmacFailure::NeedsDigest) => DryRunResult::Unknown,
         }
     }
 }

@@ -4,10 +4,10 @@
 //! configuration can move over unchanged. A plugin is `harmless` only if, without it, the same clients reach the same
 //! upstream in the same protocol and see nothing that it hides. All others guard, as does any plugin outside the table.
 
-use yumen_plugin::{MissingPlugin, MissingPlugins, MissingRole, Serves};
+use yumen_plugin::{MissingPlugin, MissingPlugins, MissingRole, ServedTraffic};
 
 const fn entry(name: &'static str, priority: i32, role: MissingRole) -> MissingPlugin {
-    MissingPlugin { name, priority, role, serves: Serves::Http }
+    MissingPlugin { name, priority, role, serves: ServedTraffic::Http }
 }
 
 /// Logs, traces, caches, and edits that expose nothing.
@@ -30,7 +30,7 @@ const fn credentials(name: &'static str, priority: i32) -> MissingPlugin {
     entry(name, priority, MissingRole::Authentication { has_credentials: true })
 }
 
-const fn on(serves: Serves, plugin: MissingPlugin) -> MissingPlugin {
+const fn on(serves: ServedTraffic, plugin: MissingPlugin) -> MissingPlugin {
     MissingPlugin { serves, ..plugin }
 }
 
@@ -113,11 +113,11 @@ pub const TABLE: &[MissingPlugin] = &[
     harmless("skywalking-logger", 408),
     harmless("sls-logger", 406),
     harmless("splunk-hec-logging", 409),
-    on(Serves::Both, harmless("syslog", 401)),
+    on(ServedTraffic::Both, harmless("syslog", 401)),
     harmless("tcp-logger", 405),
     harmless("tencent-cloud-cls", 397),
     harmless("traffic-label", 967),
-    on(Serves::Streams, guard("traffic-split", 966)),
+    on(ServedTraffic::Streams, guard("traffic-split", 966)),
     harmless("udp-logger", 400),
     credentials("wolf-rbac", 2555),
     guard("workflow", 1006),

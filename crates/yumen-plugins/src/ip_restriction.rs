@@ -3,8 +3,11 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_base::IpSet;
-use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Serves, Setup, Step};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::{
+    DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory,
+    ServedTraffic, Step,
+};
 
 #[cfg(test)]
 mod tests;
@@ -12,13 +15,13 @@ mod tests;
 /// Settings of `ip-restriction`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("oneOf" = [{"required": ["whitelist"]}, {"required": ["blacklist"]}]))]
-pub(crate) struct Config {
+pub(crate) struct IpRestrictionSettings {
     /// The only addresses and CIDR blocks that are admitted.
     #[schemars(length(min = 1))]
-    pub whitelist: Option<Vec<Entry>>,
+    pub whitelist: Option<Vec<AddressEntry>>,
     /// Addresses and CIDR blocks that are refused.
     #[schemars(length(min = 1))]
-    pub blacklist: Option<Vec<Entry>>,
+    pub blacklist: Option<Vec<AddressEntry>>,
     /// What a refused client is told.
     #[serde(default = "message")]
     #[schemars(length(min = 1, max = 1024))]
@@ -42,16 +45,16 @@ const OCTET: &str = r"([0-9]|[1-9][0-9]|1[0-9]{2}|2[0-4][0-9]|25[0-5])";
 /// An address or a CIDR block.
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Entry(String);
+pub(crate) struct AddressEntry(String);
 
-impl Entry {
+impl AddressEntry {
     /// As it was written.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl JsonSchema for Entry {
+impl JsonSchema for AddressEntry {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Entry".into()
     }
@@ -82,38 +85,41 @@ pub(crate) struct IpRestriction {
     response_code: u16,
 }
 
-impl Configure for IpRestriction {
+impl PluginFactory for IpRestriction {
     const NAME: &'static str = "ip-restriction";
     const PRIORITY: i32 = 3000;
     const GUARDS: bool = true;
-    const SERVES: Serves = Serves::Both;
-    type Config = Config;
+    const SERVES: ServedTraffic = ServedTraffic::Both;
+    type Config = IpRestrictionSettings;
 
-    fn build(config: Config, _setup: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(
+        config: IpRestrictionSettings,
+        _setup: &PluginBuildContext<'_>,
+    ) -> Result<Self, InvalidSettings> {
         let (list, refuses) = match (&config.whitelist, &config.blacklist) {
             (Some(list), None) => (list, false),
             (None, Some(list)) => (list, true),
-            _ => return Err(Invalid::new("exactly one of whitelist and blacklist is needed")),
+            _ => return Err(InvalidSettings::new("exactly one of whitelist and blacklist is needed")),
         };
-        let addresses = IpSet::parse(list.iter().map(Entry::as_str)).map_err(Invalid::new)?;
+        let addresses = IpSet::parse(list.iter().map(AddressEntry::as_str)).map_err(InvalidSettings::new)?;
         let message = config.message.into();
         Ok(IpRestriction { addresses, refuses, message, response_code: config.response_code })
     }
 }
 
 impl Plugin for IpRestriction {
-    fn phases(&self) -> Phases {
-        Phases::ACCESS
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::ACCESS
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         if self.addresses.contains(ex.remote_ip) != self.refuses {
             return Step::Continue;
         }
-        Step::Respond(Response::message(self.response_code, &self.message))
+        Step::Respond(LocalResponse::message(self.response_code, &self.message))
     }
 
-    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
-        Foreseen::by_running(self, phase, ex)
+    fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
+        DryRunResult::by_running(self, phase, ex)
     }
 }

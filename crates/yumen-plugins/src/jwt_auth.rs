@@ -5,16 +5,19 @@ mod keys;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, ConsumerAuth, Exchange, Foreseen, Identity, Phases, Plugin, Setup, Step};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::{
+    ConsumerAuth, ConsumerIdentity, DryRunResult, Exchange, PhaseSet, Plugin, PluginBuildContext,
+    PluginFactory, Step,
+};
 
 use crate::auth::{identify_anonymous, refuse};
-use crate::query::{Argument, argument, remove_argument};
-use keys::{ConsumerConfig, Token};
+use crate::query::{QueryArgument, argument, remove_argument};
+use keys::{JwtCredential, JwtToken};
 
 /// Settings of `jwt-auth`.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Config {
+pub(crate) struct JwtAuthSettings {
     /// Field the token is in, alone or behind `Bearer`.
     #[serde(default = "authorization")]
     header: String,
@@ -37,7 +40,7 @@ pub(crate) struct Config {
     store_in_ctx: bool,
     /// Claims that must be there; without it, those that are there must hold.
     #[schemars(extend("uniqueItems" = true))]
-    claims_to_verify: Option<Vec<Claim>>,
+    claims_to_verify: Option<Vec<TimeClaim>>,
     /// Who the client is that shows no valid token, instead of being refused.
     #[schemars(length(min = 1))]
     anonymous_consumer: Option<String>,
@@ -51,7 +54,7 @@ pub(crate) struct Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
-enum Claim {
+enum TimeClaim {
     Exp,
     Nbf,
 }
@@ -71,67 +74,69 @@ fn key() -> String {
 /// The plugin.
 #[derive(Debug)]
 pub(crate) struct JwtAuth {
-    config: Config,
+    config: JwtAuthSettings,
     challenge: Box<str>,
 }
 
-impl Configure for JwtAuth {
+impl PluginFactory for JwtAuth {
     const NAME: &'static str = "jwt-auth";
     const PRIORITY: i32 = 2510;
     const IS_AUTH: bool = true;
-    type Config = Config;
+    type Config = JwtAuthSettings;
 
-    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: JwtAuthSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let challenge = format!("Bearer realm=\"{}\"", config.realm).into();
         Ok(JwtAuth { config, challenge })
     }
 }
 
 impl ConsumerAuth for JwtAuth {
-    type Consumer = ConsumerConfig;
+    type Consumer = JwtCredential;
     const KEY_FIELD: &'static str = "key";
 
-    fn key(consumer: &ConsumerConfig) -> &str {
+    fn key(consumer: &JwtCredential) -> &str {
         consumer.key()
     }
 }
 
 impl JwtAuth {
-    fn identify<'s>(&self, ex: &mut Exchange<'s>) -> Result<&'s Identity, &'static str> {
+    fn identify<'s>(&self, ex: &mut Exchange<'s>) -> Result<&'s ConsumerIdentity, &'static str> {
         const UNVERIFIED: &str = "failed to verify jwt";
         const UNKNOWN: &str = "Invalid user key in JWT token";
         let text = self.take_token(ex).ok_or("Missing JWT token in request")?;
-        let token = Token::read(&text).ok_or("JWT token invalid")?;
+        let token = JwtToken::read(&text).ok_or("JWT token invalid")?;
         let key = token.claims.get(&self.config.key_claim_name).and_then(Value::as_str);
         let key = key.ok_or("missing user key in JWT token")?;
         let consumers = ex.consumers;
         let identity = consumers.find(Self::NAME, key.as_bytes()).ok_or(UNKNOWN)?;
-        let held = identity.auth.downcast_ref::<ConsumerConfig>().ok_or(UNKNOWN)?;
+        let held = identity.auth.downcast_ref::<JwtCredential>().ok_or(UNKNOWN)?;
         if !held.has_signed(&token) || !self.is_in_time(&token, held, ex.now.unix_s() as f64) {
             return Err(UNVERIFIED);
         }
         Ok(identity)
     }
 
-    fn is_in_time(&self, token: &Token<'_>, held: &ConsumerConfig, now_s: f64) -> bool {
+    fn is_in_time(&self, token: &JwtToken<'_>, held: &JwtCredential, now_s: f64) -> bool {
         let grace_s = held.grace_s() as f64;
         let number = |name: &str| token.claims.get(name).map(Value::as_f64);
-        let is_met = |claim: &Claim| match claim {
-            Claim::Exp => {
+        let is_met = |claim: &TimeClaim| match claim {
+            TimeClaim::Exp => {
                 number("exp").map(|until_s| until_s.is_some_and(|until_s| until_s > now_s - grace_s))
             }
-            Claim::Nbf => number("nbf").map(|from_s| from_s.is_some_and(|from_s| from_s <= now_s + grace_s)),
+            TimeClaim::Nbf => {
+                number("nbf").map(|from_s| from_s.is_some_and(|from_s| from_s <= now_s + grace_s))
+            }
         };
         match &self.config.claims_to_verify {
             Some(claims) => claims.iter().all(|claim| is_met(claim) == Some(true)),
-            None => [Claim::Exp, Claim::Nbf].iter().all(|claim| is_met(claim) != Some(false)),
+            None => [TimeClaim::Exp, TimeClaim::Nbf].iter().all(|claim| is_met(claim) != Some(false)),
         }
     }
 
     /// The token as it was shown, kept from the upstream where asked.
     fn take_token(&self, ex: &mut Exchange<'_>) -> Option<String> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let Config { header, query, cookie, hide_credentials, .. } = &self.config;
+        let JwtAuthSettings { header, query, cookie, hide_credentials, .. } = &self.config;
         if let Some(value) = ex.request.fields.get(header) {
             let bare = value.strip_prefix(b"Bearer ").or_else(|| value.strip_prefix(b"bearer "));
             let token = text(bare.unwrap_or(value));
@@ -140,7 +145,8 @@ impl JwtAuth {
             }
             return Some(token);
         }
-        if let Argument::One(value) = argument(ex.request.query().unwrap_or_default(), query.as_bytes()) {
+        if let QueryArgument::One(value) = argument(ex.request.query().unwrap_or_default(), query.as_bytes())
+        {
             let token = text(&value);
             if *hide_credentials {
                 remove_argument(&mut ex.request, query.as_bytes());
@@ -173,8 +179,8 @@ fn hide_cookie(ex: &mut Exchange<'_>, name: &str) {
 }
 
 impl Plugin for JwtAuth {
-    fn phases(&self) -> Phases {
-        Phases::REWRITE
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::REWRITE
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
@@ -192,8 +198,8 @@ impl Plugin for JwtAuth {
         }
     }
 
-    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
-        Foreseen::by_running(self, phase, ex)
+    fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
+        DryRunResult::by_running(self, phase, ex)
     }
 }
 

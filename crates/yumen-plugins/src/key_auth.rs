@@ -2,18 +2,20 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, ConsumerAuth, Exchange, Foreseen, Phases, Plugin, Setup, Step};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::{
+    ConsumerAuth, DryRunResult, Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory, Step,
+};
 
 use crate::auth::{identify_anonymous, refuse};
-use crate::query::{Argument, argument, remove_argument};
+use crate::query::{QueryArgument, argument, remove_argument};
 
 #[cfg(test)]
 mod tests;
 
 /// Settings of `key-auth`.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Config {
+pub(crate) struct KeyAuthSettings {
     /// Header the key is in.
     #[serde(default = "apikey")]
     pub header: String,
@@ -43,7 +45,7 @@ fn realm() -> String {
 /// What a consumer or credential holds of `key-auth`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("encrypt_fields" = ["key"]))]
-pub(crate) struct ConsumerConfig {
+pub(crate) struct KeyAuthCredential {
     /// The key.
     pub key: String,
 }
@@ -51,34 +53,34 @@ pub(crate) struct ConsumerConfig {
 /// The plugin.
 #[derive(Debug)]
 pub(crate) struct KeyAuth {
-    config: Config,
+    config: KeyAuthSettings,
     challenge: Box<str>,
 }
 
-impl Configure for KeyAuth {
+impl PluginFactory for KeyAuth {
     const NAME: &'static str = "key-auth";
     const PRIORITY: i32 = 2500;
     const IS_AUTH: bool = true;
-    type Config = Config;
+    type Config = KeyAuthSettings;
 
-    fn build(config: Config, _setup: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: KeyAuthSettings, _setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let challenge = format!("apikey realm=\"{}\"", config.realm).into();
         Ok(KeyAuth { config, challenge })
     }
 }
 
 impl ConsumerAuth for KeyAuth {
-    type Consumer = ConsumerConfig;
+    type Consumer = KeyAuthCredential;
     const KEY_FIELD: &'static str = "key";
 
-    fn key(consumer: &ConsumerConfig) -> &str {
+    fn key(consumer: &KeyAuthCredential) -> &str {
         &consumer.key
     }
 }
 
 impl Plugin for KeyAuth {
-    fn phases(&self) -> Phases {
-        Phases::REWRITE
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::REWRITE
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
@@ -97,8 +99,8 @@ impl Plugin for KeyAuth {
         }
     }
 
-    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
-        Foreseen::by_running(self, phase, ex)
+    fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
+        DryRunResult::by_running(self, phase, ex)
     }
 }
 
@@ -117,9 +119,9 @@ impl KeyAuth {
         }
         let query = ex.request.query().unwrap_or_default();
         let identity = match argument(query, self.config.query.as_bytes()) {
-            Argument::Absent => return Err("Missing API key in request"),
-            Argument::One(key) => find(&key)?,
-            Argument::Other => return Err(INVALID),
+            QueryArgument::Absent => return Err("Missing API key in request"),
+            QueryArgument::One(key) => find(&key)?,
+            QueryArgument::Other => return Err(INVALID),
         };
         if self.config.hide_credentials {
             remove_argument(&mut ex.request, self.config.query.as_bytes());

@@ -6,30 +6,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Exchange, Foreseen, Now, Phases, Plugin, Response, Serves, Setup, Step};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::{
+    DryRunResult, Exchange, LocalResponse, Now, PhaseSet, Plugin, PluginBuildContext, PluginFactory,
+    ServedTraffic, Step,
+};
 
-use crate::limits::remote::RedisConfig;
-use crate::limits::table::{Share, Slot, share};
+use crate::limits::remote::RedisPolicySettings;
+use crate::limits::table::{KeyedState, TableShare, share};
 use crate::limits::{
-    Amount, Key, KeyType, Policy, Quantity, end_key_of_rule, refusal, rejected_code, schema, wait,
-    with_scratch,
+    CounterPolicy, LimitAmount, LimitKey, LimitKeyType, LimitQuantity, end_key_of_rule, refusal,
+    rejected_code, schema, wait, with_scratch,
 };
 
 mod redis;
 #[cfg(test)]
 mod tests;
 
-use redis::Remote;
+use redis::LimitConnRedis;
 
 /// One of several limits.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
-pub(crate) struct RuleConfig {
+pub(crate) struct LimitConnRuleSettings {
     /// Exchanges at a time.
-    pub conn: Amount<1>,
+    pub conn: LimitAmount<1>,
     /// Exchanges that may wait.
-    pub burst: Amount<0>,
+    pub burst: LimitAmount<0>,
     /// A text with variables; the rule does not apply where none of them has a value.
     pub key: String,
 }
@@ -44,11 +47,11 @@ pub(crate) struct RuleConfig {
     extend("encrypt_fields" = ["redis_password"]),
     transform = schema::redis_with_ttl
 )]
-pub(crate) struct Config {
+pub(crate) struct LimitConnSettings {
     /// Exchanges at a time.
-    pub conn: Option<Amount<1>>,
+    pub conn: Option<LimitAmount<1>>,
     /// Exchanges that may wait.
-    pub burst: Option<Amount<0>>,
+    pub burst: Option<LimitAmount<0>>,
     /// Seconds that an exchange above the limit waits.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub default_conn_delay: Option<f64>,
@@ -61,11 +64,11 @@ pub(crate) struct Config {
     /// How the key is understood.
     #[serde(default)]
     #[schemars(schema_with = "schema::key_type")]
-    pub key_type: KeyType,
+    pub key_type: LimitKeyType,
     /// Where the counters are kept.
     #[serde(default)]
     #[schemars(schema_with = "schema::policy")]
-    pub policy: Policy,
+    pub policy: CounterPolicy,
     /// Status of the refusal.
     #[serde(default = "rejected_code")]
     #[schemars(range(min = 200, max = 599))]
@@ -77,25 +80,25 @@ pub(crate) struct Config {
     #[serde(default)]
     pub allow_degradation: bool,
     /// Several limits instead of one.
-    pub rules: Option<Vec<RuleConfig>>,
+    pub rules: Option<Vec<LimitConnRuleSettings>>,
     /// Seconds after which Redis forgets an exchange whose node has died.
     #[schemars(skip)]
     pub key_ttl: Option<i64>,
     /// What the Redis policies ask for.
     #[serde(flatten)]
     #[schemars(skip)]
-    pub redis: RedisConfig,
+    pub redis: RedisPolicySettings,
 }
 
 /// How many exchanges of a key there are.
 #[derive(Debug, Default)]
-pub(crate) struct Running {
+pub(crate) struct KeyedConcurrency {
     here: Arc<AtomicU64>,
     /// In the process this one has taken over from, as it said last.
     before: AtomicU64,
 }
 
-impl Slot for Running {
+impl KeyedState for KeyedConcurrency {
     fn useless_at_ms(&self) -> Option<u64> {
         // A guard holds the counter too; nobody can make one while the table is being changed.
         let is_idle = Arc::strong_count(&self.here) == 1 && self.before.load(Ordering::Relaxed) == 0;
@@ -126,21 +129,22 @@ impl Slot for Running {
 }
 
 /// One exchange that is counted until it is over, however that comes.
-struct Guard(Arc<AtomicU64>);
+struct LimitConnGuard(Arc<AtomicU64>);
 
-impl Drop for Guard {
+impl Drop for LimitConnGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Running {
+impl KeyedConcurrency {
     /// Counts one more unless there are `most`; says how many there are then.
-    fn enter(&self, most: u64) -> Option<(Guard, u64)> {
-        let elsewhere = self.before.load(Ordering::Relaxed);
-        let more = |running: u64| (running.saturating_add(elsewhere) < most).then_some(running + 1);
+    fn enter(&self, most: u64) -> Option<(LimitConnGuard, u64)> {
+        let predecessor_requests = self.before.load(Ordering::Relaxed);
+        let more =
+            |running: u64| (running.saturating_add(predecessor_requests) < most).then_some(running + 1);
         let running = self.here.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some((Guard(self.here.clone()), running.saturating_add(elsewhere) + 1))
+        Some((LimitConnGuard(self.here.clone()), running.saturating_add(predecessor_requests) + 1))
     }
 
     /// How many there are, in both processes.
@@ -149,73 +153,75 @@ impl Running {
     }
 }
 
-struct Rule {
-    key: Key,
-    conn: Quantity<1>,
-    burst: Quantity<0>,
+struct LimitConnRule {
+    key: LimitKey,
+    conn: LimitQuantity<1>,
+    burst: LimitQuantity<0>,
 }
 
 /// The plugin.
 pub(crate) struct LimitConn {
-    rules: Box<[Rule]>,
+    rules: Box<[LimitConnRule]>,
     /// Whether a rule whose key has no value does not apply.
     is_ruled: bool,
     delay_s: f64,
-    rejected: Response,
+    rejected: LocalResponse,
     allow_degradation: bool,
-    running: Arc<Share<Running>>,
+    running: Arc<TableShare<KeyedConcurrency>>,
     /// Where exchanges are counted instead, unless that is here.
-    remote: Option<Remote>,
+    remote: Option<LimitConnRedis>,
 }
 
-impl Configure for LimitConn {
+impl PluginFactory for LimitConn {
     const NAME: &'static str = "limit-conn";
     const PRIORITY: i32 = 1003;
     const GUARDS: bool = true;
-    const SERVES: Serves = Serves::Both;
-    type Config = Config;
+    const SERVES: ServedTraffic = ServedTraffic::Both;
+    type Config = LimitConnSettings;
 
-    fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: LimitConnSettings, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let name = format!("{}/{}", setup.owner, meaning(&config));
         let rules = rules(&config)?;
         Ok(LimitConn {
             running: share(setup, Self::NAME, &name, rules.len()),
             rules,
             is_ruled: config.rules.is_some(),
-            delay_s: config.default_conn_delay.ok_or_else(|| Invalid::new("default_conn_delay is needed"))?,
+            delay_s: config
+                .default_conn_delay
+                .ok_or_else(|| InvalidSettings::new("default_conn_delay is needed"))?,
             rejected: refusal(config.rejected_code, config.rejected_msg.as_deref()),
             allow_degradation: config.allow_degradation,
-            remote: Remote::new(&config, setup)?,
+            remote: LimitConnRedis::new(&config, setup)?,
         })
     }
 }
 
 /// What tells one limit's counters from another's, here and in Redis; other settings may change while it
 /// goes on counting.
-fn meaning(config: &Config) -> String {
-    let Config { conn, burst, key, key_type, rules, .. } = config;
+fn meaning(config: &LimitConnSettings) -> String {
+    let LimitConnSettings { conn, burst, key, key_type, rules, .. } = config;
     format!("{conn:?} {burst:?} {key:?} {key_type:?} {rules:?}")
 }
 
-fn rules(config: &Config) -> Result<Box<[Rule]>, Invalid> {
+fn rules(config: &LimitConnSettings) -> Result<Box<[LimitConnRule]>, InvalidSettings> {
     if let Some(rules) = &config.rules {
-        let rule = |rule: &RuleConfig| Rule {
-            key: Key::new(&rule.key, KeyType::VarCombination),
-            conn: Quantity::new(&rule.conn),
-            burst: Quantity::new(&rule.burst),
+        let rule = |rule: &LimitConnRuleSettings| LimitConnRule {
+            key: LimitKey::new(&rule.key, LimitKeyType::VarCombination),
+            conn: LimitQuantity::new(&rule.conn),
+            burst: LimitQuantity::new(&rule.burst),
         };
         return Ok(rules.iter().map(rule).collect());
     }
     let (Some(conn), Some(burst), Some(key)) = (&config.conn, &config.burst, &config.key) else {
-        return Err(Invalid::new("conn, burst and key, or rules, are needed"));
+        return Err(InvalidSettings::new("conn, burst and key, or rules, are needed"));
     };
-    let key = Key::new(key, config.key_type);
-    Ok(Box::new([Rule { key, conn: Quantity::new(conn), burst: Quantity::new(burst) }]))
+    let key = LimitKey::new(key, config.key_type);
+    Ok(Box::new([LimitConnRule { key, conn: LimitQuantity::new(conn), burst: LimitQuantity::new(burst) }]))
 }
 
 impl Plugin for LimitConn {
-    fn phases(&self) -> Phases {
-        Phases::ACCESS
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::ACCESS
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
@@ -231,9 +237,9 @@ impl Plugin for LimitConn {
         }
     }
 
-    fn foresee(&self, _phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+    fn dry_run(&self, _phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
         if self.remote.is_some() {
-            return Foreseen::Says("asks Redis, which alone knows how many there are".into());
+            return DryRunResult::Note("depends on the count in Redis".into());
         }
         let peek = |_: &Exchange<'_>, key: &[u8], most| {
             let running = self.running.table().look(key, |running| Some(running.count()));
@@ -241,9 +247,9 @@ impl Plugin for LimitConn {
             (running < most).then_some((None, running + 1))
         };
         match with_scratch(|scratch| self.enter(ex, scratch, peek)) {
-            Ok(0.0) => Foreseen::Continue,
-            Ok(delay_s) => Foreseen::Says(format!("above the limit: waits {delay_s} s").into()),
-            Err(response) => Foreseen::Respond(response),
+            Ok(0.0) => DryRunResult::Continue,
+            Ok(delay_s) => DryRunResult::Note(format!("above the limit: waits {delay_s} s").into()),
+            Err(response) => DryRunResult::Respond(response),
         }
     }
 }
@@ -254,8 +260,8 @@ impl LimitConn {
         &self,
         ex: &mut Exchange<'_>,
         scratch: &mut Vec<u8>,
-        count: impl Fn(&Exchange<'_>, &[u8], u64) -> Option<(Option<Guard>, u64)>,
-    ) -> Result<f64, Response> {
+        count: impl Fn(&Exchange<'_>, &[u8], u64) -> Option<(Option<LimitConnGuard>, u64)>,
+    ) -> Result<f64, LocalResponse> {
         let mut applying = 0;
         let mut delay_s = 0.0;
         for (at, rule) in self.rules.iter().enumerate() {
@@ -277,7 +283,7 @@ impl LimitConn {
             delay_s += self.delay_s * ((running - 1) / conn) as f64;
         }
         if applying == 0 && !self.allow_degradation {
-            return Err(Response::status(500));
+            return Err(LocalResponse::status(500));
         }
         Ok(delay_s)
     }
@@ -291,7 +297,7 @@ impl LimitConn {
         has_key
     }
 
-    fn count(&self, ex: &Exchange<'_>, key: &[u8], most: u64) -> Option<(Guard, u64)> {
+    fn count(&self, ex: &Exchange<'_>, key: &[u8], most: u64) -> Option<(LimitConnGuard, u64)> {
         let table = self.running.table();
         table
             .look(key, |running| Some(running.enter(most)))

@@ -8,13 +8,16 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Setup, Step};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::{
+    DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory, Step,
+};
 
-use crate::limits::remote::RedisConfig;
-use crate::limits::table::{Share, share};
+use crate::limits::remote::RedisPolicySettings;
+use crate::limits::table::{TableShare, share};
 use crate::limits::{
-    Amount, Key, KeyType, Policy, Quantity, end_key_of_rule, refusal, rejected_code, schema, with_scratch,
+    CounterPolicy, LimitAmount, LimitKey, LimitKeyType, LimitQuantity, end_key_of_rule, refusal,
+    rejected_code, schema, with_scratch,
 };
 
 mod delayed;
@@ -24,11 +27,11 @@ mod redis;
 mod tests;
 mod window;
 
-use delayed::Delayed;
-pub(crate) use headers::Metadata;
-use headers::Names;
-use redis::Remote;
-use window::{Verdict, Window};
+use delayed::DelayedCounters;
+pub(crate) use headers::LimitCountMetadata;
+use headers::QuotaHeaderNames;
+use redis::LimitCountRedis;
+use window::{CountWindow, WindowDecision};
 
 /// How windows follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -48,11 +51,11 @@ fn window_type_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 /// One of several limits.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[schemars(inline)]
-pub(crate) struct RuleConfig {
+pub(crate) struct LimitCountRuleSettings {
     /// Requests per window.
-    pub count: Amount<1>,
+    pub count: LimitAmount<1>,
     /// Seconds.
-    pub time_window: Amount<1>,
+    pub time_window: LimitAmount<1>,
     /// A text with variables; the rule does not apply where none of them has a value.
     pub key: String,
     /// prefix for rate limit headers
@@ -66,17 +69,17 @@ pub(crate) struct RuleConfig {
     extend("encrypt_fields" = ["redis_password", "sentinel_password"]),
     transform = schema::redis_with_sentinel
 )]
-pub(crate) struct Config {
+pub(crate) struct LimitCountSettings {
     /// Requests per window.
-    pub count: Option<Amount<1>>,
+    pub count: Option<LimitAmount<1>>,
     /// Seconds.
-    pub time_window: Option<Amount<1>>,
+    pub time_window: Option<LimitAmount<1>>,
     /// How windows follow each other.
     #[serde(default)]
     #[schemars(schema_with = "window_type_schema")]
     pub window_type: WindowType,
     /// Several limits instead of one.
-    pub rules: Option<Vec<RuleConfig>>,
+    pub rules: Option<Vec<LimitCountRuleSettings>>,
     /// Counters are shared by all that name this group and have the same settings.
     pub group: Option<String>,
     /// What requests are told apart by.
@@ -85,7 +88,7 @@ pub(crate) struct Config {
     /// How the key is understood.
     #[serde(default)]
     #[schemars(schema_with = "schema::key_type_or_constant")]
-    pub key_type: KeyType,
+    pub key_type: LimitKeyType,
     /// Status of the refusal.
     #[serde(default = "rejected_code")]
     #[schemars(range(min = 200, max = 599))]
@@ -96,7 +99,7 @@ pub(crate) struct Config {
     /// Where counters are kept.
     #[serde(default)]
     #[schemars(schema_with = "schema::policy_or_sentinel")]
-    pub policy: Policy,
+    pub policy: CounterPolicy,
     /// Whether requests pass where the limit cannot be told.
     #[serde(default)]
     pub allow_degradation: bool,
@@ -109,7 +112,7 @@ pub(crate) struct Config {
     /// What the Redis policies ask for.
     #[serde(flatten)]
     #[schemars(skip)]
-    pub redis: RedisConfig,
+    pub redis: RedisPolicySettings,
 }
 
 fn remote_addr() -> String {
@@ -124,65 +127,70 @@ fn at_once() -> f64 {
     -1.0
 }
 
-struct Rule {
-    key: Key,
-    count: Quantity<1>,
-    time_window_s: Quantity<1>,
-    names: Names,
+struct LimitCountRule {
+    key: LimitKey,
+    count: LimitQuantity<1>,
+    time_window_s: LimitQuantity<1>,
+    names: QuotaHeaderNames,
 }
 
 /// The plugin.
 pub(crate) struct LimitCount {
-    rules: Box<[Rule]>,
+    rules: Box<[LimitCountRule]>,
     /// Whether a rule whose key has no value does not apply.
     is_ruled: bool,
     window_type: WindowType,
-    counters: Arc<Share<Window>>,
-    rejected: Response,
+    counters: Arc<TableShare<CountWindow>>,
+    rejected: LocalResponse,
     allow_degradation: bool,
     shows_quota: bool,
-    place: Place,
+    place: CounterBackend,
 }
 
 /// Where requests are counted.
-enum Place {
+enum CounterBackend {
     /// Here.
     Local,
     /// In Redis, one by one.
-    Redis(Remote),
+    Redis(LimitCountRedis),
     /// Here, and settled with Redis now and then.
-    Delayed(Arc<Delayed>),
+    Delayed(Arc<DelayedCounters>),
 }
 
-impl Place {
-    fn new(config: &Config, setup: &Setup<'_>, name: &str, rules: usize) -> Result<Place, Invalid> {
-        Ok(match Remote::new(config, setup)? {
-            None => Place::Local,
+impl CounterBackend {
+    fn new(
+        config: &LimitCountSettings,
+        setup: &PluginBuildContext<'_>,
+        name: &str,
+        rules: usize,
+    ) -> Result<CounterBackend, InvalidSettings> {
+        Ok(match LimitCountRedis::new(config, setup)? {
+            None => CounterBackend::Local,
             Some(remote) if delayed::is_asked_for(config)? => {
-                Place::Delayed(Delayed::new(remote, config, setup, name, rules))
+                CounterBackend::Delayed(DelayedCounters::new(remote, config, setup, name, rules))
             }
-            Some(remote) => Place::Redis(remote),
+            Some(remote) => CounterBackend::Redis(remote),
         })
     }
 }
 
-impl Configure for LimitCount {
+impl PluginFactory for LimitCount {
     const NAME: &'static str = "limit-count";
     const PRIORITY: i32 = 1002;
     const GUARDS: bool = true;
     const VERSION: &'static str = "0.5";
-    type Config = Config;
+    type Config = LimitCountSettings;
 
-    fn reword(refusal: Invalid, settings: &Value) -> Invalid {
+    fn reword(refusal: InvalidSettings, settings: &Value) -> InvalidSettings {
         let has = |name| settings.get(name).is_some();
         let has_both = (has("count") || has("time_window")) && has("rules");
         if has_both && refusal.message.contains("value should match only one schema") {
-            return Invalid::at(refusal.path, BOTH);
+            return InvalidSettings::at(refusal.path, BOTH);
         }
         refusal
     }
 
-    fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: LimitCountSettings, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         check(&config)?;
         let settings = format!("{config:?}");
         if let (Some(group), Some(objects)) = (&config.group, setup.objects) {
@@ -194,10 +202,10 @@ impl Configure for LimitCount {
             Some(name) => format!("group/{name}/{}", meaning(&config)),
             None => format!("{}/{}", setup.owner, meaning(&config)),
         };
-        let rules = rules(&config, &Metadata::of(setup)?)?;
+        let rules = rules(&config, &LimitCountMetadata::of(setup)?)?;
         Ok(LimitCount {
             counters: share(setup, Self::NAME, &name, rules.len()),
-            place: Place::new(&config, setup, &name, rules.len())?,
+            place: CounterBackend::new(&config, setup, &name, rules.len())?,
             rules,
             is_ruled: config.rules.is_some(),
             window_type: config.window_type,
@@ -212,66 +220,69 @@ const BOTH: &str = "count/time_window and rules cannot be specified at the same 
 
 /// What tells one limit's counters from another's, here and in Redis; other settings may change while it
 /// goes on counting.
-fn meaning(config: &Config) -> String {
-    let Config { count, time_window, window_type, rules, key, key_type, .. } = config;
+fn meaning(config: &LimitCountSettings) -> String {
+    let LimitCountSettings { count, time_window, window_type, rules, key, key_type, .. } = config;
     format!("{count:?} {time_window:?} {window_type:?} {rules:?} {key} {key_type:?}")
 }
 
-fn check(config: &Config) -> Result<(), Invalid> {
+fn check(config: &LimitCountSettings) -> Result<(), InvalidSettings> {
     let Some(rules) = &config.rules else { return Ok(()) };
     if config.count.is_some() || config.time_window.is_some() {
-        return Err(Invalid::new(BOTH));
+        return Err(InvalidSettings::new(BOTH));
     }
     if config.group.is_some() {
-        return Err(Invalid::new("group and rules cannot be specified at the same time"));
+        return Err(InvalidSettings::new("group and rules cannot be specified at the same time"));
     }
     let seen_before = |at: &usize| rules[..*at].iter().any(|rule| rule.key == rules[*at].key);
     match (1..rules.len()).find(seen_before) {
-        Some(at) => Err(Invalid::new(format!("duplicate key '{}' in rules", rules[at].key))),
+        Some(at) => Err(InvalidSettings::new(format!("duplicate key '{}' in rules", rules[at].key))),
         None => Ok(()),
     }
 }
 
-fn rules(config: &Config, metadata: &Metadata) -> Result<Box<[Rule]>, Invalid> {
+fn rules(
+    config: &LimitCountSettings,
+    metadata: &LimitCountMetadata,
+) -> Result<Box<[LimitCountRule]>, InvalidSettings> {
     let Some(rules) = &config.rules else {
         let (Some(count), Some(time_window)) = (&config.count, &config.time_window) else {
-            return Err(Invalid::new("count and time_window, or rules, are needed"));
+            return Err(InvalidSettings::new("count and time_window, or rules, are needed"));
         };
-        return Ok(Box::new([Rule {
-            key: Key::new(&config.key, config.key_type),
-            count: Quantity::new(count),
-            time_window_s: Quantity::new(time_window),
+        return Ok(Box::new([LimitCountRule {
+            key: LimitKey::new(&config.key, config.key_type),
+            count: LimitQuantity::new(count),
+            time_window_s: LimitQuantity::new(time_window),
             names: metadata.names(None),
         }]));
     };
-    let rule = |(at, rule): (usize, &RuleConfig)| Rule {
-        key: Key::new(&rule.key, KeyType::VarCombination),
-        count: Quantity::new(&rule.count),
-        time_window_s: Quantity::new(&rule.time_window),
+    let rule = |(at, rule): (usize, &LimitCountRuleSettings)| LimitCountRule {
+        key: LimitKey::new(&rule.key, LimitKeyType::VarCombination),
+        count: LimitQuantity::new(&rule.count),
+        time_window_s: LimitQuantity::new(&rule.time_window),
         names: metadata.names(Some(rule.header_prefix.as_deref().unwrap_or(&(at + 1).to_string()))),
     };
     Ok(rules.iter().enumerate().map(rule).collect())
 }
 
 impl Plugin for LimitCount {
-    fn phases(&self) -> Phases {
-        Phases::ACCESS
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::ACCESS
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         let admitted = match &self.place {
-            Place::Local => {
+            CounterBackend::Local => {
                 let count =
                     |ex: &Exchange<'_>, key: &[u8], limit, window_ms| self.count(ex, key, limit, window_ms);
                 with_scratch(|scratch| self.admit(ex, scratch, count))
             }
-            Place::Delayed(delayed) => {
+            CounterBackend::Delayed(delayed) => {
                 let count = |ex: &Exchange<'_>, key: &[u8], limit, window_ms| {
                     delayed.count(ex, key, limit, window_ms)
                 };
                 with_scratch(|scratch| self.admit(ex, scratch, count))
             }
-            Place::Redis(remote) => return self.ask(remote, ex),
+            CounterBackend::Redis(remote) => return self.ask(remote, ex),
         };
         match admitted {
             Ok(()) => Step::Continue,
@@ -279,9 +290,9 @@ impl Plugin for LimitCount {
         }
     }
 
-    fn foresee(&self, _phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
-        if !matches!(self.place, Place::Local) {
-            return Foreseen::Says("counts with Redis, which is not asked now".into());
+    fn dry_run(&self, _phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
+        if !matches!(self.place, CounterBackend::Local) {
+            return DryRunResult::Note("depends on the count in Redis".into());
         }
         let said = std::cell::RefCell::new(Vec::new());
         let peek = |ex: &Exchange<'_>, key: &[u8], limit, window_ms| {
@@ -290,8 +301,8 @@ impl Plugin for LimitCount {
             verdict
         };
         match with_scratch(|scratch| self.admit(ex, scratch, peek)) {
-            Ok(()) => Foreseen::Says(said.into_inner().join(", ").into()),
-            Err(response) => Foreseen::Respond(response),
+            Ok(()) => DryRunResult::Note(said.into_inner().join(", ").into()),
+            Err(response) => DryRunResult::Respond(response),
         }
     }
 }
@@ -302,16 +313,16 @@ impl LimitCount {
         &self,
         ex: &mut Exchange<'_>,
         scratch: &mut Vec<u8>,
-        count_request: impl Fn(&Exchange<'_>, &[u8], u64, u64) -> Verdict,
-    ) -> Result<(), Response> {
+        count_request: impl Fn(&Exchange<'_>, &[u8], u64, u64) -> WindowDecision,
+    ) -> Result<(), LocalResponse> {
         // Rules count one after another, so all must be known to be sound before the first does.
-        if self.is_ruled && !self.rules_are_sound(ex, scratch) {
+        if self.is_ruled && !self.rules_have_limits(ex, scratch) {
             return self.degrade();
         }
         for (at, rule) in self.rules.iter().enumerate() {
             scratch.clear();
             match &self.place {
-                Place::Delayed(delayed) => delayed.begin_key(at, scratch),
+                CounterBackend::Delayed(delayed) => delayed.begin_key(at, scratch),
                 _ => self.counters.begin(at, scratch),
             }
             if !self.write_key(at, ex, scratch) {
@@ -343,7 +354,7 @@ impl LimitCount {
     }
 
     /// Whether some rule applies and all that do have numbers to go by.
-    fn rules_are_sound(&self, ex: &Exchange<'_>, scratch: &mut Vec<u8>) -> bool {
+    fn rules_have_limits(&self, ex: &Exchange<'_>, scratch: &mut Vec<u8>) -> bool {
         let mut applying = 0;
         for rule in &self.rules {
             scratch.clear();
@@ -358,23 +369,23 @@ impl LimitCount {
         applying > 0
     }
 
-    fn degrade(&self) -> Result<(), Response> {
-        if self.allow_degradation { Ok(()) } else { Err(Response::status(500)) }
+    fn degrade(&self) -> Result<(), LocalResponse> {
+        if self.allow_degradation { Ok(()) } else { Err(LocalResponse::status(500)) }
     }
 
     /// What [`LimitCount::count`] would give, with nothing counted.
-    fn peek(&self, ex: &Exchange<'_>, key: &[u8], limit: u64, window_ms: u64) -> Verdict {
-        let in_window = |window: &Window| match self.window_type {
+    fn peek(&self, ex: &Exchange<'_>, key: &[u8], limit: u64, window_ms: u64) -> WindowDecision {
+        let in_window = |window: &CountWindow| match self.window_type {
             WindowType::Fixed => window.peek_fixed(limit, ex.now),
-            WindowType::Sliding => window.peek_sliding(limit, window_ms, ex.now),
+            WindowType::Sliding => window.preview_sliding(limit, window_ms, ex.now),
         };
-        let fresh = || Verdict { admitted: true, remaining: limit - 1, reset_cs: window_ms / 10 };
+        let fresh = || WindowDecision { admitted: true, remaining: limit - 1, reset_cs: window_ms / 10 };
         self.counters.table().look(key, in_window).unwrap_or_else(fresh)
     }
 
-    fn count(&self, ex: &Exchange<'_>, key: &[u8], limit: u64, window_ms: u64) -> Verdict {
+    fn count(&self, ex: &Exchange<'_>, key: &[u8], limit: u64, window_ms: u64) -> WindowDecision {
         let (table, now) = (self.counters.table(), ex.now);
-        let in_window = |window: &Window| match self.window_type {
+        let in_window = |window: &CountWindow| match self.window_type {
             WindowType::Fixed => window.count_fixed(limit, now),
             WindowType::Sliding => window.count_sliding(limit, window_ms, now),
         };

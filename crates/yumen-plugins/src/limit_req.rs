@@ -6,23 +6,27 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Exchange, Foreseen, Now, Phases, Plugin, Response, Setup, Step};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::{
+    DryRunResult, Exchange, LocalResponse, Now, PhaseSet, Plugin, PluginBuildContext, PluginFactory, Step,
+};
 
-use crate::limits::remote::RedisConfig;
-use crate::limits::table::{Share, Slot, share};
-use crate::limits::{Key, KeyType, Policy, refusal, rejected_code, schema, wait, with_scratch};
+use crate::limits::remote::RedisPolicySettings;
+use crate::limits::table::{KeyedState, TableShare, share};
+use crate::limits::{
+    CounterPolicy, LimitKey, LimitKeyType, refusal, rejected_code, schema, wait, with_scratch,
+};
 
 mod redis;
 #[cfg(test)]
 mod tests;
 
-use redis::Remote;
+use redis::LimitReqRedis;
 
 /// Settings of `limit-req`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("encrypt_fields" = ["redis_password"]), transform = schema::redis)]
-pub(crate) struct Config {
+pub(crate) struct LimitReqSettings {
     /// Requests per second.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub rate: f64,
@@ -34,11 +38,11 @@ pub(crate) struct Config {
     /// How the key is understood.
     #[serde(default)]
     #[schemars(schema_with = "schema::key_type")]
-    pub key_type: KeyType,
+    pub key_type: LimitKeyType,
     /// Where the buckets are kept.
     #[serde(default)]
     #[schemars(schema_with = "schema::policy")]
-    pub policy: Policy,
+    pub policy: CounterPolicy,
     /// Status of the refusal.
     #[serde(default = "rejected_code")]
     #[schemars(range(min = 200, max = 599))]
@@ -55,17 +59,17 @@ pub(crate) struct Config {
     /// What the Redis policies ask for.
     #[serde(flatten)]
     #[schemars(skip)]
-    pub redis: RedisConfig,
+    pub redis: RedisPolicySettings,
 }
 
 /// The level of a bucket, kept as the moment at which a request would find it empty, in
 /// nanoseconds of the monotonic clock: one word, so that concurrent requests cannot tear it.
 #[derive(Debug, Default)]
-pub(crate) struct Bucket {
+pub(crate) struct LeakyBucket {
     empty_at_ns: AtomicU64,
 }
 
-impl Slot for Bucket {
+impl KeyedState for LeakyBucket {
     fn useless_at_ms(&self) -> Option<u64> {
         Some(self.empty_at_ns.load(Relaxed).div_ceil(1_000_000))
     }
@@ -86,9 +90,9 @@ impl Slot for Bucket {
     }
 }
 
-impl Bucket {
+impl LeakyBucket {
     /// Thousandths of requests above the rate once this one is in; `None` if that is above the burst.
-    fn pour(&self, pace: &Pace, now: Now) -> Option<u64> {
+    fn pour(&self, pace: &BucketRate, now: Now) -> Option<u64> {
         let now_ns = now.mono_us.saturating_mul(1000);
         let pour = |empty_at_ns: u64| {
             let fits = pace.fits(pace.excess(empty_at_ns, now_ns));
@@ -98,15 +102,15 @@ impl Bucket {
         Some(pace.excess(before, now_ns))
     }
 
-    /// What [`Bucket::pour`] would give, with nothing poured.
-    fn peek(&self, pace: &Pace, now: Now) -> Option<u64> {
+    /// What [`LeakyBucket::pour`] would give, with nothing poured.
+    fn peek(&self, pace: &BucketRate, now: Now) -> Option<u64> {
         let excess = pace.excess(self.empty_at_ns.load(Relaxed), now.mono_us.saturating_mul(1000));
         pace.fits(excess).then_some(excess)
     }
 }
 
 #[derive(Debug)]
-struct Pace {
+struct BucketRate {
     /// Requests per second.
     rate: f64,
     /// Requests.
@@ -115,7 +119,7 @@ struct Pace {
     request_ns: u64,
 }
 
-impl Pace {
+impl BucketRate {
     /// Thousandths of requests above the rate.
     fn excess(&self, empty_at_ns: u64, now_ns: u64) -> u64 {
         (empty_at_ns.saturating_sub(now_ns) as f64 / 1e6 * self.rate) as u64
@@ -128,44 +132,48 @@ impl Pace {
 
 /// The plugin.
 pub(crate) struct LimitReq {
-    key: Key,
-    pace: Pace,
+    key: LimitKey,
+    pace: BucketRate,
     waits: bool,
-    rejected: Response,
-    buckets: Arc<Share<Bucket>>,
+    rejected: LocalResponse,
+    buckets: Arc<TableShare<LeakyBucket>>,
     /// Where buckets are kept instead, unless that is here.
-    remote: Option<Remote>,
+    remote: Option<LimitReqRedis>,
 }
 
-impl Configure for LimitReq {
+impl PluginFactory for LimitReq {
     const NAME: &'static str = "limit-req";
     const PRIORITY: i32 = 1001;
     const GUARDS: bool = true;
-    type Config = Config;
+    type Config = LimitReqSettings;
 
-    fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: LimitReqSettings, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let name = format!("{}/{}", setup.owner, meaning(&config));
         Ok(LimitReq {
-            key: Key::new(&config.key, config.key_type),
-            pace: Pace { rate: config.rate, burst: config.burst, request_ns: (1e9 / config.rate) as u64 },
+            key: LimitKey::new(&config.key, config.key_type),
+            pace: BucketRate {
+                rate: config.rate,
+                burst: config.burst,
+                request_ns: (1e9 / config.rate) as u64,
+            },
             waits: !config.nodelay,
             rejected: refusal(config.rejected_code, config.rejected_msg.as_deref()),
             buckets: share(setup, Self::NAME, &name, 1),
-            remote: Remote::new(&config, setup)?,
+            remote: LimitReqRedis::new(&config, setup)?,
         })
     }
 }
 
 /// What tells one limit's buckets from another's, here and in Redis; other settings may change while they are
 /// in use.
-fn meaning(config: &Config) -> String {
-    let Config { rate, burst, key, key_type, .. } = config;
+fn meaning(config: &LimitReqSettings) -> String {
+    let LimitReqSettings { rate, burst, key, key_type, .. } = config;
     format!("{rate} {burst} {key} {key_type:?}")
 }
 
 impl Plugin for LimitReq {
-    fn phases(&self) -> Phases {
-        Phases::ACCESS
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::ACCESS
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
@@ -181,18 +189,18 @@ impl Plugin for LimitReq {
         wait(ex, excess as f64 / 1000.0 / self.pace.rate)
     }
 
-    fn foresee(&self, _phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+    fn dry_run(&self, _phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
         if self.remote.is_some() {
-            return Foreseen::Says("asks Redis, which alone knows the bucket".into());
+            return DryRunResult::Note("depends on the bucket in Redis".into());
         }
         let Some(excess) = with_scratch(|scratch| self.peek(ex, scratch)) else {
-            return Foreseen::Respond(self.rejected.clone());
+            return DryRunResult::Respond(self.rejected.clone());
         };
         if !self.waits || excess == 0 {
-            return Foreseen::Continue;
+            return DryRunResult::Continue;
         }
         let wait_s = excess as f64 / 1000.0 / self.pace.rate;
-        Foreseen::Says(format!("above the rate: waits {wait_s:.3} s").into())
+        DryRunResult::Note(format!("above the rate: waits {wait_s:.3} s").into())
     }
 }
 
@@ -200,7 +208,7 @@ impl LimitReq {
     fn peek(&self, ex: &Exchange<'_>, key: &mut Vec<u8>) -> Option<u64> {
         self.buckets.begin(0, key);
         self.key.write(ex, key);
-        let peek = |bucket: &Bucket| Some(bucket.peek(&self.pace, ex.now));
+        let peek = |bucket: &LeakyBucket| Some(bucket.peek(&self.pace, ex.now));
         self.buckets.table().look(key, peek).unwrap_or(Some(0))
     }
 
@@ -208,7 +216,7 @@ impl LimitReq {
         self.buckets.begin(0, key);
         self.key.write(ex, key);
         let table = self.buckets.table();
-        let pour = |bucket: &Bucket| bucket.pour(&self.pace, ex.now);
+        let pour = |bucket: &LeakyBucket| bucket.pour(&self.pace, ex.now);
         table
             .look(key, |bucket| Some(pour(bucket)))
             .unwrap_or_else(|| table.change(key, ex.now.mono_ms(), |bucket| pour(bucket)))

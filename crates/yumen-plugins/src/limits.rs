@@ -8,7 +8,7 @@ use std::time::Duration;
 use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use yumen_plugin::{Exchange, Response, Step, Template, Var};
+use yumen_plugin::{Exchange, LocalResponse, Step, Var, VarTemplate};
 
 mod eviction;
 mod handover;
@@ -22,7 +22,7 @@ pub mod usage;
 /// How a key is understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum KeyType {
+pub(crate) enum LimitKeyType {
     /// The name of a variable.
     #[default]
     Var,
@@ -34,13 +34,13 @@ pub(crate) enum KeyType {
 
 /// Whom a request counts for.
 #[derive(Debug)]
-pub(crate) enum Key {
+pub(crate) enum LimitKey {
     /// The client's address.
     Address,
     /// A variable; the client's address where it has no value.
     Var(Var),
     /// A text; the client's address where none of its variables has a value.
-    Template(Template),
+    Template(VarTemplate),
     /// Everybody.
     Constant(Box<str>),
 }
@@ -49,15 +49,15 @@ pub(crate) enum Key {
 /// Redis is told of keys by these values, as other gateways tell it.
 const VALUE_BYTES_MAX: usize = 256;
 
-impl Key {
+impl LimitKey {
     /// Understands a key once.
-    pub(crate) fn new(key: &str, key_type: KeyType) -> Key {
+    pub(crate) fn new(key: &str, key_type: LimitKeyType) -> LimitKey {
         match key_type {
             // The most usual key, for which no text need be made.
-            KeyType::Var if key == "remote_addr" => Key::Address,
-            KeyType::Var => Key::Var(Var::parse(key)),
-            KeyType::VarCombination => Key::Template(Template::parse(key)),
-            KeyType::Constant => Key::Constant(key.into()),
+            LimitKeyType::Var if key == "remote_addr" => LimitKey::Address,
+            LimitKeyType::Var => LimitKey::Var(Var::parse(key)),
+            LimitKeyType::VarCombination => LimitKey::Template(VarTemplate::parse(key)),
+            LimitKeyType::Constant => LimitKey::Constant(key.into()),
         }
     }
 
@@ -74,15 +74,15 @@ impl Key {
     fn write_value(&self, ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
         out.push(b'=');
         let found = match self {
-            Key::Address => false,
-            Key::Var(var) => match var.get(ex) {
+            LimitKey::Address => false,
+            LimitKey::Var(var) => match var.get(ex) {
                 Some(value) => {
                     out.extend_from_slice(&value);
                     true
                 }
                 None => false,
             },
-            Key::Template(template) => {
+            LimitKey::Template(template) => {
                 let start = out.len();
                 let found = template.render(ex, out) > 0;
                 if !found {
@@ -90,7 +90,7 @@ impl Key {
                 }
                 found
             }
-            Key::Constant(text) => {
+            LimitKey::Constant(text) => {
                 out.extend_from_slice(text.as_bytes());
                 true
             }
@@ -133,14 +133,14 @@ fn rule_of_key(key: &[u8]) -> Option<u8> {
 /// A number, or a text that gives one once its variables are in place.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum Amount<const MIN: u64> {
+pub(crate) enum LimitAmount<const MIN: u64> {
     /// A number.
     Number(u64),
     /// A text with variables in it.
     Text(String),
 }
 
-impl<const MIN: u64> JsonSchema for Amount<MIN> {
+impl<const MIN: u64> JsonSchema for LimitAmount<MIN> {
     fn schema_name() -> Cow<'static, str> {
         format!("Amount{MIN}").into()
     }
@@ -162,39 +162,41 @@ impl<const MIN: u64> JsonSchema for Amount<MIN> {
 /// The largest number that APISIX counts exactly.
 const NUMBER_MAX: u64 = (1 << 53) - 1;
 
-/// An [`Amount`], understood once.
+/// An [`LimitAmount`], understood once.
 #[derive(Debug)]
-pub(crate) enum Quantity<const MIN: u64> {
+pub(crate) enum LimitQuantity<const MIN: u64> {
     /// Always this.
     Fixed(u64),
     /// What the text gives.
-    Varying(Template),
+    Varying(VarTemplate),
     /// A text without variables that is no number of the kind asked for.
     Wrong,
 }
 
-impl<const MIN: u64> Quantity<MIN> {
+impl<const MIN: u64> LimitQuantity<MIN> {
     /// Understands an amount once.
-    pub(crate) fn new(amount: &Amount<MIN>) -> Quantity<MIN> {
+    pub(crate) fn new(amount: &LimitAmount<MIN>) -> LimitQuantity<MIN> {
         match amount {
-            Amount::Number(number) => Quantity::Fixed(*number),
-            Amount::Text(text) if text.contains('$') => Quantity::Varying(Template::parse(text)),
-            Amount::Text(text) => number::<MIN>(text.as_bytes()).map_or(Quantity::Wrong, Quantity::Fixed),
+            LimitAmount::Number(number) => LimitQuantity::Fixed(*number),
+            LimitAmount::Text(text) if text.contains('$') => LimitQuantity::Varying(VarTemplate::parse(text)),
+            LimitAmount::Text(text) => {
+                number::<MIN>(text.as_bytes()).map_or(LimitQuantity::Wrong, LimitQuantity::Fixed)
+            }
         }
     }
 
     /// The number for this exchange; `None` where the text gives no whole number of at least `MIN`.
     pub(crate) fn get(&self, ex: &Exchange<'_>, scratch: &mut Vec<u8>) -> Option<u64> {
         match self {
-            Quantity::Fixed(number) => Some(*number),
-            Quantity::Varying(template) => {
+            LimitQuantity::Fixed(number) => Some(*number),
+            LimitQuantity::Varying(template) => {
                 let start = scratch.len();
                 template.render(ex, scratch);
                 let found = number::<MIN>(&scratch[start..]);
                 scratch.truncate(start);
                 found
             }
-            Quantity::Wrong => None,
+            LimitQuantity::Wrong => None,
         }
     }
 }
@@ -216,7 +218,7 @@ fn number<const MIN: u64>(text: &[u8]) -> Option<u64> {
 /// Where counters are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Policy {
+pub(crate) enum CounterPolicy {
     /// In this node.
     #[default]
     Local,
@@ -234,10 +236,10 @@ pub(crate) fn rejected_code() -> u16 {
 }
 
 /// What a refused client gets.
-pub(crate) fn refusal(status: u16, message: Option<&str>) -> Response {
+pub(crate) fn refusal(status: u16, message: Option<&str>) -> LocalResponse {
     match message {
-        Some(message) => Response::error_msg(status, message),
-        None => Response::status(status),
+        Some(message) => LocalResponse::error_msg(status, message),
+        None => LocalResponse::status(status),
     }
 }
 

@@ -5,15 +5,18 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Exchange, Foreseen, Host, Phases, Plugin, Response, Setup, Step};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::{
+    DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory, PluginHost,
+    Step,
+};
 
-use crate::text::{HeaderMap, Text, answerable, header_map_schema};
+use crate::text::{HeaderEntries, TextTemplate, final_status, header_map_schema};
 
 /// The settings.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("anyOf" = [{"required": ["response_example"]}, {"required": ["response_schema"]}]))]
-pub(crate) struct Config {
+pub(crate) struct MockingSettings {
     /// Seconds to wait before the answer.
     #[serde(default)]
     delay: i64,
@@ -34,7 +37,7 @@ pub(crate) struct Config {
     /// Further fields of the answer.
     #[serde(default)]
     #[schemars(schema_with = "header_map_schema")]
-    response_headers: Option<HeaderMap>,
+    response_headers: Option<HeaderEntries>,
 }
 
 fn ok() -> u64 {
@@ -53,48 +56,48 @@ const JSON: &str = "application/json;charset=utf8";
 
 /// How a made-up body is written.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Format {
+enum MockFormat {
     Json,
     Xml,
     Nothing,
 }
 
-impl Format {
-    fn of(content_type: &str) -> Option<Format> {
+impl MockFormat {
+    fn of(content_type: &str) -> Option<MockFormat> {
         match content_type.rsplit_once(';').map_or(content_type, |(bare, _)| bare) {
-            "application/json" | "text/plain" => Some(Format::Json),
-            "application/xml" | "text/xml" => Some(Format::Xml),
-            "text/html" => Some(Format::Nothing),
+            "application/json" | "text/plain" => Some(MockFormat::Json),
+            "application/xml" | "text/xml" => Some(MockFormat::Xml),
+            "text/html" => Some(MockFormat::Nothing),
             _ => None,
         }
     }
 }
 
-enum Body {
+enum MockBody {
     /// Stands in the prepared answer.
     Fixed,
-    Text(Text),
-    Shape(Map<String, Value>, Format),
+    Text(TextTemplate),
+    Shape(Map<String, Value>, MockFormat),
 }
 
 /// Answers itself.
 pub(crate) struct Mocking {
     /// The answer as far as it is the same for every request.
-    prepared: Response,
-    fields: Vec<(String, Text)>,
-    body: Body,
+    prepared: LocalResponse,
+    fields: Vec<(String, TextTemplate)>,
+    body: MockBody,
     delay: Option<Duration>,
 }
 
-impl Configure for Mocking {
+impl PluginFactory for Mocking {
     const NAME: &'static str = "mocking";
     const PRIORITY: i32 = 10900;
-    type Config = Config;
+    type Config = MockingSettings;
 
-    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
-        let format =
-            Format::of(&config.content_type).ok_or_else(|| Invalid::new("unsupported content type!"))?;
-        let mut prepared = Response::status(answerable(config.response_status));
+    fn build(config: MockingSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
+        let format = MockFormat::of(&config.content_type)
+            .ok_or_else(|| InvalidSettings::new("unsupported content type!"))?;
+        let mut prepared = LocalResponse::status(final_status(config.response_status));
         prepared = if config.content_type == JSON {
             prepared.field("Content-Type", JSON)
         } else {
@@ -106,7 +109,7 @@ impl Configure for Mocking {
         let mut fields = Vec::new();
         for (name, values) in config.response_headers.unwrap_or_default().0 {
             for value in values {
-                let text = Text::parse(&value);
+                let text = TextTemplate::parse(&value);
                 match text.as_plain() {
                     Some(_) if fields.is_empty() => prepared = prepared.field(&name, value),
                     _ => fields.push((name.clone(), text)),
@@ -115,18 +118,18 @@ impl Configure for Mocking {
         }
         let body = match (config.response_example, config.response_schema) {
             (Some(example), _) => {
-                let text = Text::parse(&example);
+                let text = TextTemplate::parse(&example);
                 match text.as_plain() {
                     Some(_) => {
                         prepared = prepared.body(example);
-                        Body::Fixed
+                        MockBody::Fixed
                     }
-                    None => Body::Text(text),
+                    None => MockBody::Text(text),
                 }
             }
-            (None, Some(schema)) => Body::Shape(schema, format),
+            (None, Some(schema)) => MockBody::Shape(schema, format),
             (None, None) => {
-                return Err(Invalid::new("one of response_example and response_schema is required"));
+                return Err(InvalidSettings::new("one of response_example and response_schema is required"));
             }
         };
         let delay = u64::try_from(config.delay).ok().filter(|s| *s > 0).map(Duration::from_secs);
@@ -135,7 +138,7 @@ impl Configure for Mocking {
 }
 
 impl Mocking {
-    fn answer(&self, ex: &Exchange<'_>) -> Response {
+    fn answer(&self, ex: &Exchange<'_>) -> LocalResponse {
         let mut response = self.prepared.clone();
         for (name, value) in &self.fields {
             let mut out = Vec::new();
@@ -143,22 +146,22 @@ impl Mocking {
             response.fields_mut().add(name, &out);
         }
         match &self.body {
-            Body::Fixed => {}
-            Body::Text(text) => {
+            MockBody::Fixed => {}
+            MockBody::Text(text) => {
                 let mut out = Vec::new();
                 text.render(ex, &mut out);
                 response.body = out.into();
             }
-            Body::Shape(schema, format) => {
+            MockBody::Shape(schema, format) => {
                 let value = object(schema, ex.host, 0);
                 response.body = match format {
-                    Format::Json => value.to_string().into(),
-                    Format::Xml => {
+                    MockFormat::Json => value.to_string().into(),
+                    MockFormat::Xml => {
                         let mut out = String::new();
                         xml(&mut out, "data", &value);
                         out.into()
                     }
-                    Format::Nothing => bytes::Bytes::new(),
+                    MockFormat::Nothing => bytes::Bytes::new(),
                 };
             }
         }
@@ -167,8 +170,8 @@ impl Mocking {
 }
 
 impl Plugin for Mocking {
-    fn phases(&self) -> Phases {
-        Phases::ACCESS
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::ACCESS
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
@@ -179,15 +182,15 @@ impl Plugin for Mocking {
         }))
     }
 
-    fn foresee(&self, _phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
-        Foreseen::Respond(self.answer(ex))
+    fn dry_run(&self, _phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
+        DryRunResult::Respond(self.answer(ex))
     }
 }
 
 /// Schemas nest no deeper than this in a made-up body.
 const DEPTH_MAX: usize = 32;
 
-fn object(schema: &Map<String, Value>, host: &dyn Host, depth: usize) -> Value {
+fn object(schema: &Map<String, Value>, host: &dyn PluginHost, depth: usize) -> Value {
     let Some(Value::Object(properties)) = schema.get("properties") else {
         return Value::Object(Map::new());
     };
@@ -196,7 +199,7 @@ fn object(schema: &Map<String, Value>, host: &dyn Host, depth: usize) -> Value {
 }
 
 /// A value a schema describes; its example where it has one of the right type.
-fn make(schema: &Value, host: &dyn Host, depth: usize) -> Option<Value> {
+fn make(schema: &Value, host: &dyn PluginHost, depth: usize) -> Option<Value> {
     let schema = schema.as_object().filter(|_| depth <= DEPTH_MAX)?;
     let example = schema.get("example");
     let between = |low: u64, high: u64| low + host.random() % (high - low + 1);

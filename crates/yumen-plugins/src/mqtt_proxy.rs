@@ -4,15 +4,17 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Exchange, Phases, Plugin, Preread, Serves, Setup};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::{
+    Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory, PrereadStep, ServedTraffic,
+};
 
 #[cfg(test)]
 mod tests;
 
 /// Settings of `mqtt-proxy`.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Config {
+pub(crate) struct MqttProxySettings {
     /// The protocol's name as clients say it: `MQTT`, or `MQIsdp` for version 3.1.
     #[serde(default = "protocol_name")]
     pub protocol_name: String,
@@ -31,44 +33,44 @@ pub(crate) struct MqttProxy {
     protocol_level: i64,
 }
 
-impl Configure for MqttProxy {
+impl PluginFactory for MqttProxy {
     const NAME: &'static str = "mqtt-proxy";
     const PRIORITY: i32 = 1000;
-    const SERVES: Serves = Serves::Streams;
-    type Config = Config;
+    const SERVES: ServedTraffic = ServedTraffic::Streams;
+    type Config = MqttProxySettings;
 
-    fn build(config: Config, _setup: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: MqttProxySettings, _setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         Ok(MqttProxy { protocol_name: config.protocol_name.into(), protocol_level: config.protocol_level })
     }
 }
 
 impl Plugin for MqttProxy {
-    fn phases(&self) -> Phases {
-        Phases::PREREAD
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::PREREAD
     }
 
-    fn preread(&self, ex: &mut Exchange<'_>, bytes: &[u8]) -> Preread {
+    fn preread(&self, ex: &mut Exchange<'_>, bytes: &[u8]) -> PrereadStep {
         let connect = match connect(bytes) {
             Ok(Some(connect)) => connect,
-            Ok(None) => return Preread::NeedMore,
-            Err(reason) => return Preread::Refuse(reason),
+            Ok(None) => return PrereadStep::NeedMore,
+            Err(reason) => return PrereadStep::Refuse(reason),
         };
         if connect.protocol_name != self.protocol_name.as_bytes() {
-            return Preread::Refuse("another protocol name than the route's");
+            return PrereadStep::Refuse("another protocol name than the route's");
         }
         if i64::from(connect.protocol_level) != self.protocol_level {
-            return Preread::Refuse("another protocol level than the route's");
+            return PrereadStep::Refuse("another protocol level than the route's");
         }
         if let Some(stream) = &mut ex.stream {
             stream.mqtt_client_id = Some(connect.client_id.into());
         }
-        Preread::Continue
+        PrereadStep::Continue
     }
 }
 
 /// What is looked at of a `CONNECT` packet.
 #[derive(Debug, PartialEq, Eq)]
-struct Connect<'p> {
+struct ConnectPacket<'p> {
     protocol_name: &'p [u8],
     protocol_level: u8,
     client_id: &'p str,
@@ -77,11 +79,11 @@ struct Connect<'p> {
 const PACKET_CONNECT: u8 = 0x10;
 /// Versions from here on have properties before the client identifier.
 const LEVEL_WITH_PROPERTIES: u8 = 5;
-const NO_CONNECT: &str = "the first packet is no MQTT CONNECT";
+const NO_CONNECT: &str = "the first packet is not an MQTT CONNECT";
 const MALFORMED: &str = "the MQTT CONNECT packet is malformed";
 
 /// Reads the front of a connection; `None` where the client identifier is not there yet.
-fn connect(bytes: &[u8]) -> Result<Option<Connect<'_>>, &'static str> {
+fn connect(bytes: &[u8]) -> Result<Option<ConnectPacket<'_>>, &'static str> {
     match bytes.first() {
         None => return Ok(None),
         Some(&PACKET_CONNECT) => {}
@@ -99,7 +101,7 @@ fn connect(bytes: &[u8]) -> Result<Option<Connect<'_>>, &'static str> {
     }
 }
 
-fn fields<'p>(packet: &mut &'p [u8]) -> Result<Option<Connect<'p>>, &'static str> {
+fn fields<'p>(packet: &mut &'p [u8]) -> Result<Option<ConnectPacket<'p>>, &'static str> {
     let Some(protocol_name) = text(packet) else { return Ok(None) };
     // The level, a byte of flags, and how long the client may be silent.
     let Some(([protocol_level, _, _, _], rest)) = packet.split_first_chunk::<4>() else { return Ok(None) };
@@ -111,7 +113,7 @@ fn fields<'p>(packet: &mut &'p [u8]) -> Result<Option<Connect<'p>>, &'static str
     }
     let Some(client_id) = text(packet) else { return Ok(None) };
     let client_id = std::str::from_utf8(client_id).map_err(|_| MALFORMED)?;
-    Ok(Some(Connect { protocol_name, protocol_level: *protocol_level, client_id }))
+    Ok(Some(ConnectPacket { protocol_name, protocol_level: *protocol_level, client_id }))
 }
 
 /// Bytes after their number in two bytes.

@@ -1,12 +1,12 @@
 //! Regular expressions as users of the APISIX dialect write them, compiled once.
 //!
-//! Knows which options there are and what replaces a match; how patterns run is [`Pattern`]'s.
+//! Knows which options there are and what replaces a match; how patterns run is [`RegexPattern`]'s.
 
 use regex::bytes::Regex;
-use yumen_config::schema::Invalid;
-use yumen_plugin::pattern::{Captures, linear, needs_backtracking};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::pattern::{PatternCaptures, linear, needs_backtracking};
 use yumen_plugin::vars::is_data_value;
-use yumen_plugin::{Budget, GaveUp, Pattern, PatternOptions, RequestHead};
+use yumen_plugin::{BacktrackBudget, BacktrackLimitExceeded, PatternOptions, RegexPattern, RequestHead};
 
 use crate::target_builder::TargetBuilder;
 
@@ -14,19 +14,27 @@ use crate::target_builder::TargetBuilder;
 ///
 /// # Errors
 /// What no engine can run.
-pub(crate) fn compile(pattern: &str, path: &str) -> Result<Pattern, Invalid> {
+pub(crate) fn compile(pattern: &str, path: &str) -> Result<RegexPattern, InvalidSettings> {
     with_options(pattern, "", path)
 }
 
 /// [`compile`] with the option letters of `ngx.re`: `i`, `m`, `s`, `x`, `u`, `a`; `j` and `o` only tune
 /// another engine.
-pub(crate) fn with_options(pattern: &str, options: &str, path: &str) -> Result<Pattern, Invalid> {
+pub(crate) fn with_options(
+    pattern: &str,
+    options: &str,
+    path: &str,
+) -> Result<RegexPattern, InvalidSettings> {
     let (text, read) = read(pattern, options, path)?;
-    Pattern::new(&text, read).map_err(|reason| refuse(pattern, &reason, path))
+    RegexPattern::new(&text, read).map_err(|reason| refuse(pattern, &reason, path))
 }
 
 /// [`with_options`] for texts of any length, which the bounds of backtracking would leave unmatched.
-pub(crate) fn linear_with_options(pattern: &str, options: &str, path: &str) -> Result<Regex, Invalid> {
+pub(crate) fn linear_with_options(
+    pattern: &str,
+    options: &str,
+    path: &str,
+) -> Result<Regex, InvalidSettings> {
     let (text, read) = read(pattern, options, path)?;
     linear(&text, read).map_err(|reason| {
         let hint = "; rewrite it without: patterns over bodies match in linear time";
@@ -39,7 +47,11 @@ pub(crate) fn linear_with_options(pattern: &str, options: &str, path: &str) -> R
 ///
 /// # Errors
 /// What no engine can run, of the first of them.
-pub(crate) fn any_of(patterns: &[String], options: &str, path: &str) -> Result<Box<[Pattern]>, Invalid> {
+pub(crate) fn any_of(
+    patterns: &[String],
+    options: &str,
+    path: &str,
+) -> Result<Box<[RegexPattern]>, InvalidSettings> {
     let (mut joined, mut all) = (Vec::new(), Vec::new());
     for (at, text) in patterns.iter().enumerate() {
         let pattern = with_options(text, options, &format!("{path}.{at}"))?;
@@ -56,20 +68,24 @@ pub(crate) fn any_of(patterns: &[String], options: &str, path: &str) -> Result<B
 }
 
 /// Whether any of them matches.
-pub(crate) fn any_matches(patterns: &[Pattern], text: &[u8], budget: &Budget) -> Result<bool, GaveUp> {
+pub(crate) fn any_matches(
+    patterns: &[RegexPattern],
+    text: &[u8],
+    budget: &BacktrackBudget,
+) -> Result<bool, BacktrackLimitExceeded> {
     let mut found = Ok(false);
     for pattern in patterns {
         match pattern.is_match(text, budget) {
             Ok(false) => {}
             Ok(true) => return Ok(true),
-            Err(GaveUp) => found = Err(GaveUp),
+            Err(BacktrackLimitExceeded) => found = Err(BacktrackLimitExceeded),
         }
     }
     found
 }
 
 /// The pattern as it is compiled, and how it is meant.
-fn read(pattern: &str, options: &str, path: &str) -> Result<(String, PatternOptions), Invalid> {
+fn read(pattern: &str, options: &str, path: &str) -> Result<(String, PatternOptions), InvalidSettings> {
     let mut read = PatternOptions::default();
     for option in options.chars() {
         match option {
@@ -81,7 +97,7 @@ fn read(pattern: &str, options: &str, path: &str) -> Result<(String, PatternOpti
             'a' | 'j' | 'o' => {}
             other => {
                 let message = format!("unknown flag \"{other}\" (flags \"{options}\")");
-                return Err(Invalid::at(path, message));
+                return Err(InvalidSettings::at(path, message));
             }
         };
     }
@@ -89,25 +105,25 @@ fn read(pattern: &str, options: &str, path: &str) -> Result<(String, PatternOpti
     Ok((text, read))
 }
 
-fn refuse(pattern: &str, reason: &str, path: &str) -> Invalid {
-    Invalid::at(path, format!("invalid regular expression \"{pattern}\": {reason}"))
+fn refuse(pattern: &str, reason: &str, path: &str) -> InvalidSettings {
+    InvalidSettings::at(path, format!("invalid regular expression \"{pattern}\": {reason}"))
 }
 
 #[derive(Debug)]
-enum Piece {
+enum ReplacementPart {
     Literal(Box<[u8]>),
     Group(usize),
 }
 
 /// What a match is replaced by: text with `$1`, `${1}` and `$$` in it.
 #[derive(Debug)]
-pub(crate) struct Replacement(Box<[Piece]>);
+pub(crate) struct MatchReplacement(Box<[ReplacementPart]>);
 
-impl Replacement {
+impl MatchReplacement {
     /// Reads the template; groups are numbers, as in `ngx.re.sub`.
-    pub(crate) fn parse(text: &str, path: &str) -> Result<Replacement, Invalid> {
+    pub(crate) fn parse(text: &str, path: &str) -> Result<MatchReplacement, InvalidSettings> {
         if is_data_value(text) {
-            return Ok(Replacement(Box::new([Piece::Literal(text.as_bytes().into())])));
+            return Ok(MatchReplacement(Box::new([ReplacementPart::Literal(text.as_bytes().into())])));
         }
         let mut pieces = Vec::new();
         let mut literal = Vec::new();
@@ -122,26 +138,26 @@ impl Replacement {
             }
             let (group, after) = group(rest).ok_or_else(|| {
                 let message = format!("invalid replacement \"{text}\": a dollar sign is followed by the ");
-                Invalid::at(path, message + "number of a group, or doubled")
+                InvalidSettings::at(path, message + "number of a group, or doubled")
             })?;
             if !literal.is_empty() {
-                pieces.push(Piece::Literal(std::mem::take(&mut literal).into()));
+                pieces.push(ReplacementPart::Literal(std::mem::take(&mut literal).into()));
             }
-            pieces.push(Piece::Group(group));
+            pieces.push(ReplacementPart::Group(group));
             rest = after;
         }
         literal.extend_from_slice(rest.as_bytes());
         if !literal.is_empty() {
-            pieces.push(Piece::Literal(literal.into()));
+            pieces.push(ReplacementPart::Literal(literal.into()));
         }
-        Ok(Replacement(pieces.into()))
+        Ok(MatchReplacement(pieces.into()))
     }
 
-    fn render(&self, captures: &Captures<'_>, out: &mut Vec<u8>) {
+    fn render(&self, captures: &PatternCaptures<'_>, out: &mut Vec<u8>) {
         for piece in &self.0 {
             match piece {
-                Piece::Literal(text) => out.extend_from_slice(text),
-                Piece::Group(group) => {
+                ReplacementPart::Literal(text) => out.extend_from_slice(text),
+                ReplacementPart::Group(group) => {
                     out.extend_from_slice(captures.get(*group).map_or(&b""[..], |(_, found)| found));
                 }
             }
@@ -161,23 +177,23 @@ pub(crate) fn group(text: &str) -> Option<(usize, &str)> {
 
 /// A pattern and what takes the place of its match.
 #[derive(Debug)]
-pub(crate) struct Substitution {
-    pattern: Pattern,
-    by: Replacement,
+pub(crate) struct PatternSubstitution {
+    pattern: RegexPattern,
+    by: MatchReplacement,
 }
 
-impl Substitution {
+impl PatternSubstitution {
     /// Of both sides.
-    pub(crate) fn new(pattern: Pattern, by: Replacement) -> Substitution {
-        Substitution { pattern, by }
+    pub(crate) fn new(pattern: RegexPattern, by: MatchReplacement) -> PatternSubstitution {
+        PatternSubstitution { pattern, by }
     }
 
     /// The text with its first match replaced, and the match; `None` where there is none.
     pub(crate) fn first<'t>(
         &self,
         text: &'t [u8],
-        budget: &Budget,
-    ) -> Result<Option<(Vec<u8>, Captures<'t>)>, GaveUp> {
+        budget: &BacktrackBudget,
+    ) -> Result<Option<(Vec<u8>, PatternCaptures<'t>)>, BacktrackLimitExceeded> {
         let Some(captures) = self.pattern.captures(text, budget)? else { return Ok(None) };
         let (start, whole) = captures.get(0).expect("group 0 is the match");
         let mut out = Vec::with_capacity(text.len() + 16);
@@ -191,17 +207,17 @@ impl Substitution {
     pub(crate) fn first_in_path<'t>(
         &self,
         request: &'t RequestHead,
-        budget: &Budget,
+        budget: &BacktrackBudget,
         target: &mut TargetBuilder,
-    ) -> Result<Option<Captures<'t>>, GaveUp> {
+    ) -> Result<Option<PatternCaptures<'t>>, BacktrackLimitExceeded> {
         let path = request.path();
         let Some(captures) = self.pattern.captures(path, budget)? else { return Ok(None) };
         let (start, whole) = captures.get(0).expect("group 0 is the match");
         target.path_part(request, 0..start);
         for piece in &self.by.0 {
             match piece {
-                Piece::Literal(text) => target.literal(text),
-                Piece::Group(group) => {
+                ReplacementPart::Literal(text) => target.literal(text),
+                ReplacementPart::Group(group) => {
                     if let Some((start, found)) = captures.get(*group) {
                         target.path_part(request, start..start + found.len());
                     }
@@ -217,12 +233,12 @@ impl Substitution {
 #[derive(Debug)]
 pub(crate) struct LinearSubstitution {
     regex: Regex,
-    by: Replacement,
+    by: MatchReplacement,
 }
 
 impl LinearSubstitution {
     /// Of both sides.
-    pub(crate) fn new(regex: Regex, by: Replacement) -> LinearSubstitution {
+    pub(crate) fn new(regex: Regex, by: MatchReplacement) -> LinearSubstitution {
         LinearSubstitution { regex, by }
     }
 
@@ -235,7 +251,7 @@ impl LinearSubstitution {
             let whole = captures.get(0).expect("group 0 is the match");
             out.extend_from_slice(&text[copied..whole.start()]);
             copied = whole.end();
-            self.by.render(&Captures::Linear(captures), &mut out);
+            self.by.render(&PatternCaptures::Linear(captures), &mut out);
             found = true;
         }
         out.extend_from_slice(&text[copied..]);

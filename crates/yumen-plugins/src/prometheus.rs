@@ -7,26 +7,29 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use yumen_config::schema::Invalid;
-use yumen_plugin::{Carry, Configure, Exchange, Outcome, Phases, Plugin, Serves, Setup, Source};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::{
+    Carry, Exchange, ExchangeOutcome, PhaseSet, Plugin, PluginBuildContext, PluginFactory, ResponseSource,
+    ServedTraffic,
+};
 
 mod export;
 mod series;
 
-pub use export::Disabled;
-pub use series::Metrics;
-use series::{Labels, STREAM};
+pub use export::DisabledLabels;
+pub use series::PrometheusMetrics;
+use series::{STREAM, SeriesLabels};
 
 /// The metrics of this process. Whoever exports them holds on to what this gives; else they are forgotten
 /// when no configured plugin uses them.
-pub fn metrics(carry: &Carry) -> Arc<Metrics> {
-    carry.keep("prometheus", Metrics::default)
+pub fn metrics(carry: &Carry) -> Arc<PrometheusMetrics> {
+    carry.keep("prometheus", PrometheusMetrics::default)
 }
 
 /// Metrics with one series of each family, for the reference.
-pub fn example() -> Metrics {
-    let metrics = Metrics::default();
-    let labels = Labels {
+pub fn example() -> PrometheusMetrics {
+    let metrics = PrometheusMetrics::default();
+    let labels = SeriesLabels {
         status: 200,
         source: "upstream",
         route: "",
@@ -36,14 +39,14 @@ pub fn example() -> Metrics {
         consumer: "",
         node: None,
     };
-    metrics.record(&labels, &Outcome::default(), 0);
-    metrics.record(&Labels { source: STREAM, ..labels }, &Outcome::default(), 0);
+    metrics.record(&labels, &ExchangeOutcome::default(), 0);
+    metrics.record(&SeriesLabels { source: STREAM, ..labels }, &ExchangeOutcome::default(), 0);
     metrics
 }
 
 /// The settings.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct PrometheusSettings {
     /// Whether routes and services are told by name rather than by id.
     #[serde(default)]
     prefer_name: bool,
@@ -51,30 +54,30 @@ pub struct Config {
 
 /// What all `prometheus` plugins share.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
-pub struct Metadata {
+pub struct PrometheusMetadata {
     /// Labels to leave empty, by metric.
     #[serde(default)]
-    disabled_labels: Disabled,
+    disabled_labels: DisabledLabels,
 }
 
 /// Counts.
 pub struct Prometheus {
     prefer_name: bool,
-    metrics: Arc<Metrics>,
+    metrics: Arc<PrometheusMetrics>,
 }
 
-impl Configure for Prometheus {
+impl PluginFactory for Prometheus {
     const NAME: &'static str = "prometheus";
     const PRIORITY: i32 = 500;
     const VERSION: &'static str = "0.2";
     const PREFERS_ROUTE: bool = true;
-    const SERVES: Serves = Serves::Both;
-    type Config = Config;
+    const SERVES: ServedTraffic = ServedTraffic::Both;
+    type Config = PrometheusSettings;
 
-    fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: PrometheusSettings, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let metadata = match setup.metadata {
-            Some(value) => Metadata::deserialize(value).map_err(Invalid::from_serde)?,
-            None => Metadata::default(),
+            Some(value) => PrometheusMetadata::deserialize(value).map_err(InvalidSettings::from_serde)?,
+            None => PrometheusMetadata::default(),
         };
         let metrics = metrics(setup.carry);
         metrics.disable(metadata.disabled_labels);
@@ -87,11 +90,11 @@ fn first<'a>(preferred: &'a str, other: &'a str) -> &'a str {
 }
 
 impl Plugin for Prometheus {
-    fn phases(&self) -> Phases {
-        Phases::LOG
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::LOG
     }
 
-    fn log(&self, ex: &Exchange<'_>, outcome: &Outcome<'_>) {
+    fn log(&self, ex: &Exchange<'_>, outcome: &ExchangeOutcome<'_>) {
         let (route, service) = match ex.route {
             None => ("", ""),
             Some(route) if self.prefer_name => {
@@ -100,16 +103,16 @@ impl Plugin for Prometheus {
             Some(route) => (&*route.id, &*route.service_id),
         };
         if ex.stream.is_some() {
-            let nothing = Labels { source: STREAM, route, ..Labels::default() };
+            let nothing = SeriesLabels { source: STREAM, route, ..SeriesLabels::default() };
             return self.metrics.record(&nothing, outcome, ex.now.unix_s());
         }
         let source = match outcome.source {
-            Source::Upstream => "upstream",
+            ResponseSource::Upstream => "upstream",
             // An endpoint was asked and gave no answer: what APISIX leaves to NGINX.
-            Source::Gateway if outcome.attempts > 0 => "nginx",
-            Source::Gateway => "apisix",
+            ResponseSource::Gateway if outcome.attempts > 0 => "nginx",
+            ResponseSource::Gateway => "apisix",
         };
-        let labels = Labels {
+        let labels = SeriesLabels {
             status: outcome.status,
             source,
             route,

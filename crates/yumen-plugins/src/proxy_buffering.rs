@@ -3,12 +3,12 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Phases, Plugin, Setup};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::{PhaseSet, Plugin, PluginBuildContext, PluginFactory};
 
 /// Settings of `proxy-buffering`.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Config {
+pub(crate) struct ProxyBufferingSettings {
     /// Taken and without effect: Yumen streams answers as they come.
     #[serde(default = "default_setting")]
     #[expect(dead_code, reason = "part of the contract")]
@@ -23,18 +23,18 @@ fn default_setting() -> bool {
 #[derive(Debug)]
 pub(crate) struct ProxyBuffering;
 
-impl Configure for ProxyBuffering {
+impl PluginFactory for ProxyBuffering {
     const NAME: &'static str = "proxy-buffering";
     const PRIORITY: i32 = 21991;
-    type Config = Config;
+    type Config = ProxyBufferingSettings;
 
-    fn build(_: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(_: ProxyBufferingSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         Ok(ProxyBuffering)
     }
 }
 
 impl Plugin for ProxyBuffering {
-    fn phases(&self) -> Phases {
-        Phases::NONE
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::NONE
     }
 }

@@ -3,12 +3,12 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Phases, Plugin, Setup};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::{PhaseSet, Plugin, PluginBuildContext, PluginFactory};
 
 /// Settings of `proxy-control`.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Config {
+pub(crate) struct ProxyControlSettings {
     /// Taken and without effect: Yumen streams requests as they come.
     #[serde(default = "default_setting")]
     #[expect(dead_code, reason = "part of the contract")]
@@ -23,18 +23,18 @@ fn default_setting() -> bool {
 #[derive(Debug)]
 pub(crate) struct ProxyControl;
 
-impl Configure for ProxyControl {
+impl PluginFactory for ProxyControl {
     const NAME: &'static str = "proxy-control";
     const PRIORITY: i32 = 21990;
-    type Config = Config;
+    type Config = ProxyControlSettings;
 
-    fn build(_: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(_: ProxyControlSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         Ok(ProxyControl)
     }
 }
 
 impl Plugin for ProxyControl {
-    fn phases(&self) -> Phases {
-        Phases::NONE
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::NONE
     }
 }

@@ -7,15 +7,18 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use yumen_config::resource::{Upstream, decode_value};
-use yumen_config::schema::Invalid;
+use yumen_config::resource::{UpstreamSpec, decode_value};
+use yumen_config::schema::InvalidSettings;
 use yumen_config::url;
 use yumen_http::Framing;
-use yumen_plugin::{Configure, Exchange, Foreseen, Mirror, Phases, Plugin, Setup, Step, UpstreamSlot};
+use yumen_plugin::{
+    DryRunResult, Exchange, MirrorTarget, PhaseSet, Plugin, PluginBuildContext, PluginFactory, Step,
+    UpstreamSlot,
+};
 
 /// Settings of `proxy-mirror`.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Config {
+pub(crate) struct ProxyMirrorSettings {
     /// Who gets the copies: a scheme (http, https, grpc or grpcs), a host, and a port if it is not the usual one.
     #[schemars(regex(pattern = r"^(http(s)?|grpc(s)?):\/\/([\da-zA-Z._-]+|\[[\da-fA-F:]+\])(:\d+)?$"))]
     host: String,
@@ -24,7 +27,7 @@ pub(crate) struct Config {
     path: Option<String>,
     /// the concatenation mode for custom path
     #[serde(default)]
-    path_concat_mode: PathMode,
+    path_concat_mode: MirrorPathMode,
     /// Which share of the requests is copied.
     #[serde(default = "all")]
     #[schemars(range(min = 0.00001, max = 1))]
@@ -48,7 +51,7 @@ fn body_bytes_max() -> usize {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
-enum PathMode {
+enum MirrorPathMode {
     #[default]
     Replace,
     Prefix,
@@ -56,29 +59,29 @@ enum PathMode {
 
 /// Copies requests.
 pub(crate) struct ProxyMirror {
-    mirror: Mirror,
+    mirror: MirrorTarget,
     host: String,
     ratio: f64,
     body_bytes_max: usize,
 }
 
-impl Configure for ProxyMirror {
+impl PluginFactory for ProxyMirror {
     const NAME: &'static str = "proxy-mirror";
     const PRIORITY: i32 = 1010;
-    type Config = Config;
+    type Config = ProxyMirrorSettings;
 
-    fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: ProxyMirrorSettings, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let written = upstream(&config.host)?;
         let upstream = match setup.objects {
             None => UpstreamSlot::default(),
             Some(objects) => objects
                 .inline_upstream("host", written)
-                .map_err(|refused| Invalid::at("host", refused.message))?,
+                .map_err(|refused| InvalidSettings::at("host", refused.message))?,
         };
-        let mirror = Mirror {
+        let mirror = MirrorTarget {
             upstream,
             path: config.path.map(Arc::from),
-            is_prefix: config.path_concat_mode == PathMode::Prefix,
+            is_prefix: config.path_concat_mode == MirrorPathMode::Prefix,
         };
         let (ratio, body_bytes_max) = (config.sample_ratio, config.max_req_body_size);
         Ok(ProxyMirror { mirror, host: config.host, ratio, body_bytes_max })
@@ -86,19 +89,19 @@ impl Configure for ProxyMirror {
 }
 
 /// The upstream that a URL stands for.
-fn upstream(host: &str) -> Result<Upstream, Invalid> {
+fn upstream(host: &str) -> Result<UpstreamSpec, InvalidSettings> {
     let (scheme, rest) = host.split_once("://").unwrap_or(("http", host));
     let usual = if scheme.ends_with('s') { 443 } else { 80 };
     let (name, port) = match rest.rsplit_once(':') {
         Some((name, port)) if !rest.ends_with(']') => {
-            let refused = || Invalid::at("host", format!("\"{port}\" is no port"));
+            let refused = || InvalidSettings::at("host", format!("\"{port}\" is not a port"));
             (name, url::port(port).ok_or_else(refused)?)
         }
         _ => (rest, usual),
     };
     let node = json!({ "host": name, "port": port, "weight": 1 });
     decode_value(json!({ "nodes": [node], "scheme": scheme }))
-        .map_err(|refused| Invalid::at("host", refused.message))
+        .map_err(|refused| InvalidSettings::at("host", refused.message))
 }
 
 impl ProxyMirror {
@@ -108,8 +111,8 @@ impl ProxyMirror {
 }
 
 impl Plugin for ProxyMirror {
-    fn phases(&self) -> Phases {
-        Phases::REWRITE
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::REWRITE
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
@@ -126,8 +129,10 @@ impl Plugin for ProxyMirror {
         }
     }
 
-    fn foresee(&self, _: Phases, _: &mut Exchange<'_>) -> Foreseen {
-        Foreseen::Says(format!("copies {} % of such requests to {}", self.ratio * 100.0, self.host).into())
+    fn dry_run(&self, _: PhaseSet, _: &mut Exchange<'_>) -> DryRunResult {
+        DryRunResult::Note(
+            format!("copies {} % of such requests to {}", self.ratio * 100.0, self.host).into(),
+        )
     }
 }
 

@@ -2,18 +2,20 @@
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
-use yumen_config::schema::Invalid;
+use yumen_config::schema::InvalidSettings;
 use yumen_http::uri::has_dot_segment;
-use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Setup, Step};
+use yumen_plugin::{
+    DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory, Step,
+};
 
-use crate::pattern::{self, Replacement, Substitution};
+use crate::pattern::{self, MatchReplacement, PatternSubstitution};
 use crate::target_builder::{LiteralEncoding, TargetBuilder};
-use crate::text::{Groups, HeaderMap, Headers, Text, header_map_schema, is_field_name};
+use crate::text::{HeaderEdits, HeaderEntries, MatchGroups, TextTemplate, header_map_schema, is_field_name};
 
 /// The settings.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("minProperties" = 1))]
-pub(crate) struct Config {
+pub(crate) struct ProxyRewriteSettings {
     /// The new target; variables are filled in, their values encoded for their place, path or query. The query of
     /// the request is added unless `$request_uri` or `$args` brings it. `${$}` is a dollar sign. Wins over
     /// `regex_uri`.
@@ -33,7 +35,7 @@ pub(crate) struct Config {
     /// Fields to add, set and remove; or a map of fields to set.
     #[serde(default)]
     #[schemars(schema_with = "headers_schema")]
-    headers: Option<Headers<HeaderMap>>,
+    headers: Option<HeaderEdits<HeaderEntries>>,
     /// Work on the target as received. Unsafe: rules that looked at the normal form can be evaded, and a credential
     /// that `hide_credentials` took out of the query goes upstream.
     #[serde(default)]
@@ -66,9 +68,9 @@ fn headers_schema(generator: &mut SchemaGenerator) -> Schema {
     ]})
 }
 
-enum Target {
-    Uri(Text),
-    Patterns(Box<[Substitution]>),
+enum RewriteTarget {
+    Uri(TextTemplate),
+    Patterns(Box<[PatternSubstitution]>),
     AsItCame,
 }
 
@@ -79,34 +81,35 @@ struct DotSegmentInRewrite;
 
 /// Rewrites requests.
 pub(crate) struct ProxyRewrite {
-    target: Target,
+    target: RewriteTarget,
     raw: bool,
     method: Option<String>,
     host: Option<Box<[u8]>>,
-    add: Vec<(String, Text)>,
-    set: Vec<(String, Vec<Text>)>,
+    add: Vec<(String, TextTemplate)>,
+    set: Vec<(String, Vec<TextTemplate>)>,
     remove: Vec<String>,
 }
 
-impl Configure for ProxyRewrite {
+impl PluginFactory for ProxyRewrite {
     const NAME: &'static str = "proxy-rewrite";
     const PRIORITY: i32 = 1008;
-    type Config = Config;
+    type Config = ProxyRewriteSettings;
 
-    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
-        let operations = config.headers.map(Headers::into_operations).unwrap_or_default();
+    fn build(config: ProxyRewriteSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
+        let operations = config.headers.map(HeaderEdits::into_operations).unwrap_or_default();
         let names = operations.add.0.iter().chain(&operations.set.0).map(|(name, _)| name);
         if !names.chain(&operations.remove).all(|name| is_field_name(name)) {
-            return Err(Invalid::at("headers", "invalid field character in header"));
+            return Err(InvalidSettings::at("headers", "invalid field character in header"));
         }
         // Patterns are checked even where `uri` wins, as they may be meant for later.
         let patterns = patterns(config.regex_uri.as_deref().unwrap_or(&[]))?;
         let target = match config.uri {
-            Some(uri) => Target::Uri(Text::parse(&uri)),
-            None if !patterns.is_empty() => Target::Patterns(patterns),
-            None => Target::AsItCame,
+            Some(uri) => RewriteTarget::Uri(TextTemplate::parse(&uri)),
+            None if !patterns.is_empty() => RewriteTarget::Patterns(patterns),
+            None => RewriteTarget::AsItCame,
         };
-        let texts = |values: Vec<String>| values.iter().map(|value| Text::parse(value)).collect::<Vec<_>>();
+        let texts =
+            |values: Vec<String>| values.iter().map(|value| TextTemplate::parse(value)).collect::<Vec<_>>();
         let each = |(name, values): (String, Vec<String>)| {
             texts(values).into_iter().map(move |value| (name.clone(), value))
         };
@@ -122,19 +125,19 @@ impl Configure for ProxyRewrite {
     }
 }
 
-fn patterns(list: &[String]) -> Result<Box<[Substitution]>, Invalid> {
+fn patterns(list: &[String]) -> Result<Box<[PatternSubstitution]>, InvalidSettings> {
     let (pairs, rest) = list.as_chunks::<2>();
     if !rest.is_empty() {
-        return Err(Invalid::new("The length of regex_uri should be an even number"));
+        return Err(InvalidSettings::new("The length of regex_uri should be an even number"));
     }
     let one = |[pattern, template]: &[String; 2]| {
         let both = pattern::compile(pattern, "regex_uri")
-            .and_then(|regex| Ok((regex, Replacement::parse(template, "regex_uri")?)));
+            .and_then(|regex| Ok((regex, MatchReplacement::parse(template, "regex_uri")?)));
         match both {
-            Ok((regex, by)) => Ok(Substitution::new(regex, by)),
+            Ok((regex, by)) => Ok(PatternSubstitution::new(regex, by)),
             Err(error) => {
                 let message = format!("invalid regex_uri({pattern}, {template}): {}", error.message);
-                Err(Invalid::new(message))
+                Err(InvalidSettings::new(message))
             }
         }
     };
@@ -154,19 +157,19 @@ impl ProxyRewrite {
     fn safe_target(
         &self,
         ex: &Exchange<'_>,
-        groups: &mut Option<Groups>,
+        groups: &mut Option<MatchGroups>,
     ) -> Result<Option<Vec<u8>>, DotSegmentInRewrite> {
         let mut target = TargetBuilder::new(LiteralEncoding::Path);
         match &self.target {
-            Target::Uri(uri) => uri.fill_target(ex, &mut target),
-            Target::Patterns(patterns) => {
+            RewriteTarget::Uri(uri) => uri.fill_target(ex, &mut target),
+            RewriteTarget::Patterns(patterns) => {
                 let captures = patterns
                     .iter()
                     .find_map(|one| ex.decided(one.first_in_path(&ex.request, &ex.budget, &mut target)));
                 let Some(captures) = captures else { return Ok(None) };
-                *groups = self.has_fields().then(|| Groups::of(&captures));
+                *groups = self.has_fields().then(|| MatchGroups::of(&captures));
             }
-            Target::AsItCame => return Ok(None),
+            RewriteTarget::AsItCame => return Ok(None),
         }
         target.add_query(ex.request.query().unwrap_or_default());
         let target = target.finish();
@@ -179,13 +182,13 @@ impl ProxyRewrite {
 
     /// Whether the target holds no client text.
     fn is_constant(&self) -> bool {
-        matches!(&self.target, Target::Uri(uri) if uri.as_plain().is_some())
+        matches!(&self.target, RewriteTarget::Uri(uri) if uri.as_plain().is_some())
     }
 
-    fn raw_target(&self, ex: &Exchange<'_>, groups: &mut Option<Groups>) -> Vec<u8> {
+    fn raw_target(&self, ex: &Exchange<'_>, groups: &mut Option<MatchGroups>) -> Vec<u8> {
         let source = ex.request.real_request_uri();
         match &self.target {
-            Target::Uri(uri) => {
+            RewriteTarget::Uri(uri) => {
                 let mut target = TargetBuilder::new(LiteralEncoding::AsWritten);
                 uri.fill_target(ex, &mut target);
                 if let Some(at) = position(source, b'?') {
@@ -193,17 +196,17 @@ impl ProxyRewrite {
                 }
                 target.finish()
             }
-            Target::Patterns(patterns) => {
+            RewriteTarget::Patterns(patterns) => {
                 let found = patterns.iter().find_map(|one| ex.decided(one.first(source, &ex.budget)));
                 let Some((out, captures)) = found else { return source.to_vec() };
-                *groups = self.has_fields().then(|| Groups::of(&captures));
+                *groups = self.has_fields().then(|| MatchGroups::of(&captures));
                 out
             }
-            Target::AsItCame => source.to_vec(),
+            RewriteTarget::AsItCame => source.to_vec(),
         }
     }
 
-    fn edit_fields(&self, ex: &mut Exchange<'_>, groups: Option<&Groups>) {
+    fn edit_fields(&self, ex: &mut Exchange<'_>, groups: Option<&MatchGroups>) {
         let mut value = Vec::new();
         for (name, text) in &self.add {
             value.clear();
@@ -234,8 +237,8 @@ impl ProxyRewrite {
 }
 
 impl Plugin for ProxyRewrite {
-    fn phases(&self) -> Phases {
-        Phases::REWRITE
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::REWRITE
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
@@ -253,7 +256,7 @@ impl Plugin for ProxyRewrite {
             }
             Ok(_) => {}
             Err(DotSegmentInRewrite) => {
-                return Step::Respond(Response::error_msg(400, "the rewritten path has a dot segment"));
+                return Step::Respond(LocalResponse::error_msg(400, "the rewritten path has a dot segment"));
             }
         }
         self.edit_fields(ex, groups.as_ref());
@@ -263,8 +266,8 @@ impl Plugin for ProxyRewrite {
         Step::Continue
     }
 
-    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
-        Foreseen::by_running(self, phase, ex)
+    fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
+        DryRunResult::by_running(self, phase, ex)
     }
 }
 

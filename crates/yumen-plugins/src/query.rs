@@ -11,7 +11,7 @@ mod tests;
 
 /// What a query says of one argument.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Argument<'a> {
+pub(crate) enum QueryArgument<'a> {
     /// It is not there.
     Absent,
     /// It is there once and has a value.
@@ -21,12 +21,12 @@ pub(crate) enum Argument<'a> {
 }
 
 /// Looks an argument up; names and values are percent-decoded and a plus is a space.
-pub(crate) fn argument<'a>(query: &'a [u8], name: &[u8]) -> Argument<'a> {
+pub(crate) fn argument<'a>(query: &'a [u8], name: &[u8]) -> QueryArgument<'a> {
     let mut values = query_arguments(query).filter(|(key, _)| decode(key).as_ref() == name);
     match (values.next(), values.next()) {
-        (None, _) => Argument::Absent,
-        (Some((key, value)), None) if has_equals(query, key, value) => Argument::One(decode(value)),
-        _ => Argument::Other,
+        (None, _) => QueryArgument::Absent,
+        (Some((key, value)), None) if has_equals(query, key, value) => QueryArgument::One(decode(value)),
+        _ => QueryArgument::Other,
     }
 }
 

@@ -3,15 +3,15 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_base::IpSet;
-use yumen_config::schema::Invalid;
-use yumen_plugin::real_ip::RealIp as Finder;
-use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Setup, Step};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::real_ip::RealIpFinder as Finder;
+use yumen_plugin::{DryRunResult, Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory, Step};
 
-use crate::ip_restriction::Entry;
+use crate::ip_restriction::AddressEntry;
 
 /// Settings of `real-ip`.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Config {
+pub(crate) struct RealIpSettings {
     /// The variable that holds the address: `http_x_real_ip`, `arg_realip`, `cookie_realip`. Of the lists
     /// `http_x_forwarded_for` and `http_forwarded` the last address counts. `Forwarded` is there only from the
     /// node's `trusted_addresses`, and `X-Forwarded-For` too where those are set.
@@ -19,7 +19,7 @@ pub(crate) struct Config {
     source: String,
     /// Peers that are believed, addresses and CIDR blocks; without it, all are.
     #[schemars(length(min = 1))]
-    trusted_addresses: Option<Vec<Entry>>,
+    trusted_addresses: Option<Vec<AddressEntry>>,
     /// Whether the trusted addresses at the end of a list are stepped over.
     #[serde(default)]
     recursive: bool,
@@ -29,21 +29,23 @@ pub(crate) struct Config {
 #[derive(Debug)]
 pub(crate) struct RealIp(Finder);
 
-impl Configure for RealIp {
+impl PluginFactory for RealIp {
     const NAME: &'static str = "real-ip";
     const PRIORITY: i32 = 23000;
-    type Config = Config;
+    type Config = RealIpSettings;
 
-    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
-        let parse = |list: Vec<Entry>| IpSet::parse(list.iter().map(Entry::as_str)).map_err(Invalid::new);
+    fn build(config: RealIpSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
+        let parse = |list: Vec<AddressEntry>| {
+            IpSet::parse(list.iter().map(AddressEntry::as_str)).map_err(InvalidSettings::new)
+        };
         let trusted = config.trusted_addresses.map(parse).transpose()?;
         Ok(RealIp(Finder::new(&config.source, trusted, config.recursive)))
     }
 }
 
 impl Plugin for RealIp {
-    fn phases(&self) -> Phases {
-        Phases::REWRITE
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::REWRITE
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
@@ -51,8 +53,8 @@ impl Plugin for RealIp {
         Step::Continue
     }
 
-    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
-        Foreseen::by_running(self, phase, ex)
+    fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
+        DryRunResult::by_running(self, phase, ex)
     }
 }
 

@@ -2,18 +2,20 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use yumen_config::schema::Invalid;
+use yumen_config::schema::InvalidSettings;
 use yumen_http::uri::escape;
-use yumen_plugin::{Configure, Exchange, Foreseen, Method, Phases, Plugin, Response, Setup, Step};
+use yumen_plugin::{
+    DryRunResult, Exchange, LocalResponse, Method, PhaseSet, Plugin, PluginBuildContext, PluginFactory, Step,
+};
 
-use crate::pattern::{self, Replacement, Substitution};
+use crate::pattern::{self, MatchReplacement, PatternSubstitution};
 use crate::target_builder::{LiteralEncoding, TargetBuilder};
-use crate::text::{Text, answerable};
+use crate::text::{TextTemplate, final_status};
 
 /// The settings.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("oneOf" = [{"required": ["uri"]}, {"required": ["regex_uri"]}, {"required": ["http_to_https"]}]))]
-pub(crate) struct Config {
+pub(crate) struct RedirectSettings {
     /// Status of the redirection; above 999 is 999.
     #[serde(default = "found")]
     #[schemars(range(min = 200))]
@@ -42,60 +44,64 @@ fn found() -> u64 {
     302
 }
 
-enum Target {
+enum RedirectTarget {
     /// To HTTPS on one of these ports; none stands for 443.
     Https(Box<[u16]>),
-    Uri(Template<Text>),
-    Path(Template<Substitution>),
-    Nowhere,
+    Uri(RedirectTemplate<TextTemplate>),
+    Path(RedirectTemplate<PatternSubstitution>),
+    Unset,
 }
 
 /// What makes a target of a request.
-struct Template<T> {
+struct RedirectTemplate<T> {
     makes: T,
     /// Whether the settings name a scheme or an authority. Where they name none, no request may.
     names_where: bool,
 }
 
-impl<T> Template<T> {
-    fn new(written: &str, makes: T) -> Template<T> {
+impl<T> RedirectTemplate<T> {
+    fn new(written: &str, makes: T) -> RedirectTemplate<T> {
         let first_segment = written.split('/').next().unwrap_or_default();
-        Template { makes, names_where: first_segment.contains(':') || written.starts_with("//") }
+        RedirectTemplate { makes, names_where: first_segment.contains(':') || written.starts_with("//") }
     }
 }
 
 /// Sends clients elsewhere.
 pub(crate) struct Redirect {
     status: u16,
-    target: Target,
+    target: RedirectTarget,
     encodes: bool,
     appends_query: bool,
 }
 
-impl Configure for Redirect {
+impl PluginFactory for Redirect {
     const NAME: &'static str = "redirect";
     const PRIORITY: i32 = 900;
-    type Config = Config;
+    type Config = RedirectSettings;
 
-    fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: RedirectSettings, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let to_https = config.http_to_https == Some(true);
         if to_https && config.append_query_string {
             let message = "only one of `http_to_https` and `append_query_string` can be configured.";
-            return Err(Invalid::new(message));
+            return Err(InvalidSettings::new(message));
         }
         let target = match (&config.uri, config.regex_uri.as_deref()) {
-            _ if to_https => Target::Https(setup.node.tls_ports.as_slice().into()),
-            (Some(uri), _) => Target::Uri(Template::new(uri, Text::parse_dotless(uri))),
+            _ if to_https => RedirectTarget::Https(setup.node.tls_ports.as_slice().into()),
+            (Some(uri), _) => {
+                RedirectTarget::Uri(RedirectTemplate::new(uri, TextTemplate::parse_dotless(uri)))
+            }
             (None, Some([regex, by])) => {
                 let regex = pattern::compile(regex, "regex_uri")?;
-                let makes = Substitution::new(regex, Replacement::parse(by, "regex_uri")?);
-                Target::Path(Template::new(by, makes))
+                let makes = PatternSubstitution::new(regex, MatchReplacement::parse(by, "regex_uri")?);
+                RedirectTarget::Path(RedirectTemplate::new(by, makes))
             }
-            (None, Some(_)) => return Err(Invalid::at("regex_uri", "a pattern and a template are needed")),
-            (None, None) => Target::Nowhere,
+            (None, Some(_)) => {
+                return Err(InvalidSettings::at("regex_uri", "a pattern and a template are needed"));
+            }
+            (None, None) => RedirectTarget::Unset,
         };
         let (encodes, appends_query) = (config.encode_uri, config.append_query_string);
-        Ok(Redirect { status: answerable(config.ret_code), target, encodes, appends_query })
+        Ok(Redirect { status: final_status(config.ret_code), target, encodes, appends_query })
     }
 }
 
@@ -103,18 +109,18 @@ impl Redirect {
     fn location(&self, ex: &Exchange<'_>) -> Option<Vec<u8>> {
         let literals = if self.encodes { LiteralEncoding::Path } else { LiteralEncoding::AsWritten };
         let (mut target, names_where) = match &self.target {
-            Target::Https(ports) => return Some(https(ports, ex)),
-            Target::Uri(uri) => {
+            RedirectTarget::Https(ports) => return Some(https(ports, ex)),
+            RedirectTarget::Uri(uri) => {
                 let mut target = TargetBuilder::location(literals);
                 uri.makes.fill_target(ex, &mut target);
                 (target, uri.names_where)
             }
-            Target::Path(path) => {
+            RedirectTarget::Path(path) => {
                 let mut target = TargetBuilder::new(literals);
                 ex.decided(path.makes.first_in_path(&ex.request, &ex.budget, &mut target))?;
                 (target, path.names_where)
             }
-            Target::Nowhere => return None,
+            RedirectTarget::Unset => return None,
         };
         if self.appends_query {
             target.add_query(ex.request.query().unwrap_or_default());
@@ -122,7 +128,7 @@ impl Redirect {
         let mut location = target.finish();
         if !names_where {
             keep_authority(&mut location);
-            if matches!(self.target, Target::Path(_)) {
+            if matches!(self.target, RedirectTarget::Path(_)) {
                 keep_scheme(&mut location);
             }
         }
@@ -164,19 +170,19 @@ fn https(ports: &[u16], ex: &Exchange<'_>) -> Vec<u8> {
 }
 
 impl Plugin for Redirect {
-    fn phases(&self) -> Phases {
-        Phases::REWRITE
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::REWRITE
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         let mut status = self.status;
-        if let Target::Https(_) = self.target {
+        if let RedirectTarget::Https(_) = self.target {
             let told = ex.request.fields.get("X-Forwarded-Proto");
             if told.unwrap_or(ex.client.scheme().as_bytes()) == b"https" {
                 return Step::Continue;
             }
             if ex.request.host().is_empty() {
-                return Step::Respond(Response::error_msg(
+                return Step::Respond(LocalResponse::error_msg(
                     400,
                     "a request without a host cannot be sent to https",
                 ));
@@ -184,13 +190,13 @@ impl Plugin for Redirect {
             status = if matches!(ex.request.method(), Method::Get | Method::Head) { 301 } else { 308 };
         }
         let Some(location) = self.location(ex) else { return Step::Continue };
-        let mut response = Response::status(status);
+        let mut response = LocalResponse::status(status);
         response.fields_mut().add("Location", &location);
         Step::Respond(response)
     }
 
-    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
-        Foreseen::by_running(self, phase, ex)
+    fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
+        DryRunResult::by_running(self, phase, ex)
     }
 }
 

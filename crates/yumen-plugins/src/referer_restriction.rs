@@ -2,14 +2,16 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use yumen_config::schema::Invalid;
-use yumen_http::Known;
-use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Setup, Step};
+use yumen_config::schema::InvalidSettings;
+use yumen_http::KnownField;
+use yumen_plugin::{
+    DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory, Step,
+};
 
 /// Settings of `referer-restriction`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("oneOf" = [{"required": ["whitelist"]}, {"required": ["blacklist"]}]))]
-pub(crate) struct Config {
+pub(crate) struct RefererRestrictionSettings {
     /// Whether requests without the field, or with one that cannot be read, pass.
     #[serde(default)]
     bypass_missing: bool,
@@ -38,20 +40,23 @@ pub(crate) struct RefererRestriction {
     /// Whether the hosts are the ones refused.
     refuses: bool,
     bypass_missing: bool,
-    refusal: Response,
+    refusal: LocalResponse,
 }
 
-impl Configure for RefererRestriction {
+impl PluginFactory for RefererRestriction {
     const NAME: &'static str = "referer-restriction";
     const PRIORITY: i32 = 2990;
     const GUARDS: bool = true;
-    type Config = Config;
+    type Config = RefererRestrictionSettings;
 
-    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(
+        config: RefererRestrictionSettings,
+        _: &PluginBuildContext<'_>,
+    ) -> Result<Self, InvalidSettings> {
         let (list, refuses) = match (config.whitelist, config.blacklist) {
             (Some(list), None) => (list, false),
             (None, Some(list)) => (list, true),
-            _ => return Err(Invalid::new("exactly one of whitelist and blacklist is needed")),
+            _ => return Err(InvalidSettings::new("exactly one of whitelist and blacklist is needed")),
         };
         let (suffixes, hosts): (Vec<_>, Vec<_>) = list.into_iter().partition(|host| host.starts_with('*'));
         Ok(RefererRestriction {
@@ -59,7 +64,7 @@ impl Configure for RefererRestriction {
             suffixes: suffixes.into_iter().map(|host| host[1..].to_owned()).collect(),
             refuses,
             bypass_missing: config.bypass_missing,
-            refusal: Response::message(403, &config.message),
+            refusal: LocalResponse::message(403, &config.message),
         })
     }
 }
@@ -67,7 +72,7 @@ impl Configure for RefererRestriction {
 impl RefererRestriction {
     fn admits(&self, ex: &Exchange<'_>) -> bool {
         let referer =
-            ex.request.fields.known(Known::Referer).and_then(|value| std::str::from_utf8(value).ok());
+            ex.request.fields.known(KnownField::Referer).and_then(|value| std::str::from_utf8(value).ok());
         let Some(host) = referer.and_then(host_of) else { return self.bypass_missing };
         let is_listed = self.hosts.iter().any(|one| one == host)
             || self.suffixes.iter().any(|suffix| host.ends_with(suffix.as_str()));
@@ -87,16 +92,16 @@ fn host_of(url: &str) -> Option<&str> {
 }
 
 impl Plugin for RefererRestriction {
-    fn phases(&self) -> Phases {
-        Phases::ACCESS
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::ACCESS
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         if self.admits(ex) { Step::Continue } else { Step::Respond(self.refusal.clone()) }
     }
 
-    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
-        Foreseen::by_running(self, phase, ex)
+    fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
+        DryRunResult::by_running(self, phase, ex)
     }
 }
 

@@ -4,12 +4,15 @@ use std::cell::Cell;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Exchange, Foreseen, Host, Now, Phases, Plugin, ResponseHead, Setup, Step};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::{
+    DryRunResult, Exchange, Now, PhaseSet, Plugin, PluginBuildContext, PluginFactory, PluginHost,
+    ResponseHead, Step,
+};
 
 /// The settings.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Config {
+pub(crate) struct RequestIdSettings {
     /// The field that carries the id.
     #[serde(default = "x_request_id")]
     header_name: String,
@@ -18,10 +21,10 @@ pub(crate) struct Config {
     include_in_response: bool,
     /// How an id is made.
     #[serde(default)]
-    algorithm: Algorithm,
+    algorithm: IdAlgorithm,
     /// What `range_id` draws from.
     #[serde(default)]
-    range_id: Range,
+    range_id: IdCharset,
 }
 
 fn x_request_id() -> String {
@@ -36,7 +39,7 @@ fn yes() -> bool {
 #[derive(Debug, Clone, Copy, Default, Deserialize, serde::Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
-enum Algorithm {
+enum IdAlgorithm {
     #[default]
     Uuid,
     Nanoid,
@@ -48,7 +51,7 @@ enum Algorithm {
 /// What `range_id` draws from.
 #[derive(Debug, Deserialize, serde::Serialize, JsonSchema)]
 #[schemars(inline)]
-struct Range {
+struct IdCharset {
     /// Characters of an id.
     #[serde(default = "sixteen")]
     #[schemars(range(min = 6))]
@@ -68,9 +71,9 @@ fn char_set() -> String {
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIGKLMNOPQRSTUVWXYZ0123456789".to_owned()
 }
 
-impl Default for Range {
-    fn default() -> Range {
-        Range { length: sixteen(), char_set: char_set() }
+impl Default for IdCharset {
+    fn default() -> IdCharset {
+        IdCharset { length: sixteen(), char_set: char_set() }
     }
 }
 
@@ -81,25 +84,28 @@ const LENGTH_MAX: usize = 1024;
 pub(crate) struct RequestId {
     header_name: String,
     in_response: bool,
-    algorithm: Algorithm,
-    range: Range,
+    algorithm: IdAlgorithm,
+    range: IdCharset,
 }
 
-impl Configure for RequestId {
+impl PluginFactory for RequestId {
     const NAME: &'static str = "request-id";
     const PRIORITY: i32 = 12015;
-    type Config = Config;
+    type Config = RequestIdSettings;
 
-    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: RequestIdSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         if config.range_id.length > LENGTH_MAX {
             let message = format!("expected {} to be at most {LENGTH_MAX}", config.range_id.length);
-            return Err(Invalid::at("range_id.length", message));
+            return Err(InvalidSettings::at("range_id.length", message));
         }
         if config.range_id.char_set.is_empty() {
-            return Err(Invalid::at("range_id.char_set", "string too short, expected at least 6, got 0"));
+            return Err(InvalidSettings::at(
+                "range_id.char_set",
+                "string too short, expected at least 6, got 0",
+            ));
         }
         if !crate::text::is_field_name(&config.header_name) {
-            return Err(Invalid::at("header_name", "not the name of a header field"));
+            return Err(InvalidSettings::at("header_name", "not the name of a header field"));
         }
         Ok(RequestId {
             header_name: config.header_name,
@@ -111,8 +117,8 @@ impl Configure for RequestId {
 }
 
 impl Plugin for RequestId {
-    fn phases(&self) -> Phases {
-        if self.in_response { Phases::REWRITE | Phases::RESPONSE_HEAD } else { Phases::REWRITE }
+    fn phases(&self) -> PhaseSet {
+        if self.in_response { PhaseSet::REWRITE | PhaseSet::RESPONSE_HEAD } else { PhaseSet::REWRITE }
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
@@ -121,11 +127,11 @@ impl Plugin for RequestId {
         }
         let fields = &mut ex.request.fields;
         match self.algorithm {
-            Algorithm::Uuid => fields.set(&self.header_name, &uuid_v4(ex.host)),
-            Algorithm::Uuidv7 => fields.set(&self.header_name, &uuid_v7(ex.host, ex.now)),
-            Algorithm::Nanoid => fields.set(&self.header_name, &nanoid(ex.host)),
-            Algorithm::Ksuid => fields.set(&self.header_name, &ksuid(ex.host, ex.now)),
-            Algorithm::RangeId => {
+            IdAlgorithm::Uuid => fields.set(&self.header_name, &uuid_v4(ex.host)),
+            IdAlgorithm::Uuidv7 => fields.set(&self.header_name, &uuid_v7(ex.host, ex.now)),
+            IdAlgorithm::Nanoid => fields.set(&self.header_name, &nanoid(ex.host)),
+            IdAlgorithm::Ksuid => fields.set(&self.header_name, &ksuid(ex.host, ex.now)),
+            IdAlgorithm::RangeId => {
                 let from = self.range.char_set.as_bytes();
                 let draw = |_| from[(ex.host.random() % from.len() as u64) as usize];
                 let id: Vec<u8> = (0..self.range.length).map(draw).collect();
@@ -135,14 +141,14 @@ impl Plugin for RequestId {
         Step::Continue
     }
 
-    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+    fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
         let name = &self.header_name;
         let says = match ex.request.fields.get(name).is_some_and(|id| !id.is_empty()) {
-            true => format!("keeps the id the client gave in {name}"),
+            true => format!("keeps the request id from {name}"),
             false => format!("gives an id in {name}, another one each time"),
         };
-        match Foreseen::by_running(self, phase, ex) {
-            Foreseen::Continue => Foreseen::Says(says.into()),
+        match DryRunResult::by_running(self, phase, ex) {
+            DryRunResult::Continue => DryRunResult::Note(says.into()),
             other => other,
         }
     }
@@ -175,7 +181,7 @@ fn uuid(high: u64, low: u64, version: u64) -> [u8; 36] {
     text
 }
 
-fn uuid_v4(host: &dyn Host) -> [u8; 36] {
+fn uuid_v4(host: &dyn PluginHost) -> [u8; 36] {
     uuid(host.random(), host.random(), 4)
 }
 
@@ -186,7 +192,7 @@ thread_local! {
 
 /// Ids of one worker ascend: 18 bits behind the time count what falls into one millisecond
 /// (RFC 9562 §6.2, method 1).
-fn uuid_v7(host: &dyn Host, now: Now) -> [u8; 36] {
+fn uuid_v7(host: &dyn PluginHost, now: Now) -> [u8; 36] {
     let (last_ms, count) = SEQUENCE.get();
     let (ms, count) = match now.unix_ms > last_ms {
         true => (now.unix_ms, 0),
@@ -198,7 +204,7 @@ fn uuid_v7(host: &dyn Host, now: Now) -> [u8; 36] {
     uuid((ms << 16) | (count >> 6), low, 7)
 }
 
-fn nanoid(host: &dyn Host) -> [u8; 21] {
+fn nanoid(host: &dyn PluginHost) -> [u8; 21] {
     const ALPHABET: &[u8; 64] = b"-_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     let mut id = [0; 21];
     for ten in id.chunks_mut(10) {
@@ -212,7 +218,7 @@ fn nanoid(host: &dyn Host) -> [u8; 21] {
 }
 
 /// Seconds since 2014-05-13, the epoch of KSUID, and 128 random bits, in base 62.
-fn ksuid(host: &dyn Host, now: Now) -> [u8; 27] {
+fn ksuid(host: &dyn PluginHost, now: Now) -> [u8; 27] {
     const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     let seconds = now.unix_s().saturating_sub(1_400_000_000) as u32;
     let (high, low) = (host.random(), host.random());

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use yumen_config::schema::{self, Invalid};
-use yumen_http::Known;
+use yumen_config::schema::{self, InvalidSettings};
+use yumen_http::KnownField;
 use yumen_plugin::{
-    BufferedBody, Computation, Configure, Exchange, Foreseen, JsonFault, JsonScan, OffloadRefused, Phases,
-    Plugin, Response, Setup, Step, compute,
+    BufferedBody, Computation, DryRunResult, Exchange, JsonFault, JsonScan, LocalResponse, OffloadRefused,
+    PhaseSet, Plugin, PluginBuildContext, PluginFactory, Step, compute,
 };
 
 use crate::query::pairs;
@@ -17,7 +17,7 @@ use crate::query::pairs;
 /// Settings of `request-validation`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("anyOf" = [{"required": ["header_schema"]}, {"required": ["body_schema"]}]))]
-pub(crate) struct Config {
+pub(crate) struct RequestValidationSettings {
     /// The schema of the fields, as an object of texts; names are in lower case.
     #[schemars(extend("type" = "object"))]
     header_schema: Option<Value>,
@@ -58,7 +58,7 @@ fn rejected_code() -> u16 {
 /// The plugin.
 #[derive(Debug)]
 pub(crate) struct RequestValidation {
-    config: Config,
+    config: RequestValidationSettings,
     body_rules: Option<Arc<BodyRules>>,
 }
 
@@ -69,13 +69,13 @@ struct BodyRules {
     values_max: usize,
 }
 
-impl Configure for RequestValidation {
+impl PluginFactory for RequestValidation {
     const NAME: &'static str = "request-validation";
     const PRIORITY: i32 = 2800;
     const GUARDS: bool = true;
-    type Config = Config;
+    type Config = RequestValidationSettings;
 
-    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: RequestValidationSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         for (path, schema) in [("header_schema", &config.header_schema), ("body_schema", &config.body_schema)]
         {
             if let Some(schema) = schema {
@@ -92,9 +92,13 @@ const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "obje
 
 /// Finds what would make a schema mean nothing: unknown types, properties that are no schemas, patterns
 /// that do not compile, references to what is not there.
-fn check_schema(root: &Value, schema: &Value, path: &str) -> Result<(), Invalid> {
+fn check_schema(root: &Value, schema: &Value, path: &str) -> Result<(), InvalidSettings> {
     let Some(members) = schema.as_object() else {
-        return if schema.is_boolean() { Ok(()) } else { Err(Invalid::at(path, "a schema is an object")) };
+        return if schema.is_boolean() {
+            Ok(())
+        } else {
+            Err(InvalidSettings::at(path, "a schema is an object"))
+        };
     };
     for (key, value) in members {
         let inner = format!("{path}.{key}");
@@ -103,11 +107,14 @@ fn check_schema(root: &Value, schema: &Value, path: &str) -> Result<(), Invalid>
             "pattern" => drop(crate::pattern::compile(value.as_str().unwrap_or_default(), &inner)?),
             "$ref" if !schema::refers_within(root, value) => {
                 let hint = "name a part of this schema, such as \"#/definitions/name\"";
-                return Err(Invalid::at(inner, format!("{value} leads to no schema; {hint}")));
+                return Err(InvalidSettings::at(
+                    inner,
+                    format!("{value} does not resolve to a schema; {hint}"),
+                ));
             }
             "properties" | "patternProperties" | "definitions" | "$defs" => {
                 let Some(schemas) = value.as_object() else {
-                    return Err(Invalid::at(inner, "an object of schemas is expected"));
+                    return Err(InvalidSettings::at(inner, "an object of schemas is expected"));
                 };
                 for (name, schema) in schemas {
                     check_schema(root, schema, &format!("{inner}.{name}"))?;
@@ -139,7 +146,7 @@ fn check_schema(root: &Value, schema: &Value, path: &str) -> Result<(), Invalid>
                 check_schema(root, value, &inner)?
             }
             "required" if !value.is_array() && !value.is_boolean() => {
-                return Err(Invalid::at(inner, "a list of names is expected"));
+                return Err(InvalidSettings::at(inner, "a list of names is expected"));
             }
             _ => {}
         }
@@ -147,20 +154,20 @@ fn check_schema(root: &Value, schema: &Value, path: &str) -> Result<(), Invalid>
     Ok(())
 }
 
-fn check_types(value: &Value, path: &str) -> Result<(), Invalid> {
+fn check_types(value: &Value, path: &str) -> Result<(), InvalidSettings> {
     let known = |value: &Value| value.as_str().is_some_and(|name| TYPES.contains(&name));
     let is_known = match value {
         Value::Array(names) => !names.is_empty() && names.iter().all(known),
         one => known(one),
     };
-    let message = || format!("{value} is no type; known: {}", TYPES.join(", "));
-    if is_known { Ok(()) } else { Err(Invalid::at(path, message())) }
+    let message = || format!("{value} is not a type; allowed: {}", TYPES.join(", "));
+    if is_known { Ok(()) } else { Err(InvalidSettings::at(path, message())) }
 }
 
 impl RequestValidation {
     fn refuse<'a>(&self, found: &str) -> Step<'a> {
         let text = self.config.rejected_msg.as_deref().unwrap_or(found);
-        Step::Respond(Response::status(self.config.rejected_code).body(text.to_owned()))
+        Step::Respond(LocalResponse::status(self.config.rejected_code).body(text.to_owned()))
     }
 
     /// Lets a request go on with the body that was judged, or refuses it.
@@ -172,7 +179,7 @@ impl RequestValidation {
                 Step::Continue
             }
             Ok(Err(found)) => self.refuse(&found),
-            Err(refused) => Step::Respond(Response::error_msg(503, &refused.to_string())),
+            Err(refused) => Step::Respond(LocalResponse::error_msg(503, &refused.to_string())),
         }
     }
 }
@@ -243,8 +250,8 @@ fn fields(ex: &Exchange<'_>) -> Value {
 }
 
 impl Plugin for RequestValidation {
-    fn phases(&self) -> Phases {
-        Phases::REWRITE
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::REWRITE
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
@@ -261,7 +268,7 @@ impl Plugin for RequestValidation {
         if body.is_empty() {
             return self.refuse("");
         }
-        let content_type = ex.request.fields.known(Known::ContentType).unwrap_or_default();
+        let content_type = ex.request.fields.known(KnownField::ContentType).unwrap_or_default();
         let is_form = content_type.starts_with(b"application/x-www-form-urlencoded");
         match compute(ex.host, body.len(), move || rules.judge(body, is_form)) {
             Computation::Ready(judged) => self.conclude(ex, judged),
@@ -272,8 +279,8 @@ impl Plugin for RequestValidation {
         }
     }
 
-    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
-        Foreseen::by_running(self, phase, ex)
+    fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
+        DryRunResult::by_running(self, phase, ex)
     }
 }
 

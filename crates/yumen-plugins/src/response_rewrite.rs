@@ -7,29 +7,30 @@ use base64::Engine as _;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde_json::Value;
-use yumen_config::schema::Invalid;
+use yumen_config::schema::InvalidSettings;
 use yumen_plugin::vars::is_data_value;
 use yumen_plugin::{
-    Chunk, Computation, Configure, Exchange, Expr, Host, Phases, Plugin, ResponseHead, Setup, compute,
+    BodyChunk, Computation, ConditionExpr, Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory,
+    PluginHost, ResponseHead, compute,
 };
 
-use crate::decoding::{ContentCoding, Unknown};
-use crate::pattern::{self, LinearSubstitution, Replacement};
-use crate::text::{Headers, Text, header_map_schema, is_field_name};
+use crate::decoding::{ContentCoding, UnsupportedCoding};
+use crate::pattern::{self, LinearSubstitution, MatchReplacement};
+use crate::text::{HeaderEdits, TextTemplate, header_map_schema, is_field_name};
 
 /// The settings.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("dependencies" = {
     "body": {"not": {"required": ["filters"]}}, "filters": {"not": {"required": ["body"]}}
 }))]
-pub(crate) struct Config {
+pub(crate) struct ResponseRewriteSettings {
     /// The new status.
     #[schemars(range(min = 200, max = 598))]
     status_code: Option<u16>,
     /// Fields to add, set and remove; or a map of fields to set.
     #[serde(default)]
     #[schemars(schema_with = "headers_schema")]
-    headers: Option<Headers<Vec<String>>>,
+    headers: Option<HeaderEdits<Vec<String>>>,
     /// The new body.
     body: Option<String>,
     /// Whether the new body is written in base64.
@@ -38,7 +39,7 @@ pub(crate) struct Config {
     /// Replacements in the body, which is decoded before (gzip, deflate, br, zstd); one in another content coding
     /// passes as it is. A body that decodes to more than 256 KiB and more than 100 times its length breaks off.
     #[schemars(length(min = 1))]
-    filters: Option<Vec<Filter>>,
+    filters: Option<Vec<BodyReplacement>>,
     /// The most of a body that is collected for the replacements; what follows is cut off.
     #[serde(default = "body_bytes_max")]
     #[schemars(range(min = 1))]
@@ -63,13 +64,13 @@ fn headers_schema(generator: &mut SchemaGenerator) -> Schema {
 /// A replacement in the body.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
-struct Filter {
+struct BodyReplacement {
     /// What is looked for.
     #[schemars(length(min = 1))]
     regex: String,
     /// Whether one match is replaced, or all.
     #[serde(default)]
-    scope: Scope,
+    scope: ReplacementScope,
     /// What the match becomes.
     replace: String,
     /// Option letters of the pattern.
@@ -85,13 +86,13 @@ fn jo() -> String {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, serde::Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
-enum Scope {
+enum ReplacementScope {
     #[default]
     Once,
     Global,
 }
 
-enum Body {
+enum BodyRewrite {
     Keep,
     Replace(Vec<u8>),
     Filter { filters: Arc<BodyFilters>, bytes_max: usize },
@@ -99,16 +100,16 @@ enum Body {
 
 /// Rewrites answers.
 pub(crate) struct ResponseRewrite {
-    condition: Option<Expr>,
+    condition: Option<ConditionExpr>,
     status: Option<u16>,
-    add: Vec<(String, Text)>,
-    set: Vec<(String, Text)>,
+    add: Vec<(String, TextTemplate)>,
+    set: Vec<(String, TextTemplate)>,
     remove: Vec<String>,
-    body: Body,
+    body: BodyRewrite,
 }
 
 /// A body on its way through one instance of the plugin.
-struct Collected {
+struct FilterBody {
     of: usize,
     bytes: Vec<u8>,
     /// What it is coded with.
@@ -117,32 +118,35 @@ struct Collected {
 }
 
 #[derive(Default)]
-struct Bodies(Vec<Collected>);
+struct CollectedBodies(Vec<FilterBody>);
 
-impl Configure for ResponseRewrite {
+impl PluginFactory for ResponseRewrite {
     const NAME: &'static str = "response-rewrite";
     const PRIORITY: i32 = 899;
-    type Config = Config;
+    type Config = ResponseRewriteSettings;
 
-    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: ResponseRewriteSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let body = match (config.body, config.filters) {
-            (Some(_), Some(_)) => return Err(Invalid::new("body and filters do not go together")),
-            (Some(text), None) if config.body_base64 => Body::Replace(decode(&text)?),
-            (None, _) if config.body_base64 => return Err(Invalid::new("invalid base64 content")),
-            (Some(text), None) => Body::Replace(text.into_bytes()),
+            (Some(_), Some(_)) => return Err(InvalidSettings::new("body and filters do not go together")),
+            (Some(text), None) if config.body_base64 => BodyRewrite::Replace(decode(&text)?),
+            (None, _) if config.body_base64 => return Err(InvalidSettings::new("invalid base64 content")),
+            (Some(text), None) => BodyRewrite::Replace(text.into_bytes()),
             (None, Some(filters)) => {
                 let filters = filters.into_iter().map(filter).collect::<Result<_, _>>()?;
-                Body::Filter { filters: Arc::new(BodyFilters(filters)), bytes_max: config.max_resp_body_size }
+                BodyRewrite::Filter {
+                    filters: Arc::new(BodyFilters(filters)),
+                    bytes_max: config.max_resp_body_size,
+                }
             }
-            (None, None) => Body::Keep,
+            (None, None) => BodyRewrite::Keep,
         };
         let parse = |vars| {
-            Expr::parse(&Value::Array(vars)).map_err(|message| {
-                Invalid::new(format!("failed to validate the 'vars' expression: {message}"))
+            ConditionExpr::parse(&Value::Array(vars)).map_err(|message| {
+                InvalidSettings::new(format!("failed to validate the 'vars' expression: {message}"))
             })
         };
-        let operations = config.headers.map(Headers::into_operations).unwrap_or_default();
-        let set = |(name, values): (String, Vec<String>)| (name, Text::parse(&values.concat()));
+        let operations = config.headers.map(HeaderEdits::into_operations).unwrap_or_default();
+        let set = |(name, values): (String, Vec<String>)| (name, TextTemplate::parse(&values.concat()));
         Ok(ResponseRewrite {
             condition: config.vars.map(parse).transpose()?,
             status: config.status_code,
@@ -154,31 +158,31 @@ impl Configure for ResponseRewrite {
     }
 }
 
-fn decode(text: &str) -> Result<Vec<u8>, Invalid> {
-    let refused = || Invalid::new("invalid base64 content");
+fn decode(text: &str) -> Result<Vec<u8>, InvalidSettings> {
+    let refused = || InvalidSettings::new("invalid base64 content");
     let bytes = base64::engine::general_purpose::STANDARD.decode(text).map_err(|_| refused())?;
     if bytes.is_empty() { Err(refused()) } else { Ok(bytes) }
 }
 
-fn filter(filter: Filter) -> Result<(Scope, LinearSubstitution), Invalid> {
-    let refused = |error: Invalid| {
-        Invalid::new(format!("regex \"{}\" validation failed: {}", filter.regex, error.message))
+fn filter(filter: BodyReplacement) -> Result<(ReplacementScope, LinearSubstitution), InvalidSettings> {
+    let refused = |error: InvalidSettings| {
+        InvalidSettings::new(format!("regex \"{}\" validation failed: {}", filter.regex, error.message))
     };
     let regex = pattern::linear_with_options(&filter.regex, &filter.options, "filters").map_err(refused)?;
-    let by = Replacement::parse(&filter.replace, "filters").map_err(refused)?;
+    let by = MatchReplacement::parse(&filter.replace, "filters").map_err(refused)?;
     Ok((filter.scope, LinearSubstitution::new(regex, by)))
 }
 
 /// `Name: value` as a field to add.
-fn added(line: &str) -> Result<(String, Text), Invalid> {
+fn added(line: &str) -> Result<(String, TextTemplate), InvalidSettings> {
     let (name, value) = line.split_once(':').unwrap_or((line, ""));
     let (name, value) = (name.trim_end(), value.trim_start());
     if !is_field_name(name) || value.is_empty() || value.contains(':') {
         let message =
             format!("\"{line}\" is not a field: expected a name, a colon and a value without colons");
-        return Err(Invalid::at("headers.add", message));
+        return Err(InvalidSettings::at("headers.add", message));
     }
-    let text = if is_data_value(line) { Text::plain(value) } else { Text::parse(value) };
+    let text = if is_data_value(line) { TextTemplate::plain(value) } else { TextTemplate::parse(value) };
     Ok((name.to_owned(), text))
 }
 
@@ -190,12 +194,12 @@ impl ResponseRewrite {
 
     fn begin_body(&self, ex: &mut Exchange<'_>, head: &mut ResponseHead) {
         let (length, coding) = match &self.body {
-            Body::Keep => return,
-            Body::Replace(body) => (Some(body.len() as u64), None),
+            BodyRewrite::Keep => return,
+            BodyRewrite::Replace(body) => (Some(body.len() as u64), None),
             // Patterns are over text, and a part of what is coded is none.
-            Body::Filter { .. } => match ContentCoding::of(head) {
+            BodyRewrite::Filter { .. } => match ContentCoding::of(head) {
                 Ok(coding) if coding.is_none() || head.status != 206 => (None, coding),
-                Ok(_) | Err(Unknown) => return,
+                Ok(_) | Err(UnsupportedCoding) => return,
             },
         };
         head.body_changes(length);
@@ -203,11 +207,11 @@ impl ResponseRewrite {
         for name in ["Content-Encoding", "Last-Modified", "ETag"] {
             head.fields.remove(name);
         }
-        if ex.note::<Bodies>().is_none() {
-            ex.leave(Bodies::default());
+        if ex.note::<CollectedBodies>().is_none() {
+            ex.leave(CollectedBodies::default());
         }
-        if let Some(bodies) = ex.note_mut::<Bodies>() {
-            bodies.0.push(Collected { of: self.key(), bytes: Vec::new(), coding, done: false });
+        if let Some(bodies) = ex.note_mut::<CollectedBodies>() {
+            bodies.0.push(FilterBody { of: self.key(), bytes: Vec::new(), coding, done: false });
         }
     }
 
@@ -235,7 +239,7 @@ impl ResponseRewrite {
 }
 
 /// Replacements in order, as a thread beside the worker needs them.
-struct BodyFilters(Vec<(Scope, LinearSubstitution)>);
+struct BodyFilters(Vec<(ReplacementScope, LinearSubstitution)>);
 
 impl BodyFilters {
     /// The decoded body with its replacements; an error where it is not in its coding.
@@ -251,8 +255,8 @@ impl BodyFilters {
         };
         for (scope, substitution) in &self.0 {
             let at_most = match scope {
-                Scope::Once => 1,
-                Scope::Global => usize::MAX,
+                ReplacementScope::Once => 1,
+                ReplacementScope::Global => usize::MAX,
             };
             body = substitution.replaced(&body, at_most).unwrap_or(body);
         }
@@ -266,7 +270,7 @@ fn replace(
     body: Vec<u8>,
     coding: Option<ContentCoding>,
     bytes_max: usize,
-    host: &dyn Host,
+    host: &dyn PluginHost,
 ) -> Computation<io::Result<Vec<u8>>> {
     /// A coded byte costs as much as so many that are not coded.
     const CODED_WEIGHT: usize = 16;
@@ -276,10 +280,10 @@ fn replace(
 }
 
 impl Plugin for ResponseRewrite {
-    fn phases(&self) -> Phases {
+    fn phases(&self) -> PhaseSet {
         match self.body {
-            Body::Keep => Phases::RESPONSE_HEAD,
-            _ => Phases::RESPONSE_HEAD | Phases::RESPONSE_BODY,
+            BodyRewrite::Keep => PhaseSet::RESPONSE_HEAD,
+            _ => PhaseSet::RESPONSE_HEAD | PhaseSet::RESPONSE_BODY,
         }
     }
 
@@ -297,24 +301,24 @@ impl Plugin for ResponseRewrite {
         self.edit_fields(ex, head);
     }
 
-    fn response_body(&self, ex: &mut Exchange<'_>, chunk: Chunk) -> Chunk {
+    fn response_body(&self, ex: &mut Exchange<'_>, chunk: BodyChunk) -> BodyChunk {
         let key = self.key();
-        let find = |bodies: &'_ mut Bodies| bodies.0.iter().position(|body| body.of == key);
-        let Some(bodies) = ex.note_mut::<Bodies>() else { return chunk };
+        let find = |bodies: &'_ mut CollectedBodies| bodies.0.iter().position(|body| body.of == key);
+        let Some(bodies) = ex.note_mut::<CollectedBodies>() else { return chunk };
         let Some(at) = find(bodies) else { return chunk };
         let collected = &mut bodies.0[at];
         match &self.body {
-            Body::Keep => chunk,
-            _ if collected.done => Chunk { data: Vec::new(), last: true, ..chunk },
-            Body::Replace(body) => {
+            BodyRewrite::Keep => chunk,
+            _ if collected.done => BodyChunk { data: Vec::new(), last: true, ..chunk },
+            BodyRewrite::Replace(body) => {
                 collected.done = true;
-                Chunk { data: body.clone(), last: true, ..chunk }
+                BodyChunk { data: body.clone(), last: true, ..chunk }
             }
-            Body::Filter { filters, bytes_max } => {
+            BodyRewrite::Filter { filters, bytes_max } => {
                 let room = bytes_max - collected.bytes.len();
                 collected.bytes.extend_from_slice(&chunk.data[..chunk.data.len().min(room)]);
                 if !chunk.last && collected.bytes.len() < *bytes_max {
-                    return Chunk { data: Vec::new(), ..chunk };
+                    return BodyChunk { data: Vec::new(), ..chunk };
                 }
                 collected.done = true;
                 let (bytes, coding) = (std::mem::take(&mut collected.bytes), collected.coding);
@@ -322,11 +326,11 @@ impl Plugin for ResponseRewrite {
                     Computation::Ready(replaced) => {
                         let body = replaced.ok().and_then(Result::ok);
                         let broken = chunk.broken || body.is_none();
-                        Chunk { data: body.unwrap_or_default(), broken, last: true, ..chunk }
+                        BodyChunk { data: body.unwrap_or_default(), broken, last: true, ..chunk }
                     }
                     Computation::Pending(replacing) => {
                         ex.defer_body(Box::pin(async move { replacing.await.ok().and_then(Result::ok) }));
-                        Chunk { data: Vec::new(), last: true, ..chunk }
+                        BodyChunk { data: Vec::new(), last: true, ..chunk }
                     }
                 }
             }

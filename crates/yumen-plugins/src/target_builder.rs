@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use yumen_http::uri::{encode_path, encode_query_value, escape, raw_part, raw_routed_part};
-use yumen_plugin::vars::{Fixed, Var};
+use yumen_plugin::vars::{FixedVar, Var};
 use yumen_plugin::{Exchange, RequestHead};
 
 /// The place that the next part of a target goes to.
@@ -125,12 +125,12 @@ impl TargetBuilder {
         let request = &ex.request;
         let is_url = self.begins_with_url && self.out.is_empty();
         match var {
-            Var::Fixed(Fixed::Uri) => self.path_part(request, 0..request.path().len()),
-            Var::Fixed(Fixed::RequestUri) => self.whole_target(&request.forwarded_request_uri()),
-            Var::Fixed(Fixed::RealRequestUri) => self.whole_target(request.real_request_uri()),
-            Var::Fixed(Fixed::UpstreamUri) => self.whole_target(request.upstream_target()),
-            Var::Fixed(Fixed::IsArgs) => self.is_args(request),
-            Var::Fixed(Fixed::Args) => self.args(request.query().or(default).unwrap_or_default()),
+            Var::Fixed(FixedVar::Uri) => self.path_part(request, 0..request.path().len()),
+            Var::Fixed(FixedVar::RequestUri) => self.whole_target(&request.forwarded_request_uri()),
+            Var::Fixed(FixedVar::RealRequestUri) => self.whole_target(request.real_request_uri()),
+            Var::Fixed(FixedVar::UpstreamUri) => self.whole_target(request.upstream_target()),
+            Var::Fixed(FixedVar::IsArgs) => self.is_args(request),
+            Var::Fixed(FixedVar::Args) => self.args(request.query().or(default).unwrap_or_default()),
             Var::PathParam(name) if self.place != TargetPlace::Query => {
                 match ex.path_params.iter().find(|(param, _)| **param == **name) {
                     Some((_, range)) => self.encoded(raw_routed_part(request.raw_path(), range.clone())),

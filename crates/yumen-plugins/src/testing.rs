@@ -9,14 +9,15 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use serde_json::Value;
-use yumen_config::schema::Invalid;
-use yumen_http::{HeadLimits, Method, Parsed, parse};
+use yumen_config::schema::InvalidSettings;
+use yumen_http::{HeadLimits, Method, ParsedHead, parse};
 use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{
-    Answer, AskFault, Carry, Chunk, Client, Consumer, Consumers, Exchange, Fields, Host, Identity, Now,
-    Objects, Outcome, Phases, Plugin, Question, Registry, RequestHead, Response, ResponseHead, RouteInfo,
-    Setup, SharedOutbound, Step,
+    BodyChunk, Carry, ClientInfo, Consumer, ConsumerIdentity, ConsumerIndex, Exchange, ExchangeOutcome,
+    Fields, LocalResponse, Now, ObjectLookup, PhaseSet, Plugin, PluginBuildContext, PluginHost,
+    PluginRegistry, RequestHead, ResponseHead, RouteInfo, SharedOutbound, Step, SubrequestFault,
+    SubrequestResponse, SubrequestSpec,
 };
 
 /// A worker whose clock stands still until the test or a sleep moves it.
@@ -28,8 +29,8 @@ pub(crate) struct ManualHost {
     /// The way out, where the test gives one.
     pub(crate) outbound: Option<SharedOutbound>,
     /// What questions are answered, and what was asked.
-    pub(crate) answer: Option<Result<Answer, AskFault>>,
-    pub(crate) asked: RefCell<Vec<Question>>,
+    pub(crate) answer: Option<Result<SubrequestResponse, SubrequestFault>>,
+    pub(crate) asked: RefCell<Vec<SubrequestSpec>>,
 }
 
 impl ManualHost {
@@ -60,7 +61,7 @@ impl ManualHost {
     }
 }
 
-impl Host for ManualHost {
+impl PluginHost for ManualHost {
     fn sleep(&self, delay: Duration) -> LocalFuture<'static, ()> {
         self.slept.borrow_mut().push(delay);
         self.advance(delay);
@@ -88,7 +89,10 @@ impl Host for ManualHost {
         self.outbound.clone()
     }
 
-    fn ask(&self, question: Question) -> Option<LocalFuture<'static, Result<Answer, AskFault>>> {
+    fn ask(
+        &self,
+        question: SubrequestSpec,
+    ) -> Option<LocalFuture<'static, Result<SubrequestResponse, SubrequestFault>>> {
         self.asked.borrow_mut().push(question);
         let answer = self.answer.clone()?;
         Some(Box::pin(async { answer }))
@@ -97,7 +101,7 @@ impl Host for ManualHost {
 
 /// What a request came to.
 #[derive(Debug, Default)]
-pub(crate) struct Reply {
+pub(crate) struct TestReply {
     /// Status the client gets.
     pub(crate) status: u16,
     /// Fields the client gets, a line `Name: value` each, in order.
@@ -113,7 +117,7 @@ pub(crate) struct Reply {
     pub(crate) slept: Vec<Duration>,
 }
 
-impl Reply {
+impl TestReply {
     /// The values the client gets under `name`, joined by `|`; `None` where there is none.
     pub(crate) fn field(&self, name: &str) -> Option<String> {
         find(&self.fields, name)
@@ -140,13 +144,13 @@ fn find(lines: &[String], name: &str) -> Option<String> {
 }
 
 /// Everything around a plugin: registry, consumers, route, client, clock.
-pub(crate) struct Bench {
+pub(crate) struct PluginBench {
     /// The worker, whose clock the test moves.
     pub(crate) host: ManualHost,
     /// All consumers.
-    pub(crate) consumers: Consumers,
+    pub(crate) consumers: ConsumerIndex,
     /// Who asks.
-    pub(crate) client: Client,
+    pub(crate) client: ClientInfo,
     /// The route that matched.
     pub(crate) route: RouteInfo,
     /// Its path pattern.
@@ -162,19 +166,19 @@ pub(crate) struct Bench {
     /// What the upstream answers.
     pub(crate) upstream_reply: String,
     /// Other objects of the configuration.
-    pub(crate) objects: Option<Box<dyn Objects>>,
-    registry: Registry,
+    pub(crate) objects: Option<Box<dyn ObjectLookup>>,
+    registry: PluginRegistry,
 }
 
-impl Bench {
+impl PluginBench {
     /// A bench with client 127.0.0.1, route 1 of service `s1`, one worker, and an upstream that says `ok`.
-    pub(crate) fn new() -> Bench {
+    pub(crate) fn new() -> PluginBench {
         let host = ManualHost::default();
         host.now.set(Now { mono_us: 5_000_000, unix_ms: 1_700_000_000_000 });
-        Bench {
+        PluginBench {
             host,
-            consumers: Consumers::default(),
-            client: Client {
+            consumers: ConsumerIndex::default(),
+            client: ClientInfo {
                 peer: address("127.0.0.1:40000"),
                 local: address("127.0.0.1:9080"),
                 tls: None,
@@ -193,14 +197,14 @@ impl Bench {
             carry: Carry::default(),
             upstream_reply: "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n".to_owned(),
             objects: None,
-            registry: Registry::new(crate::BUILTIN),
+            registry: PluginRegistry::new(crate::BUILTIN),
         }
     }
 
     /// Builds a plugin from its settings, or says why not.
-    pub(crate) fn build(&self, name: &str, settings: Value) -> Result<Arc<dyn Plugin>, Invalid> {
+    pub(crate) fn build(&self, name: &str, settings: Value) -> Result<Arc<dyn Plugin>, InvalidSettings> {
         let registered = self.registry.get(name).expect("the plugin is in the list");
-        let setup = Setup {
+        let setup = PluginBuildContext {
             carry: &self.carry,
             owner: &self.owner,
             metadata: self.metadata.as_ref(),
@@ -247,8 +251,11 @@ impl Bench {
             .consumer_key(settings)
             .expect("it is an authentication plugin")
             .expect("the settings are right");
-        let identity =
-            Identity { consumer: consumer.clone(), credential_id: credential_id.map(Into::into), auth };
+        let identity = ConsumerIdentity {
+            consumer: consumer.clone(),
+            credential_id: credential_id.map(Into::into),
+            auth,
+        };
         self.consumers.insert_key(name, &key, Arc::new(identity));
     }
 
@@ -263,12 +270,12 @@ impl Bench {
     }
 
     /// Runs a request through one plugin and, if that lets it pass, on to the upstream.
-    pub(crate) fn run(&self, plugin: &Arc<dyn Plugin>, request: &str) -> Reply {
+    pub(crate) fn run(&self, plugin: &Arc<dyn Plugin>, request: &str) -> TestReply {
         self.run_all(std::slice::from_ref(plugin), request)
     }
 
     /// Runs a request through plugins in this order.
-    pub(crate) fn run_all(&self, plugins: &[Arc<dyn Plugin>], request: &str) -> Reply {
+    pub(crate) fn run_all(&self, plugins: &[Arc<dyn Plugin>], request: &str) -> TestReply {
         let mut ex = self.exchange(request);
         let answer = self.admit(plugins, &mut ex, request);
         self.finish(plugins, ex, answer)
@@ -280,8 +287,8 @@ impl Bench {
         plugins: &[Arc<dyn Plugin>],
         ex: &mut Exchange<'_>,
         request: &str,
-    ) -> Option<Response> {
-        for phase in [Phases::REWRITE, Phases::ACCESS] {
+    ) -> Option<LocalResponse> {
+        for phase in [PhaseSet::REWRITE, PhaseSet::ACCESS] {
             for plugin in plugins.iter().filter(|plugin| plugin.phases().has(phase)) {
                 if let Some(response) = run_phase(plugin.as_ref(), phase, ex, request) {
                     return Some(response);
@@ -296,14 +303,14 @@ impl Bench {
         &self,
         plugins: &[Arc<dyn Plugin>],
         mut ex: Exchange<'_>,
-        answer: Option<Response>,
-    ) -> Reply {
-        let mut reply = Reply::default();
+        answer: Option<LocalResponse>,
+    ) -> TestReply {
+        let mut reply = TestReply::default();
         let of = |phase| plugins.iter().filter(move |plugin| plugin.phases().has(phase));
         let (mut head, mut body) = match answer {
             Some(response) => local_head(response),
             None => {
-                of(Phases::UPSTREAM_REQUEST).for_each(|plugin| plugin.upstream_request(&mut ex));
+                of(PhaseSet::UPSTREAM_REQUEST).for_each(|plugin| plugin.upstream_request(&mut ex));
                 reply.upstream = Some(upstream_lines(&ex.request));
                 let (head, body) = self.upstream_answer();
                 ex.upstream_status = head.status;
@@ -314,21 +321,21 @@ impl Bench {
         for (name, value) in ex.response_fields.iter() {
             head.fields.set(std::str::from_utf8(name).expect("names are ASCII"), value);
         }
-        for plugin in of(Phases::RESPONSE_HEAD) {
+        for plugin in of(PhaseSet::RESPONSE_HEAD) {
             ex.show_answer(head.fields.clone());
             plugin.response_head(&mut ex, &mut head);
         }
-        ex.settle_coding(&mut head);
+        ex.choose_coding(&mut head);
         ex.status = head.status;
-        let whole = |data| Chunk { data, last: true, pause: false, ..Chunk::default() };
+        let whole = |data| BodyChunk { data, last: true, pause: false, ..BodyChunk::default() };
         if ex.edits_body {
-            for plugin in of(Phases::RESPONSE_BODY) {
+            for plugin in of(PhaseSet::RESPONSE_BODY) {
                 body = plugin.response_body(&mut ex, whole(body)).data;
             }
             body = ex.code(whole(body));
         }
-        let outcome = Outcome { status: head.status, ..Outcome::default() };
-        of(Phases::LOG).for_each(|plugin| plugin.log(&ex, &outcome));
+        let outcome = ExchangeOutcome { status: head.status, ..ExchangeOutcome::default() };
+        of(PhaseSet::LOG).for_each(|plugin| plugin.log(&ex, &outcome));
         reply.status = head.status;
         reply.fields = lines(&head.fields);
         reply.body = String::from_utf8_lossy(&body).into_owned();
@@ -341,16 +348,21 @@ impl Bench {
         let bytes = self.upstream_reply.as_bytes();
         let mut head = ResponseHead::default();
         match parse::response(bytes, 0, &HeadLimits::default(), Method::Get, &mut head) {
-            Ok(Parsed::Head(length)) => (head, bytes[length..].to_vec()),
+            Ok(ParsedHead::Head(length)) => (head, bytes[length..].to_vec()),
             other => panic!("the upstream's answer of the test is broken: {other:?}"),
         }
     }
 }
 
 /// The answer a plugin gives in one phase, waits and body reads included.
-fn run_phase(plugin: &dyn Plugin, phase: Phases, ex: &mut Exchange<'_>, request: &str) -> Option<Response> {
+fn run_phase(
+    plugin: &dyn Plugin,
+    phase: PhaseSet,
+    ex: &mut Exchange<'_>,
+    request: &str,
+) -> Option<LocalResponse> {
     for _ in 0..2 {
-        let step = if phase == Phases::REWRITE { plugin.rewrite(ex) } else { plugin.access(ex) };
+        let step = if phase == PhaseSet::REWRITE { plugin.rewrite(ex) } else { plugin.access(ex) };
         let bytes_max = match settle(step) {
             Step::Continue => return None,
             Step::Respond(response) => return Some(response),
@@ -359,7 +371,7 @@ fn run_phase(plugin: &dyn Plugin, phase: Phases, ex: &mut Exchange<'_>, request:
         };
         let (_, body) = read_request(request);
         if body.len() > bytes_max {
-            return Some(Response::status(413));
+            return Some(LocalResponse::status(413));
         }
         ex.body = Some(body.into());
     }
@@ -398,12 +410,12 @@ fn read_request(text: &str) -> (RequestHead, Vec<u8>) {
     bytes.push_str("\r\n\r\n");
     let mut head = RequestHead::default();
     match parse::request(bytes.as_bytes(), 0, &HeadLimits::default(), &mut head) {
-        Ok(Parsed::Head(_)) => (head, body.as_bytes().to_vec()),
+        Ok(ParsedHead::Head(_)) => (head, body.as_bytes().to_vec()),
         other => panic!("the request of the test is broken: {other:?} in {bytes:?}"),
     }
 }
 
-fn local_head(response: Response) -> (ResponseHead, Vec<u8>) {
+fn local_head(response: LocalResponse) -> (ResponseHead, Vec<u8>) {
     let mut head = ResponseHead::default();
     head.set_status(response.status);
     head.fields.extend(response.fields());

@@ -1,21 +1,23 @@
 //! What plugins say they would do is what they do, and saying it changes nothing.
 
 use serde_json::{Value, json};
-use yumen_plugin::{Foreseen, Phases, Plugin};
+use yumen_plugin::{DryRunResult, PhaseSet, Plugin};
 
-use crate::testing::{Bench, Reply};
+use crate::testing::{PluginBench, TestReply};
 
 /// The phases of the request, foreseen: the status of an answer, or the request as it would go on.
-fn foreseen(bench: &Bench, plugin: &dyn Plugin, request: &str) -> Result<Vec<String>, u16> {
+fn foreseen(bench: &PluginBench, plugin: &dyn Plugin, request: &str) -> Result<Vec<String>, u16> {
     let mut ex = bench.exchange(request);
-    for phase in [Phases::REWRITE, Phases::ACCESS] {
+    for phase in [PhaseSet::REWRITE, PhaseSet::ACCESS] {
         if !plugin.phases().has(phase) {
             continue;
         }
-        match plugin.foresee(phase, &mut ex) {
-            Foreseen::Continue | Foreseen::Says(_) => {}
-            Foreseen::Respond(response) | Foreseen::Refuse(response, _) => return Err(response.status),
-            Foreseen::Unknown => panic!("{request}: nothing is foreseen"),
+        match plugin.dry_run(phase, &mut ex) {
+            DryRunResult::Continue | DryRunResult::Note(_) => {}
+            DryRunResult::Respond(response) | DryRunResult::Refuse(response, _) => {
+                return Err(response.status);
+            }
+            DryRunResult::Unknown => panic!("{request}: nothing is foreseen"),
         }
     }
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -24,12 +26,12 @@ fn foreseen(bench: &Bench, plugin: &dyn Plugin, request: &str) -> Result<Vec<Str
     Ok(std::iter::once(first).chain(ex.request.fields.iter().map(line)).collect())
 }
 
-fn came(reply: Reply) -> Result<Vec<String>, u16> {
+fn came(reply: TestReply) -> Result<Vec<String>, u16> {
     reply.upstream.ok_or(reply.status)
 }
 
-fn bench() -> Bench {
-    let mut bench = Bench::new();
+fn bench() -> PluginBench {
+    let mut bench = PluginBench::new();
     let alice = bench.add_consumer("alice");
     bench.add_key(&alice, "key-auth", json!({"key": "secret"}), None);
     bench.add_key(&alice, "basic-auth", json!({"username": "alice", "password": "pw"}), None);
@@ -189,10 +191,14 @@ fn what_is_left_to_chance_is_said() {
     let settings = json!({"abort": {"http_status": 418, "percentage": 30}, "delay": {"duration": 0.5}});
     let plugin = bench.plugin("fault-injection", settings);
     let mut ex = bench.exchange("GET /a HTTP/1.1");
-    let Foreseen::Says(says) = plugin.foresee(Phases::REWRITE, &mut ex) else { panic!("nothing is said") };
+    let DryRunResult::Note(says) = plugin.dry_run(PhaseSet::REWRITE, &mut ex) else {
+        panic!("nothing is said")
+    };
     assert_eq!(says, "delays 100 % of such requests by 0.5 s; answers 30 % of such requests with 418");
     let plugin = bench.plugin("forward-auth", json!({"uri": "http://auth.test/x"}));
-    let Foreseen::Says(says) = plugin.foresee(Phases::ACCESS, &mut ex) else { panic!("nothing is said") };
+    let DryRunResult::Note(says) = plugin.dry_run(PhaseSet::ACCESS, &mut ex) else {
+        panic!("nothing is said")
+    };
     assert_eq!(says, "asks http://auth.test/x, which is not asked now");
     assert!(bench.host.asked.borrow().is_empty());
 }
@@ -212,7 +218,7 @@ fn no_plugin_is_silent() {
     ];
     for (name, settings) in answering {
         let phases = bench.plugin(name, settings).phases();
-        assert!(!phases.has(Phases::REWRITE) && !phases.has(Phases::ACCESS), "{name} is asked now");
+        assert!(!phases.has(PhaseSet::REWRITE) && !phases.has(PhaseSet::ACCESS), "{name} is asked now");
     }
     let checked = [
         "adaptive-concurrency",

@@ -2,26 +2,26 @@
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
-use yumen_plugin::pattern::Captures;
+use yumen_plugin::pattern::PatternCaptures;
 use yumen_plugin::vars::is_data_value;
-use yumen_plugin::{Exchange, Template};
+use yumen_plugin::{Exchange, VarTemplate};
 
 use crate::target_builder::TargetBuilder;
 
 /// A status to answer with: what is none of a last answer, as 101 or 1000, is the nearest that is one. The
 /// schemas are the contract's and admit more.
-pub(crate) fn answerable(status: u64) -> u16 {
+pub(crate) fn final_status(status: u64) -> u16 {
     status.clamp(200, 999) as u16
 }
 
 /// Header names and values in the order they were written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(from = "serde_json::Map<String, serde_json::Value>")]
-pub(crate) struct HeaderMap(pub(crate) Vec<(String, Vec<String>)>);
+pub(crate) struct HeaderEntries(pub(crate) Vec<(String, Vec<String>)>);
 
-impl From<serde_json::Map<String, serde_json::Value>> for HeaderMap {
-    fn from(map: serde_json::Map<String, serde_json::Value>) -> HeaderMap {
-        HeaderMap(map.into_iter().map(|(name, value)| (name, values(value))).collect())
+impl From<serde_json::Map<String, serde_json::Value>> for HeaderEntries {
+    fn from(map: serde_json::Map<String, serde_json::Value>) -> HeaderEntries {
+        HeaderEntries(map.into_iter().map(|(name, value)| (name, values(value))).collect())
     }
 }
 
@@ -45,63 +45,63 @@ pub(crate) fn header_map_schema(_: &mut SchemaGenerator) -> Schema {
 /// Fields to add, set and remove; or a map of fields to set. `A` is how fields to add are written.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum Headers<A: Default> {
-    Operations(Operations<A>),
-    Set(HeaderMap),
+pub(crate) enum HeaderEdits<A: Default> {
+    Operations(HeaderOperations<A>),
+    Set(HeaderEntries),
 }
 
 /// What to do with fields.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Operations<A: Default> {
+pub(crate) struct HeaderOperations<A: Default> {
     #[serde(default)]
     pub(crate) add: A,
     #[serde(default)]
-    pub(crate) set: HeaderMap,
+    pub(crate) set: HeaderEntries,
     #[serde(default)]
     pub(crate) remove: Vec<String>,
 }
 
-impl<A: Default> Headers<A> {
+impl<A: Default> HeaderEdits<A> {
     /// What either way of writing asks for.
-    pub(crate) fn into_operations(self) -> Operations<A> {
+    pub(crate) fn into_operations(self) -> HeaderOperations<A> {
         match self {
-            Headers::Operations(operations) => operations,
-            Headers::Set(set) => Operations { set, ..Operations::default() },
+            HeaderEdits::Operations(operations) => operations,
+            HeaderEdits::Set(set) => HeaderOperations { set, ..HeaderOperations::default() },
         }
     }
 }
 
 #[derive(Debug)]
-enum Piece {
+enum TextTemplatePart {
     Literal(Box<[u8]>),
     Group(usize),
-    Variable(Template),
+    Variable(VarTemplate),
 }
 
 /// Text cut into literals, groups and variables.
 #[derive(Debug)]
-pub(crate) struct Text(Box<[Piece]>);
+pub(crate) struct TextTemplate(Box<[TextTemplatePart]>);
 
-impl Text {
+impl TextTemplate {
     /// Cuts `text`; names of variables may hold dots.
-    pub(crate) fn parse(text: &str) -> Text {
-        Text::cut(text, |c| c.is_ascii_alphanumeric() || c == '_' || c == '.')
+    pub(crate) fn parse(text: &str) -> TextTemplate {
+        TextTemplate::cut(text, |c| c.is_ascii_alphanumeric() || c == '_' || c == '.')
     }
 
     /// Cuts `text`; names of variables end before a dot, as redirects want them.
-    pub(crate) fn parse_dotless(text: &str) -> Text {
-        Text::cut(text, |c| c.is_ascii_alphanumeric() || c == '_')
+    pub(crate) fn parse_dotless(text: &str) -> TextTemplate {
+        TextTemplate::cut(text, |c| c.is_ascii_alphanumeric() || c == '_')
     }
 
     /// A text without variables.
-    pub(crate) fn plain(text: &str) -> Text {
-        Text(Box::new([Piece::Literal(text.as_bytes().into())]))
+    pub(crate) fn plain(text: &str) -> TextTemplate {
+        TextTemplate(Box::new([TextTemplatePart::Literal(text.as_bytes().into())]))
     }
 
-    fn cut(text: &str, in_name: impl Fn(char) -> bool) -> Text {
+    fn cut(text: &str, in_name: impl Fn(char) -> bool) -> TextTemplate {
         if is_data_value(text) {
-            return Text::plain(text);
+            return TextTemplate::plain(text);
         }
         let mut pieces = Vec::new();
         let mut literal = 0;
@@ -113,30 +113,30 @@ impl Text {
                 continue;
             };
             if literal < dollar {
-                pieces.push(Piece::Literal(text.as_bytes()[literal..dollar].into()));
+                pieces.push(TextTemplatePart::Literal(text.as_bytes()[literal..dollar].into()));
             }
             match crate::pattern::group(&text[dollar + 1..end]) {
-                Some((group, "")) => pieces.push(Piece::Group(group)),
+                Some((group, "")) => pieces.push(TextTemplatePart::Group(group)),
                 _ => {
-                    let template = Template::parse_written(&braced(&text[dollar + 1..end]));
-                    let literal = template.as_plain().map(|text| Piece::Literal(text.into()));
-                    pieces.push(literal.unwrap_or(Piece::Variable(template)));
+                    let template = VarTemplate::parse_written(&braced(&text[dollar + 1..end]));
+                    let literal = template.as_plain().map(|text| TextTemplatePart::Literal(text.into()));
+                    pieces.push(literal.unwrap_or(TextTemplatePart::Variable(template)));
                 }
             }
             literal = end;
             at = end;
         }
         if literal < text.len() {
-            pieces.push(Piece::Literal(text.as_bytes()[literal..].into()));
+            pieces.push(TextTemplatePart::Literal(text.as_bytes()[literal..].into()));
         }
-        Text(pieces.into())
+        TextTemplate(pieces.into())
     }
 
     /// The text itself, where it has nothing to fill in.
     pub(crate) fn as_plain(&self) -> Option<&[u8]> {
         match self.0.as_ref() {
             [] => Some(b""),
-            [Piece::Literal(text)] => Some(text),
+            [TextTemplatePart::Literal(text)] => Some(text),
             _ => None,
         }
     }
@@ -147,16 +147,16 @@ impl Text {
     }
 
     /// Appends the text with variables and groups in place.
-    pub(crate) fn fill(&self, ex: &Exchange<'_>, captures: Option<&Groups>, out: &mut Vec<u8>) {
+    pub(crate) fn fill(&self, ex: &Exchange<'_>, captures: Option<&MatchGroups>, out: &mut Vec<u8>) {
         for piece in &self.0 {
             match piece {
-                Piece::Literal(text) => out.extend_from_slice(text),
-                Piece::Group(group) => {
+                TextTemplatePart::Literal(text) => out.extend_from_slice(text),
+                TextTemplatePart::Group(group) => {
                     out.extend_from_slice(
                         captures.and_then(|groups| groups.0.get(*group)).map_or(b"", |g| g),
                     );
                 }
-                Piece::Variable(template) => drop(template.render(ex, out)),
+                TextTemplatePart::Variable(template) => drop(template.render(ex, out)),
             }
         }
     }
@@ -165,9 +165,9 @@ impl Text {
     pub(crate) fn fill_target(&self, ex: &Exchange<'_>, target: &mut TargetBuilder) {
         for piece in &self.0 {
             match piece {
-                Piece::Literal(text) => target.literal(text),
-                Piece::Group(_) => {}
-                Piece::Variable(template) => {
+                TextTemplatePart::Literal(text) => target.literal(text),
+                TextTemplatePart::Group(_) => {}
+                TextTemplatePart::Variable(template) => {
                     if let Some((var, default)) = template.as_variable() {
                         target.variable(var, default, ex);
                     }
@@ -193,13 +193,13 @@ fn braced(name: &str) -> String {
 
 /// The groups of a match, kept past the text it was found in.
 #[derive(Debug)]
-pub(crate) struct Groups(Box<[Box<[u8]>]>);
+pub(crate) struct MatchGroups(Box<[Box<[u8]>]>);
 
-impl Groups {
+impl MatchGroups {
     /// The groups of `captures`.
-    pub(crate) fn of(captures: &Captures<'_>) -> Groups {
+    pub(crate) fn of(captures: &PatternCaptures<'_>) -> MatchGroups {
         let text = |group| captures.get(group).map_or(b"".as_slice(), |(_, text)| text);
-        Groups((0..captures.len()).map(|group| text(group).into()).collect())
+        MatchGroups((0..captures.len()).map(|group| text(group).into()).collect())
     }
 }
 

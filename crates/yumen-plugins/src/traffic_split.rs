@@ -9,10 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use yumen_config::resource::{Id, Upstream, decode_value};
-use yumen_config::schema::Invalid;
+use yumen_config::resource::{ResourceId, UpstreamSpec, decode_value};
+use yumen_config::schema::InvalidSettings;
 use yumen_http::Framing;
-use yumen_plugin::{Configure, Exchange, Expr, Foreseen, Phases, Plugin, Setup, Step, UpstreamSlot};
+use yumen_plugin::{
+    ConditionExpr, DryRunResult, Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory, Step,
+    UpstreamSlot,
+};
 
 /// Bodies that conditions look into are read up to this many bytes.
 const BODY_BYTES_MAX: usize = 1024 * 1024;
@@ -20,30 +23,30 @@ const BODY_BYTES_MAX: usize = 1024 * 1024;
 /// Settings of `traffic-split`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Config {
+pub(crate) struct TrafficSplitSettings {
     /// The first rule that matches decides.
     #[serde(default)]
-    rules: Option<Vec<Rule>>,
+    rules: Option<Vec<SplitRuleSettings>>,
 }
 
 /// Which requests, and where they go.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
-struct Rule {
+struct SplitRuleSettings {
     /// Conditions of which one must hold; none is always.
     #[serde(default, rename = "match")]
-    matches: Option<Vec<Match>>,
+    matches: Option<Vec<SplitMatch>>,
     /// Where the requests go, by weight.
     #[serde(default = "only_default")]
     #[schemars(length(min = 1, max = 20))]
-    weighted_upstreams: Vec<Weighted>,
+    weighted_upstreams: Vec<WeightedUpstream>,
 }
 
 /// A condition.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
-struct Match {
+struct SplitMatch {
     /// What must hold of the request.
     vars: Option<Vec<Value>>,
 }
@@ -51,10 +54,10 @@ struct Match {
 /// An upstream and its share; the route's own where it names none.
 #[derive(Debug, Deserialize, serde::Serialize, JsonSchema)]
 #[schemars(inline)]
-struct Weighted {
+struct WeightedUpstream {
     /// An upstream object.
     #[serde(skip_serializing_if = "Option::is_none")]
-    upstream_id: Option<Id>,
+    upstream_id: Option<ResourceId>,
     /// An upstream of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("type" = "object"))]
@@ -68,20 +71,20 @@ fn one() -> u32 {
     1
 }
 
-fn only_default() -> Vec<Weighted> {
-    vec![Weighted { upstream_id: None, upstream: None, weight: 1 }]
+fn only_default() -> Vec<WeightedUpstream> {
+    vec![WeightedUpstream { upstream_id: None, upstream: None, weight: 1 }]
 }
 
 /// Splits traffic.
 pub(crate) struct TrafficSplit {
-    rules: Vec<Split>,
+    rules: Vec<SplitRule>,
 }
 
 /// One rule.
-struct Split {
+struct SplitRule {
     /// Empty is always.
-    any_of: Vec<Expr>,
-    choices: Vec<Choice>,
+    any_of: Vec<ConditionExpr>,
+    choices: Vec<SplitChoice>,
     total: u64,
     /// How far apart two picks in a row are: none of it in common with the total.
     stride: u64,
@@ -89,24 +92,24 @@ struct Split {
 }
 
 /// Where a share goes.
-struct Choice {
+struct SplitChoice {
     weight: u64,
-    goes: Goes,
+    goes: SplitTarget,
     label: String,
 }
 
-enum Goes {
+enum SplitTarget {
     /// To the route's own upstream.
     Default,
     Upstream(UpstreamSlot),
 }
 
-impl Configure for TrafficSplit {
+impl PluginFactory for TrafficSplit {
     const NAME: &'static str = "traffic-split";
     const PRIORITY: i32 = 966;
-    type Config = Config;
+    type Config = TrafficSplitSettings;
 
-    fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: TrafficSplitSettings, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let rules = config.rules.unwrap_or_default().into_iter().enumerate();
         let rules = rules.map(|(at, rule)| {
             let path = format!("rules[{at}]");
@@ -116,11 +119,15 @@ impl Configure for TrafficSplit {
     }
 }
 
-fn split(rule: Rule, path: &str, setup: &Setup<'_>) -> Result<Split, Invalid> {
+fn split(
+    rule: SplitRuleSettings,
+    path: &str,
+    setup: &PluginBuildContext<'_>,
+) -> Result<SplitRule, InvalidSettings> {
     let conditions = rule.matches.into_iter().flatten().filter_map(|one| one.vars);
     let parse = |vars: Vec<Value>| {
-        Expr::parse(&Value::Array(vars)).map_err(|message| {
-            Invalid::at(
+        ConditionExpr::parse(&Value::Array(vars)).map_err(|message| {
+            InvalidSettings::at(
                 format!("{path}.match"),
                 format!("failed to validate the 'vars' expression: {message}"),
             )
@@ -134,7 +141,7 @@ fn split(rule: Rule, path: &str, setup: &Setup<'_>) -> Result<Split, Invalid> {
     let total = choices.iter().map(|choice| choice.weight).sum();
     let weights: Vec<_> = choices.iter().map(|choice| (&choice.label, choice.weight)).collect();
     let name = format!("split {} {path} {weights:?}", setup.owner);
-    Ok(Split {
+    Ok(SplitRule {
         any_of,
         total,
         stride: stride(total),
@@ -143,9 +150,14 @@ fn split(rule: Rule, path: &str, setup: &Setup<'_>) -> Result<Split, Invalid> {
     })
 }
 
-fn choice(weighted: Weighted, path: &str, setup: &Setup<'_>) -> Result<Choice, Invalid> {
+fn choice(
+    weighted: WeightedUpstream,
+    path: &str,
+    setup: &PluginBuildContext<'_>,
+) -> Result<SplitChoice, InvalidSettings> {
     let weight = weighted.weight.into();
-    let default = || Choice { weight, goes: Goes::Default, label: "the route's upstream".to_owned() };
+    let default =
+        || SplitChoice { weight, goes: SplitTarget::Default, label: "the route's upstream".to_owned() };
     let (slot, label) = match (weighted.upstream_id, weighted.upstream) {
         (Some(id), _) => {
             let id = id.as_str();
@@ -154,15 +166,15 @@ fn choice(weighted: Weighted, path: &str, setup: &Setup<'_>) -> Result<Choice, I
                 Some(objects) => objects.upstream(id),
             };
             let missing = || {
-                let message = format!("there is no upstream {id} in force");
-                Invalid::at(format!("{path}.upstream_id"), message)
+                let message = format!("upstream {id} does not exist or is broken");
+                InvalidSettings::at(format!("{path}.upstream_id"), message)
             };
             (found.ok_or_else(missing)?, format!("upstreams/{id}"))
         }
         (None, Some(written)) => {
             let path = format!("{path}.upstream");
-            let under = |invalid: Invalid| invalid.under(&path);
-            let written: Upstream = decode_value(written).map_err(under)?;
+            let under = |invalid: InvalidSettings| invalid.under(&path);
+            let written: UpstreamSpec = decode_value(written).map_err(under)?;
             let slot = match setup.objects {
                 None => UpstreamSlot::default(),
                 Some(objects) => objects.inline_upstream(&path, written).map_err(under)?,
@@ -171,7 +183,7 @@ fn choice(weighted: Weighted, path: &str, setup: &Setup<'_>) -> Result<Choice, I
         }
         (None, None) => return Ok(default()),
     };
-    Ok(Choice { weight, goes: Goes::Upstream(slot), label })
+    Ok(SplitChoice { weight, goes: SplitTarget::Upstream(slot), label })
 }
 
 /// A step through a cycle that comes to every place once, neighbours far from each other.
@@ -184,12 +196,12 @@ fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-impl Split {
+impl SplitRule {
     fn holds(&self, ex: &Exchange<'_>) -> bool {
         self.any_of.is_empty() || self.any_of.iter().any(|condition| condition.eval(ex))
     }
 
-    fn pick(&self) -> Option<&Choice> {
+    fn pick(&self) -> Option<&SplitChoice> {
         if self.total == 0 {
             return None;
         }
@@ -203,7 +215,7 @@ impl Split {
     }
 
     /// The only choice there is, where there is no other.
-    fn only(&self) -> Option<&Choice> {
+    fn only(&self) -> Option<&SplitChoice> {
         self.choices.iter().find(|choice| choice.weight == self.total)
     }
 
@@ -218,9 +230,9 @@ impl Split {
     }
 }
 
-impl Choice {
+impl SplitChoice {
     fn take(&self, ex: &mut Exchange<'_>) {
-        if let Goes::Upstream(slot) = &self.goes {
+        if let SplitTarget::Upstream(slot) = &self.goes {
             // A slot that was never filled is no upstream's.
             ex.upstream.instead = Some(slot.get().unwrap_or(u32::MAX));
         }
@@ -229,42 +241,42 @@ impl Choice {
 
 impl TrafficSplit {
     fn lacks_body(&self, ex: &Exchange<'_>) -> bool {
-        let needs = |rule: &Split| rule.any_of.iter().any(Expr::needs_body);
+        let needs = |rule: &SplitRule| rule.any_of.iter().any(ConditionExpr::needs_body);
         ex.body.is_none() && ex.request.framing != Framing::None && self.rules.iter().any(needs)
     }
 
-    fn rule(&self, ex: &Exchange<'_>) -> Option<&Split> {
+    fn rule(&self, ex: &Exchange<'_>) -> Option<&SplitRule> {
         self.rules.iter().find(|rule| rule.holds(ex))
     }
 }
 
 impl Plugin for TrafficSplit {
-    fn phases(&self) -> Phases {
-        Phases::ACCESS
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::ACCESS
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         if self.lacks_body(ex) {
             return Step::NeedBody { bytes_max: BODY_BYTES_MAX };
         }
-        if let Some(choice) = self.rule(ex).and_then(Split::pick) {
+        if let Some(choice) = self.rule(ex).and_then(SplitRule::pick) {
             choice.take(ex);
         }
         Step::Continue
     }
 
-    fn foresee(&self, _: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+    fn dry_run(&self, _: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
         if self.lacks_body(ex) {
-            return Foreseen::Unknown;
+            return DryRunResult::Unknown;
         }
         match self.rule(ex) {
-            None => Foreseen::Continue,
+            None => DryRunResult::Continue,
             Some(rule) => match rule.only() {
                 Some(choice) => {
                     choice.take(ex);
-                    Foreseen::Continue
+                    DryRunResult::Continue
                 }
-                None => Foreseen::Says(rule.shares().into()),
+                None => DryRunResult::Note(rule.shares().into()),
             },
         }
     }

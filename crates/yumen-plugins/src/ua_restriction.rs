@@ -2,16 +2,19 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use yumen_config::schema::Invalid;
-use yumen_http::Known;
-use yumen_plugin::{Configure, Exchange, Foreseen, Pattern, Phases, Plugin, Response, Setup, Step};
+use yumen_config::schema::InvalidSettings;
+use yumen_http::KnownField;
+use yumen_plugin::{
+    DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory, RegexPattern,
+    Step,
+};
 
 use crate::pattern;
 
 /// Settings of `ua-restriction`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("oneOf" = [{"required": ["allowlist"]}, {"required": ["denylist"]}]))]
-pub(crate) struct Config {
+pub(crate) struct UaRestrictionSettings {
     /// Whether requests without the field pass.
     #[serde(default)]
     bypass_missing: bool,
@@ -33,24 +36,24 @@ fn message() -> String {
 
 /// The plugin.
 pub(crate) struct UaRestriction {
-    patterns: Vec<Pattern>,
+    patterns: Vec<RegexPattern>,
     /// Whether the patterns are of agents that are refused.
     refuses: bool,
     bypass_missing: bool,
-    refusal: Response,
+    refusal: LocalResponse,
 }
 
-impl Configure for UaRestriction {
+impl PluginFactory for UaRestriction {
     const NAME: &'static str = "ua-restriction";
     const PRIORITY: i32 = 2999;
     const GUARDS: bool = true;
-    type Config = Config;
+    type Config = UaRestrictionSettings;
 
-    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: UaRestrictionSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let (list, refuses, path) = match (&config.allowlist, &config.denylist) {
             (Some(list), None) => (list, false, "allowlist"),
             (None, Some(list)) => (list, true, "denylist"),
-            _ => return Err(Invalid::new("exactly one of allowlist and denylist is needed")),
+            _ => return Err(InvalidSettings::new("exactly one of allowlist and denylist is needed")),
         };
         let compile =
             |(at, text): (usize, &String)| pattern::with_options(text, "jo", &format!("{path}[{at}]"));
@@ -58,7 +61,7 @@ impl Configure for UaRestriction {
             patterns: list.iter().enumerate().map(compile).collect::<Result<_, _>>()?,
             refuses,
             bypass_missing: config.bypass_missing,
-            refusal: Response::message(403, &config.message),
+            refusal: LocalResponse::message(403, &config.message),
         })
     }
 }
@@ -66,7 +69,7 @@ impl Configure for UaRestriction {
 impl UaRestriction {
     /// One agent on the list is enough, be it to pass or to be refused.
     fn admits(&self, ex: &Exchange<'_>) -> bool {
-        let mut agents = ex.request.fields.all_known(Known::UserAgent).peekable();
+        let mut agents = ex.request.fields.all_known(KnownField::UserAgent).peekable();
         if agents.peek().is_none() {
             return self.bypass_missing;
         }
@@ -79,16 +82,16 @@ impl UaRestriction {
 }
 
 impl Plugin for UaRestriction {
-    fn phases(&self) -> Phases {
-        Phases::ACCESS
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::ACCESS
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         if self.admits(ex) { Step::Continue } else { Step::Respond(self.refusal.clone()) }
     }
 
-    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
-        Foreseen::by_running(self, phase, ex)
+    fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
+        DryRunResult::by_running(self, phase, ex)
     }
 }
 

@@ -2,15 +2,18 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Exchange, Foreseen, Pattern, Phases, Plugin, Response, Setup, Step};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::{
+    DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory, RegexPattern,
+    Step,
+};
 
 use crate::pattern;
-use crate::text::answerable;
+use crate::text::final_status;
 
 /// The settings.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Config {
+pub(crate) struct UriBlockerSettings {
     /// Patterns looked for in `$request_uri`: the path in its normal form, decoded, and the query as it came.
     #[schemars(extend("uniqueItems" = true), inner(length(min = 1, max = 4096)))]
     block_rules: Vec<String>,
@@ -32,32 +35,32 @@ fn forbidden() -> u64 {
 
 /// Refuses by target.
 pub(crate) struct UriBlocker {
-    rules: Box<[Pattern]>,
-    refusal: Response,
+    rules: Box<[RegexPattern]>,
+    refusal: LocalResponse,
 }
 
-impl Configure for UriBlocker {
+impl PluginFactory for UriBlocker {
     const NAME: &'static str = "uri-blocker";
     const PRIORITY: i32 = 2900;
     const GUARDS: bool = true;
-    type Config = Config;
+    type Config = UriBlockerSettings;
 
-    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: UriBlockerSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let options = if config.case_insensitive { "i" } else { "" };
         // No rule at all blocks everything, as it does in APISIX: the empty pattern matches.
         let rules = pattern::any_of(&config.block_rules, options, "block_rules")?;
-        let status = answerable(config.rejected_code);
+        let status = final_status(config.rejected_code);
         let refusal = match &config.rejected_msg {
-            Some(message) => Response::error_msg(status, message),
-            None => Response::status(status),
+            Some(message) => LocalResponse::error_msg(status, message),
+            None => LocalResponse::status(status),
         };
         Ok(UriBlocker { rules, refusal })
     }
 }
 
 impl Plugin for UriBlocker {
-    fn phases(&self) -> Phases {
-        Phases::REWRITE
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::REWRITE
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
@@ -68,8 +71,8 @@ impl Plugin for UriBlocker {
         Step::Continue
     }
 
-    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
-        Foreseen::by_running(self, phase, ex)
+    fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
+        DryRunResult::by_running(self, phase, ex)
     }
 }
 

@@ -5,17 +5,19 @@ use std::sync::Arc;
 use ::zstd::stream::write::Encoder as ZstdEncoder;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use yumen_config::schema::Invalid;
-use yumen_plugin::{Coding, Configure, Exchange, Phases, Plugin, ResponseHead, Setup};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::{
+    Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory, ResponseCoding, ResponseHead,
+};
 
-use crate::compression::{self, Compression, Encoder, Terms, Types};
+use crate::compression::{self, BodyEncoder, CompressibleTypes, CompressionCoding, CompressionRules};
 
 /// Settings of `zstd`.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Config {
+pub(crate) struct ZstdSettings {
     /// The media types that are compressed, or `*` for all.
     #[serde(default)]
-    types: Types,
+    types: CompressibleTypes,
     /// Answers of fewer bytes are left alone, where their length is known.
     #[serde(default = "compression::min_length")]
     #[schemars(range(min = 1))]
@@ -46,17 +48,17 @@ fn window_log() -> u32 {
 }
 
 /// Compresses with Zstandard.
-pub(crate) struct Zstd(Arc<dyn Coding>);
+pub(crate) struct Zstd(Arc<dyn ResponseCoding>);
 
-impl Configure for Zstd {
+impl PluginFactory for Zstd {
     const NAME: &'static str = "zstd";
     const PRIORITY: i32 = 997;
-    type Config = Config;
+    type Config = ZstdSettings;
 
-    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+    fn build(config: ZstdSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let (level, window_log) = (config.comp_level, config.window_log);
-        encoder(level, window_log).map_err(|error| Invalid::new(error.to_string()))?;
-        let terms = Terms {
+        encoder(level, window_log).map_err(|error| InvalidSettings::new(error.to_string()))?;
+        let terms = CompressionRules {
             types: config.types,
             length_min: config.min_length,
             http_version: config.http_version,
@@ -64,7 +66,7 @@ impl Configure for Zstd {
             statuses: &[],
         };
         let begin = move || encoder(level, window_log).expect("the same settings were taken before");
-        Ok(Zstd(Compression { name: "zstd", terms, begin }.offer()))
+        Ok(Zstd(CompressionCoding { name: "zstd", terms, begin }.offer()))
     }
 }
 
@@ -75,8 +77,8 @@ fn encoder(level: i32, window_log: u32) -> std::io::Result<ZstdEncoder<'static, 
 }
 
 impl Plugin for Zstd {
-    fn phases(&self) -> Phases {
-        Phases::RESPONSE_HEAD
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::RESPONSE_HEAD
     }
 
     fn response_head(&self, ex: &mut Exchange<'_>, _: &mut ResponseHead) {
@@ -84,7 +86,7 @@ impl Plugin for Zstd {
     }
 }
 
-impl Encoder for ZstdEncoder<'static, Vec<u8>> {
+impl BodyEncoder for ZstdEncoder<'static, Vec<u8>> {
     fn output(&mut self) -> &mut Vec<u8> {
         self.get_mut()
     }

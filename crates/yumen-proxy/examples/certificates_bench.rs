@@ -13,9 +13,9 @@ use rcgen::{
 };
 use yumen_config::{Kind, Resource};
 use yumen_plugin::kind::NodeFacts;
-use yumen_plugin::{Carry, Registry};
-use yumen_proxy::tls::{Loader, load_key_pair};
-use yumen_snapshot::{Change, Compiler, Defaults, Env};
+use yumen_plugin::{Carry, PluginRegistry};
+use yumen_proxy::tls::{CertificateLoader, load_key_pair};
+use yumen_snapshot::{Compiler, CompilerEnv, ConfigChange, UpstreamDefaults};
 
 /// RSA keys take long to make; so many are used in turn.
 const RSA_KEYS: usize = 8;
@@ -56,18 +56,18 @@ fn objects(count: usize, is_rsa: bool) -> Vec<(String, String, Resource)> {
 fn measure(count: usize, is_rsa: bool) {
     let kind = if is_rsa { "RSA-2048" } else { "ECDSA P-256" };
     let objects = objects(count, is_rsa);
-    let env = Env {
+    let env = CompilerEnv {
         node: NodeFacts::default(),
-        defaults: Defaults::default(),
+        defaults: UpstreamDefaults::default(),
         path_parameters: true,
         workers: 2,
         missing: Default::default(),
         fetched: Arc::default(),
         variables: Arc::new(|_| None),
-        load_certificate: Arc::new(Loader::default()),
+        load_certificate: Arc::new(CertificateLoader::default()),
     };
-    let mut compiler = Compiler::new(Arc::new(Registry::new(&[])), Arc::new(Carry::default()), env);
-    let changes = objects.iter().map(|(_, _, resource)| Change::Put(resource.clone())).collect();
+    let mut compiler = Compiler::new(Arc::new(PluginRegistry::new(&[])), Arc::new(Carry::default()), env);
+    let changes = objects.iter().map(|(_, _, resource)| ConfigChange::Put(resource.clone())).collect();
     let (before_mb, started) = (resident_mb(), Instant::now());
     let compiled = compiler.apply(changes, 1);
     let read_ms = started.elapsed().as_millis();

@@ -4,58 +4,58 @@
 
 use std::io::Write;
 
-use yumen_plugin::{Exchange, Outcome, StreamFacts, Var};
+use yumen_plugin::{Exchange, ExchangeOutcome, StreamInfo, Var};
 
 mod line;
 mod queue;
 #[cfg(test)]
 mod tests;
 
-pub use line::{Escape, Line};
-pub use queue::{Backlog, Queue, Writer, queue};
+pub use line::{LineEscape, LineTemplate};
+pub use queue::{LogBacklog, LogQueue, LogQueueWriter, queue};
 
 /// How a line is written.
 #[derive(Debug, Clone)]
-pub enum LogFormat {
+pub enum AccessLineFormat {
     /// One JSON object a line.
     Json,
     /// NGINX's and Apache's combined format.
     Combined,
     /// As somebody wrote it.
-    Line(Line),
+    Line(LineTemplate),
 }
 
 /// A worker's lines on their way to the writer.
-pub struct LogBuffer {
-    format: LogFormat,
+pub struct AccessLogBuffer {
+    format: AccessLineFormat,
     text: Vec<u8>,
     lines: u64,
-    queue: Queue,
+    queue: LogQueue,
     time_local: Var,
 }
 
 /// Lines gathered before they are handed over, in bytes.
 const BATCH_BYTES: usize = 16 * 1024;
 
-impl LogBuffer {
+impl AccessLogBuffer {
     /// A buffer for one worker.
-    pub fn new(format: LogFormat, queue: Queue) -> LogBuffer {
-        LogBuffer { format, text: Vec::new(), lines: 0, queue, time_local: Var::parse("time_local") }
+    pub fn new(format: AccessLineFormat, queue: LogQueue) -> AccessLogBuffer {
+        AccessLogBuffer { format, text: Vec::new(), lines: 0, queue, time_local: Var::parse("time_local") }
     }
 
     /// Whether lines tell of fields of the answer.
     pub(crate) fn reads_answer(&self) -> bool {
-        matches!(&self.format, LogFormat::Line(line) if line.reads_answer())
+        matches!(&self.format, AccessLineFormat::Line(line) if line.reads_answer())
     }
 
     /// Adds the line of one exchange; says how many lines had to be dropped.
-    pub(crate) fn write(&mut self, ex: &Exchange<'_>, outcome: &Outcome<'_>) -> u64 {
+    pub(crate) fn write(&mut self, ex: &Exchange<'_>, outcome: &ExchangeOutcome<'_>) -> u64 {
         match (&self.format, &ex.stream) {
-            (LogFormat::Line(line), _) => line.write(ex, outcome, &mut self.text),
-            (LogFormat::Json, None) => self.json(ex, outcome),
-            (LogFormat::Combined, None) => self.combined(ex, outcome),
-            (LogFormat::Json, Some(stream)) => self.stream_json(ex, stream, outcome),
-            (LogFormat::Combined, Some(stream)) => self.stream_combined(ex, stream, outcome),
+            (AccessLineFormat::Line(line), _) => line.write(ex, outcome, &mut self.text),
+            (AccessLineFormat::Json, None) => self.json(ex, outcome),
+            (AccessLineFormat::Combined, None) => self.combined(ex, outcome),
+            (AccessLineFormat::Json, Some(stream)) => self.stream_json(ex, stream, outcome),
+            (AccessLineFormat::Combined, Some(stream)) => self.stream_combined(ex, stream, outcome),
         }
         self.text.push(b'\n');
         self.lines += 1;
@@ -64,7 +64,7 @@ impl LogBuffer {
 
     /// Hands over what was gathered; says how many lines were dropped, there or by the writer before.
     pub(crate) fn flush(&mut self) -> u64 {
-        let lost = self.queue.take_lost();
+        let lost = self.queue.take_lost_lines();
         if self.text.is_empty() {
             return lost;
         }
@@ -83,7 +83,7 @@ impl LogBuffer {
         text
     }
 
-    fn json(&mut self, ex: &Exchange<'_>, outcome: &Outcome<'_>) {
+    fn json(&mut self, ex: &Exchange<'_>, outcome: &ExchangeOutcome<'_>) {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let field = |name: &str| ex.request.fields.get(name).map(text);
         let mut line = serde_json::json!({
@@ -117,7 +117,7 @@ impl LogBuffer {
         self.text.extend_from_slice(line.to_string().as_bytes());
     }
 
-    fn stream_json(&mut self, ex: &Exchange<'_>, stream: &StreamFacts, outcome: &Outcome<'_>) {
+    fn stream_json(&mut self, ex: &Exchange<'_>, stream: &StreamInfo, outcome: &ExchangeOutcome<'_>) {
         let mut line = serde_json::json!({
             "time_unix_ms": ex.now.unix_ms,
             "remote_addr": ex.remote_ip.to_string(),
@@ -146,7 +146,7 @@ impl LogBuffer {
     }
 
     /// As near to a request's line as a stream comes: the protocol and the port instead of a request.
-    fn stream_combined(&mut self, ex: &Exchange<'_>, stream: &StreamFacts, outcome: &Outcome<'_>) {
+    fn stream_combined(&mut self, ex: &Exchange<'_>, stream: &StreamInfo, outcome: &ExchangeOutcome<'_>) {
         let time = self.time_local.get(ex).unwrap_or_default();
         // A vector never fails to take bytes.
         let _ = write!(self.text, "{} - - [", ex.remote_ip);
@@ -155,15 +155,15 @@ impl LogBuffer {
         let _ = write!(self.text, "] \"{} :{port}\" {} {sent} \"-\" \"-\"", stream.protocol, outcome.status);
     }
 
-    fn combined(&mut self, ex: &Exchange<'_>, outcome: &Outcome<'_>) {
+    fn combined(&mut self, ex: &Exchange<'_>, outcome: &ExchangeOutcome<'_>) {
         let time = self.time_local.get(ex).unwrap_or_default();
         let user = ex.consumer.map_or("-", |consumer| &consumer.username);
         let request = &ex.request;
         let version = match request.version {
-            yumen_http::Version::Http10 => "1.0",
-            yumen_http::Version::Http11 => "1.1",
-            yumen_http::Version::Http2 => "2.0",
-            yumen_http::Version::Http3 => "3.0",
+            yumen_http::HttpVersion::Http10 => "1.0",
+            yumen_http::HttpVersion::Http11 => "1.1",
+            yumen_http::HttpVersion::Http2 => "2.0",
+            yumen_http::HttpVersion::Http3 => "3.0",
         };
         // A vector never fails to take bytes.
         let _ = write!(self.text, "{} - {} [", ex.remote_ip, user);

@@ -6,13 +6,13 @@ mod streams;
 
 use std::sync::Arc;
 
-use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
+use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricSource, MetricValue};
 
-use crate::counters::{Counters, DURATION_BOUNDS_US, StreamCounters};
+use crate::counters::{DURATION_BOUNDS_US, StreamCounters, WorkerCounters};
 use crate::fault::COUNTED;
 
 /// The counters of all workers, added up when asked.
-pub struct AllCounters(pub Vec<Arc<Counters>>);
+pub struct AllCounters(pub Vec<Arc<WorkerCounters>>);
 
 impl AllCounters {
     /// Counters with a series in every family, so that a reference can tell labels.
@@ -20,7 +20,7 @@ impl AllCounters {
         observed::example()
     }
 
-    fn sum(&self, read: impl Fn(&Counters) -> f64) -> f64 {
+    fn sum(&self, read: impl Fn(&WorkerCounters) -> f64) -> f64 {
         self.0.iter().map(|counters| read(counters)).sum()
     }
 
@@ -29,52 +29,49 @@ impl AllCounters {
         &self,
         (name, help): (&'static str, &'static str),
         labels: impl IntoIterator<Item = [(&'static str, String); N]>,
-        read: impl Fn(&Counters, usize) -> u64,
-    ) -> Family {
-        let sample = |(at, labels): (usize, [(&'static str, String); N])| Sample {
+        read: impl Fn(&WorkerCounters, usize) -> u64,
+    ) -> MetricFamily {
+        let sample = |(at, labels): (usize, [(&'static str, String); N])| MetricSeries {
             labels: labels.into(),
-            value: Value::Number(self.sum(|counters| read(counters, at) as f64)),
+            value: MetricValue::Number(self.sum(|counters| read(counters, at) as f64)),
         };
         let samples = labels.into_iter().enumerate().map(sample).collect();
-        Family { name: name.into(), help: help.into(), kind: MetricKind::Counter, samples }
+        MetricFamily { name: name.into(), help: help.into(), kind: MetricKind::Counter, samples }
     }
 
-    fn requests(&self) -> Family {
+    fn requests(&self) -> MetricFamily {
         let about = ("yumen_requests_total", "Requests finished, by class of status.");
         let classes = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
         self.by(about, classes.map(|class| [("class", class.to_owned())]), |c, at| c.requests[at].get())
     }
 
-    fn mirrored(&self) -> Family {
-        let about =
-            ("yumen_mirrored_requests_total", "Copies of requests for mirrors, by what became of them.");
+    fn mirrored(&self) -> MetricFamily {
+        let about = ("yumen_mirrored_requests_total", "Mirrored requests, by outcome.");
         let outcomes = ["answered", "failed", "dropped"];
         self.by(about, outcomes.map(|outcome| [("outcome", outcome.to_owned())]), |c, at| {
             c.mirrored[at].get()
         })
     }
 
-    fn grpc_calls(&self) -> Family {
+    fn grpc_calls(&self) -> MetricFamily {
         let about = ("yumen_grpc_calls_total", "gRPC calls finished, by status.");
         let status = |status: usize| if status < 17 { status.to_string() } else { "none".into() };
         self.by(about, (0..18).map(|at| [("status", status(at))]), |c, at| c.grpc[at].get())
     }
 
-    fn faults(&self) -> Family {
-        let about =
-            ("yumen_faults_total", "Requests that failed, by whose fault it was and what went wrong.");
+    fn faults(&self) -> MetricFamily {
+        let about = ("yumen_faults_total", "Failed requests, by side and fault.");
         let labels = COUNTED.map(|(side, word)| [("fault", word.to_owned()), ("side", side.to_owned())]);
         self.by(about, labels, |c, at| c.faults[at].get())
     }
 
-    fn redis_faults(&self) -> Family {
-        let about =
-            ("yumen_redis_faults_total", "Questions to Redis that got no answer, by what went wrong.");
+    fn redis_faults(&self) -> MetricFamily {
+        let about = ("yumen_redis_faults_total", "Failed Redis requests, by fault.");
         let labels = yumen_redis::FAULTS.iter().map(|kind| [("kind", (*kind).to_owned())]);
         self.by(about, labels, |c, at| c.redis.faults[at].get())
     }
 
-    fn duration(&self) -> Value {
+    fn duration(&self) -> MetricValue {
         let mut counts = vec![0u64; DURATION_BOUNDS_US.len() + 1];
         let mut sum_us = 0;
         for counters in &self.0 {
@@ -89,16 +86,16 @@ impl AllCounters {
             (*bound as f64 / 1e6, cumulated)
         });
         let buckets = buckets.collect();
-        Value::Buckets { buckets, sum: sum_us as f64 / 1e6, count: counts.iter().sum() }
+        MetricValue::Buckets { buckets, sum: sum_us as f64 / 1e6, count: counts.iter().sum() }
     }
 }
 
-fn single(name: &'static str, help: &'static str, kind: MetricKind, value: f64) -> Family {
-    let samples = vec![Sample { labels: Vec::new(), value: Value::Number(value) }];
-    Family { name: name.into(), help: help.into(), kind, samples }
+fn single(name: &'static str, help: &'static str, kind: MetricKind, value: f64) -> MetricFamily {
+    let samples = vec![MetricSeries { labels: Vec::new(), value: MetricValue::Number(value) }];
+    MetricFamily { name: name.into(), help: help.into(), kind, samples }
 }
 
-type Read = fn(&Counters) -> f64;
+type Read = fn(&WorkerCounters) -> f64;
 
 /// The families with one series each.
 const SINGLES: &[(&str, &str, MetricKind, Read)] = &[
@@ -113,7 +110,7 @@ const SINGLES: &[(&str, &str, MetricKind, Read)] = &[
     ),
     (
         "yumen_accept_failures_total",
-        "Times accepting failed for want of descriptors or memory.",
+        "Failed accept calls (no descriptors or memory).",
         MetricKind::Counter,
         |c| c.accept_failures.get() as f64,
     ),
@@ -154,13 +151,13 @@ const SINGLES: &[(&str, &str, MetricKind, Read)] = &[
     }),
     (
         "yumen_upstream_departed_connections_total",
-        "Idle connections closed because their endpoint was taken out of the configuration.",
+        "Idle upstream connections closed because their endpoint was removed.",
         MetricKind::Counter,
         |c| c.departed_upstream.get() as f64,
     ),
     (
         "yumen_upstream_http2_floods_total",
-        "HTTP/2 connections to endpoints closed for a flood of frames, with all they carried.",
+        "HTTP/2 upstream connections closed for a control frame flood.",
         MetricKind::Counter,
         |c| c.upstream_http2_floods.get() as f64,
     ),
@@ -178,7 +175,7 @@ const SINGLES: &[(&str, &str, MetricKind, Read)] = &[
     }),
     (
         "yumen_connections_not_http_total",
-        "Connections closed because their first bytes were no request of any version.",
+        "Connections closed because their first bytes were not HTTP.",
         MetricKind::Counter,
         |c| c.strangers.get() as f64,
     ),
@@ -200,33 +197,33 @@ const SINGLES: &[(&str, &str, MetricKind, Read)] = &[
     ("yumen_connection_panics_total", "Connection tasks that panicked.", MetricKind::Counter, |c| {
         c.panics.get() as f64
     }),
-    ("yumen_http2_connections_total", "Client connections that spoke HTTP/2.", MetricKind::Counter, |c| {
+    ("yumen_http2_connections_total", "HTTP/2 client connections.", MetricKind::Counter, |c| {
         c.http2_connections.get() as f64
     }),
     (
         "yumen_http2_faults_total",
-        "HTTP/2 connections whose client broke its rules.",
+        "HTTP/2 client connections closed for a protocol error.",
         MetricKind::Counter,
         |c| c.http2_faults.get() as f64,
     ),
     (
         "yumen_http2_floods_total",
-        "HTTP/2 connections of clients closed for a flood of frames.",
+        "HTTP/2 client connections closed for a control frame flood.",
         MetricKind::Counter,
         |c| c.http2_floods.get() as f64,
     ),
-    ("yumen_http3_connections_total", "Client connections that spoke HTTP/3.", MetricKind::Counter, |c| {
+    ("yumen_http3_connections_total", "HTTP/3 client connections.", MetricKind::Counter, |c| {
         c.http3_connections.get() as f64
     }),
     (
         "yumen_http3_faults_total",
-        "HTTP/3 connections whose client broke its rules.",
+        "HTTP/3 client connections closed for a protocol error.",
         MetricKind::Counter,
         |c| c.http3_faults.get() as f64,
     ),
     (
         "yumen_http3_floods_total",
-        "HTTP/3 connections closed for requests taken back or a frame that is too long.",
+        "HTTP/3 client connections closed for excessive resets or an oversized frame.",
         MetricKind::Counter,
         |c| c.http3_floods.get() as f64,
     ),
@@ -238,20 +235,20 @@ const SINGLES: &[(&str, &str, MetricKind, Read)] = &[
     }),
     (
         "yumen_redis_degraded_total",
-        "Requests let through because Redis could not tell their limit.",
+        "Requests admitted because Redis was unavailable.",
         MetricKind::Counter,
         |c| c.redis.degraded.get() as f64,
     ),
 ];
 
-impl Gather for AllCounters {
-    fn gather(&self, out: &mut Vec<Family>) {
+impl MetricSource for AllCounters {
+    fn gather(&self, out: &mut Vec<MetricFamily>) {
         for (name, help, kind, read) in SINGLES {
             out.push(single(name, help, *kind, self.sum(read)));
         }
         // Of the worker that sheds most: an average would hide it.
         let shed = self.0.iter().map(|counters| counters.shed_share.get()).max().unwrap_or(0);
-        let help = "The share of requests shed because events wait too long, of the worker that sheds most.";
+        let help = "Share of requests shed for event delay, of the worker with the highest share.";
         out.push(single("yumen_shed_ratio", help, MetricKind::Gauge, shed as f64 / 1000.0));
         out.push(self.requests());
         self.gather_as_apisix(out);
@@ -259,11 +256,11 @@ impl Gather for AllCounters {
         out.push(self.mirrored());
         out.push(self.faults());
         out.push(self.redis_faults());
-        out.push(Family {
+        out.push(MetricFamily {
             name: "yumen_request_duration_seconds".into(),
             help: "From the first byte of a request to the last of its response.".into(),
             kind: MetricKind::Histogram,
-            samples: vec![Sample { labels: Vec::new(), value: self.duration() }],
+            samples: vec![MetricSeries { labels: Vec::new(), value: self.duration() }],
         });
         let counted: Vec<&StreamCounters> = self.0.iter().map(|counters| &counters.streams).collect();
         streams::gather(&counted, out);

@@ -6,15 +6,15 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use yumen_plugin::{Chunk, DeferredBody, Exchange};
+use yumen_plugin::{BodyChunk, DeferredBody, Exchange};
 
-use crate::chains::Chains;
+use crate::chains::ExchangeChains;
 use crate::grpc;
 
 /// Edits a body piece by piece.
 pub(crate) trait BodyEdit {
     /// A piece as it goes on; pending where [`BodyEdit::poll_deferred`] gives it.
-    fn edit(&mut self, chunk: Chunk) -> Poll<Chunk>;
+    fn edit(&mut self, chunk: BodyChunk) -> Poll<BodyChunk>;
 
     /// The next part of the piece that was deferred.
     fn poll_deferred(&mut self, cx: &mut Context<'_>) -> Poll<DeferredPart>;
@@ -22,25 +22,25 @@ pub(crate) trait BodyEdit {
 
 /// A part of a piece that was deferred.
 pub(crate) struct DeferredPart {
-    pub(crate) chunk: Chunk,
+    pub(crate) chunk: BodyChunk,
     /// Whether another part follows.
     pub(crate) has_more: bool,
 }
 
 /// An edit that defers nothing.
-impl<F: FnMut(Chunk) -> Chunk> BodyEdit for F {
-    fn edit(&mut self, chunk: Chunk) -> Poll<Chunk> {
+impl<F: FnMut(BodyChunk) -> BodyChunk> BodyEdit for F {
+    fn edit(&mut self, chunk: BodyChunk) -> Poll<BodyChunk> {
         Poll::Ready(self(chunk))
     }
 
     fn poll_deferred(&mut self, _: &mut Context<'_>) -> Poll<DeferredPart> {
-        Poll::Ready(DeferredPart { chunk: Chunk::default(), has_more: false })
+        Poll::Ready(DeferredPart { chunk: BodyChunk::default(), has_more: false })
     }
 }
 
 /// A piece between two plugins.
 pub(crate) struct BodyPiece {
-    pub(crate) chunk: Chunk,
+    pub(crate) chunk: BodyChunk,
     /// Whether nothing follows.
     pub(crate) last: bool,
     pub(crate) pause: bool,
@@ -49,7 +49,7 @@ pub(crate) struct BodyPiece {
 }
 
 impl BodyPiece {
-    pub(crate) fn new(chunk: Chunk) -> BodyPiece {
+    pub(crate) fn new(chunk: BodyChunk) -> BodyPiece {
         BodyPiece { last: chunk.last, pause: chunk.pause, chunk, plugins: 0 }
     }
 }
@@ -88,13 +88,13 @@ impl DeferredPiece {
         let has_more = end < data.len();
         let (plugins, broken) = (self.piece.plugins, self.piece.chunk.broken);
         let chunk = if has_more {
-            Chunk { data: part, broken, ..Chunk::default() }
+            BodyChunk { data: part, broken, ..BodyChunk::default() }
         } else {
-            Chunk { data: part, ..std::mem::take(&mut self.piece.chunk) }
+            BodyChunk { data: part, ..std::mem::take(&mut self.piece.chunk) }
         };
         let is_end = !has_more;
         let (last, pause) = (is_end && self.piece.last, is_end && self.piece.pause);
-        let chunk = Chunk { last, pause, ..chunk };
+        let chunk = BodyChunk { last, pause, ..chunk };
         Poll::Ready((BodyPiece { chunk, last, pause, plugins }, has_more))
     }
 }
@@ -102,20 +102,20 @@ impl DeferredPiece {
 /// Edits the answer of an exchange by its plugins.
 pub(crate) struct PluginEdit<'a, 's> {
     ex: &'a mut Exchange<'s>,
-    chains: &'a Chains<'a>,
+    chains: &'a ExchangeChains<'a>,
     deferred: Option<DeferredPiece>,
     /// The status that trailers carried, which plugins may have taken out.
     pub(crate) grpc_status: Option<u8>,
 }
 
 impl<'a, 's> PluginEdit<'a, 's> {
-    pub(crate) fn new(ex: &'a mut Exchange<'s>, chains: &'a Chains<'a>) -> PluginEdit<'a, 's> {
+    pub(crate) fn new(ex: &'a mut Exchange<'s>, chains: &'a ExchangeChains<'a>) -> PluginEdit<'a, 's> {
         PluginEdit { ex, chains, deferred: None, grpc_status: None }
     }
 
     /// A body that is there whole.
     pub(crate) async fn whole(mut self, body: &[u8]) -> Vec<u8> {
-        let chunk = Chunk { last: true, ..Chunk::default() };
+        let chunk = BodyChunk { last: true, ..BodyChunk::default() };
         let data = DeferredData::Computed(body.to_vec(), 0);
         self.deferred = Some(DeferredPiece { piece: BodyPiece::new(chunk), data });
         let mut data = Vec::new();
@@ -131,7 +131,7 @@ impl<'a, 's> PluginEdit<'a, 's> {
 }
 
 impl BodyEdit for PluginEdit<'_, '_> {
-    fn edit(&mut self, chunk: Chunk) -> Poll<Chunk> {
+    fn edit(&mut self, chunk: BodyChunk) -> Poll<BodyChunk> {
         self.grpc_status = self.grpc_status.or(grpc::status_of_lines(&chunk.trailers));
         match self.chains.edit(self.ex, BodyPiece::new(chunk)) {
             Ok(edited) => Poll::Ready(edited),
@@ -145,7 +145,7 @@ impl BodyEdit for PluginEdit<'_, '_> {
     fn poll_deferred(&mut self, cx: &mut Context<'_>) -> Poll<DeferredPart> {
         loop {
             let Some(mut deferred) = self.deferred.take() else {
-                return Poll::Ready(DeferredPart { chunk: Chunk::default(), has_more: false });
+                return Poll::Ready(DeferredPart { chunk: BodyChunk::default(), has_more: false });
             };
             let polled = deferred.poll_part(cx);
             let Poll::Ready((piece, has_more)) = polled else {

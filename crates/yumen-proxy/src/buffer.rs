@@ -67,7 +67,7 @@ impl Buffers {
     }
 
     /// Keeps a vector's memory for the next head.
-    pub(crate) fn give_text(&self, mut text: Vec<u8>) {
+    pub(crate) fn put_text(&self, mut text: Vec<u8>) {
         let mut texts = self.texts.borrow_mut();
         if text.capacity() > 0 && text.capacity() <= 16 * 1024 && texts.len() < KEPT {
             text.clear();
@@ -171,7 +171,7 @@ impl Inbox {
     }
 
     /// Room for bytes that have come already, `count` of them or as many as fit.
-    pub(crate) fn room_for(&mut self, count: usize, buffers: &Buffers) -> &mut [u8] {
+    pub(crate) fn spare_capacity(&mut self, count: usize, buffers: &Buffers) -> &mut [u8] {
         if self.is_empty() && count <= SMALL_BYTES {
             self.fills += 1;
             (self.start, self.end) = (0, 0);
@@ -208,7 +208,7 @@ impl Inbox {
     /// Moves in what waits elsewhere, as much as there is room for and at most so many bytes; says how much.
     pub(crate) fn take_from(&mut self, waiting: &mut Bytes, buffers: &Buffers, bytes_max: usize) -> usize {
         let wanted = waiting.len().min(bytes_max);
-        let room = self.room_for(wanted, buffers);
+        let room = self.spare_capacity(wanted, buffers);
         let count = room.len().min(wanted);
         room[..count].copy_from_slice(&waiting[..count]);
         waiting.advance(count);
@@ -222,7 +222,7 @@ impl Inbox {
     }
 
     /// What would have been read went elsewhere: there is no going back to before it.
-    pub(crate) fn pass_by(&mut self) {
+    pub(crate) fn mark_bypassed(&mut self) {
         self.fills += 1;
     }
 

@@ -4,23 +4,23 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use yumen_http::ResponseHead;
-use yumen_plugin::{Chain, Chunk, Exchange, Instance, Phase, Plugin};
+use yumen_plugin::{BodyChunk, Exchange, Phase, Plugin, PluginChain, PluginInstance};
 use yumen_snapshot::Upstream;
 
 use crate::body_edit::{BodyPiece, DeferredPiece};
 use crate::debug;
 use crate::grpc;
 use crate::http2::heads::{self, NO_TUNNEL};
-use crate::observe::{self, Stopwatch};
+use crate::observe::{self, ExchangeStopwatch};
 
 /// The plugins of an exchange.
-pub(crate) struct Chains<'s> {
-    pub(crate) global: &'s Chain,
+pub(crate) struct ExchangeChains<'s> {
+    pub(crate) global: &'s PluginChain,
     pub(crate) route: RouteChain<'s>,
     /// The upstream that was chosen, once one was.
     pub(crate) upstream: Option<&'s Upstream>,
     /// Measures what they do, where the exchange is sampled or explains itself.
-    pub(crate) watch: Option<Rc<Stopwatch>>,
+    pub(crate) watch: Option<Rc<ExchangeStopwatch>>,
 }
 
 /// The route's part of them.
@@ -28,37 +28,37 @@ pub(crate) enum RouteChain<'s> {
     /// No route matched.
     None,
     /// The route's own.
-    Route(&'s Chain),
+    Route(&'s PluginChain),
     /// With the consumer's plugins merged in.
-    Merged(Rc<Chain>),
+    Merged(Rc<PluginChain>),
 }
 
 impl Deref for RouteChain<'_> {
-    type Target = Chain;
+    type Target = PluginChain;
 
-    fn deref(&self) -> &Chain {
-        static EMPTY: std::sync::OnceLock<Chain> = std::sync::OnceLock::new();
+    fn deref(&self) -> &PluginChain {
+        static EMPTY: std::sync::OnceLock<PluginChain> = std::sync::OnceLock::new();
         match self {
-            RouteChain::None => EMPTY.get_or_init(Chain::default),
+            RouteChain::None => EMPTY.get_or_init(PluginChain::default),
             RouteChain::Route(chain) => chain,
             RouteChain::Merged(chain) => chain,
         }
     }
 }
 
-impl<'s> Chains<'s> {
+impl<'s> ExchangeChains<'s> {
     /// The global rules, before a route is known.
-    pub(crate) fn new(global: &'s Chain, watch: Option<Rc<Stopwatch>>) -> Chains<'s> {
-        Chains { global, route: RouteChain::None, upstream: None, watch }
+    pub(crate) fn new(global: &'s PluginChain, watch: Option<Rc<ExchangeStopwatch>>) -> ExchangeChains<'s> {
+        ExchangeChains { global, route: RouteChain::None, upstream: None, watch }
     }
 
     /// The stopwatch of an exchange that explains itself.
-    pub(crate) fn explaining(&self) -> Option<&Stopwatch> {
+    pub(crate) fn explaining(&self) -> Option<&ExchangeStopwatch> {
         self.watch.as_deref().filter(|watch| watch.explains)
     }
 
     /// Whether a plugin of a global rule steps back for the route's own.
-    pub(crate) fn steps_back(&self, instance: &Instance) -> bool {
+    pub(crate) fn yields_to_route(&self, instance: &PluginInstance) -> bool {
         instance.prefers_route && self.route.has(instance.name)
     }
 
@@ -77,11 +77,11 @@ impl<'s> Chains<'s> {
         self.instances(phase, |instance| self.run(instance, ex, phase, &mut each));
     }
 
-    fn instances(&self, phase: Phase, mut each: impl FnMut(&Instance)) {
+    fn instances(&self, phase: Phase, mut each: impl FnMut(&PluginInstance)) {
         if self.are_empty() {
             return;
         }
-        for instance in self.global.of(phase).iter().filter(|instance| !self.steps_back(instance)) {
+        for instance in self.global.of(phase).iter().filter(|instance| !self.yields_to_route(instance)) {
             each(instance);
         }
         for instance in self.route.of(phase) {
@@ -92,7 +92,7 @@ impl<'s> Chains<'s> {
     /// Calls one plugin, where its filter lets it run.
     fn run(
         &self,
-        instance: &Instance,
+        instance: &PluginInstance,
         ex: &mut Exchange<'_>,
         phase: Phase,
         call: impl FnOnce(&dyn Plugin, &mut Exchange<'_>),
@@ -107,8 +107,8 @@ impl<'s> Chains<'s> {
     }
 
     /// Whether a plugin that runs after the head was sent looks into the fields of that.
-    pub(crate) fn read_what_was_sent(&self) -> bool {
-        !self.are_empty() && (self.global.reads_what_was_sent() || self.route.reads_what_was_sent())
+    pub(crate) fn read_sent_head(&self) -> bool {
+        !self.are_empty() && (self.global.reads_sent_head() || self.route.reads_sent_head())
     }
 
     /// A piece of body through all plugins that want to see it and have not, and coded behind them; `Err` where one of
@@ -117,7 +117,7 @@ impl<'s> Chains<'s> {
         &self,
         ex: &mut Exchange<'_>,
         mut piece: BodyPiece,
-    ) -> Result<Chunk, Box<DeferredPiece>> {
+    ) -> Result<BodyChunk, Box<DeferredPiece>> {
         let (seen, mut index, mut computing) = (piece.plugins, 0, None);
         self.instances(Phase::ResponseBody, |instance| {
             index += 1;
@@ -127,7 +127,7 @@ impl<'s> Chains<'s> {
             self.run(instance, ex, Phase::ResponseBody, |plugin, ex| {
                 let chunk = plugin.response_body(ex, std::mem::take(&mut piece.chunk));
                 piece.last = piece.last || (chunk.last && !grpc::is_call(ex));
-                piece.chunk = Chunk { last: piece.last, pause: piece.pause, ..chunk };
+                piece.chunk = BodyChunk { last: piece.last, pause: piece.pause, ..chunk };
             });
             computing = ex.take_deferred_body();
             piece.plugins = index;
@@ -138,13 +138,13 @@ impl<'s> Chains<'s> {
         let BodyPiece { mut chunk, last, pause, .. } = piece;
         let trailers = std::mem::take(&mut chunk.trailers);
         let broken = chunk.broken;
-        Ok(Chunk { data: ex.code(chunk), last, pause, trailers, broken })
+        Ok(BodyChunk { data: ex.code(chunk), last, pause, trailers, broken })
     }
 }
 
 /// The response phases: what was left for the answer, then the plugins, then the explanation if one was
 /// asked for.
-pub(crate) fn respond_head(ex: &mut Exchange<'_>, chains: &Chains<'_>, head: &mut ResponseHead) {
+pub(crate) fn respond_head(ex: &mut Exchange<'_>, chains: &ExchangeChains<'_>, head: &mut ResponseHead) {
     ex.status = head.status;
     if !ex.response_fields.is_empty() {
         head.fields.replace(&ex.response_fields);
@@ -156,7 +156,7 @@ pub(crate) fn respond_head(ex: &mut Exchange<'_>, chains: &Chains<'_>, head: &mu
         }
         chains.run(instance, ex, phase, |plugin, ex| plugin.response_head(ex, head));
     });
-    ex.settle_coding(head);
+    ex.choose_coding(head);
     if matches!(head.status, 200..=299) && heads::asks_for_tunnel(&ex.request) {
         // What is told, and so what is noted.
         head.set_status(NO_TUNNEL);

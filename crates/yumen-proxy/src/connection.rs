@@ -13,23 +13,23 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use yumen_http::{BodyError, Framing};
-use yumen_plugin::{Client, Exchange};
+use yumen_plugin::{ClientInfo, Exchange};
 
 use crate::backlog::BacklogEntry;
-use crate::body::Rest;
+use crate::body::BodyDecoder;
 use crate::buffer::Inbox;
 use crate::clock;
 use crate::disposition::After;
-use crate::fault::{Fault, Kind};
+use crate::fault::{Fault, FaultKind};
 use crate::grpc;
-use crate::http2::heads::LastFields;
-use crate::pace::{Pace, Rate};
-use crate::settings::Settings;
-use crate::stream::{HeadSent, Stream};
-use crate::tcp::Tcp;
+use crate::http2::heads::CachedFields;
+use crate::minimum_rate::{MinimumRate, RateWindow};
+use crate::settings::WorkerSettings;
+use crate::stream::{HeadSent, TransportStream};
+use crate::tcp::TcpConnection;
 use crate::timers::Timer;
 use crate::transfer::Transfer;
-use crate::turn::Turn;
+use crate::turn_budget::TurnBudget;
 use crate::worker::Worker;
 
 /// A body nobody wanted is read to its end if it is at most this long, so that the connection lives on.
@@ -38,17 +38,17 @@ const DISCARD_BYTES_MAX: u64 = 256 * 1024;
 const DISCARD_MS: u64 = 5000;
 
 /// A client connection, or a stream of one that carries many, and what is known of it.
-pub(crate) struct Connection {
+pub(crate) struct DownstreamConnection {
     pub(crate) worker: Rc<Worker>,
-    pub(crate) peer: Rc<Peer>,
-    pub(crate) stream: Stream,
+    pub(crate) peer: Rc<DownstreamPeer>,
+    pub(crate) stream: TransportStream,
     pub(crate) inbox: Inbox,
     pub(crate) timer: Timer,
 }
 
 /// Who is at the other end, and what endpoints are told of it.
-pub(crate) struct Peer {
-    pub(crate) client: Client,
+pub(crate) struct DownstreamPeer {
+    pub(crate) client: ClientInfo,
     /// Whether the peer's forwarding fields are believed.
     pub(crate) trusted: bool,
     /// Forwarding fields that are the same for all its requests that nobody forwarded before.
@@ -58,15 +58,15 @@ pub(crate) struct Peer {
     /// Where else it may connect, as answers tell it.
     pub(crate) alt_svc: Option<Arc<[u8]>>,
     /// What its last request to an endpoint of HTTP/2 was sent with.
-    pub(crate) last_fields: RefCell<Option<Box<LastFields>>>,
+    pub(crate) last_fields: RefCell<Option<Box<CachedFields>>>,
 }
 
-impl Peer {
-    pub(crate) fn new(worker: &Worker, client: Client) -> Peer {
+impl DownstreamPeer {
+    pub(crate) fn new(worker: &Worker, client: ClientInfo) -> DownstreamPeer {
         let ip = client.peer.ip().to_canonical();
         let trusted = worker.settings.trusted.contains(ip);
         let (forwarding, ip) = forwarding_fields(ip, &client);
-        Peer { client, trusted, forwarding, ip, alt_svc: None, last_fields: RefCell::default() }
+        DownstreamPeer { client, trusted, forwarding, ip, alt_svc: None, last_fields: RefCell::default() }
     }
 
     /// Its address as text.
@@ -77,7 +77,7 @@ impl Peer {
 
 /// The fields that tell an endpoint who asked and how, and where in them the address stands. A
 /// connection may carry one request only, so this is no place for formatting machinery.
-fn forwarding_fields(ip: IpAddr, client: &Client) -> (Vec<u8>, Range<usize>) {
+fn forwarding_fields(ip: IpAddr, client: &ClientInfo) -> (Vec<u8>, Range<usize>) {
     let mut out = Vec::with_capacity(160);
     out.extend_from_slice(b"X-Forwarded-For: ");
     let start = out.len();
@@ -108,11 +108,15 @@ pub(crate) fn is_discarded(framing: Framing) -> bool {
     !matches!(framing, Framing::Length(length) if length > DISCARD_BYTES_MAX)
 }
 
-impl Connection {
+impl DownstreamConnection {
     /// A connection of a peer's, or a stream of one.
-    pub(crate) fn of(worker: Rc<Worker>, peer: Rc<Peer>, stream: Stream) -> Connection {
+    pub(crate) fn of(
+        worker: Rc<Worker>,
+        peer: Rc<DownstreamPeer>,
+        stream: TransportStream,
+    ) -> DownstreamConnection {
         let timer = worker.timers.timer();
-        Connection { worker, peer, stream, inbox: Inbox::default(), timer }
+        DownstreamConnection { worker, peer, stream, inbox: Inbox::default(), timer }
     }
 
     /// The longest request body of an exchange.
@@ -125,16 +129,16 @@ impl Connection {
 
     /// The slowest the client may send its body. Calls have streams, which may be silent for long.
     #[inline]
-    pub(crate) fn body_rate(&self, ex: &Exchange<'_>) -> Rate {
+    pub(crate) fn body_rate(&self, ex: &Exchange<'_>) -> MinimumRate {
         if !self.worker.settings.body_rate.is_set() || grpc::is_call(ex) {
-            return Rate::default();
+            return MinimumRate::default();
         }
         self.client_rate()
     }
 
-    fn client_rate(&self) -> Rate {
-        let Settings { body_rate, body_timeout_ms, .. } = &*self.worker.settings;
-        Rate { window_ms: body_rate.window_ms.min(*body_timeout_ms), ..*body_rate }
+    fn client_rate(&self) -> MinimumRate {
+        let WorkerSettings { body_rate, body_timeout_ms, .. } = &*self.worker.settings;
+        MinimumRate { window_ms: body_rate.window_ms.min(*body_timeout_ms), ..*body_rate }
     }
 
     /// Reads the whole request body into the exchange, for a plugin or a route that looks into it.
@@ -142,21 +146,21 @@ impl Connection {
         let bytes_max = self.body_bytes_max(ex).min(bytes_max as u64);
         if let Some(body) = &ex.body {
             let fits = body.len() as u64 <= bytes_max;
-            return if fits { Ok(()) } else { Err(Kind::BodyTooLarge.into()) };
+            return if fits { Ok(()) } else { Err(FaultKind::BodyTooLarge.into()) };
         }
         if let Framing::Length(length) = ex.request.framing
             && length > bytes_max
         {
-            return Err(Kind::BodyTooLarge.into());
+            return Err(FaultKind::BodyTooLarge.into());
         }
         if ex.request.expects_continue() && self.inbox.is_empty() {
             self.send_continue().await?;
         }
         ex.request.fields.remove("expect");
-        let mut rest = Rest::from(self.stream.incoming(ex.request.framing));
+        let mut rest = BodyDecoder::from(self.stream.incoming(ex.request.framing));
         let mut body = Vec::new();
         self.timer.set(self.worker.settings.body_timeout_ms);
-        let (rate, mut pace) = (self.body_rate(ex), Pace::default());
+        let (rate, mut pace) = (self.body_rate(ex), RateWindow::default());
         let mut is_awaited = false;
         let read = poll_fn(|cx| {
             if rate.is_set() {
@@ -165,13 +169,13 @@ impl Connection {
             }
             let polled = self.poll_body(cx, &mut rest, &mut body, bytes_max);
             if polled.is_pending() && !std::mem::replace(&mut is_awaited, true) {
-                self.stream.tcp().into_iter().for_each(Tcp::acknowledge);
+                self.stream.tcp().into_iter().for_each(TcpConnection::acknowledge);
             }
             if !rate.is_set() || polled.is_ready() {
                 return polled;
             }
             let slow = pace.poll_slow(cx, &self.timer, rate, body.len() as i64);
-            slow.map(|()| Err(Kind::ClientTimeout.into()))
+            slow.map(|()| Err(FaultKind::ClientTimeout.into()))
         })
         .await;
         ex.body_read_bytes += body.len() as u64;
@@ -187,7 +191,7 @@ impl Connection {
 
     /// Sends the head of an interim answer.
     pub(crate) async fn send_interim(&mut self, text: Vec<u8>) -> Result<(), Fault> {
-        match self.stream.send_head(&text, false).map_err(|_| Kind::ClientGone)? {
+        match self.stream.send_head(&text, false).map_err(|_| FaultKind::ClientGone)? {
             HeadSent::Separately => Ok(()),
             HeadSent::InBand => self.write_text(text, Bytes::new()).await.1.map_err(Fault::from),
         }
@@ -196,15 +200,19 @@ impl Connection {
     /// Writes text and behind it a body, and keeps the text's memory; how much was taken, and why no more. Between two
     /// pieces a client has as long as between two of an endpoint's answer. The body is copied in pieces: many clients
     /// that do not read may be answered with the same one.
-    pub(crate) async fn write_text(&mut self, text: Vec<u8>, mut body: Bytes) -> (u64, Result<(), Kind>) {
+    pub(crate) async fn write_text(
+        &mut self,
+        text: Vec<u8>,
+        mut body: Bytes,
+    ) -> (u64, Result<(), FaultKind>) {
         let ending = self.stream.ending(false);
         let mut transfer = Transfer::new(Framing::None, ending, text, 0);
         transfer.refill(&mut body);
         let mut backlog = None;
         let has_rate = self.worker.settings.answer_rate.is_set();
-        let (mut pace, mut taken_bytes) = (Pace::default(), u64::MAX);
+        let (mut pace, mut taken_bytes) = (RateWindow::default(), u64::MAX);
         let result = poll_fn(|cx| {
-            let mut turn = Turn::default();
+            let mut turn = TurnBudget::default();
             let mut flushed = transfer.poll_flush_through(cx, &mut self.inbox, &mut self.stream);
             while matches!(flushed, Poll::Ready(Ok(()))) && !body.is_empty() {
                 if turn.is_over(cx) {
@@ -214,20 +222,20 @@ impl Connection {
                 flushed = transfer.poll_flush_through(cx, &mut self.inbox, &mut self.stream);
             }
             match flushed {
-                Poll::Ready(result) => return Poll::Ready(result.map_err(|_| Kind::ClientGone)),
+                Poll::Ready(result) => return Poll::Ready(result.map_err(|_| FaultKind::ClientGone)),
                 Poll::Pending if self.overstays(cx, &mut backlog, &transfer) => {
-                    return Poll::Ready(Err(Kind::ClientStalled));
+                    return Poll::Ready(Err(FaultKind::ClientStalled));
                 }
                 Poll::Pending if has_rate => {
                     let slow = self.poll_slow_reader(cx, &mut pace, transfer.taken_bytes());
-                    return slow.map(|()| Err(Kind::ClientStalled));
+                    return slow.map(|()| Err(FaultKind::ClientStalled));
                 }
                 Poll::Pending => {}
             }
             if std::mem::replace(&mut taken_bytes, transfer.taken_bytes()) != taken_bytes {
                 self.timer.set(self.worker.settings.send_timeout_ms);
             }
-            if self.timer.is_over(cx) { Poll::Ready(Err(Kind::ClientStalled)) } else { Poll::Pending }
+            if self.timer.is_over(cx) { Poll::Ready(Err(FaultKind::ClientStalled)) } else { Poll::Pending }
         })
         .await;
         transfer.recycle(&self.worker.buffers);
@@ -247,32 +255,32 @@ impl Connection {
     pub(crate) fn poll_slow_reader(
         &self,
         cx: &mut Context<'_>,
-        pace: &mut Pace,
+        pace: &mut RateWindow,
         taken_bytes: u64,
     ) -> Poll<()> {
         let settings = &self.worker.settings;
         let window_ms = settings.answer_rate.window_ms.min(settings.send_timeout_ms);
-        let rate = Rate { window_ms, ..settings.answer_rate };
+        let rate = MinimumRate { window_ms, ..settings.answer_rate };
         // A socket holds a lot, and takes more only once it has got rid of much: what it holds the client has not taken.
-        let held_bytes = self.stream.tcp().map_or(0, Tcp::unacknowledged_bytes);
+        let held_bytes = self.stream.tcp().map_or(0, TcpConnection::unacknowledged_bytes);
         pace.poll_slow(cx, &self.timer, rate, taken_bytes as i64 - held_bytes as i64)
     }
 
     fn poll_body(
         &mut self,
         cx: &mut Context<'_>,
-        rest: &mut Rest,
+        rest: &mut BodyDecoder,
         body: &mut Vec<u8>,
         bytes_max: u64,
     ) -> Poll<Result<(), Fault>> {
-        let mut turn = Turn::default();
+        let mut turn = TurnBudget::default();
         loop {
             if turn.is_over(cx) {
                 return Poll::Pending;
             }
-            let piece = rest.decode(&mut self.inbox).map_err(|error: BodyError| Kind::Body(error))?;
+            let piece = rest.decode(&mut self.inbox).map_err(|error: BodyError| FaultKind::Body(error))?;
             if body.len() as u64 + piece.data as u64 > bytes_max {
-                return Poll::Ready(Err(Kind::BodyTooLarge.into()));
+                return Poll::Ready(Err(FaultKind::BodyTooLarge.into()));
             }
             body.extend_from_slice(&self.inbox.bytes()[..piece.data]);
             self.inbox.consume(piece.data + piece.skip);
@@ -286,9 +294,9 @@ impl Connection {
                 continue;
             }
             match self.stream.poll_fill(cx, &mut self.inbox, &self.worker.buffers) {
-                Poll::Ready(Err(_)) => return Poll::Ready(Err(Kind::ClientGone.into())),
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(FaultKind::ClientGone.into())),
                 Poll::Ready(Ok(0)) if !self.stream.is_shared() => {
-                    return Poll::Ready(Err(Kind::ClientGone.into()));
+                    return Poll::Ready(Err(FaultKind::ClientGone.into()));
                 }
                 Poll::Ready(Ok(count)) => {
                     if let Some(ended) = self.stream.end(count, self.inbox.len()) {
@@ -299,7 +307,7 @@ impl Connection {
                 Poll::Pending => {
                     self.inbox.park(&self.worker.buffers);
                     if self.timer.is_over(cx) {
-                        return Poll::Ready(Err(Kind::ClientTimeout.into()));
+                        return Poll::Ready(Err(FaultKind::ClientTimeout.into()));
                     }
                     return Poll::Pending;
                 }
@@ -312,8 +320,8 @@ impl Connection {
         if !is_discarded(framing) {
             return After::Linger;
         }
-        let mut rest = Rest::from(framing);
-        let (rate, mut pace, mut read) = (self.client_rate(), Pace::default(), 0);
+        let mut rest = BodyDecoder::from(framing);
+        let (rate, mut pace, mut read) = (self.client_rate(), RateWindow::default(), 0);
         self.timer.cap(clock::now().mono_ms() + DISCARD_MS);
         self.timer.set(self.worker.settings.body_timeout_ms);
         let is_whole = poll_fn(|cx| {

@@ -5,10 +5,10 @@ mod stream;
 use std::sync::Arc;
 
 use yumen_base::{Counter, Gauge, Histogram};
-use yumen_plugin::Outcome;
+use yumen_plugin::ExchangeOutcome;
 
 use crate::fault::COUNTED;
-use crate::observe::Observed;
+use crate::observe::WorkerObservations;
 pub(crate) use stream::StreamCounters;
 
 /// Upper bounds of request durations, in microseconds.
@@ -19,7 +19,7 @@ pub(crate) static DURATION_BOUNDS_US: &[u64] = &[
 
 /// The counters of one worker; it alone writes them.
 #[derive(Debug)]
-pub struct Counters {
+pub struct WorkerCounters {
     /// Connections accepted.
     pub accepted: Counter,
     /// Connections refused because the worker holds as many as it may.
@@ -93,15 +93,15 @@ pub struct Counters {
     /// Streams.
     pub(crate) streams: StreamCounters,
     /// What plugins asked Redis.
-    pub(crate) redis: Arc<yumen_redis::Counters>,
+    pub(crate) redis: Arc<yumen_redis::RedisCounters>,
     pub(crate) duration: Histogram,
     /// What its samples of the traffic tell.
-    pub(crate) observed: Observed,
+    pub(crate) observed: WorkerObservations,
 }
 
-impl Default for Counters {
+impl Default for WorkerCounters {
     fn default() -> Self {
-        Counters {
+        WorkerCounters {
             accepted: Counter::default(),
             refused: Counter::default(),
             accept_failures: Counter::default(),
@@ -140,14 +140,14 @@ impl Default for Counters {
             streams: StreamCounters::default(),
             redis: Arc::default(),
             duration: Histogram::new(DURATION_BOUNDS_US),
-            observed: Observed::default(),
+            observed: WorkerObservations::default(),
         }
     }
 }
 
-impl Counters {
+impl WorkerCounters {
     /// Counts one finished exchange.
-    pub(crate) fn finish(&self, outcome: &Outcome<'_>) {
+    pub(crate) fn finish(&self, outcome: &ExchangeOutcome<'_>) {
         let class = usize::from(outcome.status / 100).min(5);
         self.requests[class].add(1);
         self.received_bytes.add(outcome.received_bytes);

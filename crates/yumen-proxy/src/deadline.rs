@@ -6,13 +6,17 @@
 use yumen_plugin::Exchange;
 
 use crate::clock;
-use crate::connection::Connection;
-use crate::fault::{Fault, Kind};
+use crate::connection::DownstreamConnection;
+use crate::fault::{Fault, FaultKind};
 
 /// Settles on the earliest deadline of those there are: the route's, the client's, a plugin's. A request
 /// that is too late already is not worth asking anybody.
 #[cold]
-pub(crate) fn begin(conn: &mut Connection, ex: &mut Exchange<'_>, total_ms: u64) -> Result<(), Fault> {
+pub(crate) fn begin(
+    conn: &mut DownstreamConnection,
+    ex: &mut Exchange<'_>,
+    total_ms: u64,
+) -> Result<(), Fault> {
     let of_route = (total_ms != 0).then(|| ex.now.mono_ms() + total_ms);
     let of_plugin = (ex.deadline_ms != 0).then_some(ex.deadline_ms);
     let all = [of_route, of_plugin, conn.timer.cap_ms()];
@@ -23,32 +27,32 @@ pub(crate) fn begin(conn: &mut Connection, ex: &mut Exchange<'_>, total_ms: u64)
 }
 
 /// Whether there is time left.
-pub(crate) fn check(conn: &Connection) -> Result<(), Fault> {
-    if is_over(conn) { Err(Fault { kind: Kind::Deadline, unsent: true }) } else { Ok(()) }
+pub(crate) fn check(conn: &DownstreamConnection) -> Result<(), Fault> {
+    if is_over(conn) { Err(Fault { kind: FaultKind::Deadline, unsent: true }) } else { Ok(()) }
 }
 
-fn is_over(conn: &Connection) -> bool {
+fn is_over(conn: &DownstreamConnection) -> bool {
     conn.timer.cap_ms().is_some_and(|cap_ms| clock::now().mono_ms() >= cap_ms)
 }
 
 /// A wait that the deadline cut short is its own fault: it says nothing of whoever was waited for.
 #[cold]
-pub(crate) fn settle(conn: &Connection, fault: Fault) -> Fault {
+pub(crate) fn settle(conn: &DownstreamConnection, fault: Fault) -> Fault {
     let is_wait = matches!(
         fault.kind,
-        Kind::ClientTimeout
-            | Kind::ConnectTimeout
-            | Kind::SendTimeout
-            | Kind::ReadTimeout
-            | Kind::ClientStalled
-            | Kind::UpstreamQueue
+        FaultKind::ClientTimeout
+            | FaultKind::ConnectTimeout
+            | FaultKind::SendTimeout
+            | FaultKind::ReadTimeout
+            | FaultKind::ClientStalled
+            | FaultKind::UpstreamQueue
     );
-    if is_wait && is_over(conn) { Fault { kind: Kind::Deadline, unsent: fault.unsent } } else { fault }
+    if is_wait && is_over(conn) { Fault { kind: FaultKind::Deadline, unsent: fault.unsent } } else { fault }
 }
 
 /// Lifts the deadline, so that what is still to be said can be.
 #[cold]
-pub(crate) fn end(conn: &mut Connection, fault: Fault) -> Fault {
+pub(crate) fn end(conn: &mut DownstreamConnection, fault: Fault) -> Fault {
     let fault = settle(conn, fault);
     conn.timer.uncap();
     fault

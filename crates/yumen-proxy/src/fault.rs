@@ -9,7 +9,7 @@ pub(crate) use shared::SharedFailure;
 
 /// Whose fault it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub enum FaultSide {
     /// The client's.
     Client,
     /// An endpoint's.
@@ -20,7 +20,7 @@ pub enum Side {
 
 /// What went wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FaultKind {
     /// The client went away.
     ClientGone,
     /// The client took nothing of its answer for too long.
@@ -91,72 +91,82 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
     /// What went wrong.
-    pub kind: Kind,
+    pub kind: FaultKind,
     /// Whether the endpoint cannot have acted on the request, so that any request may be repeated.
     pub unsent: bool,
 }
 
-impl From<Kind> for Fault {
-    fn from(kind: Kind) -> Fault {
+impl From<FaultKind> for Fault {
+    fn from(kind: FaultKind) -> Fault {
         Fault { kind, unsent: false }
     }
 }
 
-impl Kind {
+impl FaultKind {
     /// The one table from failure to side, status, word for logs and metrics, and message.
-    pub fn facts(self) -> (Side, u16, &'static str, &'static str) {
-        use Side::{Client, Local, Upstream};
+    pub fn facts(self) -> (FaultSide, u16, &'static str, &'static str) {
+        use FaultSide::{Client, Local, Upstream};
         match self {
-            Kind::ClientGone => (Client, 499, "client_gone", "the client closed the connection"),
-            Kind::ClientStalled => {
+            FaultKind::ClientGone => (Client, 499, "client_gone", "the client closed the connection"),
+            FaultKind::ClientStalled => {
                 (Client, 499, "client_stalled", "the client did not take its answer in time")
             }
-            Kind::Head(error) => (Client, head_status(error), "client_head", head_message(error)),
-            Kind::Body(_) => (Client, 400, "client_body", "the request body is malformed"),
-            Kind::BodyTooLarge => (Client, 413, "body_too_large", "the request body is larger than allowed"),
-            Kind::ClientTimeout => (Client, 408, "client_timeout", "the request did not arrive in time"),
-            Kind::ConnectRefused => (Client, 405, "connect_refused", "CONNECT is not supported"),
-            Kind::Deadline => (Client, 504, "deadline", "the deadline of the request has passed"),
-            Kind::NotTls => (Client, 400, "not_tls", "plain HTTP was sent to a port for HTTPS"),
-            Kind::NotHttp2 => (Client, 400, "not_http2", "the request cannot be sent over HTTP/2"),
-            Kind::Undecided => (Local, 500, "undecided", "a pattern took too long to match the request"),
-            Kind::Overloaded => (Local, 503, "overloaded", "the gateway has too much to do"),
-            Kind::NoEndpoint => (Local, 503, "no_endpoint", "no endpoint is available"),
-            Kind::UpstreamFull => {
+            FaultKind::Head(error) => (Client, head_status(error), "client_head", head_message(error)),
+            FaultKind::Body(_) => (Client, 400, "client_body", "the request body is malformed"),
+            FaultKind::BodyTooLarge => {
+                (Client, 413, "body_too_large", "the request body is larger than allowed")
+            }
+            FaultKind::ClientTimeout => (Client, 408, "client_timeout", "the request did not arrive in time"),
+            FaultKind::ConnectRefused => (Client, 405, "connect_refused", "CONNECT is not supported"),
+            FaultKind::Deadline => (Client, 504, "deadline", "the deadline of the request has passed"),
+            FaultKind::NotTls => (Client, 400, "not_tls", "plain HTTP was sent to a port for HTTPS"),
+            FaultKind::NotHttp2 => (Client, 400, "not_http2", "the request cannot be sent over HTTP/2"),
+            FaultKind::Undecided => (Local, 500, "undecided", "a pattern took too long to match the request"),
+            FaultKind::Overloaded => (Local, 503, "overloaded", "the gateway has too much to do"),
+            FaultKind::NoEndpoint => (Local, 503, "no_endpoint", "no endpoint is available"),
+            FaultKind::UpstreamFull => {
                 (Local, 503, "upstream_full", "the upstream has no room for another request")
             }
-            Kind::UpstreamQueue => {
+            FaultKind::UpstreamQueue => {
                 (Local, 503, "upstream_queue", "there was no room at the upstream in time")
             }
-            Kind::Connect => (Upstream, 502, "connect_failed", "the upstream could not be reached"),
-            Kind::Exhausted => (Local, 503, "exhausted", "the gateway has no room for another connection"),
-            Kind::ConnectTimeout => {
+            FaultKind::Connect => (Upstream, 502, "connect_failed", "the upstream could not be reached"),
+            FaultKind::Exhausted => {
+                (Local, 503, "exhausted", "the gateway has no room for another connection")
+            }
+            FaultKind::ConnectTimeout => {
                 (Upstream, 504, "connect_timeout", "the upstream could not be reached in time")
             }
-            Kind::UpstreamTls | Kind::RequestedTls => {
+            FaultKind::UpstreamTls | FaultKind::RequestedTls => {
                 (Upstream, 502, "upstream_tls", "the TLS handshake with the upstream failed")
             }
-            Kind::UpstreamVersion | Kind::RequestedVersion => {
+            FaultKind::UpstreamVersion | FaultKind::RequestedVersion => {
                 (Upstream, 502, "upstream_version", "the upstream does not speak HTTP/2")
             }
-            Kind::RequestedName => {
+            FaultKind::RequestedName => {
                 (Upstream, 502, "upstream_name", "the upstream has no valid certificate for this host")
             }
-            Kind::UpstreamClosed => (Upstream, 502, "upstream_closed", "the upstream closed the connection"),
-            Kind::UpstreamReset => (Upstream, 502, "upstream_reset", "the upstream gave the request up"),
-            Kind::SendTimeout => {
+            FaultKind::UpstreamClosed => {
+                (Upstream, 502, "upstream_closed", "the upstream closed the connection")
+            }
+            FaultKind::UpstreamReset => (Upstream, 502, "upstream_reset", "the upstream gave the request up"),
+            FaultKind::SendTimeout => {
                 (Upstream, 504, "send_timeout", "the upstream did not take the request in time")
             }
-            Kind::ReadTimeout => (Upstream, 504, "read_timeout", "the upstream did not answer in time"),
-            Kind::UpstreamHead(_) => (Upstream, 502, "upstream_head", "the upstream's answer is malformed"),
-            Kind::UpstreamBody(_) => (Upstream, 502, "upstream_body", "the upstream's body is malformed"),
-            Kind::UpstreamTooLarge => {
+            FaultKind::ReadTimeout => (Upstream, 504, "read_timeout", "the upstream did not answer in time"),
+            FaultKind::UpstreamHead(_) => {
+                (Upstream, 502, "upstream_head", "the upstream's answer is malformed")
+            }
+            FaultKind::UpstreamBody(_) => {
+                (Upstream, 502, "upstream_body", "the upstream's body is malformed")
+            }
+            FaultKind::UpstreamTooLarge => {
                 (Upstream, 502, "upstream_too_large", "the upstream's body is larger than allowed")
             }
-            Kind::UnexpectedUpgrade => {
+            FaultKind::UnexpectedUpgrade => {
                 (Upstream, 502, "unexpected_upgrade", "the upstream changed protocols unasked")
             }
-            Kind::Unavailable => (Local, 503, "unavailable", "the service is not available"),
+            FaultKind::Unavailable => (Local, 503, "unavailable", "the service is not available"),
         }
     }
 
@@ -165,45 +175,45 @@ impl Kind {
     pub(crate) fn ends_connection(self) -> bool {
         matches!(
             self,
-            Kind::Head(_)
-                | Kind::Body(_)
-                | Kind::BodyTooLarge
-                | Kind::ClientTimeout
-                | Kind::ConnectRefused
-                | Kind::NotTls
+            FaultKind::Head(_)
+                | FaultKind::Body(_)
+                | FaultKind::BodyTooLarge
+                | FaultKind::ClientTimeout
+                | FaultKind::ConnectRefused
+                | FaultKind::NotTls
         )
     }
 
     /// Whether the client may come again soon, as the answer tells it.
     pub(crate) fn is_passing(self) -> bool {
-        matches!(self, Kind::UpstreamFull | Kind::UpstreamQueue | Kind::Overloaded)
+        matches!(self, FaultKind::UpstreamFull | FaultKind::UpstreamQueue | FaultKind::Overloaded)
     }
 
     /// Whether it tells of the endpoint: it failed, whatever its client did. How long an answer may be to be
     /// read whole is the gateway's affair.
     pub(crate) fn is_endpoints(self) -> bool {
-        self.facts().0 == Side::Upstream && self != Kind::UpstreamTooLarge
+        self.facts().0 == FaultSide::Upstream && self != FaultKind::UpstreamTooLarge
     }
 
     /// Whether the endpoint was waited for in vain.
     pub(crate) fn is_silence(self) -> bool {
-        matches!(self, Kind::SendTimeout | Kind::ReadTimeout)
+        matches!(self, FaultKind::SendTimeout | FaultKind::ReadTimeout)
     }
 
     /// Whether another endpoint might do better.
     pub(crate) fn is_worth_retrying(self) -> bool {
         matches!(
             self,
-            Kind::Connect
-                | Kind::ConnectTimeout
-                | Kind::UpstreamTls
-                | Kind::RequestedTls
-                | Kind::UpstreamVersion
-                | Kind::RequestedVersion
-                | Kind::UpstreamClosed
-                | Kind::UpstreamReset
-                | Kind::SendTimeout
-                | Kind::ReadTimeout
+            FaultKind::Connect
+                | FaultKind::ConnectTimeout
+                | FaultKind::UpstreamTls
+                | FaultKind::RequestedTls
+                | FaultKind::UpstreamVersion
+                | FaultKind::RequestedVersion
+                | FaultKind::UpstreamClosed
+                | FaultKind::UpstreamReset
+                | FaultKind::SendTimeout
+                | FaultKind::ReadTimeout
         )
     }
 }
@@ -243,13 +253,13 @@ pub(crate) const COUNTED: [(&str, &str); 30] = [
 ];
 
 /// What a failure to make a socket or to connect it means: not all of them are the endpoint's.
-pub(crate) fn of_connect(error: &std::io::Error) -> Kind {
+pub(crate) fn of_connect(error: &std::io::Error) -> FaultKind {
     use rustix::io::Errno;
     match Errno::from_io_error(error) {
         Some(
             Errno::MFILE | Errno::NFILE | Errno::ADDRNOTAVAIL | Errno::NOBUFS | Errno::NOMEM | Errno::AGAIN,
-        ) => Kind::Exhausted,
-        _ => Kind::Connect,
+        ) => FaultKind::Exhausted,
+        _ => FaultKind::Connect,
     }
 }
 

@@ -10,28 +10,28 @@ mod resend;
 
 use yumen_base::Now;
 use yumen_plugin::Phase;
-use yumen_snapshot::protection::{Full, RequestPermit, RetryPermit};
-use yumen_snapshot::{Tried, Upstream};
+use yumen_snapshot::protection::{LimiterFull, RequestPermit, RetryPermit};
+use yumen_snapshot::{TriedEndpoints, Upstream};
 
-use crate::apart::apart;
 use crate::buffer::InboxMark;
+use crate::client_wait::ClientWait;
 use crate::clock;
+use crate::cold_future::apart;
 use crate::deadline;
-use crate::fault::{Fault, Kind};
+use crate::fault::{Fault, FaultKind};
 use crate::grpc;
 use crate::proxied::ProxiedExchange;
 use crate::upstream::admission::AdmittedEndpoint;
 use crate::upstream::attempt::{Attempt, EndpointChosen, EndpointConnected, FailedAttempt, ResponseStarted};
 use crate::upstream::health;
 use crate::upstream::replay::RequestReplay;
-use crate::wait::ClientWait;
 use refused::RefusedCall;
 use request::SendResult;
 use resend::ResendSource;
 
 /// The attempts of an exchange so far.
 pub(super) struct AttemptHistory {
-    tried: Tried,
+    tried: TriedEndpoints,
     /// When the first attempt began.
     started: Now,
     /// Where the request body begins in the inbox.
@@ -49,10 +49,10 @@ pub(super) struct AttemptHistory {
 impl AttemptHistory {
     fn new(body_mark: InboxMark) -> AttemptHistory {
         AttemptHistory {
-            tried: Tried::default(),
+            tried: TriedEndpoints::default(),
             started: clock::now(),
             body_mark,
-            last: Kind::NoEndpoint.into(),
+            last: FaultKind::NoEndpoint.into(),
             may_have_acted: false,
             waited_ms: 0,
             request_permit: None,
@@ -79,9 +79,9 @@ pub(crate) async fn forward<'s>(
     let mut history = AttemptHistory::new(proxied.conn.inbox.mark());
     proxied.flow.upstream_started_us = Some(history.started.mono_us);
     proxied.upload.replay = RequestReplay::of(proxied.ex, proxied.pinned.upstream);
-    let mut elsewhere: Option<AdmittedEndpoint> = None;
+    let mut predecessor_requests: Option<AdmittedEndpoint> = None;
     loop {
-        let admitted = match (elsewhere.take(), &proxied.pinned.upstream.protection) {
+        let admitted = match (predecessor_requests.take(), &proxied.pinned.upstream.protection) {
             (Some(admitted), _) => admitted,
             (None, None) => {
                 let index = proxied.pinned.upstream.pick(proxied.ex, &history.tried).ok_or(history.last)?;
@@ -112,7 +112,7 @@ pub(crate) async fn forward<'s>(
                 history.may_have_acted = true;
                 match proxied.retry_refused(attempt, &mut history) {
                     RefusedCall::PassOn(attempt) => return Ok(attempt),
-                    RefusedCall::TryElsewhere(admitted) => elsewhere = Some(admitted),
+                    RefusedCall::TryElsewhere(admitted) => predecessor_requests = Some(admitted),
                 }
             }
             Err(failed) => {
@@ -141,7 +141,7 @@ impl<'s> ProxiedExchange<'_, 's> {
         let attempt_mark = self.conn.inbox.mark();
         if self.ex.deadline_ms != 0 {
             let left_ms = deadline::left_ms(self.ex);
-            grpc::tell_timeout(self.ex, left_ms);
+            grpc::set_grpc_timeout(self.ex, left_ms);
         }
         self.chains.each(self.ex, Phase::UpstreamRequest, |plugin, ex| plugin.upstream_request(ex));
         let mut may_repeat = true;
@@ -179,7 +179,7 @@ impl<'s> ProxiedExchange<'_, 's> {
         may_repeat: bool,
     ) -> Result<SendResult<'s>, Attempt<'s, EndpointChosen>> {
         let target = request::target(self.ex, self.route, self.pinned.upstream, attempt.index());
-        self.chains.explaining().inspect(|watch| watch.lap());
+        self.chains.explaining().inspect(|watch| watch.begin_attempt());
         // The second connection of HTTP/1 is a new one: others that idle may be closed as well.
         if !may_repeat && !target.is_http2 {
             return Err(attempt);
@@ -205,7 +205,7 @@ impl<'s> ProxiedExchange<'_, 's> {
         let index = attempt.index();
         let ProxiedExchange { conn, ex, chains, route, pinned, .. } = self;
         let watch = chains.explaining();
-        watch.inspect(|watch| watch.lap());
+        watch.inspect(|watch| watch.begin_attempt());
         let client = conn.worker.upstream.clone();
         let target = request::target(ex, route, pinned.upstream, index);
         let connected = attempt.connect(&client, &target, &mut ClientWait::new(conn)).await;
@@ -240,7 +240,7 @@ impl<'s> ProxiedExchange<'_, 's> {
 fn retry_permit(
     upstream: &Upstream,
     request_permit: Option<&RequestPermit>,
-) -> Result<Option<RetryPermit>, Full> {
+) -> Result<Option<RetryPermit>, LimiterFull> {
     upstream.protection.as_ref().map_or(Ok(None), |protection| protection.retry(request_permit))
 }
 

@@ -4,16 +4,16 @@
 use std::net::IpAddr;
 
 use yumen_base::IpSet;
-use yumen_http::{Field, Fields, Known};
+use yumen_http::{FieldLine, Fields, KnownField};
 use yumen_plugin::Exchange;
 
 /// What anybody can say, and only trusted peers are believed.
-const CLAIMS: [Known; 5] = [
-    Known::XForwardedProto,
-    Known::XForwardedHost,
-    Known::XForwardedPort,
-    Known::Forwarded,
-    Known::XForwardedFor,
+const CLAIMS: [KnownField; 5] = [
+    KnownField::XForwardedProto,
+    KnownField::XForwardedHost,
+    KnownField::XForwardedPort,
+    KnownField::Forwarded,
+    KnownField::XForwardedFor,
 ];
 
 /// Takes away what a peer that is not among `trusted` says of how the request came to it, so that neither routing nor
@@ -21,7 +21,7 @@ const CLAIMS: [Known; 5] = [
 /// such a boundary everybody's is passed on, as in APISIX.
 #[inline]
 pub(crate) fn distrust(fields: &mut Fields, trusted: &IpSet) {
-    if fields.ever_had_any(&CLAIMS) {
+    if fields.may_have_any(&CLAIMS) {
         take_away(fields, !trusted.is_empty());
     }
 }
@@ -29,25 +29,25 @@ pub(crate) fn distrust(fields: &mut Fields, trusted: &IpSet) {
 #[cold]
 fn take_away(fields: &mut Fields, has_boundary: bool) {
     for claim in CLAIMS {
-        if fields.ever_had_any(&[claim]) && (claim != Known::XForwardedFor || has_boundary) {
+        if fields.may_have_any(&[claim]) && (claim != KnownField::XForwardedFor || has_boundary) {
             fields.remove(claim.name());
         }
     }
 }
 
 /// What every endpoint is told by the gateway.
-const OURS: [Known; 5] = [
-    Known::XForwardedFor,
-    Known::XForwardedHost,
-    Known::XForwardedPort,
-    Known::XForwardedProto,
-    Known::XRealIp,
+const OURS: [KnownField; 5] = [
+    KnownField::XForwardedFor,
+    KnownField::XForwardedHost,
+    KnownField::XForwardedPort,
+    KnownField::XForwardedProto,
+    KnownField::XRealIp,
 ];
 
 /// Whether a client says what the gateway says, under a name that CGI and what follows it take for the same, such as
 /// `X_Real_IP`. Asked of each field that is sent: most have another length or begin with another letter.
 #[inline]
-pub(crate) fn is_false(fields: &Fields, field: &Field) -> bool {
+pub(crate) fn is_false(fields: &Fields, field: &FieldLine) -> bool {
     is_ours_respelt(fields.name(field)) && field.is_received()
 }
 
@@ -62,7 +62,7 @@ fn is_ours_respelt(name: &[u8]) -> bool {
 /// take our own into it: such are left out.
 pub(crate) fn write(out: &mut Vec<u8>, ex: &Exchange<'_>) {
     out.extend_from_slice(b"Forwarded: ");
-    for said in ex.request.fields.all_known(Known::Forwarded).filter(|said| is_well_quoted(said)) {
+    for said in ex.request.fields.all_known(KnownField::Forwarded).filter(|said| is_well_quoted(said)) {
         out.extend_from_slice(said);
         out.extend_from_slice(b", ");
     }

@@ -6,10 +6,10 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use yumen_http::{Fields, Known, RequestHead, Version};
-use yumen_plugin::{Exchange, Response};
+use yumen_http::{Fields, HttpVersion, KnownField, RequestHead};
+use yumen_plugin::{Exchange, LocalResponse};
 
-use crate::fault::Kind;
+use crate::fault::FaultKind;
 
 /// Stands for a status that was not told, or is none of the protocol's.
 pub(crate) const UNTOLD: u8 = 17;
@@ -27,7 +27,7 @@ const UNAUTHENTICATED: u8 = 16;
 #[inline]
 pub(crate) fn is_call(ex: &Exchange<'_>) -> bool {
     // Asked for every answer there is: one comparison for HTTP/1.
-    let may_call = || matches!(ex.request.version, Version::Http2 | Version::Http3);
+    let may_call = || matches!(ex.request.version, HttpVersion::Http2 | HttpVersion::Http3);
     ex.is_call.unwrap_or_else(|| may_call() && is_grpc(&ex.request))
 }
 
@@ -39,12 +39,12 @@ pub(crate) fn is_grpc(request: &RequestHead) -> bool {
             .strip_prefix(b"application/grpc")
             .is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
     };
-    request.fields.known(Known::ContentType).is_some_and(is_grpc)
+    request.fields.known(KnownField::ContentType).is_some_and(is_grpc)
 }
 
 /// Our refusal of a call, as the client's library understands it: a success of HTTP that has no message and
 /// tells the status in its head.
-pub(crate) fn refusal(refused: Response, fault: Option<Kind>) -> Response {
+pub(crate) fn refusal(refused: LocalResponse, fault: Option<FaultKind>) -> LocalResponse {
     let status = fault.map_or_else(|| of_http(refused.status), of_fault);
     let message = match fault {
         Some(kind) => Cow::Borrowed(kind.facts().3),
@@ -60,12 +60,12 @@ pub(crate) fn refusal(refused: Response, fault: Option<Kind>) -> Response {
 }
 
 /// The trailers of a call that broke off after its head was sent.
-pub(crate) fn broken_off(kind: Kind) -> String {
+pub(crate) fn abort_trailers(kind: FaultKind) -> String {
     format!("grpc-status: {}\r\ngrpc-message: {}\r\n", of_fault(kind), encode(kind.facts().3))
 }
 
 /// What a refusal says: the message in its JSON, else the name of its status.
-fn reason(refused: &Response) -> String {
+fn reason(refused: &LocalResponse) -> String {
     let body: Option<serde_json::Value> = serde_json::from_slice(&refused.body).ok();
     let told =
         body.as_ref().and_then(|body| ["message", "error_msg"].iter().find_map(|key| body[key].as_str()));
@@ -85,9 +85,9 @@ fn of_http(status: u16) -> u8 {
     }
 }
 
-fn of_fault(kind: Kind) -> u8 {
+fn of_fault(kind: FaultKind) -> u8 {
     match kind {
-        Kind::Deadline | Kind::ReadTimeout => DEADLINE_EXCEEDED,
+        FaultKind::Deadline | FaultKind::ReadTimeout => DEADLINE_EXCEEDED,
         kind => of_http(kind.facts().1),
     }
 }
@@ -126,7 +126,7 @@ pub(crate) fn timeout_ms(request: &RequestHead) -> Option<u64> {
 }
 
 /// Tells an endpoint how long the client of a call still waits.
-pub(crate) fn tell_timeout(ex: &mut Exchange<'_>, left_ms: u64) {
+pub(crate) fn set_grpc_timeout(ex: &mut Exchange<'_>, left_ms: u64) {
     if is_call(ex) {
         // At most eight digits.
         let text = format!("{}m", left_ms.min(99_999_999));

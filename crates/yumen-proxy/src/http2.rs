@@ -8,9 +8,9 @@ mod duplex;
 pub(crate) mod heads;
 
 pub(crate) use connection::{H2Connection, STREAMS_MAX, StreamPermit};
-pub(crate) use duplex::Duplex;
+pub(crate) use duplex::Http2Duplex;
 
-use crate::settings::{HeadLimits, Settings};
+use crate::settings::{HeadLimits, WorkerSettings};
 
 /// What a client sends first where it knows that HTTP/2 is spoken, up to its first empty line
 /// (RFC 9113 §3.4).
@@ -28,7 +28,7 @@ fn field_bytes_max(limits: &HeadLimits) -> u32 {
     (2 * limits.head_bytes_max) as u32
 }
 
-pub(crate) fn server_builder(settings: &Settings) -> h2::server::Builder {
+pub(crate) fn server_builder(settings: &WorkerSettings) -> h2::server::Builder {
     let http2 = &settings.http2;
     let mut builder = h2::server::Builder::new();
     builder
@@ -41,7 +41,7 @@ pub(crate) fn server_builder(settings: &Settings) -> h2::server::Builder {
     builder
 }
 
-pub(crate) fn client_builder(settings: &Settings) -> h2::client::Builder {
+pub(crate) fn client_builder(settings: &WorkerSettings) -> h2::client::Builder {
     let http2 = &settings.http2;
     let mut builder = h2::client::Builder::new();
     builder

@@ -3,19 +3,19 @@
 //! The libraries know packets, frames, flow control and header compression; here they meet the worker's
 //! timers and limits. Knows no route and no plugin, nor who drives a connection.
 
+mod datagram_link;
 mod duplex;
 mod endpoint;
 mod head;
-mod link;
-mod outgoing;
 mod quic;
 mod runtime;
-mod steer;
+mod send_queue;
+mod steering;
 mod transport;
 
-pub(crate) use duplex::Duplex;
-pub use endpoint::{Http3Identity, Http3Leave, Http3Listener, listen};
-pub(crate) use head::{Incoming, Resolver, Unread, resolved};
-pub use link::Pipe;
-pub(crate) use outgoing::{Outgoing, send_all, silence_ms};
-pub(crate) use quic::{Quic, is_too_long};
+pub use datagram_link::DatagramForwarder;
+pub(crate) use duplex::Http3Duplex;
+pub use endpoint::{Http3HandoverSender, Http3Identity, Http3Listener, listen};
+pub(crate) use head::{HeadReadFailure, Incoming, Resolver, resolved};
+pub(crate) use quic::{QuicConnection, is_too_long};
+pub(crate) use send_queue::{Http3SendQueue, send_all, silence_ms};

@@ -13,23 +13,23 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
-use yumen_plugin::{Client, Consumers, Exchange, Outcome, Source, StreamFacts};
-use yumen_snapshot::{StreamAsk, StreamRoute, Target, Upstream};
+use yumen_plugin::{ClientInfo, ConsumerIndex, Exchange, ExchangeOutcome, ResponseSource, StreamInfo};
+use yumen_snapshot::{RouteTarget, StreamLookup, StreamRoute, Upstream};
 
 use crate::buffer::Inbox;
 use crate::clock;
-use crate::direction::Pair;
-pub(crate) use crate::fault::stream::Fault;
+pub(crate) use crate::fault::stream::StreamFault;
+use crate::one_way_copy::BidirectionalCopy;
 use crate::settings::StreamProtocol;
-use crate::stream::Stream;
-use crate::tcp::Tcp;
+use crate::stream::TransportStream;
+use crate::tcp::TcpConnection;
 use crate::timers::Timer;
-use crate::tls::Acceptor;
+use crate::tls::DownstreamTlsAcceptor;
 use crate::worker::Worker;
 
 /// The client's side of a stream.
 struct Front {
-    stream: Stream,
+    stream: TransportStream,
     /// What was read of it and not yet passed on.
     inbox: Inbox,
     timer: Timer,
@@ -49,14 +49,14 @@ struct Tally {
 /// Passes a connection on to its end.
 pub(crate) async fn run(
     worker: Rc<Worker>,
-    tcp: Tcp,
-    mut client: Client,
+    tcp: TcpConnection,
+    mut client: ClientInfo,
     protocol: StreamProtocol,
-    tls: Option<Rc<Acceptor>>,
+    tls: Option<Rc<DownstreamTlsAcceptor>>,
 ) {
     let began_us = clock::now().mono_us;
     let _open = worker.counters.streams.open(protocol);
-    let stream = Stream::Tcp(tcp);
+    let stream = TransportStream::Tcp(tcp);
     let mut front = Front { stream, inbox: Inbox::default(), timer: worker.timers.timer() };
     let arrived = arrival::open(&worker, &mut front, &mut client, protocol, tls.as_deref()).await;
     let found = arrived.and_then(|()| find(&worker, &client));
@@ -69,39 +69,41 @@ pub(crate) async fn run(
     };
     if ended.is_err() {
         // What was cut off must not look finished.
-        front.stream.tcp().into_iter().for_each(Tcp::reset_on_close);
+        front.stream.tcp().into_iter().for_each(TcpConnection::reset_on_close);
     }
     finish(&worker, ex, route.as_deref(), &tally, ended.err(), began_us);
 }
 
 /// The route of a stream, as the newest snapshot has it.
-fn find(worker: &Worker, client: &Client) -> Result<Arc<StreamRoute>, Fault> {
+fn find(worker: &Worker, client: &ClientInfo) -> Result<Arc<StreamRoute>, StreamFault> {
     let sni = client.tls.as_ref().and_then(|tls| tls.sni.as_deref()).map(str::to_ascii_lowercase);
     let remote = client.peer.ip().to_canonical();
     let server = SocketAddr::new(client.local.ip().to_canonical(), client.local.port());
-    let ask = StreamAsk { remote, server, sni: sni.as_deref() };
-    worker.pinned().streams.find(&ask).cloned().ok_or(Fault::NoRoute)
+    let ask = StreamLookup { remote, server, sni: sni.as_deref() };
+    worker.pinned().streams.find(&ask).cloned().ok_or(StreamFault::NoRoute)
 }
 
 /// Where a route leads now.
-fn upstream(worker: &Worker, route: &StreamRoute) -> Result<Arc<Upstream>, Fault> {
+fn upstream(worker: &Worker, route: &StreamRoute) -> Result<Arc<Upstream>, StreamFault> {
     match &route.target {
-        Target::Upstream(slot) => worker.pinned().shared_upstream(*slot).cloned().ok_or(Fault::Unavailable),
-        Target::None | Target::Refuse { .. } => Err(Fault::Unavailable),
+        RouteTarget::Upstream(slot) => {
+            worker.pinned().shared_upstream(*slot).cloned().ok_or(StreamFault::Unavailable)
+        }
+        RouteTarget::None | RouteTarget::Refuse { .. } => Err(StreamFault::Unavailable),
     }
 }
 
 /// What plugins see of a stream: an exchange whose request is empty.
 fn exchange<'s>(
     worker: &'s Worker,
-    client: &'s Client,
+    client: &'s ClientInfo,
     protocol: StreamProtocol,
     route: Option<&'s StreamRoute>,
 ) -> Exchange<'s> {
-    static NOBODY: OnceLock<Consumers> = OnceLock::new();
-    let consumers = NOBODY.get_or_init(Consumers::default);
+    static NOBODY: OnceLock<ConsumerIndex> = OnceLock::new();
+    let consumers = NOBODY.get_or_init(ConsumerIndex::default);
     let mut ex = Exchange::new(worker.take_request(), client, clock::now(), worker, consumers);
-    ex.stream = Some(StreamFacts { protocol: protocol.name(), mqtt_client_id: None });
+    ex.stream = Some(StreamInfo { protocol: protocol.name(), mqtt_client_id: None });
     ex.route = route.map(|route| &route.info);
     ex
 }
@@ -113,7 +115,7 @@ async fn pass(
     ex: &mut Exchange<'_>,
     route: &StreamRoute,
     tally: &mut Tally,
-) -> Result<(), Fault> {
+) -> Result<(), StreamFault> {
     let upstream = upstream(worker, route)?;
     phases::access(&route.chain, ex).await?;
     if !route.chain.preread().is_empty() {
@@ -122,13 +124,13 @@ async fn pass(
     phases::decided(ex)?;
     let mut back = dial::connect(worker, ex, &upstream, &front.timer, tally).await?;
     let idle_ms = upstream.stream_idle_ms.unwrap_or(worker.settings.stream_idle_ms);
-    let tie = worker.ties.tie_stream(&worker.timers, &upstream, tally.endpoint);
-    let pair = Pair::new(std::mem::take(&mut front.inbox), Inbox::default(), idle_ms);
+    let tie = worker.ties.bind_stream(&worker.timers, &upstream, tally.endpoint);
+    let pair = BidirectionalCopy::new(std::mem::take(&mut front.inbox), Inbox::default(), idle_ms);
     let mut relay = relay::Relay { pair, tie };
     let ended = relay.run(worker, &front.timer, &mut front.stream, &mut back.stream).await;
     (tally.received_bytes, tally.sent_bytes) = relay.bytes();
     if ended.is_err() {
-        back.stream.tcp().into_iter().for_each(Tcp::reset_on_close);
+        back.stream.tcp().into_iter().for_each(TcpConnection::reset_on_close);
     }
     ended
 }
@@ -139,13 +141,17 @@ fn finish(
     mut ex: Exchange<'_>,
     route: Option<&StreamRoute>,
     tally: &Tally,
-    fault: Option<Fault>,
+    fault: Option<StreamFault>,
     began_us: u64,
 ) {
     let now = clock::now();
-    let outcome = Outcome {
-        status: fault.map_or(200, Fault::status),
-        source: if tally.endpoint.is_some() && fault.is_none() { Source::Upstream } else { Source::Gateway },
+    let outcome = ExchangeOutcome {
+        status: fault.map_or(200, StreamFault::status),
+        source: if tally.endpoint.is_some() && fault.is_none() {
+            ResponseSource::Upstream
+        } else {
+            ResponseSource::Gateway
+        },
         received_bytes: tally.received_bytes,
         sent_bytes: tally.sent_bytes,
         sent_head_bytes: 0,
@@ -154,7 +160,7 @@ fn finish(
         endpoint: tally.endpoint,
         upstream_status: None,
         attempts: tally.attempts,
-        fault: fault.map_or("", Fault::word),
+        fault: fault.map_or("", StreamFault::word),
         upstream_failure: None,
     };
     // Logs and series belong to the time a stream ended.
@@ -173,5 +179,5 @@ fn finish(
     if let Some(fault) = fault {
         tracing::debug!(fault = fault.word(), client = %ex.client.peer, "stream ended by a fault");
     }
-    worker.give_request(ex.request);
+    worker.recycle_request_head(ex.request);
 }

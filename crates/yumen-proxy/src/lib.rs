@@ -3,39 +3,41 @@
 //! Knows the snapshot it serves from, and neither stores, nor the admin API, nor any concrete plugin.
 
 mod all_counters;
-mod apart;
 mod backlog;
 mod body;
 mod body_edit;
 mod buffer;
 mod chains;
+mod cold_future;
 
+mod client_wait;
 mod connection;
-mod conversation;
 mod counters;
 mod date;
 mod deadline;
-mod desk;
-mod direction;
 mod disposition;
-mod duty;
-mod flow;
+mod downstream;
+mod exchange_handle;
+mod exchange_stats;
+mod exchange_task;
 mod forward;
 mod forwarded;
 mod grpc;
-mod host;
 mod http2;
+mod http2_transport;
 mod http3;
 mod l4;
+mod log_suppression;
+mod minimum_rate;
 mod mirror;
 mod observe;
 mod offload_queue;
+mod one_way_copy;
 mod overload;
-mod pace;
 mod pinned_upstream;
+mod plugin_host;
 mod proxied;
 mod reply;
-mod seat;
 mod serve;
 #[cfg(test)]
 mod simulation;
@@ -44,16 +46,14 @@ mod stream;
 mod sys;
 mod task;
 mod tcp;
-mod telling;
-mod ties;
 mod timers;
 mod transfer;
 mod tunnel;
-mod turn;
+mod tunnel_binding;
+mod turn_budget;
 mod upstream;
-mod wait;
-mod wire;
 mod worker;
+mod worker_duty;
 
 pub mod access_log;
 pub mod clock;
@@ -61,7 +61,7 @@ pub mod debug;
 pub mod fault;
 pub mod huge_pages;
 pub mod listener;
-pub mod memory;
+pub mod malloc_trim;
 
 pub mod protection;
 pub mod run;
@@ -69,14 +69,16 @@ pub mod settings;
 pub mod tls;
 
 pub use all_counters::AllCounters;
-pub use counters::Counters;
-pub use duty::Duty;
-pub use http3::{Http3Identity, Http3Leave, Http3Listener, Pipe, listen as listen_http3};
+pub use counters::WorkerCounters;
+pub use http3::{
+    DatagramForwarder, Http3HandoverSender, Http3Identity, Http3Listener, listen as listen_http3,
+};
 pub use l4::udp::{Datagrams, bind as bind_datagrams, bind_more as bind_more_datagrams};
 pub use listener::Listener;
+pub use minimum_rate::MinimumRate;
 pub use observe::RecentRequest;
 pub use overload::OverloadSettings;
-pub use pace::Rate;
-pub use settings::{ListenerSettings, Settings, StreamProtocol};
+pub use settings::{ListenerSettings, StreamProtocol, WorkerSettings};
 pub use upstream::probe;
 pub use worker::WorkerParts;
+pub use worker_duty::WorkerDuty;

@@ -17,16 +17,16 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 use yumen_base::IpSet;
-use yumen_plugin::Client;
+use yumen_plugin::ClientInfo;
 
 use crate::clock;
-use crate::duty::Duty;
 use crate::settings::{ListenerSettings, StreamProtocol};
-use crate::tcp::Tcp;
+use crate::tcp::TcpConnection;
 use crate::timers::until;
-use crate::tls::Acceptor;
-use crate::worker::{Admitted, Worker};
-use crate::{conversation, l4};
+use crate::tls::DownstreamTlsAcceptor;
+use crate::worker::{ConnectionGuard, Worker};
+use crate::worker_duty::WorkerDuty;
+use crate::{downstream, l4};
 
 /// A silent connection is handed over by the kernel after so long.
 const DEFER_SECONDS: i32 = 5;
@@ -44,7 +44,7 @@ pub struct Listener {
     /// The socket.
     pub socket: TcpListener,
     /// TLS, if clients speak it.
-    pub tls: Option<Acceptor>,
+    pub tls: Option<DownstreamTlsAcceptor>,
     /// Peers whose connections begin with a PROXY header.
     pub proxy_from: IpSet,
     /// What it carries, where that is not requests.
@@ -59,9 +59,9 @@ impl Listener {
 }
 
 /// What every connection of a listener shares.
-struct Door {
+struct ListenerContext {
     local: SocketAddr,
-    tls: Option<Rc<Acceptor>>,
+    tls: Option<Rc<DownstreamTlsAcceptor>>,
     proxy_from: IpSet,
     streams: Option<StreamProtocol>,
 }
@@ -124,17 +124,17 @@ fn bind_one(settings: &ListenerSettings, address: SocketAddr) -> io::Result<TcpL
 
 /// Accepts until the worker drains, then takes what is still queued and on its way, unless another process does: none
 /// of it shall be reset.
-pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, duty: watch::Receiver<Duty>) {
+pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, duty: watch::Receiver<WorkerDuty>) {
     let socket = match crate::sys::watch(listener.socket) {
         Ok(socket) => socket,
         Err(error) => {
-            tracing::error!(%error, "listener could not be registered");
+            tracing::error!(%error, "listener registration failed");
             return;
         }
     };
     let Ok(local) = socket.get_ref().local_addr() else { return };
     let Listener { tls, proxy_from, streams, .. } = listener;
-    let door = Rc::new(Door { local, tls: tls.map(Rc::new), proxy_from, streams });
+    let door = Rc::new(ListenerContext { local, tls: tls.map(Rc::new), proxy_from, streams });
     let mut was_failing = false;
     let mut came_ms = None;
     // Waited for all the time, not anew for each connection.
@@ -147,7 +147,7 @@ pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, duty: watch::
         });
         let ready = ready.await;
         let duty = *duty.borrow();
-        if matches!(duty, Duty::HandOver { .. }) {
+        if matches!(duty, WorkerDuty::HandOver { .. }) {
             return;
         }
         let accepted = accept_all(&worker, socket.get_ref(), &door);
@@ -173,7 +173,7 @@ pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, duty: watch::
 
 /// Takes those who are on their way when nobody accepts any more. With deferred accept a connection that was made waits
 /// in the kernel for its request, where nobody sees it, and would be reset with the socket.
-async fn last_call(worker: &Rc<Worker>, socket: &AsyncFd<TcpListener>, door: &Rc<Door>) {
+async fn last_call(worker: &Rc<Worker>, socket: &AsyncFd<TcpListener>, door: &Rc<ListenerContext>) {
     // Where it cannot be set, who has sent nothing yet is not waited for.
     let _ = defer(socket.get_ref().as_fd(), false);
     let timer = worker.timers.timer();
@@ -193,7 +193,7 @@ fn make_room(worker: &Worker, errno: Errno, was_failing: bool) {
     worker.upstream.pool.borrow_mut().clear();
     worker.make_room();
     if !was_failing {
-        tracing::warn!(error = %io::Error::from(errno), "accepting failed, trying again until it works");
+        tracing::warn!(error = %io::Error::from(errno), "accept failed, retrying");
     }
 }
 
@@ -201,7 +201,7 @@ fn make_room(worker: &Worker, errno: Errno, was_failing: bool) {
 ///
 /// Whether there is another is asked first: the kernel makes a socket and its file before it finds out
 /// that there is none, which costs ten times the question.
-fn accept_all(worker: &Rc<Worker>, socket: &TcpListener, door: &Rc<Door>) -> Result<(), Errno> {
+fn accept_all(worker: &Rc<Worker>, socket: &TcpListener, door: &Rc<ListenerContext>) -> Result<(), Errno> {
     loop {
         match rustix::net::acceptfrom_with(socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
             Ok((fd, peer)) => {
@@ -225,25 +225,37 @@ fn is_somebody_queued(socket: &TcpListener) -> bool {
     rustix::event::poll(&mut looked_at, Some(&at_once)).map_or(true, |count| count > 0)
 }
 
-fn spawn(worker: &Rc<Worker>, fd: OwnedFd, peer: SocketAddr, door: &Rc<Door>) {
+fn spawn(worker: &Rc<Worker>, fd: OwnedFd, peer: SocketAddr, door: &Rc<ListenerContext>) {
     let Some(admitted) = worker.admit() else { return };
     let stream = std::net::TcpStream::from(fd);
     let local = door.local;
     let local = if local.ip().is_unspecified() { stream.local_addr().unwrap_or(local) } else { local };
     let connection = worker.counters.accepted.get();
-    let client = Client { peer, local, tls: None, connection };
+    let client = ClientInfo { peer, local, tls: None, connection };
     let worker = worker.clone();
     if door.streams.is_some() || door.proxy_from.contains(peer.ip()) {
-        tokio::task::spawn_local(open(worker, Tcp::fresh(stream), client, door.clone(), admitted));
+        tokio::task::spawn_local(open(worker, TcpConnection::fresh(stream), client, door.clone(), admitted));
         return;
     }
     let tls = door.tls.clone();
     // Boxed: on its way to its place the runtime would move the whole of it half a dozen times.
-    tokio::task::spawn_local(Box::pin(conversation::run(worker, Tcp::fresh(stream), client, tls, admitted)));
+    tokio::task::spawn_local(Box::pin(downstream::run(
+        worker,
+        TcpConnection::fresh(stream),
+        client,
+        tls,
+        admitted,
+    )));
 }
 
 /// A connection that is a stream, or that a proxy in front has something to say of first.
-async fn open(worker: Rc<Worker>, mut tcp: Tcp, mut client: Client, door: Rc<Door>, admitted: Admitted) {
+async fn open(
+    worker: Rc<Worker>,
+    mut tcp: TcpConnection,
+    mut client: ClientInfo,
+    door: Rc<ListenerContext>,
+    admitted: ConnectionGuard,
+) {
     if door.proxy_from.contains(client.peer.ip())
         && !l4::arrival::take_proxy_header(&worker, &mut tcp, &mut client).await
     {
@@ -251,7 +263,7 @@ async fn open(worker: Rc<Worker>, mut tcp: Tcp, mut client: Client, door: Rc<Doo
     }
     match door.streams {
         Some(protocol) => l4::run(worker, tcp, client, protocol, door.tls.clone()).await,
-        None => conversation::run(worker, tcp, client, door.tls.clone(), admitted).await,
+        None => downstream::run(worker, tcp, client, door.tls.clone(), admitted).await,
     }
 }
 

@@ -6,11 +6,11 @@ use std::pin::pin;
 use std::rc::Rc;
 
 use yumen_http::fields::write_line;
-use yumen_http::{Framing, Known, encode};
-use yumen_plugin::{Exchange, Mirror};
-use yumen_snapshot::{PassHost, Slot, Snapshot, Upstream};
+use yumen_http::{Framing, KnownField, encode};
+use yumen_plugin::{Exchange, MirrorTarget};
+use yumen_snapshot::{HostRewrite, Snapshot, Upstream, UpstreamSlotId};
 
-use crate::connection::Connection;
+use crate::connection::DownstreamConnection;
 use crate::forwarded;
 use crate::timers::until;
 use crate::upstream::UpstreamClient;
@@ -28,11 +28,11 @@ const DROPPED: usize = 2;
 /// Sends a copy of a request that goes to `main`, unless there is no room for it.
 #[cold]
 pub(crate) fn send(
-    conn: &Connection,
+    conn: &DownstreamConnection,
     ex: &Exchange<'_>,
     snapshot: &Snapshot,
     main: &Upstream,
-    mirror: &Mirror,
+    mirror: &MirrorTarget,
 ) {
     let worker = &conn.worker;
     let copy = || {
@@ -40,7 +40,7 @@ pub(crate) fn send(
         if ex.body.is_none() && ex.request.framing != Framing::None {
             return None;
         }
-        let upstream = snapshot.shared_upstream(Slot(mirror.upstream.get()?))?.clone();
+        let upstream = snapshot.shared_upstream(UpstreamSlotId(mirror.upstream.get()?))?.clone();
         let index = worker.upstream.mirror_limiter.turn(upstream.endpoints.len())?;
         let body_bytes = ex.body.as_ref().map_or(0, |body| body.len());
         let permit = worker.upstream.mirror_limiter.take(body_bytes)?;
@@ -58,7 +58,7 @@ pub(crate) fn send(
 }
 
 /// The copy's head.
-fn head(ex: &Exchange<'_>, main: &Upstream, mirror: &Mirror) -> Vec<u8> {
+fn head(ex: &Exchange<'_>, main: &Upstream, mirror: &MirrorTarget) -> Vec<u8> {
     let request = &ex.request;
     let mut out = Vec::with_capacity(512);
     out.extend_from_slice(request.method_name());
@@ -67,22 +67,22 @@ fn head(ex: &Exchange<'_>, main: &Upstream, mirror: &Mirror) -> Vec<u8> {
     out.extend_from_slice(b" HTTP/1.1\r\n");
     let host: &[u8] = match (&ex.upstream.host, &main.pass_host) {
         (Some(host), _) => host,
-        (None, PassHost::Rewrite(host)) => host.as_bytes(),
+        (None, HostRewrite::Rewrite(host)) => host.as_bytes(),
         (None, _) => request.authority(),
     };
     write_line(&mut out, b"Host", host);
     write_line(&mut out, b"X-Real-IP", ex.remote_ip.to_string().as_bytes());
     out.extend_from_slice(b"X-Forwarded-For: ");
-    for hop in request.fields.all_known(Known::XForwardedFor) {
+    for hop in request.fields.all_known(KnownField::XForwardedFor) {
         out.extend_from_slice(hop);
         out.extend_from_slice(b", ");
     }
     out.extend_from_slice(ex.remote_ip.to_string().as_bytes());
     out.extend_from_slice(b"\r\n");
     encode::request_fields(&mut out, request, |field| match field.known() {
-        Known::Host | Known::XRealIp | Known::XForwardedFor => true,
-        Known::ContentLength | Known::Expect | Known::Trailer => true,
-        Known::Other => forwarded::is_false(&request.fields, field),
+        KnownField::Host | KnownField::XRealIp | KnownField::XForwardedFor => true,
+        KnownField::ContentLength | KnownField::Expect | KnownField::Trailer => true,
+        KnownField::Other => forwarded::is_false(&request.fields, field),
         _ => false,
     });
     if let Some(body) = &ex.body {
@@ -93,7 +93,7 @@ fn head(ex: &Exchange<'_>, main: &Upstream, mirror: &Mirror) -> Vec<u8> {
 }
 
 /// Path and query the mirror is asked for.
-fn target(asked: &[u8], mirror: &Mirror) -> Vec<u8> {
+fn target(asked: &[u8], mirror: &MirrorTarget) -> Vec<u8> {
     let Some(path) = &mirror.path else { return asked.to_vec() };
     let query = asked.iter().position(|byte| *byte == b'?').unwrap_or(asked.len());
     let kept = if mirror.is_prefix { asked } else { &asked[query..] };
@@ -124,7 +124,7 @@ async fn run(worker: Rc<Worker>, copy: MirroredRequest) {
     let is_answered = until(&timer, pin!(copy.send(&worker.upstream))).await == Some(true);
     worker.counters.mirrored[if is_answered { ANSWERED } else { FAILED }].add(1);
     if !is_answered {
-        tracing::debug!(upstream = %copy.subrequest.upstream.origin, "a mirrored request was not answered");
+        tracing::debug!(upstream = %copy.subrequest.upstream.origin, "mirrored request failed");
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a sample of the traffic tells: cost of plugins, use of routes and upstreams, recent requests.
 //!
-//! A worker writes its own `Observed`, the status listener reads them all; a lock only these two share is
+//! A worker writes its own `WorkerObservations`, the status listener reads them all; a lock only these two share is
 //! taken for sampled requests, and never waited for by the worker.
 
 mod durations;
@@ -13,31 +13,31 @@ mod table;
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError, TryLockError};
 
-use yumen_plugin::Outcome;
+use yumen_plugin::ExchangeOutcome;
 
 pub(crate) use explain::explain;
 pub use recent::RecentRequest;
-pub(crate) use sampler::Sampler;
-pub(crate) use stopwatch::{Ran, Stopwatch};
-pub(crate) use table::{Row, Table, Usage};
+pub(crate) use sampler::RequestSampler;
+pub(crate) use stopwatch::{ExchangeStopwatch, PluginTiming};
+pub(crate) use table::{UsageRow, UsageTable, UsageTotals};
 
 /// What one worker observed.
 #[derive(Debug, Default)]
-pub(crate) struct Observed(Mutex<Tables>);
+pub(crate) struct WorkerObservations(Mutex<UsageTables>);
 
 /// What is known of each, by its id.
 #[derive(Debug, Default)]
-pub(crate) struct Tables {
-    pub(crate) total: Usage,
-    pub(crate) routes: Table,
-    pub(crate) upstreams: Table,
-    pub(crate) plugins: Table,
-    pub(crate) consumers: Table,
+pub(crate) struct UsageTables {
+    pub(crate) total: UsageTotals,
+    pub(crate) routes: UsageTable,
+    pub(crate) upstreams: UsageTable,
+    pub(crate) plugins: UsageTable,
+    pub(crate) consumers: UsageTable,
     pub(crate) recent: VecDeque<RecentRequest>,
 }
 
 /// A sampled exchange that is over.
-pub(crate) struct Seen<'a> {
+pub(crate) struct SampledExchange<'a> {
     /// Requests it stands for.
     pub(crate) weight: u32,
     /// From the moment its head was read.
@@ -46,20 +46,20 @@ pub(crate) struct Seen<'a> {
     pub(crate) busy_ns: u64,
     /// From the choice of an endpoint to the end of its answer, where one was chosen.
     pub(crate) upstream_ns: Option<u64>,
-    pub(crate) outcome: &'a Outcome<'a>,
+    pub(crate) outcome: &'a ExchangeOutcome<'a>,
     /// Id and name.
     pub(crate) route: Option<(&'a str, &'a str)>,
     pub(crate) upstream: Option<&'a str>,
     pub(crate) consumer: Option<&'a str>,
-    pub(crate) plugins: &'a [Ran],
+    pub(crate) plugins: &'a [PluginTiming],
     pub(crate) recent: RecentRequest,
     /// Recent requests to keep.
     pub(crate) recent_max: usize,
 }
 
-impl Observed {
+impl WorkerObservations {
     /// Writes an exchange down; false where a reader is at it just now.
-    pub(crate) fn note(&self, seen: Seen<'_>) -> bool {
+    pub(crate) fn note(&self, seen: SampledExchange<'_>) -> bool {
         let mut tables = match self.0.try_lock() {
             Ok(tables) => tables,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -70,13 +70,13 @@ impl Observed {
     }
 
     /// Looks at what was written down.
-    pub(crate) fn read<T>(&self, look: impl FnOnce(&Tables) -> T) -> T {
+    pub(crate) fn read<T>(&self, look: impl FnOnce(&UsageTables) -> T) -> T {
         look(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Tables {
-    fn note(&mut self, seen: Seen<'_>) {
+impl UsageTables {
+    fn note(&mut self, seen: SampledExchange<'_>) {
         let weight = u64::from(seen.weight);
         seen.add_to(&mut self.total, seen.total_ns);
         if let Some((id, name)) = seen.route {
@@ -103,10 +103,10 @@ impl Tables {
                 usage.durations.add(phases.map(|one| one.run_ns + one.wait_ns).sum(), weight);
             }
         }
-        self.remember(seen.recent, seen.recent_max);
+        self.push_recent(seen.recent, seen.recent_max);
     }
 
-    fn remember(&mut self, request: RecentRequest, recent_max: usize) {
+    fn push_recent(&mut self, request: RecentRequest, recent_max: usize) {
         if recent_max == 0 {
             return;
         }
@@ -117,7 +117,7 @@ impl Tables {
     }
 
     /// Adds what another worker noted, but for its recent requests.
-    pub(crate) fn merge(&mut self, other: &Tables) {
+    pub(crate) fn merge(&mut self, other: &UsageTables) {
         self.total.merge(&other.total);
         self.routes.merge(&other.routes);
         self.upstreams.merge(&other.upstreams);
@@ -126,8 +126,8 @@ impl Tables {
     }
 }
 
-impl Seen<'_> {
-    fn add_to(&self, usage: &mut Usage, duration_ns: u64) {
+impl SampledExchange<'_> {
+    fn add_to(&self, usage: &mut UsageTotals, duration_ns: u64) {
         let weight = u64::from(self.weight);
         usage.requests += weight;
         usage.errors += if self.outcome.status >= 500 { weight } else { 0 };

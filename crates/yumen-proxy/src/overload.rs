@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::clock;
-use crate::fault::Kind;
+use crate::fault::FaultKind;
 use crate::timers::Timers;
 
 /// When a node takes no more.
@@ -45,38 +45,38 @@ const SHED_MAX: u32 = 972;
 
 /// The guard of one worker.
 #[derive(Debug)]
-pub(crate) struct Overload {
+pub(crate) struct OverloadGuard {
     settings: OverloadSettings,
     running: Rc<Cell<u32>>,
-    lag: Cell<Lag>,
+    lag: Cell<EventLag>,
 }
 
 /// One exchange under way.
-pub(crate) struct Running(Rc<Cell<u32>>);
+pub(crate) struct InFlightExchange(Rc<Cell<u32>>);
 
-impl Drop for Running {
+impl Drop for InFlightExchange {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }
 }
 
-impl Overload {
+impl OverloadGuard {
     /// The guard, where there is something to guard.
-    pub(crate) fn new(settings: &OverloadSettings) -> Option<Overload> {
+    pub(crate) fn new(settings: &OverloadSettings) -> Option<OverloadGuard> {
         let settings = settings.clone();
-        settings.is_set().then(|| Overload { settings, running: Rc::default(), lag: Cell::default() })
+        settings.is_set().then(|| OverloadGuard { settings, running: Rc::default(), lag: Cell::default() })
     }
 
     /// Counts one exchange in, or says why not. `lot` is a random number.
-    pub(crate) fn admit(&self, path: &[u8], lot: u64) -> Result<Running, Kind> {
+    pub(crate) fn admit(&self, path: &[u8], lot: u64) -> Result<InFlightExchange, FaultKind> {
         let is_memory_full = self.settings.memory_full.as_ref().is_some_and(|full| full.load(Relaxed));
         let is_full = self.settings.exchanges_max != 0 && self.running.get() >= self.settings.exchanges_max;
         let is_too_much = is_full || self.lag.get().sheds(lot);
         if is_memory_full || (is_too_much && !self.is_spared(path)) {
-            return Err(Kind::Overloaded);
+            return Err(FaultKind::Overloaded);
         }
         self.running.set(self.running.get() + 1);
-        Ok(Running(self.running.clone()))
+        Ok(InFlightExchange(self.running.clone()))
     }
 
     fn is_spared(&self, path: &[u8]) -> bool {
@@ -88,7 +88,7 @@ impl Overload {
         if self.settings.lag_ms == 0 {
             return;
         }
-        self.lag.set(Lag::since(clock::exact().mono_us));
+        self.lag.set(EventLag::since(clock::exact().mono_us));
         loop {
             timers.clone().sleep(SAMPLE_MS).await;
             let before_us = clock::exact().mono_us;
@@ -109,7 +109,7 @@ impl Overload {
 
 /// How long events waited lately, and what share of requests is shed for it, in 1024ths.
 #[derive(Debug, Clone, Copy, Default)]
-struct Lag {
+struct EventLag {
     /// The shortest wait since the last verdict, and the one before that.
     shortest_us: u64,
     /// Up to when there were verdicts.
@@ -119,9 +119,9 @@ struct Lag {
     shed: u32,
 }
 
-impl Lag {
-    fn since(now_us: u64) -> Lag {
-        Lag { judged_us: now_us, ..Lag::default() }
+impl EventLag {
+    fn since(now_us: u64) -> EventLag {
+        EventLag { judged_us: now_us, ..EventLag::default() }
     }
 
     /// Notes one wait. The shortest of at least two counts: a queue that does not go away is an overload, one that

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use serde::Serialize;
 use tokio::sync::watch;
-use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
-use yumen_snapshot::{Protection, Snapshot, Upstream};
+use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricSource, MetricValue};
+use yumen_snapshot::{Snapshot, Upstream, UpstreamProtection};
 
 use crate::clock;
 
@@ -16,7 +16,7 @@ const UPSTREAMS_MAX: usize = 1000;
 
 /// An endpoint that is left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Ejected {
+pub struct EjectedEndpoint {
     /// Where its upstream is written, as `upstreams/1`.
     pub upstream: Arc<str>,
     /// Its address.
@@ -26,13 +26,13 @@ pub struct Ejected {
 }
 
 /// The endpoints that are left out for now.
-pub fn ejected(snapshot: &Snapshot) -> Vec<Ejected> {
+pub fn ejected(snapshot: &Snapshot) -> Vec<EjectedEndpoint> {
     let now_ms = clock::exact().mono_ms();
     let of_upstream = |upstream: &Arc<Upstream>| {
-        upstream.revive(now_ms);
+        upstream.end_ejections(now_ms);
         let all = upstream.endpoints.iter().filter_map(|endpoint| {
             let until_ms = endpoint.outlier.as_ref()?.ejection.until_ms()?;
-            Some(Ejected {
+            Some(EjectedEndpoint {
                 upstream: upstream.origin.clone(),
                 endpoint: endpoint.addr.to_string(),
                 returns_in_ms: until_ms.saturating_sub(now_ms),
@@ -46,13 +46,13 @@ pub fn ejected(snapshot: &Snapshot) -> Vec<Ejected> {
 /// What protected upstreams count, from the newest snapshot.
 pub struct ProtectionMetrics(pub watch::Receiver<Arc<Snapshot>>);
 
-type Read = fn(&Protection) -> f64;
+type Read = fn(&UpstreamProtection) -> f64;
 
 /// Families with a series per upstream.
 const BY_UPSTREAM: [(&str, &str, MetricKind, Read); 4] = [
     (
         "yumen_upstream_requests",
-        "Requests under way to an upstream with limits or a retry budget.",
+        "Requests in flight to an upstream with limits or a retry budget.",
         MetricKind::Gauge,
         |all| f64::from(all.gate.requests.load(Relaxed)),
     ),
@@ -62,12 +62,12 @@ const BY_UPSTREAM: [(&str, &str, MetricKind, Read); 4] = [
         MetricKind::Gauge,
         |all| f64::from(all.gate.connections.load(Relaxed)),
     ),
-    ("yumen_upstream_pending", "Requests that wait for room at an upstream.", MetricKind::Gauge, |all| {
+    ("yumen_upstream_pending", "Requests in the pending queue of an upstream.", MetricKind::Gauge, |all| {
         all.gate.waiting() as f64
     }),
     (
         "yumen_upstream_queued_total",
-        "Requests that had to wait for room at an upstream.",
+        "Requests that were queued for an upstream.",
         MetricKind::Counter,
         |all| all.gate.queued.load(Relaxed) as f64,
     ),
@@ -79,8 +79,8 @@ const REFUSALS: [(&str, Read); 3] = [
     ("retry_budget", |all| all.gate.retries_refused.load(Relaxed) as f64),
 ];
 
-impl Gather for ProtectionMetrics {
-    fn gather(&self, out: &mut Vec<Family>) {
+impl MetricSource for ProtectionMetrics {
+    fn gather(&self, out: &mut Vec<MetricFamily>) {
         let snapshot = self.0.borrow().clone();
         let of = |(_, upstream): (_, &Arc<Upstream>)| {
             let upstream = upstream.clone();
@@ -92,7 +92,7 @@ impl Gather for ProtectionMetrics {
 }
 
 /// The families with a series each, so that a reference can tell labels.
-pub fn example() -> Vec<Family> {
+pub fn example() -> Vec<MetricFamily> {
     let mut families = Vec::new();
     gather(&[], &mut families);
     for family in &mut families {
@@ -101,13 +101,13 @@ pub fn example() -> Vec<Family> {
             name => name.starts_with("yumen_endpoint_").then_some("endpoint"),
         };
         let labels = ["upstream"].into_iter().chain(second).map(|label| (label, String::new())).collect();
-        family.samples.push(Sample { labels, value: Value::Number(0.0) });
+        family.samples.push(MetricSeries { labels, value: MetricValue::Number(0.0) });
     }
     families
 }
 
 /// The families of these upstreams.
-fn gather(all: &[Arc<Upstream>], out: &mut Vec<Family>) {
+fn gather(all: &[Arc<Upstream>], out: &mut Vec<MetricFamily>) {
     let protected = || {
         let protection = |upstream: &'_ Arc<Upstream>| upstream.protection.is_some();
         all.iter().filter(move |upstream| protection(upstream))
@@ -115,51 +115,59 @@ fn gather(all: &[Arc<Upstream>], out: &mut Vec<Family>) {
     let name = |upstream: &Upstream| upstream.origin.to_string();
     for (family, help, kind, read) in BY_UPSTREAM {
         let sample = |upstream: &Arc<Upstream>| {
-            let value = Value::Number(read(upstream.protection.as_ref()?));
-            Some(Sample { labels: vec![("upstream", name(upstream))], value })
+            let value = MetricValue::Number(read(upstream.protection.as_ref()?));
+            Some(MetricSeries { labels: vec![("upstream", name(upstream))], value })
         };
         out.push(family_of(family, help, kind, protected().filter_map(sample).collect()));
     }
     let refused = protected().flat_map(|upstream| {
         let sample = move |(reason, read): (&str, Read)| {
-            let value = Value::Number(read(upstream.protection.as_ref()?));
-            Some(Sample { labels: vec![("upstream", name(upstream)), ("reason", reason.to_owned())], value })
+            let value = MetricValue::Number(read(upstream.protection.as_ref()?));
+            Some(MetricSeries {
+                labels: vec![("upstream", name(upstream)), ("reason", reason.to_owned())],
+                value,
+            })
         };
         REFUSALS.into_iter().filter_map(sample)
     });
     out.push(family_of(
         "yumen_upstream_refused_total",
-        "Requests and retries that a protected upstream had no room for.",
+        "Requests and retries refused by the limiter of an upstream.",
         MetricKind::Counter,
         refused.collect(),
     ));
     gather_endpoints(all, out);
 }
 
-fn gather_endpoints(all: &[Arc<Upstream>], out: &mut Vec<Family>) {
+fn gather_endpoints(all: &[Arc<Upstream>], out: &mut Vec<MetricFamily>) {
     let now_ms = clock::exact().mono_ms();
     let (mut ejected, mut ejections) = (Vec::new(), Vec::new());
     for upstream in all {
-        upstream.revive(now_ms);
+        upstream.end_ejections(now_ms);
         for endpoint in &upstream.endpoints {
             let Some(tally) = &endpoint.outlier else { continue };
-            let sample = |value: f64| Sample {
+            let sample = |value: f64| MetricSeries {
                 labels: vec![
                     ("upstream", upstream.origin.to_string()),
                     ("endpoint", endpoint.addr.to_string()),
                 ],
-                value: Value::Number(value),
+                value: MetricValue::Number(value),
             };
             ejected.push(sample(f64::from(u8::from(tally.ejection.is_ejected()))));
             ejections.push(sample(tally.ejection.total() as f64));
         }
     }
-    let help = "Whether an endpoint is left out for its failures: 1, or 0.";
+    let help = "Whether an endpoint is ejected: 1 or 0.";
     out.push(family_of("yumen_endpoint_ejected", help, MetricKind::Gauge, ejected));
-    let help = "Times an endpoint was left out for its failures.";
+    let help = "Ejections of an endpoint.";
     out.push(family_of("yumen_endpoint_ejections_total", help, MetricKind::Counter, ejections));
 }
 
-fn family_of(name: &'static str, help: &'static str, kind: MetricKind, samples: Vec<Sample>) -> Family {
-    Family { name: name.into(), help: help.into(), kind, samples }
+fn family_of(
+    name: &'static str,
+    help: &'static str,
+    kind: MetricKind,
+    samples: Vec<MetricSeries>,
+) -> MetricFamily {
+    MetricFamily { name: name.into(), help: help.into(), kind, samples }
 }

@@ -2,29 +2,29 @@
 
 use bytes::Bytes;
 use yumen_http::fields::write_line;
-use yumen_http::{Fields, Framing, Known, Method, ResponseHead, Version, encode};
-use yumen_plugin::{Exchange, Response, Source};
+use yumen_http::{Fields, Framing, HttpVersion, KnownField, Method, ResponseHead, encode};
+use yumen_plugin::{Exchange, LocalResponse, ResponseSource};
 
 mod edited;
 mod failed;
 mod pump;
 mod translate;
 
-use crate::apart::apart;
-use crate::body::Ending;
+use crate::body::BodyEncoding;
 use crate::body_edit::PluginEdit;
-use crate::chains::{Chains, respond_head};
+use crate::chains::{ExchangeChains, respond_head};
 use crate::clock;
-use crate::connection::{Connection, is_discarded};
+use crate::cold_future::apart;
+use crate::connection::{DownstreamConnection, is_discarded};
 use crate::deadline;
 use crate::disposition::After;
-use crate::fault::{Fault, Kind};
-use crate::flow::{Flow, RequestBody};
+use crate::exchange_stats::{ExchangeStats, RequestBodyState};
+use crate::fault::{Fault, FaultKind};
 use crate::grpc;
 use crate::http2::heads;
 use crate::proxied::ProxiedExchange;
 use crate::stream::HeadSent;
-use crate::tcp::Tcp;
+use crate::tcp::TcpConnection;
 use crate::transfer::Transfer;
 use crate::tunnel;
 use crate::upstream::attempt::{Attempt, ResponseStarted};
@@ -36,11 +36,11 @@ pub(crate) use translate::pass_on_translated;
 
 /// Answers with a response made here.
 pub(crate) async fn answer(
-    conn: &mut Connection,
+    conn: &mut DownstreamConnection,
     ex: &mut Exchange<'_>,
-    chains: &Chains<'_>,
-    response: Response,
-    flow: &mut Flow,
+    chains: &ExchangeChains<'_>,
+    response: LocalResponse,
+    flow: &mut ExchangeStats,
 ) -> After {
     let worker = conn.worker.clone();
     let response = match response.status {
@@ -52,7 +52,7 @@ pub(crate) async fn answer(
     head.framing = Framing::Length(response.body.len() as u64);
     head.fields.extend(response.fields());
     // What has no type is guessed at by browsers, and may hold what the client sent.
-    if !response.body.is_empty() && head.fields.known(Known::ContentType).is_none() {
+    if !response.body.is_empty() && head.fields.known(KnownField::ContentType).is_none() {
         head.fields.add("Content-Type", b"text/plain; charset=utf-8");
     }
     respond_head(ex, chains, &mut head);
@@ -67,14 +67,14 @@ pub(crate) async fn answer(
         head.fields.remove("content-length");
     }
     let is_bodyless = ex.request.client_method() == Method::Head || has_no_body(head.status);
-    let unread = if flow.body == RequestBody::Read { Framing::None } else { ex.request.framing };
+    let unread = if flow.body == RequestBodyState::Read { Framing::None } else { ex.request.framing };
     let ends = flow.ends_connection() || worker.draining.get();
     let keeps = ex.request.persistent() && !ends && !expects_more(conn, ex) && is_discarded(unread);
     let mut text = worker.buffers.take_text();
     write_head(&mut text, conn, ex, &mut head, keeps);
     keep_sent(conn, ex, chains, &text);
     let body = if is_bodyless { Bytes::new() } else { body };
-    note_head(ex, &head, Source::Gateway, flow);
+    note_head(ex, &head, ResponseSource::Gateway, flow);
     flow.sent_head_bytes = text.len() as u64;
     worker.give_response(head);
     if let Err(kind) = send(conn, text, body, flow).await {
@@ -95,8 +95,13 @@ pub(crate) async fn answer(
 }
 
 /// Sends an answer made here, and notes how much of it the client took.
-async fn send(conn: &mut Connection, mut text: Vec<u8>, body: Bytes, flow: &mut Flow) -> Result<(), Kind> {
-    let sent = conn.stream.send_head(&text, body.is_empty()).map_err(|_| Kind::ClientGone)?;
+async fn send(
+    conn: &mut DownstreamConnection,
+    mut text: Vec<u8>,
+    body: Bytes,
+    flow: &mut ExchangeStats,
+) -> Result<(), FaultKind> {
+    let sent = conn.stream.send_head(&text, body.is_empty()).map_err(|_| FaultKind::ClientGone)?;
     if sent == HeadSent::Separately {
         flow.sent_bytes = flow.sent_head_bytes;
         text.clear();
@@ -108,27 +113,27 @@ async fn send(conn: &mut Connection, mut text: Vec<u8>, body: Bytes, flow: &mut 
 
 /// How a connection ends whose last request was read. A client that did not agree on the end may have
 /// sent another, and closing with that unread would reset the connection.
-fn ends_with(conn: &Connection, ex: &Exchange<'_>) -> After {
+fn ends_with(conn: &DownstreamConnection, ex: &Exchange<'_>) -> After {
     let is_agreed = !ex.request.persistent();
     if is_agreed && conn.inbox.is_empty() { After::Close } else { After::Linger }
 }
 
 /// Whether the client still waits for leave to send a body nobody wants now.
-fn expects_more(conn: &Connection, ex: &Exchange<'_>) -> bool {
+fn expects_more(conn: &DownstreamConnection, ex: &Exchange<'_>) -> bool {
     ex.request.expects_continue() && conn.inbox.is_empty()
 }
 
 /// Answers for a fault: a JSON body that says what went wrong. To a client that is gone nothing is said, nor to one that
 /// did not take all of an interim answer: it would be read as the rest of that.
 pub(crate) async fn apologize(
-    conn: &mut Connection,
+    conn: &mut DownstreamConnection,
     ex: &mut Exchange<'_>,
-    chains: &Chains<'_>,
+    chains: &ExchangeChains<'_>,
     fault: Fault,
-    flow: &mut Flow,
+    flow: &mut ExchangeStats,
 ) -> After {
     // Whatever it is called where the deadline has passed as well.
-    let is_untellable = matches!(fault.kind, Kind::ClientGone | Kind::ClientStalled);
+    let is_untellable = matches!(fault.kind, FaultKind::ClientGone | FaultKind::ClientStalled);
     let fault = deadline::end(conn, fault);
     let (side, status, word, message) = fault.kind.facts();
     flow.fault = Some(fault);
@@ -137,7 +142,7 @@ pub(crate) async fn apologize(
         return After::Close;
     }
     tracing::debug!(?side, word, status, "exchange failed");
-    let mut response = Response::error_msg(status, message);
+    let mut response = LocalResponse::error_msg(status, message);
     if fault.kind.is_passing() {
         response = response.field("Retry-After", "1");
     }
@@ -211,10 +216,10 @@ pub(crate) async fn pass_on<'s>(
 /// How a connection ends whose answer is not whole. Answers before it may still be on their way, which closing with
 /// requests unread would destroy.
 #[cold]
-fn break_off(kind: Kind, outgoing: Framing) -> After {
+fn break_off(kind: FaultKind, outgoing: Framing) -> After {
     match kind {
         _ if outgoing == Framing::Close => After::Reset,
-        Kind::ClientGone | Kind::ClientStalled => After::Close,
+        FaultKind::ClientGone | FaultKind::ClientStalled => After::Close,
         _ => After::Linger,
     }
 }
@@ -247,7 +252,7 @@ fn begin<'s>(
     if upgrade && head.status != 101 {
         keep_upgrade(ex, head);
     }
-    note_head(ex, head, Source::Upstream, flow);
+    note_head(ex, head, ResponseSource::Upstream, flow);
     let is_bodyless = ex.request.client_method() == Method::Head || has_no_body(head.status);
     let drops_body = is_bodyless && !upgrade && !matches!(received, Framing::None | Framing::Length(0));
     if drops_body {
@@ -271,7 +276,7 @@ fn begin<'s>(
         flow.sent_bytes = flow.sent_head_bytes;
         text.clear();
     }
-    let ending = if upgrade { Ending::Known } else { conn.stream.ending(outgoing == Framing::Chunked) };
+    let ending = if upgrade { BodyEncoding::Known } else { conn.stream.ending(outgoing == Framing::Chunked) };
     let download = Transfer::new(received, ending, text, 0);
     Some(BegunResponse { download, outgoing, keeps, edits, drops_body })
 }
@@ -308,11 +313,11 @@ async fn run_tunnel<'s>(
     flow.sent_bytes += ended.down_bytes;
     let after = match ended {
         // What the client was told must not be destroyed by what it still sends.
-        tunnel::Ended { was_told: true, .. } => After::Linger,
-        tunnel::Ended { is_whole: true, .. } => After::Close,
+        tunnel::TunnelOutcome { was_closed_by_us: true, .. } => After::Linger,
+        tunnel::TunnelOutcome { is_whole: true, .. } => After::Close,
         _ => {
             // What was cut off must not look finished.
-            finished.connection.stream.tcp().into_iter().for_each(Tcp::reset_on_close);
+            finished.connection.stream.tcp().into_iter().for_each(TcpConnection::reset_on_close);
             After::Reset
         }
     };
@@ -325,11 +330,11 @@ fn tunnel_bounds(
     proxied: &ProxiedExchange<'_, '_>,
     endpoint_index: usize,
     idle_timeout_ms: u64,
-) -> tunnel::Bounds {
+) -> tunnel::TunnelBounds {
     let ProxiedExchange { conn, ex, route, pinned, .. } = proxied;
-    let upgrade = ex.request.fields.known(Known::Upgrade);
+    let upgrade = ex.request.fields.known(KnownField::Upgrade);
     let worker = &conn.worker;
-    tunnel::Bounds {
+    tunnel::TunnelBounds {
         idle_timeout_ms,
         tie: worker.ties.tie(&worker.timers, route, pinned.upstream, endpoint_index),
         is_websocket: upgrade.is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket")),
@@ -338,7 +343,7 @@ fn tunnel_bounds(
 
 /// What follows an answer that was passed on whole.
 #[inline(always)]
-fn go_on(conn: &Connection, ex: &Exchange<'_>, upload: &Transfer, keeps: bool) -> After {
+fn go_on(conn: &DownstreamConnection, ex: &Exchange<'_>, upload: &Transfer, keeps: bool) -> After {
     match (keeps, upload.is_read()) {
         (true, _) => After::Next,
         (false, true) if upload.read_bytes == 0 => ends_with(conn, ex),
@@ -350,7 +355,7 @@ fn go_on(conn: &Connection, ex: &Exchange<'_>, upload: &Transfer, keeps: bool) -
 #[cold]
 fn lose_client<'s>(proxied: &mut ProxiedExchange<'_, 's>, attempt: Attempt<'s, ResponseStarted>) -> After {
     let ProxiedExchange { conn, flow, .. } = proxied;
-    flow.fault = Some(Kind::ClientGone.into());
+    flow.fault = Some(FaultKind::ClientGone.into());
     let now = clock::now();
     flow.note_upstream_end(now.mono_us);
     attempt.finish(now).close(&conn.worker.upstream);
@@ -358,14 +363,14 @@ fn lose_client<'s>(proxied: &mut ProxiedExchange<'_, 's>, attempt: Attempt<'s, R
 }
 
 #[inline(always)]
-fn note_head(ex: &Exchange<'_>, head: &ResponseHead, source: Source, flow: &mut Flow) {
+fn note_head(ex: &Exchange<'_>, head: &ResponseHead, source: ResponseSource, flow: &mut ExchangeStats) {
     flow.status = head.status;
     flow.grpc_status = grpc::status_of_answer(ex, &head.fields);
     flow.source = source;
 }
 
 #[inline(always)]
-fn give_back(conn: &mut Connection, upload: &mut Transfer, download: &mut Transfer) {
+fn give_back(conn: &mut DownstreamConnection, upload: &mut Transfer, download: &mut Transfer) {
     // An endpoint that answered early took no more of it.
     upload.discard_frame(&mut conn.inbox);
     let buffers = &conn.worker.buffers;
@@ -376,12 +381,16 @@ fn give_back(conn: &mut Connection, upload: &mut Transfer, download: &mut Transf
 
 /// The status a call ended with: its trailers', or what is told in their place where it broke off.
 #[cold]
-fn end_call(conn: &mut Connection, download: &Transfer, result: Result<(), Kind>) -> Option<u8> {
+fn end_call(
+    conn: &mut DownstreamConnection,
+    download: &Transfer,
+    result: Result<(), FaultKind>,
+) -> Option<u8> {
     let Err(kind) = result else { return grpc::status_of_lines(download.trailers()).or(Some(grpc::UNTOLD)) };
-    if kind == Kind::ClientGone {
+    if kind == FaultKind::ClientGone {
         return Some(grpc::UNTOLD);
     }
-    let trailers = grpc::broken_off(deadline::settle(conn, kind.into()).kind);
+    let trailers = grpc::abort_trailers(deadline::settle(conn, kind.into()).kind);
     // Where it cannot be told, the stream is given up.
     let _ = conn.stream.finish(trailers.as_bytes());
     grpc::status_of_lines(trailers.as_bytes())
@@ -393,24 +402,30 @@ fn has_no_body(status: u16) -> bool {
 
 /// How the client is told where the body ends: by its length, by chunks where it knows them, else by
 /// closing.
-fn outgoing_framing(head: &ResponseHead, is_bodyless: bool, client: Version) -> Framing {
+fn outgoing_framing(head: &ResponseHead, is_bodyless: bool, client: HttpVersion) -> Framing {
     match head.framing {
         _ if is_bodyless => Framing::None,
-        Framing::Chunked | Framing::Close if client == Version::Http10 => Framing::Close,
+        Framing::Chunked | Framing::Close if client == HttpVersion::Http10 => Framing::Close,
         Framing::Chunked | Framing::Close => Framing::Chunked,
         other => other,
     }
 }
 
 /// Writes a response head. `head.framing` says how the body leaves.
-fn write_head(out: &mut Vec<u8>, conn: &Connection, ex: &Exchange<'_>, head: &mut ResponseHead, keeps: bool) {
+fn write_head(
+    out: &mut Vec<u8>,
+    conn: &DownstreamConnection,
+    ex: &Exchange<'_>,
+    head: &mut ResponseHead,
+    keeps: bool,
+) {
     let settings = &conn.worker.settings;
     let server = &settings.server_line;
     encode::status_line(out, head.status, head.reason());
     if !server.is_empty() {
         out.extend_from_slice(server);
     }
-    let has_date = head.fields.known(Known::Date).is_some();
+    let has_date = head.fields.known(KnownField::Date).is_some();
     if !has_date {
         conn.worker.date.write(out);
     }
@@ -424,8 +439,8 @@ fn write_head(out: &mut Vec<u8>, conn: &Connection, ex: &Exchange<'_>, head: &mu
         matches!(head.framing, Framing::Chunked | Framing::Close) || head.status < 200 || head.status == 204;
     let mut has_length = false;
     encode::response_fields(out, head, |field| match field.known() {
-        Known::Server => !server.is_empty(),
-        Known::ContentLength => {
+        KnownField::Server => !server.is_empty(),
+        KnownField::ContentLength => {
             // What plugins say of it is nothing but a wish. Without a body it is that of one there might have been.
             let is_told = head.framing == Framing::None || head.framing.is_told_by(head.fields.value(field));
             let is_dropped = drops_length || !field.is_received() || !is_told;
@@ -438,11 +453,11 @@ fn write_head(out: &mut Vec<u8>, conn: &Connection, ex: &Exchange<'_>, head: &mu
         Framing::Length(_) if has_length || head.status == 204 => {}
         framing => encode::framing(out, framing),
     }
-    if matches!(head.status, 101 | 426) && ex.request.version != Version::Http10 {
+    if matches!(head.status, 101 | 426) && ex.request.version != HttpVersion::Http10 {
         write_upgrade(out, ex, head, keeps);
     } else if !keeps {
         out.extend_from_slice(b"Connection: close\r\n");
-    } else if ex.request.version == Version::Http10 {
+    } else if ex.request.version == HttpVersion::Http10 {
         out.extend_from_slice(b"Connection: keep-alive\r\n");
     }
     out.extend_from_slice(b"\r\n");
@@ -450,20 +465,20 @@ fn write_head(out: &mut Vec<u8>, conn: &Connection, ex: &Exchange<'_>, head: &mu
 
 /// Keeps the fields of a head that was written, where the log or a plugin that runs later looks into them.
 #[inline(always)]
-fn keep_sent(conn: &Connection, ex: &mut Exchange<'_>, chains: &Chains<'_>, text: &[u8]) {
-    if conn.worker.logs_answer || chains.read_what_was_sent() {
+fn keep_sent(conn: &DownstreamConnection, ex: &mut Exchange<'_>, chains: &ExchangeChains<'_>, text: &[u8]) {
+    if conn.worker.logs_answer || chains.read_sent_head() {
         show_sent(conn, ex, text);
     }
 }
 
 #[cold]
-fn show_sent(conn: &Connection, ex: &mut Exchange<'_>, text: &[u8]) {
+fn show_sent(conn: &DownstreamConnection, ex: &mut Exchange<'_>, text: &[u8]) {
     let is_shared = conn.stream.is_shared();
     let mut fields = Fields::default();
     for line in text.split(|byte| *byte == b'\n').skip(1) {
         let Some(colon) = memchr::memchr(b':', line) else { continue };
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-        if is_shared && !heads::is_told(Known::of(name)) {
+        if is_shared && !heads::is_told(KnownField::of(name)) {
             continue;
         }
         // No other name is written.
@@ -477,9 +492,9 @@ fn show_sent(conn: &Connection, ex: &mut Exchange<'_>, text: &[u8]) {
 /// The protocol changed to, or that one has to ask for (RFC 9110 §7.8, §15.5.22).
 #[cold]
 fn write_upgrade(out: &mut Vec<u8>, ex: &Exchange<'_>, head: &ResponseHead, keeps: bool) {
-    let protocol = head.fields.known(Known::Upgrade);
+    let protocol = head.fields.known(KnownField::Upgrade);
     // A plugin may have taken the field away, but not the change.
-    let asked = || ex.request.fields.known(Known::Upgrade).filter(|_| head.status == 101);
+    let asked = || ex.request.fields.known(KnownField::Upgrade).filter(|_| head.status == 101);
     let protocol = protocol.or_else(asked);
     let ends = !keeps && head.status != 101;
     out.extend_from_slice(match (protocol, ends) {

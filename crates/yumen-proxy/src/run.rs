@@ -6,13 +6,13 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
 
 use crate::clock;
-use crate::duty::Duty;
 use crate::http3::Http3Listener;
 use crate::l4::udp::{self, Datagrams};
 use crate::listener::{self, Listener};
 use crate::offload_queue::OFFLOAD_THREADS;
 use crate::sys;
 use crate::worker::{Worker, WorkerParts};
+use crate::worker_duty::WorkerDuty;
 
 /// Serves on the calling thread until told to drain, then until every exchange is over or draining has
 /// taken too long.
@@ -22,8 +22,8 @@ pub fn worker(
     datagrams: Vec<Datagrams>,
     http3: Vec<Http3Listener>,
 ) -> io::Result<()> {
-    if let Err(error) = sys::take_short_turns() {
-        tracing::debug!(%error, "the worker's turns stay as long as others'");
+    if let Err(error) = sys::set_short_slice() {
+        tracing::debug!(%error, "worker time slice not shortened");
     }
     let runtime = Builder::new_current_thread()
         .enable_io()
@@ -40,10 +40,10 @@ pub fn worker(
         let timers = worker.timers.clone();
         tokio::task::spawn_local(async move {
             if let Err(error) = timers.drive().await {
-                tracing::error!(%error, "timers ended");
+                tracing::error!(%error, "timer task failed");
             }
         });
-        tokio::task::spawn_local(worker.clone().housekeep());
+        tokio::task::spawn_local(worker.clone().run_chores());
         if worker.overload.is_some() {
             tokio::task::spawn_local(worker.clone().watch_overload());
         }
@@ -65,7 +65,7 @@ pub fn worker(
         }
         wait_for_end(&mut duty).await;
         let asked = *duty.borrow();
-        worker.begin_to_drain(asked);
+        worker.start_drain(asked);
         for task in accepting {
             // A listener's task that panicked is over as well.
             let _ = task.await;
@@ -84,6 +84,6 @@ fn yield_to_workers() {
 }
 
 /// Returns once the worker shall accept no more, or nobody is left to ask.
-async fn wait_for_end(duty: &mut watch::Receiver<Duty>) {
+async fn wait_for_end(duty: &mut watch::Receiver<WorkerDuty>) {
     let _ = duty.wait_for(|duty| duty.is_over()).await;
 }

@@ -6,79 +6,80 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
-use yumen_http::{Fields, Framing, Known, Method, RequestHead, Version, parse};
+use yumen_http::{Fields, Framing, HttpVersion, KnownField, Method, RequestHead, parse};
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{
-    BodyIndexing, Chain, Exchange, IndexingProgress, Instance, Outcome, Phase, Response, Step,
+    BodyIndexing, Exchange, ExchangeOutcome, IndexingProgress, LocalResponse, Phase, PluginChain,
+    PluginInstance, Step,
 };
 use yumen_snapshot::explain::arrival;
-use yumen_snapshot::{AwaitsBody, Route, Slot, Target, Upstream};
+use yumen_snapshot::{BodyRequired, Route, RouteTarget, Upstream, UpstreamSlotId};
 
-use crate::apart::apart;
-use crate::chains::{Chains, RouteChain};
+use crate::chains::{ExchangeChains, RouteChain};
+use crate::client_wait::Wait;
 use crate::clock;
-use crate::connection::{Connection, Peer};
+use crate::cold_future::apart;
+use crate::connection::{DownstreamConnection, DownstreamPeer};
 use crate::deadline;
 use crate::debug::{self, DebugKey};
 use crate::disposition::After;
-use crate::fault::{Fault, Kind};
-use crate::flow::Flow;
+use crate::exchange_stats::ExchangeStats;
+use crate::fault::{Fault, FaultKind};
 use crate::forward::forward;
 use crate::forwarded;
 use crate::http2::heads;
 use crate::mirror;
-use crate::observe::{RecentRequest, Seen, Stopwatch};
+use crate::observe::{ExchangeStopwatch, RecentRequest, SampledExchange};
 use crate::pinned_upstream::{PinnedUpstream, UpstreamVersions};
 use crate::proxied::ProxiedExchange;
 use crate::reply;
-use crate::tls::{self, Refusal};
+use crate::tls::{self, ClientCertRefusal};
 use crate::upstream::interim::InterimCount;
 use crate::upstream::upload::RequestUpload;
-use crate::wait::Wait;
-use crate::worker::{Pinned, Worker};
+use crate::worker::{PinnedSnapshot, Worker};
 
 /// Bodies that routes, filters and variables look into are buffered up to this many bytes.
 const ROUTED_BODY_BYTES_MAX: usize = 1024 * 1024;
 
 /// Why the way to the upstream ended early.
-pub(crate) enum Stop {
+pub(crate) enum ExchangeStop {
     /// A plugin or the router answers.
-    Respond(Response),
+    Respond(LocalResponse),
     /// The same, and the client does better on another connection.
-    Dismiss(Response),
+    RespondAndDrain(LocalResponse),
     /// Something went wrong.
     Fault(Fault),
 }
 
-impl From<Fault> for Stop {
-    fn from(fault: Fault) -> Stop {
-        Stop::Fault(fault)
+impl From<Fault> for ExchangeStop {
+    fn from(fault: Fault) -> ExchangeStop {
+        ExchangeStop::Fault(fault)
     }
 }
 
-impl From<Refusal> for Stop {
-    fn from(refusal: Refusal) -> Stop {
+impl From<ClientCertRefusal> for ExchangeStop {
+    fn from(refusal: ClientCertRefusal) -> ExchangeStop {
         match refusal {
-            Refusal::Misdirected(answer) => Stop::Respond(answer),
-            Refusal::Uncertified(answer) => Stop::Dismiss(answer),
+            ClientCertRefusal::Misdirected(answer) => ExchangeStop::Respond(answer),
+            ClientCertRefusal::Uncertified(answer) => ExchangeStop::RespondAndDrain(answer),
         }
     }
 }
 
-impl From<Kind> for Stop {
-    fn from(kind: Kind) -> Stop {
-        Stop::Fault(kind.into())
+impl From<FaultKind> for ExchangeStop {
+    fn from(kind: FaultKind) -> ExchangeStop {
+        ExchangeStop::Fault(kind.into())
     }
 }
 
 /// Serves one request, under a stopwatch if it is a sample or may ask for an explanation.
-pub(crate) async fn exchange(conn: &mut Connection, mut request: Box<RequestHead>) -> After {
+pub(crate) async fn exchange(conn: &mut DownstreamConnection, mut request: Box<RequestHead>) -> After {
     let weight = conn.worker.sampler.draw();
     let explains = match &conn.worker.settings.debug_key {
         Some(key) => take_token(key, &mut request),
         None => false,
     };
-    let watch = (weight > 0 || explains).then(|| Rc::new(Stopwatch::start(weight, explains)));
+    let watch = (weight > 0 || explains).then(|| Rc::new(ExchangeStopwatch::start(weight, explains)));
     let mut walking = pin!(walk(conn, request, watch.clone()));
     // One call of `poll`, so that it can be inlined.
     poll_fn(|cx| {
@@ -92,19 +93,23 @@ pub(crate) async fn exchange(conn: &mut Connection, mut request: Box<RequestHead
 
 /// Whether the request may see how it is served. Its token goes no further, whatever it is worth.
 fn take_token(key: &DebugKey, request: &mut RequestHead) -> bool {
-    let Some(token) = request.fields.known(Known::XYumenDebug) else { return false };
+    let Some(token) = request.fields.known(KnownField::XYumenDebug) else { return false };
     let is_valid = debug::verify(key, token, clock::now().unix_s());
-    request.fields.remove(Known::XYumenDebug.name());
+    request.fields.remove(KnownField::XYumenDebug.name());
     is_valid
 }
 
 /// From its head to its outcome.
-async fn walk(conn: &mut Connection, request: Box<RequestHead>, watch: Option<Rc<Stopwatch>>) -> After {
+async fn walk(
+    conn: &mut DownstreamConnection,
+    request: Box<RequestHead>,
+    watch: Option<Rc<ExchangeStopwatch>>,
+) -> After {
     let worker = conn.worker.clone();
     let peer = conn.peer.clone();
     let pinned = worker.pinned();
     let newer = UpstreamVersions::default();
-    let mut flow = Flow { received_bytes: request.received_bytes(), ..Flow::default() };
+    let mut flow = ExchangeStats { received_bytes: request.received_bytes(), ..ExchangeStats::default() };
     let mut ex = Exchange::new(request, &peer.client, clock::now(), &*worker, &pinned.consumers);
     ex.response_fields = worker.take_edits();
     if let Some(real_ip) = &worker.settings.real_ip {
@@ -117,11 +122,11 @@ async fn walk(conn: &mut Connection, request: Box<RequestHead>, watch: Option<Rc
         watch.revision.set(pinned.revision);
         watch.request.replace(Some(RecentRequest::of(&ex, watch.weight)));
     }
-    let mut chains = Chains::new(&pinned.global, watch);
+    let mut chains = ExchangeChains::new(&pinned.global, watch);
     let after = match decide(conn, &mut ex, &pinned, &mut chains).await {
         // Whatever was decided rests on something nobody knows, be it what a plugin found last.
         _ if ex.is_undecided() => {
-            reply::apologize(conn, &mut ex, &chains, Kind::Undecided.into(), &mut flow).await
+            reply::apologize(conn, &mut ex, &chains, FaultKind::Undecided.into(), &mut flow).await
         }
         Ok((route, upstream)) => {
             chains.upstream = Some(upstream);
@@ -140,12 +145,14 @@ async fn walk(conn: &mut Connection, request: Box<RequestHead>, watch: Option<Rc
             };
             proxy(&mut proxied).await
         }
-        Err(Stop::Respond(response)) => reply::answer(conn, &mut ex, &chains, response, &mut flow).await,
-        Err(Stop::Dismiss(response)) => {
+        Err(ExchangeStop::Respond(response)) => {
+            reply::answer(conn, &mut ex, &chains, response, &mut flow).await
+        }
+        Err(ExchangeStop::RespondAndDrain(response)) => {
             flow.is_last = true;
             reply::answer(conn, &mut ex, &chains, response, &mut flow).await
         }
-        Err(Stop::Fault(fault)) => reply::apologize(conn, &mut ex, &chains, fault, &mut flow).await,
+        Err(ExchangeStop::Fault(fault)) => reply::apologize(conn, &mut ex, &chains, fault, &mut flow).await,
     };
     if ex.deadline_ms != 0 {
         conn.timer.uncap();
@@ -179,7 +186,11 @@ async fn apologize_proxied(proxied: &mut ProxiedExchange<'_, '_>, fault: Fault) 
 }
 
 /// Answers a head that could not be read; `head` is what is known of it, where heads do not go among the bytes.
-pub(crate) async fn refuse(conn: &mut Connection, kind: Kind, head: Option<Box<RequestHead>>) -> After {
+pub(crate) async fn refuse(
+    conn: &mut DownstreamConnection,
+    kind: FaultKind,
+    head: Option<Box<RequestHead>>,
+) -> After {
     let worker = conn.worker.clone();
     let peer = conn.peer.clone();
     let pinned = worker.pinned();
@@ -189,9 +200,9 @@ pub(crate) async fn refuse(conn: &mut Connection, kind: Kind, head: Option<Box<R
         request
     });
     let mut ex = Exchange::new(request, &peer.client, clock::now(), &*worker, &pinned.consumers);
-    let nothing = Chain::default();
-    let chains = Chains::new(&nothing, None);
-    let mut flow = Flow { fault: Some(kind.into()), ..Flow::default() };
+    let nothing = PluginChain::default();
+    let chains = ExchangeChains::new(&nothing, None);
+    let mut flow = ExchangeStats { fault: Some(kind.into()), ..ExchangeStats::default() };
     let after = reply::apologize(conn, &mut ex, &chains, kind.into(), &mut flow).await;
     finish(&worker, &mut ex, &chains, &flow);
     // Moved out, not taken: what would stand in their place would have to be made.
@@ -200,37 +211,42 @@ pub(crate) async fn refuse(conn: &mut Connection, kind: Kind, head: Option<Box<R
 }
 
 /// Writes down a head that could not be read and that a library has answered, or has cut off, in our place.
-pub(crate) fn note_refused(worker: &Rc<Worker>, peer: &Peer, version: Version, kind: Kind) {
+pub(crate) fn note_refused(
+    worker: &Rc<Worker>,
+    peer: &DownstreamPeer,
+    version: HttpVersion,
+    kind: FaultKind,
+) {
     let pinned = worker.pinned();
     let mut ex =
         Exchange::new(worker.take_request(), &peer.client, clock::now(), &**worker, &pinned.consumers);
     ex.request.version = version;
-    let flow = Flow { fault: Some(kind.into()), status: kind.facts().1, ..Flow::default() };
-    let nothing = Chain::default();
-    finish(worker, &mut ex, &Chains::new(&nothing, None), &flow);
+    let flow = ExchangeStats { fault: Some(kind.into()), status: kind.facts().1, ..ExchangeStats::default() };
+    let nothing = PluginChain::default();
+    finish(worker, &mut ex, &ExchangeChains::new(&nothing, None), &flow);
     recycle(worker, ex.request, ex.response_fields);
 }
 
 /// From the head to the upstream that shall answer, or to whoever answers instead.
 async fn decide<'s>(
-    conn: &mut Connection,
+    conn: &mut DownstreamConnection,
     ex: &mut Exchange<'s>,
-    pinned: &'s Pinned,
-    chains: &mut Chains<'s>,
-) -> Result<(&'s Route, &'s Upstream), Stop> {
-    refuse_at_once(conn, ex, pinned)?;
+    pinned: &'s PinnedSnapshot,
+    chains: &mut ExchangeChains<'s>,
+) -> Result<(&'s Route, &'s Upstream), ExchangeStop> {
+    check_before_routing(conn, ex, pinned)?;
     let found = pinned.find_before_body(ex);
     decided(ex)?;
     let found = match found {
         Ok(found) => found,
-        Err(AwaitsBody) => {
+        Err(BodyRequired) => {
             read_variables(conn, ex).await?;
             let found = pinned.find(ex);
             decided(ex)?;
             found
         }
     };
-    note_arrival(pinned, ex, chains);
+    record_match(pinned, ex, chains);
     if let Some(route) = found {
         chains.route = RouteChain::Route(&route.chain);
     }
@@ -243,48 +259,52 @@ async fn decide<'s>(
     }
     let Some(route) = found else {
         run_global(conn, ex, chains, Phase::Access).await?;
-        return Err(Stop::Respond(Response::error_msg(404, "404 Route Not Found")));
+        return Err(ExchangeStop::Respond(LocalResponse::error_msg(404, "404 Route Not Found")));
     };
-    if let Target::Refuse { status, message } = &route.target {
+    if let RouteTarget::Refuse { status, message } = &route.target {
         run_global(conn, ex, chains, Phase::Access).await?;
-        return Err(Stop::Respond(Response::error_msg(*status, message)));
+        return Err(ExchangeStop::Respond(LocalResponse::error_msg(*status, message)));
     }
     if !chains.are_empty() {
         run_route(conn, ex, pinned, chains, route).await?;
     }
     if heads::asks_for_tunnel(&ex.request) && !route.enable_websocket {
         // As a GET it would be another request than the client made.
-        return Err(Kind::ConnectRefused.into());
+        return Err(FaultKind::ConnectRefused.into());
     }
     if matches!(ex.request.framing, Framing::Length(length) if length > conn.body_bytes_max(ex)) {
-        return Err(Kind::BodyTooLarge.into());
+        return Err(FaultKind::BodyTooLarge.into());
     }
     let slot = match (ex.upstream.instead, &route.target) {
-        (Some(slot), _) => Slot(slot),
-        (None, Target::Upstream(slot)) => *slot,
-        _ => return Err(Kind::NoEndpoint.into()),
+        (Some(slot), _) => UpstreamSlotId(slot),
+        (None, RouteTarget::Upstream(slot)) => *slot,
+        _ => return Err(FaultKind::NoEndpoint.into()),
     };
     match pinned.upstream(slot) {
         Some(upstream) => Ok((route, upstream)),
-        None => Err(Kind::Unavailable.into()),
+        None => Err(FaultKind::Unavailable.into()),
     }
 }
 
 /// What is answered before a route is looked for.
 #[inline]
-fn refuse_at_once<'s>(conn: &Connection, ex: &mut Exchange<'s>, pinned: &'s Pinned) -> Result<(), Stop> {
+fn check_before_routing<'s>(
+    conn: &DownstreamConnection,
+    ex: &mut Exchange<'s>,
+    pinned: &'s PinnedSnapshot,
+) -> Result<(), ExchangeStop> {
     if let Some(overload) = &conn.worker.overload {
         let running = overload.admit(ex.request.path(), conn.worker.random())?;
         ex.leave(running);
     }
     match ex.request.method() {
-        Method::Connect => return Err(Kind::ConnectRefused.into()),
+        Method::Connect => return Err(FaultKind::ConnectRefused.into()),
         Method::Trace if !conn.worker.settings.trace_requests => {
-            return Err(Stop::Respond(yumen_snapshot::trace_refusal()));
+            return Err(ExchangeStop::Respond(yumen_snapshot::trace_refusal()));
         }
         Method::Options | Method::Trace => {
             if let Some(answer) = yumen_snapshot::max_forwards(ex) {
-                return Err(Stop::Respond(answer));
+                return Err(ExchangeStop::Respond(answer));
             }
         }
         _ => {}
@@ -300,12 +320,12 @@ fn refuse_at_once<'s>(conn: &Connection, ex: &mut Exchange<'s>, pinned: &'s Pinn
 /// Goes on unless a pattern was given up: then nobody knows which route is meant or who guards it, and neither a body
 /// is read nor a plugin asked for an exchange that is refused anyway.
 #[inline]
-fn decided(ex: &Exchange<'_>) -> Result<(), Stop> {
-    if ex.is_undecided() { Err(Kind::Undecided.into()) } else { Ok(()) }
+fn decided(ex: &Exchange<'_>) -> Result<(), ExchangeStop> {
+    if ex.is_undecided() { Err(FaultKind::Undecided.into()) } else { Ok(()) }
 }
 
 /// Notes how a request came to its route, if it explains itself.
-fn note_arrival<'s>(pinned: &'s Pinned, ex: &mut Exchange<'s>, chains: &Chains<'_>) {
+fn record_match<'s>(pinned: &'s PinnedSnapshot, ex: &mut Exchange<'s>, chains: &ExchangeChains<'_>) {
     if let Some(watch) = chains.explaining() {
         watch.arrival.replace(Some(arrival(pinned, ex)));
     }
@@ -313,12 +333,12 @@ fn note_arrival<'s>(pinned: &'s Pinned, ex: &mut Exchange<'s>, chains: &Chains<'
 
 /// The route's own phases, with the consumer's plugins once it is known.
 async fn run_route<'s>(
-    conn: &mut Connection,
+    conn: &mut DownstreamConnection,
     ex: &mut Exchange<'s>,
-    pinned: &'s Pinned,
-    chains: &mut Chains<'s>,
+    pinned: &'s PinnedSnapshot,
+    chains: &mut ExchangeChains<'s>,
     route: &'s Route,
-) -> Result<(), Stop> {
+) -> Result<(), ExchangeStop> {
     let watch = chains.watch.clone();
     let watch = watch.as_deref();
     if route.chain.needs_body() {
@@ -340,7 +360,7 @@ async fn run_route<'s>(
 }
 
 /// Reads the body for variables whose values are in it.
-async fn read_variables(conn: &mut Connection, ex: &mut Exchange<'_>) -> Result<(), Fault> {
+async fn read_variables(conn: &mut DownstreamConnection, ex: &mut Exchange<'_>) -> Result<(), Fault> {
     match ex.request.framing {
         Framing::None if ex.body.is_none() => return Ok(()),
         _ => apart(conn.read_body(ex, ROUTED_BODY_BYTES_MAX)).await?,
@@ -354,20 +374,20 @@ async fn index_variables(ex: &Exchange<'_>) -> Result<(), Fault> {
     loop {
         match indexing.turn(ex) {
             IndexingProgress::Done => return Ok(()),
-            IndexingProgress::TooComplex => return Err(Kind::BodyTooLarge.into()),
+            IndexingProgress::TooComplex => return Err(FaultKind::BodyTooLarge.into()),
             IndexingProgress::More => tokio::task::yield_now().await,
         }
     }
 }
 
 async fn run_global(
-    conn: &mut Connection,
+    conn: &mut DownstreamConnection,
     ex: &mut Exchange<'_>,
-    chains: &Chains<'_>,
+    chains: &ExchangeChains<'_>,
     phase: Phase,
-) -> Result<(), Stop> {
+) -> Result<(), ExchangeStop> {
     for instance in chains.global.of(phase) {
-        if !chains.steps_back(instance) {
+        if !chains.yields_to_route(instance) {
             run_one(conn, ex, instance, phase, chains.watch.as_deref()).await?;
         }
     }
@@ -375,12 +395,12 @@ async fn run_global(
 }
 
 async fn run(
-    conn: &mut Connection,
+    conn: &mut DownstreamConnection,
     ex: &mut Exchange<'_>,
-    list: &[Arc<Instance>],
+    list: &[Arc<PluginInstance>],
     phase: Phase,
-    watch: Option<&Stopwatch>,
-) -> Result<(), Stop> {
+    watch: Option<&ExchangeStopwatch>,
+) -> Result<(), ExchangeStop> {
     for instance in list {
         run_one(conn, ex, instance, phase, watch).await?;
     }
@@ -389,12 +409,12 @@ async fn run(
 
 /// One plugin, called again as long as it asks for something first.
 async fn run_one(
-    conn: &mut Connection,
+    conn: &mut DownstreamConnection,
     ex: &mut Exchange<'_>,
-    instance: &Instance,
+    instance: &PluginInstance,
     phase: Phase,
-    watch: Option<&Stopwatch>,
-) -> Result<(), Stop> {
+    watch: Option<&ExchangeStopwatch>,
+) -> Result<(), ExchangeStop> {
     let admits = ex.admits(instance);
     decided(ex)?;
     if !admits {
@@ -405,46 +425,53 @@ async fn run_one(
         let settled = match watch {
             None => step.await,
             Some(watch) => {
-                let is_answer = |settled: &Settled| matches!(settled, Settled::Respond(_));
+                let is_answer = |settled: &ReadyStep| matches!(settled, ReadyStep::Respond(_));
                 watch.step(instance, phase, step, is_answer).await
             }
         };
         match settled {
-            Settled::Continue => return Ok(()),
-            Settled::Respond(response) => return Err(Stop::Respond(instance.dress(response))),
-            Settled::NeedBody(bytes_max) => apart(conn.read_body(ex, bytes_max)).await?,
-            Settled::Over(kind) => return Err(kind.into()),
+            ReadyStep::Continue => return Ok(()),
+            ReadyStep::Respond(response) => {
+                return Err(ExchangeStop::Respond(instance.apply_error_response(response)));
+            }
+            ReadyStep::NeedBody(bytes_max) => apart(conn.read_body(ex, bytes_max)).await?,
+            ReadyStep::Over(kind) => return Err(kind.into()),
         }
     }
 }
 
 /// One call of a plugin and all it waits for.
-async fn step(conn: &mut Connection, ex: &mut Exchange<'_>, instance: &Instance, phase: Phase) -> Settled {
+async fn step(
+    conn: &mut DownstreamConnection,
+    ex: &mut Exchange<'_>,
+    instance: &PluginInstance,
+    phase: Phase,
+) -> ReadyStep {
     let step = match phase {
         Phase::Rewrite => instance.plugin.rewrite(ex),
         Phase::Access => instance.plugin.access(ex),
-        // The others are called through `Chains::each`: they decide nothing.
+        // The others are called through `ExchangeChains::each`: they decide nothing.
         _ => Step::Continue,
     };
     match step {
-        Step::Continue => Settled::Continue,
-        Step::Respond(response) => Settled::Respond(response),
-        Step::NeedBody { bytes_max } => Settled::NeedBody(bytes_max),
+        Step::Continue => ReadyStep::Continue,
+        Step::Respond(response) => ReadyStep::Respond(response),
+        Step::NeedBody { bytes_max } => ReadyStep::NeedBody(bytes_max),
         Step::Wait(future) => settle(conn, future).await,
     }
 }
 
 /// A step that waits for nothing more.
-enum Settled {
+enum ReadyStep {
     Continue,
-    Respond(Response),
+    Respond(LocalResponse),
     NeedBody(usize),
     /// Nobody waits for the answer any more, or it is too late for one.
-    Over(Kind),
+    Over(FaultKind),
 }
 
 /// Waits with the plugin, as long as the client does.
-async fn settle(conn: &mut Connection, mut future: LocalFuture<'_, Step<'_>>) -> Settled {
+async fn settle(conn: &mut DownstreamConnection, mut future: LocalFuture<'_, Step<'_>>) -> ReadyStep {
     loop {
         let mut wait = None;
         let settled = poll_fn(|cx| {
@@ -453,22 +480,22 @@ async fn settle(conn: &mut Connection, mut future: LocalFuture<'_, Step<'_>>) ->
             }
             // Many have what they wait for at once, and then nobody is looked at.
             let wait = wait.get_or_insert_with(|| Wait::begun(conn, 0));
-            wait.poll_end(cx, conn, Kind::Deadline).map(Err)
+            wait.poll_end(cx, conn, FaultKind::Deadline).map(Err)
         });
         match settled.await {
-            Ok(Step::Continue) => return Settled::Continue,
-            Ok(Step::Respond(response)) => return Settled::Respond(response),
-            Ok(Step::NeedBody { bytes_max }) => return Settled::NeedBody(bytes_max),
+            Ok(Step::Continue) => return ReadyStep::Continue,
+            Ok(Step::Respond(response)) => return ReadyStep::Respond(response),
+            Ok(Step::NeedBody { bytes_max }) => return ReadyStep::NeedBody(bytes_max),
             Ok(Step::Wait(next)) => future = next,
-            Err(kind) => return Settled::Over(kind),
+            Err(kind) => return ReadyStep::Over(kind),
         }
     }
 }
 
 /// Everything that happens once per exchange when it is over.
-fn finish(worker: &Worker, ex: &mut Exchange<'_>, chains: &Chains<'_>, flow: &Flow) {
+fn finish(worker: &Worker, ex: &mut Exchange<'_>, chains: &ExchangeChains<'_>, flow: &ExchangeStats) {
     let now_us = clock::now().mono_us;
-    let outcome = Outcome {
+    let outcome = ExchangeOutcome {
         status: flow.status,
         source: flow.source,
         received_bytes: flow.received_bytes + ex.body_read_bytes,
@@ -501,9 +528,9 @@ fn finish(worker: &Worker, ex: &mut Exchange<'_>, chains: &Chains<'_>, flow: &Fl
 
 /// The status that stands for what went wrong, where that is the endpoint's doing.
 #[cold]
-fn endpoint_failure(ex: &Exchange<'_>, flow: &Flow, kind: Kind) -> Option<u16> {
+fn endpoint_failure(ex: &Exchange<'_>, flow: &ExchangeStats, kind: FaultKind) -> Option<u16> {
     let is_endpoints = match kind {
-        Kind::Deadline => flow.attempts > 0 && is_silent_for_total(ex, flow),
+        FaultKind::Deadline => flow.attempts > 0 && is_silent_for_total(ex, flow),
         kind => kind.is_endpoints(),
     };
     is_endpoints.then_some(kind.facts().1)
@@ -511,7 +538,7 @@ fn endpoint_failure(ex: &Exchange<'_>, flow: &Flow, kind: Kind) -> Option<u16> {
 
 /// Whether the endpoint was waited for as long as the operator lets a request take. A client that sends a body
 /// or takes an answer can spend that time itself, and has nobody blamed by doing so.
-fn is_silent_for_total(ex: &Exchange<'_>, flow: &Flow) -> bool {
+fn is_silent_for_total(ex: &Exchange<'_>, flow: &ExchangeStats) -> bool {
     let spent_ms = clock::now().mono_ms().saturating_sub(ex.now.mono_ms());
     let is_over = flow.total_ms != 0 && spent_ms >= flow.total_ms;
     is_over && ex.request.framing == Framing::None && ex.upstream_status == 0
@@ -519,8 +546,8 @@ fn is_silent_for_total(ex: &Exchange<'_>, flow: &Flow) -> bool {
 
 /// Keeps an exchange's memory for the next.
 fn recycle(worker: &Worker, request: Box<RequestHead>, edits: Fields) {
-    worker.give_edits(edits);
-    worker.give_request(request);
+    worker.recycle_fields(edits);
+    worker.recycle_request_head(request);
 }
 
 /// Adds a sampled exchange to what is known of the traffic.
@@ -528,14 +555,14 @@ fn recycle(worker: &Worker, request: Box<RequestHead>, edits: Fields) {
 fn observe(
     worker: &Worker,
     ex: &Exchange<'_>,
-    chains: &Chains<'_>,
-    watch: &Stopwatch,
-    flow: &Flow,
-    outcome: &Outcome<'_>,
+    chains: &ExchangeChains<'_>,
+    watch: &ExchangeStopwatch,
+    flow: &ExchangeStats,
+    outcome: &ExchangeOutcome<'_>,
 ) {
     let Some(mut recent) = watch.request.take().filter(|_| watch.weight > 0) else { return };
     recent.finish(ex, outcome.status);
-    let is_noted = worker.counters.observed.note(Seen {
+    let is_noted = worker.counters.observed.note(SampledExchange {
         weight: watch.weight,
         total_ns: watch.total_ns(),
         busy_ns: watch.busy_ns(),

@@ -6,11 +6,11 @@ use yumen_base::IpSet;
 pub use yumen_http::HeadLimits;
 pub use yumen_http::fields::write_line;
 pub use yumen_http::uri::{DotSegmentPolicy, EncodedSlashPolicy, PathPolicy};
-pub use yumen_plugin::real_ip::RealIp;
+pub use yumen_plugin::real_ip::RealIpFinder;
 
 use crate::debug::DebugKey;
+use crate::minimum_rate::MinimumRate;
 use crate::overload::OverloadSettings;
-use crate::pace::Rate;
 
 /// No head may be larger than the buffer it is read into.
 pub const HEAD_BYTES_MAX: usize = crate::buffer::BUFFER_BYTES;
@@ -20,7 +20,7 @@ pub(crate) const EXCHANGES_KEPT: usize = 256;
 
 /// Settings every worker follows. They do not change while the process runs.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct WorkerSettings {
     /// Bounds of request heads.
     pub request_head: HeadLimits,
     /// Whether TRACE requests are routed; otherwise they are refused.
@@ -40,9 +40,9 @@ pub struct Settings {
     /// Between two reads of a request body, in milliseconds.
     pub body_timeout_ms: u64,
     /// The slowest a client may send a request body.
-    pub body_rate: Rate,
+    pub body_rate: MinimumRate,
     /// The slowest a client may take its answer.
-    pub answer_rate: Rate,
+    pub answer_rate: MinimumRate,
     /// A kept-alive connection without a request, in milliseconds.
     pub idle_timeout_ms: u64,
     /// How long a client that has sent its end is still waited for, in milliseconds; 0 is as long as any other.
@@ -62,7 +62,7 @@ pub struct Settings {
     /// Peers whose forwarding fields are believed.
     pub trusted: IpSet,
     /// Where clients' own addresses are told, if they are.
-    pub real_ip: Option<RealIp>,
+    pub real_ip: Option<RealIpFinder>,
     /// Whether endpoints are told who asked in `Forwarded` too.
     pub forwarded: bool,
     /// Requests a second that are looked at closely, at most; 0 for none.
@@ -79,9 +79,9 @@ pub struct Settings {
     pub debug_key: Option<DebugKey>,
 }
 
-impl Default for Settings {
+impl Default for WorkerSettings {
     fn default() -> Self {
-        Settings {
+        WorkerSettings {
             request_head: HeadLimits::default(),
             trace_requests: false,
             response_head: HeadLimits::default(),
@@ -91,8 +91,8 @@ impl Default for Settings {
             handshake_timeout_ms: 10_000,
             head_timeout_ms: 60_000,
             body_timeout_ms: 60_000,
-            body_rate: Rate::default(),
-            answer_rate: Rate::default(),
+            body_rate: MinimumRate::default(),
+            answer_rate: MinimumRate::default(),
             idle_timeout_ms: 60_000,
             half_closed_ms: 1000,
             send_timeout_ms: 60_000,

@@ -26,7 +26,7 @@ const EVENTS_SHOWN: usize = 400;
 
 #[test]
 fn every_seed_keeps_the_promises() {
-    let (seeds, [passed, local, torn, queued, ejections]) = keep_promises(200, |_| Http2::default());
+    let (seeds, [passed, local, torn, queued, ejections]) = run_seeds(200, |_| Http2::default());
     // Worlds in which nothing happens would keep every promise.
     assert!(passed >= seeds && local >= seeds / 10 && torn >= seeds / 20, "{passed} {local} {torn}");
     assert!(queued >= seeds / 2 && ejections >= seeds / 20, "{queued} {ejections}");
@@ -34,7 +34,7 @@ fn every_seed_keeps_the_promises() {
 
 #[test]
 fn every_seed_keeps_the_promises_over_http2() {
-    let (seeds, [passed, local, torn, ..]) = keep_promises(150, over_http2);
+    let (seeds, [passed, local, torn, ..]) = run_seeds(150, over_http2);
     assert!(passed >= seeds && local >= seeds / 10 && torn >= seeds / 20, "{passed} {local} {torn}");
 }
 
@@ -45,7 +45,7 @@ fn over_http2(seed: u64) -> Http2 {
 }
 
 /// Runs seeds, so many where nothing else is asked for; says how many, and what happened in them.
-fn keep_promises(usual: u64, http2: fn(u64) -> Http2) -> (u64, [u64; 5]) {
+fn run_seeds(usual: u64, http2: fn(u64) -> Http2) -> (u64, [u64; 5]) {
     let seeds = seeds(std::env::var("SIM_SEEDS").ok().as_deref(), usual);
     let next = AtomicU64::new(seeds.start);
     let tally = [const { AtomicU64::new(0) }; 5];

@@ -10,7 +10,7 @@ use rustix::pipe::{PipeFlags, SpliceFlags};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use crate::tcp::Tcp;
+use crate::tcp::TcpConnection;
 
 /// How much a pipe may hold. The system may give less to users that are not privileged.
 const PIPE_BYTES: usize = 1024 * 1024;
@@ -27,34 +27,34 @@ const PASSES_AFTER_REFUSAL: u32 = 1000;
 const FLAGS: SpliceFlags = SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK);
 
 thread_local! {
-    static SPARE: RefCell<Vec<Ends>> = const { RefCell::new(Vec::new()) };
+    static SPARE: RefCell<Vec<PipeEnds>> = const { RefCell::new(Vec::new()) };
     static IN_USE: Cell<usize> = const { Cell::new(0) };
     /// Of these, so many are left.
     static LEFT_ALONE: Cell<u32> = const { Cell::new(0) };
     static IS_REFUSED: Cell<bool> = const { Cell::new(false) };
 }
 
-struct Ends {
+struct PipeEnds {
     read: OwnedFd,
     write: OwnedFd,
 }
 
 /// Bytes on their way from one socket to another.
-pub(crate) struct Pipe {
-    ends: Option<Ends>,
+pub(crate) struct SplicePipe {
+    ends: Option<PipeEnds>,
     held: usize,
 }
 
-impl Pipe {
+impl SplicePipe {
     /// A pipe, unless the worker has as many as may be or the system gives none.
-    pub(crate) fn take() -> Option<Pipe> {
+    pub(crate) fn take() -> Option<SplicePipe> {
         if IN_USE.get() >= PIPES_MAX || IS_REFUSED.get() {
             return None;
         }
         let spare = SPARE.with_borrow_mut(Vec::pop);
         let ends = spare.or_else(ask)?;
         IN_USE.set(IN_USE.get() + 1);
-        Some(Pipe { ends: Some(ends), held: 0 })
+        Some(SplicePipe { ends: Some(ends), held: 0 })
     }
 
     /// Whether nothing is on its way.
@@ -66,7 +66,7 @@ impl Pipe {
     pub(crate) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
-        source: &mut Tcp,
+        source: &mut TcpConnection,
         bytes_max: u64,
     ) -> Poll<io::Result<usize>> {
         match ready!(self.poll_fill_from(cx, source.register()?, bytes_max)) {
@@ -103,7 +103,11 @@ impl Pipe {
     }
 
     /// Passes on some of what is in the pipe, which is not empty.
-    pub(crate) fn poll_drain(&mut self, cx: &mut Context<'_>, sink: &mut Tcp) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_drain(
+        &mut self,
+        cx: &mut Context<'_>,
+        sink: &mut TcpConnection,
+    ) -> Poll<io::Result<usize>> {
         let drained = ready!(self.poll_drain_to(cx, sink.register()?));
         if let Err(error) = &drained {
             sink.note_failure(error.kind());
@@ -140,7 +144,7 @@ pub(crate) fn is_refusal(error: &io::Error) -> bool {
 
 /// Has the reactor know whether anything stands behind what was taken of a source. After a receive that had room for
 /// more it does.
-pub(crate) fn look_behind(source: &mut Tcp) {
+pub(crate) fn probe_readable(source: &mut TcpConnection) {
     let Ok(source) = source.register() else { return };
     let looked = source.try_io(Interest::READABLE, || {
         let mut room = [0_u8; 1];
@@ -150,7 +154,7 @@ pub(crate) fn look_behind(source: &mut Tcp) {
     drop(looked);
 }
 
-impl Drop for Pipe {
+impl Drop for SplicePipe {
     fn drop(&mut self) {
         IN_USE.set(IN_USE.get() - 1);
         // A pipe with bytes in it is of no use to anybody else.
@@ -165,7 +169,7 @@ impl Drop for Pipe {
 }
 
 /// A new one. Once the system gave none it is left alone for a while.
-fn ask() -> Option<Ends> {
+fn ask() -> Option<PipeEnds> {
     if let Some(left) = LEFT_ALONE.get().checked_sub(1) {
         LEFT_ALONE.set(left);
         return None;
@@ -173,12 +177,12 @@ fn ask() -> Option<Ends> {
     make().inspect_err(|_| LEFT_ALONE.set(PASSES_AFTER_REFUSAL)).ok()
 }
 
-fn make() -> io::Result<Ends> {
+fn make() -> io::Result<PipeEnds> {
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC)?;
     let size = rustix::pipe::fcntl_setpipe_size(&write, PIPE_BYTES);
     let size = size.or_else(|_| rustix::pipe::fcntl_getpipe_size(&write))?;
     if size < USEFUL_BYTES {
         return Err(io::ErrorKind::QuotaExceeded.into());
     }
-    Ok(Ends { read, write })
+    Ok(PipeEnds { read, write })
 }

@@ -16,8 +16,8 @@ use crate::buffer::{Buffers, Inbox};
 
 /// A TCP connection. One that was just accepted is read at once: with deferred accept its request is
 /// already there, and a connection answered without waiting never costs the reactor anything.
-pub(crate) struct Tcp {
-    socket: Socket,
+pub(crate) struct TcpConnection {
+    socket: TcpState,
     /// What a write failed with. The system tells why a connection broke once, to whoever asks first, and from then on
     /// lets reads come to an end as if the peer had said all.
     failure: Option<io::ErrorKind>,
@@ -25,9 +25,9 @@ pub(crate) struct Tcp {
     taken_bytes: u64,
 }
 
-enum Socket {
+enum TcpState {
     /// Not known to the reactor.
-    Fresh(Fresh),
+    Fresh(UnregisteredTcp),
     /// Known to the reactor.
     Registered(TcpStream),
     /// Being handed from one place to another; whoever asks it meanwhile is told that it is not connected.
@@ -38,71 +38,71 @@ enum Socket {
 }
 
 /// A connection that has not been waited for.
-struct Fresh {
+struct UnregisteredTcp {
     stream: std::net::TcpStream,
     /// Whether something was written to it, which told the peer that what it sent is here.
     has_answered: bool,
 }
 
-impl From<Socket> for Tcp {
-    fn from(socket: Socket) -> Tcp {
-        Tcp { socket, failure: None, taken_bytes: 0 }
+impl From<TcpState> for TcpConnection {
+    fn from(socket: TcpState) -> TcpConnection {
+        TcpConnection { socket, failure: None, taken_bytes: 0 }
     }
 }
 
-impl Tcp {
+impl TcpConnection {
     /// A connection that was just accepted, and does not block.
-    pub(crate) fn fresh(stream: std::net::TcpStream) -> Tcp {
-        Socket::Fresh(Fresh { stream, has_answered: false }).into()
+    pub(crate) fn fresh(stream: std::net::TcpStream) -> TcpConnection {
+        TcpState::Fresh(UnregisteredTcp { stream, has_answered: false }).into()
     }
 
     /// What stands where a connection was that has been taken away.
-    pub(crate) fn moving() -> Tcp {
-        Socket::Moving.into()
+    pub(crate) fn moving() -> TcpConnection {
+        TcpState::Moving.into()
     }
 
     /// One end of a connection of the simulation's net.
     #[cfg(test)]
-    pub(crate) fn memory(end: crate::simulation::net::End) -> Tcp {
-        Socket::Memory(end).into()
+    pub(crate) fn memory(end: crate::simulation::net::End) -> TcpConnection {
+        TcpState::Memory(end).into()
     }
 
     /// Connects to an endpoint.
-    pub(crate) async fn connect(address: SocketAddr) -> io::Result<Tcp> {
+    pub(crate) async fn connect(address: SocketAddr) -> io::Result<TcpConnection> {
         #[cfg(test)]
         if let Some(connecting) = crate::simulation::net::connect(address) {
-            return connecting.await.map(Tcp::memory);
+            return connecting.await.map(TcpConnection::memory);
         }
         let stream = TcpStream::connect(address).await?;
         // Where it cannot be set, requests are only slower.
         let _ = stream.set_nodelay(true);
-        Ok(Socket::Registered(stream).into())
+        Ok(TcpState::Registered(stream).into())
     }
 
     pub(crate) fn register(&mut self) -> io::Result<&mut TcpStream> {
-        if let Socket::Fresh(_) = self.socket {
-            let taken = std::mem::replace(&mut self.socket, Socket::Moving);
-            let Socket::Fresh(Fresh { stream, has_answered }) = taken else {
+        if let TcpState::Fresh(_) = self.socket {
+            let taken = std::mem::replace(&mut self.socket, TcpState::Moving);
+            let TcpState::Fresh(UnregisteredTcp { stream, has_answered }) = taken else {
                 return Err(io::ErrorKind::NotConnected.into());
             };
             if !has_answered {
                 acknowledge(stream.as_fd());
             }
-            self.socket = Socket::Registered(TcpStream::from_std(stream)?);
+            self.socket = TcpState::Registered(TcpStream::from_std(stream)?);
         }
         match &mut self.socket {
-            Socket::Registered(stream) => Ok(stream),
+            TcpState::Registered(stream) => Ok(stream),
             _ => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
     pub(crate) fn fd(&self) -> io::Result<BorrowedFd<'_>> {
         match &self.socket {
-            Socket::Fresh(fresh) => Ok(fresh.stream.as_fd()),
-            Socket::Registered(stream) => Ok(stream.as_fd()),
-            Socket::Moving => Err(io::ErrorKind::NotConnected.into()),
+            TcpState::Fresh(fresh) => Ok(fresh.stream.as_fd()),
+            TcpState::Registered(stream) => Ok(stream.as_fd()),
+            TcpState::Moving => Err(io::ErrorKind::NotConnected.into()),
             #[cfg(test)]
-            Socket::Memory(_) => Err(io::ErrorKind::Unsupported.into()),
+            TcpState::Memory(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
@@ -128,11 +128,11 @@ impl Tcp {
     #[inline]
     fn read(&mut self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
         let stream = match &mut self.socket {
-            Socket::Registered(stream) => stream,
-            Socket::Moving => return Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+            TcpState::Registered(stream) => stream,
+            TcpState::Moving => return Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
             #[cfg(test)]
-            Socket::Memory(end) => return end.poll_read(cx, room),
-            Socket::Fresh(fresh) => match fresh.stream.read(room) {
+            TcpState::Memory(end) => return end.poll_read(cx, room),
+            TcpState::Fresh(fresh) => match fresh.stream.read(room) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.register()?,
                 done => return Poll::Ready(done),
             },
@@ -151,8 +151,8 @@ impl Tcp {
         bytes_max: usize,
     ) -> Poll<io::Result<usize>> {
         #[cfg(test)]
-        if let Socket::Memory(end) = &self.socket {
-            let room = inbox.room_for(bytes_max, buffers);
+        if let TcpState::Memory(end) = &self.socket {
+            let room = inbox.spare_capacity(bytes_max, buffers);
             let room_bytes = room.len().min(bytes_max);
             return match ready!(end.poll_read(cx, &mut room[..room_bytes])) {
                 Ok(0) => Poll::Ready(self.end_of_reading()),
@@ -160,12 +160,12 @@ impl Tcp {
             };
         }
         loop {
-            if let Socket::Registered(stream) = &self.socket
+            if let TcpState::Registered(stream) = &self.socket
                 && (has_nothing_to_read(stream) || !coop::has_budget_remaining())
             {
                 ready!(stream.poll_read_ready(cx))?;
             }
-            let room = inbox.room_for(bytes_max, buffers);
+            let room = inbox.spare_capacity(bytes_max, buffers);
             let room_bytes = room.len().min(bytes_max);
             match self.receive(&mut room[..room_bytes]) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => drop(self.register()?),
@@ -186,7 +186,7 @@ impl Tcp {
     /// the reactor is told: it saves the receive that would find out.
     fn receive(&self, room: &mut [u8]) -> io::Result<usize> {
         let fd = self.fd()?;
-        let Socket::Registered(stream) = &self.socket else {
+        let TcpState::Registered(stream) = &self.socket else {
             let count = rustix::net::recv(fd, room, RecvFlags::empty())?.0;
             return if count == 0 { self.end_of_reading() } else { Ok(count) };
         };
@@ -215,14 +215,14 @@ impl Tcp {
     #[inline(always)]
     fn write_some(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         #[cfg(test)]
-        if let Socket::Memory(end) = &self.socket {
+        if let TcpState::Memory(end) = &self.socket {
             return end.poll_write(cx, slices);
         }
         // Nearly always there is room: asking the reactor first would cost more than the rare EAGAIN.
         match send(self.fd()?, slices, SendFlags::empty()) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             done => {
-                if let Socket::Fresh(fresh) = &mut self.socket {
+                if let TcpState::Fresh(fresh) = &mut self.socket {
                     fresh.has_answered = true;
                 }
                 return Poll::Ready(done);
@@ -238,14 +238,14 @@ impl Tcp {
     /// Waits for the first byte and leaves it where it is; `None` is the end.
     pub(crate) fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<u8>>> {
         #[cfg(test)]
-        if let Socket::Memory(_) = self.socket {
+        if let TcpState::Memory(_) = self.socket {
             return Poll::Ready(Err(io::ErrorKind::Unsupported.into()));
         }
         loop {
             let mut first = [0_u8; 1];
             let mut peek = |fd: BorrowedFd<'_>| Ok(rustix::net::recv(fd, &mut first, RecvFlags::PEEK)?.0);
             let peeked = match &mut self.socket {
-                Socket::Registered(stream) => {
+                TcpState::Registered(stream) => {
                     ready!(stream.poll_read_ready(cx))?;
                     stream.try_io(Interest::READABLE, || peek(stream.as_fd()))
                 }
@@ -262,7 +262,7 @@ impl Tcp {
     /// known to it.
     #[inline]
     pub(crate) fn is_asleep(&self) -> bool {
-        matches!(&self.socket, Socket::Registered(stream) if has_nothing_to_read(stream))
+        matches!(&self.socket, TcpState::Registered(stream) if has_nothing_to_read(stream))
     }
 
     /// Tells the peer at once that what it sent is here, and goes on to until something is sent to it.
@@ -274,9 +274,9 @@ impl Tcp {
     /// of anything that has.
     pub(crate) fn is_quiet(&self) -> bool {
         match &self.socket {
-            Socket::Registered(stream) => has_nothing_to_read(stream),
+            TcpState::Registered(stream) => has_nothing_to_read(stream),
             #[cfg(test)]
-            Socket::Memory(end) => end.is_quiet(),
+            TcpState::Memory(end) => end.is_quiet(),
             _ => false,
         }
     }
@@ -322,7 +322,7 @@ impl Tcp {
     /// Ends the writing side.
     pub(crate) fn end(&self) -> io::Result<()> {
         #[cfg(test)]
-        if let Socket::Memory(end) = &self.socket {
+        if let TcpState::Memory(end) = &self.socket {
             return end.shutdown();
         }
         Ok(rustix::net::shutdown(self.fd()?, Shutdown::Write)?)
@@ -331,7 +331,7 @@ impl Tcp {
     /// Makes the close that follows a reset, which nobody takes for the end of a body.
     pub(crate) fn reset_on_close(&self) {
         #[cfg(test)]
-        if let Socket::Memory(end) = &self.socket {
+        if let TcpState::Memory(end) = &self.socket {
             return end.reset();
         }
         if let Ok(fd) = self.fd() {
@@ -343,7 +343,7 @@ impl Tcp {
     /// Sends without asking the reactor, keeping the last segment back for the close that follows.
     pub(crate) fn send_with_more(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         #[cfg(test)]
-        if let Socket::Memory(end) = &self.socket {
+        if let TcpState::Memory(end) = &self.socket {
             return end.try_write(slices);
         }
         send(self.fd()?, slices, SendFlags::MORE)
@@ -373,14 +373,14 @@ fn send(fd: BorrowedFd<'_>, slices: &[IoSlice<'_>], flags: SendFlags) -> io::Res
     sent.map_err(io::Error::from)
 }
 
-impl AsyncRead for Tcp {
+impl AsyncRead for TcpConnection {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let (tcp, before) = (self.get_mut(), buffer.filled().len());
-        if let Socket::Registered(stream) = &mut tcp.socket {
+        if let TcpState::Registered(stream) = &mut tcp.socket {
             // It needs no room that was cleared before.
             ready!(Pin::new(stream).poll_read(cx, buffer))?;
         } else {
@@ -394,7 +394,7 @@ impl AsyncRead for Tcp {
     }
 }
 
-impl AsyncWrite for Tcp {
+impl AsyncWrite for TcpConnection {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
     }
@@ -430,8 +430,8 @@ mod tests {
     #[test]
     fn a_connection_breaks_after_so_much_silence() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let tcp = Tcp::fresh(std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap());
-        let told = |tcp: &Tcp| rustix::net::sockopt::tcp_user_timeout(tcp.fd().unwrap()).unwrap();
+        let tcp = TcpConnection::fresh(std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        let told = |tcp: &TcpConnection| rustix::net::sockopt::tcp_user_timeout(tcp.fd().unwrap()).unwrap();
         tcp.break_after(60_000);
         assert_eq!(told(&tcp), 60_000);
         // More than the system can count is left to it.
@@ -444,7 +444,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         stream.set_nonblocking(true).unwrap();
-        let (mut tcp, mut peer) = (Tcp::fresh(stream), listener.accept().unwrap().0);
+        let (mut tcp, mut peer) = (TcpConnection::fresh(stream), listener.accept().unwrap().0);
         io::Write::write_all(&mut peer, b"x").unwrap();
         if ends {
             peer.shutdown(std::net::Shutdown::Write).unwrap();

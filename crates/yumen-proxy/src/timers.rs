@@ -21,7 +21,7 @@ use crate::clock;
 const GRAIN_BITS: u32 = 4;
 const NEVER: u64 = u64::MAX;
 
-struct Slot {
+struct TimerSlot {
     deadline_ms: Cell<u64>,
     /// When the queue will look at this slot; `NEVER` when it is not queued.
     queued_ms: Cell<u64>,
@@ -33,8 +33,8 @@ struct Slot {
 /// A worker's deadlines.
 pub(crate) struct Timers {
     grain_bits: u32,
-    queue: RefCell<BTreeMap<u64, Vec<Rc<Slot>>>>,
-    free: RefCell<Vec<Rc<Slot>>>,
+    queue: RefCell<BTreeMap<u64, Vec<Rc<TimerSlot>>>>,
+    free: RefCell<Vec<Rc<TimerSlot>>>,
     /// When the driver will wake by itself.
     wakes_ms: Cell<u64>,
     earlier: Notify,
@@ -42,7 +42,7 @@ pub(crate) struct Timers {
 
 /// One deadline, of one task at a time.
 pub(crate) struct Timer {
-    slot: Rc<Slot>,
+    slot: Rc<TimerSlot>,
     /// Beyond which no deadline is set.
     cap_ms: Cell<u64>,
     timers: Rc<Timers>,
@@ -66,14 +66,14 @@ impl Timers {
     }
 
     /// Deadlines that are met to the millisecond.
-    pub(crate) fn fine() -> Timers {
+    pub(crate) fn millisecond_precise() -> Timers {
         Timers::with_grain(0)
     }
 
     /// A deadline that is not set.
     pub(crate) fn timer(self: &Rc<Self>) -> Timer {
         let slot = self.free.borrow_mut().pop().unwrap_or_else(|| {
-            Rc::new(Slot {
+            Rc::new(TimerSlot {
                 deadline_ms: Cell::new(NEVER),
                 queued_ms: Cell::new(NEVER),
                 idle_since_ms: Cell::new(NEVER),
@@ -152,7 +152,7 @@ impl Timers {
         self.queue.borrow().keys().next().map(|at| at << self.grain_bits)
     }
 
-    fn enqueue(&self, slot: &Rc<Slot>, deadline_ms: u64) {
+    fn enqueue(&self, slot: &Rc<TimerSlot>, deadline_ms: u64) {
         let at = (deadline_ms >> self.grain_bits) + 1;
         slot.queued_ms.set(at);
         self.queue.borrow_mut().entry(at).or_default().push(slot.clone());
@@ -166,7 +166,8 @@ impl Timers {
     pub(crate) fn wake_idle(&self, count: usize) {
         let queue = self.queue.borrow();
         let slots = queue.iter().flat_map(|(at, slots)| slots.iter().map(move |slot| (at, slot)));
-        let is_idle = |at: u64, slot: &Slot| slot.idle_since_ms.get() != NEVER && slot.queued_ms.get() == at;
+        let is_idle =
+            |at: u64, slot: &TimerSlot| slot.idle_since_ms.get() != NEVER && slot.queued_ms.get() == at;
         let idle = slots.filter(|(at, slot)| is_idle(**at, slot));
         let mut idle: Vec<_> = idle.map(|(_, slot)| (slot.idle_since_ms.get(), slot)).collect();
         if idle.len() > count {

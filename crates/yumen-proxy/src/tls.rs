@@ -1,18 +1,18 @@
 //! TLS of both sides, by rustls over aws-lc-rs: what is offered, and how a client's handshake is answered.
 
 mod authorities;
+mod certificate_key_pair;
 mod challenges;
+mod client_cert_policy;
 mod clients;
 mod der;
-mod enforce;
 mod handshake;
 mod loader;
 mod names;
 pub mod ocsp;
-mod pair;
 mod provider;
 mod quic;
-mod revoked;
+mod revocation;
 mod sessions;
 mod terms;
 #[cfg(test)]
@@ -34,20 +34,20 @@ use yumen_plugin::TlsInfo;
 use yumen_snapshot::Publisher;
 
 use crate::clock;
-use crate::tcp::Tcp;
-use loader::Rules;
+use crate::tcp::TcpConnection;
+use loader::CompiledTlsRules;
 use tickets::BoundTickets;
-use variants::{Configs, Variant};
+use variants::{TlsVariant, TlsVariantConfigs};
 
-pub use challenges::{Challenge, Challenges};
-pub(crate) use enforce::{Refusal, refusal, refuses_stream};
-pub(crate) use handshake::{Handshake, TlsName, server_name, warn_of_alert};
-pub use loader::Loader;
-pub use pair::{Pair, StapleWish};
-pub use provider::Versions;
+pub use certificate_key_pair::{CertificateKeyPair, StapleRequirement};
+pub use challenges::{TlsAlpnChallenge, TlsAlpnChallenges};
+pub(crate) use client_cert_policy::{ClientCertRefusal, refusal, stream_refusal};
+pub(crate) use handshake::{TlsName, UpstreamHandshake, log_alert, server_name};
+pub use loader::CertificateLoader;
+pub use provider::TlsVersions;
 pub(crate) use quic::{asks_client, quic_info};
-pub(crate) use sessions::Client;
-pub use terms::{ClientTerms, Term, client_terms, terms_of, upstream_authorities};
+pub(crate) use sessions::UpstreamTlsClient;
+pub use terms::{ClientTrustTerms, ValidityTerm, client_terms, terms_of, upstream_authorities};
 pub use tickets::{TICKET_KEY_BYTES, TicketKeys};
 pub(crate) use upstream::{plain_client, shared_client};
 
@@ -63,43 +63,43 @@ const HTTP1: [&[u8]; 2] = [b"http/1.1", b"http/1.0"];
 
 /// Makes TLS streams of accepted connections.
 #[derive(Clone)]
-pub struct Acceptor {
-    shared: Arc<Shared>,
+pub struct DownstreamTlsAcceptor {
+    shared: Arc<SharedTls>,
     for_streams: bool,
     alt_svc: Option<Arc<[u8]>>,
 }
 
 /// A connection of a client, past its handshake.
-pub(crate) struct Accepted {
-    pub(crate) stream: tokio_rustls::server::TlsStream<Tcp>,
+pub(crate) struct AcceptedTls {
+    pub(crate) stream: tokio_rustls::server::TlsStream<TcpConnection>,
     pub(crate) info: TlsInfo,
     /// The line by which answers tell where else clients may connect.
     pub(crate) alt_svc: Option<Arc<[u8]>>,
 }
 
 /// Why there is no stream.
-pub(crate) enum Refused {
+pub(crate) enum HandshakeRefusal {
     /// What came is no TLS; nothing was read of it.
-    NotTls(Tcp),
+    NotTls(TcpConnection),
     /// No certificate is for the name, and others ask clients for theirs; the client was told by an alert.
     UnknownName(Box<str>),
     Failed(io::Error),
 }
 
-impl From<io::Error> for Refused {
-    fn from(error: io::Error) -> Refused {
-        Refused::Failed(error)
+impl From<io::Error> for HandshakeRefusal {
+    fn from(error: io::Error) -> HandshakeRefusal {
+        HandshakeRefusal::Failed(error)
     }
 }
 
 /// How clients are answered.
-pub struct ServerTls {
+pub struct DownstreamTlsSettings {
     /// Where certificates are found; a new snapshot's are used from its publication on.
     pub publisher: Arc<Publisher>,
     /// Shown where no certificate of the snapshot fits.
     pub default: Option<Arc<CertifiedKey>>,
     /// The versions spoken where the certificate does not say.
-    pub versions: Versions,
+    pub versions: TlsVersions,
     /// The suites offered where the certificate does not say, by name; none offers all.
     pub ciphers: Vec<String>,
     /// Whether HTTP/2 is offered.
@@ -109,35 +109,41 @@ pub struct ServerTls {
     /// How many sessions are remembered for clients without tickets; 0 remembers none.
     pub sessions_max: usize,
     /// Challenges of ACME servers.
-    pub challenges: Arc<Challenges>,
+    pub challenges: Arc<TlsAlpnChallenges>,
 }
 
 /// What the handshakes of all workers share.
-struct Shared {
-    settings: ServerTls,
+struct SharedTls {
+    settings: DownstreamTlsSettings,
     sessions: Arc<dyn StoresServerSessions>,
-    resolver: Arc<Resolver>,
+    resolver: Arc<CertificateResolver>,
     /// Where the certificate asks for nothing of its own.
-    plain: Configs,
+    plain: TlsVariantConfigs,
 }
 
 /// The acceptor all listeners and workers share, with its tickets.
-pub fn acceptor(settings: ServerTls) -> Result<Acceptor, String> {
+pub fn acceptor(settings: DownstreamTlsSettings) -> Result<DownstreamTlsAcceptor, String> {
     let sessions: Arc<dyn StoresServerSessions> = match settings.sessions_max {
         0 => Arc::new(rustls::server::NoServerSessionStorage {}),
         sessions => rustls::server::ServerSessionMemoryCache::new(sessions),
     };
-    let resolver =
-        Arc::new(Resolver { publisher: settings.publisher.clone(), default: settings.default.clone() });
-    let shared = Shared { settings, sessions, resolver, plain: Configs::default() };
+    let resolver = Arc::new(CertificateResolver {
+        publisher: settings.publisher.clone(),
+        default: settings.default.clone(),
+    });
+    let shared = SharedTls { settings, sessions, resolver, plain: TlsVariantConfigs::default() };
     // What is wrong with the settings is told now, not to the first client.
-    shared.config(Variant { streams: false, clients_order: false }, None)?;
-    Ok(Acceptor { shared: Arc::new(shared), for_streams: false, alt_svc: None })
+    shared.config(TlsVariant { streams: false, clients_order: false }, None)?;
+    Ok(DownstreamTlsAcceptor { shared: Arc::new(shared), for_streams: false, alt_svc: None })
 }
 
 /// How to answer under these rules, or the node's settings where there are none.
-fn server_config(shared: &Shared, variant: Variant, rules: Option<&Rules>) -> Result<ServerConfig, String> {
-    let Shared { settings, sessions, resolver, .. } = shared;
+fn server_config(
+    shared: &SharedTls,
+    variant: TlsVariant,
+    rules: Option<&CompiledTlsRules>,
+) -> Result<ServerConfig, String> {
+    let SharedTls { settings, sessions, resolver, .. } = shared;
     let of_node = match settings.ciphers.is_empty() {
         true => None,
         false => Some(provider::suites(&settings.ciphers).map_err(|error| format!("tls.ciphers: {error}"))?),
@@ -178,17 +184,17 @@ fn server_config(shared: &Shared, variant: Variant, rules: Option<&Rules>) -> Re
     Ok(config)
 }
 
-impl Acceptor {
+impl DownstreamTlsAcceptor {
     /// The same for streams: no protocol is agreed on inside.
-    pub fn for_streams(&self) -> Acceptor {
-        Acceptor { for_streams: true, alt_svc: None, ..self.clone() }
+    pub fn for_streams(&self) -> DownstreamTlsAcceptor {
+        DownstreamTlsAcceptor { for_streams: true, alt_svc: None, ..self.clone() }
     }
 
     /// Shakes hands with a client.
-    pub(crate) async fn accept(&self, mut tcp: Tcp) -> Result<Accepted, Refused> {
+    pub(crate) async fn accept(&self, mut tcp: TcpConnection) -> Result<AcceptedTls, HandshakeRefusal> {
         // Asked before the library, which would answer with an alert that nobody can read.
         if poll_fn(|cx| tcp.poll_first(cx)).await?.is_some_and(|first| first != HANDSHAKE) {
-            return Err(Refused::NotTls(tcp));
+            return Err(HandshakeRefusal::NotTls(tcp));
         }
         let start = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), tcp).await?;
         let hello = start.client_hello();
@@ -196,55 +202,59 @@ impl Acceptor {
             start.into_stream(config).await?;
             return Err(io::Error::other("an ACME server asked, and was answered").into());
         }
-        let variant = Variant::of(&hello, self.for_streams);
+        let variant = TlsVariant::of(&hello, self.for_streams);
         let sni = asked_name(hello.server_name());
         if self.for_streams && self.shared.settings.publisher.load().is_closed(sni) {
             let sni = Box::from(sni);
-            let config = self.shared.showing_nothing(variant).map_err(io::Error::other)?;
+            let config = self.shared.without_certificate(variant).map_err(io::Error::other)?;
             // It fails, since there is no certificate to show; what by does not matter.
             drop(start.into_stream(config).await);
-            return Err(Refused::UnknownName(sni));
+            return Err(HandshakeRefusal::UnknownName(sni));
         }
         let rules = self.shared.rules(sni);
         let config = self.shared.config(variant, rules.as_deref()).map_err(io::Error::other)?;
         let stream = start.into_stream(config).await?;
         let info = info(stream.get_ref().1, rules.as_deref());
-        Ok(Accepted { stream, info, alt_svc: self.alt_svc(rules.as_deref()) })
+        Ok(AcceptedTls { stream, info, alt_svc: self.alt_svc(rules.as_deref()) })
     }
 }
 
-impl Shared {
+impl SharedTls {
     /// What the certificate a client asks for wants of its handshake.
-    fn rules(&self, sni: &str) -> Option<Arc<Rules>> {
+    fn rules(&self, sni: &str) -> Option<Arc<CompiledTlsRules>> {
         let snapshot = self.settings.publisher.load();
         snapshot.certificate(sni)?.rules.clone()?.downcast().ok()
     }
 
     /// How to answer whoever is refused whatever it shows: by an alert.
-    fn showing_nothing(&self, variant: Variant) -> Result<Arc<ServerConfig>, String> {
+    fn without_certificate(&self, variant: TlsVariant) -> Result<Arc<ServerConfig>, String> {
         let mut config = ServerConfig::clone(&*self.config(variant, None)?);
         config.cert_resolver = Arc::new(ResolvesServerCertUsingSni::new());
         Ok(Arc::new(config))
     }
 
-    fn config(&self, variant: Variant, rules: Option<&Rules>) -> Result<Arc<ServerConfig>, String> {
+    fn config(
+        &self,
+        variant: TlsVariant,
+        rules: Option<&CompiledTlsRules>,
+    ) -> Result<Arc<ServerConfig>, String> {
         let configs = rules.map_or(&self.plain, |rules| &rules.configs);
         configs.get(variant, || server_config(self, variant, rules))
     }
 }
 
-struct Resolver {
+struct CertificateResolver {
     publisher: Arc<Publisher>,
     default: Option<Arc<CertifiedKey>>,
 }
 
-impl std::fmt::Debug for Resolver {
+impl std::fmt::Debug for CertificateResolver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Resolver").finish_non_exhaustive()
     }
 }
 
-impl ResolvesServerCert for Resolver {
+impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let snapshot = self.publisher.load();
         let certificate = snapshot.certificate(asked_name(hello.server_name()));
@@ -252,11 +262,11 @@ impl ResolvesServerCert for Resolver {
         let pairs = certificate.map(|certificate| &certificate.keys[..]).unwrap_or_default();
         let mut keys = pairs
             .iter()
-            .filter_map(|pair| pair.downcast_ref::<Pair>())
+            .filter_map(|pair| pair.downcast_ref::<CertificateKeyPair>())
             .filter_map(|pair| {
                 let told = |error: &String| {
                     let id = certificate.map(|certificate| &*certificate.id).unwrap_or_default();
-                    tracing::error!(object = format!("ssls/{id}"), error, "certificate cannot be shown");
+                    tracing::error!(object = format!("ssls/{id}"), error, "certificate cannot be loaded");
                 };
                 pair.ready(now_unix_s).inspect_err(told).ok()
             })
@@ -278,11 +288,11 @@ pub(crate) fn asked_name(sni: Option<&str>) -> &str {
 
 /// Reads a certificate chain and its key, in PEM, ready to sign; they must belong together.
 pub fn load_key_pair(certificate: &str, key: &str) -> Result<Arc<CertifiedKey>, String> {
-    pair::load(certificate, key).map_err(|flaw| flaw.to_string())
+    certificate_key_pair::load(certificate, key).map_err(|flaw| flaw.to_string())
 }
 
 /// What the handshake with a client told.
-fn info(connection: &ServerConnection, rules: Option<&Rules>) -> TlsInfo {
+fn info(connection: &ServerConnection, rules: Option<&CompiledTlsRules>) -> TlsInfo {
     let chain: &[CertificateDer<'_>] = connection.peer_certificates().unwrap_or_default();
     let check = rules.and_then(|rules| rules.client.as_deref());
     TlsInfo {

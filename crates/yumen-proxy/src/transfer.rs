@@ -12,21 +12,21 @@ use std::ops::Range;
 use std::task::{Context, Poll, ready};
 
 use tokio::task::coop;
-use yumen_http::body::SizeLine;
-use yumen_http::{BodyError, Framing, Known};
-use yumen_plugin::Chunk;
+use yumen_http::body::ChunkSizeLine;
+use yumen_http::{BodyError, Framing, KnownField};
+use yumen_plugin::BodyChunk;
 
-use crate::body::{Ending, Piece, Rest};
+use crate::body::{BodyDecoder, BodyEncoding, BodySlice};
 use crate::body_edit::BodyEdit;
 use crate::buffer::{BUFFER_BYTES, Buffers, Inbox};
-use crate::fault::Kind;
-use crate::splice::{self, Pipe};
-use crate::stream::Stream;
-use crate::turn::{self, Turn};
+use crate::fault::FaultKind;
+use crate::splice::{self, SplicePipe};
+use crate::stream::TransportStream;
+use crate::turn_budget::{self, TurnBudget};
 
 /// Why a transfer stopped.
 #[derive(Debug)]
-pub(crate) enum Broken {
+pub(crate) enum TransferFailure {
     /// Reading failed, or the source ended before its body did.
     Read,
     /// The source's framing is wrong, or its content is not in the coding it says.
@@ -37,15 +37,15 @@ pub(crate) enum Broken {
     TooLarge,
 }
 
-impl Broken {
+impl TransferFailure {
     /// What a client did whose body broke; `None` where it was the endpoint that took no more of it, which may still
     /// answer.
-    pub(crate) fn of_client(&self) -> Option<Kind> {
+    pub(crate) fn of_client(&self) -> Option<FaultKind> {
         match self {
-            Broken::Read => Some(Kind::ClientGone),
-            Broken::Framing(error) => Some(Kind::Body(*error)),
-            Broken::TooLarge => Some(Kind::BodyTooLarge),
-            Broken::Write => None,
+            TransferFailure::Read => Some(FaultKind::ClientGone),
+            TransferFailure::Framing(error) => Some(FaultKind::Body(*error)),
+            TransferFailure::TooLarge => Some(FaultKind::BodyTooLarge),
+            TransferFailure::Write => None,
         }
     }
 }
@@ -55,8 +55,8 @@ pub(crate) type Edit<'e> = &'e mut dyn BodyEdit;
 
 /// One body on its way.
 pub(crate) struct Transfer {
-    rest: Rest,
-    ending: Ending,
+    rest: BodyDecoder,
+    ending: BodyEncoding,
     /// What comes behind the body goes no further.
     drops_trailers: bool,
     /// Bytes to write before the data: a head, a chunk's size line.
@@ -83,7 +83,7 @@ pub(crate) struct Transfer {
     pub(crate) sent_bytes: u64,
     bytes_max: u64,
     /// Holds what the sink did not take yet of the part that goes from socket to socket.
-    pipe: Option<Pipe>,
+    pipe: Option<SplicePipe>,
 }
 
 /// Bodies with so much left go on from socket to socket. For 24 KB in all that costs what copying does, for 100 KB
@@ -101,8 +101,8 @@ impl Transfer {
     /// A transfer that first writes `prefix`, then the body of `framing`; `ending` says how the sink is
     /// told of its end. 0 for `bytes_max` is no bound.
     #[inline(always)]
-    pub(crate) fn new(framing: Framing, ending: Ending, prefix: Vec<u8>, bytes_max: u64) -> Transfer {
-        let rest = Rest::from(framing);
+    pub(crate) fn new(framing: Framing, ending: BodyEncoding, prefix: Vec<u8>, bytes_max: u64) -> Transfer {
+        let rest = BodyDecoder::from(framing);
         Transfer {
             ended: rest.is_done(),
             is_held_back: false,
@@ -142,12 +142,12 @@ impl Transfer {
     }
 
     /// How the body goes on behind what was read, for whoever resumes it.
-    pub(crate) fn take_rest(&mut self) -> Rest {
-        std::mem::replace(&mut self.rest, Rest::Done)
+    pub(crate) fn take_rest(&mut self) -> BodyDecoder {
+        std::mem::replace(&mut self.rest, BodyDecoder::Done)
     }
 
     /// Goes on with a body that another transfer began: `read` is what that one read of it.
-    pub(crate) fn resume(&mut self, inbox: &mut Inbox, read: &[u8], rest: Rest) {
+    pub(crate) fn resume(&mut self, inbox: &mut Inbox, read: &[u8], rest: BodyDecoder) {
         self.read_bytes = read.len() as u64;
         self.rest = rest;
         // Of a body of nothing the end is still to be told, by the next poll.
@@ -199,29 +199,34 @@ impl Transfer {
 
     /// Gives the prefix's memory back.
     pub(crate) fn recycle(&mut self, buffers: &Buffers) {
-        buffers.give_text(std::mem::take(&mut self.prefix));
+        buffers.put_text(std::mem::take(&mut self.prefix));
         self.prefix_sent = 0;
     }
 
     /// Reads what has already arrived into the frame, without touching the source.
-    pub(crate) fn take_waiting(
+    pub(crate) fn take_buffered(
         &mut self,
         inbox: &mut Inbox,
         edit: &mut Option<Edit<'_>>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), TransferFailure> {
         if self.ended || self.data != 0 || self.deferred.is_some() {
             return Ok(());
         }
-        let piece = self.rest.decode(inbox).map_err(Broken::Framing)?;
+        let piece = self.rest.decode(inbox).map_err(TransferFailure::Framing)?;
         self.read_bytes += piece.data as u64;
         if self.bytes_max != 0 && self.read_bytes > self.bytes_max {
-            return Err(Broken::TooLarge);
+            return Err(TransferFailure::TooLarge);
         }
         self.frame(inbox, piece, edit)
     }
 
     /// Puts a piece into the frame to be written next.
-    fn frame(&mut self, inbox: &mut Inbox, piece: Piece, edit: &mut Option<Edit<'_>>) -> Result<(), Broken> {
+    fn frame(
+        &mut self,
+        inbox: &mut Inbox,
+        piece: BodySlice,
+        edit: &mut Option<Edit<'_>>,
+    ) -> Result<(), TransferFailure> {
         let last = self.rest.is_done();
         if let Some(edit) = edit {
             let data = inbox.bytes()[..piece.data].to_vec();
@@ -229,7 +234,7 @@ impl Transfer {
             self.held |= !data.is_empty();
             if last || !data.is_empty() {
                 let trailers = if last { self.rest.trailers().to_vec() } else { Vec::new() };
-                match edit.edit(Chunk { data, last, trailers, ..Chunk::default() }) {
+                match edit.edit(BodyChunk { data, last, trailers, ..BodyChunk::default() }) {
                     Poll::Ready(edited) => self.take_edited(inbox, edited, last)?,
                     Poll::Pending => self.deferred = Some(last),
                 }
@@ -257,9 +262,9 @@ impl Transfer {
     }
 
     /// Ends the body here, with this behind what was sent, though its source had more to say.
-    pub(crate) fn end_with(&mut self, inbox: &mut Inbox, chunk: Chunk) {
+    pub(crate) fn end_with(&mut self, inbox: &mut Inbox, chunk: BodyChunk) {
         inbox.consume(inbox.len());
-        self.rest = Rest::Trailers(chunk.trailers);
+        self.rest = BodyDecoder::Trailers(chunk.trailers);
         self.frame_edited(inbox, &chunk.data, true);
     }
 
@@ -268,7 +273,7 @@ impl Transfer {
     fn frame_held(&mut self, inbox: &mut Inbox, edit: &mut Option<Edit<'_>>) -> bool {
         self.held = false;
         let Some(edit) = edit else { return false };
-        let Poll::Ready(edited) = edit.edit(Chunk { pause: true, ..Chunk::default() }) else {
+        let Poll::Ready(edited) = edit.edit(BodyChunk { pause: true, ..BodyChunk::default() }) else {
             self.deferred = Some(false);
             return true;
         };
@@ -285,8 +290,8 @@ impl Transfer {
             self.prefix.clear();
             self.prefix_sent = 0;
         }
-        if self.ending == Ending::Chunk && size > 0 {
-            self.prefix.extend_from_slice(SizeLine::new(size).as_bytes());
+        if self.ending == BodyEncoding::Chunk && size > 0 {
+            self.prefix.extend_from_slice(ChunkSizeLine::new(size).as_bytes());
         }
     }
 
@@ -296,7 +301,7 @@ impl Transfer {
         if self.data == 0 {
             inbox.consume(std::mem::take(&mut self.skip));
         }
-        if self.ending != Ending::Chunk {
+        if self.ending != BodyEncoding::Chunk {
             return;
         }
         let has_trailers = last && !self.trailers_to_send().is_empty();
@@ -317,7 +322,7 @@ impl Transfer {
         let mut out = Vec::new();
         for line in self.trailers_to_send().split_inclusive(|byte| *byte == b'\n') {
             let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
-            if Known::of(name).may_trail() {
+            if KnownField::of(name).may_trail() {
                 out.extend_from_slice(line);
             }
         }
@@ -330,9 +335,9 @@ impl Transfer {
         &mut self,
         cx: &mut Context<'_>,
         inbox: &mut Inbox,
-        sink: &mut Stream,
-    ) -> Poll<Result<(), Broken>> {
-        if self.ending == Ending::Stream && self.ended && self.trailers_to_send().is_empty() {
+        sink: &mut TransportStream,
+    ) -> Poll<Result<(), TransferFailure>> {
+        if self.ending == BodyEncoding::Stream && self.ended && self.trailers_to_send().is_empty() {
             sink.expect_end();
         }
         while !self.is_flushed() {
@@ -355,7 +360,7 @@ impl Transfer {
     }
 
     /// Writes the frame as the last bytes of the connection, if it all goes at once; says whether it did.
-    pub(crate) fn write_last(&mut self, inbox: &mut Inbox, sink: &mut Stream) -> bool {
+    pub(crate) fn write_last(&mut self, inbox: &mut Inbox, sink: &mut TransportStream) -> bool {
         if !self.ended || !self.trailers_to_send().is_empty() {
             return false;
         }
@@ -378,21 +383,21 @@ impl Transfer {
         &mut self,
         cx: &mut Context<'_>,
         inbox: &mut Inbox,
-        sink: &mut Stream,
-    ) -> Poll<Result<(), Broken>> {
-        if self.ending == Ending::Chunk && self.ended && !self.trailers_to_send().is_empty() {
+        sink: &mut TransportStream,
+    ) -> Poll<Result<(), TransferFailure>> {
+        if self.ending == BodyEncoding::Chunk && self.ended && !self.trailers_to_send().is_empty() {
             self.prefix = self.trailer_lines();
             self.prefix_sent = 0;
-            self.rest = Rest::Done;
+            self.rest = BodyDecoder::Done;
             return self.poll_flush(cx, inbox, sink);
         }
         Poll::Ready(Ok(()))
     }
 
-    fn finish_stream(&self, sink: &mut Stream) -> Result<(), Broken> {
+    fn finish_stream(&self, sink: &mut TransportStream) -> Result<(), TransferFailure> {
         let has_trailers = !self.trailers_to_send().is_empty();
         let trailers = if has_trailers { self.trailer_lines() } else { Vec::new() };
-        sink.finish(&trailers).map_err(|_| Broken::Write)
+        sink.finish(&trailers).map_err(|_| TransferFailure::Write)
     }
 
     fn advance(&mut self, inbox: &mut Inbox, mut count: usize) {
@@ -415,16 +420,16 @@ impl Transfer {
         &mut self,
         cx: &mut Context<'_>,
         buffers: &Buffers,
-        source: (&mut Stream, &mut Inbox),
-        sink: &mut Stream,
+        source: (&mut TransportStream, &mut Inbox),
+        sink: &mut TransportStream,
         edit: &mut Option<Edit<'_>>,
-    ) -> Poll<Result<(), Broken>> {
+    ) -> Poll<Result<(), TransferFailure>> {
         let (stream, inbox) = source;
-        let mut turn = Turn::default();
+        let mut turn = TurnBudget::default();
         loop {
             ready!(self.poll_flush(cx, inbox, sink))?;
             if self.ended {
-                if self.ending == Ending::Stream {
+                if self.ending == BodyEncoding::Stream {
                     return Poll::Ready(self.finish_stream(sink));
                 }
                 return self.poll_push_out(cx, sink);
@@ -458,7 +463,7 @@ impl Transfer {
                     // Without a budget left some sources were not asked, and others were: the next poll tells.
                     Poll::Pending if self.held && !coop::has_budget_remaining() => {
                         inbox.park(buffers);
-                        turn::give_way(cx);
+                        turn_budget::give_way(cx);
                         return Poll::Pending;
                     }
                     Poll::Pending if self.held && self.frame_held(inbox, edit) => continue,
@@ -474,7 +479,7 @@ impl Transfer {
                 }
             }
             let before = self.read_bytes;
-            self.take_waiting(inbox, edit)?;
+            self.take_buffered(inbox, edit)?;
             turn.piece();
             if edit.is_some() {
                 turn.edited((self.read_bytes - before) as usize);
@@ -487,25 +492,28 @@ impl Transfer {
         &mut self,
         cx: &mut Context<'_>,
         inbox: &mut Inbox,
-        sink: &mut Stream,
-    ) -> Poll<Result<(), Broken>> {
+        sink: &mut TransportStream,
+    ) -> Poll<Result<(), TransferFailure>> {
         ready!(self.poll_flush(cx, inbox, sink))?;
         self.poll_push_out(cx, sink)
     }
 
     /// Has the sink send what it holds back.
-    fn poll_push_out(&mut self, cx: &mut Context<'_>, sink: &mut Stream) -> Poll<Result<(), Broken>> {
+    fn poll_push_out(
+        &mut self,
+        cx: &mut Context<'_>,
+        sink: &mut TransportStream,
+    ) -> Poll<Result<(), TransferFailure>> {
         let before = sink.taken_bytes();
         let pushed = sink.poll_flush(cx);
         self.pushed_bytes += sink.taken_bytes() - before;
         self.is_held_back = pushed.is_pending();
-        pushed.map_err(|_| Broken::Write)
+        pushed.map_err(|_| TransferFailure::Write)
     }
 
     fn may_splice(&self, edit: &Option<Edit<'_>>) -> bool {
-        let is_long =
-            matches!(self.rest, Rest::Length(left) if left >= SPLICED_BYTES_MIN || self.pipe.is_some());
-        is_long && self.ending == Ending::Known && edit.is_none()
+        let is_long = matches!(self.rest, BodyDecoder::Length(left) if left >= SPLICED_BYTES_MIN || self.pipe.is_some());
+        is_long && self.ending == BodyEncoding::Known && edit.is_none()
     }
 
     /// Moves what is left of the body from socket to socket; `None` where the sides are not just that, or there is no
@@ -513,20 +521,20 @@ impl Transfer {
     fn poll_splice(
         &mut self,
         cx: &mut Context<'_>,
-        turn: &mut Turn,
-        (source, inbox): (&mut Stream, &mut Inbox),
-        sink: &mut Stream,
-    ) -> Option<Poll<Result<(), Broken>>> {
+        turn: &mut TurnBudget,
+        (source, inbox): (&mut TransportStream, &mut Inbox),
+        sink: &mut TransportStream,
+    ) -> Option<Poll<Result<(), TransferFailure>>> {
         let (from, to) = (source.socket()?, sink.socket()?);
-        let mut pipe = self.pipe.take().or_else(Pipe::take)?;
+        let mut pipe = self.pipe.take().or_else(SplicePipe::take)?;
         let moved = loop {
             if pipe.is_empty() {
-                let Rest::Length(left) = &mut self.rest else { return None };
+                let BodyDecoder::Length(left) = &mut self.rest else { return None };
                 if *left == 0 {
-                    self.rest = Rest::Done;
+                    self.rest = BodyDecoder::Done;
                     self.ended = true;
                     // Whoever keeps the connection asks whether it is quiet.
-                    splice::look_behind(from);
+                    splice::probe_readable(from);
                     break Poll::Ready(Ok(()));
                 }
                 // Not at the end: a body of which nothing is left is not waited for.
@@ -536,11 +544,11 @@ impl Transfer {
                 match pipe.poll_fill(cx, from, (*left).min(SPLICED_BYTES_MAX)) {
                     Poll::Pending => break Poll::Pending,
                     Poll::Ready(Err(error)) if splice::is_refusal(&error) => return None,
-                    Poll::Ready(Ok(0) | Err(_)) => break Poll::Ready(Err(Broken::Read)),
+                    Poll::Ready(Ok(0) | Err(_)) => break Poll::Ready(Err(TransferFailure::Read)),
                     Poll::Ready(Ok(count)) => {
                         *left -= count as u64;
                         self.read_bytes += count as u64;
-                        inbox.pass_by();
+                        inbox.mark_bypassed();
                     }
                 }
             }
@@ -549,7 +557,7 @@ impl Transfer {
                     self.pipe = Some(pipe);
                     break Poll::Pending;
                 }
-                Poll::Ready(Ok(0) | Err(_)) => break Poll::Ready(Err(Broken::Write)),
+                Poll::Ready(Ok(0) | Err(_)) => break Poll::Ready(Err(TransferFailure::Write)),
                 Poll::Ready(Ok(count)) => {
                     turn.spliced(count);
                     self.sent_bytes += count as u64;
@@ -562,26 +570,26 @@ impl Transfer {
     fn received(
         &mut self,
         result: io::Result<usize>,
-        stream: &mut Stream,
+        stream: &mut TransportStream,
         waiting: usize,
-    ) -> Result<(), Broken> {
-        let count = result.map_err(|_| Broken::Read)?;
+    ) -> Result<(), TransferFailure> {
+        let count = result.map_err(|_| TransferFailure::Read)?;
         match self.rest {
-            Rest::UntilClose => {
+            BodyDecoder::UntilClose => {
                 if let Some(ended) = stream.end(count, waiting) {
                     self.rest = ended;
                 }
             }
-            _ if count == 0 => return Err(Broken::Read),
+            _ if count == 0 => return Err(TransferFailure::Read),
             _ => {}
         }
         Ok(())
     }
 }
 
-fn written(result: io::Result<usize>) -> Result<usize, Broken> {
+fn written(result: io::Result<usize>) -> Result<usize, TransferFailure> {
     match result {
-        Ok(0) | Err(_) => Err(Broken::Write),
+        Ok(0) | Err(_) => Err(TransferFailure::Write),
         Ok(count) => Ok(count),
     }
 }

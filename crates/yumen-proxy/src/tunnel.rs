@@ -7,18 +7,18 @@ use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 use yumen_http::Framing;
-use yumen_http::websocket::{Frames, close_frame};
+use yumen_http::websocket::{WebSocketFrameTracker, close_frame};
 
-use crate::body::Ending;
+use crate::body::BodyEncoding;
 use crate::buffer::Inbox;
-use crate::connection::Connection;
-use crate::direction::{Direction, Pair, Watched};
-use crate::stream::Stream;
+use crate::connection::DownstreamConnection;
+use crate::one_way_copy::{BidirectionalCopy, OneWayCopy, WatchedFrames};
+use crate::stream::TransportStream;
 use crate::task;
-use crate::tcp::Tcp;
-use crate::ties::Tie;
+use crate::tcp::TcpConnection;
 use crate::timers::Timer;
 use crate::transfer::Transfer;
+use crate::tunnel_binding::TunnelBinding;
 use crate::upstream::connection::UpstreamConnection;
 use crate::worker::Worker;
 
@@ -30,22 +30,22 @@ const GOING_AWAY: u16 = 1001;
 
 /// How a tunnel ended.
 #[derive(Default)]
-pub(crate) struct Ended {
+pub(crate) struct TunnelOutcome {
     /// Bytes from the client.
     pub(crate) up_bytes: u64,
     /// Bytes to the client.
     pub(crate) down_bytes: u64,
     /// Whether it was ended here, the client being told.
-    pub(crate) was_told: bool,
+    pub(crate) was_closed_by_us: bool,
     /// Whether both sides had ended what they said.
     pub(crate) is_whole: bool,
 }
 
 /// What ends a tunnel beside its two sides.
-pub(crate) struct Bounds {
+pub(crate) struct TunnelBounds {
     /// How long nothing may move.
     pub(crate) idle_timeout_ms: u64,
-    pub(crate) tie: Option<Rc<Tie>>,
+    pub(crate) tie: Option<Rc<TunnelBinding>>,
     /// Whether what passes are frames of a WebSocket.
     pub(crate) is_websocket: bool,
 }
@@ -55,11 +55,11 @@ pub(crate) struct Bounds {
 ///
 /// The bytes are moved by a task of their own: a message that passes wakes that alone, not all that led to the tunnel.
 pub(crate) async fn run(
-    conn: &mut Connection,
+    conn: &mut DownstreamConnection,
     connection: &mut UpstreamConnection,
     opening: Transfer,
-    bounds: Bounds,
-) -> Ended {
+    bounds: TunnelBounds,
+) -> TunnelOutcome {
     conn.timer.set(0);
     let mut tunnel = Tunnel {
         client: conn.stream.take(),
@@ -68,14 +68,14 @@ pub(crate) async fn run(
         timer: conn.worker.timers.timer(),
         opening,
         is_open: false,
-        pair: Pair::new(
+        pair: BidirectionalCopy::new(
             std::mem::take(&mut conn.inbox),
             std::mem::take(&mut connection.inbox),
             bounds.idle_timeout_ms,
         ),
-        tied: bounds.tie.map(|tie| Tied::new(tie, bounds.is_websocket)),
+        tied: bounds.tie.map(|tie| BoundTunnel::new(tie, bounds.is_websocket)),
     };
-    tunnel.watch_waiting();
+    tunnel.consume_buffered_frames();
     let (give_back, given_back) = oneshot::channel();
     task::spawn(async move {
         poll_fn(|cx| tunnel.poll(cx)).await;
@@ -83,35 +83,41 @@ pub(crate) async fn run(
         // Where nobody takes it back any more it ends with its streams.
         let _ = give_back.send(tunnel);
     });
-    let Ok(mut tunnel) = given_back.await else { return Ended::default() };
+    let Ok(mut tunnel) = given_back.await else { return TunnelOutcome::default() };
     conn.stream = tunnel.client.take();
     connection.stream = tunnel.endpoint.take();
-    Ended {
+    TunnelOutcome {
         up_bytes: tunnel.pair.up.bytes(),
         down_bytes: tunnel.pair.down.bytes() + tunnel.opening.sent_bytes,
         is_whole: tunnel.pair.is_whole(),
-        was_told: tunnel.tied.as_ref().is_some_and(|tied| tied.leaving.is_some()),
+        was_closed_by_us: tunnel.tied.as_ref().is_some_and(|tied| tied.leaving.is_some()),
     }
 }
 
 /// What a tunnel keeps in mind that may have to end between two frames.
-struct Tied {
-    tie: Rc<Tie>,
+struct BoundTunnel {
+    tie: Rc<TunnelBinding>,
     is_websocket: bool,
-    up: Frames,
-    down: Frames,
+    up: WebSocketFrameTracker,
+    down: WebSocketFrameTracker,
     /// The last words to the endpoint and to the client, once they are due.
     leaving: Option<[Transfer; 2]>,
 }
 
-impl Tied {
-    fn new(tie: Rc<Tie>, is_websocket: bool) -> Tied {
-        Tied { tie, is_websocket, up: Frames::default(), down: Frames::default(), leaving: None }
+impl BoundTunnel {
+    fn new(tie: Rc<TunnelBinding>, is_websocket: bool) -> BoundTunnel {
+        BoundTunnel {
+            tie,
+            is_websocket,
+            up: WebSocketFrameTracker::default(),
+            down: WebSocketFrameTracker::default(),
+            leaving: None,
+        }
     }
 
     /// Begins to leave.
     fn leave(&mut self, worker: &Worker) {
-        let last = |words| Transfer::new(Framing::None, Ending::Known, words, 0);
+        let last = |words| Transfer::new(Framing::None, BodyEncoding::Known, words, 0);
         let lot = worker.random().to_le_bytes();
         let mask = [lot[0], lot[1], lot[2], lot[3]];
         self.leaving = Some([last(close_frame(GOING_AWAY, Some(mask))), last(close_frame(GOING_AWAY, None))]);
@@ -120,18 +126,21 @@ impl Tied {
 }
 
 /// The frames of both directions, where they must be known.
-fn watched(tied: &mut Option<Tied>) -> Option<(Watched<'_>, Watched<'_>)> {
+fn watched(tied: &mut Option<BoundTunnel>) -> Option<(WatchedFrames<'_>, WatchedFrames<'_>)> {
     let tied = tied.as_mut().filter(|tied| tied.is_websocket)?;
     let is_leaving = tied.leaving.is_some();
-    Some((Watched { frames: &mut tied.up, is_leaving }, Watched { frames: &mut tied.down, is_leaving }))
+    Some((
+        WatchedFrames { frames: &mut tied.up, is_leaving },
+        WatchedFrames { frames: &mut tied.down, is_leaving },
+    ))
 }
 
 /// Says the last words once the frame before them has gone; whether they are said.
 fn is_said(
     cx: &mut Context<'_>,
-    (frames, before): (&Frames, &Direction),
+    (frames, before): (&WebSocketFrameTracker, &OneWayCopy),
     words: &mut Transfer,
-    sink: &mut Stream,
+    sink: &mut TransportStream,
 ) -> bool {
     if !frames.is_between() || before.waits_for_sink() {
         return false;
@@ -145,16 +154,16 @@ fn is_said(
 }
 
 struct Tunnel {
-    client: Stream,
-    endpoint: Stream,
+    client: TransportStream,
+    endpoint: TransportStream,
     worker: Rc<Worker>,
     /// When it has been silent for too long.
     timer: Timer,
     opening: Transfer,
     /// Whether the client was told of the change.
     is_open: bool,
-    pair: Pair,
-    tied: Option<Tied>,
+    pair: BidirectionalCopy,
+    tied: Option<BoundTunnel>,
 }
 
 impl Drop for Tunnel {
@@ -162,17 +171,17 @@ impl Drop for Tunnel {
     fn drop(&mut self) {
         if self.worker.counters.note_panic() {
             let sides = [self.client.tcp(), self.endpoint.tcp()];
-            sides.into_iter().flatten().for_each(Tcp::reset_on_close);
+            sides.into_iter().flatten().for_each(TcpConnection::reset_on_close);
         }
     }
 }
 
 impl Tunnel {
     /// Follows the frames in what came right behind the heads.
-    fn watch_waiting(&mut self) {
+    fn consume_buffered_frames(&mut self) {
         if let Some((mut up, mut down)) = watched(&mut self.tied) {
-            self.pair.up.watch_waiting(&mut up);
-            self.pair.down.watch_waiting(&mut down);
+            self.pair.up.consume_buffered_frames(&mut up);
+            self.pair.down.consume_buffered_frames(&mut down);
         }
     }
 
@@ -221,7 +230,7 @@ impl Tunnel {
     }
 
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.client.given_up(cx).is_some() {
+        if self.client.client_gone(cx).is_some() {
             return Poll::Ready(());
         }
         self.pair.poll_silence(cx, &self.worker, &self.timer)

@@ -30,14 +30,14 @@ use std::sync::Arc;
 use yumen_base::Now;
 use yumen_http::ResponseHead;
 use yumen_snapshot::protection::EndpointPermit;
-use yumen_snapshot::upstream::Keepalive;
+use yumen_snapshot::upstream::KeepaliveLimits;
 
 use crate::buffer::Buffers;
-use crate::counters::Counters;
-use crate::fault::Kind;
+use crate::counters::WorkerCounters;
+use crate::fault::FaultKind;
 use crate::http2::StreamPermit;
-use crate::settings::{EXCHANGES_KEPT, Settings};
-use crate::stream::Stream;
+use crate::settings::{EXCHANGES_KEPT, WorkerSettings};
+use crate::stream::TransportStream;
 use crate::timers::Timers;
 use attempt::ConnectFailure;
 use connection::UpstreamConnection;
@@ -53,8 +53,8 @@ use wait::{AttemptWait, wait_for};
 pub(crate) struct UpstreamClient {
     /// The number of the worker.
     pub(crate) worker: usize,
-    pub(crate) settings: Arc<Settings>,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) settings: Arc<WorkerSettings>,
+    pub(crate) counters: Arc<WorkerCounters>,
     pub(crate) buffers: Rc<Buffers>,
     pub(crate) timers: Rc<Timers>,
     /// Idle connections for one request at a time.
@@ -77,8 +77,8 @@ type SpareBoxes<T> = Vec<Box<T>>;
 impl UpstreamClient {
     pub(crate) fn new(
         worker: usize,
-        settings: Arc<Settings>,
-        counters: Arc<Counters>,
+        settings: Arc<WorkerSettings>,
+        counters: Arc<WorkerCounters>,
         buffers: Rc<Buffers>,
         timers: Rc<Timers>,
     ) -> Rc<UpstreamClient> {
@@ -137,7 +137,7 @@ impl UpstreamClient {
 
     /// Keeps an idle connection for other requests, unless a request on another worker waits for its permit.
     #[inline]
-    pub(crate) fn keep(&self, connection: Box<UpstreamConnection>, keepalive: &Keepalive, now: Now) {
+    pub(crate) fn keep(&self, connection: Box<UpstreamConnection>, keepalive: &KeepaliveLimits, now: Now) {
         let is_wanted = |permit: &EndpointPermit| permit.is_wanted_elsewhere(self.worker);
         if !connection.permit.as_ref().is_some_and(is_wanted) {
             self.pool.borrow_mut().give(connection, keepalive, now.mono_ms());
@@ -160,10 +160,10 @@ impl UpstreamClient {
         target: &EndpointTarget<'_>,
         permit: &mut Option<EndpointPermit>,
         wait: &mut impl AttemptWait,
-    ) -> Result<Stream, Kind> {
+    ) -> Result<TransportStream, FaultKind> {
         let dial = target.dial_for_pool(self, permit)?;
         wait.start(dial.timeout_ms);
-        wait_for(wait, Kind::ConnectTimeout, pin!(dial.connect())).await?
+        wait_for(wait, FaultKind::ConnectTimeout, pin!(dial.connect())).await?
     }
 
     /// Acquires a stream of a shared connection, and establishes one if none has room.
@@ -181,11 +181,11 @@ impl UpstreamClient {
                 StreamAcquisition::Ready(stream) => return Ok(stream),
                 StreamAcquisition::AwaitSettings(connection) => {
                     let over =
-                        wait_for(wait, Kind::ConnectTimeout, pin!(connection.settings_received())).await;
+                        wait_for(wait, FaultKind::ConnectTimeout, pin!(connection.settings_received())).await;
                     (over, connection.failure.clone())
                 }
                 StreamAcquisition::AwaitConnect(pending) => {
-                    let over = wait_for(wait, Kind::ConnectTimeout, pin!(pending.over())).await;
+                    let over = wait_for(wait, FaultKind::ConnectTimeout, pin!(pending.over())).await;
                     (over, pending.failure.clone())
                 }
                 StreamAcquisition::Connect(task) => {
@@ -195,7 +195,7 @@ impl UpstreamClient {
             };
             match over {
                 Ok(Ok(())) => {}
-                Ok(Err(kind)) | Err(kind @ Kind::ConnectTimeout) => {
+                Ok(Err(kind)) | Err(kind @ FaultKind::ConnectTimeout) => {
                     return Err(ConnectFailure { kind, shared_failure: Some(failure) });
                 }
                 Err(kind) => return Err(kind.into()),

@@ -9,22 +9,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::watch;
 use yumen_http::{Fields, RequestHead, ResponseHead};
-use yumen_plugin::{Chain, Consumer};
+use yumen_plugin::{Consumer, PluginChain};
 use yumen_snapshot::{Publisher, Route, Snapshot};
 
-use crate::access_log::LogBuffer;
+use crate::access_log::AccessLogBuffer;
 use crate::buffer::Buffers;
 use crate::clock;
-use crate::counters::Counters;
+use crate::counters::WorkerCounters;
 use crate::date::DateCache;
-use crate::duty::Duty;
-use crate::observe::Sampler;
+use crate::observe::RequestSampler;
 use crate::offload_queue::OffloadQueue;
-use crate::overload::Overload;
-use crate::settings::{EXCHANGES_KEPT, Settings};
-use crate::ties::Ties;
+use crate::overload::OverloadGuard;
+use crate::settings::{EXCHANGES_KEPT, WorkerSettings};
 use crate::timers::Timers;
+use crate::tunnel_binding::TunnelBindings;
 use crate::upstream::UpstreamClient;
+use crate::worker_duty::WorkerDuty;
 
 /// Of the connections a worker may have, one in so many is kept free for those who come, where others only wait; so many
 /// are ended at a time, at least [`ROOM_MIN`], and no oftener than [`MAKE_ROOM_MS`].
@@ -45,16 +45,16 @@ const MERGED_MAX: usize = 65_536;
 /// Boxed, so that handing a head on moves a pointer.
 type Heads<T> = Vec<Box<T>>;
 
-type MergedChains = HashMap<(*const Route, *const Consumer), Rc<Chain>, foldhash::fast::RandomState>;
+type MergedChains = HashMap<(*const Route, *const Consumer), Rc<PluginChain>, foldhash::fast::RandomState>;
 
 /// A snapshot as one worker holds it; counted without atomics.
-pub(crate) struct Pinned {
+pub(crate) struct PinnedSnapshot {
     snapshot: Arc<Snapshot>,
     version: u64,
     merged: Rc<RefCell<MergedChains>>,
 }
 
-impl Deref for Pinned {
+impl Deref for PinnedSnapshot {
     type Target = Snapshot;
 
     fn deref(&self) -> &Snapshot {
@@ -62,9 +62,9 @@ impl Deref for Pinned {
     }
 }
 
-impl Pinned {
+impl PinnedSnapshot {
     /// A route's chain with a consumer's plugins merged in, remembered until a route or a consumer changes.
-    pub(crate) fn merged(&self, route: &Route, consumer: &Consumer) -> Rc<Chain> {
+    pub(crate) fn merged(&self, route: &Route, consumer: &Consumer) -> Rc<PluginChain> {
         let key: (*const Route, *const Consumer) = (route, consumer);
         if let Some(chain) = self.merged.borrow().get(&key) {
             return chain.clone();
@@ -83,28 +83,28 @@ impl Pinned {
 pub(crate) struct Worker {
     me: Weak<Worker>,
     pub(crate) id: usize,
-    pub(crate) settings: Arc<Settings>,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) settings: Arc<WorkerSettings>,
+    pub(crate) counters: Arc<WorkerCounters>,
     pub(crate) buffers: Rc<Buffers>,
     pub(crate) timers: Rc<Timers>,
     /// Connections to endpoints, and all that is sent on them.
     pub(crate) upstream: Rc<UpstreamClient>,
-    pub(crate) ties: Ties,
-    pub(crate) log: Option<RefCell<LogBuffer>>,
+    pub(crate) ties: TunnelBindings,
+    pub(crate) log: Option<RefCell<AccessLogBuffer>>,
     /// Whether its lines tell of fields of the answer, which are kept only then.
     pub(crate) logs_answer: bool,
     pub(crate) date: DateCache,
     pub(crate) draining: Cell<bool>,
     /// While draining, idle connections stay as long as otherwise.
     pub(crate) keeps_idle: Cell<bool>,
-    pub(crate) sampler: Sampler,
-    pub(crate) overload: Option<Overload>,
+    pub(crate) sampler: RequestSampler,
+    pub(crate) overload: Option<OverloadGuard>,
     pub(crate) offload_queue: OffloadQueue,
     /// The way out for plugins.
-    pub(crate) redis: Rc<yumen_redis::Clients>,
+    pub(crate) redis: Rc<yumen_redis::RedisClients>,
     publisher: Arc<Publisher>,
     applied: Arc<AtomicU64>,
-    pinned: RefCell<Rc<Pinned>>,
+    pinned: RefCell<Rc<PinnedSnapshot>>,
     requests: RefCell<Heads<RequestHead>>,
     edits: RefCell<Vec<Fields>>,
     random: Cell<u64>,
@@ -121,17 +121,17 @@ pub struct WorkerParts {
     /// Its number, from 0 up.
     pub id: usize,
     /// Settings it follows.
-    pub settings: Arc<Settings>,
+    pub settings: Arc<WorkerSettings>,
     /// Where snapshots appear.
     pub publisher: Arc<Publisher>,
     /// Its counters, read elsewhere.
-    pub counters: Arc<Counters>,
+    pub counters: Arc<WorkerCounters>,
     /// Version of the snapshot it serves from, read elsewhere.
     pub applied: Arc<AtomicU64>,
     /// Where access log lines go, if anywhere.
-    pub log: Option<LogBuffer>,
+    pub log: Option<AccessLogBuffer>,
     /// What it is asked to do.
-    pub duty: watch::Receiver<Duty>,
+    pub duty: watch::Receiver<WorkerDuty>,
     /// Where its random numbers start.
     pub seed: u64,
 }
@@ -148,22 +148,22 @@ impl Worker {
         Rc::new_cyclic(|me| Worker {
             me: me.clone(),
             id: parts.id,
-            overload: Overload::new(&parts.settings.overload),
+            overload: OverloadGuard::new(&parts.settings.overload),
             offload_queue: OffloadQueue::default(),
             redis: redis_clients(&timers, &parts.counters),
             counters: parts.counters,
             buffers,
             timers,
             upstream,
-            ties: Ties::default(),
-            logs_answer: parts.log.as_ref().is_some_and(LogBuffer::reads_answer),
+            ties: TunnelBindings::default(),
+            logs_answer: parts.log.as_ref().is_some_and(AccessLogBuffer::reads_answer),
             log: parts.log.map(RefCell::new),
             date: DateCache::default(),
             draining: Cell::new(false),
             keeps_idle: Cell::new(false),
-            sampler: Sampler::new(parts.seed.rotate_left(32), parts.settings.samples_per_second),
+            sampler: RequestSampler::new(parts.seed.rotate_left(32), parts.settings.samples_per_second),
             settings: parts.settings,
-            pinned: RefCell::new(Rc::new(Pinned { snapshot, version, merged: Rc::default() })),
+            pinned: RefCell::new(Rc::new(PinnedSnapshot { snapshot, version, merged: Rc::default() })),
             publisher: parts.publisher,
             applied: parts.applied,
             requests: RefCell::default(),
@@ -177,7 +177,7 @@ impl Worker {
     }
 
     /// The newest snapshot. An exchange takes it once and keeps it to its end.
-    pub(crate) fn pinned(&self) -> Rc<Pinned> {
+    pub(crate) fn pinned(&self) -> Rc<PinnedSnapshot> {
         let version = self.publisher.version();
         if version != self.pinned.borrow().version {
             let snapshot = self.publisher.load();
@@ -187,7 +187,7 @@ impl Worker {
                 true => before.merged.clone(),
                 false => Rc::default(),
             };
-            *self.pinned.borrow_mut() = Rc::new(Pinned { snapshot, version, merged });
+            *self.pinned.borrow_mut() = Rc::new(PinnedSnapshot { snapshot, version, merged });
             self.applied.store(version, Ordering::Release);
         }
         self.pinned.borrow().clone()
@@ -199,7 +199,7 @@ impl Worker {
     }
 
     /// Keeps a head's memory.
-    pub(crate) fn give_request(&self, mut head: Box<RequestHead>) {
+    pub(crate) fn recycle_request_head(&self, mut head: Box<RequestHead>) {
         let mut kept = self.requests.borrow_mut();
         if kept.len() < EXCHANGES_KEPT {
             head.clear();
@@ -223,7 +223,7 @@ impl Worker {
     }
 
     /// Keeps a list's memory.
-    pub(crate) fn give_edits(&self, mut fields: Fields) {
+    pub(crate) fn recycle_fields(&self, mut fields: Fields) {
         let mut kept = self.edits.borrow_mut();
         if fields.capacity() > 0 && kept.len() < EXCHANGES_KEPT {
             fields.clear(4096);
@@ -232,7 +232,7 @@ impl Worker {
     }
 
     /// Counts a connection in; `None` where there are as many as may be. Before that, room is made.
-    pub(crate) fn admit(self: &Rc<Self>) -> Option<Admitted> {
+    pub(crate) fn admit(self: &Rc<Self>) -> Option<ConnectionGuard> {
         let most = self.settings.connections_max;
         if self.open.get() >= most - most / SPARE_SHARE {
             self.make_room();
@@ -244,7 +244,7 @@ impl Worker {
         self.open.set(self.open.get() + 1);
         self.counters.accepted.add(1);
         self.counters.connections.add(1);
-        Some(Admitted { worker: self.clone() })
+        Some(ConnectionGuard { worker: self.clone() })
     }
 
     /// Asks some of the connections that have waited longest for a request to end: whoever comes is worth more.
@@ -262,7 +262,7 @@ impl Worker {
 
     /// Whether connections that wait for their next request are asked to end.
     #[inline]
-    pub(crate) fn wants_room(&self) -> bool {
+    pub(crate) fn is_ending_idle(&self) -> bool {
         self.room_wanted.get() > 0
     }
 
@@ -293,7 +293,7 @@ impl Worker {
     }
 
     /// Chores that no request should wait for: idle connections, log lines, the newest snapshot.
-    pub(crate) async fn housekeep(self: Rc<Self>) {
+    pub(crate) async fn run_chores(self: Rc<Self>) {
         loop {
             self.timers.clone().sleep(500).await;
             let now_ms = clock::now().mono_ms();
@@ -322,7 +322,7 @@ impl Worker {
         self.counters.backlog_bytes.set(backlog.bytes() as i64);
         self.counters.backlog_bytes_max.set(self.settings.backlog_bytes_max as i64);
         if backlog.has_shrunk() {
-            crate::memory::ask_to_give_back();
+            crate::malloc_trim::ask_to_give_back();
         }
     }
 
@@ -341,27 +341,27 @@ impl Worker {
     }
 
     /// Stops taking new requests on open connections.
-    pub(crate) fn begin_to_drain(&self, duty: Duty) {
+    pub(crate) fn start_drain(&self, duty: WorkerDuty) {
         self.draining.set(true);
-        self.keeps_idle.set(matches!(duty, Duty::HandOver { .. }));
+        self.keeps_idle.set(matches!(duty, WorkerDuty::HandOver { .. }));
         self.timers.wake_all();
     }
 
     /// Waits for open connections to end, which take no new requests.
-    pub(crate) async fn drain(&self, duty: &watch::Receiver<Duty>) {
-        let (mut asked, mut asked_ms) = (None, 0);
+    pub(crate) async fn drain(&self, duty: &watch::Receiver<WorkerDuty>) {
+        let (mut asked, mut last_request_ms) = (None, 0);
         while self.open.get() > 0 {
             let now_ms = clock::exact().mono_ms();
             let duty = *duty.borrow();
             if asked.replace(duty) != Some(duty) {
-                asked_ms = now_ms;
-                self.begin_to_drain(duty);
+                last_request_ms = now_ms;
+                self.start_drain(duty);
             }
-            if duty.within_ms().is_some_and(|within_ms| now_ms >= asked_ms.saturating_add(within_ms)) {
+            if duty.within_ms().is_some_and(|within_ms| now_ms >= last_request_ms.saturating_add(within_ms)) {
                 break;
             }
             // What takes longer than a request may take hours.
-            let pause_ms = if now_ms < asked_ms + DRAIN_BRISK_MS { 5 } else { 100 };
+            let pause_ms = if now_ms < last_request_ms + DRAIN_BRISK_MS { 5 } else { 100 };
             self.timers.clone().sleep(pause_ms).await;
         }
         self.flush_log();
@@ -369,11 +369,11 @@ impl Worker {
 }
 
 /// A connection that was counted in; counts itself out however it ends.
-pub(crate) struct Admitted {
+pub(crate) struct ConnectionGuard {
     worker: Rc<Worker>,
 }
 
-impl Drop for Admitted {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.worker.open.set(self.worker.open.get() - 1);
         self.worker.counters.connections.add(-1);
@@ -381,9 +381,9 @@ impl Drop for Admitted {
     }
 }
 
-fn redis_clients(timers: &Rc<Timers>, counters: &Counters) -> Rc<yumen_redis::Clients> {
+fn redis_clients(timers: &Rc<Timers>, counters: &WorkerCounters) -> Rc<yumen_redis::RedisClients> {
     let timers = timers.clone();
-    yumen_redis::Clients::new(yumen_redis::Tools {
+    yumen_redis::RedisClients::new(yumen_redis::RedisRuntime {
         now: clock::now,
         sleep: Rc::new(move |delay| Box::pin(timers.clone().sleep(delay.as_millis() as u64))),
         tls: crate::tls::plain_client,

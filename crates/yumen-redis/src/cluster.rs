@@ -6,15 +6,15 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use yumen_plugin::outbound::{
-    RedisAddress, RedisFault, RedisPlace, RedisReply, RedisResult, RedisTarget, ScriptCall,
+use yumen_plugin::background::{
+    RedisAddress, RedisFault, RedisReply, RedisResult, RedisScriptCall, RedisTarget, RedisTopology,
 };
 use yumen_plugin::plugin::LocalFuture;
 
-use crate::Tools;
-use crate::link::{Link, Seat};
+use crate::RedisRuntime;
+use crate::connection::{RedisConnection, RedisPeer};
 use crate::resp;
-use crate::script::{self, By, Digests};
+use crate::script::{self, ScriptDigests, ScriptReference};
 
 mod slot;
 
@@ -28,12 +28,12 @@ const REFRESH_MS: u64 = 200;
 const MOVING_PAUSE: Duration = Duration::from_millis(20);
 
 /// A worker's view of a cluster.
-pub(crate) struct Cluster {
-    tools: Tools,
+pub(crate) struct RedisCluster {
+    tools: RedisRuntime,
     target: Rc<RedisTarget>,
-    nodes: RefCell<HashMap<RedisAddress, Rc<Node>>>,
+    nodes: RefCell<HashMap<RedisAddress, Rc<RedisClusterNode>>>,
     /// The node of each slot; empty before the map was seen.
-    slots: RefCell<Vec<Option<Rc<Node>>>>,
+    slots: RefCell<Vec<Option<Rc<RedisClusterNode>>>>,
     is_refreshing: Cell<bool>,
     refreshed: Notify,
     refreshed_ms: Cell<u64>,
@@ -42,22 +42,22 @@ pub(crate) struct Cluster {
 }
 
 /// A server of the cluster.
-struct Node {
+struct RedisClusterNode {
     address: RedisAddress,
-    link: Rc<Link>,
+    link: Rc<RedisConnection>,
 }
 
 /// What a server's refusal means for the question. None of them, but for the last, has run anything.
 #[derive(Debug, PartialEq, Eq)]
-enum Refusal {
+enum ClusterErrorKind {
     /// The key is there from now on.
     Moved(RedisAddress),
     /// The key is there for this question.
     Ask(RedisAddress),
     /// The server serves the key no more, or not now, and does not say who does.
-    Elsewhere,
+    NotServed,
     /// Some of the keys are here and some are elsewhere, until they have all been moved.
-    Moving,
+    SlotMigrating,
     /// The server has to be told the script's text.
     UnknownScript,
     /// Anything else, such as an error of the script: another server would say the same.
@@ -65,15 +65,15 @@ enum Refusal {
 }
 
 /// The map as a server tells it.
-struct Map {
+struct SlotMap {
     ranges: Vec<(usize, usize, RedisAddress)>,
     /// Whether the server is in touch with most of the cluster. One that is not tells an old map.
     is_sound: bool,
 }
 
-impl Cluster {
-    pub(crate) fn new(tools: &Tools, target: &Rc<RedisTarget>) -> Rc<Cluster> {
-        Rc::new(Cluster {
+impl RedisCluster {
+    pub(crate) fn new(tools: &RedisRuntime, target: &Rc<RedisTarget>) -> Rc<RedisCluster> {
+        Rc::new(RedisCluster {
             tools: tools.clone(),
             target: target.clone(),
             nodes: RefCell::default(),
@@ -99,12 +99,12 @@ impl Cluster {
     /// to be asked for.
     pub(crate) fn run(
         self: Rc<Self>,
-        digests: Rc<Digests>,
-        call: ScriptCall,
+        digests: Rc<ScriptDigests>,
+        call: RedisScriptCall,
     ) -> LocalFuture<'static, RedisResult> {
         let slot = call.keys.first().map_or(0, |key| slot(key));
         let begun = self.node_of(slot).map(|node| {
-            let answer = node.link.send(|out| script::encode(out, &digests, &call, By::Digest));
+            let answer = node.link.send(|out| script::encode(out, &digests, &call, ScriptReference::Digest));
             (node, answer)
         });
         Box::pin(async move {
@@ -112,9 +112,11 @@ impl Cluster {
                 Some((node, answer)) => (node, answer.await),
                 None => {
                     self.refresh().await?;
-                    let nobody = || RedisFault::Connect(format!("no node serves slot {slot}"));
-                    let node = self.node_of(slot).ok_or_else(nobody)?;
-                    let answer = node.link.send(|out| script::encode(out, &digests, &call, By::Digest));
+                    let missing_anonymous_consumers =
+                        || RedisFault::Connect(format!("no node serves slot {slot}"));
+                    let node = self.node_of(slot).ok_or_else(missing_anonymous_consumers)?;
+                    let answer =
+                        node.link.send(|out| script::encode(out, &digests, &call, ScriptReference::Digest));
                     (node, answer.await)
                 }
             };
@@ -126,12 +128,12 @@ impl Cluster {
     async fn follow(
         self: &Rc<Self>,
         slot: usize,
-        mut node: Rc<Node>,
+        mut node: Rc<RedisClusterNode>,
         mut result: RedisResult,
-        digests: &Digests,
-        call: &ScriptCall,
+        digests: &ScriptDigests,
+        call: &RedisScriptCall,
     ) -> RedisResult {
-        let (mut by, mut before): (By, &[&str]) = (By::Digest, &[]);
+        let (mut by, mut before): (ScriptReference, &[&str]) = (ScriptReference::Digest, &[]);
         for _ in 0..REDIRECTS_MAX {
             let RedisFault::Refused(why) = (match &result {
                 Ok(_) => return result,
@@ -142,24 +144,24 @@ impl Cluster {
                 return result;
             };
             match refusal(why, &node.address) {
-                Refusal::Moved(address) => {
+                ClusterErrorKind::Moved(address) => {
                     (node, before) = (self.node_at(&address), &[]);
                     self.note(slot, &node);
                     self.refresh_soon();
                 }
-                Refusal::Ask(address) => {
+                ClusterErrorKind::Ask(address) => {
                     (node, before) = (self.node_at(&address), &["ASKING"]);
                 }
-                Refusal::Elsewhere => match self.another(slot, &node).await {
+                ClusterErrorKind::NotServed => match self.another(slot, &node).await {
                     Some(other) => (node, before) = (other, &[]),
                     None => return result,
                 },
-                Refusal::Moving => {
+                ClusterErrorKind::SlotMigrating => {
                     (self.tools.sleep)(MOVING_PAUSE).await;
                     (node, before) = (self.node_of(slot).unwrap_or(node), &[]);
                 }
-                Refusal::UnknownScript => by = By::Text,
-                Refusal::Final => return result,
+                ClusterErrorKind::UnknownScript => by = ScriptReference::Text,
+                ClusterErrorKind::Final => return result,
             }
             result = node.link.send_after(before, |out| script::encode(out, digests, call, by)).await;
         }
@@ -167,25 +169,29 @@ impl Cluster {
     }
 
     /// The node of a slot by a map newer than the refusal of this one; `None` where there is no other.
-    async fn another(self: &Rc<Self>, slot: usize, refused: &Rc<Node>) -> Option<Rc<Node>> {
+    async fn another(
+        self: &Rc<Self>,
+        slot: usize,
+        refused: &Rc<RedisClusterNode>,
+    ) -> Option<Rc<RedisClusterNode>> {
         // Without a newer map the one at hand is good enough: it may be newer than the question.
         let _ = self.refresh().await;
         self.node_of(slot).filter(|node| node.address != refused.address)
     }
 
-    fn node_of(&self, slot: usize) -> Option<Rc<Node>> {
+    fn node_of(&self, slot: usize) -> Option<Rc<RedisClusterNode>> {
         self.slots.borrow().get(slot).cloned().flatten()
     }
 
-    fn node_at(&self, address: &RedisAddress) -> Rc<Node> {
+    fn node_at(&self, address: &RedisAddress) -> Rc<RedisClusterNode> {
         let make = || {
-            let link = Link::new(&self.tools, &self.target, Seat::Server(address.clone()));
-            Rc::new(Node { address: address.clone(), link })
+            let link = RedisConnection::new(&self.tools, &self.target, RedisPeer::Server(address.clone()));
+            Rc::new(RedisClusterNode { address: address.clone(), link })
         };
         self.nodes.borrow_mut().entry(address.clone()).or_insert_with(make).clone()
     }
 
-    fn note(&self, slot: usize, node: &Rc<Node>) {
+    fn note(&self, slot: usize, node: &Rc<RedisClusterNode>) {
         if let Some(place) = self.slots.borrow_mut().get_mut(slot) {
             *place = Some(node.clone());
         }
@@ -199,12 +205,12 @@ impl Cluster {
     /// Asks for the map beside what goes on, unless that has just been done.
     fn refresh_soon(self: &Rc<Self>) {
         if !self.is_fresh() {
-            self.refresh_beside();
+            self.spawn_refresh();
         }
     }
 
     /// In a task of its own, so that it goes on when whoever needed it goes away.
-    fn refresh_beside(self: &Rc<Self>) {
+    fn spawn_refresh(self: &Rc<Self>) {
         if !self.is_refreshing.replace(true) {
             tokio::task::spawn_local(self.clone().ask_for_map());
         }
@@ -214,7 +220,7 @@ impl Cluster {
     async fn refresh(self: &Rc<Self>) -> Result<(), RedisFault> {
         if self.is_refreshing.get() || !self.is_fresh() {
             let refreshed = self.refreshed.notified();
-            self.refresh_beside();
+            self.spawn_refresh();
             tokio::select! {
                 () = refreshed => {}
                 () = (self.tools.sleep)(Duration::from_millis(self.target.timeout_ms)) => {
@@ -250,15 +256,15 @@ impl Cluster {
         self.refreshed.notify_waiters();
     }
 
-    async fn map_of(&self, node: &Node) -> Result<Map, RedisFault> {
+    async fn map_of(&self, node: &RedisClusterNode) -> Result<SlotMap, RedisFault> {
         let ask = |words: &[&str]| node.link.send(|out| resp::text_command(out, words));
         let (slots, info) = (ask(&["CLUSTER", "SLOTS"]), ask(&["CLUSTER", "INFO"]));
         let slots = slots.await?;
         // Who may not ask for it, or asks what is no node of a cluster, takes the map as it is.
-        let is_cut_off = matches!(info.await, Ok(RedisReply::Text(info)) if says_fail(&info));
+        let is_cut_off = matches!(info.await, Ok(RedisReply::Text(info)) if reports_failure(&info));
         let none = || RedisFault::Connect(format!("{} has no map of the cluster", node.address));
         let ranges = ranges(&slots, &node.address).ok_or_else(none)?;
-        Ok(Map { ranges, is_sound: !is_cut_off })
+        Ok(SlotMap { ranges, is_sound: !is_cut_off })
     }
 
     /// Whom to ask for the map: nodes that answer first, then those named in the settings.
@@ -266,7 +272,7 @@ impl Cluster {
         let nodes = self.nodes.borrow();
         let mut addresses: Vec<(bool, RedisAddress)> =
             nodes.iter().map(|(address, node)| (node.link.is_down(), address.clone())).collect();
-        if let RedisPlace::Cluster(named) = &self.target.place {
+        if let RedisTopology::Cluster(named) = &self.target.place {
             let new = named.iter().filter(|address| !nodes.contains_key(*address));
             addresses.extend(new.map(|address| (false, address.clone())));
         }
@@ -283,7 +289,7 @@ impl Cluster {
         *self.slots.borrow_mut() = slots;
         // Links of nodes that serve nothing any more end once they are idle.
         let is_named = |address: &RedisAddress| match &self.target.place {
-            RedisPlace::Cluster(named) => named.contains(address),
+            RedisTopology::Cluster(named) => named.contains(address),
             _ => false,
         };
         let serves = |address: &RedisAddress| ranges.iter().any(|(.., serving)| serving == address);
@@ -293,7 +299,7 @@ impl Cluster {
 
 /// Reads a server's refusal. `MOVED 3999 127.0.0.1:6381` tells where the key is; a host left out is that of
 /// the server that was asked.
-fn refusal(why: &str, asked: &RedisAddress) -> Refusal {
+fn refusal(why: &str, asked: &RedisAddress) -> ClusterErrorKind {
     let mut words = why.split(' ');
     let code = words.next().unwrap_or_default();
     let named = words.nth(1).and_then(|place| {
@@ -303,13 +309,13 @@ fn refusal(why: &str, asked: &RedisAddress) -> Refusal {
     });
     match (code, named) {
         // Of a node without a name, where names are asked for, nothing is told here, but in the map.
-        ("MOVED" | "ASK", Some(node)) if node.host == UNNAMED => Refusal::Elsewhere,
-        ("MOVED", Some(node)) => Refusal::Moved(node),
-        ("ASK", Some(node)) => Refusal::Ask(node),
-        ("CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "READONLY", _) => Refusal::Elsewhere,
-        ("TRYAGAIN", _) => Refusal::Moving,
-        ("NOSCRIPT", _) => Refusal::UnknownScript,
-        _ => Refusal::Final,
+        ("MOVED" | "ASK", Some(node)) if node.host == UNNAMED => ClusterErrorKind::NotServed,
+        ("MOVED", Some(node)) => ClusterErrorKind::Moved(node),
+        ("ASK", Some(node)) => ClusterErrorKind::Ask(node),
+        ("CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "READONLY", _) => ClusterErrorKind::NotServed,
+        ("TRYAGAIN", _) => ClusterErrorKind::SlotMigrating,
+        ("NOSCRIPT", _) => ClusterErrorKind::UnknownScript,
+        _ => ClusterErrorKind::Final,
     }
 }
 
@@ -317,7 +323,7 @@ fn refusal(why: &str, asked: &RedisAddress) -> Refusal {
 const UNNAMED: &str = "?";
 
 /// Whether an answer to `CLUSTER INFO` says that the server does not see enough of the cluster to serve.
-fn says_fail(info: &[u8]) -> bool {
+fn reports_failure(info: &[u8]) -> bool {
     info.split(|byte| *byte == b'\n').any(|line| line.trim_ascii() == b"cluster_state:fail")
 }
 

@@ -6,22 +6,22 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
-use yumen_plugin::outbound::{RedisAddress, RedisFault, RedisLogin, RedisReply, RedisTarget};
+use yumen_plugin::background::{RedisAddress, RedisFault, RedisLogin, RedisReply, RedisTarget};
 
-use crate::Tools;
-use crate::resp::{self, Said};
+use crate::RedisRuntime;
+use crate::resp::{self, ReplyResult};
 
 /// Bytes both ways.
-pub(crate) trait Bytes: AsyncRead + AsyncWrite + Unpin {}
+pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Unpin> Bytes for T {}
+impl<T: AsyncRead + AsyncWrite + Unpin> ByteStream for T {}
 
 /// A connection on which nothing waits.
-pub(crate) type Stream = Box<dyn Bytes>;
+pub(crate) type Stream = Box<dyn ByteStream>;
 
 /// A connection to the target's server, ready for commands. Does not look at the time.
 pub(crate) async fn server(
-    tools: &Tools,
+    tools: &RedisRuntime,
     target: &RedisTarget,
     address: &RedisAddress,
 ) -> Result<Stream, RedisFault> {
@@ -38,7 +38,7 @@ pub(crate) async fn server(
 
 /// A connection to a server that is to be a master.
 pub(crate) async fn master(
-    tools: &Tools,
+    tools: &RedisRuntime,
     target: &RedisTarget,
     address: &RedisAddress,
 ) -> Result<Stream, RedisFault> {
@@ -51,7 +51,7 @@ pub(crate) async fn master(
     };
     match is_master {
         true => Ok(stream),
-        false => Err(RedisFault::Connect(format!("{address} is no master"))),
+        false => Err(RedisFault::Connect(format!("{address} is not a master"))),
     }
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn login(login: &RedisLogin) -> Vec<Vec<&str>> {
 
 /// A connection, with TLS where the target asks for it.
 pub(crate) async fn open(
-    tools: &Tools,
+    tools: &RedisRuntime,
     target: &RedisTarget,
     address: &RedisAddress,
 ) -> Result<Stream, RedisFault> {
@@ -112,13 +112,13 @@ pub(crate) async fn ask(stream: &mut Stream, words: &[Vec<&str>]) -> Result<Vec<
 }
 
 /// Takes the first reply out of what was read.
-fn take(inbox: &mut Vec<u8>) -> Result<Option<Said>, RedisFault> {
+fn take(inbox: &mut Vec<u8>) -> Result<Option<ReplyResult>, RedisFault> {
     match resp::reply(inbox) {
         Ok(None) => Ok(None),
         Ok(Some((said, length))) => {
             inbox.drain(..length);
             Ok(Some(said))
         }
-        Err(resp::Broken) => Err(RedisFault::Connect("what answers is no Redis".to_owned())),
+        Err(resp::MalformedReply) => Err(RedisFault::Connect("the server is not Redis".to_owned())),
     }
 }

@@ -1,7 +1,7 @@
 //! Asks Redis for the plugins of one worker: every server has one connection, on which all questions of
 //! the worker travel one behind the other without waiting for each other's answers.
 //!
-//! Knows no plugin and no configuration. Time and TLS settings come in with [`Tools`], since a worker's
+//! Knows no plugin and no configuration. Time and TLS settings come in with [`RedisRuntime`], since a worker's
 //! runtime has no clock of its own.
 
 use std::cell::{Cell, RefCell};
@@ -12,26 +12,26 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use yumen_base::{Counter, Now};
-use yumen_plugin::Outbound;
-use yumen_plugin::outbound::{RedisFault, RedisPlace, RedisResult, RedisTarget, ScriptCall};
+use yumen_plugin::BackgroundHost;
+use yumen_plugin::background::{RedisFault, RedisResult, RedisScriptCall, RedisTarget, RedisTopology};
 use yumen_plugin::plugin::LocalFuture;
 
 mod cluster;
 mod connect;
-mod link;
+mod connection;
 mod outages;
 mod resp;
 mod script;
 mod sentinel;
 
-use cluster::Cluster;
-use link::{Link, Seat};
-use script::Digests;
-use sentinel::Sentinels;
+use cluster::RedisCluster;
+use connection::{RedisConnection, RedisPeer};
+use script::ScriptDigests;
+use sentinel::SentinelSet;
 
 /// What a worker lends its clients.
 #[derive(Clone)]
-pub struct Tools {
+pub struct RedisRuntime {
     /// The time of the worker's loop.
     pub now: fn() -> Now,
     /// Done after a while.
@@ -39,12 +39,12 @@ pub struct Tools {
     /// Settings of TLS, verifying or not.
     pub tls: fn(bool) -> Result<Arc<rustls::ClientConfig>, String>,
     /// What is counted.
-    pub counters: Arc<Counters>,
+    pub counters: Arc<RedisCounters>,
 }
 
 /// What one worker counts; it alone writes them.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct RedisCounters {
     /// Commands answered.
     pub round_trips: Counter,
     /// Connections made.
@@ -58,13 +58,13 @@ pub struct Counters {
 /// The kinds of faults, as metrics name them.
 pub const FAULTS: [&str; 6] = ["down", "busy", "connect", "lost", "timeout", "refused"];
 
-impl Counters {
+impl RedisCounters {
     fn fault(&self, fault: &RedisFault) {
         let at = match fault {
             RedisFault::Down => 0,
             RedisFault::Busy => 1,
             RedisFault::Connect(_) => 2,
-            RedisFault::Lost(_) => 3,
+            RedisFault::ConnectionLost(_) => 3,
             RedisFault::Timeout => 4,
             RedisFault::Refused(_) => 5,
         };
@@ -76,12 +76,12 @@ impl Counters {
 const QUIET_LOOKS: usize = 2;
 
 /// The ways of one worker to all Redis servers its plugins name.
-pub struct Clients {
-    tools: Tools,
-    digests: Rc<Digests>,
+pub struct RedisClients {
+    tools: RedisRuntime,
+    digests: Rc<ScriptDigests>,
     /// By the target's address in memory, which the entry itself keeps from being used again. It does not
     /// keep the target: the client has settings of its own, and goes when no plugin names them any more.
-    known: RefCell<HashMap<*const RedisTarget, (Weak<RedisTarget>, Client)>>,
+    known: RefCell<HashMap<*const RedisTarget, (Weak<RedisTarget>, RedisClient)>>,
     /// Whether the worker is about to end: what was put off is said now.
     is_ending: watch::Sender<bool>,
     /// Whether it is at its end: nothing can be begun any more.
@@ -89,15 +89,15 @@ pub struct Clients {
 }
 
 #[derive(Clone)]
-enum Client {
-    Server(Rc<Link>),
-    Cluster(Rc<Cluster>),
+enum RedisClient {
+    Server(Rc<RedisConnection>),
+    Cluster(Rc<RedisCluster>),
 }
 
-impl Clients {
+impl RedisClients {
     /// The clients of a worker, none connected yet.
-    pub fn new(tools: Tools) -> Rc<Clients> {
-        Rc::new(Clients {
+    pub fn new(tools: RedisRuntime) -> Rc<RedisClients> {
+        Rc::new(RedisClients {
             tools,
             digests: Rc::default(),
             known: RefCell::default(),
@@ -123,25 +123,25 @@ impl Clients {
     }
 
     fn waiting(&self) -> usize {
-        let waiting = |(_, client): &(_, Client)| match client {
-            Client::Server(link) => link.waiting(),
-            Client::Cluster(cluster) => cluster.waiting(),
+        let waiting = |(_, client): &(_, RedisClient)| match client {
+            RedisClient::Server(link) => link.waiting(),
+            RedisClient::Cluster(cluster) => cluster.waiting(),
         };
         self.known.borrow().values().map(waiting).sum()
     }
 
-    fn client(&self, target: &Arc<RedisTarget>) -> Client {
+    fn client(&self, target: &Arc<RedisTarget>) -> RedisClient {
         if let Some((_, client)) = self.known.borrow().get(&Arc::as_ptr(target)) {
             return client.clone();
         }
         let settings = Rc::new(RedisTarget::clone(target));
-        let on_link = |seat| Client::Server(Link::new(&self.tools, &settings, seat));
+        let on_link = |seat| RedisClient::Server(RedisConnection::new(&self.tools, &settings, seat));
         let client = match &settings.place {
-            RedisPlace::Server(address) => on_link(Seat::Server(address.clone())),
-            RedisPlace::Sentinel { sentinels, master_name, login } => {
-                on_link(Seat::Master(Sentinels::new(sentinels, master_name, login)))
+            RedisTopology::Server(address) => on_link(RedisPeer::Server(address.clone())),
+            RedisTopology::Sentinel { sentinels, master_name, login } => {
+                on_link(RedisPeer::Master(SentinelSet::new(sentinels, master_name, login)))
             }
-            RedisPlace::Cluster(_) => Client::Cluster(Cluster::new(&self.tools, &settings)),
+            RedisTopology::Cluster(_) => RedisClient::Cluster(RedisCluster::new(&self.tools, &settings)),
         };
         let mut known = self.known.borrow_mut();
         // Those that no configuration names any more end by themselves, once they are idle.
@@ -151,14 +151,14 @@ impl Clients {
     }
 }
 
-impl Outbound for Clients {
-    fn redis(&self, target: &Arc<RedisTarget>, call: ScriptCall) -> LocalFuture<'static, RedisResult> {
+impl BackgroundHost for RedisClients {
+    fn redis(&self, target: &Arc<RedisTarget>, call: RedisScriptCall) -> LocalFuture<'static, RedisResult> {
         if self.is_closed.get() {
             return Box::pin(std::future::ready(Err(RedisFault::Down)));
         }
         let (settings, answer) = match self.client(target) {
-            Client::Server(link) => (link.settings(), script::on_link(link, self.digests.clone(), call)),
-            Client::Cluster(cluster) => (cluster.settings(), cluster.run(self.digests.clone(), call)),
+            RedisClient::Server(link) => (link.settings(), script::on_link(link, self.digests.clone(), call)),
+            RedisClient::Cluster(cluster) => (cluster.settings(), cluster.run(self.digests.clone(), call)),
         };
         let (counters, now) = (self.tools.counters.clone(), self.tools.now);
         Box::pin(async move {

@@ -1,6 +1,6 @@
 //! The protocol of Redis, version 2: commands into bytes, bytes into replies. Knows no socket.
 
-use yumen_plugin::outbound::RedisReply;
+use yumen_plugin::background::RedisReply;
 
 /// The longest reply, in bytes: what plugins ask for is a few numbers, and a cluster's map is some kilobytes.
 const REPLY_BYTES_MAX: usize = 1 << 20;
@@ -8,7 +8,7 @@ const REPLY_BYTES_MAX: usize = 1 << 20;
 const DEPTH_MAX: usize = 8;
 
 /// What a server says: an answer, or an error in its own words.
-pub(crate) type Said = Result<RedisReply, String>;
+pub(crate) type ReplyResult = Result<RedisReply, String>;
 
 /// Appends a command.
 pub(crate) fn command<'a>(out: &mut Vec<u8>, words: impl ExactSizeIterator<Item = &'a [u8]>) {
@@ -33,26 +33,26 @@ pub(crate) fn text_command(out: &mut Vec<u8>, words: &[&str]) {
 
 /// The bytes are no reply: the connection is of no use any more.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Broken;
+pub(crate) struct MalformedReply;
 
 /// The first reply and its length in bytes; `None` while it is not complete.
-pub(crate) fn reply(bytes: &[u8]) -> Result<Option<(Said, usize)>, Broken> {
+pub(crate) fn reply(bytes: &[u8]) -> Result<Option<(ReplyResult, usize)>, MalformedReply> {
     let mut rest = bytes;
     match parse(&mut rest, 0) {
         Ok(said) => Ok(Some((said, bytes.len() - rest.len()))),
-        Err(Stop::Incomplete) if bytes.len() <= REPLY_BYTES_MAX => Ok(None),
-        Err(Stop::Incomplete | Stop::Broken) => Err(Broken),
+        Err(ReplyParseStop::Incomplete) if bytes.len() <= REPLY_BYTES_MAX => Ok(None),
+        Err(ReplyParseStop::Incomplete | ReplyParseStop::Broken) => Err(MalformedReply),
     }
 }
 
-enum Stop {
+enum ReplyParseStop {
     Incomplete,
     Broken,
 }
 
-fn parse(rest: &mut &[u8], depth: usize) -> Result<Said, Stop> {
+fn parse(rest: &mut &[u8], depth: usize) -> Result<ReplyResult, ReplyParseStop> {
     let line = line(rest)?;
-    let (kind, text) = line.split_first().ok_or(Stop::Broken)?;
+    let (kind, text) = line.split_first().ok_or(ReplyParseStop::Broken)?;
     Ok(match kind {
         b'+' => Ok(RedisReply::Text(text.to_vec())),
         b'-' => Err(String::from_utf8_lossy(text).into_owned()),
@@ -63,14 +63,14 @@ fn parse(rest: &mut &[u8], depth: usize) -> Result<Said, Stop> {
         },
         b'*' => match length(text)? {
             None => Ok(RedisReply::Nil),
-            Some(_) if depth >= DEPTH_MAX => return Err(Stop::Broken),
+            Some(_) if depth >= DEPTH_MAX => return Err(ReplyParseStop::Broken),
             Some(length) => array(rest, length, depth)?,
         },
-        _ => return Err(Stop::Broken),
+        _ => return Err(ReplyParseStop::Broken),
     })
 }
 
-fn array(rest: &mut &[u8], length: usize, depth: usize) -> Result<Said, Stop> {
+fn array(rest: &mut &[u8], length: usize, depth: usize) -> Result<ReplyResult, ReplyParseStop> {
     // The server's word is not enough to set memory aside for.
     let mut items = Vec::with_capacity(length.min(64));
     let mut error = None;
@@ -86,39 +86,39 @@ fn array(rest: &mut &[u8], length: usize, depth: usize) -> Result<Said, Stop> {
     })
 }
 
-fn line<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], Stop> {
-    let end = rest.iter().position(|byte| *byte == b'\r').ok_or(Stop::Incomplete)?;
+fn line<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], ReplyParseStop> {
+    let end = rest.iter().position(|byte| *byte == b'\r').ok_or(ReplyParseStop::Incomplete)?;
     match rest.get(end + 1) {
-        None => Err(Stop::Incomplete),
+        None => Err(ReplyParseStop::Incomplete),
         Some(b'\n') => {
             let line = &rest[..end];
             *rest = &rest[end + 2..];
             Ok(line)
         }
-        Some(_) => Err(Stop::Broken),
+        Some(_) => Err(ReplyParseStop::Broken),
     }
 }
 
-fn bulk(rest: &mut &[u8], length: usize) -> Result<Vec<u8>, Stop> {
-    let whole = rest.get(..length + 2).ok_or(Stop::Incomplete)?;
+fn bulk(rest: &mut &[u8], length: usize) -> Result<Vec<u8>, ReplyParseStop> {
+    let whole = rest.get(..length + 2).ok_or(ReplyParseStop::Incomplete)?;
     let (text, end) = whole.split_at(length);
     if end != b"\r\n" {
-        return Err(Stop::Broken);
+        return Err(ReplyParseStop::Broken);
     }
     let text = text.to_vec();
     *rest = &rest[length + 2..];
     Ok(text)
 }
 
-fn number(text: &[u8]) -> Result<i64, Stop> {
-    std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(Stop::Broken)
+fn number(text: &[u8]) -> Result<i64, ReplyParseStop> {
+    std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(ReplyParseStop::Broken)
 }
 
-fn length(text: &[u8]) -> Result<Option<usize>, Stop> {
+fn length(text: &[u8]) -> Result<Option<usize>, ReplyParseStop> {
     match number(text)? {
         -1 => Ok(None),
         length if (0..=REPLY_BYTES_MAX as i64).contains(&length) => Ok(Some(length as usize)),
-        _ => Err(Stop::Broken),
+        _ => Err(ReplyParseStop::Broken),
     }
 }
 

@@ -4,21 +4,21 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use aws_lc_rs::digest;
-use yumen_plugin::outbound::{RedisFault, RedisResult, Script, ScriptCall};
+use yumen_plugin::background::{RedisFault, RedisResult, RedisScript, RedisScriptCall};
 use yumen_plugin::plugin::LocalFuture;
 
-use crate::link::Link;
+use crate::connection::RedisConnection;
 use crate::resp;
 
 /// Digests of scripts, reckoned once. There are a handful.
 #[derive(Default)]
-pub(crate) struct Digests(RefCell<Vec<(Script, Rc<str>)>>);
+pub(crate) struct ScriptDigests(RefCell<Vec<(RedisScript, Rc<str>)>>);
 
-impl Digests {
-    fn of(&self, script: Script) -> Rc<str> {
+impl ScriptDigests {
+    fn of(&self, script: RedisScript) -> Rc<str> {
         let mut known = self.0.borrow_mut();
         // Scripts are constants, so that their addresses tell them apart.
-        let same = |(one, _): &&(Script, Rc<str>)| std::ptr::eq(one.text, script.text);
+        let same = |(one, _): &&(RedisScript, Rc<str>)| std::ptr::eq(one.text, script.text);
         if let Some((_, digest)) = known.iter().find(same) {
             return digest.clone();
         }
@@ -32,17 +32,22 @@ impl Digests {
 
 /// How a script is named.
 #[derive(Clone, Copy)]
-pub(crate) enum By {
+pub(crate) enum ScriptReference {
     Digest,
     Text,
 }
 
 /// Appends the command that runs a script.
-pub(crate) fn encode(out: &mut Vec<u8>, digests: &Digests, call: &ScriptCall, by: By) {
+pub(crate) fn encode(
+    out: &mut Vec<u8>,
+    digests: &ScriptDigests,
+    call: &RedisScriptCall,
+    by: ScriptReference,
+) {
     let digest = digests.of(call.script);
     let [verb, script] = match by {
-        By::Digest => ["EVALSHA", &*digest],
-        By::Text => ["EVAL", call.script.text],
+        ScriptReference::Digest => ["EVALSHA", &*digest],
+        ScriptReference::Text => ["EVAL", call.script.text],
     };
     let mut digits = itoa::Buffer::new();
     let keys = digits.format(call.keys.len());
@@ -59,16 +64,16 @@ pub(crate) fn is_unknown(result: &RedisResult) -> bool {
 
 /// Runs a script on one server. It is on its way when this returns.
 pub(crate) fn on_link(
-    link: Rc<Link>,
-    digests: Rc<Digests>,
-    call: ScriptCall,
+    link: Rc<RedisConnection>,
+    digests: Rc<ScriptDigests>,
+    call: RedisScriptCall,
 ) -> LocalFuture<'static, RedisResult> {
-    let answer = link.send(|out| encode(out, &digests, &call, By::Digest));
+    let answer = link.send(|out| encode(out, &digests, &call, ScriptReference::Digest));
     Box::pin(async move {
         let result = answer.await;
         if !is_unknown(&result) {
             return result;
         }
-        link.send(|out| encode(out, &digests, &call, By::Text)).await
+        link.send(|out| encode(out, &digests, &call, ScriptReference::Text)).await
     })
 }

@@ -4,13 +4,13 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use yumen_plugin::outbound::{RedisAddress, RedisFault, RedisLogin, RedisReply, RedisTarget};
+use yumen_plugin::background::{RedisAddress, RedisFault, RedisLogin, RedisReply, RedisTarget};
 
-use crate::Tools;
+use crate::RedisRuntime;
 use crate::connect::{self, Stream};
 
 /// Those who keep watch over a master.
-pub(crate) struct Sentinels {
+pub(crate) struct SentinelSet {
     /// The name they know it by.
     master_name: String,
     login: RedisLogin,
@@ -18,17 +18,21 @@ pub(crate) struct Sentinels {
     order: RefCell<VecDeque<RedisAddress>>,
 }
 
-impl Sentinels {
-    pub(crate) fn new(named: &[RedisAddress], master_name: &str, login: &RedisLogin) -> Sentinels {
+impl SentinelSet {
+    pub(crate) fn new(named: &[RedisAddress], master_name: &str, login: &RedisLogin) -> SentinelSet {
         let order = RefCell::new(named.iter().cloned().collect());
-        Sentinels { master_name: master_name.to_owned(), login: login.clone(), order }
+        SentinelSet { master_name: master_name.to_owned(), login: login.clone(), order }
     }
 
     /// A connection to the master, by the first sentinel whose word proves true. One that does not answer
     /// may take its share of the target's time and no more, so that the next one is asked within it. Does
     /// not look at the time of connecting to the master: where that takes all of it, another sentinel is
     /// the first of the next attempt.
-    pub(crate) async fn connect(&self, tools: &Tools, target: &RedisTarget) -> Result<Stream, RedisFault> {
+    pub(crate) async fn connect(
+        &self,
+        tools: &RedisRuntime,
+        target: &RedisTarget,
+    ) -> Result<Stream, RedisFault> {
         let count = self.order.borrow().len();
         let share = Duration::from_millis((target.timeout_ms / (count as u64 + 1)).max(1));
         let mut tried: Vec<RedisAddress> = Vec::new();
@@ -78,7 +82,7 @@ impl Sentinels {
 
     async fn ask(
         &self,
-        tools: &Tools,
+        tools: &RedisRuntime,
         target: &RedisTarget,
         sentinel: &RedisAddress,
     ) -> Result<RedisAddress, RedisFault> {
@@ -86,7 +90,7 @@ impl Sentinels {
         let mut words = connect::login(&self.login);
         words.push(vec!["SENTINEL", "get-master-addr-by-name", &self.master_name]);
         let answer = connect::ask(&mut stream, &words).await?.pop();
-        let unknown = || RedisFault::Connect(format!("it knows no master `{}`", self.master_name));
+        let unknown = || RedisFault::Connect(format!("unknown master `{}`", self.master_name));
         address(answer.as_ref()).ok_or_else(unknown)
     }
 }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use yumen_base::Now;
-use yumen_plugin::outbound::{RedisAddress, RedisLogin, RedisPlace, RedisReply, RedisTarget};
+use yumen_plugin::background::{RedisAddress, RedisLogin, RedisReply, RedisTarget, RedisTopology};
 
-use crate::{Tools, resp};
+use crate::{RedisRuntime, resp};
 
 fn now() -> Now {
     static BEGUN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
@@ -18,8 +18,8 @@ fn now() -> Now {
     Now { mono_us: since.as_micros() as u64, unix_ms: since.as_millis() as u64 }
 }
 
-pub(crate) fn tools() -> Tools {
-    Tools {
+pub(crate) fn tools() -> RedisRuntime {
+    RedisRuntime {
         now,
         sleep: Rc::new(|delay| Box::pin(tokio::time::sleep(delay))),
         tls: |_| Err("no TLS here".to_owned()),
@@ -41,7 +41,7 @@ pub(crate) fn address(host: &str, port: u16) -> RedisAddress {
 }
 
 /// Settings with a second for each question.
-pub(crate) fn target(place: RedisPlace) -> RedisTarget {
+pub(crate) fn target(place: RedisTopology) -> RedisTarget {
     let login = RedisLogin::default();
     RedisTarget { place, login, database: 0, tls: None, timeout_ms: 1000, idle_ms: 60_000 }
 }

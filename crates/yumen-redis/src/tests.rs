@@ -1,19 +1,19 @@
 use super::*;
-use yumen_plugin::outbound::Script;
+use yumen_plugin::background::RedisScript;
 
 use crate::testing::{address, listen, run, serve, target, tools};
 
 #[test]
 fn clients_of_settings_that_nobody_names_any_more_are_forgotten() {
     run(async {
-        let clients = Clients::new(tools());
+        let clients = RedisClients::new(tools());
         let places = [
-            RedisPlace::Server(address("127.0.0.1", 1)),
-            RedisPlace::Cluster(vec![address("127.0.0.1", 1)]),
-            RedisPlace::Sentinel {
+            RedisTopology::Server(address("127.0.0.1", 1)),
+            RedisTopology::Cluster(vec![address("127.0.0.1", 1)]),
+            RedisTopology::Sentinel {
                 sentinels: vec![address("127.0.0.1", 1)],
                 master_name: "shop".to_owned(),
-                login: yumen_plugin::outbound::RedisLogin::default(),
+                login: yumen_plugin::background::RedisLogin::default(),
             },
         ];
         let kept = Arc::new(target(places[0].clone()));
@@ -31,15 +31,16 @@ fn a_worker_that_ends_says_what_was_put_off_and_waits_for_the_answers() {
     run(async {
         let (listener, place) = listen("127.0.0.1").await;
         serve(listener, |_| ":7\r\n".to_owned());
-        let (clients, target) = (Clients::new(tools()), Arc::new(target(RedisPlace::Server(place))));
+        let (clients, target) = (RedisClients::new(tools()), Arc::new(target(RedisTopology::Server(place))));
         let (way, heard) = (clients.clone(), Rc::<RefCell<Vec<Option<i64>>>>::default());
         let log = heard.clone();
         clients.spawn(Box::pin(async move {
-            let goes_on = way.rest(Duration::from_secs(3600)).await;
-            assert!(!goes_on);
+            let is_forwarded = way.rest(Duration::from_secs(3600)).await;
+            assert!(!is_forwarded);
             // The second question is asked when the first is answered.
             for _ in 0..2 {
-                let call = ScriptCall { script: Script { text: "return 7" }, keys: vec![], args: vec![] };
+                let call =
+                    RedisScriptCall { script: RedisScript { text: "return 7" }, keys: vec![], args: vec![] };
                 let answer = way.redis(&target, call).await.expect("an answer");
                 log.borrow_mut().push(answer.integer());
             }

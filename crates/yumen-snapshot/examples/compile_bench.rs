@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use yumen_config::{Kind, Resource};
 use yumen_plugin::kind::NodeFacts;
-use yumen_plugin::{Carry, Registry};
-use yumen_snapshot::{Change, Compiler, Defaults, Env};
+use yumen_plugin::{Carry, PluginRegistry};
+use yumen_snapshot::{Compiler, CompilerEnv, ConfigChange, UpstreamDefaults};
 
 fn compiler() -> Compiler {
-    let env = Env {
+    let env = CompilerEnv {
         node: NodeFacts::default(),
-        defaults: Defaults::default(),
+        defaults: UpstreamDefaults::default(),
         path_parameters: true,
         workers: 2,
         missing: Default::default(),
@@ -25,12 +25,12 @@ fn compiler() -> Compiler {
         load_certificate: Arc::new(
             |_: &str,
              _: &str|
-             -> Result<yumen_snapshot::compile::Loaded, yumen_snapshot::compile::PairFlaw> {
-                Err(yumen_snapshot::compile::PairFlaw::Certificate("no certificates here".into()))
+             -> Result<yumen_snapshot::compile::Loaded, yumen_snapshot::compile::KeyPairError> {
+                Err(yumen_snapshot::compile::KeyPairError::Certificate("no certificates here".into()))
             },
         ),
     };
-    Compiler::new(Arc::new(Registry::new(&[])), Arc::new(Carry::default()), env)
+    Compiler::new(Arc::new(PluginRegistry::new(&[])), Arc::new(Carry::default()), env)
 }
 
 /// Every tenth route has an upstream of its own, the others share a thousand.
@@ -65,8 +65,9 @@ fn main() {
         let nodes = json!({ "nodes": { format!("10.0.0.{}:80", number % 250): 1, "10.0.1.1:80": 1 } });
         Resource::new(Kind::Upstreams, &number.to_string(), &nodes)
     };
-    let mut changes: Vec<Change> = (0..1000).map(|number| Change::Put(upstream(number))).collect();
-    changes.extend((0..routes).map(|number| Change::Put(route(number, 1))));
+    let mut changes: Vec<ConfigChange> =
+        (0..1000).map(|number| ConfigChange::Put(upstream(number))).collect();
+    changes.extend((0..routes).map(|number| ConfigChange::Put(route(number, 1))));
     let texts = resident_mb();
     let mut compiler = compiler();
     let start = Instant::now();
@@ -75,7 +76,7 @@ fn main() {
     println!("resident: {} MB, of which texts {texts} MB", resident_mb());
     let mut times: Vec<Duration> = Vec::new();
     for step in 0..1000 {
-        let change = Change::Put(route(step * 97 % routes, 2));
+        let change = ConfigChange::Put(route(step * 97 % routes, 2));
         let start = Instant::now();
         compiled = compiler.apply(vec![change], 2);
         times.push(start.elapsed());

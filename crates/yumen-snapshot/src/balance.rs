@@ -1,6 +1,6 @@
 //! Load balancing: the part that all policies share.
 //!
-//! A policy (`policy.rs`) sees a [`Pool`] of endpoints that may be picked; the rules of health, priority and
+//! A policy (`policy.rs`) sees a [`EndpointCandidates`] of endpoints that may be picked; the rules of health, priority and
 //! weight are decided here once.
 
 mod consistent_hash;
@@ -18,10 +18,10 @@ use yumen_plugin::Exchange;
 
 pub use policy::Balancer;
 pub(crate) use policy::PolicyContext;
-pub use round_robin::UpstreamState;
-pub use slow_start::{Since, SlowStart};
+pub use round_robin::RoundRobinState;
+pub use slow_start::{EndpointStart, SlowStart};
 
-use crate::upstream::{Endpoint, Tried, Upstream};
+use crate::upstream::{Endpoint, TriedEndpoints, Upstream};
 
 /// Counts an attempt at an endpoint as under way.
 fn count_active(endpoints: &[Endpoint], index: usize) {
@@ -39,9 +39,9 @@ fn uncount_active(endpoints: &[Endpoint], index: usize) {
 
 /// The endpoints that may be picked for one attempt.
 #[derive(Clone, Copy)]
-struct Pool<'u> {
+struct EndpointCandidates<'u> {
     endpoints: &'u [Endpoint],
-    tried: &'u Tried,
+    tried: &'u TriedEndpoints,
     priority: i32,
     eligible: Eligible,
     /// How new endpoints come into use, and the time.
@@ -60,7 +60,7 @@ enum Eligible {
 }
 
 impl Eligible {
-    fn of(endpoints: &[Endpoint], tried: &Tried) -> Eligible {
+    fn of(endpoints: &[Endpoint], tried: &TriedEndpoints) -> Eligible {
         if endpoints.iter().any(|endpoint| endpoint.weight > 0 && endpoint.is_up()) {
             return Eligible::Up;
         }
@@ -73,14 +73,14 @@ impl Eligible {
     }
 }
 
-impl<'u> Pool<'u> {
+impl<'u> EndpointCandidates<'u> {
     /// The healthy endpoints of the highest priority that has one untried. Where every endpoint is down, those whose
     /// last probe succeeded come first, then all. `None` where nothing is left.
-    fn of(upstream: &'u Upstream, tried: &'u Tried, now_us: u64) -> Option<Pool<'u>> {
+    fn of(upstream: &'u Upstream, tried: &'u TriedEndpoints, now_us: u64) -> Option<EndpointCandidates<'u>> {
         let endpoints = &*upstream.endpoints;
         let eligible = Eligible::of(endpoints, tried);
         let slow = upstream.slow_start.as_deref().map(|slow| (slow, now_us));
-        let mut pool = Pool { endpoints, tried, priority: 0, eligible, slow };
+        let mut pool = EndpointCandidates { endpoints, tried, priority: 0, eligible, slow };
         let open = endpoints.iter().enumerate().filter(|(at, _)| pool.is_open(*at));
         pool.priority = open.map(|(_, endpoint)| endpoint.priority).max()?;
         Some(pool)
@@ -133,7 +133,7 @@ impl Upstream {
     /// Healthy endpoints of the highest priority first. Where all are unhealthy, those whose last probe succeeded are
     /// used, or all where there are none.
     #[inline]
-    pub fn pick(&self, ex: &Exchange<'_>, tried: &Tried) -> Option<usize> {
+    pub fn pick(&self, ex: &Exchange<'_>, tried: &TriedEndpoints) -> Option<usize> {
         if let [only] = &*self.endpoints {
             return (only.weight > 0 && !tried.has(0)).then_some(0);
         }
@@ -145,24 +145,24 @@ impl Upstream {
         if let Some(slow) = &self.slow_start {
             slow.note(&self.endpoints, ex.now.mono_us);
         }
-        let pool = Pool::of(self, tried, ex.now.mono_us)?;
+        let pool = EndpointCandidates::of(self, tried, ex.now.mono_us)?;
         self.balancer.pick(&pool, ex)
     }
 
     /// The endpoint [`Upstream::pick`] would give next, without taking anybody's turn.
     pub fn peek(&self, ex: &Exchange<'_>) -> Option<usize> {
-        let tried = Tried::default();
+        let tried = TriedEndpoints::default();
         if !self.balancer.takes_turns() {
             return self.pick(ex, &tried);
         }
-        let pool = Pool::of(self, &tried, ex.now.mono_us)?;
+        let pool = EndpointCandidates::of(self, &tried, ex.now.mono_us)?;
         self.balancer.peek(&pool, ex)
     }
 
     /// Which endpoints may be picked for a first attempt: those that are up and of the highest priority.
     pub fn in_rotation(&self) -> Vec<bool> {
-        let tried = Tried::default();
-        let pool = Pool::of(self, &tried, 0);
+        let tried = TriedEndpoints::default();
+        let pool = EndpointCandidates::of(self, &tried, 0);
         (0..self.endpoints.len()).map(|index| pool.is_some_and(|pool| pool.has(index))).collect()
     }
 

@@ -8,26 +8,26 @@ mod certificate;
 mod consumer;
 mod discovered;
 mod findings;
-mod further;
 mod global;
-mod judge;
 mod kind_table;
 mod missing;
+mod more_problems;
 mod names;
 mod objects;
 mod plugins;
 mod protection;
 mod quarantine;
 mod references;
-mod refusal;
 mod resolved;
 mod route;
 mod settings;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod unavailable_plugin;
 mod unknown;
 mod upstream;
+mod validate;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -37,64 +37,64 @@ use foldhash::fast::RandomState;
 use serde_json::Value;
 use yumen_base::Problem;
 use yumen_config::resource as config;
-use yumen_config::{Invalid, Kind, Resource, decode};
+use yumen_config::{InvalidSettings, Kind, Resource, decode};
 use yumen_plugin::kind::NodeFacts;
-use yumen_plugin::{Carry, Chain, Consumers, MissingPlugins, Registry};
+use yumen_plugin::{Carry, ConsumerIndex, MissingPlugins, PluginChain, PluginRegistry};
 
-use crate::balance::UpstreamState;
-use crate::protection::Gate;
+use crate::balance::RoundRobinState;
+use crate::protection::UpstreamLimiter;
 use crate::router::{RequestRules, Router};
 use crate::snapshot::{Certificates, Snapshot, Upstreams};
 use crate::streams::StreamRouter;
-use crate::upstream::{Keepalive, Timeouts, UpstreamTls};
-use certificate::SslHeld;
-use consumer::{Claims, ConsumerHeld, CredentialHeld};
-use discovered::Discovered;
+use crate::upstream::{AttemptTimeouts, KeepaliveLimits, UpstreamTls};
+use certificate::StagedSsl;
+use consumer::{Claims, StagedConsumer, StagedCredential};
+use discovered::DiscoveredServices;
 use findings::set_problems;
 use kind_table::{DependentUpdate, KindCompiler};
-use names::{Dependents, Name, Ranked};
-use objects::Bindings;
+use names::{DependencySet, ObjectName, RankedName};
+use objects::PluginBindings;
 use plugins::PluginSet;
-use quarantine::Fate;
-use resolved::Wanted;
-use route::{RouteHeld, ServiceHeld};
-use stream::StreamHeld;
-use upstream::Links;
+use quarantine::QuarantineDecision;
+use resolved::HostOwners;
+use route::{StagedRoute, StagedService};
+use stream::StagedStream;
+use upstream::UpstreamDependencies;
 
-pub use certificate::{ClientRules, HandshakeRules, LoadTls, Loaded, PairFlaw};
-pub use discovered::{Found, Service};
-pub use judge::{Flaw, Judge};
+pub use certificate::{ClientCertRules, HandshakeRules, KeyPairError, Loaded, TlsLoader};
+pub use discovered::{DiscoveryQuery, DiscoveryResult};
 pub use references::{Variables, meaning};
-pub use settings::{PluginFlaw, meta_schema};
+pub use settings::{PluginSettingsError, meta_schema};
+pub use validate::{ObjectError, ObjectValidator};
 
 /// Loads certificates, for the door that speaks TLS.
-pub type LoadCertificate = Arc<dyn LoadTls>;
+pub type LoadCertificate = Arc<dyn TlsLoader>;
 
 /// What upstreams use where they do not say.
 #[derive(Debug, Clone, Copy)]
-pub struct Defaults {
+pub struct UpstreamDefaults {
     /// Bounds of one attempt.
-    pub timeouts: Timeouts,
+    pub timeouts: AttemptTimeouts,
     /// Bounds of idle connections.
-    pub keepalive: Keepalive,
+    pub keepalive: KeepaliveLimits,
 }
 
-impl Default for Defaults {
+impl Default for UpstreamDefaults {
     fn default() -> Self {
-        Defaults {
-            timeouts: Timeouts { connect_ms: 60_000, send_ms: 60_000, read_ms: 60_000, total_ms: 0 },
-            keepalive: Keepalive { size: 320, idle_timeout_ms: 60_000, requests: 1000 },
+        UpstreamDefaults {
+            timeouts: AttemptTimeouts { connect_ms: 60_000, send_ms: 60_000, read_ms: 60_000, total_ms: 0 },
+            keepalive: KeepaliveLimits { size: 320, idle_timeout_ms: 60_000, requests: 1000 },
         }
     }
 }
 
 /// What compiling depends on beside the resources.
 #[derive(Clone)]
-pub struct Env {
+pub struct CompilerEnv {
     /// Facts for plugins.
     pub node: NodeFacts,
     /// What upstreams use where they do not say.
-    pub defaults: Defaults,
+    pub defaults: UpstreamDefaults,
     /// Whether `:name` and `*name` segments of paths are parameters.
     pub path_parameters: bool,
     /// How many workers serve.
@@ -113,7 +113,7 @@ pub struct Env {
 
 /// One change of what is compiled.
 #[derive(Debug, Clone)]
-pub enum Change {
+pub enum ConfigChange {
     /// A resource is new or different.
     Put(Resource),
     /// A resource is gone.
@@ -126,11 +126,11 @@ pub enum Change {
         addrs: Vec<IpAddr>,
     },
     /// Service discovery has something new of a service, as in [`Compiler::services`].
-    Discovered(Arc<Service>, Found),
+    Discovered(Arc<DiscoveryQuery>, DiscoveryResult),
 }
 
 /// What a compilation gave.
-pub struct Compiled {
+pub struct CompileOutput {
     /// The snapshot.
     pub snapshot: Arc<Snapshot>,
     /// The findings about the objects that changed and those that depend on them.
@@ -138,55 +138,55 @@ pub struct Compiled {
 }
 
 type Table<T> = HashMap<Arc<str>, T, RandomState>;
-type Staged = Result<Vec<Problem>, Vec<Problem>>;
-type SetOfNames = BTreeSet<Name>;
+type StageResult = Result<Vec<Problem>, Vec<Problem>>;
+type SetOfNames = BTreeSet<ObjectName>;
 /// Authentication plugin and key.
 type KeyName = (&'static str, Box<[u8]>);
 
 /// Holds what was compiled and compiles changes of it.
 pub struct Compiler {
-    registry: Arc<Registry>,
+    registry: Arc<PluginRegistry>,
     carry: Arc<Carry>,
-    env: Env,
+    env: CompilerEnv,
     /// What was written last, by kind and id.
     texts: BTreeMap<Kind, Table<Arc<str>>>,
     /// The last good text of objects whose text is broken.
-    good: BTreeMap<Name, Arc<str>>,
+    good: BTreeMap<ObjectName, Arc<str>>,
     /// Texts that were in force before the process began, for the first change of their objects.
-    former: BTreeMap<Name, Arc<str>>,
-    routes: Table<Box<RouteHeld>>,
-    streams_held: Table<StreamHeld>,
-    services: Table<ServiceHeld>,
+    former: BTreeMap<ObjectName, Arc<str>>,
+    routes: Table<Box<StagedRoute>>,
+    staged_streams: Table<StagedStream>,
+    services: Table<StagedService>,
     plugin_configs: Table<PluginSet>,
     consumer_groups: Table<PluginSet>,
     global_rules: Table<PluginSet>,
     metadata: Table<Value>,
-    consumers_held: Table<ConsumerHeld>,
-    credentials: Table<CredentialHeld>,
+    staged_consumers: Table<StagedConsumer>,
+    credentials: Table<StagedCredential>,
     claims: HashMap<KeyName, Claims, RandomState>,
-    claimed: HashMap<Name, Vec<KeyName>, RandomState>,
-    duplicates: BTreeMap<(Name, &'static str), Problem>,
-    ssls: Table<SslHeld>,
+    claimed: HashMap<ObjectName, Vec<KeyName>, RandomState>,
+    duplicates: BTreeMap<(ObjectName, &'static str), Problem>,
+    ssls: Table<StagedSsl>,
     sni_claims: HashMap<Box<str>, BTreeSet<Arc<str>>, RandomState>,
     /// Server names that more than one certificate claims.
     contested_snis: BTreeSet<Box<str>>,
     /// How many certificates ask clients for theirs.
     client_policies: usize,
-    slots: HashMap<Name, u32, RandomState>,
+    slots: HashMap<ObjectName, u32, RandomState>,
     free_slots: Vec<u32>,
-    upstream_links: HashMap<Name, Links, RandomState>,
-    hosts: BTreeMap<Box<str>, Wanted>,
+    upstream_links: HashMap<ObjectName, UpstreamDependencies, RandomState>,
+    hosts: BTreeMap<Box<str>, HostOwners>,
     /// Host names that somebody has ceased to want since the last change ended.
     released: Vec<Box<str>>,
     resolved: HashMap<Box<str>, Box<[IpAddr]>, RandomState>,
     unresolved: BTreeSet<Box<str>>,
-    discovered: Discovered,
-    dependents: Dependents,
+    discovered: DiscoveredServices,
+    dependents: DependencySet,
     /// What plugins are made of beside their settings.
-    bindings: Bindings,
+    bindings: PluginBindings,
     /// Findings of staging and of linking.
-    staged_problems: BTreeMap<Name, Vec<Problem>>,
-    linked_problems: BTreeMap<Name, Vec<Problem>>,
+    staged_problems: BTreeMap<ObjectName, Vec<Problem>>,
+    linked_problems: BTreeMap<ObjectName, Vec<Problem>>,
     /// Objects whose findings may have changed.
     touched: SetOfNames,
     /// Changes since unused names of carried state were forgotten.
@@ -195,22 +195,22 @@ pub struct Compiler {
     chains: u64,
     /// Counts changes of what is asked for.
     wants: u64,
-    empty_chain: Arc<Chain>,
+    empty_chain: Arc<PluginChain>,
     plain_tls: Arc<UpstreamTls>,
-    no_turns: Arc<UpstreamState>,
+    no_turns: Arc<RoundRobinState>,
     /// Where those wait who are called when the next snapshot is published.
-    recalled: Vec<Weak<Gate>>,
+    recalled: Vec<Weak<UpstreamLimiter>>,
     // What snapshots share.
     router: Router,
     streams: StreamRouter,
     upstreams: Upstreams,
     certificates: Certificates,
-    consumers: Consumers,
-    global: Arc<Chain>,
+    consumers: ConsumerIndex,
+    global: Arc<PluginChain>,
 }
 
 /// A refused object as a problem.
-fn invalid(name: &Name, error: Invalid) -> Problem {
+fn invalid(name: &ObjectName, error: InvalidSettings) -> Problem {
     advised(Problem::error(name.to_string(), error.path, error.message))
 }
 
@@ -230,7 +230,7 @@ impl Compiler {
     }
 
     /// A compiler that holds nothing yet.
-    pub fn new(registry: Arc<Registry>, carry: Arc<Carry>, env: Env) -> Compiler {
+    pub fn new(registry: Arc<PluginRegistry>, carry: Arc<Carry>, env: CompilerEnv) -> Compiler {
         Compiler {
             registry,
             carry,
@@ -240,13 +240,13 @@ impl Compiler {
             good: BTreeMap::new(),
             former: BTreeMap::new(),
             routes: Table::default(),
-            streams_held: Table::default(),
+            staged_streams: Table::default(),
             services: Table::default(),
             plugin_configs: Table::default(),
             consumer_groups: Table::default(),
             global_rules: Table::default(),
             metadata: Table::default(),
-            consumers_held: Table::default(),
+            staged_consumers: Table::default(),
             credentials: Table::default(),
             claims: HashMap::default(),
             claimed: HashMap::default(),
@@ -262,9 +262,9 @@ impl Compiler {
             released: Vec::new(),
             resolved: HashMap::default(),
             unresolved: BTreeSet::new(),
-            discovered: Discovered::default(),
-            dependents: Dependents::default(),
-            bindings: Bindings::default(),
+            discovered: DiscoveredServices::default(),
+            dependents: DependencySet::default(),
+            bindings: PluginBindings::default(),
             staged_problems: BTreeMap::new(),
             linked_problems: BTreeMap::new(),
             touched: BTreeSet::new(),
@@ -278,7 +278,7 @@ impl Compiler {
             streams: StreamRouter::default(),
             upstreams: Upstreams::default(),
             certificates: Certificates::default(),
-            consumers: Consumers::default(),
+            consumers: ConsumerIndex::default(),
             global: Arc::default(),
         }
     }
@@ -291,7 +291,7 @@ impl Compiler {
     /// Has objects of the next [`Compiler::apply`] begin from the text they had in force when the process before ended:
     /// where the one they have now is broken, this is their last good version.
     pub fn begin_from(&mut self, former: Vec<Resource>) {
-        let named = former.into_iter().map(|one| (Name::new(one.kind, one.id), one.json));
+        let named = former.into_iter().map(|one| (ObjectName::new(one.kind, one.id), one.json));
         self.former = named.collect();
     }
 
@@ -305,28 +305,30 @@ impl Compiler {
 
     /// Compiles changes into the next snapshot. Of several changes of one object the last counts;
     /// otherwise their order does not matter.
-    pub fn apply(&mut self, changes: Vec<Change>, revision: u64) -> Compiled {
+    pub fn apply(&mut self, changes: Vec<ConfigChange>, revision: u64) -> CompileOutput {
         let amount = changes.len();
-        let mut staging: BTreeMap<Ranked, Option<Arc<str>>> = BTreeMap::new();
+        let mut staging: BTreeMap<RankedName, Option<Arc<str>>> = BTreeMap::new();
         let mut rebuild = SetOfNames::new();
         self.touched.clear();
         for change in changes {
             match change {
-                Change::Put(resource) => {
-                    staging.insert(Name::new(resource.kind, resource.id).into(), Some(resource.json));
+                ConfigChange::Put(resource) => {
+                    staging.insert(ObjectName::new(resource.kind, resource.id).into(), Some(resource.json));
                 }
-                Change::Delete(kind, id) => drop(staging.insert(Name::new(kind, id).into(), None)),
-                Change::Resolved { host, addrs } => self.resolve(host, addrs, &mut rebuild),
-                Change::Discovered(service, found) => {
+                ConfigChange::Delete(kind, id) => {
+                    drop(staging.insert(ObjectName::new(kind, id).into(), None))
+                }
+                ConfigChange::Resolved { host, addrs } => self.resolve(host, addrs, &mut rebuild),
+                ConfigChange::Discovered(service, found) => {
                     self.discovered.take(&service, found, &mut self.touched, &mut rebuild);
                 }
             }
         }
-        let mut link: BTreeSet<Ranked> = BTreeSet::new();
-        let is_endpoints = |ranked: &Ranked| ranked.name.kind == Kind::Upstreams;
+        let mut link: BTreeSet<RankedName> = BTreeSet::new();
+        let is_endpoints = |ranked: &RankedName| ranked.name.kind == Kind::Upstreams;
         let mut is_more = !staging.keys().all(is_endpoints);
         for (ranked, json) in staging {
-            self.stage_one(ranked.name, json, &mut link);
+            self.stage_object(ranked.name, json, &mut link);
         }
         for owner in rebuild {
             let problems = self.rebuild_upstream(&owner).err();
@@ -341,23 +343,23 @@ impl Compiler {
             is_more |= !is_endpoints(&ranked);
             self.link(ranked.name, &mut link);
         }
-        self.let_go();
+        self.remove_unused();
         self.chains += u64::from(is_more);
         self.sweep(amount);
         let touched = std::mem::take(&mut self.touched);
         let problems = touched.iter().flat_map(|name| self.problems_of(name)).collect();
-        Compiled { snapshot: Arc::new(self.snapshot(revision)), problems }
+        CompileOutput { snapshot: Arc::new(self.snapshot(revision)), problems }
     }
 
     /// Compiles a whole set of resources: what is held and not among them is deleted, what is held
     /// with the same text is left alone.
-    pub fn replace_all(&mut self, resources: Vec<Resource>, revision: u64) -> Compiled {
+    pub fn replace_all(&mut self, resources: Vec<Resource>, revision: u64) -> CompileOutput {
         let changes = self.diff(resources);
         self.apply(changes, revision)
     }
 
     /// What [`Compiler::replace_all`] would apply: for doors that bring whole tables.
-    pub fn diff(&self, resources: Vec<Resource>) -> Vec<Change> {
+    pub fn diff(&self, resources: Vec<Resource>) -> Vec<ConfigChange> {
         let held = |one: &Resource| self.texts.get(&one.kind).and_then(|texts| texts.get(&one.id));
         let kept = resources.iter().filter(|one| held(one).is_some()).count();
         let mut changes = Vec::new();
@@ -365,11 +367,11 @@ impl Compiler {
             let named: HashSet<(Kind, &str)> = resources.iter().map(|one| (one.kind, &*one.id)).collect();
             for (kind, texts) in &self.texts {
                 let missing = texts.keys().filter(|id| !named.contains(&(*kind, id)));
-                changes.extend(missing.map(|id| Change::Delete(*kind, Box::from(&**id))));
+                changes.extend(missing.map(|id| ConfigChange::Delete(*kind, Box::from(&**id))));
             }
         }
         let differs = |one: &Resource| held(one).is_none_or(|text| **text != *one.json);
-        changes.extend(resources.into_iter().filter(differs).map(Change::Put));
+        changes.extend(resources.into_iter().filter(differs).map(ConfigChange::Put));
         changes
     }
 
@@ -400,19 +402,19 @@ impl Compiler {
     }
 
     /// The text an object's compiled form was made from.
-    fn good_text(&self, name: &Name) -> Option<Arc<str>> {
+    fn good_text(&self, name: &ObjectName) -> Option<Arc<str>> {
         let written = || self.texts.get(&name.kind)?.get(&name.id);
         self.good.get(name).or_else(written).cloned()
     }
 
-    fn stage_one(&mut self, name: Name, json: Option<Arc<str>>, link: &mut BTreeSet<Ranked>) {
+    fn stage_object(&mut self, name: ObjectName, json: Option<Arc<str>>, link: &mut BTreeSet<RankedName>) {
         self.touched.insert(name.clone());
         let was_there = self.slots.contains_key(&name);
         match json {
             Some(json) => self.put(&name, json),
             None => self.delete(&name),
         }
-        let dependents: Vec<Name> = self.dependents.of(&name).cloned().collect();
+        let dependents: Vec<ObjectName> = self.dependents.of(&name).cloned().collect();
         let comes_or_goes = was_there != self.slots.contains_key(&name);
         match KindCompiler::of(name.kind).dependents {
             // Plugins are built from their metadata, upstreams from certificates: staged again from
@@ -421,17 +423,17 @@ impl Compiler {
             // Whoever names an upstream knows its slot: only its coming and going matters to them.
             DependentUpdate::LinkOnPresence if !comes_or_goes => {}
             DependentUpdate::LinkOnPresence | DependentUpdate::StagePlugins => {
-                link.extend(dependents.into_iter().map(Ranked::from));
+                link.extend(dependents.into_iter().map(RankedName::from));
                 self.stage_users(&name, link);
             }
             DependentUpdate::Link | DependentUpdate::LinkTransitively => {
-                link.extend(dependents.into_iter().map(Ranked::from));
+                link.extend(dependents.into_iter().map(RankedName::from));
             }
         }
         link.insert(name.into());
     }
 
-    fn stage_dependents(&mut self, dependents: Vec<Name>, link: &mut BTreeSet<Ranked>) {
+    fn stage_dependents(&mut self, dependents: Vec<ObjectName>, link: &mut BTreeSet<RankedName>) {
         for dependent in dependents {
             if self.bindings.inline(&dependent).is_some() {
                 let problem = self.rebuild_upstream(&dependent).err();
@@ -441,17 +443,17 @@ impl Compiler {
             }
             let text = self.texts.get(&dependent.kind).and_then(|texts| texts.get(&dependent.id));
             if let Some(json) = text.cloned() {
-                self.stage_one(dependent, Some(json), link);
+                self.stage_object(dependent, Some(json), link);
             }
         }
     }
 
     /// Notes what a broken text refers to, so that it is staged again when that appears.
-    fn note_hopes(&mut self, name: &Name, json: &str) {
+    fn register_missing_references(&mut self, name: &ObjectName, json: &str) {
         let Ok(written) = serde_json::from_str::<Value>(json) else { return };
         let plugins = written.get("plugins").and_then(Value::as_object);
         for plugin in plugins.into_iter().flat_map(|plugins| plugins.keys()) {
-            self.dependents.add(Name::new(Kind::PluginMetadata, plugin.as_str()), name);
+            self.dependents.add(ObjectName::new(Kind::PluginMetadata, plugin.as_str()), name);
         }
         for path in ["/tls/client_cert_id", "/upstream/tls/client_cert_id"] {
             let id = match written.pointer(path) {
@@ -459,11 +461,11 @@ impl Compiler {
                 Some(Value::Number(id)) => id.to_string(),
                 _ => continue,
             };
-            self.dependents.add(Name::new(Kind::Ssls, id), name);
+            self.dependents.add(ObjectName::new(Kind::Ssls, id), name);
         }
     }
 
-    fn put(&mut self, name: &Name, json: Arc<str>) {
+    fn put(&mut self, name: &ObjectName, json: Arc<str>) {
         if let Some(former) = self.former.remove(name) {
             self.put(name, former);
         }
@@ -474,13 +476,15 @@ impl Compiler {
                 self.good.remove(name);
                 warnings
             }
-            Err(problems) => self.quarantine(name, &json, Fate::of(name, &json, before), problems),
+            Err(problems) => {
+                self.quarantine(name, &json, QuarantineDecision::of(name, &json, before), problems)
+            }
         };
         self.texts.entry(name.kind).or_default().insert(name.id.clone(), json);
         set_problems(&mut self.staged_problems, name, problems);
     }
 
-    fn delete(&mut self, name: &Name) {
+    fn delete(&mut self, name: &ObjectName) {
         if let Some(texts) = self.texts.get_mut(&name.kind) {
             texts.remove(&name.id);
         }
@@ -490,14 +494,14 @@ impl Compiler {
     }
 
     /// Takes an object out of force.
-    fn withdraw(&mut self, name: &Name) {
+    fn withdraw(&mut self, name: &ObjectName) {
         self.good.remove(name);
         self.unbind(name);
         (KindCompiler::of(name.kind).withdraw)(self, name);
     }
 
     /// Understands a text. Where it cannot, nothing held is changed.
-    fn stage(&mut self, name: &Name, json: &str) -> Staged {
+    fn stage(&mut self, name: &ObjectName, json: &str) -> StageResult {
         let defects = config::defects(json);
         if !defects.is_empty() {
             return Err(defects.into_iter().map(|defect| quarantine::told(name, defect)).collect());
@@ -505,17 +509,17 @@ impl Compiler {
         (KindCompiler::of(name.kind).stage)(self, name, json)
     }
 
-    fn stage_metadata(&mut self, name: &Name, json: &str) -> Staged {
+    fn stage_metadata(&mut self, name: &ObjectName, json: &str) -> StageResult {
         let written: config::PluginMetadata = decode(json).map_err(|error| vec![invalid(name, error)])?;
         let known = self.known();
         let settings =
-            judge::metadata(&known, &name.id, written).map_err(|error| vec![invalid(name, error)])?;
+            validate::metadata(&known, &name.id, written).map_err(|error| vec![invalid(name, error)])?;
         self.metadata.insert(name.id.clone(), settings);
         Ok(self.unread_metadata(name).into_iter().collect())
     }
 
     /// Whether a good version of an object is in force.
-    fn is_good(&self, name: &Name) -> bool {
+    fn is_good(&self, name: &ObjectName) -> bool {
         (KindCompiler::of(name.kind).is_good)(self, name)
     }
 
@@ -528,13 +532,13 @@ impl Compiler {
         }
     }
 
-    fn link(&mut self, name: Name, link: &mut BTreeSet<Ranked>) {
+    fn link(&mut self, name: ObjectName, link: &mut BTreeSet<RankedName>) {
         self.touched.insert(name.clone());
         let row = KindCompiler::of(name.kind);
         let problems = (row.link)(self, &name);
         set_problems(&mut self.linked_problems, &name, problems);
         if row.dependents == DependentUpdate::LinkTransitively {
-            link.extend(self.dependents.of(&name).cloned().map(Ranked::from));
+            link.extend(self.dependents.of(&name).cloned().map(RankedName::from));
         }
     }
 }

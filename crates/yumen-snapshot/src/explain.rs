@@ -2,32 +2,32 @@
 //!
 //! Does no I/O, counts nothing, takes nobody's turn. Knows no plugin and no door.
 
-mod arrival;
-mod ask;
+mod match_explanation;
 mod reason;
 mod render;
 mod sent;
+mod simulation;
 mod stream;
+mod synthetic_request;
 #[cfg(test)]
 mod tests;
-mod walk;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Serialize;
 use yumen_base::Problem;
-use yumen_config::{Invalid, Kind};
+use yumen_config::{InvalidSettings, Kind};
 use yumen_plugin::{Exchange, Fields, Method, Now};
 
-pub use arrival::{Arrival, Beaten, arrival};
-pub use stream::{StreamAsking, StreamCandidate, StreamChoice, StreamExplanation};
+pub use match_explanation::{MatchExplanation, OutrankedRoute, arrival};
+pub use stream::{ExplainedStream, StreamCandidate, StreamChoice, StreamExplanation};
 pub use yumen_config::resource::Question;
 
-use crate::router::Losing;
-use crate::{Lost, PassHost, Route, Slot, Snapshot, Target, Upstream};
-use ask::{Asked, Still};
-use walk::{Answered, Walk};
+use crate::router::RouteMismatch;
+use crate::{HostRewrite, MismatchReason, Route, RouteTarget, Snapshot, Upstream, UpstreamSlotId};
+use simulation::{RequestSimulation, SimulatedResponse};
+use synthetic_request::{DryRunHost, SyntheticRequest};
 
 /// How many routes of other hosts or paths are told one by one.
 const NEAREST_MAX: usize = 5;
@@ -37,7 +37,7 @@ pub type TextOf<'b> = dyn Fn(Kind, &str) -> Option<Arc<str>> + 'b;
 
 /// Ports of a node's first listeners.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Ports {
+pub struct ListenerPorts {
     /// Without TLS.
     pub http: Option<u16>,
     /// With TLS.
@@ -47,7 +47,7 @@ pub struct Ports {
 /// What may be known beside the snapshot. Nothing of it changes the answer but the time, on which
 /// limits depend, and the ports.
 #[derive(Clone, Copy, Default)]
-pub struct Background<'b> {
+pub struct ExplainContext<'b> {
     /// When the request comes.
     pub now: Now,
     /// The findings in force.
@@ -55,34 +55,34 @@ pub struct Background<'b> {
     /// The text of an object as it was written last.
     pub text: Option<&'b TextOf<'b>>,
     /// Where a request comes in whose URL has no port.
-    pub listeners: Ports,
+    pub listeners: ListenerPorts,
 }
 
 /// What becomes of a request, and why.
 #[derive(Debug, Clone, Serialize)]
-pub struct Explanation {
+pub struct RequestExplanation {
     /// Revision of the snapshot.
     pub revision: u64,
     /// The request, as it was understood.
-    pub request: Asking,
+    pub request: ExplainedRequest,
     /// The certificate the client is shown; `None` without TLS.
     pub certificate: Option<CertificateChoice>,
     /// The route it gets to; `None` is the 404.
     pub route: Option<RouteChoice>,
     /// Routes that were looked at and lost, in that order; where no route matched also the nearest others.
-    pub candidates: Vec<Candidate>,
+    pub candidates: Vec<RouteCandidate>,
     /// How many routes are for other hosts.
     pub other_hosts: usize,
     /// How many routes of this host are for other paths.
     pub other_paths: usize,
     /// About the route that was asked after.
-    pub why_not: Option<Candidate>,
+    pub why_not: Option<RouteCandidate>,
     /// The consumer, once one is known.
     pub consumer: Option<Box<str>>,
     /// Plugins in running order.
-    pub plugins: Vec<PluginStep>,
+    pub plugins: Vec<ExplainedStep>,
     /// What the gateway itself answers, if no upstream is asked.
-    pub answer: Option<Answer>,
+    pub answer: Option<ExplainedResponse>,
     /// Where it goes.
     pub upstream: Option<UpstreamChoice>,
     /// What else should be known.
@@ -91,7 +91,7 @@ pub struct Explanation {
 
 /// A request as it was understood.
 #[derive(Debug, Clone, Serialize)]
-pub struct Asking {
+pub struct ExplainedRequest {
     /// The method.
     pub method: String,
     /// The host that routes are matched by.
@@ -135,11 +135,11 @@ pub struct RouteChoice {
 
 /// A route that did not get the request.
 #[derive(Debug, Clone, Serialize)]
-pub struct Candidate {
+pub struct RouteCandidate {
     /// Its id, or what was asked after where there is no such route.
     pub route: Box<str>,
     /// Where it lost; `None` where it did not compete, or won.
-    pub lost: Option<Lost>,
+    pub lost: Option<MismatchReason>,
     /// That in words.
     pub why: String,
 }
@@ -147,7 +147,7 @@ pub struct Candidate {
 /// What a plugin does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Decision {
+pub enum PluginDecision {
     /// It lets the request go on.
     Continues,
     /// It answers.
@@ -168,7 +168,7 @@ pub enum Decision {
 
 /// One plugin in one phase.
 #[derive(Debug, Clone, Serialize)]
-pub struct PluginStep {
+pub struct ExplainedStep {
     /// Its name.
     pub plugin: &'static str,
     /// The object its settings stand in, such as `routes/1`.
@@ -178,14 +178,14 @@ pub struct PluginStep {
     /// Its priority.
     pub priority: i32,
     /// What it does.
-    pub decision: Decision,
+    pub decision: PluginDecision,
     /// What there is to say about that.
     pub says: Option<String>,
 }
 
 /// An answer of the gateway itself, before the plugins of the response phases.
 #[derive(Debug, Clone, Serialize)]
-pub struct Answer {
+pub struct ExplainedResponse {
     /// The plugin; `None` is the gateway.
     pub plugin: Option<&'static str>,
     /// The object that plugin's settings stand in.
@@ -276,30 +276,31 @@ pub struct EndpointView {
 pub fn explain(
     snapshot: &Snapshot,
     question: &Question,
-    background: &Background<'_>,
-) -> Result<Explanation, Invalid> {
-    let asked = Asked::new(question, background.now, background.listeners, snapshot.router.rules.paths)?;
+    background: &ExplainContext<'_>,
+) -> Result<RequestExplanation, InvalidSettings> {
+    let asked =
+        SyntheticRequest::new(question, background.now, background.listeners, snapshot.router.rules.paths)?;
     let mut ex = asked.exchange(&snapshot.consumers);
     let (_, trace) = ex.aside(|ex| snapshot.router.explain(ex));
     let at_once = at_once(snapshot, &mut ex);
     let winner = at_once.is_none().then(|| find(snapshot, &mut ex)).flatten();
-    let request = asking(&ex, asked.sni());
+    let request = explained_request(&ex, asked.sni());
     let route = winner.map(|route| route_choice(route, &ex));
     let why_not = question.why_not.as_deref();
     let said = ex.aside(|ex| reason::said(snapshot, ex, winner, &trace, why_not, background));
     let before = ex.request.fields.clone();
     let thought = match at_once {
-        Some(answered) => Thought::at_once(answered),
-        None => think(snapshot, &mut ex, winner, question.consumer.as_deref(), Some(&before)),
+        Some(answered) => SimulatedSteps::at_once(answered),
+        None => simulate_steps(snapshot, &mut ex, winner, question.consumer.as_deref(), Some(&before)),
     };
     let mut remarks = thought.remarks;
     let stale = reason::stale(winner, background, &remarks);
     remarks.extend(stale);
-    let assumed = asked.assumed_port().filter(|_| ex.asked_port());
+    let assumed = asked.assumed_port().filter(|_| ex.requested_port());
     remarks.extend(assumed.map(|port| {
         format!("server_port was taken to be {port}: the URL has no port, and no listener is known")
     }));
-    Ok(Explanation {
+    Ok(RequestExplanation {
         revision: snapshot.revision,
         request,
         certificate: asked.sni().map(|sni| certificate_choice(snapshot, sni)),
@@ -319,9 +320,9 @@ pub fn explain(
 /// What becomes of what a question describes.
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
-pub enum Explained {
+pub enum ExplainResult {
     /// A request.
-    Request(Box<Explanation>),
+    Request(Box<RequestExplanation>),
     /// A connection or a session of datagrams: its URL begins with `tcp:`, `tls:` or `udp:`.
     Stream(Box<StreamExplanation>),
 }
@@ -330,20 +331,20 @@ pub enum Explained {
 pub fn explain_any(
     snapshot: &Snapshot,
     question: &Question,
-    background: &Background<'_>,
-) -> Result<Explained, Invalid> {
-    match stream::Arriving::parse(question)? {
+    background: &ExplainContext<'_>,
+) -> Result<ExplainResult, InvalidSettings> {
+    match stream::SyntheticStream::parse(question)? {
         Some(arriving) => {
             let explained = stream::explain(snapshot, &arriving, question, background);
-            Ok(Explained::Stream(Box::new(explained)))
+            Ok(ExplainResult::Stream(Box::new(explained)))
         }
-        None => explain(snapshot, question, background).map(Box::new).map(Explained::Request),
+        None => explain(snapshot, question, background).map(Box::new).map(ExplainResult::Request),
     }
 }
 
 /// The short form of [`explain`]: where a request goes, in about the time it takes to serve one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Outcome {
+pub struct RequestDestination {
     /// Id of the route.
     pub route: Option<Box<str>>,
     /// Status the gateway answers with.
@@ -355,9 +356,13 @@ pub struct Outcome {
 }
 
 /// Where a request goes, by [`Snapshot::find`] and the plugins.
-pub fn outcome(snapshot: &Snapshot, question: &Question, now: Now) -> Result<Outcome, Invalid> {
+pub fn outcome(
+    snapshot: &Snapshot,
+    question: &Question,
+    now: Now,
+) -> Result<RequestDestination, InvalidSettings> {
     let followed = follow(snapshot, question, now)?;
-    Ok(Outcome {
+    Ok(RequestDestination {
         route: followed.route,
         status: followed.answer.as_ref().map(|answer| answer.status),
         plugin: followed.answer.and_then(|answer| answer.plugin),
@@ -366,15 +371,15 @@ pub fn outcome(snapshot: &Snapshot, question: &Question, now: Now) -> Result<Out
 }
 
 /// A request followed to its end, without the routes that lost.
-pub(crate) struct Followed {
+pub(crate) struct SimulatedRequest {
     pub(crate) route: Option<Box<str>>,
-    pub(crate) answer: Option<Answer>,
+    pub(crate) answer: Option<ExplainedResponse>,
     pub(crate) upstream: Option<UpstreamChoice>,
     pub(crate) certificate: Option<Box<str>>,
     fields: Fields,
 }
 
-impl Followed {
+impl SimulatedRequest {
     /// The value the upstream gets under `name`; several are joined.
     pub(crate) fn field(&self, name: &str) -> Option<String> {
         let own = self.upstream.iter().flat_map(|upstream| &upstream.headers_sent);
@@ -386,18 +391,22 @@ impl Followed {
     }
 }
 
-pub(crate) fn follow(snapshot: &Snapshot, question: &Question, now: Now) -> Result<Followed, Invalid> {
+pub(crate) fn follow(
+    snapshot: &Snapshot,
+    question: &Question,
+    now: Now,
+) -> Result<SimulatedRequest, InvalidSettings> {
     // What holds everywhere is asked: a test is run where nobody listens as well.
-    let asked = Asked::new(question, now, Ports::default(), snapshot.router.rules.paths)?;
+    let asked = SyntheticRequest::new(question, now, ListenerPorts::default(), snapshot.router.rules.paths)?;
     let mut ex = asked.exchange(&snapshot.consumers);
     let at_once = at_once(snapshot, &mut ex);
     let winner = at_once.is_none().then(|| find(snapshot, &mut ex)).flatten();
     let thought = match at_once {
-        Some(answered) => Thought::at_once(answered),
-        None => think(snapshot, &mut ex, winner, question.consumer.as_deref(), None),
+        Some(answered) => SimulatedSteps::at_once(answered),
+        None => simulate_steps(snapshot, &mut ex, winner, question.consumer.as_deref(), None),
     };
     let certificate = asked.sni().and_then(|sni| snapshot.certificate(sni));
-    Ok(Followed {
+    Ok(SimulatedRequest {
         route: winner.map(|route| route.info.id.clone()),
         answer: thought.answer,
         upstream: thought.upstream,
@@ -407,15 +416,15 @@ pub(crate) fn follow(snapshot: &Snapshot, question: &Question, now: Now) -> Resu
 }
 
 /// What is answered before a route is looked for, as serving does.
-fn at_once(snapshot: &Snapshot, ex: &mut Exchange<'_>) -> Option<Answered> {
+fn at_once(snapshot: &Snapshot, ex: &mut Exchange<'_>) -> Option<SimulatedResponse> {
     match ex.request.method() {
-        Method::Connect => Some(Answered::gateway(405, "CONNECT is not supported")),
+        Method::Connect => Some(SimulatedResponse::gateway(405, "CONNECT is not supported")),
         Method::Trace if !snapshot.router.rules.trace_requests => {
-            Some(Answered { plugin: None, origin: None, response: crate::trace_refusal() })
+            Some(SimulatedResponse { plugin: None, origin: None, response: crate::trace_refusal() })
         }
         Method::Options | Method::Trace => {
             let response = crate::max_forwards(ex)?;
-            Some(Answered { plugin: None, origin: None, response })
+            Some(SimulatedResponse { plugin: None, origin: None, response })
         }
         _ => None,
     }
@@ -427,45 +436,45 @@ fn find<'s>(snapshot: &'s Snapshot, ex: &mut Exchange<'s>) -> Option<&'s Route> 
 }
 
 /// What comes after the route is known.
-struct Thought {
-    steps: Vec<PluginStep>,
-    answer: Option<Answer>,
+struct SimulatedSteps {
+    steps: Vec<ExplainedStep>,
+    answer: Option<ExplainedResponse>,
     upstream: Option<UpstreamChoice>,
     remarks: Vec<String>,
 }
 
-impl Thought {
-    fn at_once(answered: Answered) -> Thought {
-        let remarks = vec!["this is answered before a route is looked for".to_owned()];
-        Thought { steps: Vec::new(), answer: Some(answer(answered)), upstream: None, remarks }
+impl SimulatedSteps {
+    fn at_once(answered: SimulatedResponse) -> SimulatedSteps {
+        let remarks = vec!["answered before routing".to_owned()];
+        SimulatedSteps { steps: Vec::new(), answer: Some(answer(answered)), upstream: None, remarks }
     }
 }
 
-fn think<'s>(
+fn simulate_steps<'s>(
     snapshot: &'s Snapshot,
     ex: &mut Exchange<'s>,
     winner: Option<&'s Route>,
     assumed: Option<&str>,
     before: Option<&Fields>,
-) -> Thought {
-    let mut walk = Walk::new(snapshot, ex, winner, assumed);
+) -> SimulatedSteps {
+    let mut walk = RequestSimulation::new(snapshot, ex, winner, assumed);
     walk.decide();
     let found = winner.and_then(|route| match (walk.ex.upstream.instead, &route.target) {
-        (Some(slot), _) => snapshot.upstream(Slot(slot)),
-        (None, Target::Upstream(slot)) => snapshot.upstream(*slot),
+        (Some(slot), _) => snapshot.upstream(UpstreamSlotId(slot)),
+        (None, RouteTarget::Upstream(slot)) => snapshot.upstream(*slot),
         _ => None,
     });
     let upstream = found.filter(|_| walk.answered.is_none());
     let next = upstream.and_then(|upstream| Some(&upstream.endpoints[upstream.peek(walk.ex)?]));
     if walk.answered.is_none() && next.is_none() {
         let (answers, remark) = nowhere(upstream);
-        walk.answered = answers.then(|| Answered::gateway(503, "no endpoint is available"));
+        walk.answered = answers.then(|| SimulatedResponse::gateway(503, "no endpoint is available"));
         walk.remarks.push(remark);
     }
     walk.finish();
     let (steps, remarks, answered) = (walk.steps, walk.remarks, walk.answered);
     let upstream = upstream.map(|upstream| upstream_choice(upstream, ex, before));
-    Thought { steps, answer: answered.map(answer), upstream, remarks }
+    SimulatedSteps { steps, answer: answered.map(answer), upstream, remarks }
 }
 
 /// Why there is no endpoint to ask, and whether that is an answer: where names are not resolved it is
@@ -478,7 +487,7 @@ fn nowhere(upstream: Option<&Upstream>) -> (bool, String) {
     match &*upstream.unresolved {
         [] if upstream.endpoints.is_empty() => (true, format!("{origin} has no endpoint")),
         [] => (true, format!("all endpoints of {origin} have weight 0")),
-        names => (false, format!("addresses of {} are not known here", names.join(", "))),
+        names => (false, format!("addresses of {} not resolved", names.join(", "))),
     }
 }
 
@@ -486,8 +495,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn asking(ex: &Exchange<'_>, sni: Option<&str>) -> Asking {
-    Asking {
+fn explained_request(ex: &Exchange<'_>, sni: Option<&str>) -> ExplainedRequest {
+    ExplainedRequest {
         method: text(ex.request.method_name()),
         host: text(ex.request.host()),
         path: text(ex.request.routed_path()),
@@ -519,11 +528,11 @@ fn route_choice(route: &Route, ex: &Exchange<'_>) -> RouteChoice {
     }
 }
 
-fn answer(answered: Answered) -> Answer {
+fn answer(answered: SimulatedResponse) -> ExplainedResponse {
     const BODY_CHARS_MAX: usize = 400;
     let response = answered.response;
     let header = |(name, value)| (text(name), text(value));
-    Answer {
+    ExplainedResponse {
         plugin: answered.plugin,
         origin: answered.origin,
         status: response.status,
@@ -536,9 +545,9 @@ fn upstream_choice(upstream: &Upstream, ex: &Exchange<'_>, before: Option<&Field
     let next = upstream.peek(ex);
     let host = match (&ex.upstream.host, &upstream.pass_host) {
         (Some(host), _) => Some(text(host)),
-        (None, PassHost::Pass) => Some(text(ex.request.authority())),
-        (None, PassHost::Node) => next.map(|index| upstream.endpoints[index].authority.to_string()),
-        (None, PassHost::Rewrite(host)) => Some(host.to_string()),
+        (None, HostRewrite::Pass) => Some(text(ex.request.authority())),
+        (None, HostRewrite::Node) => next.map(|index| upstream.endpoints[index].authority.to_string()),
+        (None, HostRewrite::Rewrite(host)) => Some(host.to_string()),
     };
     let (headers_set, headers_removed) = edits(before, &ex.request.fields);
     let headers_sent = sent::fields(ex, host.as_deref());

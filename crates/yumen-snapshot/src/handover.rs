@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use serde_json::{Value, json};
 use yumen_base::Now;
-use yumen_plugin::Portable;
+use yumen_plugin::PortableState;
 
-use crate::balance::{Since, UpstreamState};
-use crate::protection::{Gate, Tally};
-use crate::upstream::{Counts, EndpointState, Health};
+use crate::balance::{EndpointStart, RoundRobinState};
+use crate::protection::{EndpointCounts, UpstreamLimiter};
+use crate::upstream::{EndpointHealth, EndpointState, HealthCounts};
 
-impl Portable for Health {
+impl PortableState for EndpointHealth {
     fn tell(&self) -> Value {
         let counts = [&self.active, &self.passive].map(|counts| all(counts).map(|count| count.load(Relaxed)));
         match self.is_up() && counts.concat().iter().all(|count| *count == 0) {
@@ -31,11 +31,11 @@ impl Portable for Health {
     }
 }
 
-fn all(counts: &Counts) -> [&AtomicU32; 4] {
+fn all(counts: &HealthCounts) -> [&AtomicU32; 4] {
     [&counts.successes, &counts.http_failures, &counts.tcp_failures, &counts.timeouts]
 }
 
-impl Portable for EndpointState {
+impl PortableState for EndpointState {
     fn tell(&self) -> Value {
         match self.ewma_at_us.load(Relaxed) {
             0 => Value::Null,
@@ -54,9 +54,9 @@ impl Portable for EndpointState {
     }
 }
 
-impl Portable for UpstreamState {
+impl PortableState for RoundRobinState {
     fn tell(&self) -> Value {
-        self.turns_taken().collect::<Vec<u32>>().into()
+        self.positions().collect::<Vec<u32>>().into()
     }
 
     fn take_over(&self, told: &Value, _now: Now) {
@@ -65,7 +65,7 @@ impl Portable for UpstreamState {
     }
 }
 
-impl Portable for Since {
+impl PortableState for EndpointStart {
     fn tell(&self) -> Value {
         match self.0.load(Relaxed) {
             0 => Value::Null,
@@ -79,7 +79,7 @@ impl Portable for Since {
 }
 
 /// With how many requests are under way, where there are any. Other versions tell the rest alone.
-fn tell_with(under_way: &AtomicU32, rest: Value) -> Value {
+fn export_with_in_flight(under_way: &AtomicU32, rest: Value) -> Value {
     match under_way.load(Relaxed) {
         0 => rest,
         under_way => json!({UNDER_WAY: under_way, REST: rest}),
@@ -87,7 +87,7 @@ fn tell_with(under_way: &AtomicU32, rest: Value) -> Value {
 }
 
 /// How many requests are under way, and the rest if it is told.
-fn told_with(told: &Value) -> (u32, Option<&Value>) {
+fn split_in_flight(told: &Value) -> (u32, Option<&Value>) {
     match told.is_object() {
         true => {
             (told[UNDER_WAY].as_u64().and_then(|count| count.try_into().ok()).unwrap_or(0), told.get(REST))
@@ -96,8 +96,8 @@ fn told_with(told: &Value) -> (u32, Option<&Value>) {
     }
 }
 
-fn under_way_since(before: &Value, now: &Value) -> Value {
-    match (told_with(before).0, told_with(now).0) {
+fn in_flight_since(before: &Value, now: &Value) -> Value {
+    match (split_in_flight(before).0, split_in_flight(now).0) {
         (before, now) if before == now => Value::Null,
         (_, now) => json!({UNDER_WAY: now}),
     }
@@ -106,9 +106,9 @@ fn under_way_since(before: &Value, now: &Value) -> Value {
 const UNDER_WAY: &str = "under_way";
 const REST: &str = "rest";
 
-impl Portable for Tally {
+impl PortableState for EndpointCounts {
     fn tell(&self) -> Value {
-        tell_with(
+        export_with_in_flight(
             &self.requests,
             match self.ejection.told() {
                 told if told.iter().all(|number| *number == 0) => Value::Null,
@@ -118,30 +118,30 @@ impl Portable for Tally {
     }
 
     fn take_over(&self, told: &Value, _now: Now) {
-        let (under_way, rest) = told_with(told);
-        self.set_elsewhere(under_way);
+        let (under_way, rest) = split_in_flight(told);
+        self.set_predecessor_count(under_way);
         if let Some(Ok(told)) = rest.map(|rest| numbers(rest).collect::<Vec<u64>>().try_into()) {
             self.ejection.go_on_from(told);
         }
     }
 
-    fn settles(&self) -> bool {
+    fn exports_while_draining(&self) -> bool {
         true
     }
 
     fn since(&self, before: &Value, now: &Value) -> Value {
-        under_way_since(before, now)
+        in_flight_since(before, now)
     }
 
     fn go_on_alone(&self) {
-        self.set_elsewhere(0);
+        self.set_predecessor_count(0);
     }
 }
 
 /// Connections are each process's own: those that idle in the old one would leave the new one none.
-impl Portable for Gate {
+impl PortableState for UpstreamLimiter {
     fn tell(&self) -> Value {
-        tell_with(
+        export_with_in_flight(
             &self.requests,
             match self.outliers.due_ms() {
                 0 => Value::Null,
@@ -151,23 +151,23 @@ impl Portable for Gate {
     }
 
     fn take_over(&self, told: &Value, _now: Now) {
-        let (under_way, rest) = told_with(told);
-        self.set_elsewhere(under_way);
+        let (under_way, rest) = split_in_flight(told);
+        self.set_predecessor_count(under_way);
         if let Some(rest) = rest {
-            self.outliers.look_at(rest.as_u64().unwrap_or(0));
+            self.outliers.evaluate_at(rest.as_u64().unwrap_or(0));
         }
     }
 
-    fn settles(&self) -> bool {
+    fn exports_while_draining(&self) -> bool {
         true
     }
 
     fn since(&self, before: &Value, now: &Value) -> Value {
-        under_way_since(before, now)
+        in_flight_since(before, now)
     }
 
     fn go_on_alone(&self) {
-        self.set_elsewhere(0);
+        self.set_predecessor_count(0);
     }
 }
 

@@ -19,18 +19,28 @@ pub mod streams;
 mod testing;
 pub mod upstream;
 
-pub use balance::{Balancer, InFlight, UpstreamState};
-pub use compile::{Change, Compiled, Compiler, Defaults, Env, Flaw, Judge, PluginFlaw};
-pub use explain::{
-    Arrival, Background, Explained, Explanation, Ports, Question, StreamExplanation, explain, explain_any,
+pub use balance::{Balancer, InFlight, RoundRobinState};
+pub use compile::{
+    CompileOutput, Compiler, CompilerEnv, ConfigChange, ObjectError, ObjectValidator, PluginSettingsError,
+    UpstreamDefaults,
 };
-pub use lint::{CertificateFacts, KeyFacts, Lint, lint};
+pub use explain::{
+    ExplainContext, ExplainResult, ListenerPorts, MatchExplanation, Question, RequestExplanation,
+    StreamExplanation, explain, explain_any,
+};
+pub use lint::{CertificateFacts, KeyFacts, LintInput, lint};
 pub use max_forwards::{max_forwards, trace_refusal};
-pub use protection::Protection;
+pub use protection::UpstreamProtection;
 pub use publish::Publisher;
-pub use router::{AwaitsBody, Losing, Lost, RequestRules, Router, Trace, Witness};
-pub use snapshot::{Certificate, Filters, Life, Matching, OnChange, Route, Slot, Snapshot, Target};
-pub use streams::{StreamAsk, StreamRoute, StreamRouter};
+pub use router::{
+    BodyRequired, MatchObserver, MatchTrace, MismatchReason, RequestRules, RouteMismatch, Router,
+};
+pub use snapshot::{
+    CompiledCertificate, Route, RouteFilters, RouteLifetime, RouteMatching, RouteTarget, Snapshot,
+    TunnelPolicy, UpstreamSlotId,
+};
+pub use streams::{StreamLookup, StreamRoute, StreamRouter};
 pub use upstream::{
-    Endpoint, EndpointState, Health, PassHost, Scheme, Timeouts, Tried, Upstream, UpstreamTls,
+    AttemptTimeouts, Endpoint, EndpointHealth, EndpointState, HostRewrite, TriedEndpoints, Upstream,
+    UpstreamScheme, UpstreamTls,
 };

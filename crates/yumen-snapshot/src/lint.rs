@@ -25,7 +25,7 @@ pub use certificates::{CertificateFacts, KeyFacts};
 pub(crate) use objects::collect as collect_names;
 
 /// What is looked at.
-pub struct Lint<'l> {
+pub struct LintInput<'l> {
     /// The resources.
     pub resources: &'l [Resource],
     /// What the compiler made of them.
@@ -40,8 +40,8 @@ pub struct Lint<'l> {
 }
 
 /// Everything found, by object.
-pub fn lint(input: &Lint<'_>) -> Vec<Problem> {
-    let texts = Texts::new(input.resources);
+pub fn lint(input: &LintInput<'_>) -> Vec<Problem> {
+    let texts = ResourceTexts::new(input.resources);
     let mut problems = routes::check(input.snapshot);
     problems.extend(plugins::check(input, &texts));
     problems.extend(objects::check(input, &texts));
@@ -53,15 +53,15 @@ pub fn lint(input: &Lint<'_>) -> Vec<Problem> {
 }
 
 /// The resources' texts, parsed, by name as `routes/1`.
-pub(crate) struct Texts<'l> {
+pub(crate) struct ResourceTexts<'l> {
     by_name: HashMap<String, Value>,
     resources: &'l [Resource],
 }
 
-impl<'l> Texts<'l> {
-    pub(crate) fn new(resources: &'l [Resource]) -> Texts<'l> {
+impl<'l> ResourceTexts<'l> {
+    pub(crate) fn new(resources: &'l [Resource]) -> ResourceTexts<'l> {
         let parsed = |one: &Resource| Some((one.to_string(), serde_json::from_str(&one.json).ok()?));
-        Texts { by_name: resources.iter().filter_map(parsed).collect(), resources }
+        ResourceTexts { by_name: resources.iter().filter_map(parsed).collect(), resources }
     }
 
     fn get(&self, name: &str) -> Option<&Value> {

@@ -1,6 +1,6 @@
 //! `Max-Forwards` of OPTIONS and TRACE (RFC 9110 §7.6.2): who counts down to nothing answers itself.
 
-use yumen_plugin::{Exchange, Method, Response};
+use yumen_plugin::{Exchange, LocalResponse, Method};
 
 const FIELD: &str = "Max-Forwards";
 /// The methods that are routed by default. TRACE would show clients the fields that endpoints get.
@@ -8,7 +8,7 @@ const ALLOWED: &str = "GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS";
 
 /// One hop less for OPTIONS and TRACE; the answer where there is none left.
 #[cold]
-pub fn max_forwards(ex: &mut Exchange<'_>) -> Option<Response> {
+pub fn max_forwards(ex: &mut Exchange<'_>) -> Option<LocalResponse> {
     let told = ex.request.fields.get(FIELD)?;
     let hops: u32 = std::str::from_utf8(told).ok()?.parse().ok()?;
     if let Some(left) = hops.checked_sub(1) {
@@ -16,11 +16,11 @@ pub fn max_forwards(ex: &mut Exchange<'_>) -> Option<Response> {
         return None;
     }
     let status = if ex.request.method() == Method::Trace { 405 } else { 200 };
-    Some(Response::status(status).field("Allow", ALLOWED))
+    Some(LocalResponse::status(status).field("Allow", ALLOWED))
 }
 
 /// The refusal of a TRACE request, where the node does not route them (RFC 9110 §15.5.6).
 #[cold]
-pub fn trace_refusal() -> Response {
-    Response::error_msg(405, "TRACE is not allowed").field("Allow", ALLOWED)
+pub fn trace_refusal() -> LocalResponse {
+    LocalResponse::error_msg(405, "TRACE is not allowed").field("Allow", ALLOWED)
 }

@@ -12,20 +12,20 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use serde::Serialize;
-use yumen_base::{Level, Now, Problem};
+use yumen_base::{Now, Problem, ProblemLevel};
 use yumen_config::{Kind, Resource};
 
-use crate::explain::{Outcome, outcome};
-use crate::lint::{CertificateFacts, Lint, collect_names, lint};
+use crate::explain::{RequestDestination, outcome};
+use crate::lint::{CertificateFacts, LintInput, collect_names, lint};
 use crate::{Compiler, Question, Snapshot, policy};
 
-pub use diff::{ObjectChange, What, diff};
+pub use diff::{ObjectChange, ObjectChangeKind, diff};
 
 /// How many examples of each effect are kept.
 const EXAMPLES_MAX: usize = 10;
 
 /// What planning needs beside the two states.
-pub struct Workshop<'w> {
+pub struct PlanContext<'w> {
     /// Makes an empty compiler.
     pub compiler: &'w dyn Fn() -> Compiler,
     /// The time.
@@ -35,40 +35,40 @@ pub struct Workshop<'w> {
     /// What checks say of an endpoint; `None` where nobody checks it.
     pub is_healthy: &'w dyn Fn(SocketAddr) -> Option<bool>,
     /// When a change needs somebody's word.
-    pub limits: Limits,
+    pub limits: PlanLimits,
 }
 
 /// When a change needs somebody's word.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Limits {
+pub struct PlanLimits {
     /// The share of the sample that may change without, from 0 to 1.
     pub changed_share_max: f64,
     /// How many routes may go without.
     pub deleted_routes_max: usize,
 }
 
-impl Default for Limits {
+impl Default for PlanLimits {
     fn default() -> Self {
-        Limits { changed_share_max: 0.1, deleted_routes_max: 10 }
+        PlanLimits { changed_share_max: 0.1, deleted_routes_max: 10 }
     }
 }
 
 /// What a change would do.
 #[derive(Debug, Serialize)]
-pub struct Plan {
+pub struct ChangePlan {
     /// Objects that differ, in the order of compiling.
     pub changes: Vec<ObjectChange>,
     /// What is wrong with the state after.
-    pub problems: Vec<Planned>,
+    pub problems: Vec<PlannedProblem>,
     /// What becomes of the sample.
-    pub impact: Impact,
+    pub impact: TrafficImpact,
     /// Why somebody should say yes first.
     pub needs_confirmation: Option<String>,
 }
 
 /// A problem, and whether the change brings it.
 #[derive(Debug, Serialize)]
-pub struct Planned {
+pub struct PlannedProblem {
     /// The problem.
     #[serde(flatten)]
     pub problem: Problem,
@@ -80,7 +80,7 @@ pub struct Planned {
 
 /// What becomes of sampled requests.
 #[derive(Debug, Default, Serialize)]
-pub struct Impact {
+pub struct TrafficImpact {
     /// How many were asked.
     pub asked: usize,
     /// How many go another way than before.
@@ -96,40 +96,40 @@ pub struct Impact {
     /// How many were no requests at all.
     pub refused: usize,
     /// Some of those that change, those that lose their route first.
-    pub examples: Vec<Example>,
+    pub examples: Vec<ImpactExample>,
 }
 
 /// One request before and after.
 #[derive(Debug, Clone, Serialize)]
-pub struct Example {
+pub struct ImpactExample {
     /// Method and URL.
     pub request: String,
     /// Before.
-    pub before: Outcome,
+    pub before: RequestDestination,
     /// After.
-    pub after: Outcome,
+    pub after: RequestDestination,
 }
 
-impl Plan {
+impl ChangePlan {
     /// Whether the state after has an error that the state before does not have.
-    pub fn brings_errors(&self) -> bool {
-        self.problems.iter().any(|planned| planned.is_new && planned.problem.level == Level::Error)
+    pub fn introduces_errors(&self) -> bool {
+        self.problems.iter().any(|planned| planned.is_new && planned.problem.level == ProblemLevel::Error)
     }
 }
 
 /// One of the two states, compiled.
-struct State {
+struct CompiledState {
     snapshot: Arc<Snapshot>,
     problems: Vec<Problem>,
 }
 
-impl State {
-    fn new(resources: &[Resource], workshop: &Workshop<'_>) -> State {
+impl CompiledState {
+    fn new(resources: &[Resource], workshop: &PlanContext<'_>) -> CompiledState {
         let mut compiler = (workshop.compiler)();
         let snapshot = compiler.replace_all(resources.to_vec(), 1).snapshot;
         let mut problems = compiler.problems();
         problems.extend(policy::run(&snapshot, resources, workshop.now));
-        problems.extend(lint(&Lint {
+        problems.extend(lint(&LintInput {
             resources,
             snapshot: &snapshot,
             now_unix_s: workshop.now.unix_s(),
@@ -137,12 +137,12 @@ impl State {
             strict: false,
         }));
         problems.extend(unhealthy(&snapshot, workshop));
-        State { snapshot, problems }
+        CompiledState { snapshot, problems }
     }
 }
 
 /// Upstreams all of whose endpoints are down.
-fn unhealthy(snapshot: &Snapshot, workshop: &Workshop<'_>) -> Vec<Problem> {
+fn unhealthy(snapshot: &Snapshot, workshop: &PlanContext<'_>) -> Vec<Problem> {
     let is_down = |endpoint: &crate::Endpoint| (workshop.is_healthy)(endpoint.addr) == Some(false);
     let down = snapshot
         .upstreams()
@@ -152,12 +152,17 @@ fn unhealthy(snapshot: &Snapshot, workshop: &Workshop<'_>) -> Vec<Problem> {
 }
 
 /// Thinks a change through: from the resources `before` to those `after`, for the requests of `sample`.
-pub fn plan(before: &[Resource], after: &[Resource], sample: &[Question], workshop: &Workshop<'_>) -> Plan {
+pub fn plan(
+    before: &[Resource],
+    after: &[Resource],
+    sample: &[Question],
+    workshop: &PlanContext<'_>,
+) -> ChangePlan {
     let changes = diff(before, after);
-    let (old, new) = (State::new(before, workshop), State::new(after, workshop));
+    let (old, new) = (CompiledState::new(before, workshop), CompiledState::new(after, workshop));
     let known: HashSet<String> = old.problems.iter().map(ToString::to_string).collect();
     let near = near(&changes, after);
-    let planned = |problem: Problem| Planned {
+    let planned = |problem: Problem| PlannedProblem {
         is_new: !known.contains(&problem.to_string()),
         is_near: near.contains(object_of(&problem)),
         problem,
@@ -165,7 +170,7 @@ pub fn plan(before: &[Resource], after: &[Resource], sample: &[Question], worksh
     let impact = impact(&old.snapshot, &new.snapshot, sample, workshop.now);
     let needs_confirmation = confirmation(&changes, &impact, &workshop.limits);
     let problems = new.problems.into_iter().map(planned).collect();
-    Plan { changes, problems, impact, needs_confirmation }
+    ChangePlan { changes, problems, impact, needs_confirmation }
 }
 
 /// The names of objects that change, and of all they lead to.
@@ -191,9 +196,9 @@ fn object_of(problem: &Problem) -> &str {
     problem.object.split_once("/plugins.").map_or(&*problem.object, |(object, _)| object)
 }
 
-fn impact(before: &Snapshot, after: &Snapshot, sample: &[Question], now: Now) -> Impact {
-    let mut impact = Impact::default();
-    let mut examples: Vec<(bool, Example)> = Vec::new();
+fn impact(before: &Snapshot, after: &Snapshot, sample: &[Question], now: Now) -> TrafficImpact {
+    let mut impact = TrafficImpact::default();
+    let mut examples: Vec<(bool, ImpactExample)> = Vec::new();
     for question in sample {
         let (Ok(old), Ok(new)) = (outcome(before, question, now), outcome(after, question, now)) else {
             impact.refused += 1;
@@ -214,7 +219,7 @@ fn impact(before: &Snapshot, after: &Snapshot, sample: &[Question], now: Now) ->
         let request = format!("{} {}", question.method, question.url);
         let is_told = examples.iter().filter(|(lost, _)| *lost == loses_route).count() >= EXAMPLES_MAX;
         if !is_told {
-            examples.push((loses_route, Example { request, before: old, after: new }));
+            examples.push((loses_route, ImpactExample { request, before: old, after: new }));
         }
     }
     examples.sort_by_key(|(loses_route, _)| !loses_route);
@@ -223,12 +228,17 @@ fn impact(before: &Snapshot, after: &Snapshot, sample: &[Question], now: Now) ->
 }
 
 /// The guard against a change that does more than was meant.
-fn confirmation(changes: &[ObjectChange], impact: &Impact, limits: &Limits) -> Option<String> {
+fn confirmation(changes: &[ObjectChange], impact: &TrafficImpact, limits: &PlanLimits) -> Option<String> {
     let mut reasons = Vec::new();
-    let is_gone = |change: &&ObjectChange| change.kind == Kind::Routes.name() && change.what == What::Removed;
+    let is_gone = |change: &&ObjectChange| {
+        change.kind == Kind::Routes.name() && change.what == ObjectChangeKind::Removed
+    };
     let gone = changes.iter().filter(is_gone).count();
     if gone > limits.deleted_routes_max {
-        reasons.push(format!("{gone} routes would be removed, more than {}", limits.deleted_routes_max));
+        reasons.push(format!(
+            "{gone} routes would be removed; the limit without confirmation is {}",
+            limits.deleted_routes_max
+        ));
     }
     let share = impact.changed as f64 / impact.asked.max(1) as f64;
     if share > limits.changed_share_max {

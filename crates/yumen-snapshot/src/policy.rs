@@ -6,8 +6,8 @@ use yumen_base::{Now, Problem};
 use yumen_config::resource::{Expectation, Question, Test};
 use yumen_config::{Kind, Resource, decode};
 
-use crate::explain::{Followed, follow};
-use crate::{Background, Snapshot, explain};
+use crate::explain::{SimulatedRequest, follow};
+use crate::{ExplainContext, Snapshot, explain};
 
 #[cfg(test)]
 mod tests;
@@ -28,7 +28,7 @@ fn check(snapshot: &Snapshot, object: &str, test: &Test, now: Now) -> Vec<Proble
             return vec![Problem::error(object, invalid.path, invalid.message)];
         }
     };
-    let problem = |failed: Failed| {
+    let problem = |failed: FailedExpectation| {
         let wanted = test.expect.route.as_ref().and_then(|route| route.as_ref()).map(|id| id.as_str());
         let asked_after = wanted.filter(|_| failed.path == "route");
         let why = asked_after.and_then(|route| why_not(snapshot, &test.request, route, now));
@@ -40,7 +40,7 @@ fn check(snapshot: &Snapshot, object: &str, test: &Test, now: Now) -> Vec<Proble
     failures(&followed, &test.expect).into_iter().map(problem).collect()
 }
 
-struct Failed {
+struct FailedExpectation {
     path: String,
     expected: String,
     found: String,
@@ -48,9 +48,9 @@ struct Failed {
 
 /// What was expected, under its name, and is not so.
 #[derive(Default)]
-struct Failures(Vec<Failed>);
+struct PolicyFailures(Vec<FailedExpectation>);
 
-impl Failures {
+impl PolicyFailures {
     fn compare(
         &mut self,
         path: &str,
@@ -61,12 +61,12 @@ impl Failures {
     ) {
         let Some(expected) = expected.filter(|expected| Some(*expected) != found) else { return };
         let found = found.map_or_else(|| instead.to_owned(), |found| format!("{what} {found}"));
-        self.0.push(Failed { path: path.into(), expected: format!("{what} {expected}"), found });
+        self.0.push(FailedExpectation { path: path.into(), expected: format!("{what} {expected}"), found });
     }
 }
 
-fn failures(followed: &Followed, expect: &Expectation) -> Vec<Failed> {
-    let mut failed = Failures::default();
+fn failures(followed: &SimulatedRequest, expect: &Expectation) -> Vec<FailedExpectation> {
+    let mut failed = PolicyFailures::default();
     let route = followed.route.as_deref();
     match &expect.route {
         Some(Some(id)) => failed.compare("route", "route", Some(id.as_str()), route, "no route (404)"),
@@ -80,7 +80,7 @@ fn failures(followed: &Followed, expect: &Expectation) -> Vec<Failed> {
     failed.0
 }
 
-fn compare_outcome(followed: &Followed, expect: &Expectation, failed: &mut Failures) {
+fn compare_outcome(followed: &SimulatedRequest, expect: &Expectation, failed: &mut PolicyFailures) {
     let instead = instead(followed);
     let answer = followed.answer.as_ref();
     let status = answer.map(|answer| answer.status.to_string());
@@ -114,7 +114,7 @@ fn short(origin: &str) -> &str {
 }
 
 /// What becomes of a request, in one phrase.
-fn instead(followed: &Followed) -> String {
+fn instead(followed: &SimulatedRequest) -> String {
     match (&followed.answer, &followed.upstream) {
         (Some(answer), _) => match (answer.plugin, &answer.origin) {
             (Some(plugin), Some(origin)) => format!("an answer {} of {plugin} ({origin})", answer.status),
@@ -127,7 +127,7 @@ fn instead(followed: &Followed) -> String {
 
 fn why_not(snapshot: &Snapshot, question: &Question, route: &str, now: Now) -> Option<String> {
     let question = Question { why_not: Some(route.to_owned()), ..question.clone() };
-    let told = explain(snapshot, &question, &Background { now, ..Background::default() }).ok()?;
+    let told = explain(snapshot, &question, &ExplainContext { now, ..ExplainContext::default() }).ok()?;
     Some(format!("{route}: {}", told.why_not?.why))
 }
 

@@ -3,31 +3,31 @@
 //! The cost of a look-up does not grow with the table. Clones share structure. Knows nothing of how
 //! routes are written.
 
+mod match_observer;
 mod overlap;
 mod pattern;
 #[cfg(test)]
 mod tests;
-mod trace;
 mod trie;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use yumen_config::resource::in_order;
+use yumen_config::resource::natural_order_key;
 use yumen_http::uri::PathPolicy;
 use yumen_plugin::Exchange;
 
-pub use overlap::Overlap;
-pub use trace::{Losing, Lost, Trace, Witness};
+pub use match_observer::{MatchObserver, MatchTrace, MismatchReason, RouteMismatch};
+pub use overlap::RouteOverlap;
 
 use crate::Route;
+use match_observer::BodyNeedObserver;
 use pattern::{capture, host_key, path_key};
-use trace::BeforeBody;
-use trie::{Reversed, Trie};
+use trie::{ReversedKey, Trie};
 
 /// One way to a route: its place among the route's paths, and whether that path names parameters.
 #[derive(Debug, Clone)]
-struct Way {
+struct RoutePath {
     route: Arc<Route>,
     uri: u16,
     captures: bool,
@@ -35,42 +35,42 @@ struct Way {
 
 /// The routes of one host and path pattern, the first to be tried first. Most have one.
 #[derive(Debug, Clone)]
-enum Bucket {
-    One(Way),
-    Many(Arc<Vec<Way>>),
+enum RouteBucket {
+    One(RoutePath),
+    Many(Arc<Vec<RoutePath>>),
 }
 
-impl Bucket {
-    fn ways(&self) -> &[Way] {
+impl RouteBucket {
+    fn ways(&self) -> &[RoutePath] {
         match self {
-            Bucket::One(way) => std::slice::from_ref(way),
-            Bucket::Many(ways) => ways,
+            RouteBucket::One(way) => std::slice::from_ref(way),
+            RouteBucket::Many(ways) => ways,
         }
     }
 
-    fn of(mut ways: Vec<Way>) -> Option<Bucket> {
+    fn of(mut ways: Vec<RoutePath>) -> Option<RouteBucket> {
         match ways.len() {
             0 => None,
-            1 => ways.pop().map(Bucket::One),
-            _ => Some(Bucket::Many(Arc::new(ways))),
+            1 => ways.pop().map(RouteBucket::One),
+            _ => Some(RouteBucket::Many(Arc::new(ways))),
         }
     }
 
-    fn add(bucket: Option<Bucket>, way: Way) -> Option<Bucket> {
-        let Some(bucket) = bucket else { return Some(Bucket::One(way)) };
+    fn add(bucket: Option<RouteBucket>, way: RoutePath) -> Option<RouteBucket> {
+        let Some(bucket) = bucket else { return Some(RouteBucket::One(way)) };
         let mut ways = bucket.ways().to_vec();
         ways.retain(|other| other.route.info.id != way.route.info.id);
-        let at = ways.partition_point(|other| goes_before(&other.route, &way.route));
+        let at = ways.partition_point(|other| precedes(&other.route, &way.route));
         ways.insert(at, way);
-        Bucket::of(ways)
+        RouteBucket::of(ways)
     }
 
-    fn without(bucket: Option<Bucket>, id: &str) -> Option<Bucket> {
+    fn without(bucket: Option<RouteBucket>, id: &str) -> Option<RouteBucket> {
         match bucket? {
-            Bucket::One(way) if &*way.route.info.id == id => None,
-            Bucket::One(way) => Some(Bucket::One(way)),
-            Bucket::Many(ways) => {
-                Bucket::of(ways.iter().filter(|way| &*way.route.info.id != id).cloned().collect())
+            RouteBucket::One(way) if &*way.route.info.id == id => None,
+            RouteBucket::One(way) => Some(RouteBucket::One(way)),
+            RouteBucket::Many(ways) => {
+                RouteBucket::of(ways.iter().filter(|way| &*way.route.info.id != id).cloned().collect())
             }
         }
     }
@@ -78,15 +78,15 @@ impl Bucket {
 
 /// Higher priority first, then the older route, then by id: never by the order of arrival, so that
 /// the same resources give the same answers.
-fn goes_before(a: &Route, b: &Route) -> bool {
+fn precedes(a: &Route, b: &Route) -> bool {
     let rank = |route: &Route| (std::cmp::Reverse(route.matching.priority), route.matching.created);
-    (rank(a), in_order(&a.info.id)) < (rank(b), in_order(&b.info.id))
+    (rank(a), natural_order_key(&a.info.id)) < (rank(b), natural_order_key(&b.info.id))
 }
 
-type Paths = Trie<Bucket>;
+type Paths = Trie<RouteBucket>;
 
 // Each step of a look-up in a large table fetches one line of memory.
-const _: () = assert!(size_of::<trie::Node<Bucket>>() == 64);
+const _: () = assert!(size_of::<trie::TrieNode<RouteBucket>>() == 64);
 
 #[derive(Debug, Clone)]
 struct HostTable {
@@ -96,7 +96,7 @@ struct HostTable {
 
 /// Which route a request has, its body tells, and that was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AwaitsBody;
+pub struct BodyRequired;
 
 /// The rules of the node for requests before they are routed, for whoever explains how one is served.
 #[derive(Debug, Clone, Copy, Default)]
@@ -149,8 +149,8 @@ impl Router {
             for (index, uri) in route.matching.uris.iter().enumerate() {
                 let Some(key) = path_key(uri, parameters) else { continue };
                 let uri = u16::try_from(index).unwrap_or(u16::MAX);
-                let way = Way { route: route.clone(), uri, captures: key.captures };
-                paths.update(&key.bytes, key.reach, |bucket| Bucket::add(bucket, way));
+                let way = RoutePath { route: route.clone(), uri, captures: key.captures };
+                paths.update(&key.bytes, key.reach, |bucket| RouteBucket::add(bucket, way));
             }
         });
     }
@@ -163,7 +163,7 @@ impl Router {
         self.each_table(&route.matching.hosts, |paths| {
             for uri in route.matching.uris.iter() {
                 let Some(key) = path_key(uri, parameters) else { continue };
-                paths.update(&key.bytes, key.reach, |bucket| Bucket::without(bucket, &route.info.id));
+                paths.update(&key.bytes, key.reach, |bucket| RouteBucket::without(bucket, &route.info.id));
             }
         });
     }
@@ -191,13 +191,13 @@ impl Router {
     /// path, then prefixes from the longest. Where all routes of a level fail their filters, the
     /// next level is looked at.
     #[inline]
-    pub fn find<'s, W: Witness>(&'s self, ex: &mut Exchange<'s>, witness: &mut W) -> Option<&'s Route> {
+    pub fn find<'s, W: MatchObserver>(&'s self, ex: &mut Exchange<'s>, witness: &mut W) -> Option<&'s Route> {
         let mut winner = None;
         // Of a search before, which conditions must not see.
         ex.path_params.clear();
         if !self.hosts.is_empty() {
             let mut levels = self.hosts.search();
-            while let Some(table) = levels.next(Reversed(ex.request.host())) {
+            while let Some(table) = levels.next(ReversedKey(ex.request.host())) {
                 find_path(&table.paths, &table.pattern, ex, witness, &mut winner);
                 if (winner.is_some() && !W::WATCHES) || witness.has_stopped() {
                     return winner;
@@ -210,32 +210,34 @@ impl Router {
 
     /// [`Router::find`] for a request whose body was not read: only those that come to a route whose condition
     /// looks into it, and are not decided without it, have to have it read.
-    pub fn find_before_body<'s>(&'s self, ex: &mut Exchange<'s>) -> Result<Option<&'s Route>, AwaitsBody> {
+    pub fn find_before_body<'s>(&'s self, ex: &mut Exchange<'s>) -> Result<Option<&'s Route>, BodyRequired> {
         if !self.needs_body() {
             return Ok(self.find(ex, &mut ()));
         }
-        let mut witness = BeforeBody::default();
+        let mut witness = BodyNeedObserver::default();
         let found = self.find(ex, &mut witness);
-        if witness.has_stopped() { Err(AwaitsBody) } else { Ok(found) }
+        if witness.has_stopped() { Err(BodyRequired) } else { Ok(found) }
     }
 
     /// [`Router::find`], and why every other route lost. Costs as much as the table is large.
-    pub fn explain<'s>(&'s self, ex: &mut Exchange<'s>) -> (Option<&'s Route>, Trace) {
-        let mut trace = Trace::default();
+    pub fn explain<'s>(&'s self, ex: &mut Exchange<'s>) -> (Option<&'s Route>, MatchTrace) {
+        let mut trace = MatchTrace::default();
         let winner = self.find(ex, &mut trace);
         let mut seen: std::collections::BTreeSet<Box<str>> =
             trace.lost.iter().map(|losing| losing.id.clone()).collect();
         seen.extend(winner.map(|route| route.info.id.clone()));
         let mut reached: Vec<&HostTable> = Vec::new();
         let mut levels = self.hosts.search();
-        while let Some(table) = levels.next(Reversed(ex.request.host())) {
+        while let Some(table) = levels.next(ReversedKey(ex.request.host())) {
             reached.push(table);
         }
         let near = reached.iter().map(|table| &table.paths).chain([&self.any_host]);
         let far = self.hosts.values().map(|table| &table.paths);
-        for (paths, lost) in near.map(|paths| (paths, Lost::Path)).chain(far.map(|paths| (paths, Lost::Host)))
+        for (paths, lost) in near
+            .map(|paths| (paths, MismatchReason::Path))
+            .chain(far.map(|paths| (paths, MismatchReason::Host)))
         {
-            for way in paths.values().flat_map(Bucket::ways) {
+            for way in paths.values().flat_map(RouteBucket::ways) {
                 if seen.insert(way.route.info.id.clone()) {
                     trace.candidate(&way.route, lost, ex);
                 }
@@ -247,7 +249,7 @@ impl Router {
     /// All routes, by id.
     pub fn routes(&self) -> BTreeMap<&str, &Arc<Route>> {
         let tables = self.hosts.values().map(|table| &table.paths).chain([&self.any_host]);
-        let ways = tables.flat_map(|paths| paths.values()).flat_map(Bucket::ways);
+        let ways = tables.flat_map(|paths| paths.values()).flat_map(RouteBucket::ways);
         ways.map(|way| (&*way.route.info.id, &way.route)).collect()
     }
 
@@ -268,7 +270,7 @@ impl Router {
             let key = host_key(&host.to_ascii_lowercase());
             let mut alone = Trie::default();
             alone.update(&key.bytes, key.reach, |_| Some(()));
-            alone.search().next(Reversed(ex.request.host())).copied()
+            alone.search().next(ReversedKey(ex.request.host())).copied()
         };
         hosts.is_empty() || hosts.iter().any(|host| fits(host).is_some())
     }
@@ -290,7 +292,7 @@ impl Router {
 }
 
 #[inline]
-fn find_path<'s, W: Witness>(
+fn find_path<'s, W: MatchObserver>(
     paths: &'s Paths,
     host: &'s str,
     ex: &mut Exchange<'s>,
@@ -302,7 +304,7 @@ fn find_path<'s, W: Witness>(
         for way in bucket.ways() {
             if W::WATCHES && winner.is_some() {
                 if winner.is_some_and(|route| route.info.id != way.route.info.id) {
-                    witness.candidate(&way.route, Lost::Shadowed, ex);
+                    witness.candidate(&way.route, MismatchReason::Shadowed, ex);
                 }
                 continue;
             }
@@ -334,17 +336,17 @@ fn find_path<'s, W: Witness>(
 
 /// The first filter a request fails.
 #[inline]
-fn fails<W: Witness>(route: &Route, ex: &Exchange<'_>, witness: &mut W) -> Option<Lost> {
+fn fails<W: MatchObserver>(route: &Route, ex: &Exchange<'_>, witness: &mut W) -> Option<MismatchReason> {
     let matching = &route.matching;
     if matching.methods != 0 && matching.methods & ex.request.method().bit() == 0 {
-        return Some(Lost::Method);
+        return Some(MismatchReason::Method);
     }
     let filters = matching.filters.as_deref()?;
     if !filters.remote_addrs.is_empty() && !filters.remote_addrs.contains(ex.remote_ip) {
-        return Some(Lost::RemoteAddr);
+        return Some(MismatchReason::RemoteAddr);
     }
     match &filters.vars {
-        Some(vars) if witness.eval(vars, ex) != Some(true) => Some(Lost::Vars),
+        Some(vars) if witness.eval(vars, ex) != Some(true) => Some(MismatchReason::Vars),
         _ => None,
     }
 }

@@ -7,17 +7,17 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use yumen_base::IpSet;
-use yumen_config::resource::in_order;
-use yumen_plugin::{Chain, RouteInfo};
+use yumen_config::resource::natural_order_key;
+use yumen_plugin::{PluginChain, RouteInfo};
 
-use crate::snapshot::Target;
+use crate::snapshot::RouteTarget;
 
 #[cfg(test)]
 mod tests;
 
 /// An address or a network, as a stream route names it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Network {
+pub struct AddressBlock {
     members: IpSet,
     /// As it was written.
     text: Box<str>,
@@ -25,12 +25,12 @@ pub struct Network {
     bits: u8,
 }
 
-impl Network {
+impl AddressBlock {
     /// Reads `10.0.0.1` or `10.0.0.0/8`.
-    pub fn parse(text: &str) -> Option<Network> {
+    pub fn parse(text: &str) -> Option<AddressBlock> {
         let members = IpSet::parse([text]).ok()?;
         let bits = text.split_once('/').and_then(|(_, bits)| bits.parse().ok()).unwrap_or(u8::MAX);
-        Some(Network { members, text: text.into(), bits })
+        Some(AddressBlock { members, text: text.into(), bits })
     }
 
     /// As it was written.
@@ -43,9 +43,9 @@ impl Network {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StreamMatching {
     /// Where the client is.
-    pub remote_addr: Option<Network>,
+    pub remote_addr: Option<AddressBlock>,
     /// The address the client reached.
-    pub server_addr: Option<Network>,
+    pub server_addr: Option<AddressBlock>,
     /// The port the client reached.
     pub server_port: Option<u16>,
     /// The server name asked for, in lower case; may begin with `*` for any beginning.
@@ -54,7 +54,7 @@ pub struct StreamMatching {
 
 /// A connection that looks for its route.
 #[derive(Debug, Clone, Copy)]
-pub struct StreamAsk<'a> {
+pub struct StreamLookup<'a> {
     /// The client's address.
     pub remote: IpAddr,
     /// Where it connected to.
@@ -67,7 +67,7 @@ pub struct StreamAsk<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
-pub enum Differs {
+pub enum StreamMismatch {
     ServerName,
     ServerPort,
     ServerAddress,
@@ -82,36 +82,36 @@ pub struct StreamRoute {
     /// What a connection must be like for the route to get it.
     pub matching: StreamMatching,
     /// Where its connections go.
-    pub target: Target,
+    pub target: RouteTarget,
     /// Its plugins over its service's.
-    pub chain: Arc<Chain>,
+    pub chain: Arc<PluginChain>,
 }
 
 impl StreamMatching {
     /// What keeps the connection from this route; `None` where nothing does.
-    pub fn differs(&self, ask: &StreamAsk<'_>) -> Option<Differs> {
-        let outside = |network: &Option<Network>, address: IpAddr| {
+    pub fn differs(&self, ask: &StreamLookup<'_>) -> Option<StreamMismatch> {
+        let outside = |network: &Option<AddressBlock>, address: IpAddr| {
             network.as_ref().is_some_and(|network| !network.members.contains(address))
         };
         if self.sni.as_ref().is_some_and(|pattern| !ask.sni.is_some_and(|sni| is_name(pattern, sni))) {
-            return Some(Differs::ServerName);
+            return Some(StreamMismatch::ServerName);
         }
         if self.server_port.is_some_and(|port| port != ask.server.port()) {
-            return Some(Differs::ServerPort);
+            return Some(StreamMismatch::ServerPort);
         }
         if outside(&self.server_addr, ask.server.ip()) {
-            return Some(Differs::ServerAddress);
+            return Some(StreamMismatch::ServerAddress);
         }
-        outside(&self.remote_addr, ask.remote).then_some(Differs::ClientAddress)
+        outside(&self.remote_addr, ask.remote).then_some(StreamMismatch::ClientAddress)
     }
 
-    fn rank(&self, id: &str) -> Rank {
-        let bits = |network: &Option<Network>| Reverse(network.as_ref().map(|network| network.bits));
-        Rank {
+    fn rank(&self, id: &str) -> StreamRouteRank {
+        let bits = |network: &Option<AddressBlock>| Reverse(network.as_ref().map(|network| network.bits));
+        StreamRouteRank {
             server_port: Reverse(self.server_port.is_some()),
             server_bits: bits(&self.server_addr),
             remote_bits: bits(&self.remote_addr),
-            id: in_order(id).into(),
+            id: natural_order_key(id).into(),
         }
     }
 }
@@ -125,14 +125,14 @@ fn is_name(pattern: &str, sni: &str) -> bool {
 
 /// The order of routes of one name: those that ask for more come first, equals in the order of ids.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank {
+struct StreamRouteRank {
     server_port: Reverse<bool>,
     server_bits: Reverse<Option<u8>>,
     remote_bits: Reverse<Option<u8>>,
     id: Box<str>,
 }
 
-type List = imbl::OrdMap<Rank, Arc<StreamRoute>>;
+type List = imbl::OrdMap<StreamRouteRank, Arc<StreamRoute>>;
 type Lists<K> =
     imbl::GenericHashMap<K, List, foldhash::fast::RandomState, imbl::shared_ptr::DefaultSharedPtr>;
 
@@ -152,14 +152,14 @@ impl StreamRouter {
     /// The route for a connection: an exact server name goes before the longest wildcard, that before
     /// routes that look at no name; then a port, the longer network the client reached and the longer one it
     /// comes from decide.
-    pub fn find(&self, ask: &StreamAsk<'_>) -> Option<&Arc<StreamRoute>> {
+    pub fn find(&self, ask: &StreamLookup<'_>) -> Option<&Arc<StreamRoute>> {
         self.candidates(ask).find(|route| route.matching.differs(ask).is_none())
     }
 
     /// All that [`Self::find`] looks at, in its order.
     pub(crate) fn candidates<'r, 'a>(
         &'r self,
-        ask: &StreamAsk<'a>,
+        ask: &StreamLookup<'a>,
     ) -> impl Iterator<Item = &'r Arc<StreamRoute>> + use<'r, 'a> {
         let sni = ask.sni.unwrap_or_default();
         let exact = self.exact.get(sni);
@@ -184,40 +184,40 @@ impl StreamRouter {
     pub(crate) fn insert(&mut self, route: &Arc<StreamRoute>) {
         let (rank, added) = (route.matching.rank(&route.info.id), route.clone());
         match self.key(&route.matching) {
-            Key::Exact(name) => self.exact.entry(name).or_default().insert(rank, added),
-            Key::Wildcard(end) => self.wildcard.entry(end).or_default().insert(rank, added),
-            Key::Port(port) => self.ports.entry(port).or_default().insert(rank, added),
+            StreamRouteKey::Exact(name) => self.exact.entry(name).or_default().insert(rank, added),
+            StreamRouteKey::Wildcard(end) => self.wildcard.entry(end).or_default().insert(rank, added),
+            StreamRouteKey::Port(port) => self.ports.entry(port).or_default().insert(rank, added),
         };
     }
 
     pub(crate) fn remove(&mut self, route: &StreamRoute) {
         let rank = route.matching.rank(&route.info.id);
         match self.key(&route.matching) {
-            Key::Exact(name) => take(&mut self.exact, &name, &rank),
-            Key::Wildcard(end) => take(&mut self.wildcard, &end, &rank),
-            Key::Port(port) => take(&mut self.ports, &port, &rank),
+            StreamRouteKey::Exact(name) => take(&mut self.exact, &name, &rank),
+            StreamRouteKey::Wildcard(end) => take(&mut self.wildcard, &end, &rank),
+            StreamRouteKey::Port(port) => take(&mut self.ports, &port, &rank),
         }
     }
 
-    fn key(&self, matching: &StreamMatching) -> Key {
+    fn key(&self, matching: &StreamMatching) -> StreamRouteKey {
         match &matching.sni {
-            None => Key::Port(matching.server_port.unwrap_or(0)),
+            None => StreamRouteKey::Port(matching.server_port.unwrap_or(0)),
             Some(name) => match name.strip_prefix('*') {
-                Some(end) => Key::Wildcard(end.into()),
-                None => Key::Exact(name.clone()),
+                Some(end) => StreamRouteKey::Wildcard(end.into()),
+                None => StreamRouteKey::Exact(name.clone()),
             },
         }
     }
 }
 
 /// Under what a route is found.
-enum Key {
+enum StreamRouteKey {
     Exact(Box<str>),
     Wildcard(Box<str>),
     Port(u16),
 }
 
-fn take<K: std::hash::Hash + Eq + Clone>(lists: &mut Lists<K>, key: &K, rank: &Rank) {
+fn take<K: std::hash::Hash + Eq + Clone>(lists: &mut Lists<K>, key: &K, rank: &StreamRouteRank) {
     let Some(list) = lists.get_mut(key) else { return };
     list.remove(rank);
     if list.is_empty() {

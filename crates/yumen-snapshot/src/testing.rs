@@ -6,19 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use yumen_http::{HeadLimits, RequestHead, parse};
-use yumen_plugin::exchange::Host;
+use yumen_plugin::exchange::PluginHost;
 use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::plugin::LocalFuture;
-use yumen_plugin::{Carry, Client, Consumers, Exchange, Now, Registry};
+use yumen_plugin::{Carry, ClientInfo, ConsumerIndex, Exchange, Now, PluginRegistry};
 
-use crate::{Compiler, Defaults, Env, Matching, Route, Target};
+use crate::{Compiler, CompilerEnv, Route, RouteMatching, RouteTarget, UpstreamDefaults};
 
 /// A small generator (xorshift64*), the same numbers for the same seed.
-pub(crate) struct Random(Cell<u64>);
+pub(crate) struct SeededRandom(Cell<u64>);
 
-impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
-        Random(Cell::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1))
+impl SeededRandom {
+    pub(crate) fn new(seed: u64) -> SeededRandom {
+        SeededRandom(Cell::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1))
     }
 
     pub(crate) fn next(&self) -> u64 {
@@ -40,26 +40,26 @@ impl Random {
 }
 
 /// A worker for tests: has a number and random numbers, cannot wait.
-pub(crate) struct Bench {
+pub(crate) struct TestWorker {
     pub(crate) worker: usize,
-    pub(crate) random: Random,
-    pub(crate) client: Client,
-    pub(crate) consumers: Consumers,
+    pub(crate) random: SeededRandom,
+    pub(crate) client: ClientInfo,
+    pub(crate) consumers: ConsumerIndex,
 }
 
-impl Default for Bench {
+impl Default for TestWorker {
     fn default() -> Self {
         let address: SocketAddr = "10.0.0.1:5000".parse().unwrap();
-        Bench {
+        TestWorker {
             worker: 0,
-            random: Random::new(7),
-            client: Client { peer: address, local: address, tls: None, connection: 1 },
-            consumers: Consumers::default(),
+            random: SeededRandom::new(7),
+            client: ClientInfo { peer: address, local: address, tls: None, connection: 1 },
+            consumers: ConsumerIndex::default(),
         }
     }
 }
 
-impl Host for Bench {
+impl PluginHost for TestWorker {
     fn sleep(&self, _delay: Duration) -> LocalFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
@@ -77,7 +77,7 @@ impl Host for Bench {
     }
 }
 
-impl Bench {
+impl TestWorker {
     /// The exchange of a request given as its lines, the version left out of the first.
     pub(crate) fn exchange(&self, lines: &str) -> Exchange<'_> {
         let mut lines = lines.lines();
@@ -97,12 +97,12 @@ impl Bench {
 }
 
 /// A route with an id and a matching part, going nowhere.
-pub(crate) fn route(id: &str, matching: Matching) -> Arc<Route> {
+pub(crate) fn route(id: &str, matching: RouteMatching) -> Arc<Route> {
     let info = yumen_plugin::RouteInfo { id: id.into(), ..Default::default() };
     Arc::new(Route {
         info,
         matching,
-        target: Target::None,
+        target: RouteTarget::None,
         chain: Arc::default(),
         enable_websocket: false,
         skips_global_rules: false,
@@ -114,22 +114,22 @@ pub(crate) fn route(id: &str, matching: Matching) -> Arc<Route> {
 
 /// A compiler with the built-in plugins; what it takes for a certificate is any text but `bad`.
 pub(crate) fn compiler() -> Compiler {
-    let env = Env {
+    let env = CompilerEnv {
         node: NodeFacts::default(),
-        defaults: Defaults::default(),
+        defaults: UpstreamDefaults::default(),
         path_parameters: true,
         workers: 1,
         missing: Default::default(),
         fetched: Arc::default(),
         variables: Arc::new(|_| None),
         load_certificate: Arc::new(
-            |cert: &str, _: &str| -> Result<crate::compile::Loaded, crate::compile::PairFlaw> {
+            |cert: &str, _: &str| -> Result<crate::compile::Loaded, crate::compile::KeyPairError> {
                 match cert.starts_with("bad") {
-                    true => Err(crate::compile::PairFlaw::Certificate("not a certificate".into())),
+                    true => Err(crate::compile::KeyPairError::Certificate("not a certificate".into())),
                     false => Ok(Arc::new(cert.to_owned())),
                 }
             },
         ),
     };
-    Compiler::new(Arc::new(Registry::new(yumen_plugins::BUILTIN)), Arc::new(Carry::default()), env)
+    Compiler::new(Arc::new(PluginRegistry::new(yumen_plugins::BUILTIN)), Arc::new(Carry::default()), env)
 }

@@ -8,17 +8,17 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use yumen_http::proxy_protocol::ProxyVersion;
 
 use crate::balance::{Balancer, SlowStart};
-use crate::protection::{Protection, Tally};
-use crate::snapshot::{OnChange, Slot};
+use crate::protection::{EndpointCounts, UpstreamProtection};
+use crate::snapshot::{TunnelPolicy, UpstreamSlotId};
 
 mod tried;
 
-pub use tried::Tried;
+pub use tried::TriedEndpoints;
 
 /// The protocol spoken to endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
-pub enum Scheme {
+pub enum UpstreamScheme {
     #[default]
     Http,
     Https,
@@ -29,29 +29,29 @@ pub enum Scheme {
     Udp,
 }
 
-impl Scheme {
+impl UpstreamScheme {
     /// Whether endpoints are spoken to in TLS.
     pub fn is_tls(self) -> bool {
-        matches!(self, Scheme::Https | Scheme::Grpcs | Scheme::Tls)
+        matches!(self, UpstreamScheme::Https | UpstreamScheme::Grpcs | UpstreamScheme::Tls)
     }
 
     /// Its name, as `scheme` of an upstream says it.
     pub fn name(self) -> &'static str {
         match self {
-            Scheme::Http => "http",
-            Scheme::Https => "https",
-            Scheme::Grpc => "grpc",
-            Scheme::Grpcs => "grpcs",
-            Scheme::Tcp => "tcp",
-            Scheme::Tls => "tls",
-            Scheme::Udp => "udp",
+            UpstreamScheme::Http => "http",
+            UpstreamScheme::Https => "https",
+            UpstreamScheme::Grpc => "grpc",
+            UpstreamScheme::Grpcs => "grpcs",
+            UpstreamScheme::Tcp => "tcp",
+            UpstreamScheme::Tls => "tls",
+            UpstreamScheme::Udp => "udp",
         }
     }
 }
 
 /// Which `Host` endpoints see.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum PassHost {
+pub enum HostRewrite {
     /// The client's.
     #[default]
     Pass,
@@ -63,7 +63,7 @@ pub enum PassHost {
 
 /// Bounds of one attempt, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timeouts {
+pub struct AttemptTimeouts {
     /// To establish a connection.
     pub connect_ms: u64,
     /// Between two successful writes to the endpoint.
@@ -76,7 +76,7 @@ pub struct Timeouts {
 
 /// Bounds of the connections kept open to one endpoint by one worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Keepalive {
+pub struct KeepaliveLimits {
     /// How many may idle.
     pub size: u32,
     /// How long one may idle, in milliseconds.
@@ -99,18 +99,18 @@ pub struct UpstreamTls {
 /// Whether an endpoint answers, as its checker and passive observation see it. One per endpoint and
 /// check settings, kept across snapshots.
 #[derive(Debug)]
-pub struct Health {
+pub struct EndpointHealth {
     up: AtomicBool,
     /// What its checker saw.
-    pub active: Counts,
+    pub active: HealthCounts,
     /// What traffic saw. Apart from the checker's, so that traffic that succeeds does not hide an
     /// endpoint that asks to be left alone, nor a good health page one that fails its requests.
-    pub passive: Counts,
+    pub passive: HealthCounts,
 }
 
 /// Observations in a row since the last change of state.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct HealthCounts {
     /// Answers with a healthy status.
     pub successes: AtomicU32,
     /// Answers with an unhealthy status.
@@ -121,16 +121,20 @@ pub struct Counts {
     pub timeouts: AtomicU32,
 }
 
-impl Default for Health {
+impl Default for EndpointHealth {
     fn default() -> Self {
-        Health::new(true)
+        EndpointHealth::new(true)
     }
 }
 
-impl Health {
+impl EndpointHealth {
     /// What is known of an endpoint before any observation.
-    pub fn new(is_up: bool) -> Health {
-        Health { up: AtomicBool::new(is_up), active: Counts::default(), passive: Counts::default() }
+    pub fn new(is_up: bool) -> EndpointHealth {
+        EndpointHealth {
+            up: AtomicBool::new(is_up),
+            active: HealthCounts::default(),
+            passive: HealthCounts::default(),
+        }
     }
 
     /// Whether requests should go there.
@@ -215,15 +219,15 @@ pub struct Endpoint {
     /// What is remembered of it.
     pub state: Arc<EndpointState>,
     /// Its health, where the upstream has checks.
-    pub health: Option<Arc<Health>>,
+    pub health: Option<Arc<EndpointHealth>>,
     /// What is counted of it, where the upstream leaves out those that fail.
-    pub outlier: Option<Arc<Tally>>,
+    pub outlier: Option<Arc<EndpointCounts>>,
 }
 
 /// How active checks ask an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub enum Probe {
+pub enum ProbeKind {
     /// A connection that can be established is enough.
     Tcp,
     /// A GET is answered with a healthy status.
@@ -239,7 +243,7 @@ pub enum Probe {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActiveChecks {
     /// How.
-    pub probe: Probe,
+    pub probe: ProbeKind,
     /// Port to ask instead of the endpoint's.
     pub port: Option<u16>,
     /// With which PROXY header a probe of the endpoint's own port begins, as all its connections do.
@@ -283,7 +287,7 @@ pub struct PassiveChecks {
 
 /// The checks of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Checks {
+pub struct HealthChecks {
     /// Active checks.
     pub active: ActiveChecks,
     /// Passive checks, which need active ones to bring an endpoint back.
@@ -296,9 +300,9 @@ pub struct Upstream {
     /// Where it is written, as `upstreams/1`, `routes/1` or `services/1`.
     pub origin: Arc<str>,
     /// Where the snapshots have it.
-    pub slot: Slot,
+    pub slot: UpstreamSlotId,
     /// The protocol spoken to endpoints.
-    pub scheme: Scheme,
+    pub scheme: UpstreamScheme,
     /// Whether that is over HTTP/2.
     pub http2: bool,
     /// Statuses of gRPC calls after which another endpoint is tried.
@@ -308,29 +312,29 @@ pub struct Upstream {
     /// Host names among its nodes that have no address yet, and its service where nothing is known of it.
     pub unresolved: Box<[Box<str>]>,
     /// Which `Host` they see.
-    pub pass_host: PassHost,
+    pub pass_host: HostRewrite,
     /// How many more endpoints may be tried after the first.
     pub retries: u32,
     /// Bound of all attempts together, in milliseconds; 0 is none.
     pub retry_timeout_ms: u64,
     /// Bounds of one attempt.
-    pub timeouts: Timeouts,
+    pub timeouts: AttemptTimeouts,
     /// How long a stream may be silent, in milliseconds; `None` leaves it to the node.
     pub stream_idle_ms: Option<u64>,
     /// What streams tell endpoints of the client before anything else.
     pub proxy_protocol: Option<ProxyVersion>,
     /// Bounds of idle connections.
-    pub keepalive: Keepalive,
+    pub keepalive: KeepaliveLimits,
     /// How TLS is done; kept as the same `Arc` while its settings are.
     pub tls: Arc<UpstreamTls>,
     /// Active and passive checks.
-    pub checks: Option<Arc<Checks>>,
+    pub checks: Option<Arc<HealthChecks>>,
     /// What keeps it from being asked too much.
-    pub protection: Option<Box<Protection>>,
+    pub protection: Option<Box<UpstreamProtection>>,
     /// How requests are spread.
     pub balancer: Balancer,
     /// What becomes of tunnels whose endpoint is taken out.
-    pub on_change: OnChange,
+    pub on_change: TunnelPolicy,
     /// How new endpoints come into use, where they shall do so slowly.
     pub slow_start: Option<Box<SlowStart>>,
     /// A place for the proxy to keep what it derives from `tls` once.

@@ -10,8 +10,8 @@ use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
 use yumen_config::Kind;
-use yumen_store::embedded::Options;
-use yumen_store::{Authorship, Embedded, Key, Proposal, Store, StoreError};
+use yumen_store::embedded::EmbeddedOptions;
+use yumen_store::{Authorship, EmbeddedMedium, Proposal, ResourceKey, Store, StoreError};
 
 const SECONDS: u64 = 5;
 
@@ -19,7 +19,7 @@ fn main() -> Result<(), StoreError> {
     let directory = std::env::args().nth(1).map_or_else(std::env::temp_dir, PathBuf::from);
     for proposers in [1, 16, 64] {
         let directory = directory.join(format!("yumen-commits-{}-{proposers}", std::process::id()));
-        let store = Embedded::open(&directory, Options::default())?;
+        let store = EmbeddedMedium::open(&directory, EmbeddedOptions::default())?;
         let commits = AtomicU64::new(0);
         let end = Instant::now() + Duration::from_secs(SECONDS);
         std::thread::scope(|scope| {
@@ -43,7 +43,7 @@ fn main() -> Result<(), StoreError> {
 fn commit(store: &dyn Store, proposer: u64, number: u64) {
     let (tell, told) = sync_channel(1);
     let json: Arc<str> = format!("{{\"uri\":\"/{number}\",\"desc\":\"{number:0380}\"}}").into();
-    let key = Key::new(Kind::Routes, format!("{proposer}-{}", number % 100));
+    let key = ResourceKey::new(Kind::Routes, format!("{proposer}-{}", number % 100));
     store.propose(Proposal {
         by: Authorship::by("commits"),
         decide: Box::new(move |draft| {

@@ -58,7 +58,7 @@ pub(crate) fn create_private(path: &Path) -> io::Result<File> {
 }
 
 /// Puts a finished file in the place of another, durably.
-pub(crate) fn put_in_place(draft: &Path, place: &Path) -> io::Result<()> {
+pub(crate) fn rename_durably(draft: &Path, place: &Path) -> io::Result<()> {
     let put = File::open(draft).and_then(|file| file.sync_all()).and_then(|()| fs::rename(draft, place));
     put.and_then(|()| sync_parent(place)).map_err(|error| about(place, &error))
 }

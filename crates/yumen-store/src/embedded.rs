@@ -23,10 +23,10 @@ use redb::Database;
 pub use backup::restore;
 
 use crate::directory::{self, DataDir, FileId, about};
-use crate::engine::{Batch, Engine, Medium, now_ms};
-use crate::last_good::{self, Versions};
-use crate::seal::{Edge, Seal, SealError};
-use crate::state::{Committed, Revision, State};
+use crate::engine::{CommitBatch, StoreEngine, StoreMedium, now_ms};
+use crate::last_good::{self, LastGoodVersions};
+use crate::seal::{OptionalSeal, SealError, TextSeal};
+use crate::state::{Revision, StoreCommit, StoreState};
 use crate::store::StoreError;
 
 /// The database file in the data directory.
@@ -34,7 +34,7 @@ pub const DATABASE: &str = "yumen.redb";
 
 /// How much history is kept, of which the newest revision always is, and under what seal.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct EmbeddedOptions {
     /// At most so many revisions.
     pub revisions_max: usize,
     /// None older than this.
@@ -42,124 +42,133 @@ pub struct Options {
     /// At most so many bytes of them.
     pub history_bytes_max: u64,
     /// What seals the texts of resources on the disk; without it they lie there as they are.
-    pub seal: Option<Arc<dyn Seal>>,
+    pub seal: Option<Arc<dyn TextSeal>>,
     /// What becomes of a directory that holds no store.
-    pub absent: Absent,
+    pub absent: MissingStorePolicy,
     /// What is in force in place of broken objects, to be kept beside the last good state.
-    pub versions: Arc<Versions>,
+    pub versions: Arc<LastGoodVersions>,
 }
 
 /// What becomes of a directory that holds no store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Absent {
+pub enum MissingStorePolicy {
     /// An empty one is begun.
-    Begun,
+    Create,
     /// It is [`StoreError::Gone`]: somebody knows that there was one.
-    Refused,
+    Fail,
 }
 
-impl Options {
-    pub(crate) fn edge(&self) -> Edge {
-        Edge(self.seal.clone())
+impl EmbeddedOptions {
+    pub(crate) fn edge(&self) -> OptionalSeal {
+        OptionalSeal(self.seal.clone())
     }
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for EmbeddedOptions {
+    fn default() -> EmbeddedOptions {
+        EmbeddedOptions {
             revisions_max: 1000,
             revisions_age_max: None,
             history_bytes_max: 64 << 20,
             seal: None,
-            absent: Absent::Begun,
+            absent: MissingStorePolicy::Create,
             versions: Arc::default(),
         }
     }
 }
 
 /// A store that survives the process, and the machine.
-pub type EmbeddedStore = Engine<Embedded>;
+pub type EmbeddedStore = StoreEngine<EmbeddedMedium>;
 
 /// Opens the database, the second time after a failure.
-type Open = Box<dyn Fn(Care) -> Result<Database, redb::DatabaseError> + Send + Sync>;
+type Open = Box<dyn Fn(OpenCheck) -> Result<Database, redb::DatabaseError> + Send + Sync>;
 
 /// How closely a file is looked at when it is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Care {
+enum OpenCheck {
     /// Every page against its checksum: nobody knows what befell the file in the meantime.
-    Whole,
+    Full,
     /// As much as it needs: this process has just closed it.
-    Needed,
+    Quick,
 }
 
 /// The medium of the embedded store: a redb database.
-pub struct Embedded {
+pub struct EmbeddedMedium {
     place: PathBuf,
     open: Open,
-    options: Options,
+    options: EmbeddedOptions,
     /// Closed after a failure, until the next use.
     database: RwLock<Option<Database>>,
     /// The batch that failed and may be in the file all the same.
-    doubtful: Mutex<Option<Batch>>,
+    doubtful: Mutex<Option<CommitBatch>>,
     /// The file that was opened, where it is one.
     file: Option<FileId>,
     /// The newest revision that is certain; the file may hold one in doubt above it.
-    certain: AtomicU64,
+    durable_revision: AtomicU64,
     /// Dropped last, when the file is closed.
     _directory: Option<DataDir>,
 }
 
-impl Embedded {
+impl EmbeddedMedium {
     /// The store in `directory`; where there is none, `options` say whether one is begun.
     ///
     /// Fails where a text cannot be opened with the keyring, where another process has it, where the file is damaged or from a newer version, and where
     /// there was a store but its file is gone; never begins anew in such a case.
-    pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<EmbeddedStore, StoreError> {
+    pub fn open(directory: impl AsRef<Path>, options: EmbeddedOptions) -> Result<EmbeddedStore, StoreError> {
         let directory = directory.as_ref();
-        if options.absent == Absent::Refused && !holds_store(directory) {
-            return Err(StoreError::Gone(format!("there is none in {}", directory.display())));
+        if options.absent == MissingStorePolicy::Fail && !holds_store(directory) {
+            return Err(StoreError::Missing(format!("there is none in {}", directory.display())));
         }
         let directory = DataDir::lock(directory)?;
         let place = directory.file(DATABASE);
         if !directory::is_there(&place) {
-            refuse_where_one_was(&directory)?;
+            refuse_missing_store(&directory)?;
             file::create(&place)?;
         }
         file::check(&place)?;
         let path = place.clone();
         let open = Box::new(move |care| file::builder(care).open(&path));
-        Embedded::start(place, open, options, Some(directory))
+        EmbeddedMedium::start(place, open, options, Some(directory))
     }
 
     fn start(
         place: PathBuf,
         open: Open,
-        options: Options,
+        options: EmbeddedOptions,
         directory: Option<DataDir>,
     ) -> Result<EmbeddedStore, StoreError> {
-        let (medium, state) = Embedded::load(place, open, options, directory)?;
-        Engine::start(medium, state)
+        let (medium, state) = EmbeddedMedium::load(place, open, options, directory)?;
+        StoreEngine::start(medium, state)
     }
 
     fn load(
         place: PathBuf,
         open: Open,
-        options: Options,
+        options: EmbeddedOptions,
         directory: Option<DataDir>,
-    ) -> Result<(Embedded, State), StoreError> {
+    ) -> Result<(EmbeddedMedium, StoreState), StoreError> {
         let (database, state) = guarded(&place, || {
-            let database = open(Care::Whole)?;
+            let database = open(OpenCheck::Full)?;
             format::migrate(&database)?;
             let state = tables::load(&database, &options.edge())?;
             Ok((database, state))
         })?;
         let (database, doubtful) = (RwLock::new(Some(database)), Mutex::default());
-        let certain = AtomicU64::new(state.revision.0);
+        let durable_revision = AtomicU64::new(state.revision.0);
         // Without a directory there is no file of that name.
         let file = directory.as_ref().map(|_| FileId::at(&place).map_err(|error| about(&place, &error)));
         let file = file.transpose()?;
         Ok((
-            Embedded { place, open, options, database, doubtful, file, certain, _directory: directory },
+            EmbeddedMedium {
+                place,
+                open,
+                options,
+                database,
+                doubtful,
+                file,
+                durable_revision,
+                _directory: directory,
+            },
             state,
         ))
     }
@@ -183,8 +192,8 @@ impl Embedded {
             let mut held = self.database.write().unwrap_or_else(PoisonError::into_inner);
             if held.is_none() {
                 self.check()?;
-                *held = Some(guarded(&self.place, || Ok((self.open)(Care::Needed)?))?);
-                tracing::info!(file = %self.place.display(), "the store was opened again after a failure");
+                *held = Some(guarded(&self.place, || Ok((self.open)(OpenCheck::Quick)?))?);
+                tracing::info!(file = %self.place.display(), "store reopened after a failure");
             }
         }
     }
@@ -192,7 +201,7 @@ impl Embedded {
     /// Takes back what failed.
     ///
     /// It may have reached the disk, but everyone was told that it had not.
-    fn settle(&self, doubtful: &mut Option<Batch>) -> Result<(), StoreError> {
+    fn settle(&self, doubtful: &mut Option<CommitBatch>) -> Result<(), StoreError> {
         let Some(batch) = doubtful.as_ref() else { return Ok(()) };
         self.opened(|database| tables::take_back(database, batch, &self.options.edge()))?;
         *doubtful = None;
@@ -204,13 +213,13 @@ impl Embedded {
         *self.database.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    fn doubtful(&self) -> MutexGuard<'_, Option<Batch>> {
+    fn doubtful(&self) -> MutexGuard<'_, Option<CommitBatch>> {
         self.doubtful.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Medium for Embedded {
-    fn persist(&self, batch: &Batch) -> Result<(), StoreError> {
+impl StoreMedium for EmbeddedMedium {
+    fn persist(&self, batch: &CommitBatch) -> Result<(), StoreError> {
         // What fails before the write leaves nothing in doubt.
         self.check()?;
         self.settled(|_| Ok(()))?;
@@ -218,10 +227,10 @@ impl Medium for Embedded {
         match &written {
             Ok(()) => {
                 let newest = batch.revisions.last().map_or(batch.base.revision, |newest| newest.revision);
-                self.certain.store(newest.0, Ordering::Release);
+                self.durable_revision.store(newest.0, Ordering::Release);
             }
             Err(error) => {
-                tracing::error!(file = %self.place.display(), %error, "a write to the store failed");
+                tracing::error!(file = %self.place.display(), %error, "store write failed");
                 let mut doubtful = self.doubtful();
                 *doubtful = Some(batch.clone());
                 // Where this fails too, the next write tries again.
@@ -231,14 +240,14 @@ impl Medium for Embedded {
         written
     }
 
-    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<Committed>>, StoreError> {
-        let past_certain = self.certain.load(Ordering::Acquire) + 1;
+    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<StoreCommit>>, StoreError> {
+        let past_certain = self.durable_revision.load(Ordering::Acquire) + 1;
         let before = before.map_or(past_certain, |before| before.0.min(past_certain));
         self.opened(|database| tables::history(database, Revision(before), limit, &self.options.edge()))
     }
 
     fn backup(&self, to: &Path) -> Result<(), StoreError> {
-        Embedded::backup(self, to)
+        EmbeddedMedium::backup(self, to)
     }
 
     /// A file that lost its name takes every write, and is gone when the process ends.
@@ -251,7 +260,7 @@ impl Medium for Embedded {
             Err(error) if matches!(error.kind(), NotFound | NotADirectory) => "was moved or deleted",
             Err(error) => return Err(about(&self.place, &error).into()),
         };
-        Err(StoreError::Gone(format!(
+        Err(StoreError::Missing(format!(
             "{} {found} while the gateway runs, and what is written now would be lost when it ends; put the \
              file back, or save what is served with `yumen export`, start the gateway anew and import that",
             self.place.display()
@@ -268,7 +277,7 @@ pub fn holds_store(directory: &Path) -> bool {
 }
 
 /// A file that is missing where others say that there was one is not a reason to begin anew.
-fn refuse_where_one_was(directory: &DataDir) -> Result<(), StoreError> {
+fn refuse_missing_store(directory: &DataDir) -> Result<(), StoreError> {
     match TRACES.into_iter().find(|name| directory::is_there(&directory.file(name))) {
         None => Ok(()),
         Some(trace) => Err(StoreError::Corrupt(format!(
@@ -283,7 +292,10 @@ fn refuse_where_one_was(directory: &DataDir) -> Result<(), StoreError> {
 fn guarded<T>(place: &Path, work: impl FnOnce() -> tables::Result<T>) -> Result<T, StoreError> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(result) => result.map_err(|error| store_error(place, error)),
-        Err(_) => Err(StoreError::Corrupt(format!("{}: it holds what nobody wrote", place.display()))),
+        Err(_) => Err(StoreError::Corrupt(format!(
+            "{}: unexpected data in the store file: corrupt, or written by another program",
+            place.display()
+        ))),
     }
 }
 

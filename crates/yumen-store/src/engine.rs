@@ -1,6 +1,6 @@
 //! The one writer of a local store: decides proposals in order, makes a batch of them durable at once.
 //!
-//! Everything medium-specific is behind [`Medium`]; must not know files.
+//! Everything medium-specific is behind [`StoreMedium`]; must not know files.
 
 #[cfg(test)]
 mod tests;
@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::state::{Authorship, Committed, Key, Revision, State};
-use crate::store::{Done, Draft, Follower, Proposal, Store, StoreError};
+use crate::state::{Authorship, ResourceKey, Revision, StoreCommit, StoreState};
+use crate::store::{DoneFn, Draft, FollowerFn, Proposal, Store, StoreError};
 
 /// At most so many proposals become durable together.
 const BATCH_MAX: usize = 512;
@@ -27,16 +27,16 @@ const EXPIRY_PAUSE: Duration = Duration::from_secs(1);
 pub const EXPIRY: &str = "expiry";
 
 /// Where an engine keeps what it decided.
-pub trait Medium: Send + Sync + 'static {
+pub trait StoreMedium: Send + Sync + 'static {
     /// Makes all of a batch durable, or none of it.
-    fn persist(&self, batch: &Batch) -> Result<(), StoreError>;
+    fn persist(&self, batch: &CommitBatch) -> Result<(), StoreError>;
 
     /// As [`Store::history`].
-    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<Committed>>, StoreError>;
+    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<StoreCommit>>, StoreError>;
 
     /// As [`Store::backup`].
     fn backup(&self, _to: &Path) -> Result<(), StoreError> {
-        Err(StoreError::Unsupported("what is kept in memory has no backup"))
+        Err(StoreError::Unsupported("a memory store cannot be backed up"))
     }
 
     /// As [`Store::check`].
@@ -47,55 +47,55 @@ pub trait Medium: Send + Sync + 'static {
 
 /// What becomes durable together.
 #[derive(Debug, Clone, Default)]
-pub struct Batch {
+pub struct CommitBatch {
     /// What was durable before, and what holds on when the batch fails.
-    pub base: State,
+    pub base: StoreState,
     /// Revisions, ascending.
-    pub revisions: Vec<Arc<Committed>>,
+    pub revisions: Vec<Arc<StoreCommit>>,
     /// Settings put or forgotten.
     pub settings: BTreeMap<Arc<str>, Option<Arc<str>>>,
 }
 
-impl Batch {
+impl CommitBatch {
     fn is_empty(&self) -> bool {
         self.revisions.is_empty() && self.settings.is_empty()
     }
 }
 
-enum Message {
+enum EngineMessage {
     Propose(Proposal),
     End,
 }
 
-struct Shared {
-    state: RwLock<State>,
+struct EngineShared {
+    state: RwLock<StoreState>,
     /// Why the newest batch did not become durable.
     failure: Mutex<Option<StoreError>>,
-    followers: Mutex<Vec<Follower>>,
+    followers: Mutex<Vec<FollowerFn>>,
 }
 
 /// A store on one medium.
-pub struct Engine<M> {
+pub struct StoreEngine<M> {
     medium: Arc<M>,
-    shared: Arc<Shared>,
-    messages: Sender<Message>,
+    shared: Arc<EngineShared>,
+    messages: Sender<EngineMessage>,
     writer: Option<JoinHandle<()>>,
 }
 
-impl<M: Medium> Engine<M> {
+impl<M: StoreMedium> StoreEngine<M> {
     /// Starts the writer on what the medium held.
-    pub fn start(medium: M, state: State) -> Result<Engine<M>, StoreError> {
+    pub fn start(medium: M, state: StoreState) -> Result<StoreEngine<M>, StoreError> {
         let (messages, inbox) = channel();
         let medium = Arc::new(medium);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(EngineShared {
             state: RwLock::new(state),
             failure: Mutex::default(),
             followers: Mutex::default(),
         });
-        let mut writer = Writer::new(medium.clone(), shared.clone());
+        let mut writer = EngineWriter::new(medium.clone(), shared.clone());
         let thread = std::thread::Builder::new().name("yumen-store".into());
         let writer = thread.spawn(move || writer.run(&inbox))?;
-        Ok(Engine { medium, shared, messages, writer: Some(writer) })
+        Ok(StoreEngine { medium, shared, messages, writer: Some(writer) })
     }
 
     /// The medium.
@@ -104,10 +104,10 @@ impl<M: Medium> Engine<M> {
     }
 }
 
-impl<M> Drop for Engine<M> {
+impl<M> Drop for StoreEngine<M> {
     fn drop(&mut self) {
         // What was proposed before is still decided.
-        let _ = self.messages.send(Message::End);
+        let _ = self.messages.send(EngineMessage::End);
         // A follower or a proposal may hold, and drop, the store: a thread cannot wait for itself.
         if let Some(writer) = self.writer.take()
             && writer.thread().id() != std::thread::current().id()
@@ -117,27 +117,27 @@ impl<M> Drop for Engine<M> {
     }
 }
 
-impl<M: Medium> Store for Engine<M> {
-    fn state(&self) -> State {
+impl<M: StoreMedium> Store for StoreEngine<M> {
+    fn state(&self) -> StoreState {
         self.shared.state.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn propose(&self, proposal: Proposal) {
-        if let Err(refused) = self.messages.send(Message::Propose(proposal))
-            && let Message::Propose(proposal) = refused.0
+        if let Err(refused) = self.messages.send(EngineMessage::Propose(proposal))
+            && let EngineMessage::Propose(proposal) = refused.0
         {
             (proposal.done)(Err(StoreError::Ended));
         }
     }
 
-    fn follow(&self, follower: Follower) -> State {
+    fn follow(&self, follower: FollowerFn) -> StoreState {
         // The writer publishes a state and tells the followers under this lock.
         let mut followers = self.shared.followers.lock().unwrap_or_else(PoisonError::into_inner);
         followers.push(follower);
         self.state()
     }
 
-    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<Committed>>, StoreError> {
+    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<StoreCommit>>, StoreError> {
         self.medium.history(before, limit)
     }
 
@@ -154,38 +154,38 @@ impl<M: Medium> Store for Engine<M> {
     }
 }
 
-struct Writer<M> {
+struct EngineWriter<M> {
     medium: Arc<M>,
-    shared: Arc<Shared>,
-    state: State,
-    expiring: BTreeSet<(u64, Key)>,
+    shared: Arc<EngineShared>,
+    state: StoreState,
+    expiring: BTreeSet<(u64, ResourceKey)>,
     /// Nothing is deleted for its own sake before, since that has just failed.
     expires_from: Instant,
 }
 
 /// A decided proposal that waits to become durable.
-type Decided = (Done, Option<Arc<Committed>>);
+type Decided = (DoneFn, Option<Arc<StoreCommit>>);
 
-impl<M: Medium> Writer<M> {
-    fn new(medium: Arc<M>, shared: Arc<Shared>) -> Writer<M> {
+impl<M: StoreMedium> EngineWriter<M> {
+    fn new(medium: Arc<M>, shared: Arc<EngineShared>) -> EngineWriter<M> {
         let state = shared.state.read().unwrap_or_else(PoisonError::into_inner).clone();
         let expiring = state.entries().filter_map(|(key, entry)| Some((entry.expires_ms?, key.clone())));
-        Writer { expiring: expiring.collect(), expires_from: Instant::now(), medium, shared, state }
+        EngineWriter { expiring: expiring.collect(), expires_from: Instant::now(), medium, shared, state }
     }
 
-    fn run(&mut self, inbox: &Receiver<Message>) {
+    fn run(&mut self, inbox: &Receiver<EngineMessage>) {
         loop {
             let mut proposals = Vec::new();
             let mut ends = false;
             match inbox.recv_timeout(self.until_next_expiry()) {
-                Ok(Message::Propose(proposal)) => proposals.push(proposal),
+                Ok(EngineMessage::Propose(proposal)) => proposals.push(proposal),
                 Err(RecvTimeoutError::Timeout) => {}
-                Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(EngineMessage::End) | Err(RecvTimeoutError::Disconnected) => return,
             }
             for message in inbox.try_iter().take(BATCH_MAX) {
                 match message {
-                    Message::Propose(proposal) => proposals.push(proposal),
-                    Message::End => ends = true,
+                    EngineMessage::Propose(proposal) => proposals.push(proposal),
+                    EngineMessage::End => ends = true,
                 }
             }
             // What has ended is gone before anything else is decided: what is written anew must not inherit from it.
@@ -211,7 +211,7 @@ impl<M: Medium> Writer<M> {
     /// Deletes what is due, if anything is.
     fn expiry(&self) -> Option<Proposal> {
         let now_ms = now_ms();
-        let due: Vec<Key> = self
+        let due: Vec<ResourceKey> = self
             .expiring
             .iter()
             .take_while(|(at_ms, _)| *at_ms <= now_ms)
@@ -234,7 +234,7 @@ impl<M: Medium> Writer<M> {
 
     fn commit(&mut self, proposals: Vec<Proposal>) {
         let mut staged = self.state.clone();
-        let mut batch = Batch { base: staged.clone(), ..Batch::default() };
+        let mut batch = CommitBatch { base: staged.clone(), ..CommitBatch::default() };
         let mut decided: Vec<Decided> = Vec::with_capacity(proposals.len());
         for proposal in proposals {
             let Proposal { by, mut decide, done } = proposal;
@@ -246,7 +246,7 @@ impl<M: Medium> Writer<M> {
                     continue;
                 }
                 Err(_) => {
-                    done(Err(io::Error::other("what was to decide about the change panicked").into()));
+                    done(Err(io::Error::other("the change handler panicked").into()));
                     continue;
                 }
             }
@@ -266,13 +266,13 @@ impl<M: Medium> Writer<M> {
         }
     }
 
-    fn persist(&self, batch: &Batch) -> Result<(), StoreError> {
+    fn persist(&self, batch: &CommitBatch) -> Result<(), StoreError> {
         let durable = self.medium.persist(batch);
         *self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner) = durable.clone().err();
         durable
     }
 
-    fn publish(&mut self, state: State, batch: &Batch) {
+    fn publish(&mut self, state: StoreState, batch: &CommitBatch) {
         for changed in batch.revisions.iter().flat_map(|committed| &committed.changes) {
             let expiry = |at_ms: u64| (at_ms, changed.key.clone());
             if let Some(at_ms) = changed.before.as_ref().and_then(|entry| entry.expires_ms) {

@@ -4,18 +4,18 @@
 //! texts mean, nor who follows.
 
 mod announce;
-mod board;
 mod client;
 mod follow;
+mod history;
 mod layout;
 mod mirror;
 mod nodes;
 mod note;
-mod past;
 mod plan;
 mod proto;
 mod settings;
 mod shared;
+mod shared_keys;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -32,24 +32,24 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
 
-pub use announce::{Announced, Announcement, Describe};
-pub use board::Board;
-pub use client::{Client, Head, Listing, Watch, WatchNews};
+pub use announce::{AnnouncedNode, Describe, NodeAnnouncement};
+pub use client::{ClusterHead, EtcdClient, EtcdWatch, KeyListing, WatchMessage};
 pub use mirror::FOREIGN;
 pub use nodes::NodeRecord;
-pub use proto::{Event, KeyValue};
-pub use settings::{ClientSettings, EtcdSettings, TlsFiles};
-pub use shared::{EtcdStatus, OnProblems, Position};
-pub use wire::{Code, RpcError};
+pub use proto::{KeyEvent, KeyValue};
+pub use settings::{EtcdClientSettings, EtcdSettings, EtcdTlsFiles};
+pub use shared::{EtcdStatus, MirrorPosition, OnProblems};
+pub use shared_keys::SharedKeys;
+pub use wire::{GrpcCode, RpcError};
 
 use crate::directory::{self, DataDir};
-use crate::last_good::{self, Former, Keeper, LastGood, RecoveredState, Versions};
-use crate::seal::{Edge, Seal};
-use crate::state::{Authorship, Committed, Revision, State};
-use crate::store::{Confirmed, Follower, Proposal, Store, StoreError};
-use mirror::{FROM, Mirror};
-use shared::Shared;
-use write::Wish;
+use crate::last_good::{self, FormerState, LastGood, LastGoodTask, LastGoodVersions, RecoveredState};
+use crate::seal::{OptionalSeal, TextSeal};
+use crate::state::{Authorship, Revision, StoreCommit, StoreState};
+use crate::store::{ConfirmFn, FollowerFn, Proposal, Store, StoreError};
+use mirror::{EtcdMirror, FROM};
+use shared::EtcdShared;
+use write::WriteRequest;
 
 /// The directory in the data directory: what was served last lies there.
 pub const DIRECTORY: &str = "etcd";
@@ -64,9 +64,9 @@ const LOOK_BACK: Duration = Duration::from_secs(10);
 
 /// A node's view of a cluster, kept in step by a thread.
 pub struct EtcdStore {
-    shared: Arc<Shared>,
-    wishes: UnboundedSender<Wish>,
-    looks: UnboundedSender<Look>,
+    shared: Arc<EtcdShared>,
+    wishes: UnboundedSender<WriteRequest>,
+    looks: UnboundedSender<HistoryLookup>,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
     runtime: tokio::runtime::Handle,
@@ -75,53 +75,53 @@ pub struct EtcdStore {
 }
 
 /// A question about the past, for the thread.
-struct Look {
+struct HistoryLookup {
     revision: Revision,
-    answer: mpsc::SyncSender<Result<State, StoreError>>,
+    answer: mpsc::SyncSender<Result<StoreState, StoreError>>,
 }
 
 /// The store, and what only one process has of it: dropped first.
-pub struct EtcdOpened {
+pub struct OpenedEtcdStore {
     /// Keeps the last good state in step.
-    pub home: Arc<EtcdHome>,
+    pub home: Arc<EtcdDataDir>,
     /// The store.
     pub store: Arc<EtcdStore>,
     /// What was in force before this process.
-    pub former: Former,
+    pub former: FormerState,
 }
 
 /// The node's directory with the last good state, which only one process has at a time.
 ///
 /// The store itself goes on without it: another process may have it for good.
-pub struct EtcdHome {
+pub struct EtcdDataDir {
     store: Arc<EtcdStore>,
-    seal: Option<Arc<dyn Seal>>,
-    versions: Arc<Versions>,
-    held: Mutex<Option<Held>>,
+    seal: Option<Arc<dyn TextSeal>>,
+    versions: Arc<LastGoodVersions>,
+    held: Mutex<Option<DataDirGuard>>,
 }
 
 /// Dropped in this order: what is kept is kept once more before another process may have the directory.
-struct Held {
-    _keeper: Keeper,
+struct DataDirGuard {
+    _keeper: LastGoodTask,
     _directory: DataDir,
 }
 
-impl EtcdHome {
+impl EtcdDataDir {
     fn new(
         store: &Arc<EtcdStore>,
-        seal: Option<Arc<dyn Seal>>,
-        versions: Arc<Versions>,
+        seal: Option<Arc<dyn TextSeal>>,
+        versions: Arc<LastGoodVersions>,
         directory: DataDir,
     ) -> Result<Self, StoreError> {
-        let home = EtcdHome { store: store.clone(), seal, versions, held: Mutex::default() };
+        let home = EtcdDataDir { store: store.clone(), seal, versions, held: Mutex::default() };
         home.keep(directory)?;
         Ok(home)
     }
 
     fn keep(&self, directory: DataDir) -> Result<(), StoreError> {
         let (seal, versions) = (self.seal.clone(), self.versions.clone());
-        let keeper = Keeper::start(directory.path(), self.store.clone(), seal, versions)?;
-        *self.held() = Some(Held { _keeper: keeper, _directory: directory });
+        let keeper = LastGoodTask::start(directory.path(), self.store.clone(), seal, versions)?;
+        *self.held() = Some(DataDirGuard { _keeper: keeper, _directory: directory });
         Ok(())
     }
 
@@ -138,7 +138,7 @@ impl EtcdHome {
         self.keep(DataDir::lock(&self.store.place)?)
     }
 
-    fn held(&self) -> MutexGuard<'_, Option<Held>> {
+    fn held(&self) -> MutexGuard<'_, Option<DataDirGuard>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -149,40 +149,41 @@ impl EtcdStore {
     /// Fails where there is neither, where another process has the directory, and where settings or files are wrong.
     pub fn open(
         data_dir: &Path,
-        seal: Option<Arc<dyn Seal>>,
+        seal: Option<Arc<dyn TextSeal>>,
         settings: EtcdSettings,
         on_problems: OnProblems,
-        versions: Arc<Versions>,
-    ) -> Result<EtcdOpened, StoreError> {
+        versions: Arc<LastGoodVersions>,
+    ) -> Result<OpenedEtcdStore, StoreError> {
         let directory = DataDir::lock(&data_dir.join(DIRECTORY))?;
         let place = directory.path().to_owned();
-        let client = Client::new(settings.client.clone())
+        let client = EtcdClient::new(settings.client.clone())
             .map_err(|wrong| StoreError::Unreachable(format!("etcd cannot be used: {wrong}")))?;
-        let last_good = last_good_of(&place, &Edge(seal.clone()), &settings.prefix);
+        let last_good = last_good_of(&place, &OptionalSeal(seal.clone()), &settings.prefix);
         let found = last_good.as_ref().map(|found| found.as_ref().map(|_| ()).map_err(Clone::clone));
         let (wait, last_good) = (settings.start_timeout, last_good.and_then(Result::ok));
         // What was in force is of this cluster if the last good state is.
-        let former =
-            last_good.as_ref().map(|(found, _)| Former::read(&place, seal.clone()).with(found.state.clone()));
-        let shared = Arc::new(Shared::new(settings, client, last_good, on_problems));
+        let former = last_good
+            .as_ref()
+            .map(|(found, _)| FormerState::read(&place, seal.clone()).with(found.state.clone()));
+        let shared = Arc::new(EtcdShared::new(settings, client, last_good, on_problems));
         let store = Arc::new(EtcdStore::start(shared, place)?);
         store.wait_for_cluster(wait, found.is_none());
         if let Some(error) = store.shared.error() {
             match found {
                 Some(Ok(())) => {
                     let revision = store.state().revision.0;
-                    tracing::error!(error, revision, "etcd cannot be reached, the last good state is served");
+                    tracing::error!(error, revision, "etcd unreachable, serving the last good state");
                     store.shared.report_last_good();
                 }
-                Some(Err(damaged)) => return Err(nothing_to_serve(&error, &damaged.to_string())),
-                None => return Err(nothing_to_serve(&error, "none was kept for this prefix")),
+                Some(Err(damaged)) => return Err(no_state_error(&error, &damaged.to_string())),
+                None => return Err(no_state_error(&error, "no last good state for this prefix")),
             }
         }
-        let home = Arc::new(EtcdHome::new(&store, seal, versions, directory)?);
-        Ok(EtcdOpened { home, store, former: former.unwrap_or_default() })
+        let home = Arc::new(EtcdDataDir::new(&store, seal, versions, directory)?);
+        Ok(OpenedEtcdStore { home, store, former: former.unwrap_or_default() })
     }
 
-    fn start(shared: Arc<Shared>, place: PathBuf) -> Result<EtcdStore, StoreError> {
+    fn start(shared: Arc<EtcdShared>, place: PathBuf) -> Result<EtcdStore, StoreError> {
         // One for the watch, one for decisions, which take their time.
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -197,7 +198,7 @@ impl EtcdStore {
         let run = move || {
             runtime.block_on(async move {
                 tokio::spawn(follow::run(used.clone()));
-                tokio::spawn(look_back(used.clone(), looked));
+                tokio::spawn(serve_lookups(used.clone(), looked));
                 tokio::spawn(write::run(used, wished));
                 // Whoever ends the store drops its end, which tells as much as sending.
                 let _ = ended.await;
@@ -225,7 +226,7 @@ impl EtcdStore {
     }
 
     /// Up to where this node knows the cluster.
-    pub fn position(&self) -> Position {
+    pub fn position(&self) -> MirrorPosition {
         self.shared.position()
     }
 
@@ -243,12 +244,12 @@ impl EtcdStore {
         }
         let (id, draft) = (random_name(), directory::suffixed(&place, ".draft"));
         std::io::Write::write_all(&mut directory::create_private(&draft)?, id.as_bytes())?;
-        directory::put_in_place(&draft, &place)?;
+        directory::rename_durably(&draft, &place)?;
         Ok(id)
     }
 
     /// Says for this node what it serves, for as long as it is there.
-    pub fn announce(&self, what: Announcement) -> Announced {
+    pub fn announce(&self, what: NodeAnnouncement) -> AnnouncedNode {
         announce::begin(self.shared.clone(), &self.runtime, what)
     }
 
@@ -263,12 +264,12 @@ impl EtcdStore {
     }
 
     /// What nodes tell one another beside the configuration.
-    pub fn board(&self) -> Board {
-        Board::new(self.shared.clone())
+    pub fn board(&self) -> SharedKeys {
+        SharedKeys::new(self.shared.clone())
     }
 
     /// The client the store uses, for what else a node has to say or hear in the cluster.
-    pub fn client(&self) -> Client {
+    pub fn client(&self) -> EtcdClient {
         self.shared.client.clone()
     }
 
@@ -291,36 +292,36 @@ impl Drop for EtcdStore {
 }
 
 impl Store for EtcdStore {
-    fn state(&self) -> State {
+    fn state(&self) -> StoreState {
         self.shared.state()
     }
 
     fn propose(&self, proposal: Proposal) {
-        if let Err(refused) = self.wishes.send(Wish::Propose(proposal))
-            && let Wish::Propose(proposal) = refused.0
+        if let Err(refused) = self.wishes.send(WriteRequest::Propose(proposal))
+            && let WriteRequest::Propose(proposal) = refused.0
         {
             (proposal.done)(Err(StoreError::Ended));
         }
     }
 
-    fn follow(&self, follower: Follower) -> State {
+    fn follow(&self, follower: FollowerFn) -> StoreState {
         self.shared.follow(follower)
     }
 
-    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<Committed>>, StoreError> {
+    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<StoreCommit>>, StoreError> {
         Ok(self.shared.with_past(|past| past.history(before, limit)))
     }
 
-    fn confirm(&self, by: Authorship, done: Confirmed) {
-        if let Err(refused) = self.wishes.send(Wish::Confirm(by, done))
-            && let Wish::Confirm(_, done) = refused.0
+    fn confirm(&self, by: Authorship, done: ConfirmFn) {
+        if let Err(refused) = self.wishes.send(WriteRequest::Confirm(by, done))
+            && let WriteRequest::Confirm(_, done) = refused.0
         {
             done(Err(StoreError::Ended));
         }
     }
 
     /// From what this node saw, or else from what etcd still keeps.
-    fn state_at(&self, revision: Revision) -> Result<State, StoreError> {
+    fn state_at(&self, revision: Revision) -> Result<StoreState, StoreError> {
         let newest = self.state();
         if let Some(state) = self.shared.with_past(|past| past.state_at(revision, &newest)) {
             return Ok(state);
@@ -329,24 +330,24 @@ impl Store for EtcdStore {
             return Err(StoreError::Compacted(revision));
         }
         let (answer, answered) = mpsc::sync_channel(1);
-        self.looks.send(Look { revision, answer }).map_err(|_| StoreError::Ended)?;
-        let late = |_| StoreError::Unreachable("etcd does not tell of its past in time".into());
+        self.looks.send(HistoryLookup { revision, answer }).map_err(|_| StoreError::Ended)?;
+        let late = |_| StoreError::Unreachable("etcd history lookup timed out".into());
         answered.recv_timeout(LOOK_BACK).map_err(late)?
     }
 }
 
-async fn look_back(shared: Arc<Shared>, mut looks: UnboundedReceiver<Look>) {
-    while let Some(Look { revision, answer }) = looks.recv().await {
+async fn serve_lookups(shared: Arc<EtcdShared>, mut looks: UnboundedReceiver<HistoryLookup>) {
+    while let Some(HistoryLookup { revision, answer }) = looks.recv().await {
         let listed = shared.client.get_prefix(shared.layout.root(), Some(revision.0)).await;
         let state = match listed {
             Ok(listing) => {
-                let mut past = Mirror::new(shared.layout.clone(), State::default(), 0);
+                let mut past = EtcdMirror::new(shared.layout.clone(), StoreState::default(), 0);
                 past.take_list(&listing, 0);
                 let mut state = past.state().clone();
                 state.revision = revision;
                 Ok(state)
             }
-            Err(RpcError::Status { code: Code::OutOfRange, .. }) => Err(StoreError::Compacted(revision)),
+            Err(RpcError::Status { code: GrpcCode::OutOfRange, .. }) => Err(StoreError::Compacted(revision)),
             Err(error) => Err(StoreError::Unreachable(format!("etcd cannot be read: {error}"))),
         };
         // Whoever no longer waits does not want to know.
@@ -357,7 +358,7 @@ async fn look_back(shared: Arc<Shared>, mut looks: UnboundedReceiver<Look>) {
 /// The last good state of this prefix and its age; `None` where none was kept, or that of another place.
 fn last_good_of(
     directory: &Path,
-    edge: &Edge,
+    edge: &OptionalSeal,
     prefix: &str,
 ) -> Option<Result<(RecoveredState, Duration), StoreError>> {
     let file = directory.join(last_good::FILE);
@@ -376,7 +377,7 @@ fn is_node_id(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
-fn nothing_to_serve(error: &str, last_good: &str) -> StoreError {
+fn no_state_error(error: &str, last_good: &str) -> StoreError {
     StoreError::Unreachable(format!(
         "etcd cannot be reached: {error}; nor is there a last good state: {last_good}"
     ))

@@ -2,7 +2,7 @@
 //!
 //! Knows how to try again and how to hand over; must not know what kind of store it waits for.
 
-mod lend;
+mod handover;
 #[cfg(test)]
 mod tests;
 
@@ -13,11 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::embedded::{Absent, Embedded, Options};
+use crate::embedded::{EmbeddedMedium, EmbeddedOptions, MissingStorePolicy};
 use crate::engine::now_ms;
-use crate::last_good::{Keeper, LastGood, RecoveredState};
-use crate::state::{Authorship, Changed, Committed, Key, Revision, State};
-use crate::store::{Follower, Proposal, Store, StoreError};
+use crate::last_good::{LastGood, LastGoodTask, RecoveredState};
+use crate::state::{Authorship, EntryChange, ResourceKey, Revision, StoreCommit, StoreState};
+use crate::store::{FollowerFn, Proposal, Store, StoreError};
 
 /// The author of the revision that leads from the last good state to that of the store.
 ///
@@ -33,7 +33,7 @@ const PAUSE_PER_ATTEMPT: u32 = 20;
 
 /// Where what is served comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub enum StateOrigin {
     /// From the store.
     Store,
     /// From the last good state on disk; nothing can be written.
@@ -48,12 +48,12 @@ pub enum Origin {
 }
 
 /// Opens the real store; asked again until it succeeds.
-pub type OpenStore = Box<dyn FnMut() -> Result<Opened, StoreError> + Send>;
+pub type OpenStore = Box<dyn FnMut() -> Result<OpenedStore, StoreError> + Send>;
 
 /// A store, and who keeps its last good state.
-pub struct Opened {
+pub struct OpenedStore {
     /// Keeps the last good state in step. First, so that it is dropped while the store is still there.
-    pub keeper: Option<Keeper>,
+    pub keeper: Option<LastGoodTask>,
     /// The store.
     pub store: Arc<dyn Store>,
 }
@@ -62,49 +62,53 @@ pub struct Opened {
 ///
 /// Fails where there is neither, telling both reasons; where another process has the directory; and where the
 /// keyring does not open the store. What is served was once committed.
-pub fn open_or_last_good(directory: &Path, options: Options) -> Result<Arc<Fallback>, StoreError> {
+pub fn open_or_last_good(
+    directory: &Path,
+    options: EmbeddedOptions,
+) -> Result<Arc<FallbackStore>, StoreError> {
     let place = directory.to_owned();
     let edge = options.edge();
     let mut options = options;
     let open = Box::new(move || {
-        let opened = Embedded::open(&place, options.clone());
+        let opened = EmbeddedMedium::open(&place, options.clone());
         // There was a store, or something to serve instead: what is not there later is gone.
-        options.absent = Absent::Refused;
+        options.absent = MissingStorePolicy::Fail;
         let store: Arc<dyn Store> = Arc::new(opened?);
-        let keeper = Keeper::start(&place, store.clone(), options.seal.clone(), options.versions.clone())?;
-        Ok(Opened { store, keeper: Some(keeper) })
+        let keeper =
+            LastGoodTask::start(&place, store.clone(), options.seal.clone(), options.versions.clone())?;
+        Ok(OpenedStore { store, keeper: Some(keeper) })
     });
-    Fallback::start(open, || LastGood::recover(directory, &edge), RETRY_EVERY)
+    FallbackStore::start(open, || LastGood::recover(directory, &edge), RETRY_EVERY)
 }
 
 /// The outer store others hold; what is inside it changes once.
-pub struct Fallback {
+pub struct FallbackStore {
     // First, so that nothing is opened any more when the rest is dropped.
-    retry: Mutex<Option<Retry>>,
-    shared: Arc<Shared>,
+    retry: Mutex<Option<OpenRetry>>,
+    shared: Arc<FallbackShared>,
     open: SharedOpen,
     retry_every: Duration,
 }
 
 type SharedOpen = Arc<Mutex<OpenStore>>;
 
-impl Fallback {
+impl FallbackStore {
     /// The store `open` gives, or what `last_good` gives while it gives none. One in use, sealed or gone is an error.
     pub fn start<R: Into<RecoveredState>>(
         mut open: OpenStore,
         last_good: impl FnOnce() -> Result<R, StoreError>,
         retry_every: Duration,
-    ) -> Result<Arc<Fallback>, StoreError> {
-        let started = |shared: Arc<Shared>, open: SharedOpen, retry: Option<Retry>| {
-            Arc::new(Fallback { retry: Mutex::new(retry), shared, open, retry_every })
+    ) -> Result<Arc<FallbackStore>, StoreError> {
+        let started = |shared: Arc<FallbackShared>, open: SharedOpen, retry: Option<OpenRetry>| {
+            Arc::new(FallbackStore { retry: Mutex::new(retry), shared, open, retry_every })
         };
         let error = match open() {
             Ok(opened) => {
-                let shared = Arc::new(Shared::new(Inner::Store(opened)));
+                let shared = Arc::new(FallbackShared::new(FallbackInner::Store(opened)));
                 return Ok(started(shared, Arc::new(Mutex::new(open)), None));
             }
             // Mistakes of an operator, to be told at once; the store itself is whole.
-            Err(error @ (StoreError::InUse(_) | StoreError::Sealed(_) | StoreError::Gone(_))) => {
+            Err(error @ (StoreError::InUse(_) | StoreError::Sealed(_) | StoreError::Missing(_))) => {
                 return Err(error);
             }
             Err(error) => error,
@@ -114,48 +118,49 @@ impl Fallback {
         })?;
         let RecoveredState { state, damage } = recovered.into();
         let (reason, revision) = (error.to_string(), state.revision.0);
-        tracing::error!(reason, revision, "the store cannot be opened, the last good state is served");
-        let shared = Shared::new(Inner::LastGood { state, reason, since: SystemTime::now(), damage });
+        tracing::error!(reason, revision, "store cannot be opened, serving the last good state");
+        let shared =
+            FallbackShared::new(FallbackInner::LastGood { state, reason, since: SystemTime::now(), damage });
         let shared = Arc::new(shared);
         let open = Arc::new(Mutex::new(open));
-        let retry = Retry::start(Arc::downgrade(&shared), open.clone(), retry_every)?;
+        let retry = OpenRetry::start(Arc::downgrade(&shared), open.clone(), retry_every)?;
         Ok(started(shared, open, Some(retry)))
     }
 
     /// Where what is served comes from at the moment.
-    pub fn status(&self) -> Origin {
+    pub fn status(&self) -> StateOrigin {
         match &*self.shared.inner() {
-            Inner::Store(_) | Inner::Lent { .. } => Origin::Store,
-            Inner::LastGood { reason, since, damage, .. } => {
-                Origin::LastGood { reason: reason.clone(), since: *since, damage: damage.clone() }
+            FallbackInner::Store(_) | FallbackInner::Lent { .. } => StateOrigin::Store,
+            FallbackInner::LastGood { reason, since, damage, .. } => {
+                StateOrigin::LastGood { reason: reason.clone(), since: *since, damage: damage.clone() }
             }
         }
     }
 }
 
-impl Store for Fallback {
-    fn state(&self) -> State {
+impl Store for FallbackStore {
+    fn state(&self) -> StoreState {
         match &*self.shared.inner() {
-            Inner::Store(opened) => opened.store.state(),
-            Inner::LastGood { state, .. } | Inner::Lent { state, .. } => state.clone(),
+            FallbackInner::Store(opened) => opened.store.state(),
+            FallbackInner::LastGood { state, .. } | FallbackInner::Lent { state, .. } => state.clone(),
         }
     }
 
     fn propose(&self, proposal: Proposal) {
         let refused = match &*self.shared.inner() {
             // Under the lock, so that none comes behind the end of a store that is lent.
-            Inner::Store(opened) => return opened.store.propose(proposal),
-            Inner::Lent { held, .. } => match held.keep(proposal) {
+            FallbackInner::Store(opened) => return opened.store.propose(proposal),
+            FallbackInner::Lent { held, .. } => match held.keep(proposal) {
                 None => return,
                 Some(proposal) => (proposal.done, held.refusal()),
             },
-            Inner::LastGood { reason, .. } => (proposal.done, read_only(reason)),
+            FallbackInner::LastGood { reason, .. } => (proposal.done, read_only(reason)),
         };
         let (done, error) = refused;
         done(Err(error));
     }
 
-    fn follow(&self, follower: Follower) -> State {
+    fn follow(&self, follower: FollowerFn) -> StoreState {
         // Healing holds this lock too, so a follower is told by the old or by the new, never by both.
         let mut followers = self.shared.followers();
         match self.shared.store() {
@@ -172,7 +177,7 @@ impl Store for Fallback {
         }
     }
 
-    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<Committed>>, StoreError> {
+    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<StoreCommit>>, StoreError> {
         self.shared.store()?.history(before, limit)
     }
 
@@ -182,52 +187,52 @@ impl Store for Fallback {
 
     fn check(&self) -> Result<(), StoreError> {
         match &*self.shared.inner() {
-            Inner::Store(opened) => opened.store.check(),
+            FallbackInner::Store(opened) => opened.store.check(),
             // It is not this process's to write to, which is told elsewhere.
-            Inner::LastGood { .. } | Inner::Lent { .. } => Ok(()),
+            FallbackInner::LastGood { .. } | FallbackInner::Lent { .. } => Ok(()),
         }
     }
 
     fn failure(&self) -> Option<StoreError> {
         match &*self.shared.inner() {
-            Inner::Store(opened) => opened.store.failure(),
-            Inner::LastGood { reason, .. } => Some(read_only(reason)),
-            Inner::Lent { .. } => None,
+            FallbackInner::Store(opened) => opened.store.failure(),
+            FallbackInner::LastGood { reason, .. } => Some(read_only(reason)),
+            FallbackInner::Lent { .. } => None,
         }
     }
 }
 
-enum Inner {
-    Store(Opened),
+enum FallbackInner {
+    Store(OpenedStore),
     LastGood {
-        state: State,
+        state: StoreState,
         reason: String,
         since: SystemTime,
         damage: Option<String>,
     },
     /// Another process has it, or is about to.
     Lent {
-        state: State,
+        state: StoreState,
         /// Of the last good state, where it was served before.
         damage: Option<String>,
-        held: lend::Held,
+        held: handover::DeferredProposals,
     },
 }
 
-struct Shared {
-    inner: RwLock<Inner>,
-    followers: Mutex<Followers>,
+struct FallbackShared {
+    inner: RwLock<FallbackInner>,
+    followers: Mutex<FallbackFollowers>,
 }
 
 #[derive(Default)]
-struct Followers {
+struct FallbackFollowers {
     /// Those who came before the store was there.
-    by_us: Vec<Follower>,
+    by_us: Vec<FollowerFn>,
     /// Those the store tells by itself.
-    direct: Vec<Arc<Mutex<Follower>>>,
+    direct: Vec<Arc<Mutex<FollowerFn>>>,
 }
 
-fn tell(follower: &Mutex<Follower>, committed: &Arc<Committed>) {
+fn tell(follower: &Mutex<FollowerFn>, committed: &Arc<StoreCommit>) {
     follower.lock().unwrap_or_else(PoisonError::into_inner)(committed);
 }
 
@@ -237,30 +242,30 @@ fn read_only(reason: &str) -> StoreError {
     ))
 }
 
-impl Shared {
-    fn new(inner: Inner) -> Shared {
-        Shared { inner: RwLock::new(inner), followers: Mutex::default() }
+impl FallbackShared {
+    fn new(inner: FallbackInner) -> FallbackShared {
+        FallbackShared { inner: RwLock::new(inner), followers: Mutex::default() }
     }
 
-    fn inner(&self) -> std::sync::RwLockReadGuard<'_, Inner> {
+    fn inner(&self) -> std::sync::RwLockReadGuard<'_, FallbackInner> {
         self.inner.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn followers(&self) -> MutexGuard<'_, Followers> {
+    fn followers(&self) -> MutexGuard<'_, FallbackFollowers> {
         self.followers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The real store, or why nothing can be written.
     fn store(&self) -> Result<Arc<dyn Store>, StoreError> {
         match &*self.inner() {
-            Inner::Store(opened) => Ok(opened.store.clone()),
-            Inner::LastGood { reason, .. } => Err(read_only(reason)),
-            Inner::Lent { held, .. } => Err(held.refusal()),
+            FallbackInner::Store(opened) => Ok(opened.store.clone()),
+            FallbackInner::LastGood { reason, .. } => Err(read_only(reason)),
+            FallbackInner::Lent { held, .. } => Err(held.refusal()),
         }
     }
 
     fn note(&self, error: &StoreError) {
-        if let Inner::LastGood { reason, .. } =
+        if let FallbackInner::LastGood { reason, .. } =
             &mut *self.inner.write().unwrap_or_else(PoisonError::into_inner)
         {
             *reason = error.to_string();
@@ -268,28 +273,31 @@ impl Shared {
     }
 
     /// Puts the real store in place and tells the followers what differs.
-    fn heal(self: &Arc<Shared>, opened: Opened) {
+    fn switch_to_store(self: &Arc<FallbackShared>, opened: OpenedStore) {
         let mut followers = self.followers();
         // Whatever the store commits from here on waits for the lock, and so comes after the difference.
         let to = opened.store.follow(forward(Arc::downgrade(self)));
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-        let from = std::mem::replace(&mut *inner, Inner::Store(opened));
+        let from = std::mem::replace(&mut *inner, FallbackInner::Store(opened));
         drop(inner);
-        let (Inner::LastGood { state: from, .. } | Inner::Lent { state: from, .. }) = from else { return };
+        let (FallbackInner::LastGood { state: from, .. } | FallbackInner::Lent { state: from, .. }) = from
+        else {
+            return;
+        };
         let changes = difference(&from, &to);
         let (last_good, revision, changed) = (from.revision.0, to.revision.0, changes.len());
-        tracing::info!(last_good, revision, changed, "the store is open again");
+        tracing::info!(last_good, revision, changed, "store reopened");
         if changes.is_empty() && from.revision == to.revision {
             return;
         }
         let by = Authorship::by(RECOVERY);
-        let committed = Arc::new(Committed { revision: to.revision, time_ms: now_ms(), by, changes });
+        let committed = Arc::new(StoreCommit { revision: to.revision, time_ms: now_ms(), by, changes });
         followers.by_us.iter_mut().for_each(|follower| follower(&committed));
     }
 }
 
 /// Passes on what the real store tells. It must not keep the store alive.
-fn forward(shared: Weak<Shared>) -> Follower {
+fn forward(shared: Weak<FallbackShared>) -> FollowerFn {
     Box::new(move |committed| {
         if let Some(shared) = shared.upgrade() {
             shared.followers().by_us.iter_mut().for_each(|follower| follower(committed));
@@ -298,28 +306,32 @@ fn forward(shared: Weak<Shared>) -> Follower {
 }
 
 /// What leads from one state to another, ascending by key.
-fn difference(from: &State, to: &State) -> Vec<Changed> {
-    let keys: BTreeSet<&Key> = from.entries().chain(to.entries()).map(|(key, _)| key).collect();
-    let changed = |key: &Key| {
+fn difference(from: &StoreState, to: &StoreState) -> Vec<EntryChange> {
+    let keys: BTreeSet<&ResourceKey> = from.entries().chain(to.entries()).map(|(key, _)| key).collect();
+    let changed = |key: &ResourceKey| {
         let (before, after) = (from.get(key.kind, &key.id), to.get(key.kind, &key.id));
-        let changed = || Changed { key: key.clone(), before: before.cloned(), after: after.cloned() };
+        let changed = || EntryChange { key: key.clone(), before: before.cloned(), after: after.cloned() };
         (before != after).then(changed)
     };
     keys.into_iter().filter_map(changed).collect()
 }
 
-fn open_now(open: &SharedOpen) -> Result<Opened, StoreError> {
+fn open_now(open: &SharedOpen) -> Result<OpenedStore, StoreError> {
     open.lock().unwrap_or_else(PoisonError::into_inner)()
 }
 
 /// Tries to open the store every so often, until it succeeds or this is dropped.
-struct Retry {
+struct OpenRetry {
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Retry {
-    fn start(shared: Weak<Shared>, open: SharedOpen, every: Duration) -> Result<Retry, StoreError> {
+impl OpenRetry {
+    fn start(
+        shared: Weak<FallbackShared>,
+        open: SharedOpen,
+        every: Duration,
+    ) -> Result<OpenRetry, StoreError> {
         let (end, ended) = channel::<()>();
         let run = move || {
             let mut pause = every;
@@ -330,17 +342,17 @@ impl Retry {
                 pause = every.max(begin.elapsed() * PAUSE_PER_ATTEMPT);
                 let Some(shared) = shared.upgrade() else { return };
                 match opened {
-                    Ok(opened) => return shared.heal(opened),
+                    Ok(opened) => return shared.switch_to_store(opened),
                     Err(error) => shared.note(&error),
                 }
             }
         };
         let thread = thread::Builder::new().name("yumen-store-retry".into()).spawn(run)?;
-        Ok(Retry { end: Some(end), thread: Some(thread) })
+        Ok(OpenRetry { end: Some(end), thread: Some(thread) })
     }
 }
 
-impl Drop for Retry {
+impl Drop for OpenRetry {
     fn drop(&mut self) {
         drop(self.end.take());
         // A follower may hold, and drop, the store: a thread cannot wait for itself.
@@ -348,7 +360,7 @@ impl Drop for Retry {
             && thread.thread().id() != thread::current().id()
             && thread.join().is_err()
         {
-            tracing::error!("the attempts to open the store had panicked");
+            tracing::error!("store reopen task panicked");
         }
     }
 }

@@ -18,8 +18,8 @@ use std::time::Instant;
 
 use serde::de::IgnoredAny;
 
-use notice::{Notice, Notices};
-use observer::{Observer, PATIENCE, REST};
+use notice::{FileNotice, NoticeSender};
+use observer::{FileObserver, PATIENCE, REST};
 
 /// What became of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,17 +40,17 @@ pub enum FileEvent {
 #[derive(Debug, Clone)]
 pub struct FileStore {
     path: PathBuf,
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<KnownFile>>,
 }
 
 /// What the store last handed out, so that a watch knows what is news.
 #[derive(Debug, Default)]
-struct Known {
+struct KnownFile {
     hash: Option<u64>,
     ended: bool,
 }
 
-impl Known {
+impl KnownFile {
     /// Whether `text` differs from what was known; it is what is known from here on.
     fn learn(&mut self, text: &str) -> bool {
         let mut hasher = DefaultHasher::new();
@@ -120,7 +120,7 @@ impl FileStore {
         WatchGuard::start(self, on_change)
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+    fn known(&self) -> std::sync::MutexGuard<'_, KnownFile> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -129,7 +129,7 @@ impl FileStore {
 #[derive(Debug)]
 pub struct WatchGuard {
     stop: Arc<AtomicBool>,
-    notices: Notices,
+    notices: NoticeSender,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -144,10 +144,10 @@ impl WatchGuard {
         inbox.rewatch();
         let stopped = Arc::clone(&stop);
         let run = move || {
-            let mut observer = Observer::new(store);
-            let mut notice = Notice::Touched;
+            let mut observer = FileObserver::new(store);
+            let mut notice = FileNotice::Touched;
             while !stopped.load(Ordering::Acquire) {
-                if notice == Notice::Touched {
+                if notice == FileNotice::Touched {
                     observer.touched();
                 }
                 let (event, wait) = observer.look(Instant::now());
@@ -155,7 +155,7 @@ impl WatchGuard {
                     inbox.rewatch();
                     on_change(event);
                     // what changed while the directories were watched anew made no notice
-                    notice = Notice::Nearby;
+                    notice = FileNotice::Nearby;
                     continue;
                 }
                 notice = inbox.wait(wait);
@@ -173,7 +173,7 @@ impl Drop for WatchGuard {
         let Some(thread) = self.thread.take() else { return };
         // the event's own receiver may drop the guard; a thread cannot wait for itself
         if thread.thread().id() != thread::current().id() && thread.join().is_err() {
-            tracing::error!("the file watch had panicked");
+            tracing::error!("file watch task panicked");
         }
     }
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use yumen_config::node::Hidden;
+use yumen_config::node::SecretText;
 
 use crate::directory::make_private_directory;
 use crate::seal::{KEY_BYTES, Keyring};
@@ -37,25 +37,25 @@ pub enum KeyringError {
     },
     /// Others may read the file.
     #[error("the keyring {} may be read by others (mode {mode:o}): it must be 600", path.display())]
-    Open {
+    TooPermissive {
         /// The file.
         path: PathBuf,
         /// Its permissions.
         mode: u32,
     },
     /// A key is none.
-    #[error("{place} is no key: it must be 32 bytes in base64")]
+    #[error("{place} is not a key: expected 32 bytes in base64")]
     NoKey {
         /// Where it stands.
         place: String,
     },
     /// The file holds no key.
-    #[error("the keyring {} holds no key", .0.display())]
+    #[error("the keyring {} has no key", .0.display())]
     Empty(PathBuf),
 }
 
 /// The keys of `configured`, in base64, or else of the file in `data_dir`, which is made where there is none.
-pub fn open_keyring(data_dir: &Path, configured: &[Hidden]) -> Result<Keyring, KeyringError> {
+pub fn open_keyring(data_dir: &Path, configured: &[SecretText]) -> Result<Keyring, KeyringError> {
     let path = data_dir.join(FILE);
     if !configured.is_empty() {
         let named =
@@ -70,7 +70,7 @@ pub fn open_keyring(data_dir: &Path, configured: &[Hidden]) -> Result<Keyring, K
     };
     let mode = fs::metadata(&path).map_err(failed)?.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
-        return Err(KeyringError::Open { path, mode });
+        return Err(KeyringError::TooPermissive { path, mode });
     }
     let lines = text.lines().enumerate().map(|(i, line)| (i, line.trim()));
     let keys = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));

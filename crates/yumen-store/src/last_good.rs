@@ -2,7 +2,7 @@
 //!
 //! Knows files and states; must not know what kind of store the state came from.
 
-mod keeper;
+mod saver;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -12,15 +12,15 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-pub use keeper::Keeper;
+pub use saver::LastGoodTask;
 pub(crate) use versions::forget as forget_versions;
-pub use versions::{Former, Version, Versions};
+pub use versions::{FormerState, LastGoodVersion, LastGoodVersions};
 
 use yumen_base::Problem;
 
 use crate::directory::{self, about};
-use crate::seal::{Edge, SealError};
-use crate::state::State;
+use crate::seal::{OptionalSeal, SealError};
+use crate::state::StoreState;
 use crate::store::StoreError;
 
 /// The file in the data directory.
@@ -41,7 +41,11 @@ pub struct LastGood;
 
 impl LastGood {
     /// Makes `state` the last good one, durably; the one before is kept beside it, if it is whole.
-    pub(crate) fn save(directory: &Path, state: &State, edge: &Edge) -> Result<Kept, StoreError> {
+    pub(crate) fn save(
+        directory: &Path,
+        state: &StoreState,
+        edge: &OptionalSeal,
+    ) -> Result<AppendableFile, StoreError> {
         let (place, draft) = (directory.join(FILE), directory.join(format!("{FILE}.new")));
         let (text, digest) = text::whole(state, edge);
         let mut file = directory::create_private(&draft)?;
@@ -51,19 +55,19 @@ impl LastGood {
         if fs::read(&place).is_ok_and(|before| text::is_whole(&before)) {
             directory::keep_as(&place, &directory.join(PREVIOUS))?;
         }
-        directory::put_in_place(&draft, &place)?;
+        directory::rename_durably(&draft, &place)?;
         let bytes = text.len() as u64;
         let bytes_max = bytes + bytes.max(CHANGES_BYTES_MIN);
-        Ok(Kept { place, state: state.clone(), digest, bytes, bytes_max })
+        Ok(AppendableFile { place, state: state.clone(), digest, bytes, bytes_max })
     }
 
     /// The newest saved state that is whole, whatever is missing behind it.
-    pub(crate) fn load(directory: &Path, edge: &Edge) -> Result<State, StoreError> {
+    pub(crate) fn load(directory: &Path, edge: &OptionalSeal) -> Result<StoreState, StoreError> {
         LastGood::recover(directory, edge).map(|recovered| recovered.state)
     }
 
     /// The newest saved state that is whole; the error tells what is wrong with each file.
-    pub(crate) fn recover(directory: &Path, edge: &Edge) -> Result<RecoveredState, StoreError> {
+    pub(crate) fn recover(directory: &Path, edge: &OptionalSeal) -> Result<RecoveredState, StoreError> {
         LastGood::recover_file(&directory.join(FILE), edge).or_else(|newest| {
             // It is whole: one from before it is no substitute.
             if matches!(newest, StoreError::Sealed(_)) {
@@ -74,7 +78,7 @@ impl LastGood {
                 true => newest.clone(),
                 false => StoreError::Corrupt(format!("{newest}; {previous}")),
             })?;
-            tracing::warn!(reason = %newest, "the last good state is damaged, the one before it is used");
+            tracing::warn!(reason = %newest, "last good state damaged, using the previous one");
             let RecoveredState { state, damage } = previous;
             let instead = format!("{newest}; {PREVIOUS} of revision {} is used instead", state.revision.0);
             let damage = damage.map_or(instead.clone(), |damage| format!("{instead}; {damage}"));
@@ -83,17 +87,17 @@ impl LastGood {
     }
 
     /// The state in one file, with the changes behind it up to the first that is not whole.
-    pub(crate) fn read(path: &Path, edge: &Edge) -> Result<State, StoreError> {
+    pub(crate) fn read(path: &Path, edge: &OptionalSeal) -> Result<StoreState, StoreError> {
         LastGood::recover_file(path, edge).map(|recovered| recovered.state)
     }
 
-    fn recover_file(path: &Path, edge: &Edge) -> Result<RecoveredState, StoreError> {
+    fn recover_file(path: &Path, edge: &OptionalSeal) -> Result<RecoveredState, StoreError> {
         let bytes = fs::read(path).map_err(|error| about(path, &error))?;
         let damaged = |found: String| StoreError::Corrupt(format!("{}: {found}", path.display()));
         let told = text::parse(&bytes).map_err(damaged)?;
         let damage = told.damage(path);
         if let Some(reason) = &damage {
-            tracing::warn!(reason, "the newest changes of the last good state are missing");
+            tracing::warn!(reason, "last good state incomplete, newest changes missing");
         }
         let state = opened(told.state, edge).map_err(|error| match error {
             SealError::Altered(_) => damaged(error.to_string()),
@@ -107,7 +111,7 @@ impl LastGood {
 #[derive(Debug, Clone)]
 pub struct RecoveredState {
     /// The newest state that is whole.
-    pub state: State,
+    pub state: StoreState,
     /// What is known to be missing from it, and why.
     pub damage: Option<String>,
 }
@@ -123,18 +127,18 @@ pub fn damage_problem(damage: &str) -> Problem {
         .hint("objects are missing until the store can be reached again or a backup is restored")
 }
 
-impl From<State> for RecoveredState {
-    fn from(state: State) -> RecoveredState {
+impl From<StoreState> for RecoveredState {
+    fn from(state: StoreState) -> RecoveredState {
         RecoveredState { state, damage: None }
     }
 }
 
 /// A file that this process wrote, to which changes may be appended.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct AppendableFile {
     place: PathBuf,
     /// What it says.
-    state: State,
+    state: StoreState,
     /// What the next record continues.
     digest: String,
     bytes: u64,
@@ -142,16 +146,16 @@ pub(crate) struct Kept {
     bytes_max: u64,
 }
 
-impl Kept {
+impl AppendableFile {
     /// What is saved.
-    pub(crate) fn state(&self) -> &State {
+    pub(crate) fn state(&self) -> &StoreState {
         &self.state
     }
 
     /// Appends what led to `state`, durably, and says so; or finds that a new file is worth it.
     ///
     /// A failure may leave half a record, behind which nothing may follow.
-    pub(crate) fn append(&mut self, state: &State, edge: &Edge) -> Result<bool, StoreError> {
+    pub(crate) fn append(&mut self, state: &StoreState, edge: &OptionalSeal) -> Result<bool, StoreError> {
         let (record, digest) = text::record(&self.state, state, edge, &self.digest);
         let bytes = self.bytes + record.len() as u64;
         if bytes > self.bytes_max {
@@ -166,7 +170,7 @@ impl Kept {
         // Opened each time: what was removed or replaced in the meantime is not written to.
         let mut file = OpenOptions::new().append(true).open(&self.place)?;
         if file.metadata()?.len() != self.bytes {
-            return Err(io::Error::other("somebody else wrote to it"));
+            return Err(io::Error::other("modified by another program"));
         }
         file.write_all(record)?;
         file.sync_data()
@@ -178,9 +182,9 @@ fn is_missing(error: &StoreError) -> bool {
 }
 
 /// The state with the texts as they were.
-fn opened(state: State, edge: &Edge) -> Result<State, SealError> {
+fn opened(state: StoreState, edge: &OptionalSeal) -> Result<StoreState, SealError> {
     let entries = state.entries().map(|(key, entry)| Ok((key.clone(), edge.opened(key, entry.clone())?)));
     let entries = entries.collect::<Result<Vec<_>, SealError>>()?;
     let settings = state.settings().map(|(name, value)| (name.clone(), value.clone()));
-    Ok(State::new(state.revision, entries, settings))
+    Ok(StoreState::new(state.revision, entries, settings))
 }

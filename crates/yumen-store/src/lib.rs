@@ -20,15 +20,15 @@ pub mod store;
 #[cfg(test)]
 mod test_kit;
 
-pub use embedded::{Embedded, EmbeddedStore};
+pub use embedded::{EmbeddedMedium, EmbeddedStore};
 pub use etcd::EtcdStore;
-pub use fallback::{Fallback, Origin, open_or_last_good};
+pub use fallback::{FallbackStore, StateOrigin, open_or_last_good};
 pub use file::{FileEvent, FileStore, WatchGuard};
 pub use keyring::{KeyringError, open_keyring};
-pub use last_good::{Former, Keeper, Version, Versions};
-pub use memory::{Memory, MemoryStore};
-pub use read_only::ReadOnly;
-pub use recent::Retention;
-pub use seal::{Keyring, Seal, SealError};
-pub use state::{Authorship, Changed, Committed, Entry, Key, Revision, State};
+pub use last_good::{FormerState, LastGoodTask, LastGoodVersion, LastGoodVersions};
+pub use memory::{MemoryMedium, MemoryStore};
+pub use read_only::ReadOnlyStore;
+pub use recent::HistoryRetention;
+pub use seal::{Keyring, SealError, TextSeal};
+pub use state::{Authorship, EntryChange, ResourceKey, Revision, StoreCommit, StoreEntry, StoreState};
 pub use store::{Draft, Proposal, Store, StoreError, commit};

@@ -2,40 +2,40 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::engine::{Batch, Engine, Medium};
-use crate::recent::{Recent, Retention};
-use crate::state::{Committed, Revision, State};
+use crate::engine::{CommitBatch, StoreEngine, StoreMedium};
+use crate::recent::{HistoryRetention, RecentRevisions};
+use crate::state::{Revision, StoreCommit, StoreState};
 use crate::store::StoreError;
 
 /// Keeps the newest revisions in memory, and nothing beyond the process.
 #[derive(Debug)]
-pub struct Memory {
-    revisions: Mutex<Recent<Arc<Committed>>>,
+pub struct MemoryMedium {
+    revisions: Mutex<RecentRevisions<Arc<StoreCommit>>>,
 }
 
 /// A store that forgets everything when it is dropped.
-pub type MemoryStore = Engine<Memory>;
+pub type MemoryStore = StoreEngine<MemoryMedium>;
 
-impl Memory {
+impl MemoryMedium {
     /// An empty store that keeps so many revisions.
     pub fn store(revisions_max: usize) -> Result<MemoryStore, StoreError> {
-        Memory::store_of(State::default(), Retention::of(revisions_max))
+        MemoryMedium::store_of(StoreState::default(), HistoryRetention::of(revisions_max))
     }
 
     /// A store that starts with a state, whose past is not known.
-    pub fn store_of(state: State, retention: Retention) -> Result<MemoryStore, StoreError> {
-        Engine::start(Memory { revisions: Mutex::new(Recent::new(retention)) }, state)
+    pub fn store_of(state: StoreState, retention: HistoryRetention) -> Result<MemoryStore, StoreError> {
+        StoreEngine::start(MemoryMedium { revisions: Mutex::new(RecentRevisions::new(retention)) }, state)
     }
 }
 
-impl Medium for Memory {
-    fn persist(&self, batch: &Batch) -> Result<(), StoreError> {
+impl StoreMedium for MemoryMedium {
+    fn persist(&self, batch: &CommitBatch) -> Result<(), StoreError> {
         let mut revisions = self.revisions.lock().unwrap_or_else(PoisonError::into_inner);
         batch.revisions.iter().for_each(|committed| revisions.push(committed.clone()));
         Ok(())
     }
 
-    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<Committed>>, StoreError> {
+    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<StoreCommit>>, StoreError> {
         let revisions = self.revisions.lock().unwrap_or_else(PoisonError::into_inner);
         let older = revisions.newest_first().filter(|one| before.is_none_or(|before| one.revision < before));
         Ok(older.take(limit).cloned().collect())

@@ -2,24 +2,24 @@
 
 use std::sync::Arc;
 
-use crate::state::{Committed, Revision, State};
-use crate::store::{Follower, Proposal, Store, StoreError};
+use crate::state::{Revision, StoreCommit, StoreState};
+use crate::store::{FollowerFn, Proposal, Store, StoreError};
 
 /// Another store, whose proposals are refused for a reason.
-pub struct ReadOnly {
+pub struct ReadOnlyStore {
     inner: Arc<dyn Store>,
     reason: String,
 }
 
-impl ReadOnly {
+impl ReadOnlyStore {
     /// `inner`, which nobody may write through this door; `reason` says why and where to write instead.
-    pub fn new(inner: Arc<dyn Store>, reason: String) -> ReadOnly {
-        ReadOnly { inner, reason }
+    pub fn new(inner: Arc<dyn Store>, reason: String) -> ReadOnlyStore {
+        ReadOnlyStore { inner, reason }
     }
 }
 
-impl Store for ReadOnly {
-    fn state(&self) -> State {
+impl Store for ReadOnlyStore {
+    fn state(&self) -> StoreState {
         self.inner.state()
     }
 
@@ -27,11 +27,11 @@ impl Store for ReadOnly {
         (proposal.done)(Err(StoreError::ReadOnly(self.reason.clone())));
     }
 
-    fn follow(&self, follower: Follower) -> State {
+    fn follow(&self, follower: FollowerFn) -> StoreState {
         self.inner.follow(follower)
     }
 
-    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<Committed>>, StoreError> {
+    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<StoreCommit>>, StoreError> {
         self.inner.history(before, limit)
     }
 

@@ -5,11 +5,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::state::Committed;
+use crate::state::StoreCommit;
 
 /// How much of the past is kept. The newest revision always is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retention {
+pub struct HistoryRetention {
     /// So many revisions.
     pub revisions_max: usize,
     /// So many bytes of what they replaced.
@@ -18,16 +18,16 @@ pub struct Retention {
     pub age_max: Option<Duration>,
 }
 
-impl Default for Retention {
+impl Default for HistoryRetention {
     fn default() -> Self {
-        Retention { revisions_max: 1000, bytes_max: 64 << 20, age_max: None }
+        HistoryRetention { revisions_max: 1000, bytes_max: 64 << 20, age_max: None }
     }
 }
 
-impl Retention {
+impl HistoryRetention {
     /// So many revisions, bounded otherwise as usual.
-    pub fn of(revisions_max: usize) -> Retention {
-        Retention { revisions_max, ..Retention::default() }
+    pub fn of(revisions_max: usize) -> HistoryRetention {
+        HistoryRetention { revisions_max, ..HistoryRetention::default() }
     }
 }
 
@@ -36,7 +36,7 @@ const CHANGE_BYTES: u64 = 128;
 
 /// What only the past holds: the texts that were replaced. Those that replaced them are in force, or a later
 /// revision's to count.
-fn weight(committed: &Committed) -> u64 {
+fn weight(committed: &StoreCommit) -> u64 {
     let of = |text: usize| text as u64;
     let changes = committed.changes.iter().map(|change| {
         let before = change.before.as_ref().map_or(0, |entry| of(entry.json.len()));
@@ -47,15 +47,15 @@ fn weight(committed: &Committed) -> u64 {
 
 /// The newest revisions, or what stands for them.
 #[derive(Debug)]
-pub(crate) struct Recent<T> {
+pub(crate) struct RecentRevisions<T> {
     items: VecDeque<T>,
     bytes: u64,
-    retention: Retention,
+    retention: HistoryRetention,
 }
 
-impl<T: AsRef<Committed>> Recent<T> {
-    pub(crate) fn new(retention: Retention) -> Recent<T> {
-        Recent { items: VecDeque::new(), bytes: 0, retention }
+impl<T: AsRef<StoreCommit>> RecentRevisions<T> {
+    pub(crate) fn new(retention: HistoryRetention) -> RecentRevisions<T> {
+        RecentRevisions { items: VecDeque::new(), bytes: 0, retention }
     }
 
     /// Adds the newest; forgets what is too much by now.
@@ -88,29 +88,33 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::state::{Authorship, Changed, Entry, Revision};
+    use crate::state::{Authorship, EntryChange, Revision, StoreEntry};
     use crate::test_kit::key;
 
-    fn replacing(revision: u64, bytes: usize) -> Arc<Committed> {
+    fn replacing(revision: u64, bytes: usize) -> Arc<StoreCommit> {
         let at = Revision(revision);
-        let entry = Entry { json: "x".repeat(bytes).into(), created: at, modified: at, expires_ms: None };
-        let changes = vec![Changed { key: key("a"), before: Some(entry), after: None }];
-        Arc::new(Committed { revision: at, time_ms: revision * 1000, by: Authorship::by("test"), changes })
+        let entry =
+            StoreEntry { json: "x".repeat(bytes).into(), created: at, modified: at, expires_ms: None };
+        let changes = vec![EntryChange { key: key("a"), before: Some(entry), after: None }];
+        Arc::new(StoreCommit { revision: at, time_ms: revision * 1000, by: Authorship::by("test"), changes })
     }
 
-    fn kept(retention: Retention, bytes: usize) -> Vec<u64> {
-        let mut recent = Recent::new(retention);
+    fn kept(retention: HistoryRetention, bytes: usize) -> Vec<u64> {
+        let mut recent = RecentRevisions::new(retention);
         (1..=10).for_each(|revision| recent.push(replacing(revision, bytes)));
         recent.newest_first().map(|one| one.revision.0).collect()
     }
 
     #[test]
     fn the_past_is_bounded_by_number_bytes_and_age_and_the_newest_stays() {
-        let all = Retention { revisions_max: 100, bytes_max: 1 << 20, age_max: None };
+        let all = HistoryRetention { revisions_max: 100, bytes_max: 1 << 20, age_max: None };
         assert_eq!(kept(all, 1000).len(), 10);
-        assert_eq!(kept(Retention { revisions_max: 2, ..all }, 1000), [10, 9]);
-        assert_eq!(kept(Retention { bytes_max: 4000, ..all }, 1000), [10, 9, 8]);
-        assert_eq!(kept(Retention { bytes_max: 1, ..all }, 1000), [10]);
-        assert_eq!(kept(Retention { age_max: Some(Duration::from_secs(3)), ..all }, 1000), [10, 9, 8, 7]);
+        assert_eq!(kept(HistoryRetention { revisions_max: 2, ..all }, 1000), [10, 9]);
+        assert_eq!(kept(HistoryRetention { bytes_max: 4000, ..all }, 1000), [10, 9, 8]);
+        assert_eq!(kept(HistoryRetention { bytes_max: 1, ..all }, 1000), [10]);
+        assert_eq!(
+            kept(HistoryRetention { age_max: Some(Duration::from_secs(3)), ..all }, 1000),
+            [10, 9, 8, 7]
+        );
     }
 }

@@ -14,7 +14,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
 
-use crate::state::{Committed, Entry, Key};
+use crate::state::{ResourceKey, StoreCommit, StoreEntry};
 
 /// The bytes of one key.
 pub const KEY_BYTES: usize = 32;
@@ -33,51 +33,53 @@ pub enum SealError {
     )]
     UnknownKey {
         /// What cannot be opened.
-        object: Key,
+        object: ResourceKey,
         /// The key's id.
         key_id: String,
     },
     /// It is sealed and there is no keyring at all.
     #[error("{0} is sealed, and no keyring was given to open it")]
-    NoKeyring(Key),
+    NoKeyring(ResourceKey),
     /// It was altered, cut, or is another object's.
     #[error("the sealed text of {0} was altered")]
-    Altered(Key),
+    Altered(ResourceKey),
 }
 
 /// Seals the text of a resource for the disk and opens it again.
-pub trait Seal: Send + Sync + Debug {
+pub trait TextSeal: Send + Sync + Debug {
     /// The text to be written; only the same key opens it again.
-    fn seal(&self, key: &Key, json: &str) -> String;
+    fn seal(&self, key: &ResourceKey, json: &str) -> String;
 
     /// The text as it was. A text that was never sealed is given back as it is.
-    fn open(&self, key: &Key, text: &str) -> Result<String, SealError>;
+    fn open(&self, key: &ResourceKey, text: &str) -> Result<String, SealError>;
 }
 
 /// What a medium does to texts at its edge: seals and opens them, or leaves them as they are.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Edge(pub(crate) Option<Arc<dyn Seal>>);
+pub(crate) struct OptionalSeal(pub(crate) Option<Arc<dyn TextSeal>>);
 
-impl Edge {
+impl OptionalSeal {
     /// The entry as it is to be written.
-    pub(crate) fn sealed<'a>(&self, key: &Key, entry: &'a Entry) -> Cow<'a, Entry> {
+    pub(crate) fn sealed<'a>(&self, key: &ResourceKey, entry: &'a StoreEntry) -> Cow<'a, StoreEntry> {
         match &self.0 {
-            Some(seal) => Cow::Owned(Entry { json: seal.seal(key, &entry.json).into(), ..entry.clone() }),
+            Some(seal) => {
+                Cow::Owned(StoreEntry { json: seal.seal(key, &entry.json).into(), ..entry.clone() })
+            }
             None => Cow::Borrowed(entry),
         }
     }
 
     /// The entry as it was before it was written.
-    pub(crate) fn opened(&self, key: &Key, entry: Entry) -> Result<Entry, SealError> {
+    pub(crate) fn opened(&self, key: &ResourceKey, entry: StoreEntry) -> Result<StoreEntry, SealError> {
         match &self.0 {
-            Some(seal) => Ok(Entry { json: seal.open(key, &entry.json)?.into(), ..entry }),
+            Some(seal) => Ok(StoreEntry { json: seal.open(key, &entry.json)?.into(), ..entry }),
             None if entry.json.starts_with(MARK) => Err(SealError::NoKeyring(key.clone())),
             None => Ok(entry),
         }
     }
 
     /// The revision as it is to be written.
-    pub(crate) fn sealed_revision<'a>(&self, committed: &'a Committed) -> Cow<'a, Committed> {
+    pub(crate) fn sealed_revision<'a>(&self, committed: &'a StoreCommit) -> Cow<'a, StoreCommit> {
         if self.0.is_none() {
             return Cow::Borrowed(committed);
         }
@@ -91,9 +93,10 @@ impl Edge {
     }
 
     /// The revision as it was before it was written.
-    pub(crate) fn opened_revision(&self, mut committed: Committed) -> Result<Committed, SealError> {
+    pub(crate) fn opened_revision(&self, mut committed: StoreCommit) -> Result<StoreCommit, SealError> {
         for changed in &mut committed.changes {
-            let open = |entry: Option<Entry>| entry.map(|entry| self.opened(&changed.key, entry)).transpose();
+            let open =
+                |entry: Option<StoreEntry>| entry.map(|entry| self.opened(&changed.key, entry)).transpose();
             changed.before = open(changed.before.take())?;
             changed.after = open(changed.after.take())?;
         }
@@ -103,11 +106,11 @@ impl Edge {
 
 /// Keys of AES-256-GCM: the first seals, all of them open.
 pub struct Keyring {
-    first: Member,
-    others: Vec<Member>,
+    first: KeyringKey,
+    others: Vec<KeyringKey>,
 }
 
-struct Member {
+struct KeyringKey {
     id: String,
     cipher: RandomizedNonceKey,
 }
@@ -115,11 +118,11 @@ struct Member {
 impl Keyring {
     /// A keyring of these keys; `None` where there is none.
     pub fn new(keys: &[[u8; KEY_BYTES]]) -> Option<Keyring> {
-        let mut members = keys.iter().map(Member::new);
+        let mut members = keys.iter().map(KeyringKey::new);
         Some(Keyring { first: members.next()?, others: members.collect() })
     }
 
-    fn member(&self, id: &str) -> Option<&Member> {
+    fn member(&self, id: &str) -> Option<&KeyringKey> {
         std::iter::once(&self.first).chain(&self.others).find(|member| member.id == id)
     }
 }
@@ -131,19 +134,19 @@ impl std::fmt::Debug for Keyring {
     }
 }
 
-impl Member {
-    fn new(key: &[u8; KEY_BYTES]) -> Member {
+impl KeyringKey {
+    fn new(key: &[u8; KEY_BYTES]) -> KeyringKey {
         let hash = digest(&SHA256, key);
         let id = hash.as_ref()[..KEY_ID_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
         let cipher =
             RandomizedNonceKey::new(&AES_256_GCM, key).expect("the key has the length of this cipher");
-        Member { id, cipher }
+        KeyringKey { id, cipher }
     }
 }
 
-impl Seal for Keyring {
-    fn seal(&self, key: &Key, json: &str) -> String {
-        let Member { id, cipher } = &self.first;
+impl TextSeal for Keyring {
+    fn seal(&self, key: &ResourceKey, json: &str) -> String {
+        let KeyringKey { id, cipher } = &self.first;
         let mut text = json.as_bytes().to_vec();
         let nonce = cipher.seal_in_place_append_tag(Aad::from(key.to_string()), &mut text);
         let nonce = nonce.expect("a text in memory is below the bound of this cipher");
@@ -152,7 +155,7 @@ impl Seal for Keyring {
         format!("{MARK}{id}:{}", BASE64.encode(sealed))
     }
 
-    fn open(&self, key: &Key, text: &str) -> Result<String, SealError> {
+    fn open(&self, key: &ResourceKey, text: &str) -> Result<String, SealError> {
         let Some(rest) = text.strip_prefix(MARK) else {
             return Ok(text.to_owned());
         };

@@ -14,22 +14,22 @@ pub struct Revision(pub u64);
 
 /// Names one resource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
+pub struct ResourceKey {
     /// What it is.
     pub kind: Kind,
     /// Its id within the kind, as in [`Resource::id`].
     pub id: Arc<str>,
 }
 
-impl Key {
+impl ResourceKey {
     /// The key of `kind` and `id`.
-    pub fn new(kind: Kind, id: impl Into<Arc<str>>) -> Key {
-        Key { kind, id: id.into() }
+    pub fn new(kind: Kind, id: impl Into<Arc<str>>) -> ResourceKey {
+        ResourceKey { kind, id: id.into() }
     }
 }
 
 /// The object's name in problems and histories: `routes/1`.
-impl std::fmt::Display for Key {
+impl std::fmt::Display for ResourceKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.kind.collection(), self.id)
     }
@@ -37,7 +37,7 @@ impl std::fmt::Display for Key {
 
 /// One text the store keeps.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct StoreEntry {
     /// Compact JSON, as in [`Resource::json`].
     pub json: Arc<str>,
     /// The revision that created it.
@@ -48,7 +48,7 @@ pub struct Entry {
     pub expires_ms: Option<u64>,
 }
 
-impl Entry {
+impl StoreEntry {
     /// What of it is served, and until when.
     pub fn text_and_end(&self) -> (&Arc<str>, Option<u64>) {
         (&self.json, self.expires_ms)
@@ -57,36 +57,44 @@ impl Entry {
 
 /// Everything a store holds as of one revision.
 #[derive(Debug, Clone, Default)]
-pub struct State {
+pub struct StoreState {
     /// The revision it is of.
     pub revision: Revision,
-    entries: OrdMap<Key, Entry>,
+    entries: OrdMap<ResourceKey, StoreEntry>,
     settings: OrdMap<Arc<str>, Arc<str>>,
 }
 
-impl State {
+impl StoreState {
     /// A state of these entries and settings.
     pub fn new(
         revision: Revision,
-        entries: impl IntoIterator<Item = (Key, Entry)>,
+        entries: impl IntoIterator<Item = (ResourceKey, StoreEntry)>,
         settings: impl IntoIterator<Item = (Arc<str>, Arc<str>)>,
-    ) -> State {
-        State { revision, entries: entries.into_iter().collect(), settings: settings.into_iter().collect() }
+    ) -> StoreState {
+        StoreState {
+            revision,
+            entries: entries.into_iter().collect(),
+            settings: settings.into_iter().collect(),
+        }
     }
 
     /// One entry.
-    pub fn get(&self, kind: Kind, id: &str) -> Option<&Entry> {
-        self.entries.get(&Key::new(kind, id))
+    pub fn get(&self, kind: Kind, id: &str) -> Option<&StoreEntry> {
+        self.entries.get(&ResourceKey::new(kind, id))
     }
 
     /// The entries of a kind, ascending by id.
-    pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = (&Arc<str>, &Entry)> {
+    pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = (&Arc<str>, &StoreEntry)> {
         self.starting_at(kind, "")
     }
 
     /// The entries of a kind from an id on, ascending by id.
-    pub fn starting_at(&self, kind: Kind, id: &str) -> impl Iterator<Item = (&Arc<str>, &Entry)> + use<'_> {
-        let from = Key::new(kind, id);
+    pub fn starting_at(
+        &self,
+        kind: Kind,
+        id: &str,
+    ) -> impl Iterator<Item = (&Arc<str>, &StoreEntry)> + use<'_> {
+        let from = ResourceKey::new(kind, id);
         let of_kind = self.entries.range(from..).take_while(move |(key, _)| key.kind == kind);
         of_kind.map(|(key, entry)| (&key.id, entry))
     }
@@ -96,9 +104,9 @@ impl State {
         &'a self,
         kind: Kind,
         prefix: &'a str,
-    ) -> impl Iterator<Item = (&'a Arc<str>, &'a Entry)> {
-        let from = Key::new(kind, prefix);
-        let is_under = move |key: &Key| key.kind == kind && key.id.starts_with(prefix);
+    ) -> impl Iterator<Item = (&'a Arc<str>, &'a StoreEntry)> {
+        let from = ResourceKey::new(kind, prefix);
+        let is_under = move |key: &ResourceKey| key.kind == kind && key.id.starts_with(prefix);
         self.entries
             .range(from..)
             .take_while(move |(key, _)| is_under(key))
@@ -106,13 +114,13 @@ impl State {
     }
 
     /// All entries, ascending by key.
-    pub fn entries(&self) -> impl Iterator<Item = (&Key, &Entry)> {
+    pub fn entries(&self) -> impl Iterator<Item = (&ResourceKey, &StoreEntry)> {
         self.entries.iter()
     }
 
     /// All entries as the compiler takes them.
     pub fn resources(&self) -> Vec<Resource> {
-        let resource = |(key, entry): (&Key, &Entry)| Resource {
+        let resource = |(key, entry): (&ResourceKey, &StoreEntry)| Resource {
             kind: key.kind,
             id: key.id.clone(),
             json: entry.json.clone(),
@@ -123,7 +131,7 @@ impl State {
     /// Those that have not ended by then, and are no credentials of a consumer that has: what a store holds longer than it
     /// should, since it cannot be written, is left out.
     pub fn resources_at(&self, unix_ms: u64) -> Vec<Resource> {
-        let has_ended = |entry: &Entry| entry.expires_ms.is_some_and(|at_ms| at_ms <= unix_ms);
+        let has_ended = |entry: &StoreEntry| entry.expires_ms.is_some_and(|at_ms| at_ms <= unix_ms);
         let is_ended = |one: &Resource| match (one.kind, one.id.split_once('/')) {
             (Kind::Credentials, Some((consumer, _))) => {
                 self.get(Kind::Consumers, consumer).is_some_and(has_ended)
@@ -142,8 +150,8 @@ impl State {
     /// Parts both states share are not visited, so of neighbours this costs about what was changed.
     pub fn differences<'a>(
         &'a self,
-        newer: &'a State,
-    ) -> impl Iterator<Item = (&'a Key, Option<&'a Entry>, Option<&'a Entry>)> {
+        newer: &'a StoreState,
+    ) -> impl Iterator<Item = (&'a ResourceKey, Option<&'a StoreEntry>, Option<&'a StoreEntry>)> {
         self.entries.diff(&newer.entries).map(|item| match item {
             DiffItem::Add(key, after) => (key, None, Some(after)),
             DiffItem::Update { old: (key, before), new: (_, after) } => (key, Some(before), Some(after)),
@@ -175,15 +183,15 @@ impl State {
     pub fn with(
         mut self,
         revision: Revision,
-        texts: impl IntoIterator<Item = (Key, Option<(Arc<str>, Option<u64>)>)>,
-    ) -> State {
+        texts: impl IntoIterator<Item = (ResourceKey, Option<(Arc<str>, Option<u64>)>)>,
+    ) -> StoreState {
         for (key, text) in texts {
             let before = self.entries.get(&key);
-            if before.map(Entry::text_and_end) == text.as_ref().map(|(json, end)| (json, *end)) {
+            if before.map(StoreEntry::text_and_end) == text.as_ref().map(|(json, end)| (json, *end)) {
                 continue;
             }
             let created = before.map_or(revision, |entry| entry.created);
-            let entry = |(json, expires_ms)| Entry { json, created, modified: revision, expires_ms };
+            let entry = |(json, expires_ms)| StoreEntry { json, created, modified: revision, expires_ms };
             self.replace(&key, text.map(entry));
         }
         self.revision = revision;
@@ -191,7 +199,7 @@ impl State {
     }
 
     /// Puts or deletes an entry and gives what was there.
-    pub(crate) fn replace(&mut self, key: &Key, entry: Option<Entry>) -> Option<Entry> {
+    pub(crate) fn replace(&mut self, key: &ResourceKey, entry: Option<StoreEntry>) -> Option<StoreEntry> {
         match entry {
             Some(entry) => self.entries.insert(key.clone(), entry),
             None => self.entries.remove(key),
@@ -206,7 +214,7 @@ impl State {
     }
 
     /// Takes a revision back.
-    pub(crate) fn undo(&mut self, committed: &Committed) {
+    pub(crate) fn undo(&mut self, committed: &StoreCommit) {
         for changed in &committed.changes {
             self.replace(&changed.key, changed.before.clone());
         }
@@ -232,18 +240,18 @@ impl Authorship {
 
 /// What one revision did to one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Changed {
+pub struct EntryChange {
     /// The key.
-    pub key: Key,
+    pub key: ResourceKey,
     /// What was there before; `None` where it is new.
-    pub before: Option<Entry>,
+    pub before: Option<StoreEntry>,
     /// What is there now; `None` where it was deleted.
-    pub after: Option<Entry>,
+    pub after: Option<StoreEntry>,
 }
 
 /// One revision: never changed after it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Committed {
+pub struct StoreCommit {
     /// Its number.
     pub revision: Revision,
     /// When it was written, in milliseconds since the Unix epoch.
@@ -251,5 +259,5 @@ pub struct Committed {
     /// Who wrote it, and why.
     pub by: Authorship,
     /// What it changed, one item per key, ascending by key.
-    pub changes: Vec<Changed>,
+    pub changes: Vec<EntryChange>,
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use yumen_config::Kind;
 
-use crate::state::{Authorship, Committed, Entry, Key, State};
+use crate::state::{Authorship, ResourceKey, StoreCommit, StoreEntry, StoreState};
 use crate::store::{Draft, Proposal, Store, StoreError};
 
 /// Longer than anything takes on a machine that works at all.
@@ -60,14 +60,14 @@ impl Random {
     }
 }
 
-pub(crate) fn key(id: &str) -> Key {
-    Key::new(Kind::Routes, id)
+pub(crate) fn key(id: &str) -> ResourceKey {
+    ResourceKey::new(Kind::Routes, id)
 }
 
 /// Everything of a state, to be compared.
-pub(crate) type Contents = (u64, Vec<(Key, Entry)>, Vec<(Arc<str>, Arc<str>)>);
+pub(crate) type Contents = (u64, Vec<(ResourceKey, StoreEntry)>, Vec<(Arc<str>, Arc<str>)>);
 
-pub(crate) fn contents(state: &State) -> Contents {
+pub(crate) fn contents(state: &StoreState) -> Contents {
     let entries = state.entries().map(|(key, entry)| (key.clone(), entry.clone()));
     let settings = state.settings().map(|(name, value)| (name.clone(), value.clone()));
     (state.revision.0, entries.collect(), settings.collect())
@@ -77,7 +77,7 @@ pub(crate) fn contents(state: &State) -> Contents {
 pub(crate) fn write(
     store: &dyn Store,
     mut decide: impl FnMut(&mut Draft) + Send + 'static,
-) -> Result<Option<Arc<Committed>>, StoreError> {
+) -> Result<Option<Arc<StoreCommit>>, StoreError> {
     let (tell, told) = channel();
     store.propose(Proposal {
         by: Authorship { author: "test".into(), reason: Some("why not".into()) },
@@ -91,13 +91,13 @@ pub(crate) fn write(
 }
 
 pub(crate) fn put(store: &dyn Store, id: &str, json: &str) -> Result<u64, StoreError> {
-    let (key, json): (Key, Arc<str>) = (key(id), json.into());
+    let (key, json): (ResourceKey, Arc<str>) = (key(id), json.into());
     let committed = write(store, move |draft| draft.put(key.clone(), json.clone(), None))?;
     Ok(committed.unwrap().revision.0)
 }
 
 /// A follower that notes the revisions it was told.
-pub(crate) fn note(store: &dyn Store) -> Arc<Mutex<Vec<Arc<Committed>>>> {
+pub(crate) fn note(store: &dyn Store) -> Arc<Mutex<Vec<Arc<StoreCommit>>>> {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let notes = heard.clone();
     store.follow(Box::new(move |committed| notes.lock().unwrap().push(committed.clone())));

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 
 use yumen_config::Kind;
-use yumen_store::embedded::Options;
-use yumen_store::{Authorship, Embedded, Key, Proposal, Revision, Store};
+use yumen_store::embedded::EmbeddedOptions;
+use yumen_store::{Authorship, EmbeddedMedium, Proposal, ResourceKey, Revision, Store};
 
 /// Where the writing process finds its store.
 const DIRECTORY: &str = "YUMEN_TEST_CRASH_DIRECTORY";
@@ -20,8 +20,8 @@ const WRITERS: usize = 4;
 /// Ids are few, so that most writes replace or delete something.
 const IDS: u64 = 40;
 
-fn options() -> Options {
-    Options { revisions_max: usize::MAX, history_bytes_max: u64::MAX, ..Options::default() }
+fn options() -> EmbeddedOptions {
+    EmbeddedOptions { revisions_max: usize::MAX, history_bytes_max: u64::MAX, ..EmbeddedOptions::default() }
 }
 
 /// Runs in the process that is killed: writes, and says which revisions were acknowledged.
@@ -29,7 +29,7 @@ fn options() -> Options {
 #[ignore = "started by the test below"]
 fn writer() {
     let Ok(directory) = std::env::var(DIRECTORY) else { return };
-    let store = Embedded::open(directory, options()).unwrap();
+    let store = EmbeddedMedium::open(directory, options()).unwrap();
     let number = AtomicU64::new(store.state().revision.0);
     std::thread::scope(|scope| {
         for _ in 0..WRITERS {
@@ -54,8 +54,8 @@ fn write(store: &dyn Store, number: u64) -> (u64, String) {
         by: Authorship::by("test"),
         decide: Box::new(move |draft| {
             let id = format!("{}", number % IDS);
-            draft.put(Key::new(Kind::Routes, id.as_str()), json.clone(), None);
-            draft.put(Key::new(Kind::Services, id.as_str()), json.clone(), None);
+            draft.put(ResourceKey::new(Kind::Routes, id.as_str()), json.clone(), None);
+            draft.put(ResourceKey::new(Kind::Services, id.as_str()), json.clone(), None);
             draft.delete(Kind::Routes, &format!("{}", (number + IDS / 2) % IDS));
             draft.delete(Kind::Services, &format!("{}", (number + IDS / 2) % IDS));
             true
@@ -94,13 +94,13 @@ fn acknowledged_until_killed(directory: &Path, enough: usize) -> BTreeMap<u64, S
 }
 
 fn check(directory: &Path, acknowledged: &BTreeMap<u64, String>) {
-    let store = Embedded::open(directory, options()).unwrap();
+    let store = EmbeddedMedium::open(directory, options()).unwrap();
     let state = store.state();
     let mut history = store.history(None, usize::MAX).unwrap();
     history.reverse();
     let revisions: Vec<u64> = history.iter().map(|committed| committed.revision.0).collect();
     assert_eq!(revisions, (1..=state.revision.0).collect::<Vec<u64>>());
-    let mut model: BTreeMap<Key, Arc<str>> = BTreeMap::new();
+    let mut model: BTreeMap<ResourceKey, Arc<str>> = BTreeMap::new();
     for committed in &history {
         for changed in &committed.changes {
             let before = changed.before.as_ref().map(|entry| &entry.json);
@@ -118,7 +118,7 @@ fn check(directory: &Path, acknowledged: &BTreeMap<u64, String>) {
     }
     let newest = acknowledged.keys().next_back().copied().unwrap_or(0);
     assert!(state.revision >= Revision(newest), "{:?} {newest}", state.revision);
-    let entries: BTreeMap<Key, Arc<str>> =
+    let entries: BTreeMap<ResourceKey, Arc<str>> =
         state.entries().map(|(key, entry)| (key.clone(), entry.json.clone())).collect();
     assert_eq!(entries, model);
     for (id, entry) in state.of_kind(Kind::Routes) {

@@ -3,5 +3,5 @@
 mod net;
 mod require;
 
-pub use net::Net;
+pub use net::TestNetwork;
 pub use require::missing_prerequisite;

@@ -13,19 +13,20 @@ const NOBODY: &str = "02:00:00:00:00:ff";
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// A switch, the cables of the places, and this machine's own. Gone when dropped.
-pub struct Net {
+pub struct TestNetwork {
     name: String,
     network: String,
     places: u8,
 }
 
-impl Net {
+impl TestNetwork {
     /// A network of `places` namespaces; `None` if this process may not create one.
-    pub fn new(places: u8) -> Option<Net> {
+    pub fn new(places: u8) -> Option<TestNetwork> {
         let (id, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let network = format!("10.{}.{}", 100 + (id / 250 + number * 37) % 100, id % 250);
         // Names of links have 15 letters at most.
-        let net = Net { name: format!("y{}{id}", (b'a' + (number % 26) as u8) as char), network, places };
+        let net =
+            TestNetwork { name: format!("y{}{id}", (b'a' + (number % 26) as u8) as char), network, places };
         let made = net.make();
         if let Err(why) = &made {
             crate::missing_prerequisite(&format!("network namespaces cannot be created: {why}"));
@@ -35,7 +36,7 @@ impl Net {
     }
 
     fn make(&self) -> Result<(), String> {
-        let Net { name, network, .. } = self;
+        let TestNetwork { name, network, .. } = self;
         ip(&format!("link add {name} type bridge"))?;
         ip(&format!("link set {name} up"))?;
         // This machine is on a cable of its own, so that it can be cut off too.
@@ -106,7 +107,7 @@ impl Net {
     }
 }
 
-impl Drop for Net {
+impl Drop for TestNetwork {
     fn drop(&mut self) {
         let name = &self.name;
         // What was never made cannot be taken away.

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use yumen_store::{embedded, last_good, open_keyring};
 
-use crate::cli::RunArgs;
-use crate::remote::Remote;
+use crate::cli::GatewayRunArgs;
+use crate::remote::RemoteArgs;
 use crate::{node, output, private_file};
 
 /// `yumen backup`.
-pub(crate) fn backup(remote: &Remote, file: &Path) -> anyhow::Result<ExitCode> {
+pub(crate) fn backup(remote: &RemoteArgs, file: &Path) -> anyhow::Result<ExitCode> {
     let client = remote.client()?;
     let bytes = private_file::write(file, |draft| client.download("/yumen/v1/backup", draft))?;
     say(&format!("{}: {bytes} bytes; the keyring is not in it, keep that apart\n", file.display()))
@@ -26,7 +26,7 @@ pub(crate) fn restore(
     data_dir: Option<PathBuf>,
     config: Option<PathBuf>,
 ) -> anyhow::Result<ExitCode> {
-    let node = node::load(&RunArgs { config, data_dir, ..RunArgs::default() })?;
+    let node = node::load(&GatewayRunArgs { config, data_dir, ..GatewayRunArgs::default() })?;
     let directory = Path::new(&node.store.data_dir);
     if !file.is_file() {
         bail!("{} is not a file: a backup, or a last-good.json, is", file.display());

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use yumen_config::NodeConfig;
-use yumen_config::node::Workers;
+use yumen_config::node::WorkerConfig;
 
 use crate::explain::ExplainArgs;
 use crate::node;
 use crate::plan::PlanArgs;
-use crate::remote::Remote;
-use crate::top::Order;
+use crate::remote::RemoteArgs;
+use crate::top::SortOrder;
 
 /// An API gateway: APISIX's resource model, configuration that changes without a reload, less CPU per
 /// request than NGINX.
@@ -20,20 +20,20 @@ use crate::top::Order;
 #[command(after_help = "Start with:  yumen run\nThen:        curl http://127.0.0.1:9080/hello")]
 pub(crate) struct Cli {
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: GatewayCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Start the gateway and serve until told to stop
+pub(crate) enum GatewayCommand {
+    /// Run the gateway in the foreground
     ///
     /// Without options it listens on 127.0.0.1:9080 (HTTP) and 127.0.0.1:9443 (HTTPS, self-signed),
     /// keeps its resources in ./data, and applies every change of them at once. SIGTERM and SIGINT
     /// drain: no request that was accepted is lost.
-    Run(RunArgs),
-    /// Compile a resource file and say everything that is wrong with it
+    Run(GatewayRunArgs),
+    /// Validate a resource file
     ///
-    /// The same compile as the running gateway's, and the tests that stand in the file. Every problem
+    /// Runs the compiler of the gateway and the tests in the file. Every problem
     /// is printed with its object, path and what to do. Exit status 1 if there is an error, 0 if there are only warnings.
     Check {
         /// Resources in the APISIX standalone format, YAML or JSON
@@ -46,7 +46,7 @@ pub(crate) enum Command {
     },
     /// Show the revisions of the configuration, the newest first
     ///
-    /// Every accepted change is a revision: when, by whom, why, and what it changed.
+    /// Each revision has a time, an author, a reason and the changed objects.
     History {
         /// Only revisions that changed this object, such as routes/1
         #[arg(long, value_name = "KIND/ID")]
@@ -55,7 +55,7 @@ pub(crate) enum Command {
         #[arg(long, default_value_t = 20, value_name = "N")]
         limit: usize,
         #[command(flatten)]
-        remote: Remote,
+        remote: RemoteArgs,
     },
     /// Show what changed between two revisions
     Diff {
@@ -64,41 +64,41 @@ pub(crate) enum Command {
         /// The later one [default: the newest]
         to: Option<u64>,
         #[command(flatten)]
-        remote: Remote,
+        remote: RemoteArgs,
     },
-    /// Put the content of an earlier revision in force again, as a new revision
+    /// Restore an earlier revision as a new revision
     Rollback {
         /// The revision to restore
         revision: u64,
-        /// Yes, even if it does much to routes or to recent requests
+        /// Skip the confirmation for large changes
         #[arg(long)]
         confirm: bool,
-        /// Why, for the history
+        /// Reason, recorded in the history
         #[arg(long)]
         reason: Option<String>,
         #[command(flatten)]
-        remote: Remote,
+        remote: RemoteArgs,
     },
     /// Write the whole configuration as a standalone document
     ///
-    /// It holds private keys and passwords in the clear.
+    /// The output contains private keys and passwords in plain text.
     Export {
-        /// Where to [default: standard output]
+        /// Output file [default: standard output]
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
         #[command(flatten)]
-        remote: Remote,
+        remote: RemoteArgs,
     },
-    /// Fetch a backup of a running gateway's store: everything with its history, sealed as the store is
+    /// Download a backup of the store with its history, encrypted like the store
     ///
-    /// Writes go on meanwhile; the file is of one moment. The keyring is not in it: keep that apart.
+    /// The backup is consistent; writes continue meanwhile. It does not contain the keyring: back that up separately.
     Backup {
-        /// Where to; replaced when the backup is whole, readable by you alone
+        /// Output file; replaced atomically, mode 0600
         file: PathBuf,
         #[command(flatten)]
-        remote: Remote,
+        remote: RemoteArgs,
     },
-    /// Put a backup, or a last-good.json, in the place of a store while its gateway is not running
+    /// Restore a store from a backup or last-good.json while the gateway is stopped
     ///
     /// Everything in it is read and opened with the keyring of the data directory before anything is
     /// touched. What it replaces is kept beside it as yumen.redb.replaced.
@@ -117,25 +117,25 @@ pub(crate) enum Command {
     /// Send it as X-Yumen-Debug; the answer then carries X-Yumen-Explain. The secret is observe.debug_key
     /// of the node's configuration.
     DebugToken {
-        /// How long it holds
+        /// Validity in seconds
         #[arg(long, value_name = "SECONDS", default_value_t = 300)]
         seconds: u64,
-        /// The secret; taken from the configuration where it is left out
+        /// Signing key [default: observe.debug_key of the configuration]
         #[arg(long, value_name = "KEY", env = "YUMEN_DEBUG_KEY", hide_env_values = true)]
         debug_key: Option<String>,
         /// The node configuration
         #[arg(long, value_name = "yumen.yaml", env = "YUMEN_CONFIG")]
         config: Option<PathBuf>,
     },
-    /// Bring configuration in from elsewhere
+    /// Import configuration
     #[command(subcommand)]
-    Import(Import),
-    /// List what is wrong with the configuration in force; exit status 1 if anything is
+    Import(ImportCommand),
+    /// List problems of the active configuration; exit status 1 if there is an error
     Problems {
         #[command(flatten)]
-        remote: Remote,
+        remote: RemoteArgs,
     },
-    /// Look a resource file over for what is probably not meant
+    /// Lint a resource file
     ///
     /// Routes nobody reaches, plugins that contradict each other, weak or expired certificates, objects
     /// nobody names, and all that `check` finds. Exit status 1 if there is an error.
@@ -144,18 +144,18 @@ pub(crate) enum Command {
         file: Option<PathBuf>,
         #[command(flatten)]
         node: NodeFile,
-        /// Also tell routes that anybody may call, and upstreams over TLS that are not verified
+        /// Also report public routes and unverified TLS upstreams
         #[arg(long)]
         strict: bool,
         #[command(flatten)]
-        remote: Remote,
+        remote: RemoteArgs,
     },
-    /// Say what a change of the resources would do before it is made
+    /// Preview the effects of a change
     ///
     /// Objects that differ, problems the change brings, and what becomes of sampled requests. Exit
     /// status 1 if it brings an error, 2 if the change does so much that somebody should confirm it.
     Plan(PlanArgs),
-    /// Say why a request goes where it goes: route, plugins, upstream
+    /// Explain how a request is handled: route, plugins, upstream
     ///
     /// Thinks the request through with the router and the plugins that would serve it, and tells the
     /// reason why each other route lost. Nothing is sent and nothing is counted.
@@ -166,13 +166,13 @@ pub(crate) enum Command {
     /// Numbers are of the last interval and come from samples of the traffic. Keys: r, l, c, e sort by
     /// rate, latency, CPU, errors; q quits. Without a terminal it prints one table and ends.
     Top(TopArgs),
-    /// Have a new binary take over from a running gateway without a connection lost
+    /// Upgrade a running gateway to a new binary without losing connections
     ///
     /// The new process gets the listening sockets, compiles the configuration and serves; the old one then
     /// finishes what it has begun. Prints each step. Exit status 1 where the old one serves on, with the reason.
     /// SIGUSR2 does the same.
     Upgrade(UpgradeArgs),
-    /// Print the version and what this binary was built with
+    /// Print version and build information
     Version,
     /// Print a completion script for a shell
     Completions {
@@ -184,30 +184,30 @@ pub(crate) enum Command {
     Reference {
         /// Which
         #[arg(value_enum)]
-        what: Reference,
+        what: ReferenceKind,
     },
 }
 
 /// Where configuration is brought in from.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Import {
-    /// A standalone document, YAML or JSON: all of it or nothing
+pub(crate) enum ImportCommand {
+    /// A standalone document, YAML or JSON; applied as a whole or not at all
     File {
         /// The document
         file: PathBuf,
-        /// Delete every object the document does not have
+        /// Delete objects that are not in the document
         #[arg(long)]
         replace: bool,
-        /// Yes, even if it does much to routes or to recent requests
+        /// Skip the confirmation for large changes
         #[arg(long)]
         confirm: bool,
-        /// Why, for the history
+        /// Reason, recorded in the history
         #[arg(long)]
         reason: Option<String>,
         #[command(flatten)]
-        remote: Remote,
+        remote: RemoteArgs,
     },
-    /// A declarative file of Kong, or what decK dumped
+    /// A declarative Kong file or a decK dump
     ///
     /// The resources go to standard output, the report to standard error. The report has a line for
     /// everything that is not exactly as it was: the object, the field, what is done instead, why, and
@@ -249,7 +249,7 @@ pub(crate) struct ImportArgs {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum Reference {
+pub(crate) enum ReferenceKind {
     /// All plugins and their settings
     Plugins,
     /// All metrics
@@ -263,18 +263,18 @@ pub(crate) struct TopArgs {
     /// The gateway's status listener
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9091")]
     pub(crate) status: String,
-    /// Seconds between two looks; 0 with --once: since the gateway started
+    /// Seconds between updates; with --once, 0 means since the start
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = interval)]
     pub(crate) interval: f64,
-    /// Print one table and end
+    /// Print one table and exit
     #[arg(long)]
     pub(crate) once: bool,
     /// Print JSON, an object for each interval
     #[arg(long)]
     pub(crate) json: bool,
     /// Sort by rate, latency, cpu or errors
-    #[arg(long, value_enum, default_value_t = Order::Rate)]
-    pub(crate) sort: Order,
+    #[arg(long, value_enum, default_value_t = SortOrder::Rate)]
+    pub(crate) sort: SortOrder,
 }
 
 fn interval(text: &str) -> Result<f64, String> {
@@ -283,7 +283,7 @@ fn interval(text: &str) -> Result<f64, String> {
 }
 
 #[derive(Debug, Default, Args)]
-pub(crate) struct RunArgs {
+pub(crate) struct GatewayRunArgs {
     /// Node configuration (listeners, workers, logs, limits); defaults apply where it is silent
     #[arg(long, value_name = "yumen.yaml", env = "YUMEN_CONFIG")]
     pub(crate) config: Option<PathBuf>,
@@ -294,7 +294,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
     /// Worker threads; 0 is one per CPU [default: 0]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(Workers::COUNT_MAX)))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(WorkerConfig::COUNT_MAX)))]
     pub(crate) workers: Option<u32>,
     /// Listen for HTTP here; may be repeated; replaces the configured plain listeners
     #[arg(long, value_name = "ADDR")]
@@ -315,7 +315,7 @@ pub(crate) struct UpgradeArgs {
     /// The binary that takes over [default: the path the running one was started from]
     #[arg(long, value_name = "FILE")]
     pub(crate) binary: Option<PathBuf>,
-    /// Yes, even if objects break or are lost that work now
+    /// Upgrade even if objects that work now would break or be lost
     #[arg(long)]
     pub(crate) force: bool,
     /// The node configuration

@@ -27,7 +27,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// A running gateway's listener.
-pub(crate) struct Client {
+pub(crate) struct OperatorClient {
     base: Uri,
     key: Option<String>,
     runtime: Runtime,
@@ -35,32 +35,32 @@ pub(crate) struct Client {
 
 /// What it answered.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct OperatorResponse {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-impl Client {
+impl OperatorClient {
     /// `base_url` as in `http://127.0.0.1:9180`; `key` is sent as `X-API-KEY`.
-    pub(crate) fn new(base_url: &str, key: Option<String>) -> anyhow::Result<Client> {
+    pub(crate) fn new(base_url: &str, key: Option<String>) -> anyhow::Result<OperatorClient> {
         let base: Uri = base_url.parse().with_context(|| format!("\"{base_url}\" is no address"))?;
         if !matches!(base.scheme_str(), Some("http" | "https")) || base.host().is_none() {
-            bail!("\"{base_url}\" is no address: http://HOST:PORT or https://HOST:PORT is");
+            bail!("\"{base_url}\" is not a URL of the form http://HOST:PORT or https://HOST:PORT");
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Client { base, key, runtime })
+        Ok(OperatorClient { base, key, runtime })
     }
 
     /// A GET.
-    pub(crate) fn get(&self, path: &str) -> anyhow::Result<Answer> {
+    pub(crate) fn get(&self, path: &str) -> anyhow::Result<OperatorResponse> {
         self.send(&Method::GET, path, &[], None)
     }
 
     /// Writes what `path` holds into `sink` as it comes, and counts the bytes. What is no success is an error,
     /// and so is a gateway that says nothing for a minute.
     pub(crate) fn download(&self, path: &str, sink: &mut dyn Write) -> anyhow::Result<u64> {
-        let mut counted = Counted { sink, bytes: 0 };
+        let mut counted = CountedDownload { sink, bytes: 0 };
         let request = self.request(&Method::GET, path, &[], None)?;
         let answer = self.runtime.block_on(self.exchange(request, Some(&mut counted)));
         let answer = answer.with_context(|| format!("GET {}", self.url(path)))?;
@@ -74,7 +74,7 @@ impl Client {
         path: &str,
         headers: &[(&str, &str)],
         body: Option<Bytes>,
-    ) -> anyhow::Result<Answer> {
+    ) -> anyhow::Result<OperatorResponse> {
         let request = self.request(method, path, headers, body)?;
         let answer = self.runtime.block_on(self.exchange(request, None));
         answer.with_context(|| format!("{method} {}", self.url(path)))
@@ -112,8 +112,8 @@ impl Client {
     async fn exchange(
         &self,
         request: Request<Full<Bytes>>,
-        sink: Option<&mut Counted<'_>>,
-    ) -> anyhow::Result<Answer> {
+        sink: Option<&mut CountedDownload<'_>>,
+    ) -> anyhow::Result<OperatorResponse> {
         let limit = if sink.is_some() { DOWNLOAD_TIMEOUT } else { ANSWER_TIMEOUT };
         let is_tls = self.base.scheme_str() == Some("https");
         let host = self.base.host().unwrap_or_default().trim_matches(['[', ']']);
@@ -138,7 +138,7 @@ impl Client {
 }
 
 /// Where a download goes, and how much of it there was.
-struct Counted<'s> {
+struct CountedDownload<'s> {
     sink: &'s mut dyn Write,
     bytes: u64,
 }
@@ -151,8 +151,8 @@ async fn within<T>(limit: Duration, answer: impl Future<Output = T>) -> anyhow::
 async fn ask<S>(
     stream: S,
     request: Request<Full<Bytes>>,
-    sink: Option<&mut Counted<'_>>,
-) -> anyhow::Result<Answer>
+    sink: Option<&mut CountedDownload<'_>>,
+) -> anyhow::Result<OperatorResponse>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -170,16 +170,16 @@ where
         },
     };
     driver.abort();
-    Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
+    Ok(OperatorResponse { status: head.status.as_u16(), headers: head.headers, body })
 }
 
 /// Copies a body piece by piece.
-async fn pour(mut body: Incoming, into: &mut Counted<'_>) -> anyhow::Result<()> {
+async fn pour(mut body: Incoming, into: &mut CountedDownload<'_>) -> anyhow::Result<()> {
     while let Some(frame) = within(ANSWER_TIMEOUT, body.frame()).await? {
         let frame = frame.context("the answer ends early")?;
         if let Ok(piece) = frame.into_data() {
             into.bytes += piece.len() as u64;
-            into.sink.write_all(&piece).context("cannot write what was answered")?;
+            into.sink.write_all(&piece).context("cannot write the response")?;
         }
     }
     Ok(())
@@ -197,7 +197,7 @@ async fn handshake(host: &str, tcp: TcpStream) -> anyhow::Result<tokio_rustls::c
     Ok(tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, tcp).await?)
 }
 
-impl Answer {
+impl OperatorResponse {
     /// The text of an answer that is a success; what the gateway said, where it is none.
     pub(crate) fn text(&self) -> anyhow::Result<String> {
         match (200..300).contains(&self.status) {

@@ -11,13 +11,13 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use yumen_admin::{ClusterView, NodeView};
 use yumen_base::Problem;
-use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
+use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricSource, MetricValue};
 use yumen_config::NodeConfig;
-use yumen_store::etcd::{Announced, Announcement, EtcdStatus, Position};
-use yumen_store::{EtcdStore, Origin, Store};
+use yumen_store::etcd::{AnnouncedNode, EtcdStatus, MirrorPosition, NodeAnnouncement};
+use yumen_store::{EtcdStore, StateOrigin, Store};
 
-use crate::control::{Control, Message, Teller};
-use crate::origin::ConfigSource;
+use crate::config_origin::ConfigSource;
+use crate::control::{ControlHandle, ControlMessage, ProblemSource};
 
 /// How often it is looked who is behind, if nothing moves.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -32,7 +32,7 @@ const NAMELESS: &str = "yumen";
 /// What a node says of itself; others read it, of other versions too.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
-struct Record {
+struct ClusterNodeRecord {
     name: String,
     version: String,
     addresses: BTreeMap<String, Vec<String>>,
@@ -46,7 +46,7 @@ struct Record {
 }
 
 /// What does not change while the process lives.
-pub(crate) struct Own {
+pub(crate) struct LocalNode {
     pub(crate) name: String,
     /// By what is listened for.
     pub(crate) addresses: BTreeMap<String, Vec<String>>,
@@ -54,13 +54,13 @@ pub(crate) struct Own {
 }
 
 /// The nodes that share a store.
-pub(crate) struct Cluster {
+pub(crate) struct NodeCluster {
     id: String,
-    own: Own,
+    own: LocalNode,
     started_unix_ms: u64,
     source: ConfigSource,
     store: Arc<dyn Store>,
-    control: Control,
+    control: ControlHandle,
     lease: Duration,
     drift: Duration,
     /// When the newest revision was first seen to be at least this.
@@ -69,20 +69,20 @@ pub(crate) struct Cluster {
     quiet: watch::Sender<u64>,
 }
 
-impl Cluster {
+impl NodeCluster {
     /// The nodes that share what `source` opened.
     pub(crate) fn new(
         node: &NodeConfig,
-        own: Own,
+        own: LocalNode,
         source: ConfigSource,
         store: Arc<dyn Store>,
-        control: Control,
-    ) -> anyhow::Result<Cluster> {
+        control: ControlHandle,
+    ) -> anyhow::Result<NodeCluster> {
         let id = match &source {
             ConfigSource::Etcd(store) => store.node_id()?,
             _ => own.name.clone(),
         };
-        Ok(Cluster {
+        Ok(NodeCluster {
             id,
             own,
             started_unix_ms: SystemTime::now()
@@ -99,15 +99,15 @@ impl Cluster {
     }
 
     /// Has others told of this node, where there are others.
-    pub(crate) fn announce(self: &Arc<Cluster>) -> Option<Announced> {
+    pub(crate) fn announce(self: &Arc<NodeCluster>) -> Option<AnnouncedNode> {
         let ConfigSource::Etcd(store) = &self.source else { return None };
         // The store keeps what describes: it must not be what keeps the store.
         let cluster = Arc::downgrade(self);
-        let describe = move |position: Position, status: &EtcdStatus| {
+        let describe = move |position: MirrorPosition, status: &EtcdStatus| {
             let record = cluster.upgrade()?.record(position, status);
             Some(serde_json::to_string(&record).expect("a record is plain data"))
         };
-        Some(store.announce(Announcement {
+        Some(store.announce(NodeAnnouncement {
             id: self.id.clone(),
             lease: self.lease,
             describe: Box::new(describe),
@@ -116,7 +116,7 @@ impl Cluster {
     }
 
     /// Looks who is behind, and tells of it; never ends.
-    pub(crate) async fn watch_over(self: Arc<Cluster>) {
+    pub(crate) async fn watch_over(self: Arc<NodeCluster>) {
         let (mut applied, mut moved) = (self.control.applied.clone(), self.moved());
         let mut ticks = interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -130,7 +130,10 @@ impl Cluster {
             let problems = self.problems(&self.view());
             if problems != told {
                 // The control thread ends with the process.
-                let _ = self.control.messages.send(Message::Told(Teller::Cluster, problems.clone()));
+                let _ = self
+                    .control
+                    .messages
+                    .send(ControlMessage::Problems(ProblemSource::Cluster, problems.clone()));
                 told = problems;
             }
             // Revisions may follow each other by the millisecond.
@@ -147,7 +150,7 @@ impl Cluster {
         };
         let now = Instant::now();
         let mut moments = lock(&self.moments);
-        note_moment(&mut moments, view.revision, now);
+        record_moment(&mut moments, view.revision, now);
         for node in &mut view.nodes {
             node.lag_revisions = view.revision.saturating_sub(node.applied);
             node.lag_ms = if node.lag_revisions > 0 { lag_ms(&moments, node.applied, now) } else { 0 };
@@ -169,7 +172,7 @@ impl Cluster {
         let (position, status) = (store.position(), store.status());
         let mut nodes = BTreeMap::new();
         for (id, heard) in store.nodes() {
-            if let Ok(record) = serde_json::from_str::<Record>(&heard.text) {
+            if let Ok(record) = serde_json::from_str::<ClusterNodeRecord>(&heard.text) {
                 nodes.insert(id.to_string(), shown(&id, record, heard.heard.elapsed()));
             }
         }
@@ -190,21 +193,21 @@ impl Cluster {
     fn alone(&self, store: &'static str) -> ClusterView {
         let revision = self.store.state().revision.0;
         let applied = self.control.applied.borrow().0;
-        let source = if self.source.origin() == Origin::Store { "store" } else { "last_good" };
+        let source = if self.source.origin() == StateOrigin::Store { "store" } else { "last_good" };
         let mut own = shown(&self.id, self.record_at(applied, source), Duration::ZERO);
         own.is_self = true;
         ClusterView { store, connected: source == "store", age_ms: 0, revision, behind: 0, nodes: vec![own] }
     }
 
-    fn record(&self, position: Position, status: &EtcdStatus) -> Record {
-        let source = if status.origin == Origin::Store { "store" } else { "last_good" };
+    fn record(&self, position: MirrorPosition, status: &EtcdStatus) -> ClusterNodeRecord {
+        let source = if status.origin == StateOrigin::Store { "store" } else { "last_good" };
         let applied = position.reached(self.control.applied.borrow().0);
         let lag_revisions = position.changed.saturating_sub(applied);
-        Record { lag_revisions, ..self.record_at(applied, source) }
+        ClusterNodeRecord { lag_revisions, ..self.record_at(applied, source) }
     }
 
-    fn record_at(&self, applied: u64, source: &str) -> Record {
-        Record {
+    fn record_at(&self, applied: u64, source: &str) -> ClusterNodeRecord {
+        ClusterNodeRecord {
             name: self.own.name.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
             addresses: self.own.addresses.clone(),
@@ -227,9 +230,9 @@ impl Cluster {
             Problem::warning(
                 "cluster",
                 "",
-                format!("the node {name} ({id}) has been behind for more than {seconds} s"),
+                format!("node {name} ({id}) has not applied the newest revision for more than {seconds} s"),
             )
-            .hint("GET /yumen/v1/cluster tells how far")
+            .hint("see GET /yumen/v1/cluster")
         };
         view.nodes.iter().filter(|node| self.drifts(node)).map(problem).collect()
     }
@@ -245,7 +248,7 @@ pub(crate) fn node_name(node: &NodeConfig) -> String {
     }
 }
 
-fn shown(id: &str, record: Record, silence: Duration) -> NodeView {
+fn shown(id: &str, record: ClusterNodeRecord, silence: Duration) -> NodeView {
     NodeView {
         id: id.to_owned(),
         name: record.name,
@@ -264,7 +267,7 @@ fn shown(id: &str, record: Record, silence: Duration) -> NodeView {
 }
 
 /// Remembers when the newest revision was seen first. Revisions close to one another in time are as one.
-fn note_moment(moments: &mut VecDeque<(u64, Instant)>, revision: u64, now: Instant) {
+fn record_moment(moments: &mut VecDeque<(u64, Instant)>, revision: u64, now: Instant) {
     // The store was set back: what was seen before says nothing.
     moments.retain(|(seen, _)| *seen <= revision);
     let is_news = moments
@@ -284,8 +287,8 @@ fn lag_ms(moments: &VecDeque<(u64, Instant)>, applied: u64, now: Instant) -> u64
     moments.get(first_newer).map_or(0, |(_, at)| now.saturating_duration_since(*at).as_millis() as u64)
 }
 
-impl Gather for Cluster {
-    fn gather(&self, out: &mut Vec<Family>) {
+impl MetricSource for NodeCluster {
+    fn gather(&self, out: &mut Vec<MetricFamily>) {
         if !matches!(self.source, ConfigSource::Etcd(_)) {
             return;
         }
@@ -297,24 +300,27 @@ impl Gather for Cluster {
 }
 
 /// The families of this module, without values, for the reference.
-pub(crate) fn describe(out: &mut Vec<Family>) {
+pub(crate) fn describe(out: &mut Vec<MetricFamily>) {
     families(None, out);
 }
 
-fn families(values: Option<[u64; 4]>, out: &mut Vec<Family>) {
+fn families(values: Option<[u64; 4]>, out: &mut Vec<MetricFamily>) {
     let about = [
-        ("yumen_cluster_nodes", "Nodes that share the store and are there, this one included."),
-        ("yumen_cluster_nodes_behind", "Nodes that do not serve the newest revision yet."),
+        ("yumen_cluster_nodes", "Live nodes that share the store, including this one."),
+        ("yumen_cluster_nodes_behind", "Nodes that have not applied the newest revision."),
         (
             "yumen_cluster_revision_spread",
-            "How many revisions the node that is behind the most is behind; those of other keys count too.",
+            "Revision lag of the slowest node; revisions of unrelated keys count.",
         ),
-        ("yumen_cluster_drift", "Whether a node has been behind for longer than `store.etcd.drift_s`."),
+        ("yumen_cluster_drift", "1 if a node has lagged for longer than `store.etcd.drift_s`, else 0."),
     ];
     for (i, (name, help)) in about.into_iter().enumerate() {
-        let sample = |values: [u64; 4]| Sample { labels: Vec::new(), value: Value::Number(values[i] as f64) };
+        let sample = |values: [u64; 4]| MetricSeries {
+            labels: Vec::new(),
+            value: MetricValue::Number(values[i] as f64),
+        };
         let samples = values.map(sample).into_iter().collect();
-        out.push(Family { name: name.into(), help: help.into(), kind: MetricKind::Gauge, samples });
+        out.push(MetricFamily { name: name.into(), help: help.into(), kind: MetricKind::Gauge, samples });
     }
 }
 
@@ -333,13 +339,13 @@ mod tests {
         let mut moments = VecDeque::new();
         // Revision 6 comes too soon after 5 to be a moment of its own.
         for (revision, ms) in [(1, 0), (5, 1000), (6, 1050), (9, 3000)] {
-            note_moment(&mut moments, revision, at(ms));
+            record_moment(&mut moments, revision, at(ms));
         }
         for (applied, lag) in [(0, 4000), (1, 3000), (4, 3000), (5, 1000), (8, 1000), (9, 0)] {
             assert_eq!(lag_ms(&moments, applied, at(4000)), lag, "{applied}");
         }
         // An older copy of the store: revisions that are gone say nothing any more.
-        note_moment(&mut moments, 3, at(5000));
+        record_moment(&mut moments, 3, at(5000));
         assert_eq!(lag_ms(&moments, 1, at(6000)), 1000);
     }
 
@@ -347,14 +353,15 @@ mod tests {
     fn moments_are_bounded() {
         let (mut moments, begin) = (VecDeque::new(), Instant::now());
         for i in 0..2 * MOMENTS_MAX as u64 {
-            note_moment(&mut moments, i, begin + MOMENT_EVERY * i as u32);
+            record_moment(&mut moments, i, begin + MOMENT_EVERY * i as u32);
         }
         assert_eq!(moments.len(), MOMENTS_MAX);
     }
 
     #[test]
     fn a_record_of_another_version_is_read() {
-        let record: Record = serde_json::from_str(r#"{"name": "a", "applied": 7, "new": {}}"#).unwrap();
+        let record: ClusterNodeRecord =
+            serde_json::from_str(r#"{"name": "a", "applied": 7, "new": {}}"#).unwrap();
         assert_eq!((&*record.name, record.applied, record.workers), ("a", 7, 0));
     }
 }

@@ -4,28 +4,33 @@ use std::sync::Arc;
 
 use yumen_config::NodeConfig;
 use yumen_plugin::kind::NodeFacts;
-use yumen_plugin::{Carry, Registry};
-use yumen_proxy::tls::Loader;
+use yumen_plugin::{Carry, PluginRegistry};
+use yumen_proxy::tls::CertificateLoader;
 use yumen_snapshot::RequestRules;
-use yumen_snapshot::compile::{Compiler, Defaults, Env};
-use yumen_snapshot::upstream::{Keepalive, Timeouts};
+use yumen_snapshot::compile::{Compiler, CompilerEnv, UpstreamDefaults};
+use yumen_snapshot::upstream::{AttemptTimeouts, KeepaliveLimits};
 
 /// A compiler for a node of this configuration.
-pub(crate) fn new(node: &NodeConfig, workers: usize, carry: Arc<Carry>, loader: Arc<Loader>) -> Compiler {
-    let registry = Arc::new(Registry::new(yumen_plugins::BUILTIN));
+pub(crate) fn new(
+    node: &NodeConfig,
+    workers: usize,
+    carry: Arc<Carry>,
+    loader: Arc<CertificateLoader>,
+) -> Compiler {
+    let registry = Arc::new(PluginRegistry::new(yumen_plugins::BUILTIN));
     let is_tls = node.listen.iter().filter(|listen| listen.tls);
     let tls_ports = is_tls.filter_map(|listen| listen.address.rsplit_once(':')?.1.parse().ok());
     let timeouts = &node.timeouts;
-    let env = Env {
+    let env = CompilerEnv {
         node: NodeFacts { workers, tls_ports: tls_ports.collect() },
-        defaults: Defaults {
-            timeouts: Timeouts {
+        defaults: UpstreamDefaults {
+            timeouts: AttemptTimeouts {
                 connect_ms: timeouts.upstream_connect_ms,
                 send_ms: timeouts.upstream_send_ms,
                 read_ms: timeouts.upstream_read_ms,
                 total_ms: 0,
             },
-            keepalive: Keepalive {
+            keepalive: KeepaliveLimits {
                 size: node.upstream_keepalive.size,
                 idle_timeout_ms: node.upstream_keepalive.idle_ms,
                 requests: node.upstream_keepalive.requests.into(),

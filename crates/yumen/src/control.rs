@@ -11,61 +11,63 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
-use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
-use yumen_base::{Histogram, Level, Problem};
+use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricSource, MetricValue};
+use yumen_base::{Histogram, Problem, ProblemLevel};
 use yumen_config::{Kind, Resource};
 use yumen_plugin::Carry;
 use yumen_proxy::clock;
-use yumen_snapshot::compile::{Change, Compiled, Compiler, Found, Service};
+use yumen_snapshot::compile::{CompileOutput, Compiler, ConfigChange, DiscoveryQuery, DiscoveryResult};
 use yumen_snapshot::{Publisher, Snapshot};
-use yumen_store::{Changed, Committed, Key, Revision, State, Version, Versions};
+use yumen_store::{
+    EntryChange, LastGoodVersion, LastGoodVersions, ResourceKey, Revision, StoreCommit, StoreState,
+};
 
+use crate::applied_tracker::AppliedTracker;
 use crate::discovery::Services;
 use crate::huge_pages::HugePages;
-use crate::known::Known;
-use crate::reach::Reach;
+use crate::known_inputs::KnownInputs;
 use first_publication::FirstPublication;
-use lifetimes::Lifetimes;
+use lifetimes::ObjectLifetimes;
 
 /// The families of this module, without values, for the reference.
-pub(crate) fn describe(out: &mut Vec<Family>) {
-    Shown::new(Arc::default()).gather(out);
+pub(crate) fn describe(out: &mut Vec<MetricFamily>) {
+    ControlStatus::new(Arc::default()).gather(out);
 }
 
 /// What doors tell the control thread.
-pub(crate) enum Message {
+pub(crate) enum ControlMessage {
     /// What the store holds, where compiling starts, and texts of its objects that were in force before the process began.
-    State(State, Vec<Resource>),
+    State(StoreState, Vec<Resource>),
     /// The store has no configuration that can be used yet: there is nothing to wait for.
     NoState,
     /// The store has a new revision.
-    Committed(Arc<Committed>),
+    Committed(Arc<StoreCommit>),
     /// The findings of the resource file itself, beside those of its objects.
     Document(Vec<Problem>),
     /// A host name has these addresses.
     Resolved(Box<str>, Vec<IpAddr>),
     /// Service discovery says this of a service.
-    Discovered(Arc<Service>, Found),
+    Discovered(Arc<DiscoveryQuery>, DiscoveryResult),
     /// What the process that took over serves; answered with the number of the publication. What this process's own
     /// store says counts no more from then on.
-    Successor(News, Sender<u64>),
+    SuccessorConfig(ConfigDelta, Sender<u64>),
     /// Objects of the node itself, which no store holds; answered when they are in force.
-    Own(Vec<Change>, Option<oneshot::Sender<()>>),
+    LocalObjects(Vec<ConfigChange>, Option<oneshot::Sender<()>>),
     /// All that somebody who watches over the node finds wrong now.
-    Told(Teller, Vec<Problem>),
+    Problems(ProblemSource, Vec<Problem>),
 }
 
 /// What a process that has been taken over from hears of the configuration.
-pub(crate) enum News {
+pub(crate) enum ConfigDelta {
     /// All there is.
-    Whole(State),
+    Whole(StoreState),
     /// What differs from what was told before.
-    Changes(Vec<Changed>, Revision),
+    Changes(Vec<EntryChange>, Revision),
 }
 
 /// Who watches over the node and tells what is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Teller {
+pub(crate) enum ProblemSource {
     /// The end of certificates.
     Expiry,
     /// The ACME client.
@@ -104,7 +106,7 @@ static PROPAGATION_BOUNDS_MS: &[u64] = &[1, 2, 5, 10, 25, 50, 100, 250, 500, 1_0
 pub(crate) type Hosts = Arc<BTreeMap<Box<str>, u64>>;
 
 /// What the control thread shows to everyone else.
-pub(crate) struct Shown {
+pub(crate) struct ControlStatus {
     pub(crate) publisher: Arc<Publisher>,
     pub(crate) revision: AtomicU64,
     pub(crate) problems: Mutex<Vec<Problem>>,
@@ -114,9 +116,9 @@ pub(crate) struct Shown {
     unresolved: AtomicU64,
 }
 
-impl Shown {
-    fn new(publisher: Arc<Publisher>) -> Shown {
-        Shown {
+impl ControlStatus {
+    fn new(publisher: Arc<Publisher>) -> ControlStatus {
+        ControlStatus {
             publisher,
             revision: AtomicU64::new(0),
             problems: Mutex::default(),
@@ -130,7 +132,7 @@ impl Shown {
     /// The objects with errors.
     pub(crate) fn broken(&self) -> Vec<String> {
         let problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
-        let errors = problems.iter().filter(|problem| problem.level == Level::Error);
+        let errors = problems.iter().filter(|problem| problem.level == ProblemLevel::Error);
         errors.map(|problem| problem.object.clone()).collect()
     }
 
@@ -142,9 +144,9 @@ impl Shown {
 
 /// The doors' end of the control thread.
 #[derive(Clone)]
-pub(crate) struct Control {
-    pub(crate) messages: Sender<Message>,
-    pub(crate) shown: Arc<Shown>,
+pub(crate) struct ControlHandle {
+    pub(crate) messages: Sender<ControlMessage>,
+    pub(crate) shown: Arc<ControlStatus>,
     pub(crate) snapshots: watch::Receiver<Arc<Snapshot>>,
     pub(crate) hosts: watch::Receiver<Hosts>,
     pub(crate) services: watch::Receiver<Services>,
@@ -152,39 +154,39 @@ pub(crate) struct Control {
     /// The newest revision of the store that every next request is served by.
     pub(crate) applied: watch::Receiver<Revision>,
     /// How that is known.
-    pub(crate) reach: Arc<Reach>,
+    pub(crate) reach: Arc<AppliedTracker>,
     /// What is in force in place of broken objects.
-    pub(crate) versions: Arc<Versions>,
+    pub(crate) versions: Arc<LastGoodVersions>,
 }
 
-impl Control {
+impl ControlHandle {
     /// How many host names and services were not looked up yet.
     pub(crate) fn unresolved(&self) -> u64 {
         self.shown.unresolved.load(Ordering::Acquire)
     }
 }
 
-struct Thread {
+struct ControlThread {
     compiler: Compiler,
     /// What the process before knew of endpoints, for the first configuration.
-    known_before: Known,
+    initial_inputs: KnownInputs,
     carry: Arc<Carry>,
-    shown: Arc<Shown>,
+    shown: Arc<ControlStatus>,
     snapshots: watch::Sender<Arc<Snapshot>>,
     hosts: watch::Sender<Hosts>,
     services: watch::Sender<Services>,
     first: watch::Sender<FirstPublication>,
-    reach: Arc<Reach>,
+    reach: Arc<AppliedTracker>,
     /// Whether the store has said what it holds, and what came before that.
     started: bool,
     /// Whether another process says what is in force, instead of the store.
     follows_successor: bool,
-    early: Vec<Arc<Committed>>,
-    lifetimes: Lifetimes,
+    early: Vec<Arc<StoreCommit>>,
+    lifetimes: ObjectLifetimes,
     /// The findings of the document itself, beside those of its objects.
     document_problems: Vec<Problem>,
     /// What those who watch over the node find wrong.
-    told: BTreeMap<Teller, Vec<Problem>>,
+    told: BTreeMap<ProblemSource, Vec<Problem>>,
     /// The node's own objects.
     own: BTreeMap<(Kind, Box<str>), Resource>,
     /// Snapshots some worker may still hold: freeing a table is this thread's business.
@@ -192,34 +194,34 @@ struct Thread {
     /// Host names that were looked up at least once, with or without success.
     looked_up: BTreeSet<Box<str>>,
     /// The same of services.
-    asked_for: BTreeSet<Arc<Service>>,
+    asked_for: BTreeSet<Arc<DiscoveryQuery>>,
     /// As of which count of the compiler everybody knows what is wanted.
     wants: Option<u64>,
     /// Nothing is compiled before.
     rests_until: Instant,
     huge_pages: HugePages,
     /// Where the last good versions in force are told.
-    versions: Arc<Versions>,
+    versions: Arc<LastGoodVersions>,
 }
 
 /// Starts the control thread.
 pub(crate) fn start(
     compiler: Compiler,
-    known_before: Known,
+    initial_inputs: KnownInputs,
     carry: Arc<Carry>,
     publisher: Arc<Publisher>,
-    versions: Arc<Versions>,
-    reach: Arc<Reach>,
-) -> std::io::Result<Control> {
+    versions: Arc<LastGoodVersions>,
+    reach: Arc<AppliedTracker>,
+) -> std::io::Result<ControlHandle> {
     let (messages, inbox) = channel();
     let (snapshots_out, snapshots) = watch::channel(publisher.load());
     let (hosts_out, hosts) = watch::channel(Hosts::default());
     let (services_out, services) = watch::channel(Services::default());
     let (first_out, first) = watch::channel(FirstPublication::Awaited);
-    let shown = Arc::new(Shown::new(publisher));
-    let thread = Thread {
+    let shown = Arc::new(ControlStatus::new(publisher));
+    let thread = ControlThread {
         compiler,
-        known_before,
+        initial_inputs,
         carry,
         shown: shown.clone(),
         snapshots: snapshots_out,
@@ -230,7 +232,7 @@ pub(crate) fn start(
         started: false,
         follows_successor: false,
         early: Vec::new(),
-        lifetimes: Lifetimes::default(),
+        lifetimes: ObjectLifetimes::default(),
         document_problems: Vec::new(),
         told: BTreeMap::new(),
         own: BTreeMap::new(),
@@ -244,11 +246,11 @@ pub(crate) fn start(
     };
     std::thread::Builder::new().name("yumen-control".into()).spawn(move || thread.run(&inbox))?;
     let applied = reach.applied();
-    Ok(Control { messages, shown, snapshots, hosts, services, first, applied, reach, versions })
+    Ok(ControlHandle { messages, shown, snapshots, hosts, services, first, applied, reach, versions })
 }
 
-impl Thread {
-    fn run(mut self, inbox: &Receiver<Message>) {
+impl ControlThread {
+    fn run(mut self, inbox: &Receiver<ControlMessage>) {
         loop {
             let until_due = self.lifetimes.until_due(now_ms()).unwrap_or(Duration::MAX);
             match inbox.recv_timeout(until_due.min(Duration::from_secs(1))) {
@@ -267,35 +269,35 @@ impl Thread {
     }
 
     /// What waits is compiled at once: a thousand revisions cost one publication.
-    fn handle(&mut self, batch: Vec<Message>) {
+    fn handle(&mut self, batch: Vec<ControlMessage>) {
         let mut resolved = Vec::new();
         let mut committed = Vec::new();
         for message in batch {
             match message {
-                Message::Successor(news, answer) => {
+                ControlMessage::SuccessorConfig(news, answer) => {
                     committed.clear();
-                    self.follow_successor(news, &answer);
+                    self.apply_successor_config(news, &answer);
                 }
-                Message::State(..) | Message::Committed(_) if self.follows_successor => {}
-                Message::State(state, former) => self.start(&state, former),
-                Message::NoState if self.started => {}
-                Message::NoState => drop(self.first.send_replace(FirstPublication::Absent)),
-                Message::Committed(one) if self.started => committed.push(one),
-                Message::Committed(one) => self.early.push(one),
-                Message::Document(problems) => self.tell_document(problems),
-                Message::Own(changes, done) => self.take_own(changes, done),
-                Message::Told(teller, problems) => self.take_told(teller, problems),
-                Message::Resolved(host, addrs) => {
+                ControlMessage::State(..) | ControlMessage::Committed(_) if self.follows_successor => {}
+                ControlMessage::State(state, former) => self.start(&state, former),
+                ControlMessage::NoState if self.started => {}
+                ControlMessage::NoState => drop(self.first.send_replace(FirstPublication::Absent)),
+                ControlMessage::Committed(one) if self.started => committed.push(one),
+                ControlMessage::Committed(one) => self.early.push(one),
+                ControlMessage::Document(problems) => self.set_document_problems(problems),
+                ControlMessage::LocalObjects(changes, done) => self.apply_local_objects(changes, done),
+                ControlMessage::Problems(teller, problems) => self.set_problems(teller, problems),
+                ControlMessage::Resolved(host, addrs) => {
                     if self.hosts.borrow().contains_key(&host) {
                         self.looked_up.insert(host.clone());
                     }
-                    resolved.push(Change::Resolved { host, addrs });
+                    resolved.push(ConfigChange::Resolved { host, addrs });
                 }
-                Message::Discovered(service, found) => {
+                ControlMessage::Discovered(service, found) => {
                     if self.services.borrow().contains_key(&service) {
                         self.asked_for.insert(service.clone());
                     }
-                    resolved.push(Change::Discovered(service, found));
+                    resolved.push(ConfigChange::Discovered(service, found));
                 }
             }
         }
@@ -315,7 +317,7 @@ impl Thread {
         }
     }
 
-    fn start(&mut self, state: &State, former: Vec<Resource>) {
+    fn start(&mut self, state: &StoreState, former: Vec<Resource>) {
         self.started = true;
         self.compiler.begin_from(former);
         let changes = self.whole(state);
@@ -323,7 +325,7 @@ impl Thread {
         // A process that begins is in a hurry.
         self.rests_until = Instant::now();
         let later = self.early.drain(..).filter(|one| one.revision > state.revision);
-        let later: Vec<Message> = later.map(Message::Committed).collect();
+        let later: Vec<ControlMessage> = later.map(ControlMessage::Committed).collect();
         if !later.is_empty() {
             self.handle(later);
         }
@@ -332,21 +334,21 @@ impl Thread {
     }
 
     /// What leads to all that a state holds, and to the node's own objects.
-    fn whole(&mut self, state: &State) -> Vec<Change> {
+    fn whole(&mut self, state: &StoreState) -> Vec<ConfigChange> {
         let resources = self.lifetimes.begin(state, now_ms());
         let own = self.own.values().cloned();
         self.compiler.diff(resources.into_iter().chain(own).collect())
     }
 
     /// What connections of this process are served by is what the other one serves its own by.
-    fn follow_successor(&mut self, news: News, answer: &Sender<u64>) {
+    fn apply_successor_config(&mut self, news: ConfigDelta, answer: &Sender<u64>) {
         (self.follows_successor, self.started) = (true, true);
         let now_ms = now_ms();
         let (changes, revision) = match news {
-            News::Changes(changed, revision) => {
+            ConfigDelta::Changes(changed, revision) => {
                 (changed.iter().map(|one| self.lifetimes.change(one, now_ms)).collect(), revision)
             }
-            News::Whole(state) => (self.whole(&state), state.revision),
+            ConfigDelta::Whole(state) => (self.whole(&state), state.revision),
         };
         let number = self.compile("configuration of the process that serves applied", changes, revision);
         // Nobody waits any more where this process is about to end.
@@ -358,22 +360,25 @@ impl Thread {
     fn end_lifetimes(&mut self) {
         let due = self.lifetimes.due(now_ms());
         if !due.is_empty() {
-            tracing::warn!(objects = due.len(), "the ttl of objects is over that the store could not delete");
+            tracing::warn!(
+                objects = due.len(),
+                "expired objects not deleted from the store; removed from service"
+            );
             let revision = self.reach.revision();
             self.compile("objects taken out whose ttl is over", due, revision);
         }
     }
 
     /// What comes before the store has spoken waits for it: a node must not serve its own objects alone.
-    fn take_own(&mut self, changes: Vec<Change>, done: Option<oneshot::Sender<()>>) {
+    fn apply_local_objects(&mut self, changes: Vec<ConfigChange>, done: Option<oneshot::Sender<()>>) {
         for change in &changes {
             match change {
-                Change::Put(resource) => {
+                ConfigChange::Put(resource) => {
                     let key = (resource.kind, resource.id.as_ref().into());
                     self.own.insert(key, resource.clone());
                 }
-                Change::Delete(kind, id) => drop(self.own.remove(&(*kind, id.clone()))),
-                Change::Resolved { .. } | Change::Discovered(..) => {}
+                ConfigChange::Delete(kind, id) => drop(self.own.remove(&(*kind, id.clone()))),
+                ConfigChange::Resolved { .. } | ConfigChange::Discovered(..) => {}
             }
         }
         if self.started {
@@ -386,7 +391,7 @@ impl Thread {
         }
     }
 
-    fn take_told(&mut self, teller: Teller, problems: Vec<Problem>) {
+    fn set_problems(&mut self, teller: ProblemSource, problems: Vec<Problem>) {
         let before = self.told.insert(teller, problems.clone()).unwrap_or_default();
         if before != problems {
             log(&problems);
@@ -394,14 +399,14 @@ impl Thread {
         }
     }
 
-    fn tell_document(&mut self, problems: Vec<Problem>) {
+    fn set_document_problems(&mut self, problems: Vec<Problem>) {
         log(&problems);
         self.document_problems = problems;
         self.show();
     }
 
     /// Puts changes in force; the number of the publication.
-    fn compile(&mut self, event: &'static str, changes: Vec<Change>, revision: Revision) -> u64 {
+    fn compile(&mut self, event: &'static str, changes: Vec<ConfigChange>, revision: Revision) -> u64 {
         let started = Instant::now();
         let changed = changes.len();
         let compiled = self.apply(changes, revision);
@@ -420,7 +425,7 @@ impl Thread {
         let versions = self.compiler.last_good().filter(in_store).map(version).collect();
         self.versions.tell(revision, versions);
         self.shown.revision.store(revision.0, Ordering::Release);
-        let number = self.reach.note_here(revision);
+        let number = self.reach.published_here(revision);
         let (problems, carried) = (self.shown.problems().len(), self.carry.len());
         match changed < FEW_CHANGES && self.shown.publisher.version() > 1 {
             true => tracing::debug!(revision = revision.0, changed, compile_us, problems, carried, "{event}"),
@@ -434,12 +439,12 @@ impl Thread {
 
     /// Compiles changes. What the process before knew of endpoints is in the first configuration already: it serves
     /// whether or not those who are asked answer.
-    fn apply(&mut self, changes: Vec<Change>, revision: Revision) -> Compiled {
+    fn apply(&mut self, changes: Vec<ConfigChange>, revision: Revision) -> CompileOutput {
         let mut compiled = self.compiler.apply(changes, revision.0);
-        let mut known = std::mem::take(&mut self.known_before);
+        let mut known = std::mem::take(&mut self.initial_inputs);
         loop {
             // Nodes of services may be names.
-            let endpoints = self.recall(&mut known);
+            let endpoints = self.take_known(&mut known);
             if endpoints.is_empty() {
                 return compiled;
             }
@@ -448,7 +453,7 @@ impl Thread {
     }
 
     /// Takes out what was known of the names and services that are wanted.
-    fn recall(&mut self, known: &mut Known) -> Vec<Change> {
+    fn take_known(&mut self, known: &mut KnownInputs) -> Vec<ConfigChange> {
         let mut endpoints = Vec::new();
         for (host, _) in self.compiler.hosts() {
             if let Some(change) = known.take_name(host) {
@@ -511,9 +516,9 @@ fn renew<T: PartialEq>(told: &watch::Sender<Arc<T>>, next: T) {
     });
 }
 
-fn version((resource, instead_of): (Resource, &Arc<str>)) -> Version {
+fn version((resource, instead_of): (Resource, &Arc<str>)) -> LastGoodVersion {
     let Resource { kind, id, json } = resource;
-    Version { key: Key::new(kind, id), json, instead_of: instead_of.clone() }
+    LastGoodVersion { key: ResourceKey::new(kind, id), json, instead_of: instead_of.clone() }
 }
 
 fn now_ms() -> u64 {
@@ -527,8 +532,8 @@ fn log(problems: &[Problem]) {
         let Problem { object, path, message, hint, .. } = problem;
         let hint = hint.as_deref().unwrap_or_default();
         match problem.level {
-            Level::Error => tracing::error!(object, path, message, hint, "configuration problem"),
-            Level::Warning => tracing::warn!(object, path, message, hint, "configuration problem"),
+            ProblemLevel::Error => tracing::error!(object, path, message, hint, "configuration problem"),
+            ProblemLevel::Warning => tracing::warn!(object, path, message, hint, "configuration problem"),
         }
     }
     if problems.len() > LOGGED_MAX {
@@ -536,15 +541,15 @@ fn log(problems: &[Problem]) {
     }
 }
 
-impl Gather for Shown {
-    fn gather(&self, out: &mut Vec<Family>) {
+impl MetricSource for ControlStatus {
+    fn gather(&self, out: &mut Vec<MetricFamily>) {
         let mut family = |name: &'static str, help: &'static str, kind, samples| {
-            out.push(Family { name: name.into(), help: help.into(), kind, samples });
+            out.push(MetricFamily { name: name.into(), help: help.into(), kind, samples });
         };
-        let one = |value| vec![Sample { labels: Vec::new(), value }];
+        let one = |value| vec![MetricSeries { labels: Vec::new(), value }];
         family(
             "yumen_config_propagation_seconds",
-            "From the commit of a change to its being in force for every next request.",
+            "Time from the commit of a change until all new requests use it.",
             MetricKind::Histogram,
             one(buckets(&self.propagation, PROPAGATION_BOUNDS_MS, 1e3)),
         );
@@ -558,37 +563,39 @@ impl Gather for Shown {
             "yumen_config_compile_last_seconds",
             "Compiling and publishing the last change of configuration.",
             MetricKind::Gauge,
-            one(Value::Number(self.compile_last_us.load(Ordering::Relaxed) as f64 / 1e6)),
+            one(MetricValue::Number(self.compile_last_us.load(Ordering::Relaxed) as f64 / 1e6)),
         );
         family(
             "yumen_config_revision",
-            "Revision of the configuration in force.",
+            "Revision of the active configuration.",
             MetricKind::Gauge,
-            one(Value::Number(self.revision.load(Ordering::Relaxed) as f64)),
+            one(MetricValue::Number(self.revision.load(Ordering::Relaxed) as f64)),
         );
         let problems = self.problems();
-        let level = |level: Level, name: &str| Sample {
+        let level = |level: ProblemLevel, name: &str| MetricSeries {
             labels: vec![("level", name.to_owned())],
-            value: Value::Number(problems.iter().filter(|problem| problem.level == level).count() as f64),
+            value: MetricValue::Number(
+                problems.iter().filter(|problem| problem.level == level).count() as f64
+            ),
         };
         family(
             "yumen_config_problems",
-            "Problems of the configuration in force.",
+            "Problems of the active configuration.",
             MetricKind::Gauge,
-            vec![level(Level::Error, "error"), level(Level::Warning, "warning")],
+            vec![level(ProblemLevel::Error, "error"), level(ProblemLevel::Warning, "warning")],
         );
     }
 }
 
 /// A histogram as a family's value, in seconds.
-fn buckets(histogram: &Histogram, bounds: &[u64], per_second: f64) -> Value {
+fn buckets(histogram: &Histogram, bounds: &[u64], per_second: f64) -> MetricValue {
     let counts: Vec<u64> = histogram.counts().collect();
     let mut cumulated = 0;
     let buckets = bounds.iter().zip(&counts).map(|(bound, count)| {
         cumulated += count;
         (*bound as f64 / per_second, cumulated)
     });
-    Value::Buckets {
+    MetricValue::Buckets {
         buckets: buckets.collect(),
         sum: histogram.sum() as f64 / per_second,
         count: counts.iter().sum(),

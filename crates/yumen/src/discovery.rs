@@ -5,10 +5,10 @@
 mod consul;
 mod dns;
 mod http;
-mod kept;
 mod ledger;
 mod nacos;
-mod standing;
+mod saved_services;
+mod service_standing;
 #[cfg(test)]
 mod tests;
 
@@ -24,19 +24,19 @@ use serde_json::{Map, Value};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, sleep_until};
-use yumen_base::metric::Family;
+use yumen_base::metric::MetricFamily;
 use yumen_config::NodeConfig;
-use yumen_config::resource::Node;
-use yumen_snapshot::compile::{Found, Service};
+use yumen_config::resource::UpstreamNode;
+use yumen_snapshot::compile::{DiscoveryQuery, DiscoveryResult};
 
-use http::Http;
-use kept::Kept;
-pub(crate) use ledger::Ledger;
-use standing::Standing;
+use http::DiscoveryHttpClient;
+pub(crate) use ledger::ServiceLedger;
+use saved_services::SavedServices;
+use service_standing::ServiceStanding;
 
 /// Services whose endpoints are wanted, each with the number of that want: where it is another one, nothing is known
 /// of the service any more.
-pub(crate) type Services = Arc<BTreeMap<Arc<Service>, u64>>;
+pub(crate) type Services = Arc<BTreeMap<Arc<DiscoveryQuery>, u64>>;
 
 /// Services asked for at once.
 const QUESTIONS_MAX: usize = 32;
@@ -48,21 +48,21 @@ const BACKOFF_MIN: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
 /// The families of this module, without values, for the reference.
-pub(crate) fn describe(out: &mut Vec<Family>) {
-    use yumen_base::metric::Gather;
-    Ledger::default().gather(out);
+pub(crate) fn describe(out: &mut Vec<MetricFamily>) {
+    use yumen_base::metric::MetricSource;
+    ServiceLedger::default().gather(out);
 }
 
 /// What a source said.
-struct Answer {
-    nodes: Vec<Node>,
+struct DiscoveryAnswer {
+    nodes: Vec<UpstreamNode>,
     /// How long to wait before asking again.
     pause: Duration,
 }
 
 /// Where a source was left off.
 #[derive(Debug, Default)]
-struct Cursor {
+struct SourceCursor {
     /// Which server answered last, counted on without end.
     server: usize,
     /// The state its answer was of; 0 where that is not known.
@@ -70,37 +70,41 @@ struct Cursor {
 }
 
 /// Who can be asked.
-enum Source {
-    Dns(Box<dns::Dns>),
-    Consul(Box<consul::Consul>),
-    ConsulKv(Box<consul::ConsulKv>),
-    Nacos(Box<nacos::Nacos>),
+enum DiscoverySource {
+    Dns(Box<dns::DnsSource>),
+    Consul(Box<consul::ConsulSource>),
+    ConsulKv(Box<consul::ConsulKvSource>),
+    Nacos(Box<nacos::NacosSource>),
     /// Nobody, for this reason.
-    Nobody(String),
+    Unconfigured(String),
 }
 
-impl Source {
-    async fn ask(&self, service: &Service, cursor: &mut Cursor) -> Result<Answer, String> {
+impl DiscoverySource {
+    async fn ask(
+        &self,
+        service: &DiscoveryQuery,
+        cursor: &mut SourceCursor,
+    ) -> Result<DiscoveryAnswer, String> {
         match self {
-            Source::Dns(dns) => dns.ask(service).await,
-            Source::Consul(consul) => consul.ask(service, cursor).await,
-            Source::ConsulKv(consul) => consul.ask(service, cursor).await,
-            Source::Nacos(nacos) => nacos.ask(service, cursor).await,
-            Source::Nobody(reason) => Err(reason.clone()),
+            DiscoverySource::Dns(dns) => dns.ask(service).await,
+            DiscoverySource::Consul(consul) => consul.ask(service, cursor).await,
+            DiscoverySource::ConsulKv(consul) => consul.ask(service, cursor).await,
+            DiscoverySource::Nacos(nacos) => nacos.ask(service, cursor).await,
+            DiscoverySource::Unconfigured(reason) => Err(reason.clone()),
         }
     }
 }
 
 /// The sources of a node.
-struct Sources {
-    dns: Source,
-    consul: Source,
-    consul_kv: Source,
-    nacos: Source,
+struct DiscoverySources {
+    dns: DiscoverySource,
+    consul: DiscoverySource,
+    consul_kv: DiscoverySource,
+    nacos: DiscoverySource,
 }
 
-impl Sources {
-    fn new(node: &NodeConfig) -> Sources {
+impl DiscoverySources {
+    fn new(node: &NodeConfig) -> DiscoverySources {
         let settings = &node.discovery;
         let is_on = [
             !settings.consul.servers.is_empty(),
@@ -108,28 +112,31 @@ impl Sources {
             !settings.nacos.host.is_empty(),
         ];
         // What it trusts is read only where somebody is to be asked.
-        let http = if is_on.contains(&true) { Http::new() } else { Err(String::new()) };
-        let over_http = |path: &str, is_on: bool, make: &dyn Fn(Http) -> Source| match &http {
-            _ if !is_on => Source::Nobody(format!("it is not set up: {path} of yumen.yaml names no server")),
-            Ok(http) => make(http.clone()),
-            Err(error) => Source::Nobody(error.clone()),
-        };
-        Sources {
-            dns: dns::Dns::new(&settings.dns, &node.dns)
-                .map_or_else(Source::Nobody, |dns| Source::Dns(Box::new(dns))),
+        let http = if is_on.contains(&true) { DiscoveryHttpClient::new() } else { Err(String::new()) };
+        let over_http =
+            |path: &str, is_on: bool, make: &dyn Fn(DiscoveryHttpClient) -> DiscoverySource| match &http {
+                _ if !is_on => DiscoverySource::Unconfigured(format!(
+                    "it is not set up: {path} of yumen.yaml names no server"
+                )),
+                Ok(http) => make(http.clone()),
+                Err(error) => DiscoverySource::Unconfigured(error.clone()),
+            };
+        DiscoverySources {
+            dns: dns::DnsSource::new(&settings.dns, &node.dns)
+                .map_or_else(DiscoverySource::Unconfigured, |dns| DiscoverySource::Dns(Box::new(dns))),
             consul: over_http("discovery.consul.servers", is_on[0], &|http| {
-                Source::Consul(Box::new(consul::Consul::new(&settings.consul, http)))
+                DiscoverySource::Consul(Box::new(consul::ConsulSource::new(&settings.consul, http)))
             }),
             consul_kv: over_http("discovery.consul_kv.servers", is_on[1], &|http| {
-                Source::ConsulKv(Box::new(consul::ConsulKv::new(&settings.consul_kv, http)))
+                DiscoverySource::ConsulKv(Box::new(consul::ConsulKvSource::new(&settings.consul_kv, http)))
             }),
             nacos: over_http("discovery.nacos.host", is_on[2], &|http| {
-                Source::Nacos(Box::new(nacos::Nacos::new(&settings.nacos, http)))
+                DiscoverySource::Nacos(Box::new(nacos::NacosSource::new(&settings.nacos, http)))
             }),
         }
     }
 
-    fn of(&self, service: &Service) -> Option<&Source> {
+    fn of(&self, service: &DiscoveryQuery) -> Option<&DiscoverySource> {
         match &*service.source {
             "dns" => Some(&self.dns),
             "consul" => Some(&self.consul),
@@ -140,13 +147,13 @@ impl Sources {
     }
 }
 
-type Report = Box<dyn Fn(Arc<Service>, Found) + Send + Sync>;
+type Report = Box<dyn Fn(Arc<DiscoveryQuery>, DiscoveryResult) + Send + Sync>;
 
 /// What all services share.
-struct Keeper {
-    sources: Sources,
-    ledger: Arc<Ledger>,
-    kept: Arc<Kept>,
+struct DiscoveryContext {
+    sources: DiscoverySources,
+    ledger: Arc<ServiceLedger>,
+    kept: Arc<SavedServices>,
     empty_hold: Duration,
     /// Of name servers, and of Nacos: a source that hangs keeps no other waiting.
     dns_permits: Semaphore,
@@ -158,16 +165,16 @@ struct Keeper {
 /// Keeps the services wanted up to date until the sender of `services` is gone. `report` is called with
 /// what each source says first, and then with what differs; what the process before told, or else what an
 /// earlier run knew, serves where a source does not answer.
-pub(crate) async fn keep_discovered(
+pub(crate) async fn run_discovery(
     mut services: watch::Receiver<Services>,
     node: NodeConfig,
-    ledger: Arc<Ledger>,
-    told: HashMap<Service, Vec<Node>>,
-    report: impl Fn(Arc<Service>, Found) + Send + Sync + 'static,
+    ledger: Arc<ServiceLedger>,
+    told: HashMap<DiscoveryQuery, Vec<UpstreamNode>>,
+    report: impl Fn(Arc<DiscoveryQuery>, DiscoveryResult) + Send + Sync + 'static,
 ) {
-    let kept = Arc::new(Kept::open(Path::new(&node.store.data_dir), told));
-    let keeper = Arc::new(Keeper {
-        sources: Sources::new(&node),
+    let kept = Arc::new(SavedServices::open(Path::new(&node.store.data_dir), told));
+    let keeper = Arc::new(DiscoveryContext {
+        sources: DiscoverySources::new(&node),
         ledger,
         kept,
         empty_hold: Duration::from_millis(node.discovery.empty_hold_ms),
@@ -178,7 +185,7 @@ pub(crate) async fn keep_discovered(
     });
     let mut tasks = JoinSet::new();
     tasks.spawn(keeper.clone().save());
-    let mut running: HashMap<Arc<Service>, (u64, AbortHandle)> = HashMap::new();
+    let mut running: HashMap<Arc<DiscoveryQuery>, (u64, AbortHandle)> = HashMap::new();
     loop {
         let wanted = services.borrow_and_update().clone();
         running.retain(|service, (number, task)| {
@@ -202,25 +209,25 @@ pub(crate) async fn keep_discovered(
     }
 }
 
-impl Keeper {
+impl DiscoveryContext {
     /// Keeps one service up to date for ever.
-    async fn keep(self: Arc<Self>, service: Arc<Service>) {
-        let mut standing = Standing::new(self.kept.nodes(&service), self.empty_hold, Instant::now());
+    async fn keep(self: Arc<Self>, service: Arc<DiscoveryQuery>) {
+        let mut standing = ServiceStanding::new(self.kept.nodes(&service), self.empty_hold, Instant::now());
         self.ledger.note(&service, &standing);
-        let (mut cursor, mut backoff) = (Cursor::default(), None);
+        let (mut cursor, mut backoff) = (SourceCursor::default(), None);
         loop {
-            let asking = self.ask(&service, &mut cursor);
-            let (news, pause) = match self.until(&service, &mut standing, asking).await {
+            let explained_request = self.ask(&service, &mut cursor);
+            let (news, pause) = match self.until(&service, &mut standing, explained_request).await {
                 Ok(answer) => {
                     if backoff.take().is_some() {
-                        tracing::info!(service = %service.name, source = %service.source, "service is known again");
+                        tracing::info!(service = %service.name, source = %service.source, "service discovery recovered");
                     }
                     (standing.heard(answer.nodes, Instant::now()), answer.pause)
                 }
                 Err(error) => {
                     self.ledger.failed(&service.source);
                     if backoff.is_none() {
-                        tracing::warn!(service = %service.name, source = %service.source, error, "service cannot be asked for");
+                        tracing::warn!(service = %service.name, source = %service.source, error, "service discovery failed");
                     }
                     let pause = backoff.map_or(BACKOFF_MIN, |last: Duration| (last * 2).min(BACKOFF_MAX));
                     backoff = Some(pause);
@@ -232,11 +239,17 @@ impl Keeper {
         }
     }
 
-    async fn ask(&self, service: &Service, cursor: &mut Cursor) -> Result<Answer, String> {
+    async fn ask(
+        &self,
+        service: &DiscoveryQuery,
+        cursor: &mut SourceCursor,
+    ) -> Result<DiscoveryAnswer, String> {
         match self.sources.of(service) {
             // They hold answers back, and see for themselves how many.
-            Some(source @ (Source::Consul(_) | Source::ConsulKv(_))) => source.ask(service, cursor).await,
-            Some(source @ Source::Nacos(_)) => {
+            Some(source @ (DiscoverySource::Consul(_) | DiscoverySource::ConsulKv(_))) => {
+                source.ask(service, cursor).await
+            }
+            Some(source @ DiscoverySource::Nacos(_)) => {
                 let _permit = self.nacos_permits.acquire().await;
                 source.ask(service, cursor).await
             }
@@ -244,17 +257,15 @@ impl Keeper {
                 let _permit = self.dns_permits.acquire().await;
                 source.ask(service, cursor).await
             }
-            None => {
-                Err("there is no discovery of this type; there are dns, consul, consul_kv and nacos".into())
-            }
+            None => Err("unknown discovery type; supported: dns, consul, consul_kv, nacos".into()),
         }
     }
 
     /// Waits for something, and does meanwhile what is due.
     async fn until<T>(
         &self,
-        service: &Arc<Service>,
-        standing: &mut Standing,
+        service: &Arc<DiscoveryQuery>,
+        standing: &mut ServiceStanding,
         what: impl Future<Output = T>,
     ) -> T {
         let mut what = pin!(what);
@@ -270,7 +281,7 @@ impl Keeper {
         }
     }
 
-    fn tell(&self, service: &Arc<Service>, standing: &Standing, news: Option<Found>) {
+    fn tell(&self, service: &Arc<DiscoveryQuery>, standing: &ServiceStanding, news: Option<DiscoveryResult>) {
         self.ledger.note(service, standing);
         let Some(found) = news else { return };
         self.kept.changed();
@@ -278,7 +289,7 @@ impl Keeper {
     }
 
     /// Up to a half longer, so that a source that comes back is not asked for everything at once.
-    fn spread(&self, service: &Service, pause: Duration) -> Duration {
+    fn spread(&self, service: &DiscoveryQuery, pause: Duration) -> Duration {
         let lot = self.random.hash_one((service, SystemTime::now())) as u32;
         pause.mul_f64(1.0 + 0.5 * f64::from(lot) / f64::from(u32::MAX))
     }
@@ -296,23 +307,23 @@ impl Keeper {
 }
 
 /// `discovery_args` of a service.
-struct Args(Map<String, Value>);
+struct DiscoveryArgs(Map<String, Value>);
 
-impl Args {
+impl DiscoveryArgs {
     /// Those that the source knows; others are mistakes.
-    fn of(service: &Service, known: &[&str]) -> Result<Args, String> {
+    fn of(service: &DiscoveryQuery, known: &[&str]) -> Result<DiscoveryArgs, String> {
         if service.args.is_empty() {
-            return Ok(Args(Map::new()));
+            return Ok(DiscoveryArgs(Map::new()));
         }
         let Ok(Value::Object(args)) = serde_json::from_str(&service.args) else {
-            return Err("discovery_args is no object".into());
+            return Err("discovery_args is not an object".into());
         };
         match args.keys().find(|name| !known.contains(&name.as_str())) {
             Some(name) if known.is_empty() => {
-                Err(format!("discovery_args.{name}: there are none for this type"))
+                Err(format!("discovery_args.{name}: not supported for this type"))
             }
             Some(name) => Err(format!("discovery_args.{name} is not known; there are {}", known.join(", "))),
-            None => Ok(Args(args)),
+            None => Ok(DiscoveryArgs(args)),
         }
     }
 

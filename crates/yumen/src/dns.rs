@@ -24,11 +24,11 @@ use hickory_resolver::{Hosts as StaticHosts, system_conf};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
-use yumen_base::metric::{self, Family, Gather, MetricKind, Sample};
-use yumen_config::node::Dns;
+use yumen_base::metric::{self, MetricFamily, MetricKind, MetricSeries, MetricSource};
+use yumen_config::node::DnsConfig;
 
 use crate::control::Hosts;
-pub(crate) use names::Names;
+pub(crate) use names::HostNames;
 
 /// Names asked for at once.
 const LOOKUPS_MAX: usize = 32;
@@ -47,11 +47,11 @@ static STALE: AtomicU64 = AtomicU64::new(0);
 static FAILURES: AtomicU64 = AtomicU64::new(0);
 
 /// How resolving goes, as metrics.
-pub(crate) struct Freshness;
+pub(crate) struct DnsMetrics;
 
 /// The families of this module, without values, for the reference.
-pub(crate) fn describe(out: &mut Vec<Family>) {
-    Freshness.gather(out);
+pub(crate) fn describe(out: &mut Vec<MetricFamily>) {
+    DnsMetrics.gather(out);
 }
 
 /// Names and addresses the machine knows by itself.
@@ -67,12 +67,12 @@ const HOSTS_FILE: &str = "/etc/hosts";
 /// or of an earlier run, as `names` knows them. `/etc/hosts` goes before name servers.
 pub(crate) async fn keep_resolved(
     mut hosts: watch::Receiver<Hosts>,
-    settings: Dns,
-    names: Arc<Names>,
+    settings: DnsConfig,
+    names: Arc<HostNames>,
     report: impl Fn(Box<str>, Vec<IpAddr>) + Send + Sync + 'static,
 ) -> Result<(), String> {
-    let keeper = Keeper::new(&settings, names.clone(), Box::new(report))
-        .inspect_err(|error| tracing::error!(error, "host names cannot be resolved"))?;
+    let keeper = ResolverContext::new(&settings, names.clone(), Box::new(report))
+        .inspect_err(|error| tracing::error!(error, "host name resolution unavailable"))?;
     let keeper = Arc::new(keeper);
     let mut tasks = JoinSet::new();
     tasks.spawn(names.clone().save());
@@ -100,37 +100,37 @@ pub(crate) async fn keep_resolved(
 }
 
 /// Counts a name as stale until it is dropped.
-struct Stale;
+struct StaleNameGuard;
 
-impl Stale {
-    fn begin() -> Stale {
+impl StaleNameGuard {
+    fn begin() -> StaleNameGuard {
         STALE.fetch_add(1, Relaxed);
-        Stale
+        StaleNameGuard
     }
 }
 
-impl Drop for Stale {
+impl Drop for StaleNameGuard {
     fn drop(&mut self) {
         STALE.fetch_sub(1, Relaxed);
     }
 }
 
-impl Gather for Freshness {
-    fn gather(&self, out: &mut Vec<Family>) {
+impl MetricSource for DnsMetrics {
+    fn gather(&self, out: &mut Vec<MetricFamily>) {
         let mut family = |name: &'static str, help: &'static str, kind, value: &AtomicU64| {
-            let value = metric::Value::Number(value.load(Relaxed) as f64);
-            let samples = vec![Sample { labels: Vec::new(), value }];
-            out.push(Family { name: name.into(), help: help.into(), kind, samples });
+            let value = metric::MetricValue::Number(value.load(Relaxed) as f64);
+            let samples = vec![MetricSeries { labels: Vec::new(), value }];
+            out.push(MetricFamily { name: name.into(), help: help.into(), kind, samples });
         };
         family(
             "yumen_dns_names_stale",
-            "Host names of endpoints that cannot be resolved just now; their last addresses stay in use.",
+            "Endpoint host names that currently fail to resolve; the last addresses stay in use.",
             MetricKind::Gauge,
             &STALE,
         );
         family(
             "yumen_dns_failures_total",
-            "Times a host name of endpoints could not be resolved.",
+            "Failed resolutions of endpoint host names.",
             MetricKind::Counter,
             &FAILURES,
         );
@@ -138,7 +138,7 @@ impl Gather for Freshness {
 }
 
 /// What one family of addresses gave.
-enum Answer {
+enum DnsAnswer {
     /// Addresses, and how long they hold where that was told.
     Addresses(Vec<IpAddr>, Option<Duration>),
     /// There are none, for sure.
@@ -149,17 +149,17 @@ enum Answer {
 
 /// The addresses of a name, by family.
 #[derive(Debug, Default, Clone, PartialEq)]
-pub(crate) struct Addresses {
+pub(crate) struct HostAddresses {
     pub(crate) v4: Vec<IpAddr>,
     pub(crate) v6: Vec<IpAddr>,
 }
 
-impl Addresses {
-    pub(crate) fn of(mut all: Vec<IpAddr>) -> Addresses {
+impl HostAddresses {
+    pub(crate) fn of(mut all: Vec<IpAddr>) -> HostAddresses {
         all.sort_unstable();
         all.dedup();
         let (v4, v6) = all.into_iter().partition(IpAddr::is_ipv4);
-        Addresses { v4, v6 }
+        HostAddresses { v4, v6 }
     }
 
     pub(crate) fn all(&self) -> Vec<IpAddr> {
@@ -174,24 +174,24 @@ impl Addresses {
 }
 
 /// The addresses of a name, and how long they hold.
-type Resolved = (Addresses, Duration);
+type Resolved = (HostAddresses, Duration);
 
 type Report = Box<dyn Fn(Box<str>, Vec<IpAddr>) + Send + Sync>;
 
 /// What all names share.
-struct Keeper {
+struct ResolverContext {
     resolver: TokioResolver,
     hosts_file: HostsFile,
     permits: Semaphore,
-    settings: Dns,
+    settings: DnsConfig,
     random: RandomState,
-    names: Arc<Names>,
+    names: Arc<HostNames>,
     report: Report,
 }
 
-impl Keeper {
-    fn new(settings: &Dns, names: Arc<Names>, report: Report) -> Result<Keeper, String> {
-        Ok(Keeper {
+impl ResolverContext {
+    fn new(settings: &DnsConfig, names: Arc<HostNames>, report: Report) -> Result<ResolverContext, String> {
+        Ok(ResolverContext {
             resolver: resolver(settings)?,
             hosts_file: HostsFile::default(),
             permits: Semaphore::new(LOOKUPS_MAX),
@@ -224,7 +224,7 @@ impl Keeper {
                 }
                 Err(error) => {
                     FAILURES.fetch_add(1, Relaxed);
-                    stale.get_or_insert_with(Stale::begin);
+                    stale.get_or_insert_with(StaleNameGuard::begin);
                     if backoff.is_none() {
                         tracing::warn!(host = %name, error, "host name cannot be resolved");
                     }
@@ -247,10 +247,10 @@ impl Keeper {
     async fn resolve_first(
         &self,
         name: &str,
-        known: &Addresses,
-    ) -> (Result<Resolved, String>, Option<Addresses>) {
+        known: &HostAddresses,
+    ) -> (Result<Resolved, String>, Option<HostAddresses>) {
         let mut resolving = pin!(self.resolve(name, known));
-        if *known == Addresses::default() {
+        if *known == HostAddresses::default() {
             return (resolving.await, None);
         }
         match timeout(FIRST_ANSWER, &mut resolving).await {
@@ -271,7 +271,7 @@ impl Keeper {
 
     /// Finds the addresses of a name and how long they hold. A family that failed keeps what is
     /// known of it; it is an error where no family answered, or both without an address.
-    async fn resolve(&self, name: &str, known: &Addresses) -> Result<Resolved, String> {
+    async fn resolve(&self, name: &str, known: &HostAddresses) -> Result<Resolved, String> {
         // It is never closed.
         let _permit = self.permits.acquire().await;
         let parsed = query_name(name)?;
@@ -285,12 +285,12 @@ impl Keeper {
         let mut failure = None;
         for (answer, family) in [(v4, &mut next.v4), (v6, &mut next.v6)] {
             match answer {
-                Answer::Addresses(addresses, holds) => {
+                DnsAnswer::Addresses(addresses, holds) => {
                     *family = addresses;
                     ttl = [ttl, holds].into_iter().flatten().min();
                 }
-                Answer::None => family.clear(),
-                Answer::Failed(error) => failure = Some(error),
+                DnsAnswer::None => family.clear(),
+                DnsAnswer::Failed(error) => failure = Some(error),
             }
         }
         match failure {
@@ -301,11 +301,11 @@ impl Keeper {
         }
     }
 
-    async fn ask(&self, name: Name, family: RecordType) -> Answer {
+    async fn ask(&self, name: Name, family: RecordType) -> DnsAnswer {
         let lookup = match self.resolver.lookup(name, family).await {
             Ok(lookup) => lookup,
-            Err(error) if error.is_no_records_found() => return Answer::None,
-            Err(error) => return Answer::Failed(error.to_string()),
+            Err(error) if error.is_no_records_found() => return DnsAnswer::None,
+            Err(error) => return DnsAnswer::Failed(error.to_string()),
         };
         let ttl = lookup.answers().iter().map(|record| record.ttl).min();
         let mut addresses: Vec<IpAddr> =
@@ -313,8 +313,8 @@ impl Keeper {
         addresses.sort_unstable();
         addresses.dedup();
         match addresses.is_empty() {
-            true => Answer::None,
-            false => Answer::Addresses(addresses, ttl.map(|ttl| Duration::from_secs(ttl.into()))),
+            true => DnsAnswer::None,
+            false => DnsAnswer::Addresses(addresses, ttl.map(|ttl| Duration::from_secs(ttl.into()))),
         }
     }
 }
@@ -349,7 +349,7 @@ pub(crate) struct HostsFile {
 
 impl HostsFile {
     /// The addresses of a name; where the file has one family, the name has no other.
-    pub(crate) fn find(&self, name: &Name) -> Option<Addresses> {
+    pub(crate) fn find(&self, name: &Name) -> Option<HostAddresses> {
         let read = &mut *self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let written = std::fs::metadata(HOSTS_FILE).and_then(|file| file.modified()).ok();
         if read.0 != written {
@@ -363,13 +363,13 @@ impl HostsFile {
             addresses.dedup();
             addresses
         };
-        let found = Addresses { v4: family(RecordType::A), v6: family(RecordType::AAAA) };
-        (found != Addresses::default()).then_some(found)
+        let found = HostAddresses { v4: family(RecordType::A), v6: family(RecordType::AAAA) };
+        (found != HostAddresses::default()).then_some(found)
     }
 }
 
 /// How long an answer is kept that says this of itself.
-pub(crate) fn clamp(settings: &Dns, ttl: Option<Duration>) -> Duration {
+pub(crate) fn clamp(settings: &DnsConfig, ttl: Option<Duration>) -> Duration {
     let ttl = ttl.unwrap_or(Duration::from_millis(settings.refresh_ms));
     let min = Duration::from_millis(settings.ttl_min_ms).max(Duration::from_millis(10));
     ttl.min(Duration::from_millis(settings.ttl_max_ms)).max(min)
@@ -377,7 +377,7 @@ pub(crate) fn clamp(settings: &Dns, ttl: Option<Duration>) -> Duration {
 
 /// Asks the servers of the settings, or else those of the system. Remembers nothing: what holds how
 /// long is decided here.
-pub(crate) fn resolver(settings: &Dns) -> Result<TokioResolver, String> {
+pub(crate) fn resolver(settings: &DnsConfig) -> Result<TokioResolver, String> {
     let (config, mut options) = if settings.servers.is_empty() {
         // A machine without resolv.conf can still use names of its hosts file.
         system_conf::read_system_conf().unwrap_or_else(|error| {
@@ -401,7 +401,7 @@ fn name_server(written: &str) -> Result<NameServerConfig, String> {
     let addr = written
         .parse::<SocketAddr>()
         .or_else(|_| written.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 53)))
-        .map_err(|_| format!("dns.servers: `{written}` is no address such as `10.0.0.2:53`"))?;
+        .map_err(|_| format!("dns.servers: `{written}` is not an address such as `10.0.0.2:53`"))?;
     let mut connections = vec![ConnectionConfig::udp(), ConnectionConfig::tcp()];
     for connection in &mut connections {
         connection.port = addr.port();

@@ -9,10 +9,10 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use hyper::Method;
 use yumen_config::Kind;
-use yumen_snapshot::{Background, Explained, Question, explain_any};
+use yumen_snapshot::{ExplainContext, ExplainResult, Question, explain_any};
 
 use crate::cli::NodeFile;
-use crate::remote::Remote;
+use crate::remote::RemoteArgs;
 use crate::{offline, output};
 
 /// The command line of `yumen explain`.
@@ -28,25 +28,25 @@ pub(crate) struct ExplainArgs {
     /// Address the client connects from [default: 127.0.0.1]
     #[arg(long, value_name = "IP")]
     client_ip: Option<IpAddr>,
-    /// Take it for proved that the client is this consumer
+    /// Assume that the client is authenticated as this consumer
     #[arg(long, value_name = "NAME")]
     consumer: Option<String>,
     /// Server name of the TLS handshake [default: the host of an https or tls URL]
     #[arg(long, value_name = "NAME")]
     sni: Option<String>,
-    /// Say why this route or stream route, by id or name, does not get it
+    /// Explain why this route or stream route (id or name) does not match
     #[arg(long, value_name = "ROUTE")]
     why_not: Option<String>,
-    /// Ask these resources, in the APISIX standalone format, instead of a running gateway
+    /// Use these resources (APISIX standalone format) instead of a running gateway
     #[arg(long, value_name = "routes.yaml", conflicts_with = "at")]
     file: Option<PathBuf>,
-    /// Ask the configuration as it was at this revision
+    /// Use the configuration of this revision
     #[arg(long, value_name = "REVISION")]
     at: Option<u64>,
     #[command(flatten)]
     node: NodeFile,
     #[command(flatten)]
-    remote: Remote,
+    remote: RemoteArgs,
 }
 
 /// Explains a request and prints that.
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let text = match &args.file {
         None => ask_gateway(args, &question)?,
         Some(file) => {
-            let explanation = ask_file(file, &args.node, &question)?;
+            let explanation = explain_file(file, &args.node, &question)?;
             match args.remote.json {
                 true => format!("{}\n", serde_json::to_string_pretty(&explanation)?),
                 false => explanation.to_string(),
@@ -110,7 +110,7 @@ fn ask_gateway(args: &ExplainArgs, question: &Question) -> anyhow::Result<String
 }
 
 /// Asks the resources of a file.
-fn ask_file(file: &Path, node: &NodeFile, question: &Question) -> anyhow::Result<Explained> {
+fn explain_file(file: &Path, node: &NodeFile, question: &Question) -> anyhow::Result<ExplainResult> {
     let loaded = offline::load(file, node)?;
     if let Some(problem) = loaded.problems.iter().find(|problem| problem.object == "file") {
         bail!("{} cannot be read: {problem}", file.display());
@@ -121,7 +121,7 @@ fn ask_file(file: &Path, node: &NodeFile, question: &Question) -> anyhow::Result
     };
     let now = yumen_proxy::clock::exact();
     let background =
-        Background { now, problems: &loaded.problems, text: Some(&text), ..Background::default() };
+        ExplainContext { now, problems: &loaded.problems, text: Some(&text), ..ExplainContext::default() };
     explain_any(&loaded.snapshot, question, &background).map_err(|invalid| match invalid.path.as_str() {
         "" => anyhow!(invalid.message),
         path => anyhow!("{path}: {}", invalid.message),

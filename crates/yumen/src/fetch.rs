@@ -16,15 +16,15 @@ use tokio::net::TcpStream;
 
 /// How long an answer may take, and how much it may say.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds {
+pub(crate) struct FetchBounds {
     pub(crate) connect: Duration,
     pub(crate) whole: Duration,
     pub(crate) body_bytes_max: usize,
 }
 
-impl Bounds {
+impl FetchBounds {
     /// For certificates and small documents.
-    pub(crate) const SMALL: Bounds = Bounds {
+    pub(crate) const SMALL: FetchBounds = FetchBounds {
         connect: Duration::from_secs(30),
         whole: Duration::from_secs(30),
         body_bytes_max: 1024 * 1024,
@@ -35,7 +35,7 @@ impl Bounds {
 pub(crate) async fn send(
     request: Request<Full<Bytes>>,
     tls: Option<&Arc<ClientConfig>>,
-    bounds: Bounds,
+    bounds: FetchBounds,
 ) -> anyhow::Result<Response<Full<Bytes>>> {
     let authority = request.uri().authority().map(ToString::to_string).unwrap_or_default();
     match tokio::time::timeout(bounds.whole, exchange(request, tls, bounds)).await {
@@ -47,7 +47,7 @@ pub(crate) async fn send(
 async fn exchange(
     mut request: Request<Full<Bytes>>,
     tls: Option<&Arc<ClientConfig>>,
-    bounds: Bounds,
+    bounds: FetchBounds,
 ) -> anyhow::Result<Response<Full<Bytes>>> {
     let address = request.uri().clone();
     let authority = address.authority().with_context(|| format!("{address} names no host"))?;
@@ -66,7 +66,7 @@ async fn exchange(
     let tcp = tcp.with_context(|| format!("cannot connect to {host}:{port}"))?;
     match (is_tls, tls) {
         (false, _) => ask(tcp, request, bounds).await,
-        (true, None) => bail!("{address} is asked for in the clear only"),
+        (true, None) => bail!("{address}: only http is supported"),
         (true, Some(config)) => {
             let connector = tokio_rustls::TlsConnector::from(config.clone());
             let stream = connector.connect(ServerName::try_from(host.clone())?, tcp).await;
@@ -78,7 +78,7 @@ async fn exchange(
 async fn ask<S>(
     stream: S,
     request: Request<Full<Bytes>>,
-    bounds: Bounds,
+    bounds: FetchBounds,
 ) -> anyhow::Result<Response<Full<Bytes>>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -8,27 +8,33 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use yumen_base::Problem;
 use yumen_config::Kind;
-use yumen_store::store::{Confirmed, Decide, Done, Follower};
-use yumen_store::{Authorship, Committed, Proposal, Revision, State, Store, StoreError, Versions};
+use yumen_store::store::{ConfirmFn, DecideFn, DoneFn, FollowerFn};
+use yumen_store::{
+    Authorship, LastGoodVersions, Proposal, Revision, Store, StoreCommit, StoreError, StoreState,
+};
 
-use crate::trial::Trial;
+use crate::trial::TrialCompiler;
 
 /// The store behind, guarded by its own tests.
-pub(crate) struct Guarded {
+pub(crate) struct GuardedStore {
     inner: Arc<dyn Store>,
-    trial: Arc<Trial>,
+    trial: Arc<TrialCompiler>,
     /// What is in force in place of broken objects, which tests are run against as traffic is.
-    versions: Arc<Versions>,
+    versions: Arc<LastGoodVersions>,
 }
 
-impl Guarded {
-    pub(crate) fn new(inner: Arc<dyn Store>, trial: Arc<Trial>, versions: Arc<Versions>) -> Guarded {
-        Guarded { inner, trial, versions }
+impl GuardedStore {
+    pub(crate) fn new(
+        inner: Arc<dyn Store>,
+        trial: Arc<TrialCompiler>,
+        versions: Arc<LastGoodVersions>,
+    ) -> GuardedStore {
+        GuardedStore { inner, trial, versions }
     }
 }
 
-impl Store for Guarded {
-    fn state(&self) -> State {
+impl Store for GuardedStore {
+    fn state(&self) -> StoreState {
         self.inner.state()
     }
 
@@ -38,7 +44,7 @@ impl Store for Guarded {
         let (trial, versions) = (self.trial.clone(), self.versions.clone());
         let refusal = Arc::new(Mutex::new(None));
         let told = refusal.clone();
-        let decide: Decide = Box::new(move |draft| {
+        let decide: DecideFn = Box::new(move |draft| {
             let before = draft.state().clone();
             if !decide(draft) {
                 return false;
@@ -48,7 +54,7 @@ impl Store for Guarded {
             *told.lock().unwrap_or_else(PoisonError::into_inner) = failed.into_iter().next();
             is_good
         });
-        let done: Done =
+        let done: DoneFn =
             Box::new(move |result| match refusal.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 Some(problem) => done(Err(StoreError::Refused(problem.to_string()))),
                 None => done(result),
@@ -56,11 +62,11 @@ impl Store for Guarded {
         self.inner.propose(Proposal { by, decide, done });
     }
 
-    fn follow(&self, follower: Follower) -> State {
+    fn follow(&self, follower: FollowerFn) -> StoreState {
         self.inner.follow(follower)
     }
 
-    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<Committed>>, StoreError> {
+    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<StoreCommit>>, StoreError> {
         self.inner.history(before, limit)
     }
 
@@ -68,22 +74,27 @@ impl Store for Guarded {
         self.inner.backup(to)
     }
 
-    fn confirm(&self, by: Authorship, done: Confirmed) {
+    fn confirm(&self, by: Authorship, done: ConfirmFn) {
         self.inner.confirm(by, done);
     }
 
-    fn state_at(&self, revision: Revision) -> Result<State, StoreError> {
+    fn state_at(&self, revision: Revision) -> Result<StoreState, StoreError> {
         self.inner.state_at(revision)
     }
 }
 
 /// The tests that hold no longer with what was written. Those that failed before already, since something expired
 /// say, hold nobody back who leaves them as they are: whoever mends the rest first could write nothing.
-fn broken(trial: &Trial, versions: &Versions, before: &State, after: &State) -> Vec<Problem> {
+fn broken(
+    trial: &TrialCompiler,
+    versions: &LastGoodVersions,
+    before: &StoreState,
+    after: &StoreState,
+) -> Vec<Problem> {
     if after.of_kind(Kind::Tests).next().is_none() {
         return Vec::new();
     }
-    let failing = |state: &State| trial.failing_beside(versions.resources(), &state.resources());
+    let failing = |state: &StoreState| trial.failing_beside(versions.resources(), &state.resources());
     let mut failed = failing(after);
     if failed.is_empty() {
         return failed;
@@ -95,9 +106,9 @@ fn broken(trial: &Trial, versions: &Versions, before: &State, after: &State) -> 
 }
 
 /// Whether the object of a problem was written.
-fn is_other(before: &State, after: &State, problem: &Problem) -> bool {
+fn is_other(before: &StoreState, after: &StoreState, problem: &Problem) -> bool {
     let id = problem.object.split_once('/').map_or("", |(_, id)| id);
-    let text = |state: &State| state.get(Kind::Tests, id).map(|entry| entry.json.clone());
+    let text = |state: &StoreState| state.get(Kind::Tests, id).map(|entry| entry.json.clone());
     text(before) != text(after)
 }
 

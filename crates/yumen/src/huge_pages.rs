@@ -48,8 +48,8 @@ fn gather() {
     // Where that is refused it is done sooner than need be.
     let _ = rustix::process::setpriority_process(None, NICE);
     match huge_pages::gather() {
-        Ok(bytes) => tracing::debug!(bytes, "memory gathered into huge pages"),
-        Err(error) => tracing::debug!(%error, "memory not gathered into huge pages"),
+        Ok(bytes) => tracing::debug!(bytes, "huge page collapse finished"),
+        Err(error) => tracing::debug!(%error, "huge page collapse failed"),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use yumen_admin::kong::{self, Imported, Level, Line, Surroundings};
+use yumen_admin::kong::{self, ImportContext, ImportFinding, ImportLevel, ImportResult};
 use yumen_base::Problem;
 use yumen_config::{Resource, document};
 
@@ -17,11 +17,11 @@ use crate::{compiler, offline, output, private_file};
 pub(crate) fn kong(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     let name = args.file.display();
     let text = std::fs::read_to_string(&args.file).with_context(|| format!("cannot read {name}"))?;
-    let surroundings = Surroundings {
+    let surroundings = ImportContext {
         environment: &compiler::environment,
         runs: &|plugin| yumen_plugins::BUILTIN.iter().any(|kind| kind.name == plugin),
     };
-    let Imported { resources, mut report } = match kong::import(&text, &surroundings) {
+    let ImportResult { resources, mut report } = match kong::import(&text, &surroundings) {
         Ok(imported) => imported,
         Err(message) => bail!("{name}: {message}"),
     };
@@ -45,18 +45,18 @@ fn errors(resources: &[Resource], node: &NodeFile) -> anyhow::Result<Vec<Problem
     let mut compiler = offline::compiler(&node.read()?);
     compiler.replace_all(resources.to_vec(), 1);
     let mut problems = compiler.problems();
-    problems.retain(|problem| problem.level == yumen_base::Level::Error);
+    problems.retain(|problem| problem.level == yumen_base::ProblemLevel::Error);
     Ok(problems)
 }
 
-fn unusable(problem: &Problem) -> Line {
-    Line {
-        level: Level::Dropped,
+fn unusable(problem: &Problem) -> ImportFinding {
+    ImportFinding {
+        level: ImportLevel::Dropped,
         object: problem.object.clone(),
         field: problem.path.clone(),
         instead: "the result is refused".to_owned(),
         why: problem.message.clone(),
-        hint: problem.hint.clone().unwrap_or_else(|| "mend it in the result".to_owned()),
+        hint: problem.hint.clone().unwrap_or_else(|| "fix it in the result".to_owned()),
     }
 }
 

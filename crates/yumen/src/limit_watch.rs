@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use yumen_base::Problem;
 use yumen_plugins::limit_usage::{LimitEvictions, LimitTables};
 
-use crate::control::{Control, Message, Teller};
+use crate::control::{ControlHandle, ControlMessage, ProblemSource};
 
 /// Between two looks at the tables.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -51,7 +51,7 @@ fn problem(plugin: &str, owner: &str) -> Problem {
 }
 
 /// Reports problems to the control thread until it ends.
-pub(crate) async fn watch(tables: Arc<LimitTables>, control: Control) {
+pub(crate) async fn watch(tables: Arc<LimitTables>, control: ControlHandle) {
     let (mut watch, mut reported) = (EvictionWatch::default(), Vec::new());
     loop {
         tokio::time::sleep(INTERVAL).await;
@@ -60,7 +60,7 @@ pub(crate) async fn watch(tables: Arc<LimitTables>, control: Control) {
             continue;
         }
         reported.clone_from(&problems);
-        if control.messages.send(Message::Told(Teller::Limits, problems)).is_err() {
+        if control.messages.send(ControlMessage::Problems(ProblemSource::Limits, problems)).is_err() {
             return;
         }
     }

@@ -7,7 +7,7 @@ use x509_parser::pem::Pem;
 use x509_parser::public_key::PublicKey;
 use yumen_base::Problem;
 use yumen_config::Resource;
-use yumen_snapshot::{CertificateFacts, KeyFacts, Lint, Snapshot, lint};
+use yumen_snapshot::{CertificateFacts, KeyFacts, LintInput, Snapshot, lint};
 
 use crate::cli::NodeFile;
 use crate::tls::trusted_problems;
@@ -27,7 +27,8 @@ pub(crate) fn run(file: &Path, node: &NodeFile, strict: bool, json: bool) -> any
 /// What resources say that is probably not meant, and what they trust that ends.
 pub(crate) fn findings(resources: &[Resource], snapshot: &Snapshot, strict: bool) -> Vec<Problem> {
     let now_unix_s = yumen_proxy::clock::exact().unix_s();
-    let mut problems = lint(&Lint { resources, snapshot, now_unix_s, certificate: &certificate, strict });
+    let mut problems =
+        lint(&LintInput { resources, snapshot, now_unix_s, certificate: &certificate, strict });
     problems.extend(trusted_problems(snapshot, SOON_DAYS, now_unix_s as i64));
     problems
 }

@@ -6,17 +6,17 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 
 use anyhow::Context;
 use yumen_config::NodeConfig;
-use yumen_proxy::tls::Acceptor;
+use yumen_proxy::tls::DownstreamTlsAcceptor;
 use yumen_proxy::{
-    Datagrams, Http3Identity, Http3Leave, Http3Listener, Listener, ListenerSettings, Pipe, Settings,
-    StreamProtocol,
+    DatagramForwarder, Datagrams, Http3HandoverSender, Http3Identity, Http3Listener, Listener,
+    ListenerSettings, StreamProtocol, WorkerSettings,
 };
 
-use crate::sockets::{Door, Sockets};
+use crate::sockets::{InheritedSockets, SocketRole};
 use crate::{node, process};
 
 /// Bound sockets of all workers.
-pub(crate) struct Listeners {
+pub(crate) struct BoundListeners {
     pub(crate) settings: Vec<ListenerSettings>,
     /// By listener, then by worker.
     sockets: Vec<Vec<Vec<TcpListener>>>,
@@ -31,25 +31,25 @@ struct Http3Sockets {
     asked: SocketAddr,
     sockets: Vec<UdpSocket>,
     /// Leads to the processes before.
-    before: Vec<Pipe>,
+    before: Vec<DatagramForwarder>,
 }
 
 /// What a listener's HTTP/3 needs for another process to take over.
-pub(crate) struct Http3Legacy {
+pub(crate) struct Http3HandoverParts {
     /// As the configuration has it.
     pub(crate) asked: SocketAddr,
     /// Makes it leave its sockets.
-    pub(crate) leave: Http3Leave,
+    pub(crate) leave: Http3HandoverSender,
     /// Leads to the processes before, which may outlive this one.
-    pub(crate) before: Vec<Pipe>,
+    pub(crate) before: Vec<DatagramForwarder>,
 }
 
-impl Listeners {
+impl BoundListeners {
     pub(crate) fn open(
         node: &NodeConfig,
         workers: usize,
-        outside: &mut Sockets,
-    ) -> anyhow::Result<Listeners> {
+        outside: &mut InheritedSockets,
+    ) -> anyhow::Result<BoundListeners> {
         let (udp, streams): (Vec<_>, Vec<_>) = node::stream_listeners(node)?
             .into_iter()
             .partition(|listener| listener.streams == Some(StreamProtocol::Udp));
@@ -57,7 +57,7 @@ impl Listeners {
         settings.extend(streams);
         let mut datagrams = Vec::new();
         for listener in &udp {
-            let sockets = open_datagrams(Door::Datagrams, listener, workers, outside)
+            let sockets = open_datagrams(SocketRole::Datagrams, listener, workers, outside)
                 .with_context(|| format!("cannot listen on {} for datagrams", listener.address))?;
             let address = sockets.first().map_or(Ok(listener.address), UdpSocket::local_addr)?;
             datagrams.push((address, deal(sockets, workers)));
@@ -76,11 +76,11 @@ impl Listeners {
                 let asked = ListenerSettings { address: asked, ..listener.clone() };
                 let opened = open_http3(&asked, listener, workers, outside)
                     .with_context(|| format!("cannot listen on {} for HTTP/3", listener.address))?;
-                let before = outside.take_pipes(asked.address);
+                let before = outside.take_forwarders(asked.address);
                 http3.push(Http3Sockets { asked: asked.address, sockets: opened, before });
             }
         }
-        Ok(Listeners { settings, sockets, datagrams, http3 })
+        Ok(BoundListeners { settings, sockets, datagrams, http3 })
     }
 
     /// Closes the handles kept here: workers have theirs.
@@ -102,18 +102,20 @@ impl Listeners {
     pub(crate) fn take_http3(
         &mut self,
         workers: usize,
-        acceptor: &Acceptor,
-        settings: &Settings,
+        acceptor: &DownstreamTlsAcceptor,
+        settings: &WorkerSettings,
         identity: &Http3Identity,
-    ) -> anyhow::Result<(Vec<Vec<Http3Listener>>, Vec<Http3Legacy>)> {
+    ) -> anyhow::Result<(Vec<Vec<Http3Listener>>, Vec<Http3HandoverParts>)> {
         let mut by_worker: Vec<Vec<Http3Listener>> = (0..workers).map(|_| Vec::new()).collect();
         let mut legacies = Vec::new();
         for Http3Sockets { asked, sockets, before } in self.http3.drain(..) {
-            let clone = |pipe: &Pipe| Ok(Pipe { generation: pipe.generation, end: pipe.end.try_clone()? });
+            let clone = |pipe: &DatagramForwarder| {
+                Ok(DatagramForwarder { generation: pipe.generation, end: pipe.end.try_clone()? })
+            };
             let kept: std::io::Result<_> = before.iter().map(clone).collect();
             let (listeners, leave) = yumen_proxy::listen_http3(sockets, acceptor, settings, identity, before)
                 .map_err(|error| anyhow::anyhow!("HTTP/3 cannot be set up: {error}"))?;
-            legacies.push(Http3Legacy { asked, leave, before: kept? });
+            legacies.push(Http3HandoverParts { asked, leave, before: kept? });
             by_worker.iter_mut().zip(deal(listeners, workers)).for_each(|(own, dealt)| own.extend(dealt));
         }
         Ok((by_worker, legacies))
@@ -123,7 +125,7 @@ impl Listeners {
         &self,
         worker: usize,
         node: &NodeConfig,
-        acceptor: &Acceptor,
+        acceptor: &DownstreamTlsAcceptor,
     ) -> anyhow::Result<Vec<Listener>> {
         let mut listeners = Vec::new();
         for (settings, sockets) in self.settings.iter().zip(&self.sockets) {
@@ -158,9 +160,9 @@ impl Listeners {
 fn open_streams(
     listener: &ListenerSettings,
     workers: usize,
-    outside: &mut Sockets,
+    outside: &mut InheritedSockets,
 ) -> anyhow::Result<Vec<TcpListener>> {
-    let door = if listener.streams.is_some() { Door::Stream } else { Door::Http };
+    let door = if listener.streams.is_some() { SocketRole::Stream } else { SocketRole::Http };
     let mut taken = Vec::new();
     for socket in outside.take(door, listener.address) {
         yumen_proxy::listener::settle(&socket, listener)?;
@@ -187,10 +189,10 @@ fn missing(taken: &[TcpListener], workers: usize, listener: &ListenerSettings) -
 }
 
 fn open_datagrams(
-    door: Door,
+    door: SocketRole,
     listener: &ListenerSettings,
     workers: usize,
-    outside: &mut Sockets,
+    outside: &mut InheritedSockets,
 ) -> anyhow::Result<Vec<UdpSocket>> {
     let asked = listener.address;
     let sockets = take_datagrams(door, asked, listener, workers, outside)?;
@@ -201,11 +203,11 @@ fn open_datagrams(
 /// The sockets from outside for `asked`, or new ones for the address of `listener`. A socket has one reader, so
 /// where those from outside cannot share their port, some workers have none.
 fn take_datagrams(
-    door: Door,
+    door: SocketRole,
     asked: SocketAddr,
     listener: &ListenerSettings,
     workers: usize,
-    outside: &mut Sockets,
+    outside: &mut InheritedSockets,
 ) -> anyhow::Result<Vec<UdpSocket>> {
     let mut taken = Vec::new();
     let mut can_share = true;
@@ -216,7 +218,8 @@ fn take_datagrams(
     }
     let Some(first) = taken.first() else {
         let bound = yumen_proxy::bind_datagrams(listener, workers);
-        return bound.with_context(|| whose(&process::with_datagrams_at(listener.address.port())));
+        return bound
+            .with_context(|| address_in_use_message(&process::with_datagrams_at(listener.address.port())));
     };
     let address = first.local_addr()?;
     if can_share {
@@ -226,7 +229,7 @@ fn take_datagrams(
 }
 
 /// Why an address for datagrams may not be had.
-fn whose(holders: &[u32]) -> String {
+fn address_in_use_message(holders: &[u32]) -> String {
     let holders: Vec<String> = holders.iter().map(u32::to_string).collect();
     match holders.is_empty() {
         true => "it cannot be bound".to_owned(),
@@ -241,10 +244,10 @@ fn open_http3(
     asked: &ListenerSettings,
     bound: &ListenerSettings,
     workers: usize,
-    outside: &mut Sockets,
+    outside: &mut InheritedSockets,
 ) -> anyhow::Result<Vec<UdpSocket>> {
-    let sockets = take_datagrams(Door::Http3, asked.address, bound, workers, outside)?;
-    outside.keep(Door::Http3, asked.address, &sockets)?;
+    let sockets = take_datagrams(SocketRole::Http3, asked.address, bound, workers, outside)?;
+    outside.keep(SocketRole::Http3, asked.address, &sockets)?;
     Ok(sockets)
 }
 

@@ -1,22 +1,23 @@
 //! The `yumen` binary: reads the command line, wires the rooms together, knows everyone.
 
+mod applied_tracker;
 mod backup;
 mod check;
 mod cli;
 mod client;
 mod cluster;
 mod compiler;
+mod config_origin;
+mod config_source;
 mod control;
 mod discovery;
 mod dns;
-mod doors;
 mod explain;
 mod fetch;
-mod fleet;
 mod guard;
 mod huge_pages;
 mod import;
-mod known;
+mod known_inputs;
 mod limit_watch;
 mod lint;
 mod listeners;
@@ -26,12 +27,10 @@ mod node;
 mod node_log;
 mod offline;
 mod operators;
-mod origin;
 mod output;
 mod plan;
 mod private_file;
 mod process;
-mod reach;
 mod reference;
 mod remote;
 mod run;
@@ -42,6 +41,7 @@ mod tls;
 mod top;
 mod trial;
 mod upgrade;
+mod worker_threads;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -49,10 +49,10 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use cli::{Cli, Command, Import};
+use cli::{Cli, GatewayCommand, ImportCommand};
 
 fn main() -> ExitCode {
-    process::tell_variables();
+    process::set_process_vars();
     let outcome = Cli::try_parse().map_or_else(refuse, |cli| run(cli.command));
     outcome.unwrap_or_else(|error| {
         // The last words of a command that failed belong on the terminal, whatever the log level.
@@ -71,52 +71,52 @@ fn refuse(told: clap::Error) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn run(command: Command) -> anyhow::Result<ExitCode> {
+fn run(command: GatewayCommand) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Run(args) => run::run(&args).map(|()| ExitCode::SUCCESS),
-        Command::Check { file, node, json } => check::check(&file, &node, json),
-        Command::History { object, limit, remote } => remote::history(&remote, object.as_deref(), limit),
-        Command::Diff { from, to, remote } => remote::diff(&remote, from, to),
-        Command::Rollback { revision, confirm, reason, remote } => {
+        GatewayCommand::Run(args) => run::run(&args).map(|()| ExitCode::SUCCESS),
+        GatewayCommand::Check { file, node, json } => check::check(&file, &node, json),
+        GatewayCommand::History { object, limit, remote } => {
+            remote::history(&remote, object.as_deref(), limit)
+        }
+        GatewayCommand::Diff { from, to, remote } => remote::diff(&remote, from, to),
+        GatewayCommand::Rollback { revision, confirm, reason, remote } => {
             remote::rollback(&remote, revision, confirm, reason.as_deref())
         }
-        Command::DebugToken { seconds, debug_key, config } => {
+        GatewayCommand::DebugToken { seconds, debug_key, config } => {
             debug_token(seconds, debug_key, config).and_then(|token| say(&format!("{token}\n")))
         }
-        Command::Export { out, remote } => remote::export(&remote, out.as_deref()),
-        Command::Backup { file, remote } => backup::backup(&remote, &file),
-        Command::Restore { file, data_dir, config } => backup::restore(&file, data_dir, config),
-        Command::Import(Import::File { file, replace, confirm, reason, remote }) => {
+        GatewayCommand::Export { out, remote } => remote::export(&remote, out.as_deref()),
+        GatewayCommand::Backup { file, remote } => backup::backup(&remote, &file),
+        GatewayCommand::Restore { file, data_dir, config } => backup::restore(&file, data_dir, config),
+        GatewayCommand::Import(ImportCommand::File { file, replace, confirm, reason, remote }) => {
             remote::import(&remote, &file, replace, confirm, reason.as_deref())
         }
-        Command::Problems { remote } => remote::problems(&remote),
-        Command::Lint { file: Some(file), node, strict, remote } => {
+        GatewayCommand::Problems { remote } => remote::problems(&remote),
+        GatewayCommand::Lint { file: Some(file), node, strict, remote } => {
             lint::run(&file, &node, strict, remote.json)
         }
-        Command::Lint { file: None, strict, remote, .. } => remote::lint(&remote, strict),
-        Command::Plan(args) => plan::run(&args),
-        Command::Explain(args) => explain::run(&args),
-        Command::Top(args) => top::top(&args),
-        Command::Import(Import::Kong(args)) => import::kong(&args),
-        Command::Upgrade(args) => upgrade::upgrade(args),
-        Command::Version => say(&version()),
-        Command::Completions { shell } => {
+        GatewayCommand::Lint { file: None, strict, remote, .. } => remote::lint(&remote, strict),
+        GatewayCommand::Plan(args) => plan::run(&args),
+        GatewayCommand::Explain(args) => explain::run(&args),
+        GatewayCommand::Top(args) => top::top(&args),
+        GatewayCommand::Import(ImportCommand::Kong(args)) => import::kong(&args),
+        GatewayCommand::Upgrade(args) => upgrade::upgrade(args),
+        GatewayCommand::Version => say(&version()),
+        GatewayCommand::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "yumen", &mut script);
             say(&String::from_utf8_lossy(&script))
         }
-        Command::Reference { what } => say(&reference::render(what)),
+        GatewayCommand::Reference { what } => say(&reference::render(what)),
     }
 }
 
 /// A token that holds for so long from now on.
 fn debug_token(seconds: u64, key: Option<String>, config: Option<PathBuf>) -> anyhow::Result<String> {
-    let node = node::load(&cli::RunArgs { config, ..cli::RunArgs::default() })?;
+    let node = node::load(&cli::GatewayRunArgs { config, ..cli::GatewayRunArgs::default() })?;
     let key = key.unwrap_or(node.observe.debug_key);
     if key.is_empty() {
-        anyhow::bail!(
-            "there is no secret to sign with: set observe.debug_key in yumen.yaml and give --config"
-        );
+        anyhow::bail!("no signing key: set observe.debug_key in yumen.yaml and pass --config");
     }
     let expiry_unix_s = yumen_proxy::clock::exact().unix_s().saturating_add(seconds);
     Ok(yumen_proxy::debug::sign(&yumen_proxy::debug::DebugKey::new(key.as_bytes()), expiry_unix_s))

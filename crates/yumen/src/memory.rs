@@ -30,18 +30,18 @@ const LEISURE_BYTES: u64 = 64 << 20;
 pub(crate) fn watch(bytes_max: u64) -> anyhow::Result<Option<Arc<AtomicBool>>> {
     let bytes = match resident_bytes() {
         Err(_) if bytes_max == 0 => return Ok(None),
-        held => held.context("overload.memory_bytes: how much memory is held cannot be told here")?,
+        held => held.context("overload.memory_bytes: memory usage cannot be read on this system")?,
     };
     let full = (bytes_max > 0).then(|| Arc::new(AtomicBool::new(is_full(false, bytes, bytes_max))));
     let told = full.clone();
     let thread = std::thread::Builder::new().name("yumen-memory".into());
     thread.spawn(move || {
-        let mut trim = Trim::new(bytes);
+        let mut trim = MemoryTrim::new(bytes);
         match told {
             Some(told) => watch_bound(&mut trim, bytes_max, &told),
             None => loop {
                 std::thread::sleep(LOOK);
-                trim.at_leisure();
+                trim.trim_when_idle();
                 trim.if_asked();
             },
         }
@@ -49,12 +49,12 @@ pub(crate) fn watch(bytes_max: u64) -> anyhow::Result<Option<Arc<AtomicBool>>> {
     Ok(full)
 }
 
-fn watch_bound(trim: &mut Trim, bytes_max: u64, told: &AtomicBool) {
+fn watch_bound(trim: &mut MemoryTrim, bytes_max: u64, told: &AtomicBool) {
     loop {
         std::thread::sleep(INTERVAL);
         let was_full = told.load(Relaxed);
         let judge = || resident_bytes().ok().map(|bytes| (bytes, is_full(was_full, bytes, bytes_max)));
-        trim.at_leisure();
+        trim.trim_when_idle();
         trim.if_asked();
         let judged = match judge() {
             Some((_, true)) if trim.if_due() => judge(),
@@ -63,13 +63,13 @@ fn watch_bound(trim: &mut Trim, bytes_max: u64, told: &AtomicBool) {
         let Some((bytes, is_full)) = judged else { continue };
         told.store(is_full, Relaxed);
         if is_full != was_full {
-            tracing::warn!(bytes, bytes_max, is_full, "memory bound passed");
+            tracing::warn!(bytes, bytes_max, is_full, "memory limit crossed");
         }
     }
 }
 
 /// When memory was given back, and when it may be again.
-struct Trim {
+struct MemoryTrim {
     bytes_at_start: u64,
     due: Instant,
     /// How often memory is still given back because a worker has freed much, and when.
@@ -79,10 +79,10 @@ struct Trim {
     cpu: Duration,
 }
 
-impl Trim {
-    fn new(bytes_at_start: u64) -> Trim {
+impl MemoryTrim {
+    fn new(bytes_at_start: u64) -> MemoryTrim {
         let now = Instant::now();
-        Trim {
+        MemoryTrim {
             bytes_at_start,
             due: now,
             asked_times: 0,
@@ -98,7 +98,7 @@ impl Trim {
         if begun < self.due {
             return false;
         }
-        yumen_proxy::memory::give_back();
+        yumen_proxy::malloc_trim::give_back();
         self.due = begun + TRIM_PAUSE.max(TRIM_PAUSE_FACTOR * begun.elapsed());
         true
     }
@@ -106,7 +106,7 @@ impl Trim {
     /// The same where a worker has freed much that peers had not taken: no leisure may come for long.
     fn if_asked(&mut self) {
         let now = Instant::now();
-        if yumen_proxy::memory::is_wanted_back() {
+        if yumen_proxy::malloc_trim::is_wanted_back() {
             (self.asked_times, self.asked_due) = (ASKED_TIMES, now);
         }
         if self.asked_times > 0 && now >= self.asked_due && self.if_due() {
@@ -116,7 +116,7 @@ impl Trim {
     }
 
     /// The same where it is much and nearly nobody can be kept waiting.
-    fn at_leisure(&mut self) {
+    fn trim_when_idle(&mut self) {
         let now = Instant::now();
         if now < self.leisure_due {
             return;

@@ -6,17 +6,19 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use yumen_base::{IpSet, Problem};
 use yumen_config::NodeConfig;
-use yumen_config::node::{self, DotSegments, EncodedSlashes, Listen, StoreKind, StreamListen};
+use yumen_config::node::{
+    self, DotSegments, EncodedSlashes, ListenerConfig, StoreKind, StreamListenerConfig,
+};
 use yumen_proxy::debug::DebugKey;
 use yumen_proxy::settings::{
-    DotSegmentPolicy, EncodedSlashPolicy, Http2Settings, Http3Settings, PathPolicy, RealIp,
+    DotSegmentPolicy, EncodedSlashPolicy, Http2Settings, Http3Settings, PathPolicy, RealIpFinder,
 };
-use yumen_proxy::{ListenerSettings, OverloadSettings, Rate, Settings, StreamProtocol};
+use yumen_proxy::{ListenerSettings, MinimumRate, OverloadSettings, StreamProtocol, WorkerSettings};
 
-use crate::cli::RunArgs;
+use crate::cli::GatewayRunArgs;
 
 /// What `yumen.yaml` and the command line say together.
-pub(crate) fn load(args: &RunArgs) -> anyhow::Result<NodeConfig> {
+pub(crate) fn load(args: &GatewayRunArgs) -> anyhow::Result<NodeConfig> {
     let mut node = read(args.config.as_deref())?;
     if let Some(file) = &args.file {
         node.store.kind = StoreKind::File;
@@ -52,7 +54,7 @@ pub(crate) fn read(path: Option<&Path>) -> anyhow::Result<NodeConfig> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     NodeConfig::parse(&text).map_err(|problems| {
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        anyhow::anyhow!("{} is not in order:\n{}", path.display(), lines.join("\n"))
+        anyhow::anyhow!("{} is invalid:\n{}", path.display(), lines.join("\n"))
     })
 }
 
@@ -65,13 +67,16 @@ pub(crate) fn refuse_admin(problems: &[Problem]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn replace_listeners(listen: &mut Vec<Listen>, addresses: &[SocketAddr], tls: bool) {
+fn replace_listeners(listen: &mut Vec<ListenerConfig>, addresses: &[SocketAddr], tls: bool) {
     if addresses.is_empty() {
         return;
     }
     listen.retain(|listen| listen.tls != tls);
-    let added =
-        addresses.iter().map(|address| Listen { address: address.to_string(), tls, ..Listen::default() });
+    let added = addresses.iter().map(|address| ListenerConfig {
+        address: address.to_string(),
+        tls,
+        ..ListenerConfig::default()
+    });
     listen.extend(added);
 }
 
@@ -85,7 +90,7 @@ pub(crate) fn workers(node: &NodeConfig, allowed_cpus: usize) -> usize {
 
 /// The listeners, in the order written.
 pub(crate) fn listeners(node: &NodeConfig) -> anyhow::Result<Vec<ListenerSettings>> {
-    let read = |listen: &Listen| {
+    let read = |listen: &ListenerConfig| {
         Ok(ListenerSettings {
             address: address(&listen.address)?,
             tls: listen.tls,
@@ -102,20 +107,20 @@ pub(crate) fn listeners(node: &NodeConfig) -> anyhow::Result<Vec<ListenerSetting
 
 /// The listeners for streams, in the order written.
 pub(crate) fn stream_listeners(node: &NodeConfig) -> anyhow::Result<Vec<ListenerSettings>> {
-    let read = |listen: &StreamListen| {
+    let read = |listen: &StreamListenerConfig| {
         Ok(ListenerSettings {
             address: address(&listen.address)?,
-            tls: listen.protocol == node::StreamProtocol::Tls,
+            tls: listen.protocol == node::StreamListenerProtocol::Tls,
             backlog: i32::try_from(listen.backlog).unwrap_or(i32::MAX),
             reuse_port: listen.reuse_port,
             // In some protocols it is the server who speaks first.
             defer_accept: false,
             proxy_from: networks("stream_listen.proxy_protocol_from", &listen.proxy_protocol_from)?,
             streams: Some(match listen.protocol {
-                node::StreamProtocol::Tcp => StreamProtocol::Tcp,
-                node::StreamProtocol::Tls => StreamProtocol::Tls,
-                node::StreamProtocol::TlsPassthrough => StreamProtocol::TlsPassthrough,
-                node::StreamProtocol::Udp => StreamProtocol::Udp,
+                node::StreamListenerProtocol::Tcp => StreamProtocol::Tcp,
+                node::StreamListenerProtocol::Tls => StreamProtocol::Tls,
+                node::StreamListenerProtocol::TlsPassthrough => StreamProtocol::TlsPassthrough,
+                node::StreamListenerProtocol::Udp => StreamProtocol::Udp,
             }),
             http3: false,
         })
@@ -134,10 +139,10 @@ pub(crate) fn address(text: &str) -> anyhow::Result<SocketAddr> {
 }
 
 /// The settings workers follow.
-pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<Settings> {
+pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<WorkerSettings> {
     let (limits, timeouts) = (&node.limits, &node.timeouts);
     let trusted = networks("trusted_addresses", &node.trusted_addresses)?;
-    Ok(Settings {
+    Ok(WorkerSettings {
         request_head: yumen_proxy::settings::HeadLimits {
             paths: path_policy(&node.router),
             ..head_limits(limits.head_bytes, limits)
@@ -150,8 +155,8 @@ pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<Settings> {
         handshake_timeout_ms: node.tls.handshake_ms,
         head_timeout_ms: timeouts.head_ms,
         body_timeout_ms: timeouts.body_ms,
-        body_rate: Rate { bytes_per_s: limits.body_bytes_per_s, window_ms: limits.rate_window_ms },
-        answer_rate: Rate { bytes_per_s: limits.answer_bytes_per_s, window_ms: limits.rate_window_ms },
+        body_rate: MinimumRate { bytes_per_s: limits.body_bytes_per_s, window_ms: limits.rate_window_ms },
+        answer_rate: MinimumRate { bytes_per_s: limits.answer_bytes_per_s, window_ms: limits.rate_window_ms },
         idle_timeout_ms: timeouts.idle_ms,
         send_timeout_ms: timeouts.send_ms,
         half_closed_ms: timeouts.half_closed_ms,
@@ -192,19 +197,19 @@ pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<Settings> {
 }
 
 /// The line that tells clients of a listener, bound to this port, where HTTP/3 is spoken (RFC 7838 §3).
-pub(crate) fn alt_svc_line(settings: &node::Http3, bound_port: u16) -> Option<Vec<u8>> {
+pub(crate) fn alt_svc_line(settings: &node::Http3Config, bound_port: u16) -> Option<Vec<u8>> {
     let port = if settings.advertised_port == 0 { bound_port } else { settings.advertised_port };
     let age_s = settings.alt_svc_max_age_s;
     (age_s > 0).then(|| format!("Alt-Svc: h3=\":{port}\"; ma={age_s}\r\n").into_bytes())
 }
 
-fn real_ip(settings: &yumen_config::node::RealIp) -> anyhow::Result<Option<RealIp>> {
+fn real_ip(settings: &yumen_config::node::RealIpConfig) -> anyhow::Result<Option<RealIpFinder>> {
     if settings.from.is_empty() {
         return Ok(None);
     }
     let from = IpSet::parse(settings.from.iter().map(String::as_str))
         .map_err(|error| anyhow::anyhow!("real_ip.from: {error}"))?;
-    Ok(Some(RealIp::new(&settings.source, Some(from), settings.recursive)))
+    Ok(Some(RealIpFinder::new(&settings.source, Some(from), settings.recursive)))
 }
 
 fn server_line(value: &str) -> Vec<u8> {
@@ -216,15 +221,18 @@ fn server_line(value: &str) -> Vec<u8> {
 }
 
 /// What clients may send is no measure for endpoints: a strict bound leaves those what anybody gets.
-fn response_head(limits: &yumen_config::node::Limits) -> yumen_proxy::settings::HeadLimits {
-    let usual = yumen_config::node::Limits::default().fields.max(limits.fields);
+fn response_head(limits: &yumen_config::node::LimitsConfig) -> yumen_proxy::settings::HeadLimits {
+    let usual = yumen_config::node::LimitsConfig::default().fields.max(limits.fields);
     yumen_proxy::settings::HeadLimits {
         fields_max: usual as usize,
         ..head_limits(limits.response_head_bytes, limits)
     }
 }
 
-fn head_limits(head_bytes: u32, limits: &yumen_config::node::Limits) -> yumen_proxy::settings::HeadLimits {
+fn head_limits(
+    head_bytes: u32,
+    limits: &yumen_config::node::LimitsConfig,
+) -> yumen_proxy::settings::HeadLimits {
     yumen_proxy::settings::HeadLimits {
         head_bytes_max: (head_bytes as usize).min(yumen_proxy::settings::HEAD_BYTES_MAX),
         target_bytes_max: limits.target_bytes as usize,
@@ -234,7 +242,7 @@ fn head_limits(head_bytes: u32, limits: &yumen_config::node::Limits) -> yumen_pr
 }
 
 /// How request paths are read.
-pub(crate) fn path_policy(router: &yumen_config::node::Router) -> PathPolicy {
+pub(crate) fn path_policy(router: &yumen_config::node::RouterConfig) -> PathPolicy {
     PathPolicy {
         dot_segments: match router.dot_segments {
             DotSegments::Resolve => DotSegmentPolicy::Resolve,

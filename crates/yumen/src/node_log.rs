@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use yumen_config::node::LogFormat;
+use yumen_config::node::NodeLogFormat;
 
 /// A pipe that has room takes so many bytes at once (POSIX's least `PIPE_BUF` is smaller; this is Linux's).
 const PIECE_BYTES: usize = 4096;
@@ -21,12 +21,12 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Who writes lines to standard error.
 pub(crate) struct NodeLog {
-    state: Mutex<State>,
+    state: Mutex<NodeLogState>,
     has_colours: bool,
 }
 
-struct State {
-    format: LogFormat,
+struct NodeLogState {
+    format: NodeLogFormat,
     /// Lines that were lost since one got out.
     lost: u64,
     /// What got out last stopped within a line.
@@ -35,8 +35,8 @@ struct State {
 
 impl NodeLog {
     /// With colours, lines may hold what sets them.
-    pub(crate) fn new(format: LogFormat, has_colours: bool) -> NodeLog {
-        let state = Mutex::new(State { format, lost: 0, is_torn: false });
+    pub(crate) fn new(format: NodeLogFormat, has_colours: bool) -> NodeLog {
+        let state = Mutex::new(NodeLogState { format, lost: 0, is_torn: false });
         NodeLog { state, has_colours }
     }
 }
@@ -105,7 +105,7 @@ fn colour_len(text: &str) -> Option<usize> {
     numbers[length..].starts_with('m').then_some(2 + length + 1)
 }
 
-impl State {
+impl NodeLogState {
     fn write(&mut self, to: BorrowedFd<'_>, line: &[u8]) {
         // Whoever was waited for in vain is not waited for again.
         let mut patience = if self.lost == 0 { PATIENCE } else { Duration::ZERO };
@@ -141,9 +141,11 @@ impl State {
     fn lost_lines(&self) -> String {
         let lost = self.lost;
         match self.format {
-            LogFormat::Text => format!(" WARN lines of this log are lost, nobody read them lines={lost}\n"),
-            LogFormat::Json => {
-                let message = "lines of this log are lost, nobody read them";
+            NodeLogFormat::Text => {
+                format!(" WARN node log lines lost: the reader is too slow lines={lost}\n")
+            }
+            NodeLogFormat::Json => {
+                let message = "node log lines lost: the reader is too slow";
                 let fields = serde_json::json!({ "message": message, "lines": lost });
                 format!("{}\n", serde_json::json!({ "level": "WARN", "fields": fields }))
             }

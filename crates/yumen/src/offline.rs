@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use yumen_base::{Level, Problem};
+use yumen_base::{Problem, ProblemLevel};
 use yumen_config::{NodeConfig, Resource, document};
 use yumen_snapshot::compile::Compiler;
 use yumen_snapshot::{Snapshot, policy};
@@ -18,7 +18,7 @@ pub(crate) fn compiler(node: &NodeConfig) -> Compiler {
 }
 
 /// A file that was read and compiled.
-pub(crate) struct Loaded {
+pub(crate) struct CompiledFile {
     pub(crate) resources: Vec<Resource>,
     pub(crate) snapshot: Arc<Snapshot>,
     /// Findings of the document, the compiler, and the tests in the document.
@@ -32,17 +32,17 @@ pub(crate) fn read(file: &Path) -> anyhow::Result<(Vec<Resource>, Vec<Problem>)>
 }
 
 /// Reads and compiles a file as a node of this configuration does, and runs its tests.
-pub(crate) fn load(file: &Path, node: &NodeFile) -> anyhow::Result<Loaded> {
+pub(crate) fn load(file: &Path, node: &NodeFile) -> anyhow::Result<CompiledFile> {
     let node = node.read()?;
     let (resources, mut problems) = read(file)?;
     let mut compiler = compiler(&node);
     let snapshot = compiler.replace_all(resources.clone(), 1).snapshot;
     problems.extend(compiler.problems());
     problems.extend(policy::run(&snapshot, &resources, yumen_proxy::clock::exact()));
-    Ok(Loaded { resources, snapshot, problems })
+    Ok(CompiledFile { resources, snapshot, problems })
 }
 
 /// How many of these are errors.
 pub(crate) fn errors(problems: &[Problem]) -> usize {
-    problems.iter().filter(|problem| problem.level == Level::Error).count()
+    problems.iter().filter(|problem| problem.level == ProblemLevel::Error).count()
 }

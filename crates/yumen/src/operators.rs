@@ -17,57 +17,57 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use yumen_admin::keys::{self, NewKeys};
 use yumen_admin::{
-    Access, AdminState, AdminTls, AllowedHosts, ClusterView, ControlState, Described, Document, Live,
-    StatusState, V1State,
+    AdminAccess, AdminState, AdminTls, AllowedHosts, ClusterView, ControlState, Described, Document,
+    LiveGateway, StatusState, V1State,
 };
 use yumen_base::{Now, Problem};
 use yumen_config::{NodeConfig, Resource};
-use yumen_plugin::{Carry, Registry};
+use yumen_plugin::{Carry, PluginRegistry};
 use yumen_proxy::probe::{HealthMetrics, ProbeCounters};
 use yumen_proxy::protection::ProtectionMetrics;
-use yumen_proxy::tls::Loader;
-use yumen_proxy::{AllCounters, Counters, Duty, RecentRequest};
-use yumen_snapshot::plan::{Limits, Plan};
+use yumen_proxy::tls::CertificateLoader;
+use yumen_proxy::{AllCounters, RecentRequest, WorkerCounters, WorkerDuty};
+use yumen_snapshot::plan::{ChangePlan, PlanLimits};
 use yumen_snapshot::{Publisher, Question, Snapshot};
 use yumen_store::{Revision, Store, StoreError};
 
-use crate::cluster::Cluster;
+use crate::cluster::NodeCluster;
 use crate::compiler;
-use crate::control::{Control, Shown};
-use crate::discovery::Ledger;
-use crate::dns::Freshness;
+use crate::config_origin::ConfigSource;
+use crate::control::{ControlHandle, ControlStatus};
+use crate::discovery::ServiceLedger;
+use crate::dns::DnsMetrics;
 use crate::node;
-use crate::origin::ConfigSource;
 use crate::process::NodeInfo;
-use crate::sockets::{Door, Sockets};
-use crate::tls::{Expiry, Staples};
-use crate::trial::Trial;
+use crate::sockets::{InheritedSockets, SocketRole};
+use crate::tls::{ExpiryMonitor, StapleCache};
+use crate::trial::TrialCompiler;
 
 /// A share of fewer requests than this tells nothing.
 const SAMPLE_MIN: usize = 20;
 
 /// What operators may look at.
-pub(crate) struct House {
-    pub(crate) control: Control,
+pub(crate) struct OperatorContext {
+    pub(crate) control: ControlHandle,
     pub(crate) carry: Arc<Carry>,
     pub(crate) fleet: FleetView,
     pub(crate) probes: Arc<ProbeCounters>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) source: ConfigSource,
-    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) cluster: Arc<NodeCluster>,
     pub(crate) publisher: Arc<Publisher>,
-    pub(crate) trial: Arc<Trial>,
-    pub(crate) expiry: Arc<Expiry>,
-    pub(crate) staples: Arc<Staples>,
-    pub(crate) discovered: Arc<Ledger>,
+    pub(crate) trial: Arc<TrialCompiler>,
+    pub(crate) expiry: Arc<ExpiryMonitor>,
+    pub(crate) staples: Arc<StapleCache>,
+    pub(crate) discovered: Arc<ServiceLedger>,
     /// What the process is there for.
-    pub(crate) duty: watch::Receiver<Duty>,
+    pub(crate) duty: watch::Receiver<WorkerDuty>,
 }
 
 /// What can be read of the workers.
 #[derive(Clone)]
 pub(crate) struct FleetView {
-    pub(crate) counters: Vec<Arc<Counters>>,
+    pub(crate) counters: Vec<Arc<WorkerCounters>>,
     /// The publication each picked up last.
     pub(crate) applied: Vec<Arc<AtomicU64>>,
 }
@@ -79,7 +79,7 @@ impl FleetView {
 }
 
 /// Where operators' listeners listen.
-pub(crate) struct Operators {
+pub(crate) struct OperatorServers {
     pub(crate) admin: Option<SocketAddr>,
     pub(crate) status: Option<SocketAddr>,
     pub(crate) control: Option<SocketAddr>,
@@ -91,27 +91,27 @@ pub(crate) struct Operators {
 }
 
 /// The sockets of operators' listeners; nobody answers there yet.
-pub(crate) struct Doorway {
+pub(crate) struct OperatorSockets {
     admin: Option<TcpListener>,
     status: Option<TcpListener>,
     control: Option<TcpListener>,
 }
 
-impl Doorway {
+impl OperatorSockets {
     /// Binds what the node's configuration asks for, or takes it over.
     pub(crate) fn open(
         runtime: &Runtime,
         node: &NodeConfig,
-        outside: &mut Sockets,
-    ) -> anyhow::Result<Doorway> {
-        let admin = bind(runtime, &node.admin.listen, Door::Admin, outside);
-        let status = bind(runtime, &node.status.listen, Door::Status, outside);
-        let control = bind(runtime, &node.control.listen, Door::Control, outside);
+        outside: &mut InheritedSockets,
+    ) -> anyhow::Result<OperatorSockets> {
+        let admin = bind(runtime, &node.admin.listen, SocketRole::Admin, outside);
+        let status = bind(runtime, &node.status.listen, SocketRole::Status, outside);
+        let control = bind(runtime, &node.control.listen, SocketRole::Control, outside);
         let admin = admin.with_context(|| format!("cannot listen on {} (admin)", node.admin.listen))?;
         if let Some(address) = admin.as_ref().and_then(|listener| listener.local_addr().ok()) {
-            node::refuse_admin(&node.admin_reach_problems(address))?;
+            node::refuse_admin(&node.admin_exposure_problems(address))?;
         }
-        Ok(Doorway {
+        Ok(OperatorSockets {
             admin,
             status: status.with_context(|| format!("cannot listen on {} (status)", node.status.listen))?,
             control: control
@@ -128,15 +128,15 @@ impl Doorway {
     }
 }
 
-impl Operators {
+impl OperatorServers {
     /// Serves operators.
     pub(crate) fn serve(
         runtime: &Runtime,
         node: &NodeConfig,
-        house: &House,
-        doorway: Doorway,
-    ) -> anyhow::Result<Operators> {
-        let Doorway { admin, status, control } = doorway;
+        house: &OperatorContext,
+        doorway: OperatorSockets,
+    ) -> anyhow::Result<OperatorServers> {
+        let OperatorSockets { admin, status, control } = doorway;
         let (stop, stopped) = watch::channel(false);
         let address =
             |listener: &Option<TcpListener>| listener.as_ref().and_then(|one| one.local_addr().ok());
@@ -144,13 +144,13 @@ impl Operators {
         let (mut new, mut serving) = (None, Vec::new());
         if let Some(status) = status {
             let state = status_state(node, house, admin_state(node, house)?);
-            let stopped = until_true(stopped.clone());
+            let stopped = wait_for_stop(stopped.clone());
             serving.push(runtime.spawn(yumen_admin::serve_status(status, state, stopped)));
         }
         if let Some(control) = control {
             let state = control_state(node, house, admin_state(node, house)?);
             let hosts = AllowedHosts::new(&node.control.hosts, "control.hosts");
-            let stopped = until_true(stopped.clone());
+            let stopped = wait_for_stop(stopped.clone());
             serving.push(runtime.spawn(yumen_admin::serve_control(control, state, hosts, stopped)));
         }
         if let Some(admin) = admin {
@@ -158,11 +158,11 @@ impl Operators {
             let state = admin_state(node, house)?;
             let v1 = v1_state(node, house, state.clone());
             let tls = admin_tls(node)?;
-            let stopped = until_true(stopped);
+            let stopped = wait_for_stop(stopped);
             serving.push(runtime.spawn(yumen_admin::serve_api(admin, tls, state, v1, stopped)));
         }
         let [admin, status, control] = addresses;
-        Ok(Operators { admin, status, control, new_keys: new, stop, serving })
+        Ok(OperatorServers { admin, status, control, new_keys: new, stop, serving })
     }
 
     /// Accepts no more: another process does.
@@ -179,7 +179,7 @@ impl Operators {
     }
 }
 
-async fn until_true(mut stop: watch::Receiver<bool>) {
+async fn wait_for_stop(mut stop: watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_err() {
         // Nobody will ask any more.
         std::future::pending::<()>().await;
@@ -189,8 +189,8 @@ async fn until_true(mut stop: watch::Receiver<bool>) {
 fn bind(
     runtime: &Runtime,
     address: &str,
-    door: Door,
-    outside: &mut Sockets,
+    door: SocketRole,
+    outside: &mut InheritedSockets,
 ) -> anyhow::Result<Option<TcpListener>> {
     if address.is_empty() {
         return Ok(None);
@@ -219,7 +219,11 @@ fn admin_tls(node: &NodeConfig) -> anyhow::Result<Option<AdminTls>> {
         .map_err(|error| anyhow::anyhow!(error))
 }
 
-fn new_keys(runtime: &Runtime, node: &NodeConfig, house: &House) -> anyhow::Result<Option<NewKeys>> {
+fn new_keys(
+    runtime: &Runtime,
+    node: &NodeConfig,
+    house: &OperatorContext,
+) -> anyhow::Result<Option<NewKeys>> {
     if !node.admin.key_required || !node.admin.keys.is_empty() {
         return Ok(None);
     }
@@ -231,15 +235,15 @@ fn new_keys(runtime: &Runtime, node: &NodeConfig, house: &House) -> anyhow::Resu
     }
 }
 
-fn admin_state(node: &NodeConfig, house: &House) -> anyhow::Result<AdminState> {
-    let registry = Arc::new(Registry::new(yumen_plugins::BUILTIN));
+fn admin_state(node: &NodeConfig, house: &OperatorContext) -> anyhow::Result<AdminState> {
+    let registry = Arc::new(PluginRegistry::new(yumen_plugins::BUILTIN));
     let mut state = AdminState::new(
         house.store.clone(),
         registry,
         yumen_plugins::inactive::missing(&node.plugins.allow_missing),
-        Arc::new(Loader::default()),
+        Arc::new(CertificateLoader::default()),
     );
-    let access = Access::new(&node.admin).map_err(|error| anyhow::anyhow!("admin.allow: {error}"))?;
+    let access = AdminAccess::new(&node.admin).map_err(|error| anyhow::anyhow!("admin.allow: {error}"))?;
     state.access = Arc::new(access);
     state.variables = Arc::new(compiler::environment);
     state.api_version = node.admin.api_version;
@@ -251,19 +255,19 @@ fn admin_state(node: &NodeConfig, house: &House) -> anyhow::Result<AdminState> {
 const BACKUP: &str = "backup.sending";
 
 /// The running gateway as `/yumen/v1` sees it.
-struct Running {
-    control: Control,
-    trial: Arc<Trial>,
+struct RunningGateway {
+    control: ControlHandle,
+    trial: Arc<TrialCompiler>,
     counters: AllCounters,
     fleet: FleetView,
     publisher: Arc<Publisher>,
     store: Arc<dyn Store>,
     data_dir: PathBuf,
     backing_up: Mutex<()>,
-    cluster: Arc<Cluster>,
+    cluster: Arc<NodeCluster>,
 }
 
-impl Live for Running {
+impl LiveGateway for RunningGateway {
     fn applied(&self) -> watch::Receiver<Revision> {
         self.control.applied.clone()
     }
@@ -292,7 +296,7 @@ impl Live for Running {
         self.trial.compile(resources)
     }
 
-    fn plan(&self, before: &[Resource], after: &[Resource], mut limits: Limits) -> Plan {
+    fn plan(&self, before: &[Resource], after: &[Resource], mut limits: PlanLimits) -> ChangePlan {
         let sample: Vec<Question> = self.counters.recent().iter().filter_map(question).collect();
         if sample.len() < SAMPLE_MIN {
             limits.changed_share_max = 1.0;
@@ -326,8 +330,8 @@ impl Live for Running {
     }
 }
 
-fn v1_state(node: &NodeConfig, house: &House, admin: AdminState) -> V1State {
-    let live = Running {
+fn v1_state(node: &NodeConfig, house: &OperatorContext, admin: AdminState) -> V1State {
+    let live = RunningGateway {
         control: house.control.clone(),
         trial: house.trial.clone(),
         counters: AllCounters(house.fleet.counters.clone()),
@@ -353,7 +357,7 @@ fn question(recent: &RecentRequest) -> Option<Question> {
     })
 }
 
-fn status_state(node: &NodeConfig, house: &House, admin: AdminState) -> StatusState {
+fn status_state(node: &NodeConfig, house: &OperatorContext, admin: AdminState) -> StatusState {
     let counters = Arc::new(AllCounters(house.fleet.counters.clone()));
     let (shown, snapshots) = (house.control.shown.clone(), house.control.snapshots.clone());
     let prometheus = yumen_plugins::prometheus::metrics(&house.carry);
@@ -364,7 +368,7 @@ fn status_state(node: &NodeConfig, house: &House, admin: AdminState) -> StatusSt
     StatusState {
         ready: Arc::new(move || match *duty.borrow() {
             // Nobody who asks shall send requests here that are not there already.
-            Duty::End { .. } => Err("the gateway is ending: it finishes what it has begun".into()),
+            WorkerDuty::End { .. } => Err("the gateway is shutting down and drains its connections".into()),
             _ => ready.readiness().map_err(str::to_owned),
         }),
         top: top(&counters, &house.control.shown),
@@ -384,7 +388,7 @@ fn status_state(node: &NodeConfig, house: &House, admin: AdminState) -> StatusSt
             house.expiry.clone(),
             house.staples.clone(),
             house.discovered.clone(),
-            Arc::new(Freshness),
+            Arc::new(DnsMetrics),
         ],
         describe: Arc::new(move || {
             let mut members = source.document();
@@ -404,12 +408,12 @@ fn status_state(node: &NodeConfig, house: &House, admin: AdminState) -> StatusSt
     }
 }
 
-fn control_state(node: &NodeConfig, house: &House, admin: AdminState) -> ControlState {
+fn control_state(node: &NodeConfig, house: &OperatorContext, admin: AdminState) -> ControlState {
     ControlState { admin, health: health(house), discovery: discovery(node, house) }
 }
 
 /// What active checks and requests say of endpoints.
-fn health(house: &House) -> Document {
+fn health(house: &OperatorContext) -> Document {
     let snapshots = house.control.snapshots.clone();
     Arc::new(move || {
         let snapshot = snapshots.borrow().clone();
@@ -418,7 +422,7 @@ fn health(house: &House) -> Document {
 }
 
 /// All services, or those of a type in APISIX's form.
-fn discovery(node: &NodeConfig, house: &House) -> Described {
+fn discovery(node: &NodeConfig, house: &OperatorContext) -> Described {
     let (settings, ledger) = (node.discovery.clone(), house.discovered.clone());
     Arc::new(move |source| match source {
         None => Some(ledger.document()),
@@ -427,7 +431,7 @@ fn discovery(node: &NodeConfig, house: &House) -> Described {
 }
 
 /// What `yumen top` asks for.
-fn top(counters: &Arc<AllCounters>, shown: &Arc<Shown>) -> Document {
+fn top(counters: &Arc<AllCounters>, shown: &Arc<ControlStatus>) -> Document {
     let (counters, shown, started) = (counters.clone(), shown.clone(), Instant::now());
     Arc::new(move || {
         let mut document = counters.top();

@@ -9,7 +9,7 @@ use anyhow::Context;
 
 /// Whether anybody still reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reader {
+pub(crate) enum OutputReader {
     /// As far as anybody knows.
     Reads,
     /// The other end of the pipe was closed.
@@ -17,17 +17,17 @@ pub(crate) enum Reader {
 }
 
 /// Prints a text to its end.
-pub(crate) fn print(text: &str) -> anyhow::Result<Reader> {
+pub(crate) fn print(text: &str) -> anyhow::Result<OutputReader> {
     let mut out = io::stdout().lock();
     // What stands in a buffer when the process ends is dropped without a word.
     judge(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
 /// What became of a write to standard output.
-pub(crate) fn judge(written: io::Result<()>) -> anyhow::Result<Reader> {
+pub(crate) fn judge(written: io::Result<()>) -> anyhow::Result<OutputReader> {
     match written {
-        Ok(()) => Ok(Reader::Reads),
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Reader::Gone),
+        Ok(()) => Ok(OutputReader::Reads),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(OutputReader::Gone),
         Err(error) => Err(error).context("cannot write to standard output"),
     }
 }

@@ -8,45 +8,45 @@ use anyhow::{Context, bail};
 use clap::Args;
 use hyper::Method;
 use serde_json::Value;
-use yumen_base::Level;
+use yumen_base::ProblemLevel;
 use yumen_config::Resource;
 use yumen_snapshot::Question;
-use yumen_snapshot::plan::{Limits, Workshop, plan};
+use yumen_snapshot::plan::{PlanContext, PlanLimits, plan};
 
 use crate::cli::NodeFile;
-use crate::remote::Remote;
+use crate::remote::RemoteArgs;
 use crate::{lint, offline, output};
 
 /// The command line of `yumen plan`.
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
-    /// The resources as they shall be, in the APISIX standalone format
+    /// Resources after the change, in the APISIX standalone format
     after: PathBuf,
-    /// The resources as they are, instead of those of a running gateway
+    /// Resources before the change [default: those of a running gateway]
     #[arg(long, value_name = "routes.yaml")]
     against: Option<PathBuf>,
-    /// What stands only in the running gateway goes
+    /// Treat objects missing from the file as deleted
     #[arg(long, conflicts_with = "against")]
     replace: bool,
-    /// Requests to ask both, one JSON object a line: {"method": "GET", "url": "http://host/path"}
+    /// Sample requests, one JSON object per line: {"method": "GET", "url": "http://host/path"}
     #[arg(long, value_name = "requests.jsonl", requires = "against")]
     requests: Option<PathBuf>,
-    /// Ask for confirmation where more than this share of the requests would change
+    /// Require confirmation if more than this share of requests would change
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = percent)]
     changed_max: f64,
-    /// Ask for confirmation where more routes than this would be removed
+    /// Require confirmation if more than this number of routes would be removed
     #[arg(long, value_name = "N", default_value_t = 10)]
     removed_max: usize,
     #[command(flatten)]
     node: NodeFile,
     #[command(flatten)]
-    remote: Remote,
+    remote: RemoteArgs,
 }
 
 /// A share that nothing compares with would let everything pass.
 fn percent(text: &str) -> Result<f64, String> {
     let percent = text.parse::<f64>().map_err(|error| error.to_string())?;
-    if percent >= 0.0 { Ok(percent) } else { Err("it is no share in percent".to_owned()) }
+    if percent >= 0.0 { Ok(percent) } else { Err("not a percentage".to_owned()) }
 }
 
 /// Exit status of a plan of a change that brings errors.
@@ -64,13 +64,13 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         &before,
         &after,
         &sample,
-        &Workshop {
+        &PlanContext {
             compiler: &|| offline::compiler(&node),
             now: yumen_proxy::clock::exact(),
             certificate: &lint::certificate,
             // Nobody checks endpoints here.
             is_healthy: &|_| None,
-            limits: Limits {
+            limits: PlanLimits {
                 changed_share_max: args.changed_max / 100.0,
                 deleted_routes_max: args.removed_max,
             },
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     };
     output::print(&text)?;
     Ok(match planned.needs_confirmation {
-        _ if planned.brings_errors() => ExitCode::FAILURE,
+        _ if planned.introduces_errors() => ExitCode::FAILURE,
         Some(_) => ExitCode::from(NEEDS_CONFIRMATION),
         None => ExitCode::SUCCESS,
     })
@@ -121,7 +121,7 @@ fn status(planned: &Value) -> u8 {
 /// The resources of a file that can be taken apart; what is wrong with single objects the plan tells.
 fn read(file: &Path) -> anyhow::Result<Vec<Resource>> {
     let (resources, problems) = offline::read(file)?;
-    if let Some(problem) = problems.iter().find(|problem| problem.level == Level::Error) {
+    if let Some(problem) = problems.iter().find(|problem| problem.level == ProblemLevel::Error) {
         bail!("{}: {problem}", file.display());
     }
     for problem in &problems {

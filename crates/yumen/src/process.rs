@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
+use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricSource, MetricValue};
 use yumen_config::node::{CpuAffinity, CpuMode};
-use yumen_plugin::vars::Process;
+use yumen_plugin::vars::ProcessVars;
 
 /// The host's name; empty where it has none.
 pub(crate) fn host_name() -> String {
@@ -16,21 +16,21 @@ pub(crate) fn host_name() -> String {
 }
 
 /// Has variables tell this process.
-pub(crate) fn tell_variables() {
-    Process { hostname: host_name().into(), pid: std::process::id() }.tell();
+pub(crate) fn set_process_vars() {
+    ProcessVars { hostname: host_name().into(), pid: std::process::id() }.tell();
 }
 
 /// The node by the name of APISIX.
 pub(crate) struct NodeInfo;
 
-impl Gather for NodeInfo {
-    fn gather(&self, out: &mut Vec<Family>) {
+impl MetricSource for NodeInfo {
+    fn gather(&self, out: &mut Vec<MetricFamily>) {
         let labels = vec![("hostname", host_name()), ("version", env!("CARGO_PKG_VERSION").to_owned())];
-        out.push(Family {
+        out.push(MetricFamily {
             name: "apisix_node_info".into(),
-            help: "Always 1, for what its labels tell of the node.".into(),
+            help: "Always 1; the labels describe the node.".into(),
             kind: MetricKind::Gauge,
-            samples: vec![Sample { labels, value: Value::Number(1.0) }],
+            samples: vec![MetricSeries { labels, value: MetricValue::Number(1.0) }],
         });
     }
 }
@@ -103,7 +103,7 @@ const CONFIGURATION_NICE: i32 = -5;
 /// Has the threads that the calling one will start served before those of traffic, where that is allowed:
 /// they work little and seldom, and a change waits for several of them in turn. Gives the nice value
 /// that workers go back to.
-pub(crate) fn favour_configuration() -> i32 {
+pub(crate) fn raise_control_priority() -> i32 {
     let Ok(before) = rustix::process::getpriority_process(None) else { return 0 };
     // Without the privilege all threads are alike.
     let _ = rustix::process::setpriority_process(None, before + CONFIGURATION_NICE);
@@ -129,7 +129,7 @@ pub(crate) fn remove_pid_file(place: &str) {
 }
 
 /// Gives the calling thread the nice value the process was started with.
-pub(crate) fn settle_nice(base_nice: i32) {
+pub(crate) fn reset_nice(base_nice: i32) {
     // Where that is refused the thread was no other before.
     let _ = rustix::process::setpriority_process(None, base_nice);
 }
@@ -153,7 +153,7 @@ fn on_path(name: &OsStr) -> Option<PathBuf> {
 
 /// Where workers run, and how they stand to others, where their configuration does not say.
 #[derive(Debug, Clone)]
-pub(crate) struct Placement {
+pub(crate) struct WorkerPlacement {
     pub(crate) cpus: Vec<usize>,
     /// The nice value the process was started with.
     pub(crate) base_nice: i32,
@@ -168,7 +168,7 @@ pub(crate) fn allowed_cpus() -> Vec<usize> {
 }
 
 /// Pins the calling worker's thread and sets its priority, as configured.
-pub(crate) fn settle_worker(worker: usize, affinity: &CpuAffinity, nice: i32, allowed: &[usize]) {
+pub(crate) fn place_worker(worker: usize, affinity: &CpuAffinity, nice: i32, allowed: &[usize]) {
     let cpu = match affinity {
         CpuAffinity::Mode(CpuMode::None) => None,
         CpuAffinity::Mode(CpuMode::Auto) => allowed.get(worker % allowed.len().max(1)).copied(),

@@ -3,23 +3,23 @@
 use std::fmt::Write;
 
 use serde_json::Value;
-use yumen_base::metric::{Family, Gather, MetricKind};
-use yumen_plugin::{Registry, Serves};
+use yumen_base::metric::{MetricFamily, MetricKind, MetricSource};
+use yumen_plugin::{PluginRegistry, ServedTraffic};
 use yumen_proxy::probe::{self, UpstreamHealth};
 
-use crate::cli::Reference;
+use crate::cli::ReferenceKind;
 
 /// The text of one reference.
-pub(crate) fn render(what: Reference) -> String {
+pub(crate) fn render(what: ReferenceKind) -> String {
     match what {
-        Reference::Plugins => plugins(),
-        Reference::Metrics => metrics(),
-        Reference::Config => yumen_config::node::reference(),
+        ReferenceKind::Plugins => plugins(),
+        ReferenceKind::Metrics => metrics(),
+        ReferenceKind::Config => yumen_config::node::reference(),
     }
 }
 
 fn plugins() -> String {
-    let registry = Registry::new(yumen_plugins::BUILTIN);
+    let registry = PluginRegistry::new(yumen_plugins::BUILTIN);
     let mut all: Vec<_> = registry.iter().collect();
     all.sort_by_key(|one| (std::cmp::Reverse(one.kind.priority), one.kind.name));
     let mut out = String::from(
@@ -50,7 +50,7 @@ fn plugins() -> String {
 fn missing_plugins(out: &mut String) {
     let names = |guards: bool| {
         let table = yumen_plugins::inactive::TABLE.iter().filter(|one| one.guards() == guards);
-        let only = |serves| if serves == Serves::Streams { " (on stream routes)" } else { "" };
+        let only = |serves| if serves == ServedTraffic::Streams { " (on stream routes)" } else { "" };
         let names: Vec<String> = table.map(|one| format!("`{}`{}", one.name, only(one.serves))).collect();
         names.join(", ")
     };
@@ -183,7 +183,7 @@ fn alternatives(property: &Value) -> String {
 }
 
 /// Every family the status listener serves, with a series where its labels would not be known without.
-fn families() -> Vec<Family> {
+fn families() -> Vec<MetricFamily> {
     let mut families = Vec::new();
     yumen_proxy::AllCounters::example().gather(&mut families);
     yumen_plugins::prometheus::example().gather(&mut families);
@@ -192,7 +192,7 @@ fn families() -> Vec<Family> {
     families.extend(yumen_proxy::protection::example());
     crate::control::describe(&mut families);
     crate::tls::describe(&mut families);
-    crate::origin::describe(&mut families);
+    crate::config_origin::describe(&mut families);
     crate::process::NodeInfo.gather(&mut families);
     crate::cluster::describe(&mut families);
     crate::discovery::describe(&mut families);

@@ -9,12 +9,12 @@ use clap::Args;
 use hyper::Method;
 use serde_json::Value;
 
-use crate::client::{Answer, Client};
+use crate::client::{OperatorClient, OperatorResponse};
 use crate::{output, private_file};
 
 /// Which gateway to ask.
 #[derive(Debug, Args)]
-pub(crate) struct Remote {
+pub(crate) struct RemoteArgs {
     /// The admin listener
     #[arg(long, value_name = "URL", env = "YUMEN_ADMIN", default_value = "http://127.0.0.1:9180")]
     admin: String,
@@ -26,9 +26,9 @@ pub(crate) struct Remote {
     pub(crate) json: bool,
 }
 
-impl Remote {
-    pub(crate) fn client(&self) -> anyhow::Result<Client> {
-        Client::new(&self.admin, self.key.clone())
+impl RemoteArgs {
+    pub(crate) fn client(&self) -> anyhow::Result<OperatorClient> {
+        OperatorClient::new(&self.admin, self.key.clone())
     }
 
     /// Prints a document as it is, or in words.
@@ -47,7 +47,7 @@ impl Remote {
 }
 
 /// `yumen history`.
-pub(crate) fn history(remote: &Remote, object: Option<&str>, limit: usize) -> anyhow::Result<ExitCode> {
+pub(crate) fn history(remote: &RemoteArgs, object: Option<&str>, limit: usize) -> anyhow::Result<ExitCode> {
     let object = object.map(|object| format!("&object={object}")).unwrap_or_default();
     let found = remote.client()?.get(&format!("/yumen/v1/revisions?limit={limit}{object}"))?.json()?;
     remote.print(&found, |found| {
@@ -75,7 +75,7 @@ pub(crate) fn history(remote: &Remote, object: Option<&str>, limit: usize) -> an
 }
 
 /// `yumen diff`.
-pub(crate) fn diff(remote: &Remote, from: u64, to: Option<u64>) -> anyhow::Result<ExitCode> {
+pub(crate) fn diff(remote: &RemoteArgs, from: u64, to: Option<u64>) -> anyhow::Result<ExitCode> {
     let to = to.map(|to| format!("&to={to}")).unwrap_or_default();
     let found = remote.client()?.get(&format!("/yumen/v1/diff?from={from}{to}"))?.json()?;
     remote.print(&found, |found| match list(&found["changes"]) {
@@ -99,7 +99,7 @@ fn difference(change: &Value) -> String {
 
 /// `yumen rollback`.
 pub(crate) fn rollback(
-    remote: &Remote,
+    remote: &RemoteArgs,
     revision: u64,
     confirm: bool,
     reason: Option<&str>,
@@ -112,7 +112,7 @@ pub(crate) fn rollback(
         let _ = std::io::stderr().lock().write_all(line.as_bytes());
     }
     remote.print(&done, |done| match done["changed"].as_u64() {
-        Some(0) => format!("nothing to do: what is in force is what revision {revision} was\n"),
+        Some(0) => format!("nothing to do: the active configuration equals revision {revision}\n"),
         _ => format!(
             "revision {} restores revision {revision}: {} objects changed\n",
             done["revision"], done["changed"]
@@ -121,31 +121,31 @@ pub(crate) fn rollback(
 }
 
 /// The answer to a write of several objects, where it was done.
-fn written(answer: Answer) -> anyhow::Result<Value> {
+fn written(answer: OperatorResponse) -> anyhow::Result<Value> {
     let document: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     for error in list(&document["errors"]) {
         let line = format!("error: {}: {}\n", text_of(error, "object"), text_of(error, "error"));
         let _ = std::io::stderr().lock().write_all(line.as_bytes());
     }
     if let Some(why) = document["needs_confirmation"].as_str() {
-        bail!("nothing was written: {why}; say --confirm if that is meant");
+        bail!("nothing was written: {why}; repeat with --confirm to confirm");
     }
     answer.json()
 }
 
 /// `yumen lint` without a file; exit status 1 where there is an error.
-pub(crate) fn lint(remote: &Remote, strict: bool) -> anyhow::Result<ExitCode> {
+pub(crate) fn lint(remote: &RemoteArgs, strict: bool) -> anyhow::Result<ExitCode> {
     let found = remote.client()?.get(&format!("/yumen/v1/lint?strict={strict}"))?.json()?;
     show_problems(remote, &found, "nothing found\n")
 }
 
 /// `yumen problems`; exit status 1 where there is an error.
-pub(crate) fn problems(remote: &Remote) -> anyhow::Result<ExitCode> {
+pub(crate) fn problems(remote: &RemoteArgs) -> anyhow::Result<ExitCode> {
     let found = remote.client()?.get("/yumen/v1/problems")?.json()?;
     show_problems(remote, &found, "no problems\n")
 }
 
-fn show_problems(remote: &Remote, found: &Value, none: &str) -> anyhow::Result<ExitCode> {
+fn show_problems(remote: &RemoteArgs, found: &Value, none: &str) -> anyhow::Result<ExitCode> {
     remote.print(found, |found| match list(found) {
         [] => none.to_owned(),
         problems => problems.iter().map(problem).collect(),
@@ -167,7 +167,7 @@ fn problem(problem: &Value) -> String {
 }
 
 /// `yumen export`.
-pub(crate) fn export(remote: &Remote, out: Option<&Path>) -> anyhow::Result<ExitCode> {
+pub(crate) fn export(remote: &RemoteArgs, out: Option<&Path>) -> anyhow::Result<ExitCode> {
     let client = remote.client()?;
     let text = match remote.json {
         true => {
@@ -189,7 +189,7 @@ pub(crate) fn export(remote: &Remote, out: Option<&Path>) -> anyhow::Result<Exit
 }
 
 /// A gateway that starts with a file whose tests fail puts nothing of it in force.
-fn warn_of_failing_tests(client: &Client) {
+fn warn_of_failing_tests(client: &OperatorClient) {
     // The export is whole without this.
     let problems = client.get("/yumen/v1/problems").and_then(|answer| answer.json()).unwrap_or_default();
     let is_test = |problem: &&Value| text_of(problem, "object").starts_with("tests/");
@@ -202,7 +202,7 @@ fn warn_of_failing_tests(client: &Client) {
 
 /// `yumen import file`.
 pub(crate) fn import(
-    remote: &Remote,
+    remote: &RemoteArgs,
     file: &Path,
     replace: bool,
     confirm: bool,

@@ -11,41 +11,44 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use yumen_config::NodeConfig;
-use yumen_config::node::{LogFormat as LogsFormat, LogLevel, StoreKind};
+use yumen_config::node::{LogLevel, NodeLogFormat as LogsFormat, StoreKind};
 use yumen_plugin::Carry;
 use yumen_proxy::probe::ProbeCounters;
-use yumen_proxy::{Duty, Http3Identity};
+use yumen_proxy::{Http3Identity, WorkerDuty};
 use yumen_snapshot::Publisher;
-use yumen_store::Versions;
-use yumen_store::etcd::Announced;
+use yumen_store::LastGoodVersions;
+use yumen_store::etcd::AnnouncedNode;
 
-use crate::cli::RunArgs;
-use crate::cluster::{self, Cluster};
-use crate::control::{self, Control, Message};
-use crate::discovery::Ledger;
-use crate::dns::Names;
-use crate::doors::Doors;
-use crate::fleet::{Fleet, WorkerSockets};
-use crate::guard::Guarded;
-use crate::known::{Knowledge, Known};
-use crate::listeners::{Http3Legacy, Listeners};
+use crate::applied_tracker::AppliedTracker;
+use crate::cli::GatewayRunArgs;
+use crate::cluster::{self, NodeCluster};
+use crate::config_origin::ConfigSource;
+use crate::config_source::OpenedConfigSource;
+use crate::control::{self, ControlHandle, ControlMessage};
+use crate::discovery::ServiceLedger;
+use crate::dns::HostNames;
+use crate::guard::GuardedStore;
+use crate::known_inputs::{InputSources, KnownInputs};
+use crate::listeners::{BoundListeners, Http3HandoverParts};
 use crate::node_log::NodeLog;
-use crate::operators::{Doorway, House, Operators};
-use crate::origin::ConfigSource;
-use crate::process::Placement;
-use crate::reach::Reach;
-use crate::signals::{Event, Signals};
-use crate::sockets::Sockets;
-use crate::tls::{Keeper, Tls};
-use crate::trial::{Trial, watch_tests};
-use crate::upgrade::{self, Aftermath, Ask, Handover, Held, Predecessor, Received, Successor};
+use crate::operators::{OperatorContext, OperatorServers, OperatorSockets};
+use crate::process::WorkerPlacement;
+use crate::signals::{ProcessEvent, ProcessSignals};
+use crate::sockets::InheritedSockets;
+use crate::tls::{AcmeManager, TlsServices};
+use crate::trial::{TrialCompiler, watch_tests};
+use crate::upgrade::{
+    self, HandoverReceived, HandoverState, HandoverStore, Predecessor, PredecessorSync, Successor,
+    UpgradeOptions,
+};
+use crate::worker_threads::{WorkerSockets, WorkerThreads};
 use crate::{compiler, discovery, dns, limit_watch, memory, node, process, service};
 
 /// A process that drains needs at most so long beyond the time it has for that.
 const ENDED_WITHIN_MS: u64 = 5000;
 
 /// Runs the gateway until a signal ends it or another process has taken over.
-pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &GatewayRunArgs) -> anyhow::Result<()> {
     let successor = Successor::from_environment()?.map(Arc::new);
     let ended = start(args, successor.as_ref()).map(|gateway| gateway.run(successor.clone()));
     if let (Err(error), Some(successor)) = (&ended, &successor) {
@@ -55,19 +58,19 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
 }
 
 /// A gateway that serves.
-struct Gateway {
+struct GatewayProcess {
     node: NodeConfig,
     runtime: Runtime,
-    fleet: Fleet,
-    operators: Operators,
+    fleet: WorkerThreads,
+    operators: OperatorServers,
     /// What other nodes are told of this one.
-    announced: Option<Announced>,
+    announced: Option<AnnouncedNode>,
     /// Ends what reads the configuration when it is dropped.
-    _doors: Doors,
+    _doors: OpenedConfigSource,
     /// Where upgrades are asked for.
     door: Option<PathBuf>,
-    signals: Signals,
-    duty: watch::Sender<Duty>,
+    signals: ProcessSignals,
+    duty: watch::Sender<WorkerDuty>,
     predecessor: Arc<Predecessor>,
     handed_over: UnboundedReceiver<u32>,
     /// What only one process of a node does.
@@ -75,96 +78,106 @@ struct Gateway {
 }
 
 /// What there is before any configuration is read.
-struct Ground {
+struct GatewayBootstrap {
     node: NodeConfig,
-    place: Placement,
+    place: WorkerPlacement,
     workers: usize,
     open_files: u64,
     runtime: Runtime,
-    signals: Signals,
-    listeners: Listeners,
-    doorway: Doorway,
-    before: Received,
+    signals: ProcessSignals,
+    listeners: BoundListeners,
+    doorway: OperatorSockets,
+    before: HandoverReceived,
 }
 
-impl Ground {
-    fn lay(args: &RunArgs, successor: Option<&Arc<Successor>>) -> anyhow::Result<Ground> {
+impl GatewayBootstrap {
+    fn lay(args: &GatewayRunArgs, successor: Option<&Arc<Successor>>) -> anyhow::Result<GatewayBootstrap> {
         let node = node::load(args)?;
         start_logs(&node);
         let mut before = match successor {
             Some(successor) => successor.receive()?,
-            None => Received::of_nobody(service::sockets()?),
+            None => HandoverReceived::without_predecessor(service::sockets()?),
         };
         let open_files = process::raise_open_files();
-        let base_nice = process::favour_configuration();
-        let place = Placement { cpus: process::allowed_cpus(), base_nice };
+        let base_nice = process::raise_control_priority();
+        let place = WorkerPlacement { cpus: process::allowed_cpus(), base_nice };
         let workers = node::workers(&node, place.cpus.len());
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("yumen-async")
             .enable_all()
             .build()?;
-        let signals = runtime.block_on(async { Signals::listen() })?;
-        let listeners = Listeners::open(&node, workers, &mut before.sockets)?;
-        let doorway = Doorway::open(&runtime, &node, &mut before.sockets)?;
-        before.sockets.end_taking()?;
-        Ok(Ground { node, place, workers, open_files, runtime, signals, listeners, doorway, before })
+        let signals = runtime.block_on(async { ProcessSignals::listen() })?;
+        let listeners = BoundListeners::open(&node, workers, &mut before.sockets)?;
+        let doorway = OperatorSockets::open(&runtime, &node, &mut before.sockets)?;
+        before.sockets.check_all_taken()?;
+        Ok(GatewayBootstrap {
+            node,
+            place,
+            workers,
+            open_files,
+            runtime,
+            signals,
+            listeners,
+            doorway,
+            before,
+        })
     }
 }
 
 /// The configuration in force, and what keeps it so.
-struct Rule {
+struct ConfigRuntime {
     carry: Arc<Carry>,
     publisher: Arc<Publisher>,
-    tls: Tls,
-    acme: Option<Keeper>,
-    trial: Arc<Trial>,
-    control: Control,
-    doors: Doors,
-    held: Arc<Held>,
-    knowledge: Knowledge,
+    tls: TlsServices,
+    acme: Option<AcmeManager>,
+    trial: Arc<TrialCompiler>,
+    control: ControlHandle,
+    doors: OpenedConfigSource,
+    held: Arc<HandoverStore>,
+    knowledge: InputSources,
 }
 
-impl Rule {
-    fn begin(ground: &Ground, successor: Option<&Arc<Successor>>) -> anyhow::Result<Rule> {
-        let Ground { node, listeners, .. } = ground;
+impl ConfigRuntime {
+    fn begin(ground: &GatewayBootstrap, successor: Option<&Arc<Successor>>) -> anyhow::Result<ConfigRuntime> {
+        let GatewayBootstrap { node, listeners, .. } = ground;
         ground.before.start.check(&node.store)?;
         let (carry, publisher) = (Arc::new(Carry::default()), Arc::new(Publisher::default()));
-        let mut tls = Tls::new(node, &ground.before.ticket_keys, &ground.before.staples)?;
+        let mut tls = TlsServices::new(node, &ground.before.ticket_keys, &ground.before.staples)?;
         let compiler =
             compiler::new(&listeners.actual(node), ground.workers, carry.clone(), tls.loader.clone());
-        let trial = Arc::new(Trial::new(&compiler));
-        let versions = Arc::new(Versions::default());
-        let reach = Arc::new(Reach::new(!ground.before.follows));
+        let trial = Arc::new(TrialCompiler::new(&compiler));
+        let versions = Arc::new(LastGoodVersions::default());
+        let reach = Arc::new(AppliedTracker::new(!ground.before.follows));
         let known = &ground.before.known;
         let (carried, published) = (carry.clone(), publisher.clone());
         let control = control::start(compiler, known.clone(), carried, published, versions.clone(), reach)?;
         let mut acme = tls.open_acme(node, &control)?;
         if let Some(successor) = successor.filter(|_| node.store.kind != StoreKind::File) {
-            successor.want_store()?;
+            successor.acquire_store()?;
         }
-        let doors = Doors::open(node, &ground.before.start, &control, trial.clone(), versions)?;
+        let doors = OpenedConfigSource::open(node, &ground.before.start, &control, trial.clone(), versions)?;
         if let (Some(acme), ConfigSource::Etcd(store)) = (&mut acme, &doors.source) {
             acme.share(node, store, &ground.runtime).context("acme")?;
         }
         // A store that counts anew has not come that far.
-        control.reach.goes_on_from(ground.before.applied.min(doors.store.state().revision));
+        control.reach.start_at(ground.before.applied.min(doors.store.state().revision));
         let knowledge = start_resolving(&ground.runtime, node, &control, known);
         successor.iter().for_each(|successor| successor.does("the new process compiles the configuration"));
         control.wait_for_first_publication(&ground.runtime)?;
         tls.staple_known();
         let held = doors.held();
-        Ok(Rule { carry, publisher, tls, acme, trial, control, doors, held, knowledge })
+        Ok(ConfigRuntime { carry, publisher, tls, acme, trial, control, doors, held, knowledge })
     }
 
     /// The nodes this one is among.
     fn cluster(
         &self,
         node: &NodeConfig,
-        listeners: &Listeners,
-        doorway: &Doorway,
+        listeners: &BoundListeners,
+        doorway: &OperatorSockets,
         workers: usize,
-    ) -> anyhow::Result<Arc<Cluster>> {
+    ) -> anyhow::Result<Arc<NodeCluster>> {
         let mut addresses: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let clients = listeners.settings.iter().map(|one| {
             let name = match (one.streams, one.tls) {
@@ -177,20 +190,20 @@ impl Rule {
         for (name, address) in clients.chain(doorway.addresses()) {
             addresses.entry(name.into()).or_default().push(address.to_string());
         }
-        let own = cluster::Own { name: cluster::node_name(node), addresses, workers };
+        let own = cluster::LocalNode { name: cluster::node_name(node), addresses, workers };
         let (source, store) = (self.doors.source.clone(), self.doors.store.clone());
-        Ok(Arc::new(Cluster::new(node, own, source, store, self.control.clone())?))
+        Ok(Arc::new(NodeCluster::new(node, own, source, store, self.control.clone())?))
     }
 
     /// What the next process gets.
     fn handover(
         &self,
         node: &NodeConfig,
-        sockets: Sockets,
+        sockets: InheritedSockets,
         http3_identity: Http3Identity,
-        http3: Vec<Http3Legacy>,
-    ) -> Handover {
-        Handover {
+        http3: Vec<Http3HandoverParts>,
+    ) -> HandoverState {
+        HandoverState {
             sockets,
             ticket_keys: self.tls.tickets.clone(),
             http3_identity,
@@ -209,18 +222,18 @@ impl Rule {
     /// What operators may look at.
     fn house(
         &self,
-        fleet: &Fleet,
+        fleet: &WorkerThreads,
         probes: Arc<ProbeCounters>,
-        cluster: Arc<Cluster>,
-        duty: watch::Receiver<Duty>,
-    ) -> House {
-        House {
+        cluster: Arc<NodeCluster>,
+        duty: watch::Receiver<WorkerDuty>,
+    ) -> OperatorContext {
+        OperatorContext {
             cluster,
             control: self.control.clone(),
             carry: self.carry.clone(),
             fleet: fleet.view(),
             probes,
-            store: Arc::new(Guarded::new(
+            store: Arc::new(GuardedStore::new(
                 self.doors.store.clone(),
                 self.trial.clone(),
                 self.control.versions.clone(),
@@ -236,10 +249,10 @@ impl Rule {
     }
 }
 
-fn start(args: &RunArgs, successor: Option<&Arc<Successor>>) -> anyhow::Result<Gateway> {
-    let mut ground = Ground::lay(args, successor)?;
-    let rule = Rule::begin(&ground, successor)?;
-    let (duty, asked) = watch::channel(Duty::Serve);
+fn start(args: &GatewayRunArgs, successor: Option<&Arc<Successor>>) -> anyhow::Result<GatewayProcess> {
+    let mut ground = GatewayBootstrap::lay(args, successor)?;
+    let rule = ConfigRuntime::begin(&ground, successor)?;
+    let (duty, asked) = watch::channel(WorkerDuty::Serve);
     let acceptor = rule.tls.acceptor(&ground.node, &rule.publisher)?;
     if let Some(successor) = successor {
         let (problems, state) = (rule.control.shown.problems(), rule.doors.store.state());
@@ -250,11 +263,20 @@ fn start(args: &RunArgs, successor: Option<&Arc<Successor>>) -> anyhow::Result<G
     let settings = Arc::new(settings);
     let http3_identity = ground.before.http3_identity.take().map_or_else(Http3Identity::new, Ok);
     let http3_identity = http3_identity.map_err(|error| anyhow::anyhow!("HTTP/3: {error}"))?;
-    let Ground { node, place, workers, open_files, runtime, signals, mut listeners, doorway, before } =
-        ground;
+    let GatewayBootstrap {
+        node,
+        place,
+        workers,
+        open_files,
+        runtime,
+        signals,
+        mut listeners,
+        doorway,
+        before,
+    } = ground;
     let (by_worker, http3) = listeners.take_http3(workers, &acceptor, &settings, &http3_identity)?;
     let sockets = WorkerSockets::of_all(&listeners, by_worker, &node, &acceptor)?;
-    let fleet = Fleet::start(&node, &place, &rule.publisher, settings, sockets, &asked)?;
+    let fleet = WorkerThreads::start(&node, &place, &rule.publisher, settings, sockets, &asked)?;
     // Workers have theirs: one kept here would take connections in while draining and never serve them.
     listeners.release();
     let supervisor = yumen_proxy::probe::Supervisor::default();
@@ -262,20 +284,20 @@ fn start(args: &RunArgs, successor: Option<&Arc<Successor>>) -> anyhow::Result<G
     let house = rule.house(&fleet, supervisor.counters(), cluster.clone(), asked.clone());
     runtime.spawn(supervisor.supervise(rule.control.snapshots.clone()));
     let handover = rule.handover(&node, before.sockets, http3_identity, http3);
-    let Rule { carry, tls, acme, control, doors, held, trial, .. } = rule;
+    let ConfigRuntime { carry, tls, acme, control, doors, held, trial, .. } = rule;
     tls.tend(&runtime, &node, &control);
     runtime.spawn(limit_watch::watch(yumen_plugins::limit_usage::metrics(&carry), control.clone()));
     let mut exclusive: Vec<AbortHandle> =
         acme.into_iter().map(|acme| runtime.spawn(acme.tend()).abort_handle()).collect();
-    let operators = Operators::serve(&runtime, &node, &house, doorway)?;
+    let operators = OperatorServers::serve(&runtime, &node, &house, doorway)?;
     let ready_within = Duration::from_secs(node.upgrade.ready_s.into());
     let (tell, handed_over) = unbounded_channel();
     let predecessor = Arc::new(Predecessor::new(handover, ready_within, place.base_nice, tell));
     if let Some(successor) = successor {
         successor.serves()?;
     }
-    let door = open_to_upgrades(&node, successor.is_some(), &predecessor);
-    exclusive.extend(tell_service(&runtime, &fleet));
+    let door = listen_for_upgrades(&node, successor.is_some(), &predecessor);
+    exclusive.extend(notify_service_manager(&runtime, &fleet));
     if let Some(successor) = successor {
         let follows = before.follows;
         let outlived_for = match before.outlives {
@@ -283,7 +305,7 @@ fn start(args: &RunArgs, successor: Option<&Arc<Successor>>) -> anyhow::Result<G
             false => Duration::ZERO,
         };
         let control = control.clone();
-        successor.clone().settled(Aftermath { carry, held, control, follows, outlived_for })?;
+        successor.clone().settled(PredecessorSync { carry, held, control, follows, outlived_for })?;
     }
     exclusive.push(runtime.spawn(cluster.clone().watch_over()).abort_handle());
     exclusive.push(runtime.spawn(doors.source.clone().watch_over(control.messages.clone())).abort_handle());
@@ -291,7 +313,7 @@ fn start(args: &RunArgs, successor: Option<&Arc<Successor>>) -> anyhow::Result<G
     let announced = cluster.announce();
     announce(&listeners, &operators, open_files, workers, &node);
     let _doors = doors;
-    Ok(Gateway {
+    Ok(GatewayProcess {
         node,
         runtime,
         fleet,
@@ -308,7 +330,11 @@ fn start(args: &RunArgs, successor: Option<&Arc<Successor>>) -> anyhow::Result<G
 }
 
 /// Upgrades can be asked for from now on, at the socket given, and the number of the process can be read.
-fn open_to_upgrades(node: &NodeConfig, takes_over: bool, predecessor: &Arc<Predecessor>) -> Option<PathBuf> {
+fn listen_for_upgrades(
+    node: &NodeConfig,
+    takes_over: bool,
+    predecessor: &Arc<Predecessor>,
+) -> Option<PathBuf> {
     // Where nobody said a place, a node without a data directory has none.
     let is_place = |place: &PathBuf| {
         !node.upgrade.socket.is_empty() || place.parent().is_some_and(std::path::Path::is_dir)
@@ -317,39 +343,41 @@ fn open_to_upgrades(node: &NodeConfig, takes_over: bool, predecessor: &Arc<Prede
     let door = place.filter(|place| {
         let opened = upgrade::open_door(place, takes_over, predecessor.clone());
         let told = opened.inspect_err(|error| {
-            tracing::warn!(%error, socket = %place.display(), "`yumen upgrade` cannot ask here, SIGUSR2 can");
+            tracing::warn!(%error, socket = %place.display(), "upgrade socket unavailable; use SIGUSR2");
         });
         told.is_ok()
     });
     if let Err(error) = process::write_pid_file(&node.upgrade.pid_file) {
-        tracing::error!(%error, file = node.upgrade.pid_file, "the number of the process cannot be written");
+        tracing::error!(%error, file = node.upgrade.pid_file, "pid file cannot be written");
     }
     door
 }
 
 /// Tells the service manager that the gateway serves, and keeps telling its watchdog.
-fn tell_service(runtime: &Runtime, fleet: &Fleet) -> Option<AbortHandle> {
+fn notify_service_manager(runtime: &Runtime, fleet: &WorkerThreads) -> Option<AbortHandle> {
     service::notify(&format!("READY=1\nMAINPID={}\nSTATUS=serving", std::process::id()));
     let pause = service::watchdog_pause()?;
-    Some(runtime.spawn(service::please_watchdog(pause, fleet.counters.clone())).abort_handle())
+    Some(runtime.spawn(service::ping_watchdog(pause, fleet.counters.clone())).abort_handle())
 }
 
-impl Gateway {
+impl GatewayProcess {
     /// Runs until a signal ends it or another process has taken over, and what was begun is finished. `before` is the
     /// process this one has taken over from.
     fn run(mut self, before: Option<Arc<Successor>>) {
         let successor = loop {
             match self.runtime.block_on(self.signals.next(&mut self.handed_over)) {
-                Event::End => break None,
-                Event::HandedOver(pid) => break Some(pid),
-                Event::Upgrade => start_upgrade(&self.predecessor),
-                Event::Reload => tracing::info!("SIGHUP: what changes is in force without it"),
-                Event::ReopenLogs => {
-                    tracing::info!("SIGUSR1: a log file that was moved away is replaced without it");
+                ProcessEvent::End => break None,
+                ProcessEvent::HandedOver(pid) => break Some(pid),
+                ProcessEvent::Upgrade => start_upgrade(&self.predecessor),
+                ProcessEvent::Reload => {
+                    tracing::info!("SIGHUP ignored: configuration changes apply without a reload")
+                }
+                ProcessEvent::ReopenLogs => {
+                    tracing::info!("SIGUSR1 ignored: log files are reopened after rotation without it");
                 }
             }
         };
-        let end = Duty::End { within_ms: self.node.timeouts.drain_ms };
+        let end = WorkerDuty::End { within_ms: self.node.timeouts.drain_ms };
         let duty = match successor {
             None => {
                 tracing::info!("draining");
@@ -359,23 +387,23 @@ impl Gateway {
                 end
             }
             Some(pid) => {
-                tracing::info!(pid, "draining, another process serves");
+                tracing::info!(pid, "draining, successor serves");
                 self.exclusive.iter().for_each(AbortHandle::abort);
                 self.operators.stop();
-                Duty::HandOver { within_ms: u64::from(self.node.upgrade.drain_s) * 1000 }
+                WorkerDuty::HandOver { within_ms: u64::from(self.node.upgrade.drain_s) * 1000 }
             }
         };
         // Workers hold receivers until they end.
         let _ = self.duty.send(duty);
         let (asked, outlived) = (self.duty.subscribe(), before.clone().filter(|_| successor.is_some()));
-        let hurry = Hurry { duty: self.duty, end: successor.map(|_| end), before };
+        let hurry = ForcedDrain { duty: self.duty, end: successor.map(|_| end), before };
         self.runtime.spawn(hurry.run(self.signals, self.handed_over, self.predecessor.clone()));
-        let leave = if successor.is_some() { Announced::hand_over } else { Announced::leave };
+        let leave = if successor.is_some() { AnnouncedNode::hand_over } else { AnnouncedNode::leave };
         self.announced.take().into_iter().for_each(leave);
         self.fleet.join();
         let hurried_ms = self.node.timeouts.drain_ms + ENDED_WITHIN_MS;
-        let is_hurried = || matches!(*asked.borrow(), Duty::End { .. });
-        outlived.iter().for_each(|before| before.outlive(hurried_ms, is_hurried));
+        let is_hurried = || matches!(*asked.borrow(), WorkerDuty::End { .. });
+        outlived.iter().for_each(|before| before.wait_for_predecessor_end(hurried_ms, is_hurried));
         self.predecessor.finish();
         match successor {
             Some(_) => self.runtime.block_on(self.operators.join()),
@@ -395,7 +423,7 @@ fn start_upgrade(predecessor: &Arc<Predecessor>) {
     let (predecessor, call) = (predecessor.clone(), predecessor.begin_call());
     let run = move || {
         let mut tell = |step: &str| tracing::info!(step, "upgrade");
-        if let Err(reason) = predecessor.hand_over(&Ask::default(), &mut tell) {
+        if let Err(reason) = predecessor.hand_over(&UpgradeOptions::default(), &mut tell) {
             tracing::error!(reason, "not upgraded");
         }
         drop(call);
@@ -406,20 +434,20 @@ fn start_upgrade(predecessor: &Arc<Predecessor>) {
 }
 
 /// What makes a process that drains drain sooner.
-struct Hurry {
-    duty: watch::Sender<Duty>,
+struct ForcedDrain {
+    duty: watch::Sender<WorkerDuty>,
     /// What it has to do then; `None` where that is what it does.
-    end: Option<Duty>,
+    end: Option<WorkerDuty>,
     /// The process before, which may drain still.
     before: Option<Arc<Successor>>,
 }
 
-impl Hurry {
+impl ForcedDrain {
     /// A signal ends a process sooner that may take long, and so does the end of the one that serves; the next signal
     /// ends it at once.
     async fn run(
         mut self,
-        mut signals: Signals,
+        mut signals: ProcessSignals,
         mut handed_over: UnboundedReceiver<u32>,
         predecessor: Arc<Predecessor>,
     ) {
@@ -429,25 +457,25 @@ impl Hurry {
                 event = signals.next(&mut handed_over) => event,
                 () = predecessor.successor_ends() => {
                     self.before.iter().for_each(|before| before.ends());
-                    self.drain_sooner();
+                    self.shorten_drain();
                     continue;
                 }
             };
             match event {
-                Event::End if !self.drain_sooner() => {
-                    tracing::warn!("second signal, ending at once");
+                ProcessEvent::End if !self.shorten_drain() => {
+                    tracing::warn!("second signal, exiting immediately");
                     std::process::exit(1);
                 }
-                Event::End | Event::Reload | Event::ReopenLogs => {}
-                _ => tracing::error!("not upgraded: this process is ending"),
+                ProcessEvent::End | ProcessEvent::Reload | ProcessEvent::ReopenLogs => {}
+                _ => tracing::error!("upgrade refused: this process is shutting down"),
             }
         }
     }
 
     /// Whether that is something new.
-    fn drain_sooner(&mut self) -> bool {
+    fn shorten_drain(&mut self) -> bool {
         let Some(end) = self.end.take() else { return false };
-        tracing::info!("draining sooner");
+        tracing::info!("drain shortened");
         let _ = self.duty.send(end);
         true
     }
@@ -486,28 +514,33 @@ fn start_logs(node: &NodeConfig) {
 }
 
 /// Keeps names resolved and services discovered, from what is known of them already; what is known then can be looked at.
-fn start_resolving(runtime: &Runtime, node: &NodeConfig, control: &Control, known: &Known) -> Knowledge {
-    let Known { names, services } = known.clone();
-    let names = Arc::new(Names::open(Path::new(&node.store.data_dir), names));
+fn start_resolving(
+    runtime: &Runtime,
+    node: &NodeConfig,
+    control: &ControlHandle,
+    known: &KnownInputs,
+) -> InputSources {
+    let KnownInputs { names, services } = known.clone();
+    let names = Arc::new(HostNames::open(Path::new(&node.store.data_dir), names));
     let messages = control.messages.clone();
     let report = move |host: Box<str>, addrs| {
-        let _ = messages.send(Message::Resolved(host, addrs));
+        let _ = messages.send(ControlMessage::Resolved(host, addrs));
     };
     runtime.spawn(dns::keep_resolved(control.hosts.clone(), node.dns.clone(), names.clone(), report));
-    let (messages, ledger) = (control.messages.clone(), Arc::<Ledger>::default());
+    let (messages, ledger) = (control.messages.clone(), Arc::<ServiceLedger>::default());
     let report = move |service, found| {
-        let _ = messages.send(Message::Discovered(service, found));
+        let _ = messages.send(ControlMessage::Discovered(service, found));
     };
     let wanted = control.services.clone();
-    let keeping = discovery::keep_discovered(wanted, node.clone(), ledger.clone(), services, report);
+    let keeping = discovery::run_discovery(wanted, node.clone(), ledger.clone(), services, report);
     runtime.spawn(keeping);
-    Knowledge { names, services: ledger }
+    InputSources { names, services: ledger }
 }
 
 /// Says where it listens, and what to try next.
 fn announce(
-    listeners: &Listeners,
-    operators: &Operators,
+    listeners: &BoundListeners,
+    operators: &OperatorServers,
     open_files: u64,
     workers: usize,
     node: &NodeConfig,
@@ -516,7 +549,7 @@ fn announce(
         tracing::info!(address = %listener.address, tls = listener.tls, http3 = listener.http3, "listening");
     }
     for (address, _) in &listeners.datagrams {
-        tracing::info!(%address, "listening for datagrams");
+        tracing::info!(%address, "listening for UDP");
     }
     tracing::info!(open_files, workers, "ready");
     let mut lines = Vec::new();

@@ -12,14 +12,14 @@ use std::time::Duration;
 use anyhow::Context;
 use listenfd::ListenFd;
 use socket2::Socket;
-use yumen_proxy::Counters;
+use yumen_proxy::WorkerCounters;
 
-use crate::sockets::{Passed, Sockets};
+use crate::sockets::{InheritedSocket, InheritedSockets};
 
 /// Tells the service manager something, if there is one: lines such as `READY=1`.
 pub(crate) fn notify(lines: &str) {
     if let Err(error) = try_notify(lines) {
-        tracing::warn!(%error, lines, "the service manager could not be told");
+        tracing::warn!(%error, lines, "service manager notification failed");
     }
 }
 
@@ -41,7 +41,7 @@ fn try_notify(lines: &str) -> io::Result<()> {
 }
 
 /// The sockets a service manager passes. They are passed once: nobody finds them in the environment afterwards.
-pub(crate) fn sockets() -> anyhow::Result<Sockets> {
+pub(crate) fn sockets() -> anyhow::Result<InheritedSockets> {
     let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
     let mut names = names.split(':');
     let mut listening = ListenFd::from_env();
@@ -50,9 +50,9 @@ pub(crate) fn sockets() -> anyhow::Result<Sockets> {
         let name = names.next().unwrap_or_default().to_owned();
         let socket = take(&mut listening, index)
             .with_context(|| format!("the socket `{name}` of the service manager cannot be used"))?;
-        passed.push(Passed { label: None, name, socket });
+        passed.push(InheritedSocket { label: None, name, socket });
     }
-    Ok(Sockets::from_outside(passed))
+    Ok(InheritedSockets::from_outside(passed))
 }
 
 /// Streams or datagrams; nothing else is served.
@@ -79,7 +79,7 @@ pub(crate) fn watchdog_pause() -> Option<Duration> {
 
 /// Tells the watchdog that all is well as long as every worker does its chores: one that hangs hangs for good,
 /// and its clients with it.
-pub(crate) async fn please_watchdog(pause: Duration, workers: Vec<Arc<Counters>>) {
+pub(crate) async fn ping_watchdog(pause: Duration, workers: Vec<Arc<WorkerCounters>>) {
     let beats = || -> Vec<u64> { workers.iter().map(|worker| worker.beats.get()).collect() };
     let mut before = vec![u64::MAX; workers.len()];
     loop {
@@ -87,7 +87,7 @@ pub(crate) async fn please_watchdog(pause: Duration, workers: Vec<Arc<Counters>>
         match now.iter().zip(&before).position(|(now, before)| now == before) {
             None => notify("WATCHDOG=1"),
             Some(worker) => {
-                tracing::error!(worker, "worker stands still, the watchdog is not told that all is well")
+                tracing::error!(worker, "worker stalled, watchdog notification withheld")
             }
         }
         before = now;

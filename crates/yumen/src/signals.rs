@@ -8,7 +8,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 /// What the running process hears of.
-pub(crate) enum Event {
+pub(crate) enum ProcessEvent {
     End,
     Upgrade,
     /// Others read their configuration anew then; here there is nothing to do.
@@ -20,7 +20,7 @@ pub(crate) enum Event {
 }
 
 /// The signals the process hears, from before it says it is ready.
-pub(crate) struct Signals {
+pub(crate) struct ProcessSignals {
     terminate: Signal,
     interrupt: Signal,
     upgrade: Signal,
@@ -30,9 +30,9 @@ pub(crate) struct Signals {
     has_terminal: bool,
 }
 
-impl Signals {
-    pub(crate) fn listen() -> std::io::Result<Signals> {
-        Ok(Signals {
+impl ProcessSignals {
+    pub(crate) fn listen() -> std::io::Result<ProcessSignals> {
+        Ok(ProcessSignals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             upgrade: signal(SignalKind::user_defined2())?,
@@ -43,17 +43,17 @@ impl Signals {
     }
 
     /// Returns when another one has come, or another process serves; one that came before is not lost.
-    pub(crate) async fn next(&mut self, handed_over: &mut UnboundedReceiver<u32>) -> Event {
+    pub(crate) async fn next(&mut self, handed_over: &mut UnboundedReceiver<u32>) -> ProcessEvent {
         tokio::select! {
-            _ = self.terminate.recv() => Event::End,
-            _ = self.interrupt.recv() => Event::End,
-            _ = self.upgrade.recv() => Event::Upgrade,
+            _ = self.terminate.recv() => ProcessEvent::End,
+            _ = self.interrupt.recv() => ProcessEvent::End,
+            _ = self.upgrade.recv() => ProcessEvent::Upgrade,
             _ = self.hangup.recv() => match self.has_terminal {
-                true => Event::End,
-                false => Event::Reload,
+                true => ProcessEvent::End,
+                false => ProcessEvent::Reload,
             },
-            _ = self.reopen_logs.recv() => Event::ReopenLogs,
-            Some(pid) = handed_over.recv() => Event::HandedOver(pid),
+            _ = self.reopen_logs.recv() => ProcessEvent::ReopenLogs,
+            Some(pid) = handed_over.recv() => ProcessEvent::HandedOver(pid),
         }
     }
 }

@@ -10,12 +10,12 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use socket2::{Socket, Type};
-use yumen_proxy::Pipe;
+use yumen_proxy::DatagramForwarder;
 
 /// What a socket is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Door {
+pub(crate) enum SocketRole {
     /// Requests, with TLS or without.
     Http,
     /// Streams.
@@ -34,20 +34,24 @@ pub(crate) enum Door {
     Control,
 }
 
-impl Door {
+impl SocketRole {
     fn kind(self) -> Type {
         match self {
-            Door::Datagrams | Door::Http3 => Type::DGRAM,
-            Door::Http3Before => Type::SEQPACKET,
-            Door::Http | Door::Stream | Door::Admin | Door::Status | Door::Control => Type::STREAM,
+            SocketRole::Datagrams | SocketRole::Http3 => Type::DGRAM,
+            SocketRole::Http3Before => Type::SEQPACKET,
+            SocketRole::Http
+            | SocketRole::Stream
+            | SocketRole::Admin
+            | SocketRole::Status
+            | SocketRole::Control => Type::STREAM,
         }
     }
 }
 
 /// What a socket is for, as the process tells that bound it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Label {
-    pub(crate) door: Door,
+pub(crate) struct SocketLabel {
+    pub(crate) door: SocketRole,
     /// The address as the configuration has it; its port may be 0.
     pub(crate) asked: SocketAddr,
     /// Sockets of one listener have the same number.
@@ -58,9 +62,9 @@ pub(crate) struct Label {
 }
 
 /// A socket from outside.
-pub(crate) struct Passed {
+pub(crate) struct InheritedSocket {
     /// What it is for, where that is known.
-    pub(crate) label: Option<Label>,
+    pub(crate) label: Option<SocketLabel>,
     /// What the service manager calls it.
     pub(crate) name: String,
     pub(crate) socket: Socket,
@@ -68,24 +72,24 @@ pub(crate) struct Passed {
 
 /// The sockets from outside that nobody has taken yet, and handles of all that are in use.
 #[derive(Default)]
-pub(crate) struct Sockets {
-    passed: Vec<Passed>,
-    kept: Mutex<Vec<(Label, OwnedFd)>>,
+pub(crate) struct InheritedSockets {
+    passed: Vec<InheritedSocket>,
+    kept: Mutex<Vec<(SocketLabel, OwnedFd)>>,
 }
 
-impl Sockets {
-    pub(crate) fn from_outside(passed: Vec<Passed>) -> Sockets {
-        Sockets { passed, kept: Mutex::default() }
+impl InheritedSockets {
+    pub(crate) fn from_outside(passed: Vec<InheritedSocket>) -> InheritedSockets {
+        InheritedSockets { passed, kept: Mutex::default() }
     }
 
     /// The sockets of the next listener at this address, in the order they were given; none where it has to be
     /// bound.
-    pub(crate) fn take(&mut self, door: Door, asked: SocketAddr) -> Vec<Socket> {
-        let fits = |label: &Label| label.door == door && label.asked == asked;
+    pub(crate) fn take(&mut self, door: SocketRole, asked: SocketAddr) -> Vec<Socket> {
+        let fits = |label: &SocketLabel| label.door == door && label.asked == asked;
         let listener =
             self.passed.iter().filter_map(|passed| passed.label.as_ref()).find(|label| fits(label));
         let listener = listener.map(|label| label.listener);
-        let is_wanted = |passed: &Passed| match (&passed.label, listener) {
+        let is_wanted = |passed: &InheritedSocket| match (&passed.label, listener) {
             (Some(label), Some(listener)) => label.listener == listener,
             // Some other listener's before, or the service manager's.
             (_, None) => passed.is_bound_for(door, asked),
@@ -96,17 +100,18 @@ impl Sockets {
     }
 
     /// What leads to the processes before, for a listener.
-    pub(crate) fn take_pipes(&mut self, asked: SocketAddr) -> Vec<Pipe> {
-        let fits = |label: &Label| label.door == Door::Http3Before && label.asked == asked;
+    pub(crate) fn take_forwarders(&mut self, asked: SocketAddr) -> Vec<DatagramForwarder> {
+        let fits = |label: &SocketLabel| label.door == SocketRole::Http3Before && label.asked == asked;
         let taken = self.passed.extract_if(.., |passed| passed.label.as_ref().is_some_and(fits));
-        let pipe =
-            |passed: Passed| Some(Pipe { generation: passed.label?.generation, end: passed.socket.into() });
+        let pipe = |passed: InheritedSocket| {
+            Some(DatagramForwarder { generation: passed.label?.generation, end: passed.socket.into() })
+        };
         taken.filter_map(pipe).collect()
     }
 
     /// Fails where a socket of the service manager's is left over: its clients would wait for ever. Those of the
     /// process before are closed when that process ends.
-    pub(crate) fn end_taking(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn check_all_taken(&mut self) -> anyhow::Result<()> {
         let left = std::mem::take(&mut self.passed);
         match left.iter().find(|passed| passed.label.is_none()) {
             None => Ok(()),
@@ -124,7 +129,7 @@ impl Sockets {
     /// Keeps handles of the sockets of one listener for the process that comes after.
     pub(crate) fn keep(
         &self,
-        door: Door,
+        door: SocketRole,
         asked: SocketAddr,
         sockets: &[impl AsSocket],
     ) -> anyhow::Result<()> {
@@ -132,13 +137,13 @@ impl Sockets {
         let listener = kept.last().map_or(0, |(label, _)| label.listener + 1);
         for socket in sockets {
             let handle = socket.handle().context("a listening socket cannot be kept")?;
-            kept.push((Label { door, asked, listener, generation: 0 }, handle));
+            kept.push((SocketLabel { door, asked, listener, generation: 0 }, handle));
         }
         Ok(())
     }
 
     /// Handles of all sockets in use, for another process.
-    pub(crate) fn handles(&self) -> std::io::Result<Vec<(Label, OwnedFd)>> {
+    pub(crate) fn handles(&self) -> std::io::Result<Vec<(SocketLabel, OwnedFd)>> {
         self.kept().iter().map(|(label, fd)| Ok((label.clone(), fd.try_clone()?))).collect()
     }
 
@@ -147,20 +152,20 @@ impl Sockets {
         self.kept().clear();
     }
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, Vec<(Label, OwnedFd)>> {
+    fn kept(&self) -> std::sync::MutexGuard<'_, Vec<(SocketLabel, OwnedFd)>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Passed {
+impl InheritedSocket {
     fn address(&self) -> Option<SocketAddr> {
         self.socket.local_addr().ok()?.as_socket()
     }
 
-    fn is_bound_for(&self, door: Door, asked: SocketAddr) -> bool {
+    fn is_bound_for(&self, door: SocketRole, asked: SocketAddr) -> bool {
         let named = matches!(
             (&*self.name, door),
-            ("admin", Door::Admin) | ("status", Door::Status) | ("control", Door::Control)
+            ("admin", SocketRole::Admin) | ("status", SocketRole::Status) | ("control", SocketRole::Control)
         );
         let is_kind = self.socket.r#type().is_ok_and(|kind| kind == door.kind());
         is_kind && (named || self.address() == Some(asked))

@@ -12,52 +12,53 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::unbounded_channel;
-use yumen_base::metric::Family;
+use yumen_base::metric::MetricFamily;
 use yumen_config::NodeConfig;
 use yumen_config::node::TlsVersion;
 use yumen_proxy::tls::{
-    self, Acceptor, Challenges, Loader, ServerTls, TICKET_KEY_BYTES, TicketKeys, Versions,
+    self, CertificateLoader, DownstreamTlsAcceptor, DownstreamTlsSettings, TICKET_KEY_BYTES, TicketKeys,
+    TlsAlpnChallenges, TlsVersions,
 };
 use yumen_snapshot::Publisher;
 
-use crate::control::Control;
+use crate::control::ControlHandle;
 use crate::{node, process};
-use staples::Stapler;
+use staples::StapleFetcher;
 
-pub(crate) use acme::{BOARD, Keeper, Orders, fetched};
-pub(crate) use expiry::{Expiry, trusted_problems};
-pub(crate) use staples::{Staples, ToldStaple};
+pub(crate) use acme::{AcmeManager, AcmeOrders, BOARD, fetched};
+pub(crate) use expiry::{ExpiryMonitor, trusted_problems};
+pub(crate) use staples::{ExportedStaple, StapleCache};
 
 /// The families of this module, without values, for the reference.
-pub(crate) fn describe(out: &mut Vec<Family>) {
-    use yumen_base::metric::Gather;
-    Expiry::default().gather(out);
-    Staples::default().gather(out);
+pub(crate) fn describe(out: &mut Vec<MetricFamily>) {
+    use yumen_base::metric::MetricSource;
+    ExpiryMonitor::default().gather(out);
+    StapleCache::default().gather(out);
 }
 
 /// What the gateway's TLS consists of beside its listeners.
-pub(crate) struct Tls {
+pub(crate) struct TlsServices {
     /// Reads certificates for the compiler.
-    pub(crate) loader: Arc<Loader>,
-    pub(crate) expiry: Arc<Expiry>,
-    pub(crate) staples: Arc<Staples>,
-    stapler: Stapler,
+    pub(crate) loader: Arc<CertificateLoader>,
+    pub(crate) expiry: Arc<ExpiryMonitor>,
+    pub(crate) staples: Arc<StapleCache>,
+    stapler: StapleFetcher,
     pub(crate) tickets: Option<Arc<TicketKeys>>,
-    challenges: Arc<Challenges>,
-    pub(crate) orders: Arc<Orders>,
+    challenges: Arc<TlsAlpnChallenges>,
+    pub(crate) orders: Arc<AcmeOrders>,
 }
 
-impl Tls {
+impl TlsServices {
     /// As the node's configuration wants it, with the ticket keys and staples of the process before; nothing runs yet.
     pub(crate) fn new(
         node: &NodeConfig,
         ticket_keys: &[[u8; TICKET_KEY_BYTES]],
-        told: &[ToldStaple],
-    ) -> anyhow::Result<Tls> {
+        told: &[ExportedStaple],
+    ) -> anyhow::Result<TlsServices> {
         let (tell, wanted) = unbounded_channel();
         let loader = match node.tls.ocsp_stapling {
-            true => Loader::telling(tell),
-            false => Loader::default(),
+            true => CertificateLoader::telling(tell),
+            false => CertificateLoader::default(),
         };
         let tickets = node.tls.session_tickets.then(|| {
             let keys = TicketKeys::new(node.tls.ticket_rotation_s.saturating_mul(2));
@@ -69,11 +70,11 @@ impl Tls {
                 keys.rotate(&new_ticket_key()?);
             }
         }
-        let staples = Arc::new(Staples::knowing(told));
-        Ok(Tls {
+        let staples = Arc::new(StapleCache::knowing(told));
+        Ok(TlsServices {
             loader: Arc::new(loader),
             expiry: Arc::default(),
-            stapler: Stapler::new(wanted, staples.clone()),
+            stapler: StapleFetcher::new(wanted, staples.clone()),
             staples,
             tickets,
             challenges: Arc::default(),
@@ -82,16 +83,20 @@ impl Tls {
     }
 
     /// TLS for all listeners: the snapshot's certificates, and a self-signed one where none fits.
-    pub(crate) fn acceptor(&self, node: &NodeConfig, publisher: &Arc<Publisher>) -> anyhow::Result<Acceptor> {
+    pub(crate) fn acceptor(
+        &self,
+        node: &NodeConfig,
+        publisher: &Arc<Publisher>,
+    ) -> anyhow::Result<DownstreamTlsAcceptor> {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".into(), "127.0.0.1".into()])?;
         let default = tls::load_key_pair(&made.cert.pem(), &made.signing_key.serialize_pem())
             .map_err(|error| anyhow::anyhow!("the default certificate cannot be used: {error}"))?;
         // All workers share one memory, so that a session is found wherever its client lands.
         let workers = node::workers(node, process::allowed_cpus().len());
-        tls::acceptor(ServerTls {
+        tls::acceptor(DownstreamTlsSettings {
             publisher: publisher.clone(),
             default: Some(default),
-            versions: Versions { tls12: node.tls.version_min != TlsVersion::V1_3, tls13: true },
+            versions: TlsVersions { tls12: node.tls.version_min != TlsVersion::V1_3, tls13: true },
             ciphers: node.tls.ciphers.clone(),
             http2: node.http2.enabled,
             tickets: self.tickets.clone(),
@@ -102,9 +107,15 @@ impl Tls {
     }
 
     /// The certificates an ACME server gave before, put in force; they are renewed once the node serves.
-    pub(crate) fn open_acme(&self, node: &NodeConfig, control: &Control) -> anyhow::Result<Option<Keeper>> {
+    pub(crate) fn open_acme(
+        &self,
+        node: &NodeConfig,
+        control: &ControlHandle,
+    ) -> anyhow::Result<Option<AcmeManager>> {
         match node.acme.is_on() {
-            true => Keeper::open(node, control, &self.challenges, &self.orders).map(Some).context("acme"),
+            true => {
+                AcmeManager::open(node, control, &self.challenges, &self.orders).map(Some).context("acme")
+            }
             false => Ok(None),
         }
     }
@@ -115,7 +126,7 @@ impl Tls {
     }
 
     /// Keeps tickets, staples and the watch over expiry going.
-    pub(crate) fn tend(self, runtime: &Runtime, node: &NodeConfig, control: &Control) {
+    pub(crate) fn tend(self, runtime: &Runtime, node: &NodeConfig, control: &ControlHandle) {
         if let Some(keys) = self.tickets {
             runtime.spawn(rotate(keys, Duration::from_secs(node.tls.ticket_rotation_s.into())));
         }
@@ -129,7 +140,7 @@ async fn rotate(keys: Arc<TicketKeys>, pause: Duration) {
         tokio::time::sleep(pause).await;
         match new_ticket_key() {
             Ok(key) => keys.rotate(&key),
-            Err(error) => tracing::error!(%error, "no new key for session tickets"),
+            Err(error) => tracing::error!(%error, "session ticket key rotation failed"),
         }
     }
 }

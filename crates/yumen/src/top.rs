@@ -14,15 +14,15 @@ use anyhow::Context;
 use serde_json::Value;
 
 use crate::cli::TopArgs;
-use crate::client::Client;
-use crate::output::{self, Reader};
-use frame::Frame;
-pub(crate) use frame::Order;
+use crate::client::OperatorClient;
+use crate::output::{self, OutputReader};
+pub(crate) use frame::SortOrder;
+use frame::TopFrame;
 
 /// Shows what the gateway at `args.status` does until the user has seen enough.
 pub(crate) fn top(args: &TopArgs) -> anyhow::Result<ExitCode> {
-    let client = Client::new(&args.status, None)?;
-    let source = Source { client };
+    let client = OperatorClient::new(&args.status, None)?;
+    let source = TopSource { client };
     let interval = Duration::from_secs_f64(args.interval);
     let is_live = !args.once && !args.json && std::io::stdout().is_terminal();
     if is_live {
@@ -34,10 +34,10 @@ pub(crate) fn top(args: &TopArgs) -> anyhow::Result<ExitCode> {
     loop {
         std::thread::sleep(interval);
         let now = source.look()?;
-        let frame = Frame::between(&before, &now, args.sort);
+        let frame = TopFrame::between(&before, &now, args.sort);
         let text = if args.json { format!("{}\n", frame.json()) } else { table::render(&frame, usize::MAX) };
         let reader = output::print(&text)?;
-        if once || interval.is_zero() || reader == Reader::Gone {
+        if once || interval.is_zero() || reader == OutputReader::Gone {
             return Ok(ExitCode::SUCCESS);
         }
         before = now;
@@ -45,11 +45,11 @@ pub(crate) fn top(args: &TopArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Where sums come from.
-struct Source {
-    client: Client,
+struct TopSource {
+    client: OperatorClient,
 }
 
-impl Source {
+impl TopSource {
     fn look(&self) -> anyhow::Result<Value> {
         self.client.get("/yumen/v1/top")?.json().context("/yumen/v1/top")
     }

@@ -8,11 +8,11 @@ use tokio::task::spawn_blocking;
 use yumen_base::Problem;
 use yumen_config::{Kind, Resource};
 use yumen_snapshot::compile::Compiler;
-use yumen_snapshot::plan::{Limits, Plan, Workshop, plan};
+use yumen_snapshot::plan::{ChangePlan, PlanContext, PlanLimits, plan};
 use yumen_snapshot::{Question, Snapshot, policy};
 use yumen_store::Store;
 
-use crate::control::{Control, Message, Teller};
+use crate::control::{ControlHandle, ControlMessage, ProblemSource};
 use crate::lint;
 
 /// Many changes may follow each other.
@@ -21,14 +21,14 @@ const SETTLE: Duration = Duration::from_millis(500);
 const REST_PER_RUN: u32 = 20;
 
 /// Compiles what is not, or not yet, in force.
-pub(crate) struct Trial {
+pub(crate) struct TrialCompiler {
     empty: Mutex<Compiler>,
 }
 
-impl Trial {
+impl TrialCompiler {
     /// Compiles as this compiler would.
-    pub(crate) fn new(like: &Compiler) -> Trial {
-        Trial { empty: Mutex::new(like.fresh()) }
+    pub(crate) fn new(like: &Compiler) -> TrialCompiler {
+        TrialCompiler { empty: Mutex::new(like.fresh()) }
     }
 
     /// The snapshot of these resources, and what is wrong with them.
@@ -51,9 +51,9 @@ impl Trial {
         after: &[Resource],
         sample: &[Question],
         is_healthy: &dyn Fn(SocketAddr) -> Option<bool>,
-        limits: Limits,
-    ) -> Plan {
-        let workshop = Workshop {
+        limits: PlanLimits,
+    ) -> ChangePlan {
+        let workshop = PlanContext {
             compiler: &|| self.empty.lock().unwrap_or_else(PoisonError::into_inner).fresh(),
             now: yumen_proxy::clock::exact(),
             certificate: &lint::certificate,
@@ -89,7 +89,7 @@ impl Trial {
 
 /// Has failing tests of what the store holds told as problems, and holds nothing back: what was not written through this
 /// gateway, or ended by itself, is there already.
-pub(crate) async fn watch_tests(trial: Arc<Trial>, store: Arc<dyn Store>, control: Control) {
+pub(crate) async fn watch_tests(trial: Arc<TrialCompiler>, store: Arc<dyn Store>, control: ControlHandle) {
     let mut published = control.reach.published();
     let mut known = None;
     loop {
@@ -112,7 +112,9 @@ pub(crate) async fn watch_tests(trial: Arc<Trial>, store: Arc<dyn Store>, contro
         if let Ok((seen, failing)) = spawn_blocking(run).await {
             known = seen;
             // The control thread ends with the process.
-            let tell = |failing| drop(control.messages.send(Message::Told(Teller::Tests, failing)));
+            let tell = |failing| {
+                drop(control.messages.send(ControlMessage::Problems(ProblemSource::Tests, failing)))
+            };
             failing.into_iter().for_each(tell);
         }
         let rest = SETTLE.max(started.elapsed() * REST_PER_RUN);

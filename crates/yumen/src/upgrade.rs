@@ -7,22 +7,22 @@
 
 mod channel;
 mod command;
-mod door;
+mod comparison;
+mod config_receiver;
+mod config_sender;
 mod exclusive;
-mod following;
-mod held;
-mod judge;
+mod handover_store;
 mod message;
 mod predecessor;
 mod successor;
-mod telling;
+mod upgrade_socket;
 
 pub(crate) use command::upgrade;
-pub(crate) use door::open_door;
-pub(crate) use exclusive::Exclusive;
-pub(crate) use held::Held;
-pub(crate) use predecessor::{Ask, Handover, Predecessor};
-pub(crate) use successor::{Aftermath, Received, Successor};
+pub(crate) use exclusive::ExclusiveStore;
+pub(crate) use handover_store::HandoverStore;
+pub(crate) use predecessor::{HandoverState, Predecessor, UpgradeOptions};
+pub(crate) use successor::{HandoverReceived, PredecessorSync, Successor};
+pub(crate) use upgrade_socket::open_door;
 
 use std::path::{Path, PathBuf};
 

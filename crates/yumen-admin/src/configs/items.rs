@@ -6,15 +6,15 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use yumen_config::Kind;
 use yumen_config::resource::{IdRule, KindDescriptor, is_plain_id};
-use yumen_store::{Entry, Key, State};
+use yumen_store::{ResourceKey, StoreEntry, StoreState};
 
 use crate::api::AdminState;
-use crate::hide::{self, Sight};
+use crate::secrets::{self, SecretVisibility};
 use crate::validate;
 
 /// A list of the document: one kind and the kinds nested in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Section(usize);
+pub(super) struct DocumentSection(usize);
 
 /// Whether the document has a list for the kind. Nested kinds stand in the list of their parents.
 const fn has_section(descriptor: &KindDescriptor) -> bool {
@@ -45,12 +45,12 @@ const SECTION_KINDS: [Kind; SECTION_COUNT] = {
     kinds
 };
 
-impl Section {
-    pub(super) const ALL: [Section; SECTION_COUNT] = {
-        let mut all = [Section(0); SECTION_COUNT];
+impl DocumentSection {
+    pub(super) const ALL: [DocumentSection; SECTION_COUNT] = {
+        let mut all = [DocumentSection(0); SECTION_COUNT];
         let mut at = 0;
         while at < all.len() {
-            all[at] = Section(at);
+            all[at] = DocumentSection(at);
             at += 1;
         }
         all
@@ -83,17 +83,17 @@ impl Section {
 
     /// All its objects as items, ascending by kind and id, with what their reader may see of them. An error names
     /// the object whose text cannot be read.
-    pub(super) fn read(self, state: &State, sight: Sight) -> Result<Vec<Value>, String> {
+    pub(super) fn read(self, state: &StoreState, sight: SecretVisibility) -> Result<Vec<Value>, String> {
         let of_kind = |kind: Kind| state.of_kind(kind).map(move |(id, entry)| (kind, id, entry));
         let entries = self.kinds().flat_map(of_kind);
-        let item = |(kind, id, entry): (Kind, &Arc<str>, &Entry)| {
+        let item = |(kind, id, entry): (Kind, &Arc<str>, &StoreEntry)| {
             let mut item: Map<String, Value> = serde_json::from_str(&entry.json).map_err(|error| {
-                format!("{}: the stored text cannot be read: {error}", Key::new(kind, id.clone()))
+                format!("{}: the stored text cannot be read: {error}", ResourceKey::new(kind, id.clone()))
             })?;
             if kind.descriptor().id != IdRule::Username {
                 item.insert("id".into(), json!(**id));
             }
-            hide::in_document(sight, kind, &mut item);
+            secrets::in_document(sight, kind, &mut item);
             item.insert("modifiedIndex".into(), json!(entry.modified.0));
             Ok(Value::Object(item))
         };
@@ -103,16 +103,16 @@ impl Section {
 
 /// An object of the document.
 #[derive(Debug)]
-pub(super) struct Item {
+pub(super) struct DocumentItem {
     pub(super) kind: Kind,
     pub(super) id: Arc<str>,
     value: Map<String, Value>,
 }
 
-impl Item {
+impl DocumentItem {
     /// What to write where `held` is in the store; `None` where it says the same already, and stays. Times the
     /// document does not mention are no difference.
-    pub(super) fn differing(&self, held: Option<&Entry>) -> Option<String> {
+    pub(super) fn differing(&self, held: Option<&StoreEntry>) -> Option<String> {
         let held = held.filter(|held| held.expires_ms.is_none());
         let held = held.and_then(|held| serde_json::from_str::<Map<String, Value>>(&held.json).ok());
         let is_same = held.is_some_and(|mut held| {
@@ -132,7 +132,7 @@ impl Item {
 }
 
 /// What is wrong with an item.
-struct Wrong {
+struct InvalidItem {
     id: Option<String>,
     index: usize,
     message: String,
@@ -142,22 +142,26 @@ struct Wrong {
 /// The items of a section, all judged; the message names the first that is refused.
 pub(super) fn read(
     state: &AdminState,
-    section: Section,
+    section: DocumentSection,
     document: &Map<String, Value>,
-) -> Result<Vec<Item>, String> {
+) -> Result<Vec<DocumentItem>, String> {
     let (items, wrong) = judged(state, section, document)?;
     match wrong.into_iter().next() {
         None => Ok(items),
         Some(wrong) if wrong.is_duplicate => Err(wrong.message),
-        Some(Wrong { index, message, .. }) => {
+        Some(InvalidItem { index, message, .. }) => {
             Err(format!("invalid {} at index {index}, err: {message}", section.name()))
         }
     }
 }
 
 /// Everything that is wrong with a section.
-pub(super) fn errors(state: &AdminState, section: Section, document: &Map<String, Value>) -> Vec<Value> {
-    let told = |wrong: Wrong| {
+pub(super) fn errors(
+    state: &AdminState,
+    section: DocumentSection,
+    document: &Map<String, Value>,
+) -> Vec<Value> {
+    let told = |wrong: InvalidItem| {
         json!({
             "resource_type": section.name(),
             "resource_id": wrong.id,
@@ -173,9 +177,9 @@ pub(super) fn errors(state: &AdminState, section: Section, document: &Map<String
 
 fn judged(
     state: &AdminState,
-    section: Section,
+    section: DocumentSection,
     document: &Map<String, Value>,
-) -> Result<(Vec<Item>, Vec<Wrong>), String> {
+) -> Result<(Vec<DocumentItem>, Vec<InvalidItem>), String> {
     let written = match document.get(section.name()) {
         None | Some(Value::Null) => return Ok((Vec::new(), Vec::new())),
         // To the tools an empty object and an empty list are the same.
@@ -187,7 +191,7 @@ fn judged(
     let mut seen = HashSet::new();
     for (index, value) in written.iter().enumerate() {
         let id = id_of(section, value).map(|(_, id)| id).ok();
-        let refuse = |message, is_duplicate| Wrong { id: id.clone(), index, message, is_duplicate };
+        let refuse = |message, is_duplicate| InvalidItem { id: id.clone(), index, message, is_duplicate };
         match item(state, section, value) {
             Err(message) => wrong.push(refuse(message, false)),
             Ok(item) if !seen.insert((item.kind, item.id.clone())) => {
@@ -205,7 +209,7 @@ fn judged(
     Ok((items, wrong))
 }
 
-fn item(state: &AdminState, section: Section, value: &Value) -> Result<Item, String> {
+fn item(state: &AdminState, section: DocumentSection, value: &Value) -> Result<DocumentItem, String> {
     let Value::Object(members) = value else { return Err("an item must be an object".into()) };
     let (kind, id) = id_of(section, value)?;
     if kind.descriptor().id == IdRule::PluginName {
@@ -218,11 +222,11 @@ fn item(state: &AdminState, section: Section, value: &Value) -> Result<Item, Str
     let value = Value::Object(members);
     validate::object(state, kind, &value)?;
     let Value::Object(value) = value else { return Err("an item must be an object".into()) };
-    Ok(Item { kind, id: id.into(), value })
+    Ok(DocumentItem { kind, id: id.into(), value })
 }
 
 /// What an item is, and the id it is kept under.
-fn id_of(section: Section, value: &Value) -> Result<(Kind, String), String> {
+fn id_of(section: DocumentSection, value: &Value) -> Result<(Kind, String), String> {
     let kind = section.kind();
     let id = match value.get("id") {
         Some(Value::String(id)) => Some(id.clone()),

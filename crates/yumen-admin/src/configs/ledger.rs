@@ -3,10 +3,10 @@
 //! Kept beside the resources, and written with them.
 
 use serde_json::{Map, Value, json};
-use yumen_store::{Draft, Revision, State};
+use yumen_store::{Draft, Revision, StoreState};
 
-use super::items::Section;
-use crate::refusal::Refusal;
+use super::items::DocumentSection;
+use crate::refusal::ApiRefusal;
 
 const SETTING: &str = "standalone_document";
 /// The greatest version to ask for: beyond it, clients whose numbers are floats cannot tell two apart. Counting on
@@ -15,33 +15,33 @@ const VERSION_MAX: u64 = 1 << 53;
 
 /// The ledger as of one state.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Ledger {
+pub(super) struct VersionLedger {
     /// Of the last document, as its client computed it; empty before the first.
     pub(super) digest: String,
     /// When it came, in seconds since 1970.
     pub(super) modified_s: u64,
     /// The revision it made. A later one means that somebody changed resources one by one.
     pub(super) revision: u64,
-    versions: [u64; Section::ALL.len()],
+    versions: [u64; DocumentSection::ALL.len()],
 }
 
-impl Ledger {
-    pub(super) fn of(state: &State) -> Ledger {
+impl VersionLedger {
+    pub(super) fn of(state: &StoreState) -> VersionLedger {
         let kept = state.setting(SETTING).and_then(|text| serde_json::from_str::<Value>(text).ok());
-        let Some(kept) = kept else { return Ledger::default() };
+        let Some(kept) = kept else { return VersionLedger::default() };
         let number = |value: &Value| value.as_u64().unwrap_or(0);
         // What could once be asked for left nothing to count on to.
         let version = |value: &Value| match number(value) {
             endless if endless > 2 * VERSION_MAX => VERSION_MAX,
             version => version,
         };
-        let mut ledger = Ledger {
+        let mut ledger = VersionLedger {
             digest: kept["digest"].as_str().unwrap_or("").to_owned(),
             modified_s: number(&kept["modified_s"]),
             revision: number(&kept["revision"]),
-            ..Ledger::default()
+            ..VersionLedger::default()
         };
-        for section in Section::ALL {
+        for section in DocumentSection::ALL {
             ledger.versions[section.at()] = version(&kept["versions"][section.name()]);
         }
         ledger
@@ -49,8 +49,8 @@ impl Ledger {
 
     /// Writes it into the draft.
     pub(super) fn keep(&self, draft: &mut Draft) {
-        let version = |section: Section| (section.name().to_owned(), json!(self.version(section)));
-        let versions: Map<String, Value> = Section::ALL.into_iter().map(version).collect();
+        let version = |section: DocumentSection| (section.name().to_owned(), json!(self.version(section)));
+        let versions: Map<String, Value> = DocumentSection::ALL.into_iter().map(version).collect();
         let kept = json!({
             "digest": self.digest,
             "modified_s": self.modified_s,
@@ -60,7 +60,7 @@ impl Ledger {
         draft.set(SETTING, Some(&kept.to_string()));
     }
 
-    pub(super) fn version(&self, section: Section) -> u64 {
+    pub(super) fn version(&self, section: DocumentSection) -> u64 {
         self.versions[section.at()]
     }
 
@@ -73,21 +73,21 @@ impl Ledger {
     pub(super) fn next_versions(
         &self,
         document: &Map<String, Value>,
-    ) -> Result<[u64; Section::ALL.len()], Refusal> {
+    ) -> Result<[u64; DocumentSection::ALL.len()], ApiRefusal> {
         let mut next = self.versions;
-        for section in Section::ALL {
+        for section in DocumentSection::ALL {
             let key = section.version_key();
             let version = &mut next[section.at()];
             *version = match document.get(&key) {
                 None | Some(Value::Null) => version.saturating_add(1),
-                Some(asked) => read_version(&key, asked, *version).map_err(Refusal::invalid)?,
+                Some(asked) => read_version(&key, asked, *version).map_err(ApiRefusal::invalid)?,
             };
         }
         Ok(next)
     }
 
     /// Gives a section a later version.
-    pub(super) fn raise(&mut self, section: Section, version: u64) -> Result<(), String> {
+    pub(super) fn raise(&mut self, section: DocumentSection, version: u64) -> Result<(), String> {
         let now = &mut self.versions[section.at()];
         *now = not_below(&section.version_key(), version, *now)?;
         Ok(())

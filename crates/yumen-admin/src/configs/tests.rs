@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use yumen_config::Kind;
-use yumen_store::{Authorship, Key, commit};
+use yumen_store::{Authorship, ResourceKey, commit};
 
 use crate::AdminState;
 use crate::contract_router;
-use crate::testing::{Answer, call, state};
+use crate::testing::{TestResponse, call, state};
 
 const PATH: &str = "/apisix/admin/configs";
 
-async fn put(state: &AdminState, digest: &str, document: &Value) -> Answer {
+async fn put(state: &AdminState, digest: &str, document: &Value) -> TestResponse {
     let router = contract_router().with_state(state.clone());
     call(&router, "PUT", PATH, &[("x-digest", digest)], &document.to_string()).await
 }
 
-async fn get(state: &AdminState) -> Answer {
+async fn get(state: &AdminState) -> TestResponse {
     call(&contract_router().with_state(state.clone()), "GET", PATH, &[], "").await
 }
 
@@ -94,7 +94,7 @@ async fn versions_decide_what_is_looked_at() {
     let state = state();
     put(&state, "d1", &document()).await;
     let body = get(&state).await.json();
-    let refused = |answer: Answer, message: &str| {
+    let refused = |answer: TestResponse, message: &str| {
         assert_eq!((answer.status.as_u16(), answer.json()), (400, json!({ "error_msg": message })));
     };
     let mut low = body.clone();
@@ -168,7 +168,7 @@ async fn a_refused_document_changes_nothing_and_says_where() {
         ),
         (json!({ "secrets": [{ "id": "1" }] }), "invalid secrets at index 0, err: invalid secret id: 1"),
         (json!({ "routes": { "a": 1 } }), "routes must be an array"),
-        (json!([]), "invalid request body: it is no object of lists of resources"),
+        (json!([]), "invalid request body: expected an object of resource lists"),
     ];
     for (document, message) in table {
         let answer = put(&state, "d", &document).await;
@@ -218,7 +218,7 @@ async fn a_digest_no_longer_holds_once_somebody_else_has_written() {
     put(&state, "d1", &document()).await;
     let text: Arc<str> = r#"{"uri":"/other","plugins":{}}"#.into();
     let write = move |draft: &mut yumen_store::Draft| {
-        draft.put(Key::new(Kind::Routes, "other"), text.clone(), None);
+        draft.put(ResourceKey::new(Kind::Routes, "other"), text.clone(), None);
         Ok::<(), ()>(())
     };
     commit(&*state.store, Authorship::by("test"), write).await.unwrap().unwrap();
@@ -304,7 +304,7 @@ async fn what_is_declared_stays_and_what_cannot_be_read_is_named() {
     let write = async |json: &'static str, lifetime_ms: Option<u64>| {
         let written = commit(&*state.store, Authorship::by("ann"), move |draft| {
             let expires_ms = lifetime_ms.map(|lifetime_ms| draft.now_ms() + lifetime_ms);
-            draft.put(Key::new(Kind::Routes, "1"), json.into(), expires_ms);
+            draft.put(ResourceKey::new(Kind::Routes, "1"), json.into(), expires_ms);
             Ok::<(), ()>(())
         });
         written.await.unwrap().unwrap();

@@ -5,29 +5,29 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 use yumen_config::node::AdminApiVersion;
-use yumen_store::{Entry, Key, Revision};
+use yumen_store::{ResourceKey, Revision, StoreEntry};
 
-use crate::hide::Sight;
+use crate::secrets::SecretVisibility;
 use crate::{reply, rows};
 
 const REVISION: &str = "x-yumen-revision";
 
 /// What was done to an object, in the word of the older shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Action {
+pub(crate) enum LegacyAction {
     Get,
     Set,
     Create,
     Patch,
 }
 
-impl Action {
+impl LegacyAction {
     fn name(self) -> &'static str {
         match self {
-            Action::Get => "get",
-            Action::Set => "set",
-            Action::Create => "create",
-            Action::Patch => "compareAndSwap",
+            LegacyAction::Get => "get",
+            LegacyAction::Set => "set",
+            LegacyAction::Create => "create",
+            LegacyAction::Patch => "compareAndSwap",
         }
     }
 }
@@ -36,13 +36,13 @@ impl Action {
 pub(crate) fn one(
     version: AdminApiVersion,
     status: StatusCode,
-    action: Action,
-    sight: Sight,
-    (key, entry): (&Key, &Entry),
+    action: LegacyAction,
+    sight: SecretVisibility,
+    (key, entry): (&ResourceKey, &StoreEntry),
     revision: Revision,
 ) -> Response {
     let mut text = String::with_capacity(entry.json.len() + 160);
-    rows::object(&mut text, (key.kind, sight), &key.id, entry, action == Action::Get);
+    rows::object(&mut text, (key.kind, sight), &key.id, entry, action == LegacyAction::Get);
     if version == AdminApiVersion::Default {
         text = format!(r#"{{"action":"{}","count":1,"node":{text}}}"#, action.name());
     }
@@ -96,7 +96,7 @@ pub(crate) fn tag(of: Revision) -> String {
 }
 
 /// What a deletion says.
-pub(crate) fn deleted(version: AdminApiVersion, key: &Key, revision: Revision) -> Response {
+pub(crate) fn deleted(version: AdminApiVersion, key: &ResourceKey, revision: Revision) -> Response {
     let name = Value::String(format!("/apisix/{key}"));
     let text = match version {
         AdminApiVersion::V3 => format!("{{\"deleted\":\"1\",\"key\":{name}}}\n"),

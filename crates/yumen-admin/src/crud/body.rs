@@ -9,10 +9,10 @@ use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderMap, StatusCode, header};
 use serde_json::{Value, json};
 use tokio::time::timeout;
-use yumen_config::doubled::{self, Read};
+use yumen_config::duplicate_keys::{self, DuplicateCheckedValue};
 
-use crate::refusal::Refusal;
-use crate::whole::is_stalled;
+use crate::refusal::ApiRefusal;
+use crate::whole_body::is_stalled;
 
 const BODY_BYTES_MAX: usize = 1_572_864;
 /// So much of a body that was refused is read on.
@@ -21,7 +21,7 @@ const DRAINED_BYTES_MAX: usize = 16 * 1024 * 1024;
 const DRAIN_TIME: Duration = Duration::from_secs(5);
 
 /// The body as JSON; `None` where there is none.
-pub(crate) async fn read(headers: &HeaderMap, mut body: Body) -> Result<Option<Value>, Refusal> {
+pub(crate) async fn read(headers: &HeaderMap, mut body: Body) -> Result<Option<Value>, ApiRefusal> {
     let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if let Some(size) = declared.filter(|size: &usize| *size > BODY_BYTES_MAX) {
         // Who asks first whether to send the body need not send it.
@@ -41,17 +41,17 @@ pub(crate) async fn read(headers: &HeaderMap, mut body: Body) -> Result<Option<V
     if bytes.is_empty() {
         return Ok(None);
     }
-    let read = doubled::from_json(&bytes).map_err(|error| error.to_string());
-    read.and_then(Read::into_distinct).map(Some).map_err(|error| {
+    let read = duplicate_keys::from_json(&bytes).map_err(|error| error.to_string());
+    read.and_then(DuplicateCheckedValue::into_distinct).map(Some).map_err(|error| {
         let message = format!("invalid request body: {error}");
         let text = String::from_utf8_lossy(&bytes);
-        Refusal::of(StatusCode::BAD_REQUEST, json!({ "error_msg": message, "req_body": text }))
+        ApiRefusal::of(StatusCode::BAD_REQUEST, json!({ "error_msg": message, "req_body": text }))
     })
 }
 
-fn cut_short(error: &Error) -> Refusal {
+fn cut_short(error: &Error) -> ApiRefusal {
     let status = if is_stalled(error) { StatusCode::REQUEST_TIMEOUT } else { StatusCode::BAD_REQUEST };
-    Refusal::new(status, format!("invalid request body: {error}"))
+    ApiRefusal::new(status, format!("invalid request body: {error}"))
 }
 
 /// What comes next of a body, empty where it is no data.
@@ -75,8 +75,8 @@ async fn drain(mut body: Body) {
     let _ = timeout(DRAIN_TIME, reading).await;
 }
 
-fn too_large(size: &str) -> Refusal {
-    Refusal::invalid(format!(
+fn too_large(size: &str) -> ApiRefusal {
+    ApiRefusal::invalid(format!(
         "invalid request body: request size {size} is greater than the maximum size {BODY_BYTES_MAX} allowed"
     ))
 }
@@ -95,12 +95,12 @@ mod tests {
     const CHUNK: usize = 1024 * 1024;
 
     /// So many chunks to come, and how many were taken.
-    struct Chunks {
+    struct CountedChunks {
         left: usize,
         taken: Arc<AtomicUsize>,
     }
 
-    impl HttpBody for Chunks {
+    impl HttpBody for CountedChunks {
         type Data = Bytes;
         type Error = Infallible;
 
@@ -127,7 +127,7 @@ mod tests {
             (vec![], 100, 16..=20),
         ] {
             let counter = Arc::new(AtomicUsize::new(0));
-            let body = Body::new(Chunks { left: chunks, taken: counter.clone() });
+            let body = Body::new(CountedChunks { left: chunks, taken: counter.clone() });
             let told: HeaderMap =
                 headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
             assert!(read(&told, body).await.is_err());

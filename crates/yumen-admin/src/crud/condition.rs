@@ -3,49 +3,49 @@
 //! Nothing of a condition is passed over: whoever wrote one counts on it to protect what others wrote.
 
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
-use yumen_store::{Entry, Key, Revision};
+use yumen_store::{ResourceKey, Revision, StoreEntry};
 
 use super::answer;
-use crate::refusal::Refusal;
+use crate::refusal::ApiRefusal;
 
 /// Both conditions a request can set; each that is there has to hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Condition {
-    is_one_of: Option<Tags>,
-    is_none_of: Option<Tags>,
+pub(super) struct WritePrecondition {
+    is_one_of: Option<EntityTags>,
+    is_none_of: Option<EntityTags>,
 }
 
 /// The entity tags of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Tags {
+enum EntityTags {
     /// `*`: whatever is there.
     Any,
     These(Vec<String>),
 }
 
-impl Condition {
-    pub(super) fn of(headers: &HeaderMap) -> Result<Condition, Refusal> {
-        let is_one_of = Tags::of(headers, &header::IF_MATCH)?;
-        Ok(Condition { is_one_of, is_none_of: Tags::of(headers, &header::IF_NONE_MATCH)? })
+impl WritePrecondition {
+    pub(super) fn of(headers: &HeaderMap) -> Result<WritePrecondition, ApiRefusal> {
+        let is_one_of = EntityTags::of(headers, &header::IF_MATCH)?;
+        Ok(WritePrecondition { is_one_of, is_none_of: EntityTags::of(headers, &header::IF_NONE_MATCH)? })
     }
 
     /// Refuses what is not as the client thinks it is.
-    pub(super) fn check(&self, key: &Key, before: Option<&Entry>) -> Result<(), Refusal> {
-        let failed = |message: String| Err(Refusal::new(StatusCode::PRECONDITION_FAILED, message));
+    pub(super) fn check(&self, key: &ResourceKey, before: Option<&StoreEntry>) -> Result<(), ApiRefusal> {
+        let failed = |message: String| Err(ApiRefusal::new(StatusCode::PRECONDITION_FAILED, message));
         let Some(entry) = before else {
             // What is absent is none of any tags.
             return if self.is_one_of.is_none() { Ok(()) } else { failed(format!("{key} is not there")) };
         };
         let tag = answer::tag(entry.modified);
         // A weak tag is never equal where a write depends on it (§13.1.1).
-        if let Some(Tags::These(tags)) = &self.is_one_of
+        if let Some(EntityTags::These(tags)) = &self.is_one_of
             && !tags.contains(&tag)
         {
             let tags = tags.join(", ");
             return failed(format!("{key} is at modifiedIndex {tag}, not {tags}: read it again"));
         }
         match &self.is_none_of {
-            Some(Tags::Any) => failed(format!("{key} is there already")),
+            Some(EntityTags::Any) => failed(format!("{key} is there already")),
             Some(tags) if tags.name(entry.modified) => {
                 failed(format!("{key} is at modifiedIndex {tag}, which If-None-Match excludes"))
             }
@@ -54,15 +54,16 @@ impl Condition {
     }
 }
 
-impl Tags {
+impl EntityTags {
     /// The tags of all lines of a field, which are one list (§5.3); `None` where there is no line.
-    fn of(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Tags>, Refusal> {
+    fn of(headers: &HeaderMap, name: &HeaderName) -> Result<Option<EntityTags>, ApiRefusal> {
         let Some(text) = joined(headers, name) else { return Ok(None) };
         let unreadable = || {
             let form = r#"it is * or a list of entity tags such as "15", in quotes"#;
-            Refusal::invalid(format!("{name}: {text} cannot be read; {form}"))
+            ApiRefusal::invalid(format!("{name}: {text} cannot be read; {form}"))
         };
-        let tags = if text.trim() == "*" { Some(Tags::Any) } else { split(&text).map(Tags::These) };
+        let tags =
+            if text.trim() == "*" { Some(EntityTags::Any) } else { split(&text).map(EntityTags::These) };
         tags.map(Some).ok_or_else(unreadable)
     }
 
@@ -70,8 +71,8 @@ impl Tags {
     fn name(&self, revision: Revision) -> bool {
         let tag = answer::tag(revision);
         match self {
-            Tags::Any => true,
-            Tags::These(tags) => tags.iter().any(|one| one.strip_prefix("W/").unwrap_or(one) == tag),
+            EntityTags::Any => true,
+            EntityTags::These(tags) => tags.iter().any(|one| one.strip_prefix("W/").unwrap_or(one) == tag),
         }
     }
 }
@@ -79,7 +80,7 @@ impl Tags {
 /// Whether a client that reads has this revision already. What it says of others, or cannot be read, costs it an answer
 /// and nothing else.
 pub(super) fn is_known(headers: &HeaderMap) -> impl Fn(Revision) -> bool + Send + 'static {
-    let known = Tags::of(headers, &header::IF_NONE_MATCH).ok().flatten();
+    let known = EntityTags::of(headers, &header::IF_NONE_MATCH).ok().flatten();
     move |revision| known.as_ref().is_some_and(|tags| tags.name(revision))
 }
 

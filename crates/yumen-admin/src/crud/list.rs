@@ -10,53 +10,60 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use yumen_config::Kind;
-use yumen_store::{Entry, Revision};
+use yumen_store::{Revision, StoreEntry};
 
-use super::answer::{self, Action};
-use super::target::Target;
+use super::answer::{self, LegacyAction};
+use super::target::CrudTarget;
 use crate::api::AdminState;
-use crate::hide::Sight;
-use crate::lists::Written;
-use crate::query::Query;
-use crate::refusal::Refusal;
+use crate::lists::RenderedList;
+use crate::query::QueryArguments;
+use crate::refusal::ApiRefusal;
 use crate::rows;
+use crate::secrets::SecretVisibility;
 
 /// Answers a GET.
 pub(crate) async fn get(
     state: AdminState,
-    target: Target,
-    query: Query,
+    target: CrudTarget,
+    query: QueryArguments,
     is_known: impl Fn(Revision) -> bool + Send + 'static,
-    sight: Sight,
-) -> Result<Response, Refusal> {
+    sight: SecretVisibility,
+) -> Result<Response, ApiRefusal> {
     if target.id.is_some() {
         let key = target.key()?;
         let at = state.store.state();
-        let entry = at.get(key.kind, &key.id).ok_or_else(Refusal::key_not_found)?;
+        let entry = at.get(key.kind, &key.id).ok_or_else(ApiRefusal::key_not_found)?;
         if is_known(entry.modified) {
             return Ok(answer::tagged(answer::unchanged(at.revision), entry.modified));
         }
         let shown = (&key, entry);
-        return Ok(answer::one(state.api_version, StatusCode::OK, Action::Get, sight, shown, at.revision));
+        return Ok(answer::one(
+            state.api_version,
+            StatusCode::OK,
+            LegacyAction::Get,
+            sight,
+            shown,
+            at.revision,
+        ));
     }
     // A list of everything may take a while to filter and to write.
     let list = move || list(&state, &target, &query, is_known, sight);
     let listed = tokio::task::spawn_blocking(list).await;
-    listed.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?
+    listed.map_err(|error| ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?
 }
 
 fn list(
     state: &AdminState,
-    target: &Target,
-    query: &Query,
+    target: &CrudTarget,
+    query: &QueryArguments,
     is_known: impl Fn(Revision) -> bool,
-    sight: Sight,
-) -> Result<Response, Refusal> {
-    let page = Page::of(query)?;
-    let filters = Filters::of(target.kind, query)?;
+    sight: SecretVisibility,
+) -> Result<Response, ApiRefusal> {
+    let page = ListPage::of(query)?;
+    let filters = ListFilters::of(target.kind, query)?;
     let at = state.store.state();
     if page.is_none() && filters.is_empty() && target.parent.is_none() {
-        let Written { total, pieces, as_of } = state.lists.written(&at, (target.kind, sight));
+        let RenderedList { total, pieces, as_of } = state.lists.written(&at, (target.kind, sight));
         if is_known(as_of) {
             return Ok(answer::tagged(answer::unchanged(at.revision), as_of));
         }
@@ -65,10 +72,11 @@ fn list(
     }
     let prefix = target.parent.as_deref().map(|_| target.stored_id(""));
     let under = at.under(target.kind, prefix.as_deref().unwrap_or_default());
-    let mut found: Vec<(&Arc<str>, &Entry)> = under.filter(|(_, entry)| filters.admit(&entry.json)).collect();
+    let mut found: Vec<(&Arc<str>, &StoreEntry)> =
+        under.filter(|(_, entry)| filters.admit(&entry.json)).collect();
     let descriptor = target.kind.descriptor();
     if descriptor.parent.is_some() && found.is_empty() {
-        return Err(Refusal::key_not_found());
+        return Err(ApiRefusal::key_not_found());
     }
     let total = found.len();
     if let Some(page) = page {
@@ -86,23 +94,23 @@ fn list(
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Page {
+struct ListPage {
     number: usize,
     size: usize,
 }
 
-impl Page {
+impl ListPage {
     /// The page asked for; without both of its arguments the whole list is.
-    fn of(query: &Query) -> Result<Option<Page>, Refusal> {
+    fn of(query: &QueryArguments) -> Result<Option<ListPage>, ApiRefusal> {
         let number = |name| query.get(name).and_then(|text| text.trim().parse::<f64>().ok());
         let (Some(page), Some(size)) = (number("page"), number("page_size")) else {
             return Ok(None);
         };
         if !(10.0..=500.0).contains(&size) {
             let body = Value::from("page_size must be between 10 and 500");
-            return Err(Refusal::of(StatusCode::BAD_REQUEST, body));
+            return Err(ApiRefusal::of(StatusCode::BAD_REQUEST, body));
         }
-        Ok(Some(Page { number: (page as usize).max(1), size: size as usize }))
+        Ok(Some(ListPage { number: (page as usize).max(1), size: size as usize }))
     }
 
     fn skipped(self) -> usize {
@@ -112,7 +120,7 @@ impl Page {
 
 /// What an object must have to be listed.
 #[derive(Default)]
-struct Filters {
+struct ListFilters {
     name: Option<Regex>,
     uri: Option<Regex>,
     label: Option<String>,
@@ -121,7 +129,7 @@ struct Filters {
 
 /// The parts of an object filters look at.
 #[derive(Deserialize)]
-struct Filtered<'a> {
+struct FilterableObject<'a> {
     #[serde(borrow)]
     name: Option<Cow<'a, str>>,
     uri: Option<String>,
@@ -131,20 +139,20 @@ struct Filtered<'a> {
     upstream_id: Option<Value>,
 }
 
-impl Filters {
-    fn of(kind: Kind, query: &Query) -> Result<Filters, Refusal> {
-        let regex = |name: &str| -> Result<Option<Regex>, Refusal> {
+impl ListFilters {
+    fn of(kind: Kind, query: &QueryArguments) -> Result<ListFilters, ApiRefusal> {
+        let regex = |name: &str| -> Result<Option<Regex>, ApiRefusal> {
             let Some(text) = query.get(name) else { return Ok(None) };
-            let refused = |error| Refusal::invalid(format!("invalid argument {name}: {error}"));
+            let refused = |error| ApiRefusal::invalid(format!("invalid argument {name}: {error}"));
             Regex::new(text).map(Some).map_err(refused)
         };
-        let mut filters = Filters {
+        let mut filters = ListFilters {
             name: regex("name")?,
             uri: regex("uri")?,
             label: query.get("label").map(str::to_owned),
             fields: Vec::new(),
         };
-        let pairs = query.get("filter").map(Query::parse).unwrap_or_default();
+        let pairs = query.get("filter").map(QueryArguments::parse).unwrap_or_default();
         for (field, value) in pairs.iter() {
             match kind.descriptor().filter_fields.iter().find(|known| **known == field) {
                 Some(field) => filters.fields.push((*field, value.to_owned())),
@@ -162,8 +170,8 @@ impl Filters {
         self.is_empty() || serde_json::from_str(json).is_ok_and(|object| self.admit_object(&object))
     }
 
-    fn admit_object(&self, object: &Filtered<'_>) -> bool {
-        let Filtered { name, uri, uris, labels, .. } = object;
+    fn admit_object(&self, object: &FilterableObject<'_>) -> bool {
+        let FilterableObject { name, uri, uris, labels, .. } = object;
         let is_named = |regex: &Regex| name.as_deref().is_some_and(|name| regex.is_match(name));
         let mut uris = uri.iter().chain(uris.iter().flatten());
         let is_at = |regex: &Regex| uris.any(|uri| regex.is_match(uri));
@@ -175,7 +183,7 @@ impl Filters {
     }
 }
 
-impl Filtered<'_> {
+impl FilterableObject<'_> {
     fn has(&self, field: &str, wanted: &str) -> bool {
         let found = if field == "service_id" { &self.service_id } else { &self.upstream_id };
         match found {

@@ -3,30 +3,34 @@
 use serde_json::{Map, Value};
 use yumen_config::Kind;
 use yumen_config::resource::{IdRule, is_plain_id};
-use yumen_store::Key;
+use yumen_store::ResourceKey;
 
-use super::target::Target;
+use super::target::CrudTarget;
 use crate::api::AdminState;
 use crate::index::facts::id_in;
-use crate::refusal::Refusal;
+use crate::refusal::ApiRefusal;
 use crate::validate;
 
 const TIMES: [&str; 2] = ["create_time", "update_time"];
 const SECRET_MANAGERS: [&str; 3] = ["vault", "aws", "gcp"];
 
 /// An object a client wrote, judged; its times are still to come.
-pub(crate) struct Written {
+pub(crate) struct ValidatedObject {
     /// `None` where the store is to choose the id.
-    pub(crate) key: Option<Key>,
+    pub(crate) key: Option<ResourceKey>,
     pub(crate) object: Map<String, Value>,
 }
 
 /// Judges the body of a PUT, and tells what it is called.
-pub(crate) fn put(state: &AdminState, target: &Target, body: Option<Value>) -> Result<Written, Refusal> {
+pub(crate) fn put(
+    state: &AdminState,
+    target: &CrudTarget,
+    body: Option<Value>,
+) -> Result<ValidatedObject, ApiRefusal> {
     let kind = target.kind;
     let rule = kind.descriptor().id;
     if rule == IdRule::WithinManager && (target.id.is_none() || target.parent.is_none()) {
-        return Err(Refusal::invalid("no secret id"));
+        return Err(ApiRefusal::invalid("no secret id"));
     }
     check_manager(target)?;
     let mut object = object_of(state, kind, body)?;
@@ -36,9 +40,9 @@ pub(crate) fn put(state: &AdminState, target: &Target, body: Option<Value>) -> R
         IdRule::WithinManager => target.id.as_deref().map(|id| target.stored_id(id)),
         IdRule::Name | IdRule::WithinParent => target.id.clone().or_else(|| id_in(&object, "id")),
     };
-    let id = id.ok_or_else(|| Refusal::invalid(format!("missing {} id", kind.descriptor().label)))?;
+    let id = id.ok_or_else(|| ApiRefusal::invalid(format!("missing {} id", kind.descriptor().label)))?;
     if object.contains_key("id") && id_in(&object, "id").as_deref() != Some(&id) {
-        return Err(Refusal::invalid(format!("wrong {} id", kind.descriptor().label)));
+        return Err(ApiRefusal::invalid(format!("wrong {} id", kind.descriptor().label)));
     }
     if !(target.id.is_none() && object.contains_key("id")) {
         object.insert("id".to_owned(), Value::String(id.clone()));
@@ -47,23 +51,34 @@ pub(crate) fn put(state: &AdminState, target: &Target, body: Option<Value>) -> R
     judge(state, kind, &object)?;
     check_id(target.id.as_deref().unwrap_or(&id))?;
     let stored = if rule == IdRule::WithinManager { id } else { target.stored_id(&id) };
-    Ok(Written { key: Some(Key::new(kind, stored)), object })
+    Ok(ValidatedObject { key: Some(ResourceKey::new(kind, stored)), object })
 }
 
 /// Judges the body of a POST.
-pub(crate) fn post(state: &AdminState, target: &Target, body: Option<Value>) -> Result<Written, Refusal> {
+pub(crate) fn post(
+    state: &AdminState,
+    target: &CrudTarget,
+    body: Option<Value>,
+) -> Result<ValidatedObject, ApiRefusal> {
     let object = object_of(state, target.kind, body)?;
     if target.id.is_some() || object.contains_key("id") {
-        return Err(Refusal::invalid(format!("wrong {} id, do not need it", target.kind.descriptor().label)));
+        return Err(ApiRefusal::invalid(format!(
+            "wrong {} id, do not need it",
+            target.kind.descriptor().label
+        )));
     }
     check_times(&object)?;
     judge(state, target.kind, &object)?;
-    Ok(Written { key: None, object })
+    Ok(ValidatedObject { key: None, object })
 }
 
 /// Judges what a PATCH made of an object. Its times may be written, if they are times. One that other tools wrote
 /// may lack its id, and gets it here.
-pub(crate) fn patched(state: &AdminState, key: &Key, object: &mut Map<String, Value>) -> Result<(), Refusal> {
+pub(crate) fn patched(
+    state: &AdminState,
+    key: &ResourceKey,
+    object: &mut Map<String, Value>,
+) -> Result<(), ApiRefusal> {
     let called = match key.kind.descriptor().id {
         IdRule::WithinParent => key.id.rsplit('/').next().unwrap_or_default(),
         IdRule::Name | IdRule::PluginName | IdRule::Username | IdRule::WithinManager => &*key.id,
@@ -72,12 +87,12 @@ pub(crate) fn patched(state: &AdminState, key: &Key, object: &mut Map<String, Va
         object.insert("id".to_owned(), called.into());
     }
     if id_in(object, "id").as_deref() != Some(called) {
-        return Err(Refusal::invalid(format!("wrong {} id", key.kind.descriptor().label)));
+        return Err(ApiRefusal::invalid(format!("wrong {} id", key.kind.descriptor().label)));
     }
     let mut timeless = object.clone();
     for time in TIMES {
         if timeless.shift_remove(time).is_some_and(|value| !value.is_i64()) {
-            return Err(Refusal::invalid(format!(
+            return Err(ApiRefusal::invalid(format!(
                 "invalid configuration: property \"{time}\" validation failed: wrong type: expected integer"
             )));
         }
@@ -86,87 +101,87 @@ pub(crate) fn patched(state: &AdminState, key: &Key, object: &mut Map<String, Va
 }
 
 /// Gives an object its times: made when its predecessor was, changed now.
-pub(crate) fn stamp(object: &mut Map<String, Value>, created: Option<Value>, now_s: u64) {
+pub(crate) fn set_times(object: &mut Map<String, Value>, created: Option<Value>, now_s: u64) {
     for (name, time) in TIMES.into_iter().zip([created.unwrap_or(now_s.into()), now_s.into()]) {
         object.shift_remove(name);
         object.insert(name.to_owned(), time);
     }
 }
 
-fn object_of(state: &AdminState, kind: Kind, body: Option<Value>) -> Result<Map<String, Value>, Refusal> {
+fn object_of(state: &AdminState, kind: Kind, body: Option<Value>) -> Result<Map<String, Value>, ApiRefusal> {
     match body {
-        None | Some(Value::Null) => Err(Refusal::invalid("missing configurations")),
+        None | Some(Value::Null) => Err(ApiRefusal::invalid("missing configurations")),
         Some(Value::Object(object)) => Ok(object),
         Some(value) => {
-            validate::object(state, kind, &value).map_err(Refusal::invalid)?;
-            Err(Refusal::invalid("invalid configuration: it must be an object"))
+            validate::object(state, kind, &value).map_err(ApiRefusal::invalid)?;
+            Err(ApiRefusal::invalid("invalid configuration: it must be an object"))
         }
     }
 }
 
-fn judge(state: &AdminState, kind: Kind, object: &Map<String, Value>) -> Result<(), Refusal> {
+fn judge(state: &AdminState, kind: Kind, object: &Map<String, Value>) -> Result<(), ApiRefusal> {
     let value = Value::Object(object.clone());
-    validate::object(state, kind, &value).map_err(Refusal::invalid)
+    validate::object(state, kind, &value).map_err(ApiRefusal::invalid)
 }
 
 fn named_by_username(
     state: &AdminState,
-    target: &Target,
+    target: &CrudTarget,
     object: Map<String, Value>,
-) -> Result<Written, Refusal> {
+) -> Result<ValidatedObject, ApiRefusal> {
     check_times(&object)?;
     judge(state, target.kind, &object)?;
     let name = object.get("username").and_then(Value::as_str).unwrap_or_default();
     if target.id.as_deref().is_some_and(|id| id != name) {
-        return Err(Refusal::invalid("wrong username"));
+        return Err(ApiRefusal::invalid("wrong username"));
     }
-    Ok(Written { key: Some(Key::new(target.kind, name)), object })
+    Ok(ValidatedObject { key: Some(ResourceKey::new(target.kind, name)), object })
 }
 
 fn named_by_plugin(
     state: &AdminState,
-    target: &Target,
+    target: &CrudTarget,
     mut object: Map<String, Value>,
-) -> Result<Written, Refusal> {
-    let name = target.id.as_deref().ok_or_else(|| Refusal::invalid("missing plugin name"))?;
-    validate::plugin_name(state, name).map_err(Refusal::invalid)?;
+) -> Result<ValidatedObject, ApiRefusal> {
+    let name = target.id.as_deref().ok_or_else(|| ApiRefusal::invalid("missing plugin name"))?;
+    validate::plugin_name(state, name).map_err(ApiRefusal::invalid)?;
     check_times(&object)?;
     object.insert("id".to_owned(), name.into());
     judge(state, target.kind, &object)?;
-    Ok(Written { key: Some(Key::new(target.kind, name)), object })
+    Ok(ValidatedObject { key: Some(ResourceKey::new(target.kind, name)), object })
 }
 
-fn check_manager(target: &Target) -> Result<(), Refusal> {
+fn check_manager(target: &CrudTarget) -> Result<(), ApiRefusal> {
     match &target.parent {
         Some(manager)
             if target.kind.descriptor().id == IdRule::WithinManager
                 && !SECRET_MANAGERS.contains(&manager.as_str()) =>
         {
-            Err(Refusal::invalid(format!("invalid secret manager: {manager}")))
+            Err(ApiRefusal::invalid(format!("invalid secret manager: {manager}")))
         }
         _ => Ok(()),
     }
 }
 
 /// The times are the gateway's to write, in the object and where tools might have left them.
-fn check_times(object: &Map<String, Value>) -> Result<(), Refusal> {
+fn check_times(object: &Map<String, Value>) -> Result<(), ApiRefusal> {
     let inner = |name: &str| object.get(name).and_then(Value::as_object);
     for (prefix, object) in
         [("", Some(object)), ("upstream.", inner("upstream")), ("plugins.", inner("plugins"))]
     {
         let written = object.and_then(|object| TIMES.into_iter().find(|time| object.contains_key(*time)));
         if let Some(time) = written {
-            return Err(Refusal::invalid(format!("the property is forbidden: {prefix}{time}")));
+            return Err(ApiRefusal::invalid(format!("the property is forbidden: {prefix}{time}")));
         }
     }
     Ok(())
 }
 
 /// Keys of the store are made of ids, so an id is checked even where a schema forgot to.
-fn check_id(id: &str) -> Result<(), Refusal> {
+fn check_id(id: &str) -> Result<(), ApiRefusal> {
     match is_plain_id(id) {
         true => Ok(()),
-        false => Err(Refusal::invalid(format!(
+        false => Err(ApiRefusal::invalid(format!(
             "invalid configuration: property \"id\" validation failed: \"{id}\" must be 1 to 64 of a-z A-Z 0-9 - _ ."
         ))),
     }

@@ -6,20 +6,24 @@ use axum::http::StatusCode;
 use serde_json::{Map, Value};
 use yumen_config::Kind;
 use yumen_config::resource::{DeletionRefusal, ReferenceRule, upstreams_in};
-use yumen_plugin::Registry;
+use yumen_plugin::PluginRegistry;
 use yumen_snapshot::compile::{Variables, meaning};
-use yumen_store::{Key, State};
+use yumen_store::{ResourceKey, StoreState};
 
-use crate::index::Known;
-use crate::index::facts::{self, Fact, id_in};
-use crate::refusal::Refusal;
+use crate::index::IndexedState;
+use crate::index::facts::{self, ObjectFact, id_in};
+use crate::refusal::ApiRefusal;
 
 /// Refuses an object that refers to what is not there.
-pub(crate) fn check(state: &State, key: &Key, object: &Map<String, Value>) -> Result<(), Refusal> {
+pub(crate) fn check(
+    state: &StoreState,
+    key: &ResourceKey,
+    object: &Map<String, Value>,
+) -> Result<(), ApiRefusal> {
     if key.kind == Kind::Credentials {
         let consumer = key.id.split('/').next().unwrap_or_default();
         if state.get(Kind::Consumers, consumer).is_none() {
-            return Err(Refusal::new(StatusCode::NOT_FOUND, "consumer not found"));
+            return Err(ApiRefusal::new(StatusCode::NOT_FOUND, "consumer not found"));
         }
     }
     for (_, upstream) in upstreams_in(key.kind, object) {
@@ -29,7 +33,7 @@ pub(crate) fn check(state: &State, key: &Key, object: &Map<String, Value>) -> Re
         let Some(id) = id_in(object, field) else { continue };
         if state.get(kind, &id).is_none() {
             let name = kind.descriptor().label;
-            return Err(Refusal::invalid(format!(
+            return Err(ApiRefusal::invalid(format!(
                 "failed to fetch {name} info by {name} id [{id}], response code: 404"
             )));
         }
@@ -37,9 +41,9 @@ pub(crate) fn check(state: &State, key: &Key, object: &Map<String, Value>) -> Re
     check_superior(state, key, object)
 }
 
-fn check_client_certificate(state: &State, upstream: &Map<String, Value>) -> Result<(), Refusal> {
+fn check_client_certificate(state: &StoreState, upstream: &Map<String, Value>) -> Result<(), ApiRefusal> {
     let Some(id) = facts::certificate_of(upstream) else { return Ok(()) };
-    let failed = |why| Refusal::invalid(format!("failed to fetch ssl info by ssl id [{id}], {why}"));
+    let failed = |why| ApiRefusal::invalid(format!("failed to fetch ssl info by ssl id [{id}], {why}"));
     let entry = state.get(Kind::Ssls, &id).ok_or_else(|| failed("response code: 404"))?;
     let ssl: Value = serde_json::from_str(&entry.json).unwrap_or_default();
     match ssl["type"].as_str() {
@@ -48,7 +52,11 @@ fn check_client_certificate(state: &State, upstream: &Map<String, Value>) -> Res
     }
 }
 
-fn check_superior(state: &State, key: &Key, object: &Map<String, Value>) -> Result<(), Refusal> {
+fn check_superior(
+    state: &StoreState,
+    key: &ResourceKey,
+    object: &Map<String, Value>,
+) -> Result<(), ApiRefusal> {
     let protocol = object.get("protocol").and_then(Value::as_object);
     let Some((protocol, id)) =
         protocol.and_then(|protocol| Some((protocol, id_in(protocol, "superior_id")?)))
@@ -56,15 +64,15 @@ fn check_superior(state: &State, key: &Key, object: &Map<String, Value>) -> Resu
         return Ok(());
     };
     if *id == *key.id {
-        return Err(Refusal::invalid("stream route can not set itself as superior_id"));
+        return Err(ApiRefusal::invalid("stream route can not set itself as superior_id"));
     }
-    let absent = || Refusal::invalid(format!("failed to fetch stream routes[{id}], response code: 404"));
+    let absent = || ApiRefusal::invalid(format!("failed to fetch stream routes[{id}], response code: 404"));
     let entry = state.get(Kind::StreamRoutes, &id).ok_or_else(absent)?;
     let superior: Value = serde_json::from_str(&entry.json).unwrap_or_default();
     let name = |protocol: Option<&Value>| protocol.and_then(Value::as_str).unwrap_or_default().to_owned();
     let (own, other) = (name(protocol.get("name")), name(superior["protocol"].get("name")));
     match superior.get("protocol").is_some() && own != other {
-        true => Err(Refusal::invalid(format!(
+        true => Err(ApiRefusal::invalid(format!(
             "protocol mismatch: subordinate protocol [{own}] does not match superior protocol [{other}]"
         ))),
         false => Ok(()),
@@ -73,44 +81,49 @@ fn check_superior(state: &State, key: &Key, object: &Map<String, Value>) -> Resu
 
 /// Refuses an object that claims what another one has already.
 pub(crate) fn check_unique(
-    registry: &Registry,
+    registry: &PluginRegistry,
     variables: &Variables,
-    known: &Known,
-    key: &Key,
+    known: &IndexedState,
+    key: &ResourceKey,
     object: &Map<String, Value>,
-) -> Result<(), Refusal> {
+) -> Result<(), ApiRefusal> {
     for fact in facts::of(registry, key.kind, object) {
-        let other = known.who_says(&fact).find(|other| !is_own(key, other));
-        let other = other.or_else(|| means_the_same(variables, known, key, &fact));
+        let other = known.stating(&fact).find(|other| !is_own(key, other));
+        let other = other.or_else(|| resolves_equal(variables, known, key, &fact));
         let Some(other) = other else { continue };
         let message = match &fact {
-            Fact::FoundBy { plugin, .. } => {
+            ObjectFact::FoundBy { plugin, .. } => {
                 let field = facts::key_field(registry, plugin).unwrap_or("key");
                 format!("duplicate {field} of plugin {plugin} found with {}", owner(other))
             }
-            Fact::RunsEverywhere(plugin) => {
+            ObjectFact::RunsEverywhere(plugin) => {
                 format!("plugin '{plugin}' already exists in global rule with id '{}'", other.id)
             }
-            Fact::Uses(_) | Fact::UsesInPlugin(_) => continue,
+            ObjectFact::Uses(_) | ObjectFact::UsesInPlugin(_) => continue,
         };
-        return Err(Refusal::invalid(message));
+        return Err(ApiRefusal::invalid(message));
     }
     Ok(())
 }
 
 /// Who else is found by a value that is written otherwise and comes to the same.
-fn means_the_same<'k>(variables: &Variables, known: &'k Known, key: &Key, fact: &Fact) -> Option<&'k Key> {
-    let Fact::FoundBy { plugin, value } = fact else { return None };
+fn resolves_equal<'k>(
+    variables: &Variables,
+    known: &'k IndexedState,
+    key: &ResourceKey,
+    fact: &ObjectFact,
+) -> Option<&'k ResourceKey> {
+    let ObjectFact::FoundBy { plugin, value } = fact else { return None };
     let meant = meaning(value, variables)?;
-    let literal = Fact::FoundBy { plugin: plugin.clone(), value: meant.clone().into_owned() };
+    let literal = ObjectFact::FoundBy { plugin: plugin.clone(), value: meant.clone().into_owned() };
     let means_it = |written: &str| meaning(written, variables).is_some_and(|other| other == meant);
     let references = known.found_by_references(plugin).filter(|(written, _)| means_it(written));
-    let mut all = known.who_says(&literal).chain(references.flat_map(|(_, keys)| keys));
+    let mut all = known.stating(&literal).chain(references.flat_map(|(_, keys)| keys));
     all.find(|other| !is_own(key, other))
 }
 
 /// A consumer and its own credentials may be found by the same value; a credential is only itself.
-fn is_own(key: &Key, other: &Key) -> bool {
+fn is_own(key: &ResourceKey, other: &ResourceKey) -> bool {
     let is_of_consumer = || {
         let rest = other.id.strip_prefix(&*key.id);
         other.kind == Kind::Credentials && rest.is_some_and(|rest| rest.starts_with('/'))
@@ -118,7 +131,7 @@ fn is_own(key: &Key, other: &Key) -> bool {
     key == other || (key.kind == Kind::Consumers && is_of_consumer())
 }
 
-fn owner(key: &Key) -> String {
+fn owner(key: &ResourceKey) -> String {
     match key.id.split_once("/credentials/") {
         Some((consumer, credential)) => format!("credential: {credential} of consumer: {consumer}"),
         None => format!("consumer: {}", key.id),
@@ -126,34 +139,38 @@ fn owner(key: &Key) -> String {
 }
 
 /// Refuses to delete what others still use.
-pub(crate) fn check_unused(known: &Known, key: &Key) -> Result<(), Refusal> {
+pub(crate) fn check_unused(known: &IndexedState, key: &ResourceKey) -> Result<(), ApiRefusal> {
     let rule = key.kind.descriptor().referenced.as_ref();
     match rule.zip(first_user(known, key)) {
         None => Ok(()),
-        Some((rule, user)) => Err(Refusal::invalid(still_used(key.kind, rule, &user))),
+        Some((rule, user)) => Err(ApiRefusal::invalid(in_use_message(key.kind, rule, &user))),
     }
 }
 
 /// Who still uses an object, in words.
-pub(crate) fn used_by(known: &Known, key: &Key) -> Option<String> {
-    first_user(known, key).map(|User { name, id, .. }| format!("{name} [{id}]"))
+pub(crate) fn used_by(known: &IndexedState, key: &ResourceKey) -> Option<String> {
+    first_user(known, key).map(|ReferencingObject { name, id, .. }| format!("{name} [{id}]"))
 }
 
 /// Refuses to make of an object what those that use it cannot use.
-pub(crate) fn check_usable(known: &Known, key: &Key, object: &Map<String, Value>) -> Result<(), Refusal> {
+pub(crate) fn check_usable(
+    known: &IndexedState,
+    key: &ResourceKey,
+    object: &Map<String, Value>,
+) -> Result<(), ApiRefusal> {
     let is_shown_to_upstreams = object.get("type").and_then(Value::as_str) == Some("client");
     if key.kind != Kind::Ssls || is_shown_to_upstreams {
         return Ok(());
     }
-    let Some(User { name, id, is_plugin }) = first_user(known, key) else { return Ok(()) };
+    let Some(ReferencingObject { name, id, is_plugin }) = first_user(known, key) else { return Ok(()) };
     let plugin = if is_plugin { "plugin in " } else { "" };
-    Err(Refusal::invalid(format!(
+    Err(ApiRefusal::invalid(format!(
         "the type of this ssl must stay client, {plugin}{name} [{id}] is still using it now"
     )))
 }
 
 /// Who uses an object.
-struct User<'k> {
+struct ReferencingObject<'k> {
     /// What it is, in messages.
     name: &'static str,
     id: &'k str,
@@ -161,17 +178,17 @@ struct User<'k> {
     is_plugin: bool,
 }
 
-fn first_user<'k>(known: &'k Known, key: &Key) -> Option<User<'k>> {
+fn first_user<'k>(known: &'k IndexedState, key: &ResourceKey) -> Option<ReferencingObject<'k>> {
     key.kind.descriptor().referenced.as_ref()?.users.iter().find_map(|&(kind, name)| {
-        let direct = known.first_who_says(&Fact::Uses(key.clone()), kind);
-        let plugin = known.first_who_says(&Fact::UsesInPlugin(key.clone()), kind);
+        let direct = known.first_stating(&ObjectFact::Uses(key.clone()), kind);
+        let plugin = known.first_stating(&ObjectFact::UsesInPlugin(key.clone()), kind);
         let user = direct.into_iter().chain(plugin).min()?;
-        Some(User { name, id: &user.id, is_plugin: direct != Some(user) })
+        Some(ReferencingObject { name, id: &user.id, is_plugin: direct != Some(user) })
     })
 }
 
-fn still_used(kind: Kind, rule: &ReferenceRule, user: &User<'_>) -> String {
-    let User { name: user, id, is_plugin } = user;
+fn in_use_message(kind: Kind, rule: &ReferenceRule, user: &ReferencingObject<'_>) -> String {
+    let ReferencingObject { name: user, id, is_plugin } = user;
     let DeletionRefusal { adverb, names_plugin, object } = rule.refusal;
     let plugin = if *is_plugin && names_plugin { "plugin in " } else { "" };
     let label = kind.descriptor().label;

@@ -4,15 +4,15 @@ use axum::http::StatusCode;
 use percent_encoding::percent_decode_str;
 use yumen_config::Kind;
 use yumen_config::resource::IdRule;
-use yumen_store::Key;
+use yumen_store::ResourceKey;
 
-use crate::refusal::Refusal;
+use crate::refusal::ApiRefusal;
 
 const PREFIX: &str = "/apisix/admin/";
 
 /// What a request is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct CrudTarget {
     pub(crate) kind: Kind,
     /// The consumer of a credential, the manager of a secret.
     pub(crate) parent: Option<String>,
@@ -22,8 +22,8 @@ pub(crate) struct Target {
     pub(crate) within: Vec<String>,
 }
 
-impl Target {
-    pub(crate) fn of(path: &str) -> Result<Target, Refusal> {
+impl CrudTarget {
+    pub(crate) fn of(path: &str) -> Result<CrudTarget, ApiRefusal> {
         let path = path.strip_prefix(PREFIX).unwrap_or_default();
         let decoded = percent_decode_str(path).decode_utf8_lossy();
         let mut segments = decoded.split('/').filter(|segment| !segment.is_empty()).map(str::to_owned);
@@ -31,19 +31,19 @@ impl Target {
         let mut segments: Vec<String> = segments.collect();
         // Served elsewhere, but not with this verb or at this depth.
         if matches!(name.as_str(), "schema" | "plugins" | "configs") {
-            return Err(Refusal::new(StatusCode::NOT_FOUND, "not found"));
+            return Err(ApiRefusal::new(StatusCode::NOT_FOUND, "not found"));
         }
         let nested = segments.get(1).and_then(|segment| Kind::nested(&name, segment));
         if nested.is_some() {
             segments.remove(1);
         }
         let listed = || Kind::from_name(&name).filter(|kind| kind.descriptor().parent.is_none());
-        let unknown = || Refusal::new(StatusCode::NOT_FOUND, format!("Unsupported resource type: {name}"));
+        let unknown = || ApiRefusal::new(StatusCode::NOT_FOUND, format!("Unsupported resource type: {name}"));
         let kind = nested.or_else(listed).ok_or_else(unknown)?;
         let mut segments = segments.into_iter();
         let has_parent = matches!(kind.descriptor().id, IdRule::WithinParent | IdRule::WithinManager);
         let parent = if has_parent { segments.next() } else { None };
-        Ok(Target { kind, parent, id: segments.next(), within: segments.collect() })
+        Ok(CrudTarget { kind, parent, id: segments.next(), within: segments.collect() })
     }
 
     /// The store's id of the object called `id` here.
@@ -56,9 +56,9 @@ impl Target {
     }
 
     /// The key of the object the path names, or what to say where it names none.
-    pub(crate) fn key(&self) -> Result<Key, Refusal> {
-        let missing = || Refusal::invalid(format!("missing {} id", self.kind.descriptor().label));
+    pub(crate) fn key(&self) -> Result<ResourceKey, ApiRefusal> {
+        let missing = || ApiRefusal::invalid(format!("missing {} id", self.kind.descriptor().label));
         let id = self.id.as_deref().ok_or_else(missing)?;
-        Ok(Key::new(self.kind, self.stored_id(id)))
+        Ok(ResourceKey::new(self.kind, self.stored_id(id)))
     }
 }

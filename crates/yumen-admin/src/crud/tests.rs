@@ -15,12 +15,12 @@ use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request};
 use serde_json::Value;
 use tower::ServiceExt;
-use yumen_config::node::{Admin, AdminKey, AdminRole, Hidden};
-use yumen_plugin::Registry;
+use yumen_config::node::{AdminConfig, AdminKey, AdminRole, SecretText};
+use yumen_plugin::PluginRegistry;
 use yumen_plugins::BUILTIN;
-use yumen_store::{Memory, Store};
+use yumen_store::{MemoryMedium, Store};
 
-use crate::access::{Access, Peer};
+use crate::access::{AdminAccess, AdminPeer};
 use crate::admin::router;
 use crate::api::AdminState;
 
@@ -51,10 +51,10 @@ impl Answer {
     }
 }
 
-fn admin() -> Admin {
-    let key = |name: &str, key: &str, role| AdminKey { name: name.into(), key: Hidden(key.into()), role };
+fn admin() -> AdminConfig {
+    let key = |name: &str, key: &str, role| AdminKey { name: name.into(), key: SecretText(key.into()), role };
     let keys = vec![key("ada", ADMIN, AdminRole::Admin), key("vic", VIEWER, AdminRole::Viewer)];
-    Admin { keys, ..Admin::default() }
+    AdminConfig { keys, ..AdminConfig::default() }
 }
 
 impl Api {
@@ -62,16 +62,16 @@ impl Api {
         Api::with(&admin(), |_| ())
     }
 
-    fn with(admin: &Admin, change: impl FnOnce(&mut AdminState)) -> Api {
-        let store: Arc<dyn Store> = Arc::new(Memory::store(1000).unwrap());
-        let registry = Arc::new(Registry::new(BUILTIN));
+    fn with(admin: &AdminConfig, change: impl FnOnce(&mut AdminState)) -> Api {
+        let store: Arc<dyn Store> = Arc::new(MemoryMedium::store(1000).unwrap());
+        let registry = Arc::new(PluginRegistry::new(BUILTIN));
         let mut state = AdminState::new(
             store,
             registry,
             yumen_plugins::inactive::missing::<&str>(&[]),
             crate::testing::load_certificate(),
         );
-        state.access = Arc::new(Access::new(admin).unwrap());
+        state.access = Arc::new(AdminAccess::new(admin).unwrap());
         state.stream_routes = true;
         change(&mut state);
         Api { router: router(state.clone(), Router::new()), state }
@@ -84,7 +84,7 @@ impl Api {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let request = request.extension(Peer(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+        let request = request.extension(AdminPeer(IpAddr::V4(Ipv4Addr::LOCALHOST)));
         self.answer(request.body(Body::from(body.to_owned())).unwrap()).await
     }
 

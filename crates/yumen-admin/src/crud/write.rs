@@ -7,17 +7,17 @@ use axum::response::Response;
 use serde_json::{Map, Value};
 use yumen_config::Kind;
 use yumen_config::resource::IdRule;
-use yumen_store::{Committed, Draft, Entry, Key, Revision, commit};
+use yumen_store::{Draft, ResourceKey, Revision, StoreCommit, StoreEntry, commit};
 
-use super::answer::{self, Action};
-use super::condition::Condition;
-use super::object::{self, Written};
-use super::target::Target;
-use super::{Asked, merge, references};
+use super::answer::{self, LegacyAction};
+use super::condition::WritePrecondition;
+use super::object::{self, ValidatedObject};
+use super::target::CrudTarget;
+use super::{CrudContext, merge, references};
 use crate::api::AdminState;
-use crate::hide::Sight;
-use crate::refusal::Refusal;
-use crate::v1::Wrote;
+use crate::refusal::ApiRefusal;
+use crate::secrets::SecretVisibility;
+use crate::v1::WrittenRevision;
 
 /// Longer lifetimes are as good as forever.
 const TTL_SECONDS_MAX: f64 = 1e9;
@@ -25,10 +25,10 @@ const TTL_SECONDS_MAX: f64 = 1e9;
 /// Creates an object or replaces it whole.
 pub(crate) async fn put(
     state: AdminState,
-    target: Target,
+    target: CrudTarget,
     body: Option<Value>,
-    asked: Asked,
-) -> Result<Response, Refusal> {
+    asked: CrudContext,
+) -> Result<Response, ApiRefusal> {
     let ttl_ms = ttl_ms(&asked)?;
     let written = object::put(&state, &target, body)?;
     store(state, target, written, asked, ttl_ms).await
@@ -37,10 +37,10 @@ pub(crate) async fn put(
 /// Creates an object under an id the store chooses.
 pub(crate) async fn post(
     state: AdminState,
-    target: Target,
+    target: CrudTarget,
     body: Option<Value>,
-    asked: Asked,
-) -> Result<Response, Refusal> {
+    asked: CrudContext,
+) -> Result<Response, ApiRefusal> {
     let ttl_ms = ttl_ms(&asked)?;
     let written = object::post(&state, &target, body)?;
     store(state, target, written, asked, ttl_ms).await
@@ -48,16 +48,16 @@ pub(crate) async fn post(
 
 async fn store(
     state: AdminState,
-    target: Target,
-    written: Written,
-    asked: Asked,
+    target: CrudTarget,
+    written: ValidatedObject,
+    asked: CrudContext,
     ttl_ms: Option<u64>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRefusal> {
     let (registry, index) = (state.registry.clone(), state.index.clone());
     let variables = state.variables.clone();
-    let action = if written.key.is_some() { Action::Set } else { Action::Create };
+    let action = if written.key.is_some() { LegacyAction::Set } else { LegacyAction::Create };
     let condition = asked.condition;
-    let decide = move |draft: &mut Draft| -> Result<(Key, StatusCode), Refusal> {
+    let decide = move |draft: &mut Draft| -> Result<(ResourceKey, StatusCode), ApiRefusal> {
         let mut object = written.object.clone();
         let key = written.key.clone().unwrap_or_else(|| named(draft, &target, &mut object));
         let before = draft.state().get(key.kind, &key.id);
@@ -69,7 +69,7 @@ async fn store(
         drop(known);
         let status = if before.is_some() { StatusCode::OK } else { StatusCode::CREATED };
         if key.kind != Kind::PluginMetadata {
-            object::stamp(&mut object, before.and_then(create_time), draft.now_ms() / 1000);
+            object::set_times(&mut object, before.and_then(create_time), draft.now_ms() / 1000);
         }
         if status == StatusCode::CREATED && key.kind == Kind::Consumers {
             // What somebody of that name left behind is not the new one's.
@@ -84,68 +84,68 @@ async fn store(
 }
 
 /// The key of a new object, whose id is the revision that makes it.
-fn named(draft: &Draft, target: &Target, object: &mut Map<String, Value>) -> Key {
+fn named(draft: &Draft, target: &CrudTarget, object: &mut Map<String, Value>) -> ResourceKey {
     let numbers = draft.revision().0..;
     let ids = numbers.map(|number| format!("{number:020}"));
     let is_free = |id: &String| draft.state().get(target.kind, id).is_none();
     let id = ids.into_iter().find(is_free).expect("there are more numbers than objects");
     object.insert("id".to_owned(), id.as_str().into());
-    Key::new(target.kind, id)
+    ResourceKey::new(target.kind, id)
 }
 
 /// Changes part of an object: the body is merged into it, or replaces what the path leads to.
 pub(crate) async fn patch(
     state: AdminState,
-    target: Target,
+    target: CrudTarget,
     body: Option<Value>,
-    asked: Asked,
-) -> Result<Response, Refusal> {
+    asked: CrudContext,
+) -> Result<Response, ApiRefusal> {
     let ttl_ms = ttl_ms(&asked)?;
     if target.kind.descriptor().id == IdRule::WithinManager && target.id.is_none() {
-        return Err(Refusal::invalid("no secret id"));
+        return Err(ApiRefusal::invalid("no secret id"));
     }
     let key = target.key()?;
-    let body = body.ok_or_else(|| Refusal::invalid("missing new configuration"))?;
+    let body = body.ok_or_else(|| ApiRefusal::invalid("missing new configuration"))?;
     if target.within.is_empty() && !body.is_object() {
-        return Err(Refusal::invalid("invalid configuration"));
+        return Err(ApiRefusal::invalid("invalid configuration"));
     }
-    let patch = Patch { key, within: target.within, body, condition: asked.condition };
+    let patch = PatchRequest { key, within: target.within, body, condition: asked.condition };
     let at = state.store.state();
     let mut change = Some(patch.on(&state, at.get(patch.key.kind, &patch.key.id))?);
-    let (deciding, asking) = (state.clone(), patch.clone());
-    let decide = move |draft: &mut Draft| -> Result<(), Refusal> {
-        let before = draft.state().get(asking.key.kind, &asking.key.id);
+    let (deciding, explained_request) = (state.clone(), patch.clone());
+    let decide = move |draft: &mut Draft| -> Result<(), ApiRefusal> {
+        let before = draft.state().get(explained_request.key.kind, &explained_request.key.id);
         // Judged before the writer had it, unless somebody else wrote in between.
         let change = match change.take() {
             Some(change) if before.is_some_and(|before| before.modified == change.on) => change,
-            _ => asking.on(&deciding, before)?,
+            _ => explained_request.on(&deciding, before)?,
         };
-        change.write(&deciding, &asking.key, draft, ttl_ms)
+        change.write(&deciding, &explained_request.key, draft, ttl_ms)
     };
     let ((), committed) = commit(&*state.store, asked.by, decide).await??;
-    written_answer(&state, Action::Patch, StatusCode::OK, &patch.key, committed)
+    written_answer(&state, LegacyAction::Patch, StatusCode::OK, &patch.key, committed)
 }
 
 /// What a PATCH asks for.
 #[derive(Clone)]
-struct Patch {
-    key: Key,
+struct PatchRequest {
+    key: ResourceKey,
     within: Vec<String>,
     body: Value,
-    condition: Condition,
+    condition: WritePrecondition,
 }
 
 /// What a PATCH makes of one version of an object.
-struct Change {
+struct PatchedObject {
     object: Map<String, Value>,
     on: Revision,
     keeps_update_time: bool,
 }
 
-impl Patch {
-    fn on(&self, state: &AdminState, before: Option<&Entry>) -> Result<Change, Refusal> {
-        let Patch { key, within, body, condition } = self;
-        let before = before.ok_or_else(Refusal::key_not_found)?;
+impl PatchRequest {
+    fn on(&self, state: &AdminState, before: Option<&StoreEntry>) -> Result<PatchedObject, ApiRefusal> {
+        let PatchRequest { key, within, body, condition } = self;
+        let before = before.ok_or_else(ApiRefusal::key_not_found)?;
         condition.check(key, Some(before))?;
         let body = body.clone();
         let mut object = object_in(before)?;
@@ -153,22 +153,22 @@ impl Patch {
         match body {
             Value::Object(patch) if within.is_empty() => merge::merge(&mut object, patch),
             value => merge::replace(&mut object, within, value)
-                .map_err(|path| Refusal::invalid(format!("invalid sub-path: {path}")))?,
+                .map_err(|path| ApiRefusal::invalid(format!("invalid sub-path: {path}")))?,
         }
         object::patched(state, key, &mut object)?;
-        Ok(Change { object, on: before.modified, keeps_update_time })
+        Ok(PatchedObject { object, on: before.modified, keeps_update_time })
     }
 }
 
-impl Change {
+impl PatchedObject {
     fn write(
         self,
         state: &AdminState,
-        key: &Key,
+        key: &ResourceKey,
         draft: &mut Draft,
         ttl_ms: Option<u64>,
-    ) -> Result<(), Refusal> {
-        let Change { mut object, keeps_update_time, .. } = self;
+    ) -> Result<(), ApiRefusal> {
+        let PatchedObject { mut object, keeps_update_time, .. } = self;
         let known = state.index.catch_up(&state.registry, draft.state());
         references::check(draft.state(), key, &object)?;
         references::check_unique(&state.registry, &state.variables, &known, key, &object)?;
@@ -176,7 +176,7 @@ impl Change {
         let now_s = draft.now_ms() / 1000;
         let updated = object.get("update_time").cloned().filter(|_| keeps_update_time);
         let created = object.get("create_time").cloned();
-        object::stamp(&mut object, created, now_s);
+        object::set_times(&mut object, created, now_s);
         if let Some(updated) = updated {
             object.insert("update_time".to_owned(), updated);
         }
@@ -187,19 +187,23 @@ impl Change {
 }
 
 /// Deletes an object, unless others need it.
-pub(crate) async fn delete(state: AdminState, target: Target, asked: Asked) -> Result<Response, Refusal> {
+pub(crate) async fn delete(
+    state: AdminState,
+    target: CrudTarget,
+    asked: CrudContext,
+) -> Result<Response, ApiRefusal> {
     let key = target.key()?;
     let is_forced = asked.query.get("force") == Some("true");
     let (registry, index, condition) = (state.registry.clone(), state.index.clone(), asked.condition);
     let doomed = key.clone();
-    let decide = move |draft: &mut Draft| -> Result<(), Refusal> {
+    let decide = move |draft: &mut Draft| -> Result<(), ApiRefusal> {
         if !is_forced {
             references::check_unused(&index.catch_up(&registry, draft.state()), &doomed)?;
         }
         let Some(before) = draft.state().get(doomed.kind, &doomed.id) else {
             // What other tools wrote there may be no object.
             let was_there = draft.remove_unreadable(&doomed);
-            return if was_there { condition.check(&doomed, None) } else { Err(Refusal::key_not_found()) };
+            return if was_there { condition.check(&doomed, None) } else { Err(ApiRefusal::key_not_found()) };
         };
         condition.check(&doomed, Some(before))?;
         draft.delete(doomed.kind, &doomed.id);
@@ -210,44 +214,51 @@ pub(crate) async fn delete(state: AdminState, target: Target, asked: Asked) -> R
     Ok(answer::deleted(state.api_version, &key, revision))
 }
 
-fn ttl_ms(asked: &Asked) -> Result<Option<u64>, Refusal> {
+fn ttl_ms(asked: &CrudContext) -> Result<Option<u64>, ApiRefusal> {
     let Some(text) = asked.query.get("ttl") else {
         return Ok(None);
     };
     let seconds = text.trim().parse::<f64>().ok().filter(|seconds| *seconds > 0.0);
-    let refused = || Refusal::invalid("invalid argument ttl: should be a number");
+    let refused = || ApiRefusal::invalid("invalid argument ttl: should be a number");
     Ok(Some((seconds.ok_or_else(refused)?.min(TTL_SECONDS_MAX) * 1000.0) as u64))
 }
 
-fn object_in(entry: &Entry) -> Result<Map<String, Value>, Refusal> {
-    let unreadable = |error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, format!("stored text: {error}"));
+fn object_in(entry: &StoreEntry) -> Result<Map<String, Value>, ApiRefusal> {
+    let unreadable =
+        |error| ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, format!("stored text: {error}"));
     serde_json::from_str(&entry.json).map_err(unreadable)
 }
 
-fn create_time(entry: &Entry) -> Option<Value> {
+fn create_time(entry: &StoreEntry) -> Option<Value> {
     object_in(entry).ok()?.get("create_time").cloned()
 }
 
 /// Shows what was written, as of the revision that wrote it.
 fn written_answer(
     state: &AdminState,
-    action: Action,
+    action: LegacyAction,
     status: StatusCode,
-    key: &Key,
-    committed: Option<Arc<Committed>>,
-) -> Result<Response, Refusal> {
+    key: &ResourceKey,
+    committed: Option<Arc<StoreCommit>>,
+) -> Result<Response, ApiRefusal> {
     let lost = || {
-        Refusal::new(
+        ApiRefusal::new(
             StatusCode::INTERNAL_SERVER_ERROR,
-            format!("{} was not kept", key.kind.descriptor().label),
+            format!("{} was not stored", key.kind.descriptor().label),
         )
     };
     let committed = committed.ok_or_else(lost)?;
     let changed = committed.changes.iter().find(|changed| changed.key == *key).ok_or_else(lost)?;
     let entry = changed.after.as_ref().ok_or_else(lost)?;
     // Who may write an object may see all of it.
-    let mut response =
-        answer::one(state.api_version, status, action, Sight::Whole, (key, entry), committed.revision);
-    response.extensions_mut().insert(Wrote(committed));
+    let mut response = answer::one(
+        state.api_version,
+        status,
+        action,
+        SecretVisibility::Whole,
+        (key, entry),
+        committed.revision,
+    );
+    response.extensions_mut().insert(WrittenRevision(committed));
     Ok(response)
 }

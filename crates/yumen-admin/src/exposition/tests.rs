@@ -3,16 +3,19 @@ use std::collections::{HashMap, HashSet};
 
 use super::*;
 
-fn family(name: &'static str, kind: MetricKind, samples: Vec<Sample>) -> Family {
-    Family { name: Cow::Borrowed(name), help: Cow::Borrowed("Help."), kind, samples }
+fn family(name: &'static str, kind: MetricKind, samples: Vec<MetricSeries>) -> MetricFamily {
+    MetricFamily { name: Cow::Borrowed(name), help: Cow::Borrowed("Help."), kind, samples }
 }
 
-fn number(labels: &[(&'static str, &str)], number: f64) -> Sample {
-    Sample { labels: owned(labels), value: Value::Number(number) }
+fn number(labels: &[(&'static str, &str)], number: f64) -> MetricSeries {
+    MetricSeries { labels: owned(labels), value: MetricValue::Number(number) }
 }
 
-fn buckets(labels: &[(&'static str, &str)], buckets: &[(f64, u64)], sum: f64, count: u64) -> Sample {
-    Sample { labels: owned(labels), value: Value::Buckets { buckets: buckets.to_vec(), sum, count } }
+fn buckets(labels: &[(&'static str, &str)], buckets: &[(f64, u64)], sum: f64, count: u64) -> MetricSeries {
+    MetricSeries {
+        labels: owned(labels),
+        value: MetricValue::Buckets { buckets: buckets.to_vec(), sum, count },
+    }
 }
 
 fn owned(labels: &[(&'static str, &str)]) -> Labels {
@@ -20,7 +23,7 @@ fn owned(labels: &[(&'static str, &str)]) -> Labels {
 }
 
 /// Encodes, checks the rules of the format, and compares the samples (lines without `#`).
-fn check(families: Vec<Family>, expected: &[&str]) {
+fn check(families: Vec<MetricFamily>, expected: &[&str]) {
     let text = exposition(families).unwrap();
     lint(&text).unwrap_or_else(|wrong| panic!("{wrong}\n{text}"));
     let samples: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();

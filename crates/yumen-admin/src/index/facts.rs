@@ -5,16 +5,16 @@
 use serde_json::{Map, Value};
 use yumen_config::Kind;
 use yumen_config::resource::{PluginRole, ReferencePlace, ReferenceScan, upstreams_in};
-use yumen_plugin::Registry;
-use yumen_store::Key;
+use yumen_plugin::PluginRegistry;
+use yumen_store::ResourceKey;
 
 /// One thing an object says.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Fact {
+pub(crate) enum ObjectFact {
     /// It cannot do without this object.
-    Uses(Key),
+    Uses(ResourceKey),
     /// A plugin of it cannot do without this object.
-    UsesInPlugin(Key),
+    UsesInPlugin(ResourceKey),
     /// A consumer is found by this value of the plugin's key.
     FoundBy {
         /// The plugin.
@@ -39,7 +39,7 @@ const CERTIFICATE: &str = "client_cert_id";
 const KEYS_OF_INACTIVE: [(&str, &str); 2] = [("ldap-auth", "user_dn"), ("ldap-auth-advanced", "user_dn")];
 
 /// Everything the stored text of `key` says.
-pub(crate) fn of_text(registry: &Registry, key: &Key, json: &str) -> Vec<Fact> {
+pub(crate) fn of_text(registry: &PluginRegistry, key: &ResourceKey, json: &str) -> Vec<ObjectFact> {
     let is_read = match key.kind.descriptor().reference_scan {
         ReferenceScan::Never => false,
         ReferenceScan::Containing(field) => json.contains(field),
@@ -52,17 +52,22 @@ pub(crate) fn of_text(registry: &Registry, key: &Key, json: &str) -> Vec<Fact> {
 }
 
 /// Everything an object of this kind says.
-pub(crate) fn of(registry: &Registry, kind: Kind, object: &Map<String, Value>) -> Vec<Fact> {
-    let referred = |(field, kind): (&str, Kind)| Some(Fact::Uses(Key::new(kind, id_in(object, field)?)));
-    let mut facts: Vec<Fact> = required_references().filter_map(referred).collect();
+pub(crate) fn of(registry: &PluginRegistry, kind: Kind, object: &Map<String, Value>) -> Vec<ObjectFact> {
+    let referred =
+        |(field, kind): (&str, Kind)| Some(ObjectFact::Uses(ResourceKey::new(kind, id_in(object, field)?)));
+    let mut facts: Vec<ObjectFact> = required_references().filter_map(referred).collect();
     for (path, upstream) in upstreams_in(kind, object) {
         let Some(id) = certificate_of(upstream) else { continue };
-        let key = Key::new(Kind::Ssls, id);
-        facts.push(if path.starts_with("plugins.") { Fact::UsesInPlugin(key) } else { Fact::Uses(key) });
+        let key = ResourceKey::new(Kind::Ssls, id);
+        facts.push(if path.starts_with("plugins.") {
+            ObjectFact::UsesInPlugin(key)
+        } else {
+            ObjectFact::Uses(key)
+        });
     }
     let protocol = object.get("protocol").and_then(Value::as_object);
     if let Some(id) = protocol.and_then(|protocol| id_in(protocol, "superior_id")) {
-        facts.push(Fact::Uses(Key::new(Kind::StreamRoutes, id)));
+        facts.push(ObjectFact::Uses(ResourceKey::new(Kind::StreamRoutes, id)));
     }
     let Some(plugins) = object.get("plugins").and_then(Value::as_object) else {
         return facts;
@@ -70,34 +75,34 @@ pub(crate) fn of(registry: &Registry, kind: Kind, object: &Map<String, Value>) -
     in_plugins(plugins, &mut facts);
     match kind.descriptor().plugins {
         PluginRole::Consumer | PluginRole::Credential => facts.extend(found_by(registry, plugins)),
-        PluginRole::AllRequests => facts.extend(plugins.keys().cloned().map(Fact::RunsEverywhere)),
+        PluginRole::AllRequests => facts.extend(plugins.keys().cloned().map(ObjectFact::RunsEverywhere)),
         PluginRole::None | PluginRole::Requests | PluginRole::Streams => {}
     }
     facts
 }
 
-fn in_plugins(plugins: &Map<String, Value>, facts: &mut Vec<Fact>) {
+fn in_plugins(plugins: &Map<String, Value>, facts: &mut Vec<ObjectFact>) {
     let rules = plugins.get("traffic-split").and_then(|split| split.get("rules")?.as_array());
     let weighted = |rule: &'_ Value| rule.get("weighted_upstreams").and_then(Value::as_array).cloned();
     for upstream in rules.into_iter().flatten().filter_map(weighted).flatten() {
         let id = upstream.as_object().and_then(|upstream| id_in(upstream, "upstream_id"));
-        facts.extend(id.map(|id| Fact::UsesInPlugin(Key::new(Kind::Upstreams, id))));
+        facts.extend(id.map(|id| ObjectFact::UsesInPlugin(ResourceKey::new(Kind::Upstreams, id))));
     }
     let transcode = plugins.get("grpc-transcode").and_then(Value::as_object);
     let proto = transcode.and_then(|transcode| id_in(transcode, "proto_id"));
-    facts.extend(proto.map(|id| Fact::UsesInPlugin(Key::new(Kind::Protos, id))));
+    facts.extend(proto.map(|id| ObjectFact::UsesInPlugin(ResourceKey::new(Kind::Protos, id))));
 }
 
-fn found_by(registry: &Registry, plugins: &Map<String, Value>) -> Vec<Fact> {
+fn found_by(registry: &PluginRegistry, plugins: &Map<String, Value>) -> Vec<ObjectFact> {
     let fact = |(plugin, settings): (&String, &Value)| {
         let value = settings.get(key_field(registry, plugin)?)?.as_str()?;
-        Some(Fact::FoundBy { plugin: plugin.clone(), value: value.to_owned() })
+        Some(ObjectFact::FoundBy { plugin: plugin.clone(), value: value.to_owned() })
     };
     plugins.iter().filter_map(fact).collect()
 }
 
 /// The setting of an authentication plugin that tells consumers apart.
-pub(crate) fn key_field(registry: &Registry, plugin: &str) -> Option<&'static str> {
+pub(crate) fn key_field(registry: &PluginRegistry, plugin: &str) -> Option<&'static str> {
     let built = registry.get(plugin).and_then(|registered| registered.kind.consumer);
     let inactive = || KEYS_OF_INACTIVE.into_iter().find(|(name, _)| *name == plugin);
     built.map(|consumer| consumer.key_field).or_else(|| inactive().map(|(_, field)| field))

@@ -1,11 +1,11 @@
-use yumen_config::node::{AdminKey, AdminRole, Hidden};
-use yumen_store::{Memory, Store};
+use yumen_config::node::{AdminKey, AdminRole, SecretText};
+use yumen_store::{MemoryMedium, Store};
 
 use super::{configured, ensure, holder_of, stored};
 
 #[tokio::test]
 async fn the_first_start_makes_keys_once_and_keeps_digests() {
-    let store = Memory::store(10).unwrap();
+    let store = MemoryMedium::store(10).unwrap();
     let keys = ensure(&store).await.unwrap().expect("keys on the first start");
     assert!(keys.admin.len() == 40 && keys.admin != keys.viewer);
     assert_eq!(ensure(&store).await.unwrap(), None);
@@ -26,7 +26,7 @@ async fn the_first_start_makes_keys_once_and_keeps_digests() {
 fn a_strange_setting_gives_no_keys() {
     let state = |text: &str| {
         let settings = [("admin_keys".into(), text.into())];
-        yumen_store::State::new(yumen_store::Revision(1), [], settings)
+        yumen_store::StoreState::new(yumen_store::Revision(1), [], settings)
     };
     for text in ["", "{}", "[1]", r#"[{"name":"a","role":"root","sha256":""}]"#] {
         assert!(stored(&state(text)).is_empty(), "{text}");
@@ -36,7 +36,7 @@ fn a_strange_setting_gives_no_keys() {
 #[test]
 fn configured_keys_are_not_kept_in_the_clear() {
     let key =
-        AdminKey { name: "ada".into(), key: Hidden("0123456789abcdef".into()), role: AdminRole::Viewer };
+        AdminKey { name: "ada".into(), key: SecretText("0123456789abcdef".into()), role: AdminRole::Viewer };
     let kept = configured(std::slice::from_ref(&key));
     assert!(!format!("{kept:?} {key:?}").contains("0123456789abcdef"));
     assert_eq!(holder_of(&key.key.0, kept.iter()).unwrap().role, AdminRole::Viewer);

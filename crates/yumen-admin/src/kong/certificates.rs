@@ -5,23 +5,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 use yumen_config::{Kind, Resource};
 
-use super::document::{Document, Index};
-use super::entity::Entity;
-use super::ids::Ids;
-use super::report::{Report, different, dropped};
+use super::document::{EntityIndex, KongDocument};
+use super::entity::KongEntity;
+use super::ids::IdAllocator;
+use super::report::{ImportReport, different, dropped};
 
 /// What services need to know of certificates.
 #[derive(Debug, Default)]
-pub(super) struct Certificates {
+pub(super) struct KongCertificates {
     pub(super) resources: Vec<Resource>,
-    index: Index,
+    index: EntityIndex,
     /// The ids under which certificates are shown to upstreams.
     client_ids: BTreeMap<usize, String>,
-    authorities: Vec<Entity>,
-    authority_index: Index,
+    authorities: Vec<KongEntity>,
+    authority_index: EntityIndex,
 }
 
-impl Certificates {
+impl KongCertificates {
     /// The id of a certificate that is shown to upstreams.
     pub(super) fn client(&self, reference: &Value) -> Option<&str> {
         Some(self.client_ids.get(&self.index.find(reference)?)?.as_str())
@@ -33,11 +33,12 @@ impl Certificates {
     }
 }
 
-pub(super) fn translate(document: &mut Document, report: &mut Report) -> Certificates {
-    let mut result = Certificates { index: Index::of(&document.certificates), ..Certificates::default() };
+pub(super) fn translate(document: &mut KongDocument, report: &mut ImportReport) -> KongCertificates {
+    let mut result =
+        KongCertificates { index: EntityIndex::of(&document.certificates), ..KongCertificates::default() };
     let names = names(document, &result.index, report);
     let shown_to_upstreams = client_certificates(document, &result.index);
-    let mut ids = Ids::of([]);
+    let mut ids = IdAllocator::of([]);
     for (at, certificate) in document.certificates.iter_mut().enumerate() {
         let snis: Vec<&String> = names.get(&at).into_iter().flatten().collect();
         let mut pairs = Vec::new();
@@ -88,13 +89,17 @@ pub(super) fn translate(document: &mut Document, report: &mut Report) -> Certifi
         rest.take("cert");
         rest.finish(report);
     }
-    result.authority_index = Index::of(&authorities);
+    result.authority_index = EntityIndex::of(&authorities);
     result.authorities = authorities;
     result
 }
 
 /// Server names by certificate.
-fn names(document: &mut Document, index: &Index, report: &mut Report) -> BTreeMap<usize, BTreeSet<String>> {
+fn names(
+    document: &mut KongDocument,
+    index: &EntityIndex,
+    report: &mut ImportReport,
+) -> BTreeMap<usize, BTreeSet<String>> {
     let mut names: BTreeMap<usize, BTreeSet<String>> = BTreeMap::new();
     for sni in &mut document.snis {
         let name = sni.text("name", report).unwrap_or_default();
@@ -119,7 +124,7 @@ fn names(document: &mut Document, index: &Index, report: &mut Report) -> BTreeMa
 }
 
 /// The certificates that a service or an upstream shows to its endpoints.
-fn client_certificates(document: &Document, index: &Index) -> BTreeSet<usize> {
+fn client_certificates(document: &KongDocument, index: &EntityIndex) -> BTreeSet<usize> {
     let users = document.services.iter().chain(&document.upstreams);
     users.filter_map(|user| index.find(user.peek("client_certificate")?)).collect()
 }

@@ -5,37 +5,38 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 use yumen_config::{Kind, Resource};
 
-use super::document::{Document, Index};
-use super::entity::Entity;
-use super::ids::Ids;
-use super::people::{Credential, People, Person};
-use super::plugins::Translator;
-use super::report::{Report, different, dropped};
-use super::scopes::{Use, Uses};
+use super::consumers_and_credentials::{ImportedConsumer, ImportedConsumers, ImportedCredential};
+use super::document::{EntityIndex, KongDocument};
+use super::entity::KongEntity;
+use super::ids::IdAllocator;
+use super::plugins::PluginTranslator;
+use super::report::{ImportReport, different, dropped};
+use super::scopes::{PluginUse, PluginUses};
 
 /// Would take the place of what a route needs to reach its upstream.
 const NOT_FOR_CONSUMERS: &str = "proxy-rewrite";
 
-pub(super) fn translate(document: &mut Document, report: &mut Report) -> People {
-    let index = Index::of(&document.consumers);
-    let group_index = Index::of(&document.groups);
-    let mut ids = Ids::of(document.groups.iter().map(|group| &*group.name));
-    let mut people = People::default();
-    let called: Vec<Called> = document.consumers.iter_mut().map(|one| Called::of(one, report)).collect();
-    let mut usernames = Ids::of_consumers(called.iter().map(|one| &*one.name));
+pub(super) fn translate(document: &mut KongDocument, report: &mut ImportReport) -> ImportedConsumers {
+    let index = EntityIndex::of(&document.consumers);
+    let group_index = EntityIndex::of(&document.groups);
+    let mut ids = IdAllocator::of(document.groups.iter().map(|group| &*group.name));
+    let mut people = ImportedConsumers::default();
+    let called: Vec<ConsumerNaming> =
+        document.consumers.iter_mut().map(|one| ConsumerNaming::of(one, report)).collect();
+    let mut usernames = IdAllocator::of_consumers(called.iter().map(|one| &*one.name));
     for group in &mut document.groups {
         group.take("name");
         super::labels::labels(group, report);
         people.groups.push((ids.give(&group.name), group.name.clone()));
     }
     for (consumer, called) in document.consumers.iter_mut().zip(called) {
-        people.all.push(person(consumer, called, &group_index, &mut usernames, report));
+        people.all.push(import_consumer(consumer, called, &group_index, &mut usernames, report));
     }
     for (at, group) in document.groups.iter_mut().enumerate() {
         for member in group.list("consumers", report) {
             match index.find(&member) {
-                Some(person) if !people.all[person].consumer_groups.contains(&at) => {
-                    people.all[person].consumer_groups.push(at);
+                Some(import_consumer) if !people.all[import_consumer].consumer_groups.contains(&at) => {
+                    people.all[import_consumer].consumer_groups.push(at);
                 }
                 Some(_) => {}
                 None => {
@@ -59,27 +60,27 @@ pub(super) fn translate(document: &mut Document, report: &mut Report) -> People 
 }
 
 /// What a consumer is called.
-struct Called {
+struct ConsumerNaming {
     name: String,
     custom_id: Option<String>,
 }
 
-impl Called {
-    fn of(consumer: &mut Entity, report: &mut Report) -> Called {
+impl ConsumerNaming {
+    fn of(consumer: &mut KongEntity, report: &mut ImportReport) -> ConsumerNaming {
         let written = consumer.text("username", report);
         let custom_id = consumer.text("custom_id", report);
         let name = written.or_else(|| custom_id.clone()).unwrap_or_else(|| consumer.name.clone());
-        Called { name, custom_id }
+        ConsumerNaming { name, custom_id }
     }
 }
 
-fn person(
-    consumer: &mut Entity,
-    Called { name, custom_id }: Called,
-    groups: &Index,
-    usernames: &mut Ids,
-    report: &mut Report,
-) -> Person {
+fn import_consumer(
+    consumer: &mut KongEntity,
+    ConsumerNaming { name, custom_id }: ConsumerNaming,
+    groups: &EntityIndex,
+    usernames: &mut IdAllocator,
+    report: &mut ImportReport,
+) -> ImportedConsumer {
     let username = usernames.give(&name);
     if username != name {
         let line = different(&consumer.label, "username", format!("it is called {username}"));
@@ -111,15 +112,21 @@ fn person(
             }
         }
     }
-    Person { username, labels, groups: BTreeSet::new(), consumer_groups, label: consumer.label.clone() }
+    ImportedConsumer {
+        username,
+        labels,
+        groups: BTreeSet::new(),
+        consumer_groups,
+        label: consumer.label.clone(),
+    }
 }
 
 fn credentials(
-    document: &mut Document,
-    index: &Index,
-    people: &[Person],
-    report: &mut Report,
-) -> Vec<Credential> {
+    document: &mut KongDocument,
+    index: &EntityIndex,
+    people: &[ImportedConsumer],
+    report: &mut ImportReport,
+) -> Vec<ImportedCredential> {
     let mut numbers: BTreeMap<(usize, &str), usize> = BTreeMap::new();
     let mut credentials = Vec::new();
     for (kind, entity) in &mut document.credentials {
@@ -127,7 +134,7 @@ fn credentials(
             Ok(Some(owner)) => owner,
             _ => {
                 report.add(dropped(&entity.label, "consumer", "left out").why("there is no such consumer"));
-                *entity = Entity::default();
+                *entity = KongEntity::default();
                 continue;
             }
         };
@@ -137,7 +144,14 @@ fn credentials(
         let number = numbers.entry((owner, plugin)).or_default();
         *number += 1;
         let id = format!("{}/credentials/{plugin}-{number}", people[owner].username);
-        credentials.push(Credential { label: entity.label.clone(), owner, id, plugin, settings, labels });
+        credentials.push(ImportedCredential {
+            label: entity.label.clone(),
+            owner,
+            id,
+            plugin,
+            settings,
+            labels,
+        });
     }
     credentials
 }
@@ -145,11 +159,11 @@ fn credentials(
 /// The plugin a credential is for, and what it holds.
 fn credential(
     kind: &str,
-    entity: &mut Entity,
+    entity: &mut KongEntity,
     is_hashed: bool,
-    report: &mut Report,
+    report: &mut ImportReport,
 ) -> Option<(&'static str, Value)> {
-    let mut needed = |entity: &mut Entity, field: &str| {
+    let mut needed = |entity: &mut KongEntity, field: &str| {
         let text = entity.text(field, report).filter(|text| !text.is_empty());
         if text.is_none() {
             let line = dropped(&entity.label, field, "the credential is left out");
@@ -165,8 +179,7 @@ fn credential(
             let (username, password) = (needed(entity, "username")?, needed(entity, "password")?);
             if is_hashed {
                 let line = dropped(&entity.label, "password", "the credential is left out");
-                let why =
-                    "with _transform: false the file holds a hash, and the password cannot be told from it";
+                let why = "with _transform: false the file contains a hash, not the password";
                 report.add(line.why(why).hint("set the password anew"));
                 return None;
             }
@@ -191,7 +204,7 @@ fn credential(
             let line =
                 dropped(&entity.label, "", "left out").why("there is no plugin here that would ask for it");
             report.add(line);
-            *entity = Entity::default();
+            *entity = KongEntity::default();
             None
         }
     }
@@ -199,10 +212,10 @@ fn credential(
 
 /// Consumers, groups and credentials with the plugins of consumers and groups.
 pub(super) fn resources(
-    people: &People,
-    uses: &Uses,
-    translator: &mut Translator<'_>,
-    report: &mut Report,
+    people: &ImportedConsumers,
+    uses: &PluginUses,
+    translator: &mut PluginTranslator<'_>,
+    report: &mut ImportReport,
 ) -> Vec<Resource> {
     let mut resources = Vec::new();
     for (at, (id, name)) in people.groups.iter().enumerate() {
@@ -210,18 +223,19 @@ pub(super) fn resources(
         let value = json!({ "name": name, "plugins": plugins });
         resources.push(Resource::new(Kind::ConsumerGroups, id, &value));
     }
-    for (at, person) in people.all.iter().enumerate() {
-        let mut value = json!({ "username": person.username });
-        if let Some(group) = person.consumer_groups.first() {
+    for (at, import_consumer) in people.all.iter().enumerate() {
+        let mut value = json!({ "username": import_consumer.username });
+        if let Some(group) = import_consumer.consumer_groups.first() {
             value["group_id"] = json!(people.groups[*group].0);
         }
-        if person.consumer_groups.len() > 1 {
-            let instead = format!("only the plugins of {} count", people.groups[person.consumer_groups[0]].1);
-            let line = different(&person.label, "groups", instead);
+        if import_consumer.consumer_groups.len() > 1 {
+            let instead =
+                format!("only the plugins of {} count", people.groups[import_consumer.consumer_groups[0]].1);
+            let line = different(&import_consumer.label, "groups", instead);
             report.add(line.why("a consumer shares the plugins of one group"));
         }
-        if !person.labels.is_empty() {
-            value["labels"] = Value::Object(person.labels.clone());
+        if !import_consumer.labels.is_empty() {
+            value["labels"] = Value::Object(import_consumer.labels.clone());
         }
         let mut plugins = allowed(&uses.of_consumer(at), translator, report);
         let credentials = people.credentials.iter().filter(|credential| credential.owner == at);
@@ -234,14 +248,18 @@ pub(super) fn resources(
         if !plugins.is_empty() {
             value["plugins"] = Value::Object(plugins);
         }
-        resources.push(Resource::new(Kind::Consumers, &person.username, &value));
+        resources.push(Resource::new(Kind::Consumers, &import_consumer.username, &value));
     }
     resources
 }
 
 /// A credential for a plugin that does not run would be refused; with the consumer it waits.
-fn keep_inactive(credential: &Credential, plugins: &mut Map<String, Value>, report: &mut Report) {
-    let Credential { label, plugin, settings, .. } = credential;
+fn keep_inactive(
+    credential: &ImportedCredential,
+    plugins: &mut Map<String, Value>,
+    report: &mut ImportReport,
+) {
+    let ImportedCredential { label, plugin, settings, .. } = credential;
     if plugins.contains_key(*plugin) {
         let line = dropped(label, "", "left out");
         report.add(line.why(format!("a consumer holds one {plugin} as long as that does not run")));
@@ -250,10 +268,14 @@ fn keep_inactive(credential: &Credential, plugins: &mut Map<String, Value>, repo
     plugins.insert((*plugin).to_owned(), settings.clone());
     let line =
         dropped(label, "", format!("kept with the consumer as {plugin}, which does not run in this version"));
-    report.add(line.hint("it comes into force with a version that has it"));
+    report.add(line.hint("takes effect in a version that supports it"));
 }
 
-fn allowed(uses: &[&Use], translator: &mut Translator<'_>, report: &mut Report) -> Map<String, Value> {
+fn allowed(
+    uses: &[&PluginUse],
+    translator: &mut PluginTranslator<'_>,
+    report: &mut ImportReport,
+) -> Map<String, Value> {
     let mut all = Map::new();
     for one in uses {
         for (name, settings) in translator.of_people(one, report) {

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
-use super::entity::Entity;
-use super::environment::{Environment, Lookup};
-use super::report::{Report, dropped};
+use super::entity::KongEntity;
+use super::environment::{KongEnvironment, Lookup};
+use super::report::{ImportReport, dropped};
 
 /// Credentials by the name of their collection.
 pub(super) const CREDENTIALS: [&str; 6] = [
@@ -21,19 +21,19 @@ pub(super) const CREDENTIALS: [&str; 6] = [
 
 /// All entities of a file; an entity names those it belongs to in its own fields.
 #[derive(Debug, Default)]
-pub(super) struct Document {
-    pub(super) services: Vec<Entity>,
-    pub(super) routes: Vec<Entity>,
-    pub(super) upstreams: Vec<Entity>,
-    pub(super) targets: Vec<Entity>,
-    pub(super) consumers: Vec<Entity>,
-    pub(super) credentials: Vec<(&'static str, Entity)>,
-    pub(super) acls: Vec<Entity>,
-    pub(super) groups: Vec<Entity>,
-    pub(super) plugins: Vec<Entity>,
-    pub(super) certificates: Vec<Entity>,
-    pub(super) snis: Vec<Entity>,
-    pub(super) ca_certificates: Vec<Entity>,
+pub(super) struct KongDocument {
+    pub(super) services: Vec<KongEntity>,
+    pub(super) routes: Vec<KongEntity>,
+    pub(super) upstreams: Vec<KongEntity>,
+    pub(super) targets: Vec<KongEntity>,
+    pub(super) consumers: Vec<KongEntity>,
+    pub(super) credentials: Vec<(&'static str, KongEntity)>,
+    pub(super) acls: Vec<KongEntity>,
+    pub(super) groups: Vec<KongEntity>,
+    pub(super) plugins: Vec<KongEntity>,
+    pub(super) certificates: Vec<KongEntity>,
+    pub(super) snis: Vec<KongEntity>,
+    pub(super) ca_certificates: Vec<KongEntity>,
     /// Settings that several plugins share.
     pub(super) plugin_configs: Map<String, Value>,
     /// Whether a path is a pattern only where it begins with a tilde, as from 3.0.
@@ -43,19 +43,23 @@ pub(super) struct Document {
 }
 
 /// Reads the text.
-pub(super) fn read(text: &str, lookup: Lookup<'_>, report: &mut Report) -> Result<Document, String> {
+pub(super) fn read(
+    text: &str,
+    lookup: Lookup<'_>,
+    report: &mut ImportReport,
+) -> Result<KongDocument, String> {
     let mut value: Value = match text.trim_start().starts_with('{') {
         true => serde_json::from_str(text).map_err(|error| error.to_string())?,
         false => serde_yaml_ng::from_str(text).map_err(|error| error.to_string())?,
     };
     let version = version(&value)?;
-    let environment = Environment::new(lookup, &value);
+    let environment = KongEnvironment::new(lookup, &value);
     environment.resolve(&mut value, "", report);
     let Value::Object(mut top) = value else { return Err("a file of Kong is an object of lists".into()) };
-    let mut document = Document {
+    let mut document = KongDocument {
         marks_patterns: version >= 3.0,
         is_hashed: top.shift_remove("_transform") == Some(Value::Bool(false)),
-        ..Document::default()
+        ..KongDocument::default()
     };
     for name in ["_format_version", "_workspace", "_comment"] {
         top.shift_remove(name);
@@ -64,7 +68,7 @@ pub(super) fn read(text: &str, lookup: Lookup<'_>, report: &mut Report) -> Resul
         document.plugin_configs = configs;
     }
     let defaults = top.shift_remove("_info").map(|info| info["defaults"].clone()).unwrap_or_default();
-    let mut reader = Reader { defaults, report, numbers: HashMap::new() };
+    let mut reader = KongReader { defaults, report, numbers: HashMap::new() };
     reader.collections(&mut top, &mut document);
     reader.rest(top);
     Ok(document)
@@ -85,9 +89,9 @@ fn version(value: &Value) -> Result<f64, String> {
     })
 }
 
-impl Document {
+impl KongDocument {
     /// Reports the fields nobody took.
-    pub(super) fn finish(self, report: &mut Report) {
+    pub(super) fn finish(self, report: &mut ImportReport) {
         let lists = [
             self.services,
             self.routes,
@@ -110,16 +114,16 @@ impl Document {
 
 /// Entities by name and by id.
 #[derive(Debug, Default)]
-pub(super) struct Index(HashMap<String, usize>);
+pub(super) struct EntityIndex(HashMap<String, usize>);
 
-impl Index {
-    pub(super) fn of(entities: &[Entity]) -> Index {
+impl EntityIndex {
+    pub(super) fn of(entities: &[KongEntity]) -> EntityIndex {
         let mut index = HashMap::new();
         for (at, entity) in entities.iter().enumerate() {
             index.entry(entity.key.clone()).or_insert(at);
             index.entry(entity.name.clone()).or_insert(at);
         }
-        Index(index)
+        EntityIndex(index)
     }
 
     /// Whom a foreign key means: a name, an id, or an object with one of both.
@@ -132,7 +136,7 @@ impl Index {
     }
 
     /// Takes a foreign key off an entity. `Err` holds what it says where it leads nowhere.
-    pub(super) fn take(&self, entity: &mut Entity, field: &str) -> Result<Option<usize>, String> {
+    pub(super) fn take(&self, entity: &mut KongEntity, field: &str) -> Result<Option<usize>, String> {
         let Some(reference) = entity.take(field) else { return Ok(None) };
         self.find(&reference).map(Some).ok_or_else(|| match &reference {
             Value::String(text) => text.clone(),
@@ -141,15 +145,15 @@ impl Index {
     }
 }
 
-struct Reader<'r> {
+struct KongReader<'r> {
     defaults: Value,
-    report: &'r mut Report,
+    report: &'r mut ImportReport,
     /// How many of each kind have been read, to number those without a name.
     numbers: HashMap<&'static str, usize>,
 }
 
-impl Reader<'_> {
-    fn collections(&mut self, top: &mut Map<String, Value>, document: &mut Document) {
+impl KongReader<'_> {
+    fn collections(&mut self, top: &mut Map<String, Value>, document: &mut KongDocument) {
         for mut service in self.take(top, "services", "service", None) {
             let parent = Some(("service", service.key.clone(), service.name.clone()));
             let routes = self.nested(&mut service, "routes", "route", &parent);
@@ -196,7 +200,7 @@ impl Reader<'_> {
     }
 
     /// What usually stands inside another entity, standing on its own.
-    fn flat(&mut self, top: &mut Map<String, Value>, document: &mut Document) {
+    fn flat(&mut self, top: &mut Map<String, Value>, document: &mut KongDocument) {
         document.plugins.extend(self.take(top, "plugins", "plugin", None));
         document.plugins.extend(self.filters(top.shift_remove("filter_chains"), &None));
         document.acls.extend(self.take(top, "acls", "acl", None));
@@ -210,7 +214,7 @@ impl Reader<'_> {
     }
 
     /// Chains of WASM filters as plugins that nobody knows: what a filter does is in its code, which does not run here.
-    fn filters(&mut self, chains: Option<Value>, parent: &Parent) -> Vec<Entity> {
+    fn filters(&mut self, chains: Option<Value>, parent: &Parent) -> Vec<KongEntity> {
         let Some(Value::Array(mut chains)) = chains else { return Vec::new() };
         for chain in chains.iter_mut().filter_map(Value::as_object_mut) {
             chain.shift_remove("filters");
@@ -246,18 +250,18 @@ impl Reader<'_> {
         collection: &str,
         kind: &'static str,
         parent: Parent,
-    ) -> Vec<Entity> {
+    ) -> Vec<KongEntity> {
         let Some(value) = top.shift_remove(collection) else { return Vec::new() };
         self.entities(value, collection, kind, &parent)
     }
 
     fn nested(
         &mut self,
-        of: &mut Entity,
+        of: &mut KongEntity,
         collection: &str,
         kind: &'static str,
         parent: &Parent,
-    ) -> Vec<Entity> {
+    ) -> Vec<KongEntity> {
         let Some(value) = of.take(collection) else { return Vec::new() };
         self.entities(value, collection, kind, parent)
     }
@@ -268,7 +272,7 @@ impl Reader<'_> {
         collection: &str,
         kind: &'static str,
         parent: &Parent,
-    ) -> Vec<Entity> {
+    ) -> Vec<KongEntity> {
         let items = match value {
             Value::Array(items) => items,
             Value::Null => Vec::new(),
@@ -287,7 +291,7 @@ impl Reader<'_> {
         collection: &str,
         kind: &'static str,
         parent: &Parent,
-    ) -> Option<Entity> {
+    ) -> Option<KongEntity> {
         let mut fields = match item {
             Value::Object(fields) => fields,
             // A server name, and a plugin without settings, may be written as the name alone.
@@ -326,7 +330,7 @@ impl Reader<'_> {
             fields.insert((*field).to_owned(), json!(key));
         }
         self.report.object(&label);
-        Some(Entity::new(label, name, key, fields))
+        Some(KongEntity::new(label, name, key, fields))
     }
 }
 

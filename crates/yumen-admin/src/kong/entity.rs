@@ -2,14 +2,14 @@
 
 use serde_json::{Map, Value};
 
-use super::report::{Report, dropped};
+use super::report::{ImportReport, dropped};
 
 /// What Kong and its tools write beside the settings; it means nothing to a gateway.
 const BOOKKEEPING: [&str; 6] = ["_comment", "_ignore", "created_at", "updated_at", "ws_id", "id"];
 
 /// An object of the file.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Entity {
+pub(super) struct KongEntity {
     /// What the report calls it: `route orders`.
     pub(super) label: String,
     /// The name, or what stands for it.
@@ -21,9 +21,9 @@ pub(super) struct Entity {
     fields: Map<String, Value>,
 }
 
-impl Entity {
-    pub(super) fn new(label: String, name: String, key: String, fields: Map<String, Value>) -> Entity {
-        Entity { label, name, key, prefix: String::new(), fields }
+impl KongEntity {
+    pub(super) fn new(label: String, name: String, key: String, fields: Map<String, Value>) -> KongEntity {
+        KongEntity { label, name, key, prefix: String::new(), fields }
     }
 
     /// What stands under `field`; null is as good as absent.
@@ -43,12 +43,12 @@ impl Entity {
         format!("{}{field}", self.prefix)
     }
 
-    fn refuse(&self, field: &str, found: &Value, wanted: &str, report: &mut Report) {
+    fn refuse(&self, field: &str, found: &Value, wanted: &str, report: &mut ImportReport) {
         let message = format!("left out: found {found}, expected {wanted}");
         report.add(dropped(&self.label, &self.path(field), message));
     }
 
-    pub(super) fn text(&mut self, field: &str, report: &mut Report) -> Option<String> {
+    pub(super) fn text(&mut self, field: &str, report: &mut ImportReport) -> Option<String> {
         match self.take(field)? {
             Value::String(text) => Some(text),
             Value::Number(number) => Some(number.to_string()),
@@ -59,7 +59,7 @@ impl Entity {
         }
     }
 
-    pub(super) fn number(&mut self, field: &str, report: &mut Report) -> Option<f64> {
+    pub(super) fn number(&mut self, field: &str, report: &mut ImportReport) -> Option<f64> {
         let value = self.take(field)?;
         let number = match &value {
             Value::Number(number) => number.as_f64(),
@@ -74,7 +74,7 @@ impl Entity {
     }
 
     /// A whole number that is not negative.
-    pub(super) fn count(&mut self, field: &str, report: &mut Report) -> Option<u64> {
+    pub(super) fn count(&mut self, field: &str, report: &mut ImportReport) -> Option<u64> {
         let number = self.number(field, report)?;
         if number >= 0.0 && number.fract() == 0.0 && number < 9e15 {
             return Some(number as u64);
@@ -83,7 +83,7 @@ impl Entity {
         None
     }
 
-    pub(super) fn flag(&mut self, field: &str, report: &mut Report) -> Option<bool> {
+    pub(super) fn flag(&mut self, field: &str, report: &mut ImportReport) -> Option<bool> {
         match self.take(field)? {
             Value::Bool(flag) => Some(flag),
             Value::String(text) if text == "true" || text == "false" => Some(text == "true"),
@@ -95,7 +95,7 @@ impl Entity {
     }
 
     /// A list of texts; a single text is a list of one. Empty where the field is absent.
-    pub(super) fn texts(&mut self, field: &str, report: &mut Report) -> Vec<String> {
+    pub(super) fn texts(&mut self, field: &str, report: &mut ImportReport) -> Vec<String> {
         let items = match self.take(field) {
             None => return Vec::new(),
             Some(Value::Array(items)) => items,
@@ -115,7 +115,7 @@ impl Entity {
     }
 
     /// A list of whole numbers, such as statuses.
-    pub(super) fn counts(&mut self, field: &str, report: &mut Report) -> Vec<u64> {
+    pub(super) fn counts(&mut self, field: &str, report: &mut ImportReport) -> Vec<u64> {
         let mut counts = Vec::new();
         for text in self.texts(field, report) {
             match text.parse() {
@@ -127,9 +127,9 @@ impl Entity {
     }
 
     /// An object inside this one; its fields are reported under `field`.
-    pub(super) fn child(&mut self, field: &str, report: &mut Report) -> Option<Entity> {
+    pub(super) fn child(&mut self, field: &str, report: &mut ImportReport) -> Option<KongEntity> {
         match self.take(field)? {
-            Value::Object(fields) => Some(Entity {
+            Value::Object(fields) => Some(KongEntity {
                 label: self.label.clone(),
                 name: self.name.clone(),
                 key: self.key.clone(),
@@ -145,7 +145,7 @@ impl Entity {
     }
 
     /// The objects in a list.
-    pub(super) fn list(&mut self, field: &str, report: &mut Report) -> Vec<Value> {
+    pub(super) fn list(&mut self, field: &str, report: &mut ImportReport) -> Vec<Value> {
         match self.take(field) {
             None => Vec::new(),
             Some(Value::Array(items)) => items,
@@ -158,7 +158,7 @@ impl Entity {
     }
 
     /// Takes a field that has no counterpart; says so unless it has the value Kong gives it by default.
-    pub(super) fn skip(&mut self, field: &str, default: &Value, why: &str, report: &mut Report) {
+    pub(super) fn skip(&mut self, field: &str, default: &Value, why: &str, report: &mut ImportReport) {
         match self.take(field) {
             Some(value) if value != *default && !is_empty(&value) => {
                 report.add(dropped(&self.label, &self.path(field), "left out").why(why));
@@ -168,12 +168,12 @@ impl Entity {
     }
 
     /// Reports what nobody took.
-    pub(super) fn finish(self, report: &mut Report) {
+    pub(super) fn finish(self, report: &mut ImportReport) {
         for (field, value) in &self.fields {
             let unimportant = value.is_null() || is_empty(value);
             let kept = self.prefix.is_empty() && BOOKKEEPING.contains(&field.as_str());
             if !unimportant && !kept {
-                let why = "this field is not known to the importer";
+                let why = "unknown field";
                 report.add(dropped(&self.label, &self.path(field), "left out").why(why));
             }
         }

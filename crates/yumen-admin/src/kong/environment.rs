@@ -6,20 +6,20 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::report::{Report, dropped};
+use super::report::{ImportReport, dropped};
 
 /// Finds the value of an environment variable.
 pub(super) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Resolves references.
-pub(super) struct Environment<'a> {
+pub(super) struct KongEnvironment<'a> {
     lookup: Lookup<'a>,
     /// What stands before the names of variables, by the prefix of the vault that says so.
     vaults: HashMap<String, String>,
 }
 
-impl<'a> Environment<'a> {
-    pub(super) fn new(lookup: Lookup<'a>, document: &Value) -> Environment<'a> {
+impl<'a> KongEnvironment<'a> {
+    pub(super) fn new(lookup: Lookup<'a>, document: &Value) -> KongEnvironment<'a> {
         let mut vaults = HashMap::from([("env".to_owned(), String::new())]);
         let entities = document.get("vaults").and_then(Value::as_array).into_iter().flatten();
         for vault in entities.filter(|vault| vault["name"] == "env") {
@@ -28,11 +28,11 @@ impl<'a> Environment<'a> {
                 vaults.insert(prefix.to_owned(), variables.to_owned());
             }
         }
-        Environment { lookup, vaults }
+        KongEnvironment { lookup, vaults }
     }
 
     /// Resolves all references inside `value`, which stands at `path`.
-    pub(super) fn resolve(&self, value: &mut Value, path: &str, report: &mut Report) {
+    pub(super) fn resolve(&self, value: &mut Value, path: &str, report: &mut ImportReport) {
         match value {
             Value::Array(items) => {
                 for (at, item) in items.iter_mut().enumerate() {

@@ -5,38 +5,38 @@
 mod parse;
 
 use serde_json::{Value, json};
-use yumen_plugin::{Pattern, PatternOptions};
+use yumen_plugin::{PatternOptions, RegexPattern};
 
-use super::paths::{Path, escape};
-use parse::{Call, Literal, Node};
+use super::paths::{KongPath, escape};
+use parse::{FieldComparison, KongExprLiteral, KongExprNode};
 
 /// What an expression asks for.
 #[derive(Debug, PartialEq)]
-pub(super) struct Asked {
+pub(super) struct ExpressionMatch {
     /// All of them must hold.
     pub(super) conditions: Vec<Value>,
     /// What of the path it matched, where it names one path.
-    pub(super) path: Option<Path>,
+    pub(super) path: Option<KongPath>,
 }
 
 /// Translates an expression.
 ///
 /// # Errors
 /// What of it means nothing here, or cannot be read.
-pub(super) fn translate(text: &str) -> Result<Asked, String> {
+pub(super) fn translate(text: &str) -> Result<ExpressionMatch, String> {
     let root = parse::parse(text)?;
     let all = match root {
-        Node::All(nodes) => nodes,
+        KongExprNode::All(nodes) => nodes,
         one => vec![one],
     };
     let conditions = all.iter().map(condition).collect::<Result<Vec<_>, _>>()?;
-    let mut paths: Vec<Path> = all.iter().filter_map(path).collect();
+    let mut paths: Vec<KongPath> = all.iter().filter_map(path).collect();
     let path = if paths.len() == 1 { paths.pop() } else { None };
-    Ok(Asked { conditions, path })
+    Ok(ExpressionMatch { conditions, path })
 }
 
-fn condition(node: &Node) -> Result<Value, String> {
-    let grouped = |word: &str, nodes: &[Node]| {
+fn condition(node: &KongExprNode) -> Result<Value, String> {
+    let grouped = |word: &str, nodes: &[KongExprNode]| {
         let mut group = vec![json!(word)];
         for node in nodes {
             group.push(condition(node)?);
@@ -44,10 +44,10 @@ fn condition(node: &Node) -> Result<Value, String> {
         Ok(Value::Array(group))
     };
     match node {
-        Node::All(nodes) => grouped("AND", nodes),
-        Node::Any(nodes) => grouped("OR", nodes),
-        Node::Not(node) => condition(node).map(negated),
-        Node::Call(call) => compare(call),
+        KongExprNode::All(nodes) => grouped("AND", nodes),
+        KongExprNode::Any(nodes) => grouped("OR", nodes),
+        KongExprNode::Not(node) => condition(node).map(negated),
+        KongExprNode::Call(call) => compare(call),
     }
 }
 
@@ -87,21 +87,21 @@ fn variable(field: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
-fn compare(call: &Call) -> Result<Value, String> {
+fn compare(call: &FieldComparison) -> Result<Value, String> {
     let variable = variable(&call.field)?;
     let unknown = || format!("{} {} means nothing here", call.field, call.operator);
     match &call.literal {
-        Literal::Address(address) => match call.operator.as_str() {
+        KongExprLiteral::Address(address) => match call.operator.as_str() {
             "==" | "in" => Ok(json!([variable, "ipmatch", [address]])),
             "!=" | "not in" => Ok(json!([variable, "!", "ipmatch", [address]])),
             _ => Err(unknown()),
         },
-        Literal::Number(number) => match call.operator.as_str() {
+        KongExprLiteral::Number(number) => match call.operator.as_str() {
             "!=" => Ok(json!([variable, "~=", number])),
             operator @ ("==" | ">" | ">=" | "<" | "<=") => Ok(json!([variable, operator, number])),
             _ => Err(unknown()),
         },
-        Literal::Text(text) => {
+        KongExprLiteral::Text(text) => {
             let regex = match call.operator.as_str() {
                 "==" if !call.is_lowered => return Ok(json!([variable, "==", text])),
                 // A field that is absent is not compared at all in Kong.
@@ -115,7 +115,7 @@ fn compare(call: &Call) -> Result<Value, String> {
                 "~" => text.clone(),
                 _ => return Err(unknown()),
             };
-            let is_wrong = Pattern::new(&regex, PatternOptions::default()).is_err();
+            let is_wrong = RegexPattern::new(&regex, PatternOptions::default()).is_err();
             match is_wrong {
                 true => Err(format!("the pattern {regex} cannot be used")),
                 false => Ok(json!([variable, if call.is_lowered { "~*" } else { "~~" }, regex])),
@@ -125,14 +125,20 @@ fn compare(call: &Call) -> Result<Value, String> {
 }
 
 /// The path a part of the expression asks for, as far as it may be taken off.
-fn path(node: &Node) -> Option<Path> {
-    let Node::Call(Call { field, is_lowered: false, operator, literal: Literal::Text(text) }) = node else {
+fn path(node: &KongExprNode) -> Option<KongPath> {
+    let KongExprNode::Call(FieldComparison {
+        field,
+        is_lowered: false,
+        operator,
+        literal: KongExprLiteral::Text(text),
+    }) = node
+    else {
         return None;
     };
     match (field.as_str(), operator.as_str()) {
-        ("http.path", "^=") => Some(Path::Prefix(text.clone())),
-        ("http.path", "==") => Some(Path::Pattern(format!("{}$", escape(text)))),
-        ("http.path", "~") => Some(Path::Pattern(text.clone())),
+        ("http.path", "^=") => Some(KongPath::Prefix(text.clone())),
+        ("http.path", "==") => Some(KongPath::Pattern(format!("{}$", escape(text)))),
+        ("http.path", "~") => Some(KongPath::Pattern(text.clone())),
         _ => None,
     }
 }

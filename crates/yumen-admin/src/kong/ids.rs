@@ -7,28 +7,28 @@ const LENGTH_MAX: usize = 64;
 
 /// Gives ids of one kind.
 #[derive(Debug)]
-pub(super) struct Ids {
+pub(super) struct IdAllocator {
     allowed: fn(char) -> bool,
     /// Names that are ids as they are: no other name is turned into one of them.
     kept: HashSet<String>,
     given: HashSet<String>,
 }
 
-impl Ids {
+impl IdAllocator {
     /// For what is called so.
-    pub(super) fn of<'n>(names: impl IntoIterator<Item = &'n str>) -> Ids {
-        Ids::allowing(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'), names)
+    pub(super) fn of<'n>(names: impl IntoIterator<Item = &'n str>) -> IdAllocator {
+        IdAllocator::allowing(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'), names)
     }
 
     /// The same for consumers, whose names may not hold a dot.
-    pub(super) fn of_consumers<'n>(names: impl IntoIterator<Item = &'n str>) -> Ids {
-        Ids::allowing(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'), names)
+    pub(super) fn of_consumers<'n>(names: impl IntoIterator<Item = &'n str>) -> IdAllocator {
+        IdAllocator::allowing(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'), names)
     }
 
-    fn allowing<'n>(allowed: fn(char) -> bool, names: impl IntoIterator<Item = &'n str>) -> Ids {
+    fn allowing<'n>(allowed: fn(char) -> bool, names: impl IntoIterator<Item = &'n str>) -> IdAllocator {
         let fits = |name: &&str| slug(name, allowed) == **name;
         let kept = names.into_iter().filter(fits).map(str::to_owned).collect();
-        Ids { allowed, kept, given: HashSet::new() }
+        IdAllocator { allowed, kept, given: HashSet::new() }
     }
 
     /// Whether a name is an id as it is.

@@ -2,29 +2,29 @@
 
 /// A path of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Path {
+pub(super) enum KongPath {
     /// Matches every path that begins like this.
     Prefix(String),
     /// A regular expression, anchored at the begin.
     Pattern(String),
 }
 
-impl Path {
+impl KongPath {
     /// Understands a path. From 3.0 on a tilde marks patterns; before, odd characters did.
-    pub(super) fn parse(text: &str, marks_patterns: bool) -> Path {
+    pub(super) fn parse(text: &str, marks_patterns: bool) -> KongPath {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "._~/%-".contains(c);
         match text.strip_prefix('~') {
-            Some(pattern) if marks_patterns => Path::Pattern(pattern.to_owned()),
-            None if !marks_patterns && !text.chars().all(is_plain) => Path::Pattern(text.to_owned()),
-            _ => Path::Prefix(text.to_owned()),
+            Some(pattern) if marks_patterns => KongPath::Pattern(pattern.to_owned()),
+            None if !marks_patterns && !text.chars().all(is_plain) => KongPath::Pattern(text.to_owned()),
+            _ => KongPath::Prefix(text.to_owned()),
         }
     }
 
     /// The regular expression for the paths it matches.
     pub(super) fn regex(&self) -> String {
         match self {
-            Path::Prefix(prefix) => format!("^{}", escape(prefix)),
-            Path::Pattern(pattern) => match pattern.strip_prefix('^').unwrap_or(pattern) {
+            KongPath::Prefix(prefix) => format!("^{}", escape(prefix)),
+            KongPath::Pattern(pattern) => match pattern.strip_prefix('^').unwrap_or(pattern) {
                 // An alternative outside of groups would otherwise not be anchored.
                 pattern if pattern.contains('|') => format!("^(?:{pattern})"),
                 pattern => format!("^{pattern}"),
@@ -35,8 +35,8 @@ impl Path {
     /// What every path it matches begins with.
     pub(super) fn literal(&self) -> String {
         match self {
-            Path::Prefix(prefix) => plain_start(prefix).to_owned(),
-            Path::Pattern(pattern) => plain_start(&literal_start(pattern)).to_owned(),
+            KongPath::Prefix(prefix) => plain_start(prefix).to_owned(),
+            KongPath::Pattern(pattern) => plain_start(&literal_start(pattern)).to_owned(),
         }
     }
 }
@@ -104,7 +104,7 @@ fn has_alternatives(pattern: &str) -> bool {
 
 /// How a route's path becomes the upstream's.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Joint<'a> {
+pub(super) struct PathMapping<'a> {
     /// What the service's paths begin with.
     pub(super) base: &'a str,
     /// Whether what the route matched is taken off.
@@ -113,10 +113,10 @@ pub(super) struct Joint<'a> {
     pub(super) plain: bool,
 }
 
-impl Joint<'_> {
+impl PathMapping<'_> {
     /// Patterns over the path, each followed by what its match becomes, for one path of the route. Empty
     /// where the path stays as it is.
-    pub(super) fn rewrites(&self, path: &Path) -> Vec<String> {
+    pub(super) fn rewrites(&self, path: &KongPath) -> Vec<String> {
         let base = dollars(self.base);
         let bare = base.strip_suffix('/').unwrap_or(&base);
         let begin = path.regex();
@@ -130,7 +130,7 @@ impl Joint<'_> {
             };
         }
         let slash = format!("{bare}/");
-        if matches!(path, Path::Prefix(prefix) if prefix == "/") && self.base == "/" {
+        if matches!(path, KongPath::Prefix(prefix) if prefix == "/") && self.base == "/" {
             return Vec::new();
         }
         if self.plain && !self.base.ends_with('/') {
@@ -142,7 +142,7 @@ impl Joint<'_> {
         }
         // Nothing is left of the path: the base alone, with a slash only where the request had one.
         let whole = match path {
-            Path::Prefix(prefix) if prefix.len() > 1 && prefix.ends_with('/') => Vec::new(),
+            KongPath::Prefix(prefix) if prefix.len() > 1 && prefix.ends_with('/') => Vec::new(),
             _ => pair(format!("{begin}$"), bare),
         };
         [whole, rest].concat()

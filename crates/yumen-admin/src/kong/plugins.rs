@@ -9,10 +9,10 @@ mod transform;
 use serde_json::{Map, Value, json};
 use yumen_config::{Kind, Resource};
 
-use super::entity::Entity;
-use super::people::People;
-use super::report::{Report, different, dropped};
-use super::scopes::Use;
+use super::consumers_and_credentials::ImportedConsumers;
+use super::entity::KongEntity;
+use super::report::{ImportReport, different, dropped};
+use super::scopes::PluginUse;
 pub(super) use respond::message;
 
 /// Plugins that observe, cache or relax: without one the same clients reach the same service and see nothing that it
@@ -69,7 +69,7 @@ pub(super) fn keeps_out(name: &str) -> bool {
 
 /// What a plugin finds around itself.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct PluginEnvironment {
     /// Whether every request that comes through belongs to a consumer.
     is_identified: bool,
     /// How many plugins here tell who a client is.
@@ -77,30 +77,30 @@ struct Place {
 }
 
 /// Translates plugins.
-pub(super) struct Translator<'a> {
-    people: &'a People,
+pub(super) struct PluginTranslator<'a> {
+    people: &'a ImportedConsumers,
     runs: &'a dyn Fn(&str) -> bool,
     has_limits: bool,
 }
 
 /// One plugin on its way.
-struct Job<'j> {
+struct PluginJob<'j> {
     label: &'j str,
-    settings: Entity,
-    people: &'j People,
-    place: Place,
+    settings: KongEntity,
+    people: &'j ImportedConsumers,
+    place: PluginEnvironment,
     is_global: bool,
     /// Whether a part that cannot be carried over refuses or hides something.
     opens: bool,
-    report: &'j mut Report,
+    report: &'j mut ImportReport,
 }
 
 /// Name and settings of plugins here.
 type Ours = Vec<(&'static str, Value)>;
 
-impl<'a> Translator<'a> {
-    pub(super) fn new(people: &'a People, runs: &'a dyn Fn(&str) -> bool) -> Translator<'a> {
-        Translator { people, runs, has_limits: false }
+impl<'a> PluginTranslator<'a> {
+    pub(super) fn new(people: &'a ImportedConsumers, runs: &'a dyn Fn(&str) -> bool) -> PluginTranslator<'a> {
+        PluginTranslator { people, runs, has_limits: false }
     }
 
     /// Whether this gateway runs a plugin.
@@ -109,15 +109,20 @@ impl<'a> Translator<'a> {
     }
 
     /// All plugins of one place, merged where several become one here.
-    pub(super) fn all(&mut self, uses: &[&Use], report: &mut Report) -> Map<String, Value> {
+    pub(super) fn all(&mut self, uses: &[&PluginUse], report: &mut ImportReport) -> Map<String, Value> {
         let authentications = uses.iter().filter(|one| auth::IDENTIFIES.contains(&one.name.as_str())).count();
-        self.in_place(uses, Place { is_identified: authentications > 0, authentications }, report)
+        self.in_place(uses, PluginEnvironment { is_identified: authentications > 0, authentications }, report)
     }
 
-    fn in_place(&mut self, uses: &[&Use], place: Place, report: &mut Report) -> Map<String, Value> {
+    fn in_place(
+        &mut self,
+        uses: &[&PluginUse],
+        place: PluginEnvironment,
+        report: &mut ImportReport,
+    ) -> Map<String, Value> {
         let mut plugins = Map::new();
         for one in uses {
-            let job = Job {
+            let job = PluginJob {
                 label: &one.label,
                 settings: one.config.clone(),
                 people: self.people,
@@ -127,7 +132,7 @@ impl<'a> Translator<'a> {
                 report,
             };
             let Some((ours, opens)) = translate(&one.name, job) else {
-                let line = dropped(&one.label, "", "left out").why("there is no such plugin here");
+                let line = dropped(&one.label, "", "left out").why("plugin not supported");
                 report.add(line);
                 guard(one, &mut plugins, report);
                 continue;
@@ -143,22 +148,22 @@ impl<'a> Translator<'a> {
     }
 
     /// One plugin of a consumer or a group.
-    pub(super) fn of_people(&mut self, one: &Use, report: &mut Report) -> Map<String, Value> {
-        self.in_place(&[one], Place { is_identified: true, authentications: 1 }, report)
+    pub(super) fn of_people(&mut self, one: &PluginUse, report: &mut ImportReport) -> Map<String, Value> {
+        self.in_place(&[one], PluginEnvironment { is_identified: true, authentications: 1 }, report)
     }
 
     fn put(
         &mut self,
-        one: &Use,
+        one: &PluginUse,
         name: &'static str,
         mut settings: Value,
         plugins: &mut Map<String, Value>,
-        report: &mut Report,
+        report: &mut ImportReport,
     ) {
         self.has_limits |= name == "limit-count";
         if !(self.runs)(name) {
             let line = dropped(&one.label, "", format!("kept as {name}, which does not run in this version"));
-            report.add(line.hint("it comes into force with a version that has it"));
+            report.add(line.hint("takes effect in a version that supports it"));
             guard(one, plugins, report);
         }
         if name == "proxy-rewrite" && !one.filter.is_empty() && !one.is_of_people() {
@@ -192,12 +197,12 @@ impl<'a> Translator<'a> {
 }
 
 /// Refuses everybody where the plugin that kept some out is not in force.
-fn guard(one: &Use, plugins: &mut Map<String, Value>, report: &mut Report) {
+fn guard(one: &PluginUse, plugins: &mut Map<String, Value>, report: &mut ImportReport) {
     if !guards(&one.name) {
         return;
     }
     let hint = "once access is guarded in another way, remove fault-injection here";
-    let line = dropped(&one.label, "", "requests are refused with 503, so that nobody passes unchecked");
+    let line = dropped(&one.label, "", "requests are answered 503, so that none passes unchecked");
     report.refuse(line.hint(hint));
     let message = json!({ "message": format!("access is not guarded: {} is missing", one.name) }).to_string();
     plugins.insert("fault-injection".into(), refusal(503, &message, None));
@@ -229,7 +234,7 @@ fn add_filter(settings: &mut Value, conditions: &[Value]) {
 }
 
 /// The plugins here, and whether a part that refuses or hides something is not among them.
-fn translate(name: &str, mut job: Job<'_>) -> Option<(Ours, bool)> {
+fn translate(name: &str, mut job: PluginJob<'_>) -> Option<(Ours, bool)> {
     let ours = match name {
         "key-auth" => auth::key_auth(&mut job),
         "basic-auth" => auth::basic_auth(&mut job),
@@ -264,7 +269,7 @@ fn translate(name: &str, mut job: Job<'_>) -> Option<(Ours, bool)> {
     Some((ours, job.opens))
 }
 
-impl Job<'_> {
+impl PluginJob<'_> {
     fn text(&mut self, field: &str) -> Option<String> {
         self.settings.text(field, self.report)
     }

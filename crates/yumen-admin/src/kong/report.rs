@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 /// How far something was carried over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum ImportLevel {
     /// It behaves as it did.
     Exact,
     /// It does nearly the same; the line says what is not.
@@ -15,22 +15,22 @@ pub enum Level {
     Dropped,
 }
 
-impl Level {
+impl ImportLevel {
     /// The word in the report.
     pub fn name(self) -> &'static str {
         match self {
-            Level::Exact => "exact",
-            Level::Different => "different",
-            Level::Dropped => "dropped",
+            ImportLevel::Exact => "exact",
+            ImportLevel::Different => "different",
+            ImportLevel::Dropped => "dropped",
         }
     }
 }
 
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct ImportFinding {
     /// How far it was carried over.
-    pub level: Level,
+    pub level: ImportLevel,
     /// The object in Kong's words: `route orders`.
     pub object: String,
     /// The field inside it, dotted; empty for the whole of it.
@@ -43,36 +43,36 @@ pub struct Line {
     pub hint: String,
 }
 
-impl Line {
+impl ImportFinding {
     /// With the reason.
-    pub(super) fn why(mut self, why: impl Into<String>) -> Line {
+    pub(super) fn why(mut self, why: impl Into<String>) -> ImportFinding {
         self.why = why.into();
         self
     }
 
     /// With advice.
-    pub(super) fn hint(mut self, hint: impl Into<String>) -> Line {
+    pub(super) fn hint(mut self, hint: impl Into<String>) -> ImportFinding {
         self.hint = hint.into();
         self
     }
 }
 
 /// A line that says something is done in another way.
-pub(super) fn different(object: &str, field: &str, instead: impl Into<String>) -> Line {
-    line(Level::Different, object, field, instead)
+pub(super) fn different(object: &str, field: &str, instead: impl Into<String>) -> ImportFinding {
+    line(ImportLevel::Different, object, field, instead)
 }
 
 /// A line that says something is missing.
-pub(super) fn dropped(object: &str, field: &str, instead: impl Into<String>) -> Line {
-    line(Level::Dropped, object, field, instead)
+pub(super) fn dropped(object: &str, field: &str, instead: impl Into<String>) -> ImportFinding {
+    line(ImportLevel::Dropped, object, field, instead)
 }
 
-fn line(level: Level, object: &str, field: &str, instead: impl Into<String>) -> Line {
+fn line(level: ImportLevel, object: &str, field: &str, instead: impl Into<String>) -> ImportFinding {
     let (why, hint) = (String::new(), String::new());
-    Line { level, object: object.into(), field: field.into(), instead: instead.into(), why, hint }
+    ImportFinding { level, object: object.into(), field: field.into(), instead: instead.into(), why, hint }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for ImportFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.level.name(), self.object)?;
         if !self.field.is_empty() {
@@ -91,23 +91,23 @@ impl fmt::Display for Line {
 
 /// All findings of one import.
 #[derive(Debug, Default)]
-pub struct Report {
-    lines: Vec<Line>,
+pub struct ImportReport {
+    lines: Vec<ImportFinding>,
     /// How many of them say that requests are refused for want of a plugin that guards.
     refused: usize,
     objects: Vec<String>,
 }
 
-impl Report {
+impl ImportReport {
     /// Notes a finding, once.
-    pub fn add(&mut self, line: Line) {
+    pub fn add(&mut self, line: ImportFinding) {
         if !self.lines.contains(&line) {
             self.lines.push(line);
         }
     }
 
     /// Notes, once, that requests are refused for want of a plugin that guards.
-    pub(super) fn refuse(&mut self, line: Line) {
+    pub(super) fn refuse(&mut self, line: ImportFinding) {
         let before = self.lines.len();
         self.add(line);
         self.refused += self.lines.len() - before;
@@ -131,7 +131,7 @@ impl Report {
     }
 
     /// The findings, in the order they were made.
-    pub fn lines(&self) -> &[Line] {
+    pub fn lines(&self) -> &[ImportFinding] {
         &self.lines
     }
 
@@ -139,7 +139,7 @@ impl Report {
     pub fn counts(&self) -> (usize, usize, usize) {
         let of = |level| self.lines.iter().filter(|line| line.level == level).count();
         let exact = self.exact().count();
-        (exact, of(Level::Different), of(Level::Dropped))
+        (exact, of(ImportLevel::Different), of(ImportLevel::Dropped))
     }
 
     fn exact(&self) -> impl Iterator<Item = &str> {
@@ -163,7 +163,7 @@ impl Report {
     /// For programs: the same, and the names of what was carried over exactly.
     pub fn json(&self) -> Value {
         let (exact, different, dropped) = self.counts();
-        let line = |line: &Line| {
+        let line = |line: &ImportFinding| {
             json!({
                 "level": line.level.name(), "object": line.object, "field": line.field,
                 "instead": line.instead, "why": line.why, "hint": line.hint,

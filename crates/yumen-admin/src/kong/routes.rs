@@ -7,26 +7,26 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 use yumen_config::{Kind, Resource};
 
-use super::document::Document;
-use super::entity::Entity;
+use super::document::KongDocument;
+use super::entity::KongEntity;
 use super::expression;
-use super::ids::Ids;
-use super::order::{self, Candidate, Place};
-use super::paths::{Joint, Path};
-use super::plugins::{self, Translator};
-use super::report::{Report, dropped};
-use super::scopes::Uses;
-use super::services::{STREAM_PROTOCOLS, Service, Services};
+use super::ids::IdAllocator;
+use super::paths::{KongPath, PathMapping};
+use super::plugins::{self, PluginTranslator};
+use super::precedence::{self, KongPathCandidate, PathPlacement};
+use super::report::{ImportReport, dropped};
+use super::scopes::PluginUses;
+use super::services::{KongService, KongServices, STREAM_PROTOCOLS};
 use super::streams;
-use matching::Asked;
+use matching::KongRouteMatch;
 
 /// A route on its way: one of Kong's, which may become several of ours.
 #[derive(Debug)]
-struct Route {
+struct KongRoute {
     name: String,
     service: Option<usize>,
     labels: Option<Value>,
-    asked: Asked,
+    asked: KongRouteMatch,
     strips: bool,
     preserves_host: bool,
     /// Kong's way before 3.0 to join paths.
@@ -36,36 +36,36 @@ struct Route {
 }
 
 /// A route of ours: paths of one of Kong's that go to the same place.
-struct Group {
-    place: Place,
-    paths: Vec<Path>,
+struct RouteGroup {
+    place: PathPlacement,
+    paths: Vec<KongPath>,
     condition: Option<Value>,
 }
 
 pub(super) fn translate(
-    document: &mut Document,
-    services: &Services,
-    uses: &Uses,
-    translator: &mut Translator<'_>,
-    report: &mut Report,
+    document: &mut KongDocument,
+    services: &KongServices,
+    uses: &PluginUses,
+    translator: &mut PluginTranslator<'_>,
+    report: &mut ImportReport,
 ) -> Vec<Resource> {
     let marks_patterns = document.marks_patterns;
-    let mut routes: BTreeMap<usize, Route> = BTreeMap::new();
+    let mut routes: BTreeMap<usize, KongRoute> = BTreeMap::new();
     for (at, entity) in document.routes.iter_mut().enumerate().filter(|(_, one)| !streams::is_stream(one)) {
         match read(entity, services, marks_patterns, report) {
             Some(route) => drop(routes.insert(at, route)),
             // What is inside a route that is left out needs no lines of its own.
-            None => *entity = Entity::default(),
+            None => *entity = KongEntity::default(),
         }
     }
-    let mut candidates: Vec<Candidate> = Vec::new();
+    let mut candidates: Vec<KongPathCandidate> = Vec::new();
     for (at, route) in &routes {
         candidates.extend(route.asked.candidates(*at));
     }
-    let places = order::place(&candidates);
+    let places = precedence::place(&candidates);
     let mut places =
         candidates.iter().zip(places).map(|(candidate, place)| (candidate.route, place)).peekable();
-    let mut ids = Ids::of(document.routes.iter().map(|route| &*route.name));
+    let mut ids = IdAllocator::of(document.routes.iter().map(|route| &*route.name));
     let mut resources = Vec::new();
     for (at, route) in &routes {
         let mut own = Vec::new();
@@ -117,9 +117,9 @@ fn count_together(
 fn shared_plugins(
     route: usize,
     service: Option<usize>,
-    uses: &Uses,
-    translator: &mut Translator<'_>,
-    report: &mut Report,
+    uses: &PluginUses,
+    translator: &mut PluginTranslator<'_>,
+    report: &mut ImportReport,
 ) -> Map<String, Value> {
     let Some(service) = service else { return Map::new() };
     let of_service = uses.of_service(service);
@@ -134,11 +134,11 @@ fn shared_plugins(
 }
 
 fn read(
-    entity: &mut Entity,
-    services: &Services,
+    entity: &mut KongEntity,
+    services: &KongServices,
     marks_patterns: bool,
-    report: &mut Report,
-) -> Option<Route> {
+    report: &mut ImportReport,
+) -> Option<KongRoute> {
     let label = entity.label.clone();
     let service = match services.index.take(entity, "service") {
         Ok(service) => service,
@@ -170,11 +170,11 @@ fn read(
     let only_http = !protocols.is_empty() && !protocols.iter().any(is_encrypted);
     let asked = match entity.text("expression", report) {
         Some(text) => expressed(&text, entity, only_http, report)?,
-        None => Asked::read(entity, only_http, marks_patterns, report)?,
+        None => KongRouteMatch::read(entity, only_http, marks_patterns, report)?,
     };
     entity.skip("request_buffering", &json!(true), "bodies are passed on as they come", report);
     entity.skip("response_buffering", &json!(true), "bodies are passed on as they come", report);
-    Some(Route {
+    Some(KongRoute {
         name: entity.name.clone(),
         service,
         labels: super::labels::labels(entity, report),
@@ -188,10 +188,15 @@ fn read(
 }
 
 /// What a route of the router of expressions asks for.
-fn expressed(text: &str, entity: &mut Entity, only_http: bool, report: &mut Report) -> Option<Asked> {
+fn expressed(
+    text: &str,
+    entity: &mut KongEntity,
+    only_http: bool,
+    report: &mut ImportReport,
+) -> Option<KongRouteMatch> {
     let priority = entity.count("priority", report).unwrap_or(0);
     match expression::translate(text) {
-        Ok(asked) => Some(Asked::expressed(asked, priority, only_http)),
+        Ok(asked) => Some(KongRouteMatch::expressed(asked, priority, only_http)),
         Err(why) => {
             let hint = "write it with paths, hosts, methods and headers";
             let line = dropped(&entity.label, "expression", "the route is left out");
@@ -202,35 +207,35 @@ fn expressed(text: &str, entity: &mut Entity, only_http: bool, report: &mut Repo
 }
 
 /// The paths of a route by where they are placed. Those that stand alone share one resource.
-fn groups(asked: &Asked, places: Vec<Place>) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
+fn groups(asked: &KongRouteMatch, places: Vec<PathPlacement>) -> Vec<RouteGroup> {
+    let mut groups: Vec<RouteGroup> = Vec::new();
     let paths = asked.paths.iter().cloned().map(Some).chain(asked.paths.is_empty().then_some(None));
     for (path, place) in paths.zip(places) {
         let is_there = match &path {
-            Some(Path::Prefix(prefix)) => *prefix == place.prefix,
-            Some(Path::Pattern(_)) => false,
+            Some(KongPath::Prefix(prefix)) => *prefix == place.prefix,
+            Some(KongPath::Pattern(_)) => false,
             None => place.prefix == "/",
         };
         let condition = path.as_ref().filter(|_| !is_there).map(|path| json!(["uri", "~~", path.regex()]));
-        let is_alone = |group: &&mut Group| {
+        let has_no_predecessor = |group: &&mut RouteGroup| {
             condition.is_none()
                 && group.condition.is_none()
                 && place.priority.is_none()
                 && group.place.priority.is_none()
                 && group.place.any_host == place.any_host
         };
-        match groups.iter_mut().find(is_alone) {
+        match groups.iter_mut().find(has_no_predecessor) {
             Some(group) => group.paths.extend(path),
-            None => groups.push(Group { place, paths: path.into_iter().collect(), condition }),
+            None => groups.push(RouteGroup { place, paths: path.into_iter().collect(), condition }),
         }
     }
     groups
 }
 
 fn resource(
-    route: &Route,
-    service: Option<&Service>,
-    group: &Group,
+    route: &KongRoute,
+    service: Option<&KongService>,
+    group: &RouteGroup,
     plugins: &Map<String, Value>,
     shared: &Map<String, Value>,
 ) -> Value {
@@ -284,9 +289,9 @@ fn one_or_many(value: &mut Value, field: &str, mut all: Vec<String>) {
 
 /// What the route has beside its service's plugins.
 fn own_plugins(
-    route: &Route,
-    service: Option<&Service>,
-    group: &Group,
+    route: &KongRoute,
+    service: Option<&KongService>,
+    group: &RouteGroup,
     plugins: &Map<String, Value>,
     shared: &Map<String, Value>,
 ) -> Map<String, Value> {
@@ -310,18 +315,18 @@ fn own_plugins(
 }
 
 /// The pairs for all paths of a group, the one that Kong would take first.
-fn rewrites(route: &Route, service: Option<&Service>, group: &Group) -> Vec<String> {
+fn rewrites(route: &KongRoute, service: Option<&KongService>, group: &RouteGroup) -> Vec<String> {
     let Some(service) = service else { return Vec::new() };
-    let joint = Joint { base: &service.path, strips: route.strips, plain: route.joins_plainly };
-    let mut paths: Vec<&Path> = group.paths.iter().chain(&route.asked.expressed_path).collect();
+    let joint = PathMapping { base: &service.path, strips: route.strips, plain: route.joins_plainly };
+    let mut paths: Vec<&KongPath> = group.paths.iter().chain(&route.asked.expressed_path).collect();
     paths.sort_by_key(|path| match path {
-        Path::Pattern(_) => 0,
-        Path::Prefix(prefix) => usize::MAX - prefix.len(),
+        KongPath::Pattern(_) => 0,
+        KongPath::Prefix(prefix) => usize::MAX - prefix.len(),
     });
-    let whole = Path::Prefix("/".into());
+    let whole = KongPath::Prefix("/".into());
     if !route.strips || paths.is_empty() {
         // Without a path nothing is matched that could be taken off.
-        return Joint { strips: false, ..joint }.rewrites(&whole);
+        return PathMapping { strips: false, ..joint }.rewrites(&whole);
     }
     paths.into_iter().flat_map(|path| joint.rewrites(path)).collect()
 }

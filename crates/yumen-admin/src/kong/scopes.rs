@@ -3,10 +3,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::document::{Document, Index};
-use super::entity::Entity;
+use super::document::{EntityIndex, KongDocument};
+use super::entity::KongEntity;
 use super::plugins::keeps_out;
-use super::report::{Report, different, dropped};
+use super::report::{ImportReport, different, dropped};
 use super::services::STREAM_PROTOCOLS;
 
 /// Plugins that only watch: as global rules they also see requests that no route matches.
@@ -27,12 +27,12 @@ const WATCHERS: [&str; 12] = [
 
 /// One plugin of the file that is switched on.
 #[derive(Debug, Clone)]
-pub(super) struct Use {
+pub(super) struct PluginUse {
     pub(super) label: String,
     /// Kong's name for it.
     pub(super) name: String,
     /// The settings.
-    pub(super) config: Entity,
+    pub(super) config: KongEntity,
     /// A condition for its running, from the protocols it is for and the scope.
     pub(super) filter: Vec<Value>,
     pub(super) is_global: bool,
@@ -44,7 +44,7 @@ pub(super) struct Use {
     group: Option<usize>,
 }
 
-impl Use {
+impl PluginUse {
     pub(super) fn is_of_people(&self) -> bool {
         self.consumer.is_some() || self.group.is_some()
     }
@@ -62,32 +62,32 @@ impl Use {
 
 /// All plugins that are switched on.
 #[derive(Debug, Default)]
-pub(super) struct Uses(Vec<Use>);
+pub(super) struct PluginUses(Vec<PluginUse>);
 
-impl Uses {
+impl PluginUses {
     /// What counts for every route of a service that has nothing of its own.
-    pub(super) fn of_service(&self, service: usize) -> Vec<&Use> {
+    pub(super) fn of_service(&self, service: usize) -> Vec<&PluginUse> {
         self.closest(|one| one.route.is_none() && one.service.is_none_or(|at| at == service))
     }
 
     /// What counts for a route.
-    pub(super) fn of_route(&self, route: usize, service: Option<usize>) -> Vec<&Use> {
+    pub(super) fn of_route(&self, route: usize, service: Option<usize>) -> Vec<&PluginUse> {
         self.closest(|one| {
             one.route.is_none_or(|at| at == route) && (one.service.is_none() || one.service == service)
         })
     }
 
-    pub(super) fn of_consumer(&self, consumer: usize) -> Vec<&Use> {
+    pub(super) fn of_consumer(&self, consumer: usize) -> Vec<&PluginUse> {
         self.0.iter().filter(|one| one.consumer == Some(consumer)).collect()
     }
 
-    pub(super) fn of_group(&self, group: usize) -> Vec<&Use> {
+    pub(super) fn of_group(&self, group: usize) -> Vec<&PluginUse> {
         self.0.iter().filter(|one| one.consumer.is_none() && one.group == Some(group)).collect()
     }
 
     /// The closest of each name among those that apply; what became a global rule is not one of them.
-    fn closest(&self, applies: impl Fn(&Use) -> bool) -> Vec<&Use> {
-        let mut kept: Vec<&Use> = Vec::new();
+    fn closest(&self, applies: impl Fn(&PluginUse) -> bool) -> Vec<&PluginUse> {
+        let mut kept: Vec<&PluginUse> = Vec::new();
         for one in self.0.iter().filter(|one| !one.is_of_people() && applies(one) && !self.is_rule(one)) {
             match kept.iter_mut().find(|other| other.name == one.name) {
                 Some(other) if other.closeness() < one.closeness() => *other = one,
@@ -99,26 +99,26 @@ impl Uses {
     }
 
     /// Those that may stand as global rules.
-    pub(super) fn rules(&self) -> impl Iterator<Item = &Use> {
+    pub(super) fn rules(&self) -> impl Iterator<Item = &PluginUse> {
         self.0.iter().filter(|one| self.is_rule(one))
     }
 
     /// Whether it may stand as a global rule: it only watches, and nothing replaces it anywhere.
-    fn is_rule(&self, one: &Use) -> bool {
-        let is_alone = || self.0.iter().filter(|other| other.name == one.name).count() == 1;
-        one.is_global && WATCHERS.contains(&one.name.as_str()) && is_alone()
+    fn is_rule(&self, one: &PluginUse) -> bool {
+        let has_no_predecessor = || self.0.iter().filter(|other| other.name == one.name).count() == 1;
+        one.is_global && WATCHERS.contains(&one.name.as_str()) && has_no_predecessor()
     }
 }
 
 /// Reads all plugins; those that are switched off are left out, as in Kong the next scope counts then.
-pub(super) fn read(document: &mut Document, report: &mut Report) -> Uses {
+pub(super) fn read(document: &mut KongDocument, report: &mut ImportReport) -> PluginUses {
     let indexes = [
-        ("service", Index::of(&document.services)),
-        ("route", Index::of(&document.routes)),
-        ("consumer", Index::of(&document.consumers)),
-        ("consumer_group", Index::of(&document.groups)),
+        ("service", EntityIndex::of(&document.services)),
+        ("route", EntityIndex::of(&document.routes)),
+        ("consumer", EntityIndex::of(&document.consumers)),
+        ("consumer_group", EntityIndex::of(&document.groups)),
     ];
-    let mut uses = Uses::default();
+    let mut uses = PluginUses::default();
     for mut entity in std::mem::take(&mut document.plugins) {
         let scope = indexes.each_ref().map(|(field, index)| index.take(&mut entity, field));
         name_scope(&mut entity, &scope, document, report);
@@ -134,7 +134,7 @@ pub(super) fn read(document: &mut Document, report: &mut Report) -> Uses {
         };
         let is_global = [service, route, consumer, group].iter().all(Option::is_none);
         entity.finish(report);
-        uses.0.extend(one.map(|one| Use { service, route, consumer, group, is_global, ..one }));
+        uses.0.extend(one.map(|one| PluginUse { service, route, consumer, group, is_global, ..one }));
     }
     keep_one_of_each(&mut uses, report);
     combine(&mut uses, document, report);
@@ -143,10 +143,10 @@ pub(super) fn read(document: &mut Document, report: &mut Report) -> Uses {
 
 /// Calls a plugin after all it belongs to, however the file says so.
 fn name_scope(
-    entity: &mut Entity,
+    entity: &mut KongEntity,
     scope: &[Result<Option<usize>, String>; 4],
-    document: &Document,
-    report: &mut Report,
+    document: &KongDocument,
+    report: &mut ImportReport,
 ) {
     let lists = [&document.services, &document.routes, &document.consumers, &document.groups];
     let named = scope.iter().zip(lists).filter_map(|(at, list)| at.as_ref().ok()?.map(|at| &list[at].label));
@@ -157,7 +157,11 @@ fn name_scope(
     entity.label = label;
 }
 
-fn read_one(entity: &mut Entity, shared: &Map<String, Value>, report: &mut Report) -> Option<Use> {
+fn read_one(
+    entity: &mut KongEntity,
+    shared: &Map<String, Value>,
+    report: &mut ImportReport,
+) -> Option<PluginUse> {
     let name = entity.text("name", report).unwrap_or_default();
     let is_on = entity.flag("enabled", report).unwrap_or(true);
     let mut settings = match entity.text("_config", report).map(|name| (shared.get(&name).cloned(), name)) {
@@ -180,7 +184,7 @@ fn read_one(entity: &mut Entity, shared: &Map<String, Value>, report: &mut Repor
     }
     entity.skip("run_on", &json!("first"), "this means nothing to a gateway", report);
     entity.skip("ordering", &Value::Null, "plugins run in the order of their priorities", report);
-    Some(Use {
+    Some(PluginUse {
         label: entity.label.clone(),
         name,
         config,
@@ -206,7 +210,7 @@ pub(super) fn scheme_filter(protocols: &[String]) -> Vec<Value> {
 }
 
 /// Of several plugins with one name and one scope the first counts.
-fn keep_one_of_each(uses: &mut Uses, report: &mut Report) {
+fn keep_one_of_each(uses: &mut PluginUses, report: &mut ImportReport) {
     let mut seen = std::collections::HashSet::new();
     uses.0.retain(|one| {
         let is_first = seen.insert((one.name.clone(), one.service, one.route, one.consumer, one.group));
@@ -220,7 +224,7 @@ fn keep_one_of_each(uses: &mut Uses, report: &mut Report) {
 
 /// Plugins for a consumer on one route or service stay with the consumer and ask where they are, provided
 /// no other of their name could count there.
-fn combine(uses: &mut Uses, document: &Document, report: &mut Report) {
+fn combine(uses: &mut PluginUses, document: &KongDocument, report: &mut ImportReport) {
     let names: Vec<(String, bool)> =
         uses.0.iter().map(|one| (one.name.clone(), one.closeness() > 0 && one.is_of_people())).collect();
     uses.0.retain_mut(|one| {
@@ -230,7 +234,7 @@ fn combine(uses: &mut Uses, document: &Document, report: &mut Report) {
         if names.iter().filter(|(name, _)| *name == one.name).count() > 1 {
             let is_guard = keeps_out(&one.name);
             let instead = if is_guard {
-                "requests there are refused with 503, so that nobody passes unchecked"
+                "its requests are answered 503, so that none passes unchecked"
             } else {
                 "left out"
             };
@@ -250,7 +254,7 @@ fn combine(uses: &mut Uses, document: &Document, report: &mut Report) {
             let message = format!("access is not guarded: {} is missing", one.name);
             let settings = [("status_code", json!(503)), ("message", json!(message))];
             let fields = settings.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
-            one.config = Entity::new(one.label.clone(), String::new(), String::new(), fields);
+            one.config = KongEntity::new(one.label.clone(), String::new(), String::new(), fields);
             one.name = "request-termination".into();
             (one.consumer, one.group) = (None, None);
             return true;

@@ -5,19 +5,19 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 use yumen_config::{Kind, Resource};
 
-use super::certificates::Certificates;
-use super::document::{Document, Index};
-use super::entity::Entity;
-use super::ids::Ids;
+use super::certificates::KongCertificates;
+use super::document::{EntityIndex, KongDocument};
+use super::entity::KongEntity;
+use super::ids::IdAllocator;
 use super::labels::labels;
-use super::plugins::Translator;
-use super::report::{Report, different, dropped};
-use super::scopes::Uses;
-use super::upstreams::{Upstreams, split_address};
+use super::plugins::PluginTranslator;
+use super::report::{ImportReport, different, dropped};
+use super::scopes::PluginUses;
+use super::upstreams::{KongUpstreams, split_address};
 
 /// A service on its way.
 #[derive(Debug)]
-pub(super) struct Service {
+pub(super) struct KongService {
     pub(super) id: String,
     pub(super) is_enabled: bool,
     /// What the upstream's paths begin with; `/` adds nothing.
@@ -36,23 +36,23 @@ pub(super) struct Service {
 
 /// All services, in the order of the file.
 #[derive(Debug, Default)]
-pub(super) struct Services {
-    pub(super) all: Vec<Service>,
-    pub(super) index: Index,
+pub(super) struct KongServices {
+    pub(super) all: Vec<KongService>,
+    pub(super) index: EntityIndex,
 }
 
 /// Protocols that carry no requests.
 pub(super) const STREAM_PROTOCOLS: [&str; 4] = ["tcp", "tls", "tls_passthrough", "udp"];
 
 pub(super) fn translate(
-    document: &mut Document,
-    upstreams: &Upstreams,
-    certificates: &Certificates,
-    report: &mut Report,
-) -> Services {
-    let index = Index::of(&document.services);
+    document: &mut KongDocument,
+    upstreams: &KongUpstreams,
+    certificates: &KongCertificates,
+    report: &mut ImportReport,
+) -> KongServices {
+    let index = EntityIndex::of(&document.services);
     let preserving = preserving(document, &index);
-    let mut ids = Ids::of(document.services.iter().map(|service| &*service.name));
+    let mut ids = IdAllocator::of(document.services.iter().map(|service| &*service.name));
     let mut all = Vec::new();
     for (at, entity) in document.services.iter_mut().enumerate() {
         spread_url(entity, report);
@@ -60,7 +60,7 @@ pub(super) fn translate(
         let id = ids.give(&entity.name);
         let protocol = entity.text("protocol", report).unwrap_or_else(|| "http".into());
         let (some, every) = preserving.get(&at).copied().unwrap_or((false, false));
-        let mut service = Service {
+        let mut service = KongService {
             preserving: (some && !every).then(|| ids.give(&format!("{id}-preserve-host"))),
             id,
             name: entity.name.clone(),
@@ -90,11 +90,11 @@ pub(super) fn translate(
         tls(entity, shown, certificates, &mut service.upstream, report);
         all.push(service);
     }
-    Services { all, index }
+    KongServices { all, index }
 }
 
 /// For each service: whether some of its routes preserve the client's host, and whether all do.
-fn preserving(document: &Document, index: &Index) -> BTreeMap<usize, (bool, bool)> {
+fn preserving(document: &KongDocument, index: &EntityIndex) -> BTreeMap<usize, (bool, bool)> {
     let mut found: BTreeMap<usize, (bool, bool)> = BTreeMap::new();
     for route in &document.routes {
         let Some(at) = route.peek("service").and_then(|reference| index.find(reference)) else { continue };
@@ -107,7 +107,7 @@ fn preserving(document: &Document, index: &Index) -> BTreeMap<usize, (bool, bool
 }
 
 /// `url` is short for protocol, host, port and path.
-fn spread_url(entity: &mut Entity, report: &mut Report) {
+fn spread_url(entity: &mut KongEntity, report: &mut ImportReport) {
     let Some(url) = entity.text("url", report) else { return };
     let Some((protocol, rest)) = url.split_once("://") else {
         report.add(dropped(&entity.label, "url", "left out").why(format!("\"{url}\" has no scheme")));
@@ -127,17 +127,17 @@ fn spread_url(entity: &mut Entity, report: &mut Report) {
         said.push(("path", json!(path)));
     }
     for (field, value) in said {
-        entity.skip(field, &value, "the url says something else", report);
+        entity.skip(field, &value, "conflicts with url", report);
         entity.set(field, value);
     }
 }
 
 /// Fills in where requests go; gives the certificate to show there, if the upstream says so.
 fn endpoints(
-    entity: &mut Entity,
-    upstreams: &Upstreams,
-    service: &mut Service,
-    report: &mut Report,
+    entity: &mut KongEntity,
+    upstreams: &KongUpstreams,
+    service: &mut KongService,
+    report: &mut ImportReport,
 ) -> Option<Value> {
     let host = entity.text("host", report).unwrap_or_default();
     let port = entity.count("port", report).filter(|port| (1..65536).contains(port));
@@ -163,7 +163,7 @@ fn endpoints(
 }
 
 /// Milliseconds become seconds; what is the default here too is not written.
-fn timing(entity: &mut Entity, upstream: &mut Map<String, Value>, report: &mut Report) {
+fn timing(entity: &mut KongEntity, upstream: &mut Map<String, Value>, report: &mut ImportReport) {
     let mut millis = |field| entity.number(field, report).unwrap_or(60_000.0);
     let connect = millis("connect_timeout");
     let (send, read) = (millis("write_timeout"), millis("read_timeout"));
@@ -179,11 +179,11 @@ fn timing(entity: &mut Entity, upstream: &mut Map<String, Value>, report: &mut R
 }
 
 fn tls(
-    entity: &mut Entity,
+    entity: &mut KongEntity,
     shown: Option<Value>,
-    certificates: &Certificates,
+    certificates: &KongCertificates,
     upstream: &mut Map<String, Value>,
-    report: &mut Report,
+    report: &mut ImportReport,
 ) {
     let certificate = entity.take("client_certificate").or(shown);
     let mut tls = Map::new();
@@ -223,7 +223,7 @@ fn tls(
     }
 }
 
-impl Service {
+impl KongService {
     fn upstream(&self, passes_host: bool) -> Value {
         let mut upstream = self.upstream.clone();
         match &self.own_host {
@@ -240,10 +240,10 @@ impl Service {
 
 /// The services with their plugins, and the upstreams of routes that preserve the client's host.
 pub(super) fn resources(
-    services: Services,
-    uses: &Uses,
-    translator: &mut Translator<'_>,
-    report: &mut Report,
+    services: KongServices,
+    uses: &PluginUses,
+    translator: &mut PluginTranslator<'_>,
+    report: &mut ImportReport,
 ) -> Vec<Resource> {
     let mut resources = Vec::new();
     for (at, service) in services.all.iter().enumerate() {

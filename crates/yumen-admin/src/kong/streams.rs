@@ -5,38 +5,38 @@
 use serde_json::{Map, Value, json};
 use yumen_config::{Kind, Resource};
 
-use super::document::Document;
-use super::entity::Entity;
-use super::ids::Ids;
-use super::plugins::{Translator, guards};
-use super::report::{Report, different, dropped};
-use super::scopes::{Use, Uses};
-use super::services::{STREAM_PROTOCOLS, Services};
+use super::document::KongDocument;
+use super::entity::KongEntity;
+use super::ids::IdAllocator;
+use super::plugins::{PluginTranslator, guards};
+use super::report::{ImportReport, different, dropped};
+use super::scopes::{PluginUse, PluginUses};
+use super::services::{KongServices, STREAM_PROTOCOLS};
 
 /// Plugins that serve streams here.
 const STREAM_PLUGINS: [&str; 2] = ["ip-restriction", "prometheus"];
 
 /// Whether a route is of streams.
-pub(super) fn is_stream(route: &Entity) -> bool {
+pub(super) fn is_stream(route: &KongEntity) -> bool {
     let protocols = route.peek("protocols").and_then(Value::as_array);
     let is_of_streams = |one: &Value| one.as_str().is_some_and(|one| STREAM_PROTOCOLS.contains(&one));
     protocols.is_some_and(|all| !all.is_empty() && all.iter().all(is_of_streams))
 }
 
 pub(super) fn translate(
-    document: &mut Document,
-    services: &Services,
-    uses: &Uses,
-    translator: &mut Translator<'_>,
-    report: &mut Report,
+    document: &mut KongDocument,
+    services: &KongServices,
+    uses: &PluginUses,
+    translator: &mut PluginTranslator<'_>,
+    report: &mut ImportReport,
 ) -> Vec<Resource> {
     let streams = document.routes.iter().filter(|route| is_stream(route));
-    let mut ids = Ids::of(streams.map(|route| &*route.name));
+    let mut ids = IdAllocator::of(streams.map(|route| &*route.name));
     let mut resources = Vec::new();
     for (at, route) in document.routes.iter_mut().enumerate().filter(|(_, route)| is_stream(route)) {
         let Some((service, values)) = read(route, services, report) else {
             // What is inside a route that is left out needs no lines of its own.
-            *route = Entity::default();
+            *route = KongEntity::default();
             continue;
         };
         let mut uses = uses.of_route(at, service);
@@ -53,7 +53,11 @@ pub(super) fn translate(
 }
 
 /// The service and one stream route per way to meet what the route asks for.
-fn read(route: &mut Entity, services: &Services, report: &mut Report) -> Option<(Option<usize>, Vec<Value>)> {
+fn read(
+    route: &mut KongEntity,
+    services: &KongServices,
+    report: &mut ImportReport,
+) -> Option<(Option<usize>, Vec<Value>)> {
     let label = route.label.clone();
     let left_out = |why: String| dropped(&label, "", "the route is left out").why(why);
     let service = match services.index.take(route, "service") {
@@ -89,16 +93,16 @@ fn read(route: &mut Entity, services: &Services, report: &mut Report) -> Option<
     for choices in [sources, destinations, names] {
         values = product(&values, &choices);
     }
-    say_where(&label, &protocols, &values, report);
+    report_listener_hint(&label, &protocols, &values, report);
     Some((Some(service), values))
 }
 
 /// The addresses and ports of one end of a connection; `None` where none of them can be asked for.
 fn ends(
-    route: &mut Entity,
+    route: &mut KongEntity,
     field: &str,
     (address, port): (&str, Option<&str>),
-    report: &mut Report,
+    report: &mut ImportReport,
 ) -> Option<Vec<Value>> {
     let label = route.label.clone();
     let all = route.list(field, report);
@@ -146,7 +150,7 @@ fn product(values: &[Value], choices: &[Value]) -> Vec<Value> {
 }
 
 /// Where clients connect is a setting of the node, not a resource.
-fn say_where(label: &str, protocols: &[String], values: &[Value], report: &mut Report) {
+fn report_listener_hint(label: &str, protocols: &[String], values: &[Value], report: &mut ImportReport) {
     let mut ports: Vec<u64> = values.iter().filter_map(|value| value["server_port"].as_u64()).collect();
     ports.sort_unstable();
     ports.dedup();
@@ -159,22 +163,22 @@ fn say_where(label: &str, protocols: &[String], values: &[Value], report: &mut R
             .collect(),
     };
     let line = different(label, "protocols", "it gets what arrives at stream listeners of the node");
-    let line = line.why("where clients connect stands in yumen.yaml");
+    let line = line.why("listeners are set in yumen.yaml");
     report.add(line.hint(format!("stream_listen: [{}]", listeners.join(", "))));
 }
 
 /// Those of the plugins that serve streams. Where one is missing that guards, nobody may connect.
 fn plugins(
     label: &str,
-    uses: &[&Use],
-    translator: &mut Translator<'_>,
-    report: &mut Report,
+    uses: &[&PluginUse],
+    translator: &mut PluginTranslator<'_>,
+    report: &mut ImportReport,
 ) -> Map<String, Value> {
     let all = translator.all(uses, report);
     let (mut kept, mut left): (Map<_, _>, Map<_, _>) =
         all.into_iter().partition(|(name, _)| STREAM_PLUGINS.contains(&name.as_str()));
     let is_refused = left.shift_remove("fault-injection").is_some();
-    let is_guard = |one: &&&Use| guards(&one.name) && !STREAM_PLUGINS.contains(&one.name.as_str());
+    let is_guard = |one: &&&PluginUse| guards(&one.name) && !STREAM_PLUGINS.contains(&one.name.as_str());
     // Of two lists of addresses one stands in a plugin that does not serve streams.
     let missing = uses.iter().find(is_guard).map(|one| one.name.as_str());
     if let Some(name) = missing.or((is_refused || left.contains_key("mocking")).then_some("ip-restriction")) {

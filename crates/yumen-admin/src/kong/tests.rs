@@ -11,14 +11,14 @@ mod units;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use yumen_base::Level;
+use yumen_base::ProblemLevel;
 use yumen_config::{Resource, document};
 use yumen_plugin::kind::NodeFacts;
-use yumen_plugin::{Carry, Registry};
-use yumen_snapshot::compile::{Compiled, Compiler, Defaults, Env};
-use yumen_snapshot::upstream::{Keepalive, Timeouts};
+use yumen_plugin::{Carry, PluginRegistry};
+use yumen_snapshot::compile::{CompileOutput, Compiler, CompilerEnv, UpstreamDefaults};
+use yumen_snapshot::upstream::{AttemptTimeouts, KeepaliveLimits};
 
-use super::{Imported, Surroundings, import};
+use super::{ImportContext, ImportResult, import};
 
 /// What the gateway of the cases runs: fixed, so that a new plugin does not change what is expected.
 const RUNNING: [&str; 13] = [
@@ -48,19 +48,24 @@ fn environment(name: &str) -> Option<String> {
     Some(value.to_owned())
 }
 
-fn imported(text: &str) -> Result<Imported, String> {
+fn imported(text: &str) -> Result<ImportResult, String> {
     let runs = |name: &str| RUNNING.contains(&name);
-    import(text, &Surroundings { environment: &environment, runs: &runs })
+    import(text, &ImportContext { environment: &environment, runs: &runs })
 }
 
 /// Compiles as the gateway does, with certificates taken on trust.
-fn compiled(resources: &[Resource]) -> Compiled {
+fn compiled(resources: &[Resource]) -> CompileOutput {
     let seconds = 60_000;
-    let env = Env {
+    let env = CompilerEnv {
         node: NodeFacts { workers: 1, tls_ports: vec![443] },
-        defaults: Defaults {
-            timeouts: Timeouts { connect_ms: seconds, send_ms: seconds, read_ms: seconds, total_ms: 0 },
-            keepalive: Keepalive { size: 1, idle_timeout_ms: seconds, requests: 1 },
+        defaults: UpstreamDefaults {
+            timeouts: AttemptTimeouts {
+                connect_ms: seconds,
+                send_ms: seconds,
+                read_ms: seconds,
+                total_ms: 0,
+            },
+            keepalive: KeepaliveLimits { size: 1, idle_timeout_ms: seconds, requests: 1 },
         },
         path_parameters: true,
         workers: 1,
@@ -69,13 +74,13 @@ fn compiled(resources: &[Resource]) -> Compiled {
         variables: Arc::new(|_| None),
         load_certificate: crate::testing::load_certificate(),
     };
-    let registry = Arc::new(Registry::new(yumen_plugins::BUILTIN));
+    let registry = Arc::new(PluginRegistry::new(yumen_plugins::BUILTIN));
     let mut compiler = Compiler::new(registry, Arc::new(Carry::default()), env);
     compiler.replace_all(resources.to_vec(), 1)
 }
 
 fn written(text: &str) -> String {
-    let Imported { resources, report } = match imported(text) {
+    let ImportResult { resources, report } = match imported(text) {
         Ok(imported) => imported,
         Err(message) => return format!("error: {message}\n"),
     };
@@ -84,7 +89,8 @@ fn written(text: &str) -> String {
     assert_eq!(problems, [], "what is written can be read");
     assert_same(&read, &resources);
     let compiled = compiled(&resources);
-    let errors: Vec<_> = compiled.problems.iter().filter(|problem| problem.level == Level::Error).collect();
+    let errors: Vec<_> =
+        compiled.problems.iter().filter(|problem| problem.level == ProblemLevel::Error).collect();
     assert!(errors.is_empty(), "{errors:?}\n{document}");
     format!("{document}--- report\n{}", report.text())
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::document::{Document, Index};
-use super::entity::Entity;
-use super::report::{Report, different, dropped};
+use super::document::{EntityIndex, KongDocument};
+use super::entity::KongEntity;
+use super::report::{ImportReport, different, dropped};
 
 /// The most a counter of a probe can ask for: as near to never as there is.
 const NEVER: u64 = 254;
@@ -16,7 +16,7 @@ const COUNTERS: [&str; 4] = ["successes", "http_failures", "tcp_failures", "time
 
 /// An upstream of Kong, ready to become part of each service that uses it.
 #[derive(Debug, Default)]
-pub(super) struct Balanced {
+pub(super) struct KongUpstream {
     pub(super) label: String,
     /// Nodes, type, checks and the like.
     pub(super) settings: Map<String, Value>,
@@ -27,21 +27,21 @@ pub(super) struct Balanced {
 
 /// All upstreams by name, which is the host of the services that use them.
 #[derive(Debug, Default)]
-pub(super) struct Upstreams {
-    by_name: BTreeMap<String, Balanced>,
+pub(super) struct KongUpstreams {
+    by_name: BTreeMap<String, KongUpstream>,
 }
 
-impl Upstreams {
+impl KongUpstreams {
     /// The upstream of a service with this host.
-    pub(super) fn of_host(&self, host: &str) -> Option<&Balanced> {
+    pub(super) fn of_host(&self, host: &str) -> Option<&KongUpstream> {
         self.by_name.get(host)
     }
 }
 
-pub(super) fn translate(document: &mut Document, report: &mut Report) -> Upstreams {
-    let index = Index::of(&document.upstreams);
+pub(super) fn translate(document: &mut KongDocument, report: &mut ImportReport) -> KongUpstreams {
+    let index = EntityIndex::of(&document.upstreams);
     let mut nodes = nodes(document, &index, report);
-    let mut result = Upstreams::default();
+    let mut result = KongUpstreams::default();
     for (at, upstream) in document.upstreams.iter_mut().enumerate() {
         let name = upstream.text("name", report).unwrap_or_else(|| upstream.name.clone());
         let mut settings = Map::new();
@@ -57,7 +57,7 @@ pub(super) fn translate(document: &mut Document, report: &mut Report) -> Upstrea
         if let Some(labels) = super::labels::labels(upstream, report) {
             settings.insert("labels".into(), labels);
         }
-        let balanced = Balanced {
+        let balanced = KongUpstream {
             label: upstream.label.clone(),
             settings,
             host_header: upstream.text("host_header", report),
@@ -70,9 +70,9 @@ pub(super) fn translate(document: &mut Document, report: &mut Report) -> Upstrea
 
 /// Nodes by upstream, then by address: of several targets with one address the last counts.
 fn nodes(
-    document: &mut Document,
-    index: &Index,
-    report: &mut Report,
+    document: &mut KongDocument,
+    index: &EntityIndex,
+    report: &mut ImportReport,
 ) -> BTreeMap<usize, BTreeMap<String, Value>> {
     let mut nodes: BTreeMap<usize, BTreeMap<String, Value>> = BTreeMap::new();
     for target in &mut document.targets {
@@ -117,11 +117,11 @@ pub(super) fn split_address(address: &str, default_port: u16) -> Option<(String,
     }
 }
 
-fn balance(upstream: &mut Entity, settings: &mut Map<String, Value>, report: &mut Report) {
+fn balance(upstream: &mut KongEntity, settings: &mut Map<String, Value>, report: &mut ImportReport) {
     let hash_on = upstream.text("hash_on", report).unwrap_or_else(|| "none".into());
     let default = if hash_on == "none" { "round-robin" } else { "consistent-hashing" };
     let algorithm = upstream.text("algorithm", report).unwrap_or_else(|| default.into());
-    let key = |upstream: &mut Entity, field: &str, report: &mut Report| {
+    let key = |upstream: &mut KongEntity, field: &str, report: &mut ImportReport| {
         upstream.text(field, report).unwrap_or_default()
     };
     let header = key(upstream, "hash_on_header", report);
@@ -173,7 +173,7 @@ fn balance(upstream: &mut Entity, settings: &mut Map<String, Value>, report: &mu
     }
 }
 
-fn fallback(upstream: &mut Entity, kind: &str, report: &mut Report) {
+fn fallback(upstream: &mut KongEntity, kind: &str, report: &mut ImportReport) {
     let fields = ["hash_fallback_header", "hash_fallback_query_arg", "hash_fallback_uri_capture"];
     let named = upstream.text("hash_fallback", report).filter(|fallback| fallback != "none");
     for field in fields {
@@ -188,7 +188,7 @@ fn fallback(upstream: &mut Entity, kind: &str, report: &mut Report) {
 }
 
 /// Kong's checks are off while their numbers are 0; ours are on as soon as they are written.
-fn health_checks(mut checks: Entity, report: &mut Report) -> Option<Value> {
+fn health_checks(mut checks: KongEntity, report: &mut ImportReport) -> Option<Value> {
     checks.skip("threshold", &json!(0), "an upstream is in use as long as one endpoint is healthy", report);
     let active = checks.child("active", report).and_then(|active| active_checks(active, report));
     let passive = checks.child("passive", report).and_then(|passive| passive_checks(passive, report));
@@ -200,18 +200,18 @@ fn health_checks(mut checks: Entity, report: &mut Report) -> Option<Value> {
         (Some(active), Some(passive)) => Some(json!({ "active": active, "passive": passive })),
         (None, Some(passive)) => {
             let instead = "probes that connect are added, and bring endpoints back";
-            let why = "in Kong an endpoint found unhealthy by traffic stays so until somebody sets it back";
+            let why = "Kong keeps an endpoint unhealthy after passive checks until it is reset";
             report.add(different(&label, "healthchecks.active", instead).why(why));
             Some(json!({ "active": { "type": "tcp" }, "passive": passive }))
         }
     }
 }
 
-fn active_checks(mut active: Entity, report: &mut Report) -> Option<Value> {
+fn active_checks(mut active: KongEntity, report: &mut ImportReport) -> Option<Value> {
     let label = active.label.clone();
     let mut healthy = active.child("healthy", report).unwrap_or_default();
     let mut unhealthy = active.child("unhealthy", report).unwrap_or_default();
-    let interval = |half: &mut Entity, report: &mut Report| {
+    let interval = |half: &mut KongEntity, report: &mut ImportReport| {
         half.number("interval", report).map_or(0, |seconds| seconds.max(0.0).ceil() as u64)
     };
     let intervals = (interval(&mut healthy, report), interval(&mut unhealthy, report));
@@ -254,7 +254,7 @@ fn active_checks(mut active: Entity, report: &mut Report) -> Option<Value> {
 }
 
 /// What a probe sends.
-fn probe(active: &mut Entity, out: &mut Value, report: &mut Report) {
+fn probe(active: &mut KongEntity, out: &mut Value, report: &mut ImportReport) {
     let kind = active.text("type", report).unwrap_or_else(|| "http".into());
     let spoken = match kind.as_str() {
         "http" | "https" | "tcp" => kind.as_str(),
@@ -302,7 +302,7 @@ fn probe(active: &mut Entity, out: &mut Value, report: &mut Report) {
     }
 }
 
-fn statuses(half: &mut Entity, out: &mut Value, report: &mut Report) {
+fn statuses(half: &mut KongEntity, out: &mut Value, report: &mut ImportReport) {
     let all = half.counts("http_statuses", report);
     let (known, odd): (Vec<u64>, Vec<u64>) = all.into_iter().partition(|status| (200..600).contains(status));
     if !odd.is_empty() {
@@ -314,7 +314,7 @@ fn statuses(half: &mut Entity, out: &mut Value, report: &mut Report) {
     }
 }
 
-fn passive_checks(mut passive: Entity, report: &mut Report) -> Option<Value> {
+fn passive_checks(mut passive: KongEntity, report: &mut ImportReport) -> Option<Value> {
     let mut healthy = passive.child("healthy", report).unwrap_or_default();
     let mut unhealthy = passive.child("unhealthy", report).unwrap_or_default();
     let kind = passive.text("type", report).filter(|kind| matches!(kind.as_str(), "http" | "https" | "tcp"));

@@ -2,24 +2,26 @@
 
 use proptest::prelude::*;
 use serde_json::Value;
-use yumen_store::{Entry, Key};
+use yumen_store::{ResourceKey, StoreEntry};
 
-use crate::hide::Sight;
+use crate::secrets::SecretVisibility;
 
 use super::*;
 
 /// What happens between two times somebody asks: ids that are put, or deleted where they are there.
 type Step = Vec<(u16, bool)>;
 
-fn state_of(objects: &BTreeMap<Arc<str>, Entry>, revision: u64) -> State {
-    let entries = objects.iter().map(|(id, entry)| (Key::new(Kind::Routes, id.clone()), entry.clone()));
-    let others = Entry { json: "{}".into(), created: Revision(1), modified: Revision(1), expires_ms: None };
-    let around = [Kind::Services, Kind::Upstreams].map(|kind| (Key::new(kind, "1"), others.clone()));
-    State::new(Revision(revision), entries.chain(around), [])
+fn state_of(objects: &BTreeMap<Arc<str>, StoreEntry>, revision: u64) -> StoreState {
+    let entries =
+        objects.iter().map(|(id, entry)| (ResourceKey::new(Kind::Routes, id.clone()), entry.clone()));
+    let others =
+        StoreEntry { json: "{}".into(), created: Revision(1), modified: Revision(1), expires_ms: None };
+    let around = [Kind::Services, Kind::Upstreams].map(|kind| (ResourceKey::new(kind, "1"), others.clone()));
+    StoreState::new(Revision(revision), entries.chain(around), [])
 }
 
 /// Ids and texts of a list as a client reads them.
-fn read(written: &Written) -> Vec<(String, String)> {
+fn read(written: &RenderedList) -> Vec<(String, String)> {
     let pieces: Vec<&str> = written.pieces.iter().map(|piece| std::str::from_utf8(piece).unwrap()).collect();
     let rows: Vec<Value> = serde_json::from_str(&format!("[{}]", pieces.join(","))).unwrap();
     let text = |row: &Value, field: &str| row[field].to_string();
@@ -27,7 +29,7 @@ fn read(written: &Written) -> Vec<(String, String)> {
 }
 
 fn check(steps: &[Step]) {
-    let lists = Lists::default();
+    let lists = ListCache::default();
     let (mut objects, mut revision) = (BTreeMap::new(), 1);
     let mut before = Vec::new();
     let mut as_of = Revision(0);
@@ -35,7 +37,7 @@ fn check(steps: &[Step]) {
         for (id, is_put) in step {
             revision += 1;
             let id: Arc<str> = format!("{id}").into();
-            let entry = Entry {
+            let entry = StoreEntry {
                 json: "{}".into(),
                 created: Revision(1),
                 modified: Revision(revision),
@@ -48,7 +50,7 @@ fn check(steps: &[Step]) {
             }
         }
         let state = state_of(&objects, revision);
-        let kept = lists.written(&state, (Kind::Routes, Sight::Whole));
+        let kept = lists.written(&state, (Kind::Routes, SecretVisibility::Whole));
         let expected: Vec<(String, String)> = objects
             .iter()
             .map(|(id, entry)| (format!("\"/apisix/routes/{id}\""), entry.modified.0.to_string()))
@@ -69,23 +71,23 @@ fn a_list_grows_splits_shrinks_and_is_emptied() {
 
 #[test]
 fn what_did_not_change_is_shared() {
-    let lists = Lists::default();
-    let entry = |revision| Entry {
+    let lists = ListCache::default();
+    let entry = |revision| StoreEntry {
         json: "{}".into(),
         created: Revision(1),
         modified: Revision(revision),
         expires_ms: None,
     };
-    let mut objects: BTreeMap<Arc<str>, Entry> =
+    let mut objects: BTreeMap<Arc<str>, StoreEntry> =
         (0..1000).map(|id| (format!("{id:04}").into(), entry(1))).collect();
-    let before = State::new(
+    let before = StoreState::new(
         Revision(1),
-        objects.iter().map(|(id, entry)| (Key::new(Kind::Routes, id.clone()), entry.clone())),
+        objects.iter().map(|(id, entry)| (ResourceKey::new(Kind::Routes, id.clone()), entry.clone())),
         [],
     );
-    let first = lists.written(&before, (Kind::Routes, Sight::Whole));
+    let first = lists.written(&before, (Kind::Routes, SecretVisibility::Whole));
     objects.insert("0500".into(), entry(2));
-    let second = lists.written(&state_of(&objects, 2), (Kind::Routes, Sight::Whole));
+    let second = lists.written(&state_of(&objects, 2), (Kind::Routes, SecretVisibility::Whole));
     let shared = first.pieces.iter().zip(&second.pieces).filter(|(a, b)| a.as_ptr() == b.as_ptr()).count();
     assert_eq!((first.pieces.len(), shared), (8, 7));
 }

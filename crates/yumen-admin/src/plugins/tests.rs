@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use crate::contract_router;
-use crate::testing::{Answer, call, state};
+use crate::testing::{TestResponse, call, state};
 
-async fn get(path: &str) -> Answer {
+async fn get(path: &str) -> TestResponse {
     call(&contract_router().with_state(state()), "GET", &format!("/apisix/admin/plugins{path}"), &[], "")
         .await
 }

@@ -10,12 +10,12 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use tokio::time::timeout;
-use yumen_base::Level;
-use yumen_store::{Committed, Key, Revision};
+use yumen_base::ProblemLevel;
+use yumen_store::{ResourceKey, Revision, StoreCommit};
 
-use super::arguments::{Arguments, NoneOfItsOwn};
-use super::{ClusterView, Live, V1State};
-use crate::refusal::Refusal;
+use super::arguments::{NoArguments, StrictQuery};
+use super::{ClusterView, LiveGateway, V1State};
+use crate::refusal::ApiRefusal;
 use crate::reply;
 
 /// The revision an answer is as of.
@@ -27,13 +27,13 @@ const WAIT_SECONDS: f64 = 10.0;
 const WAIT_SECONDS_MAX: f64 = 60.0;
 
 /// `GET /yumen/v1/applied`.
-pub(super) async fn applied(State(state): State<V1State>, _: Arguments<NoneOfItsOwn>) -> Response {
+pub(super) async fn applied(State(state): State<V1State>, _: StrictQuery<NoArguments>) -> Response {
     let (stored, applied) = (state.admin.store.state().revision, *state.live.applied().borrow());
     let (workers, published) = state.live.workers();
     let problems = state.live.problems();
     let mut quarantined: Vec<&str> = problems
         .iter()
-        .filter(|problem| problem.level == Level::Error)
+        .filter(|problem| problem.level == ProblemLevel::Error)
         .map(|problem| &*problem.object)
         .collect();
     quarantined.dedup();
@@ -50,22 +50,22 @@ pub(super) async fn applied(State(state): State<V1State>, _: Arguments<NoneOfIts
 }
 
 /// `GET /yumen/v1/problems`.
-pub(super) async fn problems(State(state): State<V1State>, _: Arguments<NoneOfItsOwn>) -> Response {
+pub(super) async fn problems(State(state): State<V1State>, _: StrictQuery<NoArguments>) -> Response {
     let problems = serde_json::to_value(state.live.problems());
     reply::json(StatusCode::OK, &problems.expect("problems are plain data"))
 }
 
 /// Goes with an answer that says that this was written.
 #[derive(Debug, Clone)]
-pub(crate) struct Wrote(pub(crate) Arc<Committed>);
+pub(crate) struct WrittenRevision(pub(crate) Arc<StoreCommit>);
 
-impl Wrote {
+impl WrittenRevision {
     /// Whether an object of it is refused by what serves requests: its last good version is in force, or none.
-    fn is_quarantined(&self, live: &dyn Live) -> bool {
+    fn is_quarantined(&self, live: &dyn LiveGateway) -> bool {
         let problems = live.problems();
-        let errors = problems.iter().filter(|problem| problem.level == Level::Error);
+        let errors = problems.iter().filter(|problem| problem.level == ProblemLevel::Error);
         let refused: BTreeSet<&str> = errors.map(|problem| &*problem.object).collect();
-        let name = |key: &Key| format!("{}/{}", key.kind.name(), key.id);
+        let name = |key: &ResourceKey| format!("{}/{}", key.kind.name(), key.id);
         let written = self.0.changes.iter().filter(|changed| changed.after.is_some());
         let mut keys = written.map(|changed| &changed.key);
         !refused.is_empty() && keys.any(|key| refused.contains(&*name(key)))
@@ -77,7 +77,7 @@ impl Wrote {
 /// was written is not in force with it. With `nodes=all` or `nodes=quorum`
 /// on that many of the nodes; `X-Yumen-Behind` names those that are not there yet.
 pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Request, next: Next) -> Response {
-    let wait = match Wait::asked(request.uri().query().unwrap_or_default()) {
+    let wait = match AppliedWait::asked(request.uri().query().unwrap_or_default()) {
         Ok(wait) => wait,
         Err(refusal) => return refusal.into_response(),
     };
@@ -85,12 +85,12 @@ pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Requ
     let revision = response.headers().get(REVISION).and_then(|value| value.to_str().ok()?.parse().ok());
     let (Some(wait), Some(revision)) = (wait, revision.map(Revision)) else { return response };
     let is_applied = match wait.nodes {
-        Nodes::Own => {
+        NodeScope::Own => {
             let mut applied = state.live.applied();
             let reached = timeout(wait.at_most, applied.wait_for(|applied| *applied >= revision)).await;
             matches!(reached, Ok(Ok(_)))
         }
-        Nodes::All | Nodes::Quorum => {
+        NodeScope::All | NodeScope::Quorum => {
             let reached = timeout(wait.at_most, reach(&*state.live, revision, wait.nodes)).await.is_ok();
             name_nodes(&state.live.cluster(), revision, &mut response);
             reached
@@ -98,7 +98,7 @@ pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Requ
     };
     // What is wrong with a revision is known here once it is in force here.
     let is_judged = is_applied && *state.live.applied().borrow() >= revision;
-    let wrote = response.extensions().get::<Wrote>().filter(|_| is_judged);
+    let wrote = response.extensions().get::<WrittenRevision>().filter(|_| is_judged);
     let value = match wrote.is_some_and(|wrote| wrote.is_quarantined(&*state.live)) {
         true => "quarantined",
         false if is_applied => "true",
@@ -109,14 +109,14 @@ pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Requ
 }
 
 /// Returns when so many of the nodes that are there then serve the revision.
-async fn reach(live: &dyn Live, revision: Revision, nodes: Nodes) {
+async fn reach(live: &dyn LiveGateway, revision: Revision, nodes: NodeScope) {
     let (mut applied, mut moved) = (live.applied(), live.cluster_moved());
     loop {
         applied.mark_unchanged();
         moved.mark_unchanged();
         let view = live.cluster();
         let there = view.nodes.iter().filter(|node| node.applied >= revision.0).count();
-        let wanted = if nodes == Nodes::All { view.nodes.len() } else { view.nodes.len() / 2 + 1 };
+        let wanted = if nodes == NodeScope::All { view.nodes.len() } else { view.nodes.len() / 2 + 1 };
         if there >= wanted {
             return;
         }
@@ -150,20 +150,20 @@ fn name_nodes(view: &ClusterView, revision: Revision, response: &mut Response) {
 
 /// Which nodes a write waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Nodes {
+enum NodeScope {
     Own,
     All,
     Quorum,
 }
 
 /// What a request waits for.
-struct Wait {
+struct AppliedWait {
     at_most: Duration,
-    nodes: Nodes,
+    nodes: NodeScope,
 }
 
-impl Wait {
-    fn asked(query: &str) -> Result<Option<Wait>, Refusal> {
+impl AppliedWait {
+    fn asked(query: &str) -> Result<Option<AppliedWait>, ApiRefusal> {
         let value = |name: &str| {
             let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
             pairs.filter(|(key, _)| *key == name).map(|(_, value)| value).next_back()
@@ -173,28 +173,28 @@ impl Wait {
             Some("applied") => {}
             Some(other) => {
                 let message = format!("wait: \"{other}\" is nothing to wait for; \"applied\" is");
-                return Err(Refusal::new(StatusCode::BAD_REQUEST, message));
+                return Err(ApiRefusal::new(StatusCode::BAD_REQUEST, message));
             }
         }
         let nodes = match value("nodes") {
-            None | Some("self") => Nodes::Own,
-            Some("all") => Nodes::All,
-            Some("quorum") => Nodes::Quorum,
+            None | Some("self") => NodeScope::Own,
+            Some("all") => NodeScope::All,
+            Some("quorum") => NodeScope::Quorum,
             Some(other) => {
                 let message =
-                    format!("nodes: \"{other}\" is none to wait for; \"self\", \"all\" and \"quorum\" are");
-                return Err(Refusal::new(StatusCode::BAD_REQUEST, message));
+                    format!("nodes: \"{other}\" is invalid; allowed: \"self\", \"all\", \"quorum\"");
+                return Err(ApiRefusal::new(StatusCode::BAD_REQUEST, message));
             }
         };
         let at_most = value("timeout").map_or(Ok(WAIT_SECONDS), seconds)?;
-        Ok(Some(Wait { at_most: Duration::from_secs_f64(at_most.min(WAIT_SECONDS_MAX)), nodes }))
+        Ok(Some(AppliedWait { at_most: Duration::from_secs_f64(at_most.min(WAIT_SECONDS_MAX)), nodes }))
     }
 }
 
 /// `5`, `0.5` or `5s`.
-fn seconds(text: &str) -> Result<f64, Refusal> {
+fn seconds(text: &str) -> Result<f64, ApiRefusal> {
     let read = text.strip_suffix('s').unwrap_or(text).parse().ok();
-    let message = || format!("timeout: \"{text}\" is no number of seconds");
+    let message = || format!("timeout: \"{text}\" is not a number of seconds");
     read.filter(|seconds: &f64| seconds.is_finite() && *seconds >= 0.0)
-        .ok_or_else(|| Refusal::invalid(message()))
+        .ok_or_else(|| ApiRefusal::invalid(message()))
 }

@@ -15,10 +15,10 @@ use yumen_config::node::AdminRole;
 use yumen_store::StoreError;
 
 use super::V1State;
-use super::arguments::{Arguments, NoneOfItsOwn};
-use super::history::off_runtime;
-use crate::keys::Holder;
-use crate::refusal::Refusal;
+use super::arguments::{NoArguments, StrictQuery};
+use super::history::run_blocking;
+use crate::keys::KeyHolder;
+use crate::refusal::ApiRefusal;
 
 const CHUNK_BYTES: usize = 64 * 1024;
 /// Read ahead of a slow client.
@@ -27,15 +27,15 @@ const CHUNKS_MAX: usize = 4;
 /// `GET /yumen/v1/backup`, for the role `admin`: a database file, sealed as the store is.
 pub(super) async fn backup(
     State(state): State<V1State>,
-    _: Arguments<NoneOfItsOwn>,
-    holder: Option<Extension<Holder>>,
-) -> Result<Response, Refusal> {
+    _: StrictQuery<NoArguments>,
+    holder: Option<Extension<KeyHolder>>,
+) -> Result<Response, ApiRefusal> {
     if holder.is_some_and(|Extension(holder)| holder.role != AdminRole::Admin) {
-        let message = "a backup holds everything there is: only a key of the role admin may fetch it";
-        return Err(Refusal::new(StatusCode::FORBIDDEN, message));
+        let message = "a backup contains all secrets: a key with the role admin is required";
+        return Err(ApiRefusal::new(StatusCode::FORBIDDEN, message));
     }
     let live = state.live.clone();
-    let (file, bytes) = off_runtime(move || {
+    let (file, bytes) = run_blocking(move || {
         let file = live.backup()?;
         let bytes = file.metadata().map_err(StoreError::from)?.len();
         Ok((file, bytes))
@@ -43,7 +43,7 @@ pub(super) async fn backup(
     .await?;
     let (chunks, body) = channel(CHUNKS_MAX);
     tokio::task::spawn_blocking(move || send(file, &chunks));
-    let mut response = Response::new(Body::new(Streamed { chunks: body, left_bytes: bytes }));
+    let mut response = Response::new(Body::new(SizedStreamBody { chunks: body, left_bytes: bytes }));
     let kind = HeaderValue::from_static("application/octet-stream");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     Ok(response)
@@ -65,12 +65,12 @@ fn send(mut file: File, chunks: &Sender<io::Result<Bytes>>) {
 }
 
 /// A body of a known length that comes in chunks.
-struct Streamed {
+struct SizedStreamBody {
     chunks: Receiver<io::Result<Bytes>>,
     left_bytes: u64,
 }
 
-impl HttpBody for Streamed {
+impl HttpBody for SizedStreamBody {
     type Data = Bytes;
     type Error = io::Error;
 

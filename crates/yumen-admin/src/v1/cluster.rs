@@ -10,7 +10,7 @@ use axum::response::Response;
 use serde::Serialize;
 
 use super::V1State;
-use super::arguments::{Arguments, NoneOfItsOwn};
+use super::arguments::{NoArguments, StrictQuery};
 use crate::reply;
 
 /// The nodes as one of them sees them.
@@ -62,7 +62,7 @@ pub struct NodeView {
 }
 
 /// `GET /yumen/v1/cluster`.
-pub(super) async fn cluster(State(state): State<V1State>, _: Arguments<NoneOfItsOwn>) -> Response {
+pub(super) async fn cluster(State(state): State<V1State>, _: StrictQuery<NoArguments>) -> Response {
     let view = serde_json::to_value(state.live.cluster());
     reply::json(StatusCode::OK, &view.expect("a view is plain data"))
 }

@@ -2,13 +2,13 @@
 
 use serde_json::{Map, Value, json};
 use yumen_config::Kind;
-use yumen_store::{Changed, Entry};
+use yumen_store::{EntryChange, StoreEntry};
 
-use crate::hide::{self, Sight};
+use crate::secrets::{self, SecretVisibility};
 
 /// A change as its reader may see it: the object, what was done to it, and the paths that differ.
-pub(super) fn shown(changed: &Changed, sight: Sight) -> Value {
-    let text = |entry: &Option<Entry>| Text::of(entry.as_ref()?, changed.key.kind, sight);
+pub(super) fn shown(changed: &EntryChange, sight: SecretVisibility) -> Value {
+    let text = |entry: &Option<StoreEntry>| VisibleObject::of(entry.as_ref()?, changed.key.kind, sight);
     let (before, after) = (text(&changed.before), text(&changed.after));
     let mut paths = Vec::new();
     if let (Some(before), Some(after)) = (&before, &after) {
@@ -28,7 +28,7 @@ pub(super) fn shown(changed: &Changed, sight: Sight) -> Value {
 }
 
 /// What was done to an object.
-pub(super) fn action(changed: &Changed) -> &'static str {
+pub(super) fn action(changed: &EntryChange) -> &'static str {
     match (&changed.before, &changed.after) {
         (None, _) => "created",
         (Some(_), Some(_)) => "changed",
@@ -37,23 +37,23 @@ pub(super) fn action(changed: &Changed) -> &'static str {
 }
 
 /// An object as it was written, and what its reader sees of it.
-struct Text {
+struct VisibleObject {
     written: Value,
     shown: Value,
 }
 
-impl Text {
-    fn of(entry: &Entry, kind: Kind, sight: Sight) -> Option<Text> {
+impl VisibleObject {
+    fn of(entry: &StoreEntry, kind: Kind, sight: SecretVisibility) -> Option<VisibleObject> {
         let written: Value = serde_json::from_str(&entry.json).ok()?;
         let mut shown = written.clone();
         if let Some(object) = shown.as_object_mut() {
-            hide::in_history(sight, kind, object);
+            secrets::in_history(sight, kind, object);
         }
-        Some(Text { written, shown })
+        Some(VisibleObject { written, shown })
     }
 
-    fn sides(&self) -> Sides<'_> {
-        Sides { written: &self.written, shown: &self.shown }
+    fn sides(&self) -> VisiblePair<'_> {
+        VisiblePair { written: &self.written, shown: &self.shown }
     }
 }
 
@@ -61,12 +61,12 @@ type Members<'t> = &'t Map<String, Value>;
 
 /// One place of a text, as written and as shown.
 #[derive(Clone, Copy)]
-struct Sides<'t> {
+struct VisiblePair<'t> {
     written: &'t Value,
     shown: &'t Value,
 }
 
-impl<'t> Sides<'t> {
+impl<'t> VisiblePair<'t> {
     /// The members, where both sides are objects.
     fn members(self) -> Option<(Members<'t>, Members<'t>)> {
         Some((self.written.as_object()?, self.shown.as_object()?))
@@ -77,7 +77,7 @@ type Difference = (String, Value, Value);
 
 /// Objects are compared member by member; everything else, lists too, as a whole. What differs is told by what is
 /// written, and told as it is shown.
-fn compare(path: &str, before: Sides<'_>, after: Sides<'_>, out: &mut Vec<Difference>) {
+fn compare(path: &str, before: VisiblePair<'_>, after: VisiblePair<'_>, out: &mut Vec<Difference>) {
     let (Some(old), Some(new)) = (before.members(), after.members()) else {
         if before.written != after.written {
             out.push((path.to_owned(), before.shown.clone(), after.shown.clone()));
@@ -95,7 +95,7 @@ fn compare(path: &str, before: Sides<'_>, after: Sides<'_>, out: &mut Vec<Differ
     }
 }
 
-fn member<'t>((written, shown): (Members<'t>, Members<'t>), name: &str) -> Sides<'t> {
+fn member<'t>((written, shown): (Members<'t>, Members<'t>), name: &str) -> VisiblePair<'t> {
     let of = |side: Members<'t>| side.get(name).unwrap_or(&Value::Null);
-    Sides { written: of(written), shown: of(shown) }
+    VisiblePair { written: of(written), shown: of(shown) }
 }

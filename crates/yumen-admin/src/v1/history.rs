@@ -10,44 +10,44 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use yumen_config::{Kind, Resource};
 use yumen_store::{
-    Authorship, Changed, Committed, Draft, Entry, Key, Revision, State as StoreState, Store, StoreError,
-    commit,
+    Authorship, Draft, EntryChange, ResourceKey, Revision, Store, StoreCommit, StoreEntry, StoreError,
+    StoreState, commit,
 };
 
-use super::applied::{REVISION, Wrote};
-use super::arguments::{Arguments, InPath, Named, NoneOfItsOwn, WriteArguments};
-use super::transaction::{Confirmation, key_of};
+use super::applied::{REVISION, WrittenRevision};
+use super::arguments::{ArgumentNames, NoArguments, PathParams, StrictQuery, StrictWriteQuery};
+use super::transaction::{ConfirmQuery, key_of};
 use super::{V1State, difference, plan};
 use crate::crud::references;
-use crate::hide::Sight;
-use crate::refusal::Refusal;
+use crate::refusal::ApiRefusal;
 use crate::reply;
+use crate::secrets::SecretVisibility;
 
 const PAGE: usize = 50;
 const PAGE_MAX: usize = 500;
 
 /// Which part of the history.
 #[derive(Debug, Deserialize)]
-pub(super) struct Page {
+pub(super) struct HistoryPage {
     before: Option<u64>,
     limit: Option<usize>,
     /// Only revisions that changed this object, such as `routes/1`.
     object: Option<String>,
 }
 
-impl Named for Page {
+impl ArgumentNames for HistoryPage {
     const NAMES: &'static [&'static str] = &["before", "limit", "object"];
 }
 
 /// `GET /yumen/v1/revisions`: the newest first.
 pub(super) async fn list(
     State(state): State<V1State>,
-    Arguments(page): Arguments<Page>,
-) -> Result<Response, Refusal> {
+    StrictQuery(page): StrictQuery<HistoryPage>,
+) -> Result<Response, ApiRefusal> {
     let limit = page.limit.unwrap_or(PAGE).clamp(1, PAGE_MAX);
     let before = page.before.map(Revision);
     let object = page.object.map(|name| key_of("object", &name)).transpose()?;
-    let found = off_runtime(move || match &object {
+    let found = run_blocking(move || match &object {
         None => state.admin.store.history(before, limit),
         Some(object) => history_of(&*state.admin.store, object, before, limit),
     })
@@ -59,16 +59,16 @@ pub(super) async fn list(
 /// Looks through the whole history that is kept, which is bounded.
 fn history_of(
     store: &dyn Store,
-    object: &Key,
+    object: &ResourceKey,
     mut before: Option<Revision>,
     limit: usize,
-) -> Result<Vec<Arc<Committed>>, StoreError> {
+) -> Result<Vec<Arc<StoreCommit>>, StoreError> {
     let mut found = Vec::new();
     loop {
         let page = store.history(before, PAGE_MAX)?;
         let Some(last) = page.last() else { return Ok(found) };
         before = Some(last.revision);
-        let touches = |one: &Arc<Committed>| one.changes.iter().any(|changed| changed.key == *object);
+        let touches = |one: &Arc<StoreCommit>| one.changes.iter().any(|changed| changed.key == *object);
         found.extend(page.into_iter().filter(touches));
         if found.len() >= limit {
             found.truncate(limit);
@@ -77,7 +77,7 @@ fn history_of(
     }
 }
 
-fn summary(committed: &Committed) -> Value {
+fn summary(committed: &StoreCommit) -> Value {
     let changes = committed.changes.iter().map(|changed| {
         let action = difference::action(changed);
         json!({ "object": changed.key.to_string(), "action": action })
@@ -94,15 +94,16 @@ fn summary(committed: &Committed) -> Value {
 /// `GET /yumen/v1/revisions/{R}`: what one revision did, path by path.
 pub(super) async fn one(
     State(state): State<V1State>,
-    sight: Sight,
-    InPath(revision): InPath<u64>,
-    _: Arguments<NoneOfItsOwn>,
-) -> Result<Response, Refusal> {
+    sight: SecretVisibility,
+    PathParams(revision): PathParams<u64>,
+    _: StrictQuery<NoArguments>,
+) -> Result<Response, ApiRefusal> {
     check_reached(&*state.admin.store, revision)?;
     let found =
-        off_runtime(move || state.admin.store.history(Some(Revision(revision.saturating_add(1))), 1)).await?;
+        run_blocking(move || state.admin.store.history(Some(Revision(revision.saturating_add(1))), 1))
+            .await?;
     let committed = found.into_iter().find(|one| one.revision.0 == revision);
-    let committed = committed.ok_or_else(|| Refusal::from(StoreError::Compacted(Revision(revision))))?;
+    let committed = committed.ok_or_else(|| ApiRefusal::from(StoreError::Compacted(Revision(revision))))?;
     let mut body = summary(&committed);
     body["changes"] = committed.changes.iter().map(|one| difference::shown(one, sight)).collect();
     Ok(reply::json(StatusCode::OK, &body))
@@ -110,26 +111,26 @@ pub(super) async fn one(
 
 /// From which revision to which.
 #[derive(Debug, Deserialize)]
-pub(super) struct Span {
+pub(super) struct RevisionSpan {
     from: u64,
     /// The newest where it is left out.
     to: Option<u64>,
 }
 
-impl Named for Span {
+impl ArgumentNames for RevisionSpan {
     const NAMES: &'static [&'static str] = &["from", "to"];
 }
 
 /// `GET /yumen/v1/diff?from=R1&to=R2`.
 pub(super) async fn diff(
     State(state): State<V1State>,
-    sight: Sight,
-    Arguments(span): Arguments<Span>,
-) -> Result<Response, Refusal> {
+    sight: SecretVisibility,
+    StrictQuery(span): StrictQuery<RevisionSpan>,
+) -> Result<Response, ApiRefusal> {
     for revision in [Some(span.from), span.to].into_iter().flatten() {
         check_reached(&*state.admin.store, revision)?;
     }
-    let (from, to, changes) = off_runtime(move || {
+    let (from, to, changes) = run_blocking(move || {
         let from = state.admin.store.state_at(Revision(span.from))?;
         let to = span
             .to
@@ -144,9 +145,13 @@ pub(super) async fn diff(
 
 /// What leads from one state to another as far as `aspect` tells them apart, ascending by key. Who wrote a text, and
 /// when, is no difference.
-fn between<T: PartialEq>(from: &StoreState, to: &StoreState, aspect: fn(&Entry) -> T) -> Vec<Changed> {
+fn between<T: PartialEq>(
+    from: &StoreState,
+    to: &StoreState,
+    aspect: fn(&StoreEntry) -> T,
+) -> Vec<EntryChange> {
     let differs = from.differences(to).filter(|(_, before, after)| before.map(aspect) != after.map(aspect));
-    let changed = differs.map(|(key, before, after)| Changed {
+    let changed = differs.map(|(key, before, after)| EntryChange {
         key: key.clone(),
         before: before.cloned(),
         after: after.cloned(),
@@ -155,12 +160,13 @@ fn between<T: PartialEq>(from: &StoreState, to: &StoreState, aspect: fn(&Entry) 
 }
 
 /// What is served as it was, but gone in the store.
-fn put_back(draft: &Draft, past: &StoreState) -> Vec<Changed> {
-    let json = |state: &StoreState, key: &Key| state.get(key.kind, &key.id).map(|entry| entry.json.clone());
+fn restored_entries(draft: &Draft, past: &StoreState) -> Vec<EntryChange> {
+    let json =
+        |state: &StoreState, key: &ResourceKey| state.get(key.kind, &key.id).map(|entry| entry.json.clone());
     let held = past
         .entries()
         .filter(|(key, entry)| draft.is_held(key) && json(draft.state(), key).as_ref() == Some(&entry.json));
-    held.map(|(key, entry)| Changed {
+    held.map(|(key, entry)| EntryChange {
         key: key.clone(),
         before: Some(entry.clone()),
         after: Some(entry.clone()),
@@ -169,14 +175,14 @@ fn put_back(draft: &Draft, past: &StoreState) -> Vec<Changed> {
 }
 
 /// What leads back to a revision.
-struct WayBack {
-    changes: Vec<Changed>,
+struct RollbackChanges {
+    changes: Vec<EntryChange>,
     /// Objects that were to be gone by now: their time is over, so they are not put back.
-    expired: Vec<Key>,
+    expired: Vec<ResourceKey>,
 }
 
-impl WayBack {
-    fn new(now: &StoreState, past: &StoreState, now_ms: u64) -> WayBack {
+impl RollbackChanges {
+    fn new(now: &StoreState, past: &StoreState, now_ms: u64) -> RollbackChanges {
         let (mut changes, mut expired) = (Vec::new(), BTreeSet::new());
         for changed in between(now, past, |entry| (entry.json.clone(), entry.expires_ms)) {
             let ends = changed.after.as_ref().and_then(|entry| entry.expires_ms);
@@ -194,23 +200,23 @@ impl WayBack {
             }
             is_kept
         });
-        WayBack { changes, expired: expired.into_iter().collect() }
+        RollbackChanges { changes, expired: expired.into_iter().collect() }
     }
 
     /// Asks for somebody's word where it does as much as an import that needs it.
-    fn guard(&self, state: &V1State, now: &StoreState) -> Result<(), Refusal> {
-        let put = |changed: &Changed| {
+    fn guard(&self, state: &V1State, now: &StoreState) -> Result<(), ApiRefusal> {
+        let put = |changed: &EntryChange| {
             let json = changed.after.as_ref()?.json.clone();
             Some(Resource { kind: changed.key.kind, id: changed.key.id.clone(), json })
         };
         let puts: Vec<Resource> = self.changes.iter().filter_map(put).collect();
         let doomed = self.changes.iter().filter(|changed| changed.after.is_none());
-        let doomed: Vec<Key> = doomed.map(|changed| changed.key.clone()).collect();
+        let doomed: Vec<ResourceKey> = doomed.map(|changed| changed.key.clone()).collect();
         plan::guard(state, now, &puts, &doomed)
     }
 
     /// Refuses to leave something out that something else needs.
-    fn check_whole(&self, state: &V1State, draft: &Draft) -> Result<(), Refusal> {
+    fn check_whole(&self, state: &V1State, draft: &Draft) -> Result<(), ApiRefusal> {
         if self.expired.is_empty() {
             return Ok(());
         }
@@ -226,26 +232,27 @@ impl WayBack {
         if errors.is_empty() {
             return Ok(());
         }
-        let message = "nothing was written: what has expired is not put back, and these objects are needed";
+        let message =
+            "nothing was written: expired objects are not restored, but other objects refer to them";
         let body = json!({ "error_msg": message, "errors": errors });
-        Err(Refusal::of(StatusCode::CONFLICT, body))
+        Err(ApiRefusal::of(StatusCode::CONFLICT, body))
     }
 }
 
-fn consumer_of(key: &Key) -> Option<Key> {
+fn consumer_of(key: &ResourceKey) -> Option<ResourceKey> {
     let (username, _) = key.id.split_once("/credentials/").filter(|_| key.kind == Kind::Credentials)?;
-    Some(Key::new(Kind::Consumers, username))
+    Some(ResourceKey::new(Kind::Consumers, username))
 }
 
 /// `POST /yumen/v1/revisions/{R}/rollback`: a new revision with the content of an old one.
 pub(super) async fn rollback(
     State(state): State<V1State>,
-    InPath(revision): InPath<u64>,
-    WriteArguments(confirmation): WriteArguments<Confirmation>,
+    PathParams(revision): PathParams<u64>,
+    StrictWriteQuery(confirmation): StrictWriteQuery<ConfirmQuery>,
     by: Option<Extension<Authorship>>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRefusal> {
     check_reached(&*state.admin.store, revision)?;
-    let past = off_runtime({
+    let past = run_blocking({
         let store = state.admin.store.clone();
         // Before the first revision nothing was written: nobody means to go back there.
         move || match Revision(revision) {
@@ -258,47 +265,48 @@ pub(super) async fn rollback(
         let (state, past) = (state.clone(), past.clone());
         let guard = move || {
             let now = state.admin.store.state();
-            WayBack::new(&now, &past, state.live.now().unix_ms).guard(&state, &now)
+            RollbackChanges::new(&now, &past, state.live.now().unix_ms).guard(&state, &now)
         };
         let guarded = tokio::task::spawn_blocking(guard).await;
-        guarded.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))??;
+        guarded.map_err(|error| ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))??;
     }
     let mut by = by.map_or_else(|| Authorship::by("anonymous"), |Extension(by)| by);
     by.reason.get_or_insert_with(|| format!("rollback to revision {revision}"));
     let deciding = state.clone();
-    let decide = move |draft: &mut Draft| -> Result<(usize, Vec<Key>), Refusal> {
-        let WayBack { mut changes, expired } = WayBack::new(draft.state(), &past, draft.now_ms());
+    let decide = move |draft: &mut Draft| -> Result<(usize, Vec<ResourceKey>), ApiRefusal> {
+        let RollbackChanges { mut changes, expired } =
+            RollbackChanges::new(draft.state(), &past, draft.now_ms());
         // An object that is about to go is not the one that was to stay.
-        changes.extend(put_back(draft, &past));
+        changes.extend(restored_entries(draft, &past));
         for changed in &changes {
             match &changed.after {
                 Some(entry) => draft.put(changed.key.clone(), entry.json.clone(), entry.expires_ms),
                 None => drop(draft.delete(changed.key.kind, &changed.key.id)),
             }
         }
-        let way = WayBack { changes, expired };
+        let way = RollbackChanges { changes, expired };
         way.check_whole(&deciding, draft)?;
         Ok((way.changes.len(), way.expired))
     };
     let ((changed, expired), committed) = commit(&*state.admin.store, by, decide).await??;
     let newest =
         committed.as_ref().map_or_else(|| state.admin.store.state().revision, |committed| committed.revision);
-    let expired: Vec<String> = expired.iter().map(Key::to_string).collect();
+    let expired: Vec<String> = expired.iter().map(ResourceKey::to_string).collect();
     let body = json!({ "revision": newest.0, "restored": revision, "changed": changed, "expired": expired });
     let mut response = reply::json(StatusCode::OK, &body);
     response.headers_mut().insert(REVISION, HeaderValue::from(newest.0));
     if let Some(committed) = committed {
-        response.extensions_mut().insert(Wrote(committed));
+        response.extensions_mut().insert(WrittenRevision(committed));
     }
     Ok(response)
 }
 
 /// Refuses a revision that is still to come: it is not among those that are no longer kept.
-pub(super) fn check_reached(store: &dyn Store, revision: u64) -> Result<(), Refusal> {
+pub(super) fn check_reached(store: &dyn Store, revision: u64) -> Result<(), ApiRefusal> {
     let newest = store.state().revision.0;
     match revision <= newest {
         true => Ok(()),
-        false => Err(Refusal::new(
+        false => Err(ApiRefusal::new(
             StatusCode::NOT_FOUND,
             format!("there has been no revision {revision} yet: the newest is {newest}"),
         )),
@@ -306,9 +314,9 @@ pub(super) fn check_reached(store: &dyn Store, revision: u64) -> Result<(), Refu
 }
 
 /// The history is on disk: it is read where nobody else waits.
-pub(super) async fn off_runtime<T: Send + 'static>(
+pub(super) async fn run_blocking<T: Send + 'static>(
     read: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
-) -> Result<T, Refusal> {
+) -> Result<T, ApiRefusal> {
     let done = tokio::task::spawn_blocking(read).await;
-    done.map_err(|_| StoreError::Ended)?.map_err(Refusal::from)
+    done.map_err(|_| StoreError::Ended)?.map_err(ApiRefusal::from)
 }

@@ -9,47 +9,52 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use yumen_base::Problem;
 use yumen_config::Kind;
-use yumen_snapshot::{Background, Ports, Question, Snapshot, explain_any};
-use yumen_store::{Revision, State as StoreState};
+use yumen_snapshot::{ExplainContext, ListenerPorts, Question, Snapshot, explain_any};
+use yumen_store::{Revision, StoreState};
 
-use super::arguments::{Arguments, Format, Named};
+use super::arguments::{ArgumentNames, OutputFormat, StrictQuery};
 use super::history::check_reached;
 use super::{ClusterView, V1State};
-use crate::refusal::Refusal;
+use crate::refusal::ApiRefusal;
 use crate::reply;
-use crate::whole::Whole;
+use crate::whole_body::WholeBody;
 
 /// Which configuration to ask, and how to answer.
 #[derive(Debug, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct InsightQuery {
     /// A revision that is still kept; what is in force where it is left out.
     at: Option<u64>,
     /// `text` for the readable form.
     #[serde(default)]
-    format: Format,
+    format: OutputFormat,
 }
 
-impl Named for Asked {
+impl ArgumentNames for InsightQuery {
     const NAMES: &'static [&'static str] = &["at", "format"];
 }
 
 /// `POST /yumen/v1/explain[?at=REVISION][&format=text]`: the body is the question.
 pub(super) async fn explain_request(
     State(state): State<V1State>,
-    Arguments(asked): Arguments<Asked>,
-    Whole(body): Whole,
-) -> Result<Response, Refusal> {
+    StrictQuery(asked): StrictQuery<InsightQuery>,
+    WholeBody(body): WholeBody,
+) -> Result<Response, ApiRefusal> {
     let question: Question = serde_json::from_slice(&body)
-        .map_err(|error| Refusal::invalid(format!("the question cannot be read: {error}")))?;
-    let is_text = asked.format == Format::Text;
+        .map_err(|error| ApiRefusal::invalid(format!("the question cannot be read: {error}")))?;
+    let is_text = asked.format == OutputFormat::Text;
     let answered = tokio::task::spawn_blocking(move || answer(&state, asked.at, &question, is_text)).await;
-    answered.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?
+    answered.map_err(|error| ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?
 }
 
-fn answer(state: &V1State, at: Option<u64>, question: &Question, is_text: bool) -> Result<Response, Refusal> {
+fn answer(
+    state: &V1State,
+    at: Option<u64>,
+    question: &Question,
+    is_text: bool,
+) -> Result<Response, ApiRefusal> {
     let (snapshot, problems, texts) = configuration(state, at)?;
     let text = |kind: Kind, id: &str| texts.get(kind, id).map(|entry| entry.json.clone());
-    let background = Background {
+    let background = ExplainContext {
         now: state.live.now(),
         problems: &problems,
         text: Some(&text),
@@ -57,7 +62,7 @@ fn answer(state: &V1State, at: Option<u64>, question: &Question, is_text: bool) 
     };
     let explanation = explain_any(&snapshot, question, &background).map_err(|invalid| {
         let at = if invalid.path.is_empty() { String::new() } else { format!("{}: ", invalid.path) };
-        Refusal::invalid(format!("{at}{}", invalid.message))
+        ApiRefusal::invalid(format!("{at}{}", invalid.message))
     })?;
     if is_text {
         let plain = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
@@ -68,20 +73,20 @@ fn answer(state: &V1State, at: Option<u64>, question: &Question, is_text: bool) 
 }
 
 /// Where this node listens first.
-fn listeners(cluster: &ClusterView) -> Ports {
+fn listeners(cluster: &ClusterView) -> ListenerPorts {
     let own = cluster.nodes.iter().find(|node| node.is_self);
     let port = |name: &str| {
         let address: SocketAddr = own?.addresses.get(name)?.first()?.parse().ok()?;
         Some(address.port())
     };
-    Ports { http: port("http"), https: port("https") }
+    ListenerPorts { http: port("http"), https: port("https") }
 }
 
 /// The snapshot to ask, what is wrong with it, and the texts it was made from.
 fn configuration(
     state: &V1State,
     at: Option<u64>,
-) -> Result<(Arc<Snapshot>, Vec<Problem>, StoreState), Refusal> {
+) -> Result<(Arc<Snapshot>, Vec<Problem>, StoreState), ApiRefusal> {
     let Some(revision) = at else {
         return Ok((state.live.snapshot(), state.live.problems(), state.admin.store.state()));
     };

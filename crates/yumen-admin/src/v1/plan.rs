@@ -8,40 +8,40 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use yumen_config::{Kind, Resource};
-use yumen_snapshot::plan::Limits;
-use yumen_store::{Key, State as StoreState};
+use yumen_snapshot::plan::PlanLimits;
+use yumen_store::{ResourceKey, StoreState};
 
 use super::V1State;
-use super::arguments::{Arguments, Format, Named};
-use super::transaction::{Mode, TIMES, read_document};
-use crate::refusal::Refusal;
+use super::arguments::{ArgumentNames, OutputFormat, StrictQuery};
+use super::transaction::{ImportMode, TIMES, read_document};
+use crate::refusal::ApiRefusal;
 use crate::reply;
-use crate::whole::Whole;
+use crate::whole_body::WholeBody;
 
 /// So few objects are written without thinking it through first, unless one is deleted.
 const FEW: usize = 10;
 
 /// How to plan, and when to ask for somebody's word.
 #[derive(Debug, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct PlanQuery {
     #[serde(default)]
-    mode: Mode,
+    mode: ImportMode,
     /// Share of recent requests that may change, in percent.
     changed_max: Option<f64>,
     /// Routes that may go.
     removed_max: Option<usize>,
     #[serde(default)]
-    format: Format,
+    format: OutputFormat,
 }
 
-impl Named for Asked {
+impl ArgumentNames for PlanQuery {
     const NAMES: &'static [&'static str] = &["mode", "changed_max", "removed_max", "format"];
 }
 
-impl Asked {
-    fn limits(&self) -> Limits {
-        let default = Limits::default();
-        Limits {
+impl PlanQuery {
+    fn limits(&self) -> PlanLimits {
+        let default = PlanLimits::default();
+        PlanLimits {
             changed_share_max: self.changed_max.map_or(default.changed_share_max, |percent| percent / 100.0),
             deleted_routes_max: self.removed_max.unwrap_or(default.deleted_routes_max),
         }
@@ -51,29 +51,30 @@ impl Asked {
 /// `POST /yumen/v1/plan?mode=merge|replace`: the body is a standalone document; nothing is written.
 pub(super) async fn plan(
     State(state): State<V1State>,
-    Arguments(asked): Arguments<Asked>,
-    Whole(body): Whole,
-) -> Result<Response, Refusal> {
+    StrictQuery(asked): StrictQuery<PlanQuery>,
+    WholeBody(body): WholeBody,
+) -> Result<Response, ApiRefusal> {
     if let Some(percent) = asked.changed_max.filter(|percent| percent.is_nan() || *percent < 0.0) {
-        return Err(Refusal::invalid(format!("changed_max: {percent} is no share in percent")));
+        return Err(ApiRefusal::invalid(format!("changed_max: {percent} is not a percentage")));
     }
-    let text = std::str::from_utf8(&body).map_err(|error| Refusal::invalid(format!("no text: {error}")))?;
+    let text =
+        std::str::from_utf8(&body).map_err(|error| ApiRefusal::invalid(format!("no text: {error}")))?;
     let puts = read_document(text)?;
     let planned = tokio::task::spawn_blocking(move || {
         let now = state.admin.store.state();
-        let after = after(&now, &puts, asked.mode == Mode::Replace);
+        let after = after(&now, &puts, asked.mode == ImportMode::Replace);
         let plan = state.live.plan(&now.resources(), &after, asked.limits());
         match asked.format {
-            Format::Text => {
+            OutputFormat::Text => {
                 let plain = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
                 (plain, plan.to_string()).into_response()
             }
-            Format::Json => {
+            OutputFormat::Json => {
                 reply::json(StatusCode::OK, &serde_json::to_value(&plan).expect("a plan is plain data"))
             }
         }
     });
-    planned.await.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+    planned.await.map_err(|error| ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
 }
 
 /// What a state becomes with these objects, and without the others where they replace it.
@@ -92,26 +93,26 @@ pub(super) fn guard(
     state: &V1State,
     now: &StoreState,
     puts: &[Resource],
-    doomed: &[Key],
-) -> Result<(), Refusal> {
-    if doomed.is_empty() && (puts.len() <= FEW || puts.iter().all(|one| moves_endpoints(now, one))) {
+    doomed: &[ResourceKey],
+) -> Result<(), ApiRefusal> {
+    if doomed.is_empty() && (puts.len() <= FEW || puts.iter().all(|one| changes_only_endpoints(now, one))) {
         return Ok(());
     }
-    let doomed: BTreeSet<&Key> = doomed.iter().collect();
+    let doomed: BTreeSet<&ResourceKey> = doomed.iter().collect();
     let mut to = after(now, puts, false);
-    to.retain(|one| !doomed.contains(&Key::new(one.kind, one.id.clone())));
-    let plan = state.live.plan(&now.resources(), &to, Limits::default());
+    to.retain(|one| !doomed.contains(&ResourceKey::new(one.kind, one.id.clone())));
+    let plan = state.live.plan(&now.resources(), &to, PlanLimits::default());
     let Some(why) = &plan.needs_confirmation else { return Ok(()) };
     let body = json!({
-        "error_msg": format!("nothing was written: {why}; say ?confirm=true if that is meant"),
+        "error_msg": format!("nothing was written: {why}; repeat with ?confirm=true to confirm"),
         "needs_confirmation": why,
         "impact": serde_json::to_value(&plan.impact).unwrap_or(Value::Null),
     });
-    Err(Refusal::of(StatusCode::CONFLICT, body))
+    Err(ApiRefusal::of(StatusCode::CONFLICT, body))
 }
 
 /// Whether an object differs in nothing but where requests go in the end: no request then goes another way.
-pub(super) fn moves_endpoints(now: &StoreState, put: &Resource) -> bool {
+pub(super) fn changes_only_endpoints(now: &StoreState, put: &Resource) -> bool {
     if put.kind != Kind::Upstreams {
         return false;
     }
@@ -140,12 +141,12 @@ fn has_endpoint(nodes: &Value) -> bool {
 
 /// How strictly to look.
 #[derive(Debug, Deserialize)]
-pub(super) struct Strictness {
+pub(super) struct LintQuery {
     #[serde(default)]
     strict: bool,
 }
 
-impl Named for Strictness {
+impl ArgumentNames for LintQuery {
     const NAMES: &'static [&'static str] = &["strict"];
 }
 
@@ -153,13 +154,13 @@ impl Named for Strictness {
 /// meant.
 pub(super) async fn lint(
     State(state): State<V1State>,
-    Arguments(strictness): Arguments<Strictness>,
-) -> Result<Response, Refusal> {
+    StrictQuery(strictness): StrictQuery<LintQuery>,
+) -> Result<Response, ApiRefusal> {
     let found = tokio::task::spawn_blocking(move || {
         let resources = state.admin.store.state().resources();
         state.live.lint(&resources, strictness.strict)
     });
     let found =
-        found.await.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+        found.await.map_err(|error| ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     Ok(reply::json(StatusCode::OK, &serde_json::to_value(found).expect("problems are plain data")))
 }

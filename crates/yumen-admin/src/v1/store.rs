@@ -8,16 +8,16 @@ use tokio::sync::oneshot;
 use yumen_store::{Authorship, StoreError};
 
 use super::V1State;
-use super::arguments::{Arguments, NoneOfItsOwn};
-use crate::refusal::Refusal;
+use super::arguments::{NoArguments, StrictQuery};
+use crate::refusal::ApiRefusal;
 use crate::reply;
 
 /// `POST /yumen/v1/store/confirm`: deletions that were held back, as they were so many, pass on every node.
 pub(super) async fn confirm(
     State(state): State<V1State>,
-    _: Arguments<NoneOfItsOwn>,
+    _: StrictQuery<NoArguments>,
     by: Option<Extension<Authorship>>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRefusal> {
     let by = by.map_or_else(|| Authorship::by("anonymous"), |Extension(by)| by);
     let (tell, told) = oneshot::channel();
     // Whoever no longer waits does not want to know.

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tower::ServiceExt;
 use yumen_config::Kind;
 use yumen_config::node::AdminRole;
-use yumen_store::{Authorship, Key, Memory, MemoryStore, Store, commit};
+use yumen_store::{Authorship, MemoryMedium, MemoryStore, ResourceKey, Store, commit};
 
 use super::*;
-use crate::keys::Holder;
+use crate::keys::KeyHolder;
 
 mod sent;
 
@@ -25,7 +25,7 @@ pub(crate) fn state(admin: AdminState) -> V1State {
     V1State { admin, live: Arc::new(Gateway(watch::channel(Revision::default()).1)) }
 }
 
-impl Live for Gateway {
+impl LiveGateway for Gateway {
     fn applied(&self) -> watch::Receiver<Revision> {
         self.0.clone()
     }
@@ -73,11 +73,11 @@ impl Live for Gateway {
         (Arc::default(), Vec::new())
     }
 
-    fn plan(&self, before: &[Resource], after: &[Resource], _limits: Limits) -> Plan {
-        let impact = yumen_snapshot::plan::Impact::default();
+    fn plan(&self, before: &[Resource], after: &[Resource], _limits: PlanLimits) -> ChangePlan {
+        let impact = yumen_snapshot::plan::TrafficImpact::default();
         let many = |of: &[Resource]| of.iter().filter(|one| one.id.starts_with("many-")).count();
         let needs_confirmation = (many(after) + 2 < many(before)).then(|| "that is much".to_owned());
-        Plan { changes: Vec::new(), problems: Vec::new(), impact, needs_confirmation }
+        ChangePlan { changes: Vec::new(), problems: Vec::new(), impact, needs_confirmation }
     }
 
     fn lint(&self, _resources: &[Resource], _strict: bool) -> Vec<Problem> {
@@ -108,7 +108,7 @@ fn backed_up() -> Vec<u8> {
 #[tokio::test]
 async fn a_backup_is_streamed_whole_and_to_admins_only() {
     for (role, status) in [(AdminRole::Admin, 200), (AdminRole::Viewer, 403)] {
-        let holder = Holder { name: "ann".into(), role };
+        let holder = KeyHolder { name: "ann".into(), role };
         let router = Fixture::new().router.layer(axum::Extension(holder));
         let request = Request::builder().uri("/yumen/v1/backup").body(Body::empty()).unwrap();
         let response = router.oneshot(request).await.unwrap();
@@ -120,9 +120,9 @@ async fn a_backup_is_streamed_whole_and_to_admins_only() {
 
 impl Fixture {
     fn new() -> Fixture {
-        let store = Arc::new(Memory::store(100).unwrap());
+        let store = Arc::new(MemoryMedium::store(100).unwrap());
         let (applied, receiver) = watch::channel(Revision::default());
-        let registry = Arc::new(yumen_plugin::Registry::new(yumen_plugins::BUILTIN));
+        let registry = Arc::new(yumen_plugin::PluginRegistry::new(yumen_plugins::BUILTIN));
         let admin = AdminState::new(
             store.clone(),
             registry,
@@ -135,7 +135,7 @@ impl Fixture {
     }
 
     async fn put(&self, kind: Kind, id: &str, value: Value) -> u64 {
-        let (key, json): (Key, Arc<str>) = (Key::new(kind, id), value.to_string().into());
+        let (key, json): (ResourceKey, Arc<str>) = (ResourceKey::new(kind, id), value.to_string().into());
         let written = commit(&*self.store, Authorship::by("ann"), move |draft| {
             draft.put(key.clone(), json.clone(), None);
             Ok::<(), ()>(())
@@ -230,7 +230,7 @@ async fn a_rollback_that_does_much_asks_for_somebodys_word_as_an_import_does() {
 async fn a_rollback_leaves_out_what_has_expired_unless_it_is_needed() {
     let fixture = Fixture::new();
     let put = async |kind: Kind, id: &str, value: Value, expires_ms: Option<u64>| {
-        let (key, json): (Key, Arc<str>) = (Key::new(kind, id), value.to_string().into());
+        let (key, json): (ResourceKey, Arc<str>) = (ResourceKey::new(kind, id), value.to_string().into());
         let written = commit(&*fixture.store, Authorship::by("ann"), move |draft| {
             draft.put(key.clone(), json.clone(), expires_ms);
             Ok::<(), ()>(())
@@ -420,7 +420,7 @@ async fn what_only_moves_endpoints_sends_no_request_another_way() {
         (Kind::Services, "1", json!({ "nodes": { "b:1": 1 }, "retries": 1 }), false),
     ] {
         let put = Resource { kind, id: id.into(), json: text.to_string().into() };
-        assert_eq!(super::plan::moves_endpoints(&now, &put), expected, "{kind:?} {id} {text}");
+        assert_eq!(super::plan::changes_only_endpoints(&now, &put), expected, "{kind:?} {id} {text}");
     }
 }
 
@@ -509,7 +509,7 @@ async fn what_is_declared_stays_though_it_was_about_to_go() {
         fixture.put(Kind::Routes, "1", route.clone()).await;
         let written = commit(&*fixture.store, Authorship::by("ann"), move |draft| {
             let at_ms = draft.now_ms() + 3_600_000;
-            draft.put(Key::new(Kind::Routes, "1"), route.to_string().into(), Some(at_ms));
+            draft.put(ResourceKey::new(Kind::Routes, "1"), route.to_string().into(), Some(at_ms));
             Ok::<(), ()>(())
         });
         written.await.unwrap().unwrap();
@@ -527,7 +527,7 @@ async fn an_export_that_is_imported_writes_nothing_and_leaves_what_ends_its_end(
     let write = async |id: &'static str, route: Value, lifetime_ms: Option<u64>| {
         let written = commit(&*fixture.store, Authorship::by("ann"), move |draft| {
             let at_ms = lifetime_ms.map(|lifetime_ms| draft.now_ms() + lifetime_ms);
-            draft.put(Key::new(Kind::Routes, id), route.to_string().into(), at_ms);
+            draft.put(ResourceKey::new(Kind::Routes, id), route.to_string().into(), at_ms);
             Ok::<(), ()>(())
         });
         written.await.unwrap().unwrap();

@@ -10,19 +10,19 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use yumen_base::{Level, Problem};
+use yumen_base::{Problem, ProblemLevel};
 use yumen_config::node::AdminRole;
 use yumen_config::resource::IdRule;
-use yumen_config::{Kind, Resource, document, doubled};
-use yumen_store::{Authorship, Draft, Entry, Key, State as StoreState, commit};
+use yumen_config::{Kind, Resource, document, duplicate_keys};
+use yumen_store::{Authorship, Draft, ResourceKey, StoreEntry, StoreState, commit};
 
-use super::applied::{REVISION, Wrote};
-use super::arguments::{Arguments, Named, WriteArguments};
+use super::applied::{REVISION, WrittenRevision};
+use super::arguments::{ArgumentNames, StrictQuery, StrictWriteQuery};
 use super::{V1State, plan};
 use crate::crud::{object, references};
-use crate::keys::Holder;
-use crate::refusal::Refusal;
-use crate::whole::Whole;
+use crate::keys::KeyHolder;
+use crate::refusal::ApiRefusal;
+use crate::whole_body::WholeBody;
 use crate::{reply, validate};
 
 /// The end of the year 9999, beyond which dates have no form.
@@ -34,7 +34,7 @@ pub(super) const TIMES: [&str; 2] = ["create_time", "update_time"];
 /// What `POST /yumen/v1/apply` takes.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Transaction {
+struct ApplyRequest {
     /// Objects to create or replace, in lists by kind as in a standalone document.
     #[serde(default)]
     put: Map<String, Value>,
@@ -47,32 +47,32 @@ struct Transaction {
 
 /// Whether somebody said yes to a change that does much.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Confirmation {
+pub(super) struct ConfirmQuery {
     #[serde(default)]
     pub(super) confirm: bool,
 }
 
-impl Named for Confirmation {
+impl ArgumentNames for ConfirmQuery {
     const NAMES: &'static [&'static str] = &["confirm"];
 }
 
 /// `POST /yumen/v1/apply`: all of it is one revision, or nothing is written.
 pub(super) async fn apply(
     State(state): State<V1State>,
-    WriteArguments(confirmation): WriteArguments<Confirmation>,
+    StrictWriteQuery(confirmation): StrictWriteQuery<ConfirmQuery>,
     by: Option<Extension<Authorship>>,
-    Whole(body): Whole,
-) -> Result<Response, Refusal> {
+    WholeBody(body): WholeBody,
+) -> Result<Response, ApiRefusal> {
     let transaction = read_transaction(&body)?;
     let puts = read_document(&Value::Object(transaction.put).to_string())?;
     let mut deletes = Vec::new();
     for name in &transaction.delete {
         deletes.push(key_of("delete", name)?);
     }
-    let work = Work {
+    let work = TransactionPlan {
         puts,
-        deletes: Deletes::These(deletes),
-        ends: Ends::Lifted,
+        deletes: DeleteSet::Listed(deletes),
+        ends: ExpiryRule::Cleared,
         expected_revision: transaction.expected_revision,
         confirmed: confirmation.confirm,
     };
@@ -81,12 +81,12 @@ pub(super) async fn apply(
 
 /// Most send JSON, and often: reading it as YAML takes many times as long. What looks like JSON and is neither is told
 /// in the words of JSON.
-fn read_transaction(body: &[u8]) -> Result<Transaction, Refusal> {
+fn read_transaction(body: &[u8]) -> Result<ApplyRequest, ApiRefusal> {
     let body = body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body);
-    let refuse = |why: String| Refusal::invalid(format!("invalid request body: {why}"));
-    let (read, is_yaml) = match doubled::from_json(body) {
+    let refuse = |why: String| ApiRefusal::invalid(format!("invalid request body: {why}"));
+    let (read, is_yaml) = match duplicate_keys::from_json(body) {
         Ok(read) => (read, false),
-        Err(json) => match doubled::from_yaml(body) {
+        Err(json) => match duplicate_keys::from_yaml(body) {
             Ok(read) => (read, true),
             Err(_) if body.trim_ascii_start().starts_with(b"{") => return Err(refuse(json.to_string())),
             Err(yaml) => return Err(refuse(yaml.to_string())),
@@ -102,21 +102,21 @@ fn read_transaction(body: &[u8]) -> Result<Transaction, Refusal> {
 
 /// How a document is imported.
 #[derive(Debug, Deserialize)]
-pub(super) struct Import {
+pub(super) struct ImportQuery {
     /// `merge` leaves other objects alone; `replace` deletes them.
     #[serde(default)]
-    mode: Mode,
+    mode: ImportMode,
     #[serde(default)]
     confirm: bool,
 }
 
-impl Named for Import {
+impl ArgumentNames for ImportQuery {
     const NAMES: &'static [&'static str] = &["mode", "confirm"];
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Mode {
+pub(super) enum ImportMode {
     #[default]
     Merge,
     Replace,
@@ -125,24 +125,31 @@ pub(super) enum Mode {
 /// `POST /yumen/v1/import?mode=merge|replace`: a standalone document, YAML or JSON.
 pub(super) async fn import(
     State(state): State<V1State>,
-    WriteArguments(import): WriteArguments<Import>,
+    StrictWriteQuery(import): StrictWriteQuery<ImportQuery>,
     by: Option<Extension<Authorship>>,
-    Whole(body): Whole,
-) -> Result<Response, Refusal> {
-    let text = std::str::from_utf8(&body).map_err(|error| Refusal::invalid(format!("no text: {error}")))?;
+    WholeBody(body): WholeBody,
+) -> Result<Response, ApiRefusal> {
+    let text =
+        std::str::from_utf8(&body).map_err(|error| ApiRefusal::invalid(format!("no text: {error}")))?;
     let deletes = match import.mode {
-        Mode::Merge => Deletes::These(Vec::new()),
-        Mode::Replace => Deletes::AllOthers,
+        ImportMode::Merge => DeleteSet::Listed(Vec::new()),
+        ImportMode::Replace => DeleteSet::AllOthers,
     };
     let puts = read_document(text)?;
-    let work = Work { puts, deletes, ends: Ends::Kept, expected_revision: None, confirmed: import.confirm };
+    let work = TransactionPlan {
+        puts,
+        deletes,
+        ends: ExpiryRule::Preserved,
+        expected_revision: None,
+        confirmed: import.confirm,
+    };
     work.write(state, by).await
 }
 
 /// How a configuration is written down.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Written {
+enum ExportFormat {
     #[default]
     Yaml,
     Json,
@@ -150,12 +157,12 @@ enum Written {
 
 /// What is asked of an export.
 #[derive(Debug, Deserialize)]
-pub(super) struct Export {
+pub(super) struct ExportQuery {
     #[serde(default)]
-    format: Written,
+    format: ExportFormat,
 }
 
-impl Named for Export {
+impl ArgumentNames for ExportQuery {
     const NAMES: &'static [&'static str] = &["format"];
 }
 
@@ -163,28 +170,28 @@ impl Named for Export {
 /// admins only.
 pub(super) async fn export(
     State(state): State<V1State>,
-    Arguments(export): Arguments<Export>,
-    holder: Option<Extension<Holder>>,
-) -> Result<Response, Refusal> {
+    StrictQuery(export): StrictQuery<ExportQuery>,
+    holder: Option<Extension<KeyHolder>>,
+) -> Result<Response, ApiRefusal> {
     if holder.is_some_and(|Extension(holder)| holder.role == AdminRole::Viewer) {
-        return Err(Refusal::new(
+        return Err(ApiRefusal::new(
             StatusCode::FORBIDDEN,
-            "an export holds private keys: it needs the role admin",
+            "an export contains private keys: the role admin is required",
         ));
     }
     let now = state.admin.store.state();
     let unreadable = |problem: Problem| {
         let message = format!("nothing is exported: {}: {}", problem.object, problem.message);
-        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+        ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, message)
     };
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     // What has ended, and could not be deleted yet, would be begun anew by whoever reads it.
     let resources = now.resources_at(now_ms);
     let (text, media_type) = match export.format {
-        Written::Yaml => {
+        ExportFormat::Yaml => {
             (document::to_yaml(&resources).map(|text| ends(&now, now_ms) + &text), "application/yaml")
         }
-        Written::Json => (document::to_json(&resources), "application/json"),
+        ExportFormat::Json => (document::to_json(&resources), "application/json"),
     };
     let text = text.map_err(unreadable)?;
     let mut response = text.into_response();
@@ -195,7 +202,7 @@ pub(super) async fn export(
 
 /// Comments that name the objects which will end: a document has no place for that.
 fn ends(now: &StoreState, now_ms: u64) -> String {
-    let end = |(key, entry): (&Key, &Entry)| {
+    let end = |(key, entry): (&ResourceKey, &StoreEntry)| {
         let at_ms = entry.expires_ms.filter(|at_ms| *at_ms > now_ms)?;
         let at = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_millis(at_ms.min(LAST_MS)));
         Some(format!("# {key} ends {at}; imported where it is not, it stays\n"))
@@ -207,16 +214,16 @@ fn ends(now: &StoreState, now_ms: u64) -> String {
 ///
 /// It is taken literally, so that an export comes back as it was. A file may have sections of later versions. Who sends a document here waits for an answer, and a section
 /// that is left out would delete its objects where the document replaces the others.
-pub(super) fn read_document(text: &str) -> Result<Vec<Resource>, Refusal> {
+pub(super) fn read_document(text: &str) -> Result<Vec<Resource>, ApiRefusal> {
     let (resources, problems) = document::parse_literally(text);
     let ignored: Vec<String> =
-        problems.iter().filter(|problem| problem.level == Level::Warning).map(not_ignored).collect();
+        problems.iter().filter(|problem| problem.level == ProblemLevel::Warning).map(not_ignored).collect();
     if !ignored.is_empty() {
-        return Err(Refusal::invalid(format!("nothing was written: {}", ignored.join("; "))));
+        return Err(ApiRefusal::invalid(format!("nothing was written: {}", ignored.join("; "))));
     }
     let errors: Vec<Value> = problems
         .iter()
-        .filter(|problem| problem.level == Level::Error)
+        .filter(|problem| problem.level == ProblemLevel::Error)
         .map(|problem| json!({ "object": problem.object, "error": problem.message }))
         .collect();
     match errors.is_empty() {
@@ -231,60 +238,63 @@ fn not_ignored(problem: &Problem) -> String {
     hint.fold(message.to_owned(), |message, hint| message + &hint)
 }
 
-fn refused(errors: Vec<Value>) -> Refusal {
+fn refused(errors: Vec<Value>) -> ApiRefusal {
     let body = json!({ "error_msg": "nothing was written: these objects cannot be", "errors": errors });
-    Refusal::of(StatusCode::BAD_REQUEST, body)
+    ApiRefusal::of(StatusCode::BAD_REQUEST, body)
 }
 
 /// The object of a name such as `routes/1`; `what` tells where it was given. Credentials go by that of their list too,
 /// as problems name them.
-pub(super) fn key_of(what: &str, name: &str) -> Result<Key, Refusal> {
+pub(super) fn key_of(what: &str, name: &str) -> Result<ResourceKey, ApiRefusal> {
     let key = name.split_once('/').filter(|(_, id)| !id.is_empty()).and_then(|(kind, id)| match kind {
-        "consumers" if id.contains("/credentials/") => Some(Key::new(Kind::Credentials, id)),
-        _ => Some(Key::new(Kind::from_name(kind)?, id)),
+        "consumers" if id.contains("/credentials/") => Some(ResourceKey::new(Kind::Credentials, id)),
+        _ => Some(ResourceKey::new(Kind::from_name(kind)?, id)),
     });
-    key.ok_or_else(|| Refusal::invalid(format!("{what}: \"{name}\" names no object, such as routes/1")))
+    key.ok_or_else(|| {
+        ApiRefusal::invalid(format!("{what}: \"{name}\" is not an object name such as routes/1"))
+    })
 }
 
-enum Deletes {
-    These(Vec<Key>),
+enum DeleteSet {
+    Listed(Vec<ResourceKey>),
     AllOthers,
 }
 
 /// What becomes of the end of an object that stays as it is otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ends {
+enum ExpiryRule {
     /// What is declared stays.
-    Lifted,
+    Cleared,
     /// A document may be an export, which must not make last what was lent for a while.
-    Kept,
+    Preserved,
 }
 
-struct Work {
+struct TransactionPlan {
     puts: Vec<Resource>,
-    deletes: Deletes,
-    ends: Ends,
+    deletes: DeleteSet,
+    ends: ExpiryRule,
     expected_revision: Option<u64>,
     confirmed: bool,
 }
 
 /// An object judged by itself.
-struct Put {
-    key: Key,
+struct ValidatedPut {
+    key: ResourceKey,
     object: Map<String, Value>,
 }
 
-impl Work {
-    async fn write(self, state: V1State, by: Option<Extension<Authorship>>) -> Result<Response, Refusal> {
+impl TransactionPlan {
+    async fn write(self, state: V1State, by: Option<Extension<Authorship>>) -> Result<Response, ApiRefusal> {
         let judging = state.clone();
-        let think = move || {
+        let simulate_steps = move || {
             let (work, puts) = self.judge(&judging)?;
             work.guard(&judging, &puts)?;
             Ok((work, puts))
         };
-        let work: Result<Result<(Work, Vec<Put>), Refusal>, _> = tokio::task::spawn_blocking(think).await;
+        let work: Result<Result<(TransactionPlan, Vec<ValidatedPut>), ApiRefusal>, _> =
+            tokio::task::spawn_blocking(simulate_steps).await;
         let (work, puts) =
-            work.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))??;
+            work.map_err(|error| ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))??;
         let by = by.map_or_else(|| Authorship::by("anonymous"), |Extension(by)| by);
         let (store, deciding) = (state.admin.store.clone(), state.clone());
         let puts = Arc::new(puts);
@@ -299,12 +309,12 @@ impl Work {
         let mut response = reply::json(StatusCode::OK, &body);
         response.headers_mut().insert(REVISION, HeaderValue::from(revision.0));
         if let Some(committed) = committed {
-            response.extensions_mut().insert(Wrote(committed));
+            response.extensions_mut().insert(WrittenRevision(committed));
         }
         Ok(response)
     }
 
-    fn judge(self, state: &V1State) -> Result<(Work, Vec<Put>), Refusal> {
+    fn judge(self, state: &V1State) -> Result<(TransactionPlan, Vec<ValidatedPut>), ApiRefusal> {
         let (mut puts, mut errors) = (Vec::new(), Vec::new());
         for resource in &self.puts {
             let mut object: Map<String, Value> = serde_json::from_str(&resource.json).unwrap_or_default();
@@ -321,14 +331,14 @@ impl Work {
                 Some(id) => drop(object.insert("id".into(), id.into())),
                 None => drop(object.shift_remove("id")),
             }
-            let key = Key::new(resource.kind, resource.id.clone());
+            let key = ResourceKey::new(resource.kind, resource.id.clone());
             let named = match rule {
                 IdRule::PluginName => validate::plugin_name(&state.admin, &resource.id),
                 IdRule::Name | IdRule::Username | IdRule::WithinParent | IdRule::WithinManager => Ok(()),
             };
             let value = Value::Object(object.clone());
             match named.and_then(|()| validate::object(&state.admin, resource.kind, &value)) {
-                Ok(()) => puts.push(Put { key, object }),
+                Ok(()) => puts.push(ValidatedPut { key, object }),
                 Err(error) => errors.push(json!({ "object": key.to_string(), "error": error })),
             }
         }
@@ -337,34 +347,40 @@ impl Work {
         if errors.is_empty() { Ok((self, puts)) } else { Err(refused(errors)) }
     }
 
-    fn decide(&self, state: &V1State, puts: &[Put], draft: &mut Draft) -> Result<Counts, Refusal> {
+    fn decide(
+        &self,
+        state: &V1State,
+        puts: &[ValidatedPut],
+        draft: &mut Draft,
+    ) -> Result<ApplyCounts, ApiRefusal> {
         let stands = draft.state().revision.0;
         if let Some(expected) = self.expected_revision.filter(|expected| *expected != stands) {
-            let message = format!("the store is at revision {stands}, not {expected}: look again");
-            return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, message));
+            let message =
+                format!("the store is at revision {stands}, not {expected}: read the objects again");
+            return Err(ApiRefusal::new(StatusCode::PRECONDITION_FAILED, message));
         }
         let before = draft.state().clone();
         let earlier = draft.written_before().clone();
         let doomed = self.doomed(&before, puts, &earlier)?;
-        let put: BTreeSet<&Key> = puts.iter().map(|put| &put.key).collect();
-        let is_deleted = |key: &&Key| !put.contains(key) && before.get(key.kind, &key.id).is_none();
+        let put: BTreeSet<&ResourceKey> = puts.iter().map(|put| &put.key).collect();
+        let is_deleted = |key: &&ResourceKey| !put.contains(key) && before.get(key.kind, &key.id).is_none();
         let deleted = doomed.len() + earlier.iter().filter(is_deleted).count();
         for key in &doomed {
             draft.delete(key.kind, &key.id);
         }
-        let (written, unchanged): (Vec<&Put>, Vec<&Put>) =
+        let (written, unchanged): (Vec<&ValidatedPut>, Vec<&ValidatedPut>) =
             puts.iter().partition(|put| put.write(draft, self.ends));
         let put = written.len() + unchanged.iter().filter(|put| earlier.contains(&put.key)).count();
-        let ends = |put: &&&Put| {
+        let ends = |put: &&&ValidatedPut| {
             let entry = draft.state().get(put.key.kind, &put.key.id);
             entry.is_some_and(|entry| entry.expires_ms.is_some())
         };
         let ends = unchanged.iter().filter(ends).map(|put| put.key.to_string()).collect();
-        let counts = Counts { put, deleted, unchanged: puts.len() - put, ends };
+        let counts = ApplyCounts { put, deleted, unchanged: puts.len() - put, ends };
         let mut errors = Vec::new();
         let (registry, variables) = (&state.admin.registry, &state.admin.variables);
         let known = state.admin.index.catch_up(registry, draft.state());
-        let mut note = |key: &Key, checked: Result<(), Refusal>| {
+        let mut note = |key: &ResourceKey, checked: Result<(), ApiRefusal>| {
             errors.extend(
                 checked
                     .err()
@@ -377,7 +393,7 @@ impl Work {
             note(&put.key, references::check_usable(&known, &put.key, &put.object));
         }
         // What was there already may lack what it needs already.
-        let held = |put: &&Put| references::check(&before, &put.key, &put.object).is_ok();
+        let held = |put: &&ValidatedPut| references::check(&before, &put.key, &put.object).is_ok();
         for put in unchanged.into_iter().filter(held) {
             note(&put.key, references::check(draft.state(), &put.key, &put.object));
         }
@@ -388,7 +404,7 @@ impl Work {
     }
 
     /// Asks for somebody's word, unless that was given, where the change does much.
-    fn guard(&self, state: &V1State, puts: &[Put]) -> Result<(), Refusal> {
+    fn guard(&self, state: &V1State, puts: &[ValidatedPut]) -> Result<(), ApiRefusal> {
         if self.confirmed {
             return Ok(());
         }
@@ -397,18 +413,23 @@ impl Work {
     }
 
     /// What is to be deleted, but for what is deleted already `earlier` by the same request.
-    fn doomed(&self, state: &StoreState, puts: &[Put], earlier: &BTreeSet<Key>) -> Result<Vec<Key>, Refusal> {
+    fn doomed(
+        &self,
+        state: &StoreState,
+        puts: &[ValidatedPut],
+        earlier: &BTreeSet<ResourceKey>,
+    ) -> Result<Vec<ResourceKey>, ApiRefusal> {
         match &self.deletes {
-            Deletes::AllOthers => {
-                let kept: BTreeSet<&Key> = puts.iter().map(|put| &put.key).collect();
+            DeleteSet::AllOthers => {
+                let kept: BTreeSet<&ResourceKey> = puts.iter().map(|put| &put.key).collect();
                 Ok(state.entries().map(|(key, _)| key).filter(|key| !kept.contains(key)).cloned().collect())
             }
-            Deletes::These(keys) => {
-                let (there, absent): (Vec<&Key>, Vec<&Key>) =
+            DeleteSet::Listed(keys) => {
+                let (there, absent): (Vec<&ResourceKey>, Vec<&ResourceKey>) =
                     keys.iter().partition(|key| state.get(key.kind, &key.id).is_some());
                 match absent.into_iter().find(|key| !earlier.contains(key)) {
                     Some(key) => {
-                        Err(Refusal::new(StatusCode::NOT_FOUND, format!("delete: {key} is not there")))
+                        Err(ApiRefusal::new(StatusCode::NOT_FOUND, format!("delete: {key} is not there")))
                     }
                     None => Ok(with_credentials(state, &there)),
                 }
@@ -418,17 +439,17 @@ impl Work {
 }
 
 /// These, each once, and the credentials of the consumers among them: they go along.
-fn with_credentials(state: &StoreState, keys: &[&Key]) -> Vec<Key> {
-    let mut all: BTreeSet<Key> = keys.iter().map(|key| (*key).clone()).collect();
+fn with_credentials(state: &StoreState, keys: &[&ResourceKey]) -> Vec<ResourceKey> {
+    let mut all: BTreeSet<ResourceKey> = keys.iter().map(|key| (*key).clone()).collect();
     for consumer in keys.iter().filter(|key| key.kind == Kind::Consumers) {
         let prefix = format!("{}/credentials/", consumer.id);
         let credentials = state.under(Kind::Credentials, &prefix);
-        all.extend(credentials.map(|(id, _)| Key::new(Kind::Credentials, id.clone())));
+        all.extend(credentials.map(|(id, _)| ResourceKey::new(Kind::Credentials, id.clone())));
     }
     all.into_iter().collect()
 }
 
-struct Counts {
+struct ApplyCounts {
     put: usize,
     deleted: usize,
     unchanged: usize,
@@ -436,12 +457,13 @@ struct Counts {
     ends: Vec<String>,
 }
 
-impl Put {
+impl ValidatedPut {
     /// Writes it where it differs from what is there.
-    fn write(&self, draft: &mut Draft, ends: Ends) -> bool {
+    fn write(&self, draft: &mut Draft, ends: ExpiryRule) -> bool {
         let before = draft.state().get(self.key.kind, &self.key.id);
         let is_new = before.is_none();
-        let is_to_stay = ends == Ends::Lifted && before.is_some_and(|entry| entry.expires_ms.is_some());
+        let is_to_stay =
+            ends == ExpiryRule::Cleared && before.is_some_and(|entry| entry.expires_ms.is_some());
         let before: Map<String, Value> =
             before.and_then(|entry| serde_json::from_str(&entry.json).ok()).unwrap_or_default();
         let mut bare = before.clone();
@@ -466,7 +488,7 @@ impl Put {
         }
         let mut object = self.object.clone();
         if self.key.kind != Kind::PluginMetadata {
-            object::stamp(&mut object, before.get("create_time").cloned(), draft.now_ms() / 1000);
+            object::set_times(&mut object, before.get("create_time").cloned(), draft.now_ms() / 1000);
         }
         draft.put(self.key.clone(), Value::Object(object).to_string().into(), None);
         true

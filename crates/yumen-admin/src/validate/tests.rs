@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use yumen_base::Level;
+use yumen_base::ProblemLevel;
 use yumen_config::{Kind, Resource};
 use yumen_plugin::Carry;
 use yumen_plugin::kind::NodeFacts;
-use yumen_snapshot::compile::{Change, Compiler, Defaults, Env};
+use yumen_snapshot::compile::{Compiler, CompilerEnv, ConfigChange, UpstreamDefaults};
 
 use super::object;
 use crate::testing::{load_certificate, state};
@@ -392,7 +392,7 @@ fn a_reference_that_this_node_cannot_follow_is_refused_where_it_is_written() {
         format!("{of}: \"key\" cannot be resolved: {why}")
     };
     let unset = "the environment variable \"KEY\" is not set for this node; set it and start the node again";
-    let secret = "secret managers are not asked in this version; use $env:// or write the value";
+    let secret = "secret managers are not supported in this version; use $env:// or write the value";
     check(Kind::Consumers, consumer("$env://KEY"), &refused(unset));
     check(Kind::Consumers, consumer("$secret://vault/1/a/b"), &refused(secret));
     let mut with_key = state();
@@ -402,9 +402,9 @@ fn a_reference_that_this_node_cannot_follow_is_refused_where_it_is_written() {
 
 fn compiler() -> Compiler {
     let state = state();
-    let env = Env {
+    let env = CompilerEnv {
         node: NodeFacts { workers: 1, tls_ports: Vec::new() },
-        defaults: Defaults::default(),
+        defaults: UpstreamDefaults::default(),
         path_parameters: true,
         workers: 1,
         missing: state.missing.clone(),
@@ -424,8 +424,8 @@ fn quarantined(kind: Kind, value: &Value) -> Option<String> {
         Kind::PluginMetadata => value["id"].as_str().unwrap_or("none"),
         _ => "x",
     };
-    let compiled = compiler().apply(vec![Change::Put(Resource::new(kind, id, value))], 1);
-    let mut errors = compiled.problems.into_iter().filter(|problem| problem.level == Level::Error);
+    let compiled = compiler().apply(vec![ConfigChange::Put(Resource::new(kind, id, value))], 1);
+    let mut errors = compiled.problems.into_iter().filter(|problem| problem.level == ProblemLevel::Error);
     errors.find(|one| !beside.iter().any(|part| one.message.contains(part))).map(|one| one.to_string())
 }
 
@@ -455,9 +455,9 @@ fn what_is_accepted_compiles_and_what_is_refused_does_not() {
 }
 
 fn unserved(kind: Kind, value: &Value) -> bool {
-    let compiled = compiler().apply(vec![Change::Put(Resource::new(kind, "x", value))], 1);
+    let compiled = compiler().apply(vec![ConfigChange::Put(Resource::new(kind, "x", value))], 1);
     compiled.problems.iter().any(|problem| {
-        problem.level == Level::Error
+        problem.level == ProblemLevel::Error
             && (problem.message.contains("in this version") || problem.message.contains("not supported"))
     })
 }

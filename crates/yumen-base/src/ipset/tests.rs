@@ -61,7 +61,7 @@ fn a_set_of_one_block_is_small() {
         (&["10.0.0.1", "::1"], false),
     ] {
         let set = IpSet::parse(entries.iter().copied()).expect("right");
-        assert_eq!(!matches!(set.0, Held::Many(_)), one, "{entries:?}");
+        assert_eq!(!matches!(set.0, IpSetRepr::Many(_)), one, "{entries:?}");
         assert_eq!(set.is_empty(), entries.is_empty(), "{entries:?}");
     }
 }

@@ -9,25 +9,25 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde_json::{Map, Value};
 use yumen_base::Problem;
 
-use super::identity::{self, Stated};
+use super::identity::{self, ItemIdentity};
 use super::{Lookup, substitute};
-use crate::doubled::{Read, Reader, told};
+use crate::duplicate_keys::{DuplicateCheckedValue, DuplicateKeyReader, told};
 use crate::hint::closest;
-use crate::resource::{Defect, Kind, Resource, id_of_place, is_named_by_place, mark};
+use crate::resource::{Kind, Resource, ResourceDefect, id_of_place, is_named_by_place, mark};
 
 /// How a document is meant.
 #[derive(Clone, Copy)]
-pub(super) enum Meant<'l> {
+pub(super) enum DocumentUse<'l> {
     /// As the file of a node: variables are of its environment, and what is broken keeps its place, so that nothing
     /// opens in its stead.
-    InForce(Lookup<'l>),
+    Active(Lookup<'l>),
     /// As what somebody sends and has refused: objects have the names they are to be known by.
-    Sent,
+    Submitted,
 }
 
 /// Gathers resources and problems.
-pub(super) struct Collector<'l> {
-    meant: Meant<'l>,
+pub(super) struct ResourceCollector<'l> {
+    meant: DocumentUse<'l>,
     /// Whether there are variables at all.
     substitutes: bool,
     /// Whether a member `<<` is YAML's merge key.
@@ -42,9 +42,9 @@ pub(super) struct Collector<'l> {
     seen: HashMap<(Kind, Arc<str>), usize>,
 }
 
-impl<'l> Collector<'l> {
-    pub(super) fn new(meant: Meant<'l>, substitutes: bool, merges: bool) -> Collector<'l> {
-        Collector {
+impl<'l> ResourceCollector<'l> {
+    pub(super) fn new(meant: DocumentUse<'l>, substitutes: bool, merges: bool) -> ResourceCollector<'l> {
+        ResourceCollector {
             meant,
             substitutes,
             merges,
@@ -80,16 +80,16 @@ impl<'l> Collector<'l> {
         }
         let name = kind.name();
         self.problems.push(match self.meant {
-            Meant::InForce(_) => {
+            DocumentUse::Active(_) => {
                 Problem::warning("file", name, format!("{}; all its items count", told(name)))
                     .hint("write one list: other readers take the last alone")
             }
-            Meant::Sent => Problem::error("file", name, told(name)),
+            DocumentUse::Submitted => Problem::error("file", name, told(name)),
         });
     }
 
-    fn item(&mut self, kind: Kind, item: Read) {
-        let Read { value: mut item, doubled } = item;
+    fn item(&mut self, kind: Kind, item: DuplicateCheckedValue) {
+        let DuplicateCheckedValue { value: mut item, doubled } = item;
         let count = self.counts.entry(kind).or_default();
         *count += 1;
         let place = *count;
@@ -97,27 +97,31 @@ impl<'l> Collector<'l> {
             substitute::merge_keys(&mut item);
         }
         let mut defects = match self.meant {
-            Meant::InForce(lookup) if self.substitutes => substitute::resolve(&mut item, lookup),
+            DocumentUse::Active(lookup) if self.substitutes => substitute::resolve(&mut item, lookup),
             _ => Vec::new(),
         };
         // Any of them may have been meant, and the one that is gone may have guarded the rest.
-        defects.extend(doubled.iter().map(|path| Defect::new(path, told(path)).hint(doubled_hint(path))));
+        defects.extend(
+            doubled.iter().map(|path| ResourceDefect::new(path, told(path)).hint(duplicate_hint(path))),
+        );
         let mut members = match item {
             Value::Object(members) => members,
             _ => {
-                defects.push(Defect::new("", "an item must be an object"));
+                defects.push(ResourceDefect::new("", "an item must be an object"));
                 return self.nameless(kind, place, Map::new(), defects);
             }
         };
         members.shift_remove("modifiedIndex");
         members.shift_remove("createdIndex");
         match identity::stated(kind, &mut members) {
-            Stated::Known(kind, id) if matches!(self.meant, Meant::Sent) && !defects.is_empty() => {
+            ItemIdentity::Known(kind, id)
+                if matches!(self.meant, DocumentUse::Submitted) && !defects.is_empty() =>
+            {
                 self.refuse(&format!("{}/{id}", kind.name()), defects);
             }
-            Stated::Known(kind, id) => self.named(kind, id, place, members, defects),
-            Stated::Absent => self.nameless(kind, place, members, defects),
-            Stated::Unusable(why) => {
+            ItemIdentity::Known(kind, id) => self.named(kind, id, place, members, defects),
+            ItemIdentity::Absent => self.nameless(kind, place, members, defects),
+            ItemIdentity::Unusable(why) => {
                 // A variable that is not set says it all.
                 if !defects.iter().any(|one| one.is_within(&why.path)) {
                     defects.insert(0, why);
@@ -134,7 +138,7 @@ impl<'l> Collector<'l> {
         id: String,
         place: usize,
         members: Map<String, Value>,
-        mut defects: Vec<Defect>,
+        mut defects: Vec<ResourceDefect>,
     ) {
         let id: Arc<str> = id.into();
         match self.seen.get(&(kind, id.clone())) {
@@ -145,19 +149,25 @@ impl<'l> Collector<'l> {
             Some(first) if self.is_by_place(kind) => {
                 let message =
                     format!("item {place} has the id \"{id}\" of item {first}, which was there before");
-                defects.insert(0, Defect::new("id", message).hint("give it an id of its own"));
+                defects.insert(0, ResourceDefect::new("id", message).hint("give it an id of its own"));
                 self.nameless(kind, place, members, defects);
             }
             Some(_) => {
                 let object = format!("{}/{id}", kind.name());
-                let message = "this id was used before; the first one is kept";
+                let message = "duplicate id: the first object is used";
                 self.problems.push(Problem::error(object, "id", message));
             }
         }
     }
 
     /// Keeps an item by its place, where that will do.
-    fn nameless(&mut self, kind: Kind, place: usize, members: Map<String, Value>, defects: Vec<Defect>) {
+    fn nameless(
+        &mut self,
+        kind: Kind,
+        place: usize,
+        members: Map<String, Value>,
+        defects: Vec<ResourceDefect>,
+    ) {
         if self.is_by_place(kind) {
             return self.keep(kind, id_of_place(kind, place).into(), members, &defects);
         }
@@ -170,21 +180,25 @@ impl<'l> Collector<'l> {
     }
 
     /// Leaves an item out and tells why.
-    fn refuse(&mut self, object: &str, defects: Vec<Defect>) {
-        self.problems.extend(
-            defects.into_iter().map(|Defect { path, message, hint }| Problem {
-                hint,
-                ..Problem::error(object, path, message)
-            }),
-        );
+    fn refuse(&mut self, object: &str, defects: Vec<ResourceDefect>) {
+        self.problems.extend(defects.into_iter().map(|ResourceDefect { path, message, hint }| Problem {
+            hint,
+            ..Problem::error(object, path, message)
+        }));
     }
 
     fn is_by_place(&self, kind: Kind) -> bool {
-        matches!(self.meant, Meant::InForce(_)) && is_named_by_place(kind)
+        matches!(self.meant, DocumentUse::Active(_)) && is_named_by_place(kind)
     }
 
-    fn keep(&mut self, kind: Kind, id: Arc<str>, mut members: Map<String, Value>, defects: &[Defect]) {
-        if matches!(self.meant, Meant::InForce(_)) {
+    fn keep(
+        &mut self,
+        kind: Kind,
+        id: Arc<str>,
+        mut members: Map<String, Value>,
+        defects: &[ResourceDefect],
+    ) {
+        if matches!(self.meant, DocumentUse::Active(_)) {
             mark(&mut members, defects);
         }
         let json = Value::Object(members).to_string().into();
@@ -192,7 +206,7 @@ impl<'l> Collector<'l> {
     }
 }
 
-impl<'de> Visitor<'de> for &mut Collector<'_> {
+impl<'de> Visitor<'de> for &mut ResourceCollector<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -204,7 +218,7 @@ impl<'de> Visitor<'de> for &mut Collector<'_> {
             match Kind::from_name(&key) {
                 Some(kind) => {
                     self.begin(kind);
-                    map.next_value_seed(Items { collector: self, kind })?;
+                    map.next_value_seed(KindItemsSeed { collector: self, kind })?;
                 }
                 None => {
                     map.next_value::<IgnoredAny>()?;
@@ -225,20 +239,20 @@ impl<'de> Visitor<'de> for &mut Collector<'_> {
     }
 }
 
-fn doubled_hint(path: &str) -> &'static str {
+fn duplicate_hint(path: &str) -> &'static str {
     match path.ends_with("<<") {
-        true => "write one list of what is merged: <<: [*a, *b]",
+        true => "write the merged mappings as one list: <<: [*a, *b]",
         false => "leave one of them",
     }
 }
 
 /// The list under one key.
-struct Items<'c, 'l> {
-    collector: &'c mut Collector<'l>,
+struct KindItemsSeed<'c, 'l> {
+    collector: &'c mut ResourceCollector<'l>,
     kind: Kind,
 }
 
-impl Items<'_, '_> {
+impl KindItemsSeed<'_, '_> {
     fn not_a_list<E>(self) -> Result<(), E> {
         let name = self.kind.name();
         let problem = Problem::error("file", name, format!("\"{name}\" must be a list"));
@@ -247,7 +261,7 @@ impl Items<'_, '_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Items<'_, '_> {
+impl<'de> DeserializeSeed<'de> for KindItemsSeed<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -255,7 +269,7 @@ impl<'de> DeserializeSeed<'de> for Items<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for Items<'_, '_> {
+impl<'de> Visitor<'de> for KindItemsSeed<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -263,7 +277,7 @@ impl<'de> Visitor<'de> for Items<'_, '_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        while let Some(item) = seq.next_element_seed(Reader)? {
+        while let Some(item) = seq.next_element_seed(DuplicateKeyReader)? {
             self.collector.item(self.kind, item);
         }
         Ok(())

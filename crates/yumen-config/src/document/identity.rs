@@ -2,28 +2,28 @@
 
 use serde_json::{Map, Value};
 
-use crate::resource::{Defect, IdRule, Kind};
+use crate::resource::{IdRule, Kind, ResourceDefect};
 
 /// What an item is to be known by.
-pub(super) enum Stated {
+pub(super) enum ItemIdentity {
     /// It says so. Credentials may ride among the consumers.
     Known(Kind, String),
     /// It does not say.
     Absent,
     /// It says nothing it could be known by.
-    Unusable(Defect),
+    Unusable(ResourceDefect),
 }
 
 /// What an item says, as one of the list of a kind.
-pub(super) fn stated(kind: Kind, members: &mut Map<String, Value>) -> Stated {
+pub(super) fn stated(kind: Kind, members: &mut Map<String, Value>) -> ItemIdentity {
     match identify(kind, members) {
-        Ok(Some((kind, id))) => Stated::Known(kind, id),
-        Ok(None) => Stated::Absent,
-        Err(why) => Stated::Unusable(why),
+        Ok(Some((kind, id))) => ItemIdentity::Known(kind, id),
+        Ok(None) => ItemIdentity::Absent,
+        Err(why) => ItemIdentity::Unusable(why),
     }
 }
 
-fn identify(kind: Kind, members: &mut Map<String, Value>) -> Result<Option<(Kind, String)>, Defect> {
+fn identify(kind: Kind, members: &mut Map<String, Value>) -> Result<Option<(Kind, String)>, ResourceDefect> {
     if members.get("id").is_some_and(Value::is_null) {
         members.shift_remove("id");
     }
@@ -33,7 +33,7 @@ fn identify(kind: Kind, members: &mut Map<String, Value>) -> Result<Option<(Kind
         (IdRule::Username, id) => match members.get("username").and_then(Value::as_str) {
             Some(username) => (kind, username.to_owned()),
             None if id.is_some() => return Err(missing("username")),
-            None => return Err(missing("username").hint("a consumer is known by its username")),
+            None => return Err(missing("username").hint("a consumer is identified by its username")),
         },
         (IdRule::WithinParent, Some(id)) if !id.contains('/') => {
             let owner = ["username", "consumer"].iter().find_map(|field| members.shift_remove(*field));
@@ -52,23 +52,21 @@ fn identify(kind: Kind, members: &mut Map<String, Value>) -> Result<Option<(Kind
     };
     match kind.descriptor().id.admits(&id) {
         true => Ok(Some((kind, id))),
-        false => Err(Defect::new("id", format!("\"{id}\" is no valid id"))
+        false => Err(ResourceDefect::new("id", format!("\"{id}\" is not a valid id"))
             .hint("1 to 64 of a-z A-Z 0-9 - _ . are allowed")),
     }
 }
 
-pub(super) fn missing(field: &str) -> Defect {
-    Defect::new(field, format!("property \"{field}\" is required"))
+pub(super) fn missing(field: &str) -> ResourceDefect {
+    ResourceDefect::new(field, format!("property \"{field}\" is required"))
 }
 
-fn written_id(members: &Map<String, Value>) -> Result<Option<String>, Defect> {
+fn written_id(members: &Map<String, Value>) -> Result<Option<String>, ResourceDefect> {
     match members.get("id") {
         None => Ok(None),
         Some(Value::String(id)) => Ok(Some(id.clone())),
         Some(Value::Number(id)) if id.as_u64().is_some_and(|id| id >= 1) => Ok(Some(id.to_string())),
-        Some(other) => {
-            Err(Defect::new("id", format!("{other} is no valid id"))
-                .hint("an id is text or an integer from 1"))
-        }
+        Some(other) => Err(ResourceDefect::new("id", format!("{other} is not a valid id"))
+            .hint("an id is text or an integer from 1")),
     }
 }

@@ -3,16 +3,16 @@
 use serde_json::{Map, Value};
 
 use super::Lookup;
-use crate::resource::Defect;
+use crate::resource::ResourceDefect;
 
 /// Replaces variables everywhere in `value`; a text with one that is not set stays as it was written, and is told.
-pub(super) fn resolve(value: &mut Value, lookup: Lookup<'_>) -> Vec<Defect> {
+pub(super) fn resolve(value: &mut Value, lookup: Lookup<'_>) -> Vec<ResourceDefect> {
     let mut unset = Vec::new();
     resolve_at(value, lookup, "", &mut unset);
     unset
 }
 
-fn resolve_at(value: &mut Value, lookup: Lookup<'_>, path: &str, unset: &mut Vec<Defect>) {
+fn resolve_at(value: &mut Value, lookup: Lookup<'_>, path: &str, unset: &mut Vec<ResourceDefect>) {
     match value {
         Value::String(text) => match resolve_text(text, lookup) {
             Ok(None) => {}
@@ -44,7 +44,7 @@ fn resolve_keys(
     members: Map<String, Value>,
     lookup: Lookup<'_>,
     path: &str,
-    unset: &mut Vec<Defect>,
+    unset: &mut Vec<ResourceDefect>,
 ) -> Map<String, Value> {
     let resolved = members.into_iter().map(|(name, member)| match resolve_text(&name, lookup) {
         Ok(resolved) => (resolved.unwrap_or(name), member),
@@ -56,8 +56,8 @@ fn resolve_keys(
     resolved.collect()
 }
 
-fn not_set(path: &str, name: &str) -> Defect {
-    Defect::new(path, format!("the environment variable \"{name}\" is not set"))
+fn not_set(path: &str, name: &str) -> ResourceDefect {
+    ResourceDefect::new(path, format!("the environment variable \"{name}\" is not set"))
         .hint(format!("set it, or write ${{{{{name}:=default}}}}"))
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{parse, parse_literally, to_json, to_yaml};
-use crate::resource::{Kind, Resource, Route, decode, defects, is_place};
+use crate::resource::{Kind, Resource, RouteSpec, decode, defects, is_place};
 
 fn environment(name: &str) -> Option<String> {
     match name {
@@ -129,7 +129,7 @@ fn an_object_with_a_variable_that_is_not_set_is_there_and_is_broken() {
     let told: Vec<String> = defects(&resources[0].json).into_iter().map(|one| one.message).collect();
     let unset = |name: &str| format!("the environment variable \"{name}\" is not set");
     assert_eq!(told, ["A", "C", "B"].map(unset));
-    let refused = decode::<Route>(&resources[0].json).unwrap_err();
+    let refused = decode::<RouteSpec>(&resources[0].json).unwrap_err();
     assert_eq!((refused.path.as_str(), refused.message), ("desc", unset("A")));
     // What is set is what it says all the same, and what is overridden does not matter.
     let value: Value = serde_json::from_str(&resources[0].json).unwrap();
@@ -168,7 +168,7 @@ fn an_object_with_a_member_twice_is_broken_and_whoever_sends_it_is_told() {
         let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
         let expected = [
             "error: routes/1 at plugins: \"plugins\" is written more than once\n  hint: leave one of them",
-            "error: routes/2 at <<: \"<<\" is written more than once\n  hint: write one list of what is merged: <<: [*a, *b]",
+            "error: routes/2 at <<: \"<<\" is written more than once\n  hint: write the merged mappings as one list: <<: [*a, *b]",
         ];
         assert_eq!(told, expected, "{text}");
     }
@@ -221,8 +221,8 @@ fn what_somebody_sends_needs_ids() {
     let expected = [
         "error: routes[0]: an item must be an object",
         "error: routes[1] at id: property \"id\" is required\n  hint: every item of a document needs an id of its own",
-        "error: routes[2] at id: \"a/b\" is no valid id\n  hint: 1 to 64 of a-z A-Z 0-9 - _ . are allowed",
-        "error: routes/1 at id: this id was used before; the first one is kept",
+        "error: routes[2] at id: \"a/b\" is not a valid id\n  hint: 1 to 64 of a-z A-Z 0-9 - _ . are allowed",
+        "error: routes/1 at id: duplicate id: the first object is used",
     ];
     assert_eq!(problems, expected);
 }
@@ -234,7 +234,7 @@ fn what_is_broken_is_broken_in_an_export_and_what_had_a_place_has_a_name() {
     let (again, problems) = parse_literally(&to_yaml(&resources).unwrap());
     assert_eq!(problems, []);
     let told: Vec<(String, bool)> =
-        again.iter().map(|one| (one.id.to_string(), decode::<Route>(&one.json).is_ok())).collect();
+        again.iter().map(|one| (one.id.to_string(), decode::<RouteSpec>(&one.json).is_ok())).collect();
     let expected = [("arr_1_", true), ("arr_2", false), ("arr_1", true), ("arr_4", false)];
     assert_eq!(told, expected.map(|(id, is_good)| (id.to_owned(), is_good)));
     // A file is judged by what it says where it is read.
@@ -246,9 +246,11 @@ fn what_is_broken_is_broken_in_an_export_and_what_had_a_place_has_a_name() {
 fn who_marks_an_object_as_broken_is_believed() {
     for mark in [json!(1), json!([]), json!([{}]), json!(null)] {
         let written = json!({ "uri": "/a", "$broken": mark }).to_string();
-        assert_eq!(decode::<Route>(&written).unwrap_err().path, "$broken");
+        assert_eq!(decode::<RouteSpec>(&written).unwrap_err().path, "$broken");
     }
-    assert!(decode::<Route>(&json!({ "uri": "/a", "plugins": {}, "desc": "$broken" }).to_string()).is_ok());
+    assert!(
+        decode::<RouteSpec>(&json!({ "uri": "/a", "plugins": {}, "desc": "$broken" }).to_string()).is_ok()
+    );
 }
 
 #[test]
@@ -258,9 +260,9 @@ fn one_bad_item_never_blocks_another() {
         [("consumers/jack", json!({"username": "jack"})), ("consumers/jill", json!({"username": "jill"}))];
     let problems = [
         "error: consumers[0]: an item must be an object",
-        "error: consumers[1] at username: property \"username\" is required\n  hint: a consumer is known by its username",
-        "error: consumers[2] at id: \"a/b\" is no valid id\n  hint: 1 to 64 of a-z A-Z 0-9 - _ . are allowed",
-        "error: consumers/jack at id: this id was used before; the first one is kept",
+        "error: consumers[1] at username: property \"username\" is required\n  hint: a consumer is identified by its username",
+        "error: consumers[2] at id: \"a/b\" is not a valid id\n  hint: 1 to 64 of a-z A-Z 0-9 - _ . are allowed",
+        "error: consumers/jack at id: duplicate id: the first object is used",
         "error: file at services: \"services\" must be a list\n  hint: each item starts with \"- \" in YAML",
         "error: secrets[0] at id: property \"id\" is required\n  hint: every item of a document needs an id of its own",
     ];

@@ -4,12 +4,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use yumen_base::Problem;
 
-use super::{Hidden, problem};
+use super::{SecretText, problem};
 
 /// Where upstreams with a `service_name` get their endpoints.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Discovery {
+pub struct DiscoveryConfig {
     /// How long endpoints stay in use after their source said that there are none, in milliseconds; an
     /// empty answer is more often a mistake than the truth.
     pub empty_hold_ms: u64,
@@ -23,9 +23,9 @@ pub struct Discovery {
     pub nacos: NacosDiscovery,
 }
 
-impl Default for Discovery {
+impl Default for DiscoveryConfig {
     fn default() -> Self {
-        Discovery {
+        DiscoveryConfig {
             empty_hold_ms: 30_000,
             dns: DnsDiscovery::default(),
             consul: ConsulDiscovery::default(),
@@ -77,7 +77,7 @@ pub struct ConsulDiscovery {
     /// Agents, such as `http://127.0.0.1:8500`: one is asked, the next where it fails. None switches it off.
     pub servers: Vec<String>,
     /// The ACL token.
-    pub token: Hidden,
+    pub token: SecretText,
     /// The datacenter to ask for; empty means the agent's own. `discovery_args.datacenter` goes before it.
     pub datacenter: String,
     /// How long to wait.
@@ -91,7 +91,7 @@ impl Default for ConsulDiscovery {
     fn default() -> Self {
         ConsulDiscovery {
             servers: Vec::new(),
-            token: Hidden(String::new()),
+            token: SecretText(String::new()),
             datacenter: String::new(),
             timeout: ConsulTimeout::default(),
             weight: 1,
@@ -106,7 +106,7 @@ pub struct ConsulKvDiscovery {
     /// Agents, as in `consul`. None switches it off.
     pub servers: Vec<String>,
     /// The ACL token.
-    pub token: Hidden,
+    pub token: SecretText,
     /// Keys are `prefix/service/host:port`, values a weight or an object with `weight`.
     #[schemars(length(min = 1))]
     pub prefix: String,
@@ -121,7 +121,7 @@ impl Default for ConsulKvDiscovery {
     fn default() -> Self {
         ConsulKvDiscovery {
             servers: Vec::new(),
-            token: Hidden(String::new()),
+            token: SecretText(String::new()),
             prefix: "upstreams".into(),
             timeout: ConsulTimeout::default(),
             weight: 1,
@@ -156,7 +156,7 @@ impl Default for ConsulTimeout {
 pub struct NacosDiscovery {
     /// Servers, such as `http://user:password@127.0.0.1:8848`: one is asked, the next where it fails. None
     /// switches it off.
-    pub host: Vec<Hidden>,
+    pub host: Vec<SecretText>,
     /// The path its API starts with.
     pub prefix: String,
     /// The pause between questions, in seconds.
@@ -199,7 +199,7 @@ impl Default for NacosTimeout {
     }
 }
 
-impl Discovery {
+impl DiscoveryConfig {
     /// Servers must be addresses of HTTP.
     pub(super) fn check(&self, problems: &mut Vec<Problem>) {
         let mut all = Vec::new();
@@ -214,7 +214,7 @@ impl Discovery {
             let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
             if rest.is_none_or(|rest| rest.trim_end_matches('/').is_empty()) {
                 // What stands there may hold a password.
-                let found = "this is no address of an HTTP server";
+                let found = "not a URL of an HTTP server";
                 problems.push(problem(&path, found).hint("such as http://127.0.0.1:8500"));
             }
         }

@@ -4,12 +4,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use yumen_base::Problem;
 
-use super::{Hidden, problem};
+use super::{SecretText, problem};
 
 /// A cluster of etcd.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Etcd {
+pub struct EtcdConfig {
     /// The members, any of which will do: `http://host:2379` or `https://host:2379`.
     pub host: Vec<String>,
     /// What all keys begin with. Nodes of one cluster, and APISIX beside them, have the same.
@@ -17,9 +17,9 @@ pub struct Etcd {
     /// The user, where the cluster asks for one.
     pub user: String,
     /// The user's password.
-    pub password: Hidden,
+    pub password: SecretText,
     /// TLS towards members of `https`.
-    pub tls: EtcdTls,
+    pub tls: EtcdTlsConfig,
     /// How long one member may take to be connected to, in milliseconds.
     #[schemars(range(min = 1))]
     pub connect_ms: u64,
@@ -55,14 +55,14 @@ pub struct Etcd {
     pub drift_s: u32,
 }
 
-impl Default for Etcd {
+impl Default for EtcdConfig {
     fn default() -> Self {
-        Etcd {
+        EtcdConfig {
             host: vec!["http://127.0.0.1:2379".into()],
             prefix: "/apisix".into(),
             user: String::new(),
-            password: Hidden(String::new()),
-            tls: EtcdTls::default(),
+            password: SecretText(String::new()),
+            tls: EtcdTlsConfig::default(),
             connect_ms: 2000,
             timeout_ms: 5000,
             start_wait_ms: 5000,
@@ -81,7 +81,7 @@ impl Default for Etcd {
 /// How members prove who they are, and the node to them.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct EtcdTls {
+pub struct EtcdTlsConfig {
     /// The file of the authorities the members' certificates must lead to, PEM; empty means the system's.
     pub ca: String,
     /// The file of this node's certificate, PEM, where members ask for one.
@@ -92,7 +92,7 @@ pub struct EtcdTls {
     pub sni: String,
 }
 
-impl Etcd {
+impl EtcdConfig {
     /// What a schema cannot say.
     pub(super) fn check(&self, problems: &mut Vec<Problem>) {
         if self.host.is_empty() {
@@ -103,7 +103,7 @@ impl Etcd {
             let is_http = host.starts_with("http://") || host.starts_with("https://");
             if !is_http || host.contains('@') {
                 // What stands there may hold a password.
-                let found = "this is no address of a member";
+                let found = "not a URL of an etcd member";
                 let hint =
                     "such as http://127.0.0.1:2379, with store.etcd.user and store.etcd.password beside";
                 problems.push(problem(&format!("store.etcd.host[{i}]"), found).hint(hint));
@@ -111,7 +111,7 @@ impl Etcd {
         }
         let is_prefix = self.prefix.starts_with('/') && self.prefix.trim_end_matches('/').len() > 1;
         if !is_prefix {
-            let found = format!("\"{}\" is no prefix of keys", self.prefix);
+            let found = format!("\"{}\" is not a key prefix", self.prefix);
             problems.push(problem("store.etcd.prefix", found).hint("such as /apisix"));
         }
         if self.tls.cert.is_empty() != self.tls.key.is_empty() {

@@ -3,12 +3,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Etcd;
+use super::EtcdConfig;
 
 /// One listening socket.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Listen {
+pub struct ListenerConfig {
     /// Address and port; `[::]:9080` takes IPv4 too where the system allows it.
     pub address: String,
     /// Whether clients speak TLS.
@@ -31,9 +31,9 @@ pub struct Listen {
     pub proxy_protocol_from: Vec<String>,
 }
 
-impl Default for Listen {
+impl Default for ListenerConfig {
     fn default() -> Self {
-        Listen {
+        ListenerConfig {
             address: "127.0.0.1:9080".into(),
             tls: false,
             http3: false,
@@ -48,13 +48,13 @@ impl Default for Listen {
 /// One socket for streams.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct StreamListen {
+pub struct StreamListenerConfig {
     /// Address and port.
     pub address: String,
     /// `tcp` passes bytes, `tls` ends TLS here, `tls_passthrough` looks for the server name and passes TLS
     /// on, `udp` passes datagrams. Where an `ssl` object asks clients for certificates, `tls` refuses names that no
     /// `ssl` object is for.
-    pub protocol: StreamProtocol,
+    pub protocol: StreamListenerProtocol,
     /// How many connections may wait to be accepted; the system clamps it.
     #[schemars(range(min = 1))]
     pub backlog: u32,
@@ -64,11 +64,11 @@ pub struct StreamListen {
     pub proxy_protocol_from: Vec<String>,
 }
 
-impl Default for StreamListen {
+impl Default for StreamListenerConfig {
     fn default() -> Self {
-        StreamListen {
+        StreamListenerConfig {
             address: "127.0.0.1:9100".into(),
-            protocol: StreamProtocol::Tcp,
+            protocol: StreamListenerProtocol::Tcp,
             backlog: 65535,
             reuse_port: true,
             proxy_protocol_from: Vec::new(),
@@ -79,7 +79,7 @@ impl Default for StreamListen {
 /// What a socket for streams carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum StreamProtocol {
+pub enum StreamListenerProtocol {
     /// Bytes.
     Tcp,
     /// Bytes inside TLS, which ends here.
@@ -93,9 +93,9 @@ pub enum StreamProtocol {
 /// The threads that serve traffic.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Workers {
+pub struct WorkerConfig {
     /// How many; 0 means one per CPU.
-    #[schemars(range(max = Workers::COUNT_MAX))]
+    #[schemars(range(max = WorkerConfig::COUNT_MAX))]
     pub count: u32,
     /// Which CPU each runs on: `none` leaves it to the system, `auto` gives worker i the i-th CPU, a list
     /// of CPU numbers gives worker i the i-th of them.
@@ -105,7 +105,7 @@ pub struct Workers {
     pub nice: i8,
 }
 
-impl Workers {
+impl WorkerConfig {
     /// So many at most.
     pub const COUNT_MAX: u32 = 1024;
 }
@@ -139,7 +139,7 @@ pub enum CpuMode {
 /// The admin listener: the Admin API, for operators and their tools.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Admin {
+pub struct AdminConfig {
     /// Address and port; empty switches it off. An address others can reach needs `tls` and a key.
     pub listen: String,
     /// Who may connect: addresses and networks. Everybody else is answered 403.
@@ -151,20 +151,20 @@ pub struct Admin {
     /// Whether pages of other origins may call the API.
     pub cors: bool,
     /// The certificate the listener shows; without it the listener speaks plain HTTP.
-    pub tls: AdminTls,
+    pub tls: AdminTlsConfig,
     /// Shape of answers: `v3`, or `default` for tools that know the older one.
     pub api_version: AdminApiVersion,
 }
 
-impl Default for Admin {
+impl Default for AdminConfig {
     fn default() -> Self {
-        Admin {
+        AdminConfig {
             listen: "127.0.0.1:9180".into(),
             allow: vec!["127.0.0.0/8".into(), "::1".into()],
             key_required: true,
             keys: Vec::new(),
             cors: true,
-            tls: AdminTls::default(),
+            tls: AdminTlsConfig::default(),
             api_version: AdminApiVersion::V3,
         }
     }
@@ -179,7 +179,7 @@ pub struct AdminKey {
     pub name: String,
     /// The key itself, at least 16 characters.
     #[schemars(length(min = 16, max = 256))]
-    pub key: Hidden,
+    pub key: SecretText,
     /// What it may do.
     #[serde(default)]
     pub role: AdminRole,
@@ -189,9 +189,9 @@ pub struct AdminKey {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(inline)]
-pub struct Hidden(pub String);
+pub struct SecretText(pub String);
 
-impl std::fmt::Debug for Hidden {
+impl std::fmt::Debug for SecretText {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("(hidden)")
     }
@@ -211,14 +211,14 @@ pub enum AdminRole {
 /// The certificate of the admin listener.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct AdminTls {
+pub struct AdminTlsConfig {
     /// The file of the chain, PEM.
     pub certificate: String,
     /// The file of its key, PEM.
     pub key: String,
 }
 
-impl AdminTls {
+impl AdminTlsConfig {
     /// Whether the listener speaks TLS.
     pub fn is_on(&self) -> bool {
         !self.certificate.is_empty() || !self.key.is_empty()
@@ -239,7 +239,7 @@ pub enum AdminApiVersion {
 /// Health, metrics and other things to read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Status {
+pub struct StatusConfig {
     /// Address and port; empty switches it off.
     pub listen: String,
     /// Names under which it is asked, as `Host` has them without the port. Addresses and `localhost` need no entry; any
@@ -247,16 +247,16 @@ pub struct Status {
     pub hosts: Vec<String>,
 }
 
-impl Default for Status {
+impl Default for StatusConfig {
     fn default() -> Self {
-        Status { listen: "127.0.0.1:9091".into(), hosts: Vec::new() }
+        StatusConfig { listen: "127.0.0.1:9091".into(), hosts: Vec::new() }
     }
 }
 
 /// The Control API on a listener of its own; the status listener has it as well.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Control {
+pub struct ControlConfig {
     /// Address and port, such as `127.0.0.1:9090` where tools of APISIX look for it; empty has none.
     /// Whoever reaches it reads what is configured, without secrets and without a key.
     pub listen: String,
@@ -267,7 +267,7 @@ pub struct Control {
 /// Where resources live.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Store {
+pub struct StoreConfig {
     /// `embedded` keeps them in `data_dir`, where the Admin API changes them; a new one says hello.
     /// `file` reads them from `file`, which is watched. `etcd` shares them with other nodes; what was read
     /// last is kept in `data_dir`.
@@ -279,7 +279,7 @@ pub struct Store {
     pub data_dir: String,
     /// Keys that seal what is written to disk, each 32 random bytes in base64: the first seals, all open.
     /// Empty means the file `keyring` in `data_dir`, made on the first start.
-    pub keyring: Vec<Hidden>,
+    pub keyring: Vec<SecretText>,
     /// How many revisions the embedded store keeps to look and go back to; the newest always is. With
     /// `etcd`, how many of those a node saw.
     #[schemars(range(min = 1))]
@@ -290,12 +290,12 @@ pub struct Store {
     /// None older than this; 0 keeps them whatever their age.
     pub revisions_age_max_s: u64,
     /// The cluster of the kind `etcd`.
-    pub etcd: Etcd,
+    pub etcd: EtcdConfig,
 }
 
-impl Default for Store {
+impl Default for StoreConfig {
     fn default() -> Self {
-        Store {
+        StoreConfig {
             kind: StoreKind::Embedded,
             file: "apisix.yaml".into(),
             data_dir: "data".into(),
@@ -303,7 +303,7 @@ impl Default for Store {
             revisions_max: 1000,
             history_bytes_max: 64 << 20,
             revisions_age_max_s: 0,
-            etcd: Etcd::default(),
+            etcd: EtcdConfig::default(),
         }
     }
 }
@@ -323,19 +323,19 @@ pub enum StoreKind {
 /// What is written about the node and its traffic.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Logs {
+pub struct LogConfig {
     /// The least that is written. A release says no more with `trace` than with `debug`.
     pub level: LogLevel,
     /// How the node's own log is written.
-    pub format: LogFormat,
+    pub format: NodeLogFormat,
     /// One line per request.
-    pub access: AccessLog,
+    pub access: AccessLogConfig,
 }
 
 /// What is remembered and told of single requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Observe {
+pub struct ObserveConfig {
     /// How many requests a second each worker looks at closely, for `yumen top` and the costs of plugins; all
     /// while there are fewer, and at most one in 16 where there are more. 0 looks at none.
     #[schemars(range(max = 10000))]
@@ -352,13 +352,13 @@ pub struct Observe {
     pub debug_key: String,
 }
 
-impl Observe {
+impl ObserveConfig {
     pub(super) const DEBUG_KEY_BYTES_MIN: usize = 16;
 }
 
-impl Default for Observe {
+impl Default for ObserveConfig {
     fn default() -> Self {
-        Observe {
+        ObserveConfig {
             samples_per_second: 500,
             recent_requests: 2048,
             list_recent_requests: false,
@@ -387,7 +387,7 @@ pub enum LogLevel {
 /// How the node's own log is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum LogFormat {
+pub enum NodeLogFormat {
     /// For people.
     #[default]
     Text,
@@ -407,7 +407,7 @@ pub struct NodePlugins {
 /// One line per request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct AccessLog {
+pub struct AccessLogConfig {
     /// Whether it is written.
     pub enabled: bool,
     /// The file; `-` is standard output.
@@ -427,9 +427,9 @@ pub struct AccessLog {
     pub queue_lines: u32,
 }
 
-impl Default for AccessLog {
+impl Default for AccessLogConfig {
     fn default() -> Self {
-        AccessLog {
+        AccessLogConfig {
             enabled: false,
             path: "-".into(),
             format: AccessLogFormat::Json,

@@ -23,8 +23,8 @@ fn what_is_wrong_is_told_with_path_and_hint() {
         (
             "discovery: {consul: {servers: ['127.0.0.1:8500']}, nacos: {host: ['http://']}}\n",
             &[
-                "error: yumen.yaml at discovery.consul.servers[0]: this is no address of an HTTP server\n  hint: such as http://127.0.0.1:8500",
-                "error: yumen.yaml at discovery.nacos.host[0]: this is no address of an HTTP server\n  hint: such as http://127.0.0.1:8500",
+                "error: yumen.yaml at discovery.consul.servers[0]: not a URL of an HTTP server\n  hint: such as http://127.0.0.1:8500",
+                "error: yumen.yaml at discovery.nacos.host[0]: not a URL of an HTTP server\n  hint: such as http://127.0.0.1:8500",
             ],
         ),
         (
@@ -36,7 +36,7 @@ fn what_is_wrong_is_told_with_path_and_hint() {
         (
             "stream_listen: [{address: nowhere}, {protocol: udp, proxy_protocol_from: [10.0.0.1]}]\n",
             &[
-                "error: yumen.yaml at stream_listen[0].address: \"nowhere\" is no address with a port\n  hint: such as 0.0.0.0:9080 or [::]:9080",
+                "error: yumen.yaml at stream_listen[0].address: \"nowhere\" is not an address with a port\n  hint: such as 0.0.0.0:9080 or [::]:9080",
                 "error: yumen.yaml at stream_listen[1].proxy_protocol_from: PROXY headers are read of connections, not of datagrams",
             ],
         ),
@@ -72,7 +72,7 @@ fn what_is_wrong_is_told_with_path_and_hint() {
         (
             "listen:\n- address: nowhere\n",
             &[
-                "error: yumen.yaml at listen[0].address: \"nowhere\" is no address with a port\n  hint: such as 0.0.0.0:9080 or [::]:9080",
+                "error: yumen.yaml at listen[0].address: \"nowhere\" is not an address with a port\n  hint: such as 0.0.0.0:9080 or [::]:9080",
             ],
         ),
         (
@@ -197,18 +197,18 @@ fn etcd_settings_that_cannot_work_are_told() {
         (
             "store: {etcd: {host: [\"a:2379\"]}}\n",
             &[
-                "error: yumen.yaml at store.etcd.host[0]: this is no address of a member\n  hint: such as http://127.0.0.1:2379, with store.etcd.user and store.etcd.password beside",
+                "error: yumen.yaml at store.etcd.host[0]: not a URL of an etcd member\n  hint: such as http://127.0.0.1:2379, with store.etcd.user and store.etcd.password beside",
             ],
         ),
         (
             "store: {etcd: {prefix: apisix}}\n",
             &[
-                "error: yumen.yaml at store.etcd.prefix: \"apisix\" is no prefix of keys\n  hint: such as /apisix",
+                "error: yumen.yaml at store.etcd.prefix: \"apisix\" is not a key prefix\n  hint: such as /apisix",
             ],
         ),
         (
             "store: {etcd: {prefix: /}}\n",
-            &["error: yumen.yaml at store.etcd.prefix: \"/\" is no prefix of keys\n  hint: such as /apisix"],
+            &["error: yumen.yaml at store.etcd.prefix: \"/\" is not a key prefix\n  hint: such as /apisix"],
         ),
         (
             "store: {etcd: {tls: {cert: a.pem}}}\n",
@@ -235,12 +235,12 @@ fn acme_settings_that_cannot_work_are_told() {
         (
             "acme: {directory: \"https://ca.test/dir\"}\n",
             &[
-                "error: yumen.yaml at acme.certificates: a server is named but no certificate is wanted of it\n  hint: such as - names: [shop.example.com]",
+                "error: yumen.yaml at acme.certificates: acme.directory is set, but acme.certificates is empty\n  hint: such as - names: [shop.example.com]",
             ],
         ),
         (
             "acme: {directory: \"http://ca.test/dir\", certificates: [{names: [a.test]}]}\n",
-            &["error: yumen.yaml at acme.directory: \"http://ca.test/dir\" is no https address"],
+            &["error: yumen.yaml at acme.directory: \"http://ca.test/dir\" is not an https URL"],
         ),
         (
             "acme: {directory: \"https://ca.test/dir\", certificates: [{names: [a.test, \"*.b.test\", a_b.test]}]}\n",
@@ -312,7 +312,7 @@ fn names_of_status_and_control_are_host_names() {
     check("status: {hosts: [my_gateway, gateway.internal, \"*\"]}\n", &[]);
     let hint = "a name without a port, such as gateway.internal, or * for all names";
     let problem = |path: &str, name: &str| {
-        format!("error: yumen.yaml at {path}: \"{name}\" is no host name\n  hint: {hint}")
+        format!("error: yumen.yaml at {path}: \"{name}\" is not a host name\n  hint: {hint}")
     };
     for (section, name) in [("status", "a:80"), ("control", "http://a"), ("status", "")] {
         let yaml = format!("{section}: {{hosts: [\"{name}\"]}}\n");

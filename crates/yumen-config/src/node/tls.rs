@@ -4,12 +4,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use yumen_base::Problem;
 
-use super::{Hidden, problem};
+use super::{SecretText, problem};
 
 /// TLS towards clients.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Tls {
+pub struct DownstreamTlsConfig {
     /// The oldest version spoken, where the certificate does not say.
     pub version_min: TlsVersion,
     /// The cipher suites offered where the certificate does not say, by OpenSSL's or IANA's names, the most
@@ -34,9 +34,9 @@ pub struct Tls {
     pub expiry_warning_days: u32,
 }
 
-impl Default for Tls {
+impl Default for DownstreamTlsConfig {
     fn default() -> Self {
-        Tls {
+        DownstreamTlsConfig {
             version_min: TlsVersion::V1_2,
             ciphers: Vec::new(),
             session_tickets: true,
@@ -63,7 +63,7 @@ pub enum TlsVersion {
 /// Certificates fetched from an ACME server (RFC 8555), and renewed.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Acme {
+pub struct AcmeConfig {
     /// The server's directory, such as `https://acme-v02.api.letsencrypt.org/directory`; empty fetches
     /// nothing. Naming a server means agreeing to its terms.
     pub directory: String,
@@ -109,16 +109,16 @@ pub struct ExternalAccount {
     /// The id of its key; empty ties to none.
     pub key_id: String,
     /// The key, in base64url.
-    pub key: Hidden,
+    pub key: SecretText,
 }
 
 impl Default for ExternalAccount {
     fn default() -> Self {
-        ExternalAccount { key_id: String::new(), key: Hidden(String::new()) }
+        ExternalAccount { key_id: String::new(), key: SecretText(String::new()) }
     }
 }
 
-impl Acme {
+impl AcmeConfig {
     /// Whether anything is to be fetched.
     pub fn is_on(&self) -> bool {
         !self.directory.is_empty()
@@ -127,15 +127,15 @@ impl Acme {
     /// What a schema cannot say.
     pub(super) fn check(&self, problems: &mut Vec<Problem>) {
         if self.is_on() && !self.directory.starts_with("https://") {
-            let found = format!("\"{}\" is no https address", self.directory);
+            let found = format!("\"{}\" is not an https URL", self.directory);
             problems.push(problem("acme.directory", found));
         }
         if self.is_on() && self.certificates.is_empty() {
-            let found = "a server is named but no certificate is wanted of it";
+            let found = "acme.directory is set, but acme.certificates is empty";
             problems.push(problem("acme.certificates", found).hint("such as - names: [shop.example.com]"));
         }
         if !self.is_on() && !self.certificates.is_empty() {
-            let found = "certificates are wanted but no server is named to fetch them from";
+            let found = "acme.certificates is set, but acme.directory is empty";
             let hint = "such as https://acme-v02.api.letsencrypt.org/directory";
             problems.push(problem("acme.directory", found).hint(hint));
         }
@@ -150,7 +150,7 @@ impl Acme {
                     let found = format!("\"{name}\" is a wildcard, which neither challenge can prove");
                     problems.push(problem(&path, found).hint("name each host"));
                 } else if !is_host_name(name) {
-                    problems.push(problem(&path, format!("\"{name}\" is no host name")));
+                    problems.push(problem(&path, format!("\"{name}\" is not a host name")));
                 }
             }
         }

@@ -9,7 +9,7 @@ use super::problem;
 /// How much one client may ask for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Limits {
+pub struct LimitsConfig {
     /// The longest request head, in bytes; a longer one is answered 431.
     #[schemars(range(min = 1024, max = 65536))]
     pub head_bytes: u32,
@@ -48,9 +48,9 @@ pub struct Limits {
     pub response_head_bytes: u32,
 }
 
-impl Default for Limits {
+impl Default for LimitsConfig {
     fn default() -> Self {
-        Limits {
+        LimitsConfig {
             head_bytes: 65536,
             target_bytes: 8192,
             fields: 100,
@@ -70,7 +70,7 @@ impl Default for Limits {
 /// for. The admin and status listeners always answer.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Overload {
+pub struct OverloadConfig {
     /// The most requests of one worker under way; 0 means no limit.
     pub exchanges_per_worker: u32,
     /// How long a worker may keep events waiting, in milliseconds. While all wait longer than that, a growing
@@ -84,13 +84,13 @@ pub struct Overload {
     pub memory_bytes: u64,
 }
 
-impl Overload {
+impl OverloadConfig {
     /// What a schema cannot say.
     pub(super) fn check(&self, problems: &mut Vec<Problem>) {
         for (i, path) in self.spared_paths.iter().enumerate() {
             // The beginning of every path would be spared, or of none.
             if !path.starts_with('/') {
-                let found = format!("\"{path}\" is no path: it does not begin with /");
+                let found = format!("\"{path}\" is not a path: it must start with /");
                 problems
                     .push(problem(&format!("overload.spared_paths[{i}]"), found).hint("such as /healthz"));
             }
@@ -101,7 +101,7 @@ impl Overload {
 /// Where a proxy before this node tells the client's address.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct RealIp {
+pub struct RealIpConfig {
     /// The proxies that are believed: addresses and networks. None means nobody is.
     pub from: Vec<String>,
     /// The variable that holds the address, such as `http_x_real_ip`; of the lists `http_x_forwarded_for` and
@@ -112,16 +112,16 @@ pub struct RealIp {
     pub recursive: bool,
 }
 
-impl Default for RealIp {
+impl Default for RealIpConfig {
     fn default() -> Self {
-        RealIp { from: Vec::new(), source: "http_x_real_ip".to_owned(), recursive: false }
+        RealIpConfig { from: Vec::new(), source: "http_x_real_ip".to_owned(), recursive: false }
     }
 }
 
 /// How long to wait, in milliseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Timeouts {
+pub struct TimeoutConfig {
     /// For a whole request head, from its first byte.
     #[schemars(range(min = 1))]
     pub head_ms: u64,
@@ -160,9 +160,9 @@ pub struct Timeouts {
     pub upstream_read_ms: u64,
 }
 
-impl Default for Timeouts {
+impl Default for TimeoutConfig {
     fn default() -> Self {
-        Timeouts {
+        TimeoutConfig {
             head_ms: 60_000,
             body_ms: 60_000,
             idle_ms: 60_000,
@@ -182,7 +182,7 @@ impl Default for Timeouts {
 /// Idle connections to upstreams that set no `keepalive_pool`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct UpstreamKeepalive {
+pub struct UpstreamKeepaliveConfig {
     /// The most kept per worker and upstream; 0 keeps none.
     pub size: u32,
     /// How long one is kept, in milliseconds.
@@ -193,16 +193,16 @@ pub struct UpstreamKeepalive {
     pub requests: u32,
 }
 
-impl Default for UpstreamKeepalive {
+impl Default for UpstreamKeepaliveConfig {
     fn default() -> Self {
-        UpstreamKeepalive { size: 320, idle_ms: 60_000, requests: 1000 }
+        UpstreamKeepaliveConfig { size: 320, idle_ms: 60_000, requests: 1000 }
     }
 }
 
 /// What one connection of HTTP/2 may ask for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Http2 {
+pub struct Http2Config {
     /// Whether clients may speak it: over TLS as they settle it, else if they begin with it.
     pub enabled: bool,
     /// The most streams a client has open at once; more are refused.
@@ -226,9 +226,9 @@ pub struct Http2 {
     pub control_frames: u32,
 }
 
-impl Default for Http2 {
+impl Default for Http2Config {
     fn default() -> Self {
-        Http2 {
+        Http2Config {
             enabled: true,
             streams: 128,
             stream_window_bytes: 65536,
@@ -242,7 +242,7 @@ impl Default for Http2 {
 /// What one connection of HTTP/3 may ask for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Http3 {
+pub struct Http3Config {
     /// Whether a client that comes back may ask in its first flight (0-RTT). Only what changes nothing, such as
     /// GET, is then served at once, with `Early-Data: 1` towards the endpoint; all else waits for the handshake.
     /// Until then nothing proves that the client is where its address says. Needs `tls.session_entries`.
@@ -266,9 +266,9 @@ pub struct Http3 {
     pub advertised_port: u16,
 }
 
-impl Default for Http3 {
+impl Default for Http3Config {
     fn default() -> Self {
-        Http3 {
+        Http3Config {
             early_data: false,
             streams: 128,
             stream_window_bytes: 65536,
@@ -282,7 +282,7 @@ impl Default for Http3 {
 /// How routes are matched.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Router {
+pub struct RouterConfig {
     /// Whether `:name` in a path matches any one segment.
     pub path_parameters: bool,
     /// The treatment of `.` and `..` segments in every spelling (`%2e`, `..;x`, and next to `%2F` or a backslash):
@@ -296,9 +296,9 @@ pub struct Router {
     pub trace_requests: bool,
 }
 
-impl Default for Router {
+impl Default for RouterConfig {
     fn default() -> Self {
-        Router {
+        RouterConfig {
             path_parameters: true,
             dot_segments: DotSegments::Resolve,
             encoded_slashes: EncodedSlashes::Keep,
@@ -334,7 +334,7 @@ pub enum EncodedSlashes {
 /// Names of endpoints.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Dns {
+pub struct DnsConfig {
     /// The resolvers to ask, such as `10.0.0.2:53`; none means the system's.
     pub servers: Vec<String>,
     /// How long an answer is kept at least, in milliseconds, whatever its own time to live.
@@ -350,9 +350,9 @@ pub struct Dns {
     pub timeout_ms: u64,
 }
 
-impl Default for Dns {
+impl Default for DnsConfig {
     fn default() -> Self {
-        Dns {
+        DnsConfig {
             servers: Vec::new(),
             ttl_min_ms: 1000,
             ttl_max_ms: 300_000,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// How a new binary takes over from a running one, by `yumen upgrade` or SIGUSR2.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Upgrade {
+pub struct UpgradeConfig {
     /// The Unix socket `yumen upgrade` asks at. Empty is `upgrade.sock` in `store.data_dir`, if that directory
     /// is there. Whoever may open it may have any binary run: the gateway lets its own user in, and root.
     pub socket: String,
@@ -20,8 +20,8 @@ pub struct Upgrade {
     pub pid_file: String,
 }
 
-impl Default for Upgrade {
+impl Default for UpgradeConfig {
     fn default() -> Self {
-        Upgrade { socket: String::new(), ready_s: 60, drain_s: 3600, pid_file: String::new() }
+        UpgradeConfig { socket: String::new(), ready_s: 60, drain_s: 3600, pid_file: String::new() }
     }
 }

@@ -10,7 +10,7 @@ use super::common;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(transform = rules)]
-pub struct Checks {
+pub struct HealthCheckSpec {
     /// Probes.
     pub active: ActiveCheck,
     /// Judged by the traffic itself.

@@ -18,44 +18,44 @@ pub type Labels = BTreeMap<String, String>;
 /// The id of a resource: a string of 1-64 of `a-zA-Z0-9-_.`, or an integer from 1, kept as text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
-pub struct Id(pub Arc<str>);
+pub struct ResourceId(pub Arc<str>);
 
-impl Id {
+impl ResourceId {
     /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl fmt::Display for Id {
+impl fmt::Display for ResourceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl From<&str> for Id {
-    fn from(text: &str) -> Id {
-        Id(text.into())
+impl From<&str> for ResourceId {
+    fn from(text: &str) -> ResourceId {
+        ResourceId(text.into())
     }
 }
 
-impl<'de> Deserialize<'de> for Id {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Id, D::Error> {
+impl<'de> Deserialize<'de> for ResourceId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ResourceId, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum Written<'a> {
+        enum RawResourceId<'a> {
             Number(u64),
             #[serde(borrow)]
             Text(Cow<'a, str>),
         }
-        Ok(match Written::deserialize(deserializer)? {
-            Written::Number(number) => Id(number.to_string().into()),
-            Written::Text(text) => Id(text.as_ref().into()),
+        Ok(match RawResourceId::deserialize(deserializer)? {
+            RawResourceId::Number(number) => ResourceId(number.to_string().into()),
+            RawResourceId::Text(text) => ResourceId(text.as_ref().into()),
         })
     }
 }
 
-impl JsonSchema for Id {
+impl JsonSchema for ResourceId {
     fn schema_name() -> Cow<'static, str> {
         "Id".into()
     }
@@ -77,7 +77,7 @@ impl JsonSchema for Id {
 /// How long an attempt may take, in seconds, fractions allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Timeout {
+pub struct TimeoutSpec {
     /// To connect, TLS handshake included.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub connect: f64,
@@ -97,7 +97,7 @@ pub struct Timeout {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 #[allow(missing_docs, reason = "the names are the methods")]
-pub enum Method {
+pub enum RouteMethod {
     Get,
     Post,
     Put,
@@ -110,20 +110,20 @@ pub enum Method {
     Purge,
 }
 
-impl Method {
+impl RouteMethod {
     /// The method as it stands in a request line.
     pub fn as_str(self) -> &'static str {
         match self {
-            Method::Get => "GET",
-            Method::Post => "POST",
-            Method::Put => "PUT",
-            Method::Delete => "DELETE",
-            Method::Patch => "PATCH",
-            Method::Head => "HEAD",
-            Method::Options => "OPTIONS",
-            Method::Connect => "CONNECT",
-            Method::Trace => "TRACE",
-            Method::Purge => "PURGE",
+            RouteMethod::Get => "GET",
+            RouteMethod::Post => "POST",
+            RouteMethod::Put => "PUT",
+            RouteMethod::Delete => "DELETE",
+            RouteMethod::Patch => "PATCH",
+            RouteMethod::Head => "HEAD",
+            RouteMethod::Options => "OPTIONS",
+            RouteMethod::Connect => "CONNECT",
+            RouteMethod::Trace => "TRACE",
+            RouteMethod::Purge => "PURGE",
         }
     }
 }

@@ -3,20 +3,20 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::common::{self, Id, Labels, Plugins};
+use super::common::{self, Labels, Plugins, ResourceId};
 use super::{Kind, resource_type};
 
 /// A consumer, identified by one of its authentication plugins or credentials.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Consumer {
+pub struct ConsumerSpec {
     /// Its name, which is also its id.
     #[schemars(length(min = 1, max = 100), regex(pattern = r"^[a-zA-Z0-9_\-]+$"))]
     pub username: String,
     /// Accepted where tools send it; equals `username`.
-    pub id: Option<Id>,
+    pub id: Option<ResourceId>,
     /// The group whose plugins it shares.
-    pub group_id: Option<Id>,
+    pub group_id: Option<ResourceId>,
     /// Settings by plugin name.
     #[serde(default)]
     #[schemars(schema_with = "common::plugins_schema")]
@@ -37,7 +37,7 @@ pub struct Consumer {
 /// A credential of a consumer: exactly one authentication plugin's settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Credential {
+pub struct CredentialSpec {
     /// Its id within the consumer, or the whole `user/credentials/id`.
     #[serde(default)]
     #[schemars(schema_with = "credential_id")]
@@ -70,5 +70,5 @@ fn credential_id(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     })
 }
 
-resource_type!(Consumer, Kind::Consumers);
-resource_type!(Credential, Kind::Credentials);
+resource_type!(ConsumerSpec, Kind::Consumers);
+resource_type!(CredentialSpec, Kind::Credentials);

@@ -9,7 +9,7 @@ mod tests;
 
 use serde_json::Value;
 
-use crate::schema::Invalid;
+use crate::schema::InvalidSettings;
 
 pub use table::Kind;
 
@@ -57,7 +57,7 @@ pub struct KindDescriptor {
     /// The JSON Schema of an object, as the schema endpoint shows it.
     pub schema: fn() -> &'static Value,
     /// Checks an object without keeping its typed form.
-    pub check: fn(Value) -> Result<(), Invalid>,
+    pub check: fn(Value) -> Result<(), InvalidSettings>,
 }
 
 /// The form of the ids of a kind.

@@ -7,13 +7,13 @@ use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use super::upstream::Scheme;
-use crate::schema::Invalid;
+use super::upstream::SchemeSpec;
+use crate::schema::InvalidSettings;
 use crate::url;
 
 /// One endpoint as configured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Node {
+pub struct UpstreamNode {
     /// A name or an address; an IPv6 address stands in brackets.
     pub host: String,
     /// The port; after decoding never 0.
@@ -31,18 +31,21 @@ pub struct Node {
 /// All nodes, in the order written.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(transparent)]
-pub struct Nodes(pub Vec<Node>);
+pub struct UpstreamNodes(pub Vec<UpstreamNode>);
 
-impl Nodes {
+impl UpstreamNodes {
     /// Fills in ports by scheme and brackets around IPv6 hosts.
-    pub(super) fn settle(&mut self, scheme: Scheme) -> Result<(), Invalid> {
+    pub(super) fn settle(&mut self, scheme: SchemeSpec) -> Result<(), InvalidSettings> {
         for (i, node) in self.0.iter_mut().enumerate() {
             if node.host.parse::<std::net::Ipv6Addr>().is_ok() {
                 node.host = format!("[{}]", node.host);
             }
             if node.port == 0 {
                 let Some(port) = scheme.default_port() else {
-                    return Err(Invalid::at(format!("nodes[{i}].port"), "property \"port\" is required"));
+                    return Err(InvalidSettings::at(
+                        format!("nodes[{i}].port"),
+                        "property \"port\" is required",
+                    ));
                 };
                 node.port = port;
             }
@@ -51,38 +54,38 @@ impl Nodes {
     }
 }
 
-impl<'de> Deserialize<'de> for Nodes {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Nodes, D::Error> {
-        struct Written;
-        impl<'de> Visitor<'de> for Written {
-            type Value = Nodes;
+impl<'de> Deserialize<'de> for UpstreamNodes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<UpstreamNodes, D::Error> {
+        struct NodesVisitor;
+        impl<'de> Visitor<'de> for NodesVisitor {
+            type Value = UpstreamNodes;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("an object of weights by address, or an array of nodes")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Nodes, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<UpstreamNodes, A::Error> {
                 let mut nodes = Vec::with_capacity(map.size_hint().unwrap_or(0));
                 while let Some((address, weight)) = map.next_entry::<Cow<'de, str>, u32>()? {
                     nodes.push(from_address(&address, weight).map_err(A::Error::custom)?);
                 }
-                Ok(Nodes(nodes))
+                Ok(UpstreamNodes(nodes))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Nodes, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<UpstreamNodes, A::Error> {
                 let mut nodes = Vec::with_capacity(seq.size_hint().unwrap_or(0));
                 while let Some(node) = seq.next_element()? {
                     nodes.push(node);
                 }
-                Ok(Nodes(nodes))
+                Ok(UpstreamNodes(nodes))
             }
         }
-        deserializer.deserialize_any(Written)
+        deserializer.deserialize_any(NodesVisitor)
     }
 }
 
 /// `host`, `host:port`, `[v6]:port`, or a bare IPv6 address.
-fn from_address(address: &str, weight: u32) -> Result<Node, String> {
+fn from_address(address: &str, weight: u32) -> Result<UpstreamNode, String> {
     let bare_v6 = address.parse::<std::net::Ipv6Addr>().is_ok();
     let (host, port) = match address.rsplit_once(':') {
         Some((host, port)) if !bare_v6 && !port.ends_with(']') => (host, Some(port)),
@@ -95,10 +98,10 @@ fn from_address(address: &str, weight: u32) -> Result<Node, String> {
     if host.is_empty() {
         return Err(format!("invalid node address \"{address}\""));
     }
-    Ok(Node { host: host.to_owned(), port, weight, priority: 0, metadata: None })
+    Ok(UpstreamNode { host: host.to_owned(), port, weight, priority: 0, metadata: None })
 }
 
-impl JsonSchema for Nodes {
+impl JsonSchema for UpstreamNodes {
     fn schema_name() -> Cow<'static, str> {
         "Nodes".into()
     }

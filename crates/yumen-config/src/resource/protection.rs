@@ -8,7 +8,7 @@ use serde_json::json;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(transform = needs_a_bound)]
-pub struct UpstreamLimits {
+pub struct UpstreamLimitsSpec {
     /// The most requests under way to all endpoints together.
     #[schemars(range(min = 1))]
     pub max_requests: Option<u32>,
@@ -20,14 +20,14 @@ pub struct UpstreamLimits {
     #[schemars(range(max = 1000000))]
     pub max_pending: u32,
     /// How long a request waits for room at most, in seconds; then it is answered 503.
-    #[serde(default = "UpstreamLimits::pending_timeout")]
+    #[serde(default = "UpstreamLimitsSpec::pending_timeout")]
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub pending_timeout: f64,
     /// The same bounds for each endpoint. One that is full is passed over.
-    pub per_endpoint: Option<EndpointLimits>,
+    pub per_endpoint: Option<EndpointLimitsSpec>,
 }
 
-impl UpstreamLimits {
+impl UpstreamLimitsSpec {
     fn pending_timeout() -> f64 {
         1.0
     }
@@ -36,7 +36,7 @@ impl UpstreamLimits {
 /// Bounds of what one endpoint is asked at once.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct EndpointLimits {
+pub struct EndpointLimitsSpec {
     /// The most requests under way.
     #[schemars(range(min = 1))]
     pub max_requests: Option<u32>,
@@ -48,7 +48,7 @@ pub struct EndpointLimits {
 /// When an endpoint that fails is left out for a while, as traffic shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct OutlierDetection {
+pub struct OutlierDetectionSpec {
     /// So many answers of 500 to 599, or none at all, in a row; calls of gRPC that end with 2, 13 or 14 in their
     /// head count too. 0 does not look.
     pub consecutive_5xx: u32,
@@ -56,7 +56,7 @@ pub struct OutlierDetection {
     /// not look.
     pub consecutive_gateway_failures: u32,
     /// Endpoints that succeed far less often than the others; absent does not look.
-    pub success_rate: Option<SuccessRate>,
+    pub success_rate: Option<SuccessRateSpec>,
     /// How often success rates are compared and good conduct is noted, in seconds.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub interval: f64,
@@ -71,9 +71,9 @@ pub struct OutlierDetection {
     pub max_ejected_percent: u32,
 }
 
-impl Default for OutlierDetection {
+impl Default for OutlierDetectionSpec {
     fn default() -> Self {
-        OutlierDetection {
+        OutlierDetectionSpec {
             consecutive_5xx: 5,
             consecutive_gateway_failures: 5,
             success_rate: None,
@@ -88,7 +88,7 @@ impl Default for OutlierDetection {
 /// How far an endpoint may fall behind the others.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct SuccessRate {
+pub struct SuccessRateSpec {
     /// Endpoints with fewer requests in an interval are not compared.
     #[schemars(range(min = 1))]
     pub min_requests: u32,
@@ -100,16 +100,16 @@ pub struct SuccessRate {
     pub deviations: f64,
 }
 
-impl Default for SuccessRate {
+impl Default for SuccessRateSpec {
     fn default() -> Self {
-        SuccessRate { min_requests: 100, min_endpoints: 5, deviations: 1.9 }
+        SuccessRateSpec { min_requests: 100, min_endpoints: 5, deviations: 1.9 }
     }
 }
 
 /// How many requests may be asked again at once, so that retries do not multiply an outage.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct RetryBudget {
+pub struct RetryBudgetSpec {
     /// Retries under way, as a share of the requests under way to the upstream.
     #[schemars(range(min = 0, max = 100))]
     pub percent: f64,
@@ -117,9 +117,9 @@ pub struct RetryBudget {
     pub min_concurrency: u32,
 }
 
-impl Default for RetryBudget {
+impl Default for RetryBudgetSpec {
     fn default() -> Self {
-        RetryBudget { percent: 20.0, min_concurrency: 3 }
+        RetryBudgetSpec { percent: 20.0, min_concurrency: 3 }
     }
 }
 

@@ -4,10 +4,10 @@ use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::common::{self, Id, Labels, Method, OneOrMany, Plugins, Timeout};
-use super::upstream::{OnChange, Upstream};
+use super::common::{self, Labels, OneOrMany, Plugins, ResourceId, RouteMethod, TimeoutSpec};
+use super::upstream::{OnChangeSpec, UpstreamSpec};
 use super::{Kind, resource_type};
-use crate::schema::Invalid;
+use crate::schema::InvalidSettings;
 
 const HOST: &str = r"^\*$|^\*?[0-9a-zA-Z-._\[\]:]+$";
 
@@ -15,9 +15,9 @@ const HOST: &str = r"^\*$|^\*?[0-9a-zA-Z-._\[\]:]+$";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(transform = rules)]
-pub struct Route {
+pub struct RouteSpec {
     /// Its id.
-    pub id: Option<Id>,
+    pub id: Option<ResourceId>,
     /// A name for people.
     #[schemars(length(min = 1, max = 256))]
     pub name: Option<String>,
@@ -47,7 +47,7 @@ pub struct Route {
     pub remote_addrs: Option<Vec<String>>,
     /// The methods to match; absent means all.
     #[schemars(extend("uniqueItems" = true))]
-    pub methods: Option<Vec<Method>>,
+    pub methods: Option<Vec<RouteMethod>>,
     /// Among routes of the same path, the higher is tried first.
     #[serde(default)]
     pub priority: i64,
@@ -60,26 +60,26 @@ pub struct Route {
     #[schemars(length(min = 10, max = 102400))]
     pub script: Option<String>,
     /// A stored Lua script.
-    pub script_id: Option<Id>,
+    pub script_id: Option<ResourceId>,
     /// Settings by plugin name.
     #[serde(default)]
     #[schemars(schema_with = "common::plugins_schema")]
     pub plugins: Option<Plugins>,
     /// The shared plugins to use.
-    pub plugin_config_id: Option<Id>,
+    pub plugin_config_id: Option<ResourceId>,
     /// Where requests go.
-    pub upstream: Option<Upstream>,
+    pub upstream: Option<UpstreamSpec>,
     /// Where requests go, by id.
-    pub upstream_id: Option<Id>,
+    pub upstream_id: Option<ResourceId>,
     /// The service whose settings are used where this route has none.
-    pub service_id: Option<Id>,
+    pub service_id: Option<ResourceId>,
     /// Overrides the upstream's.
-    pub timeout: Option<Timeout>,
+    pub timeout: Option<TimeoutSpec>,
     /// Whether a request may become a WebSocket.
     pub enable_websocket: Option<bool>,
     /// What becomes of tunnels, such as WebSockets, when this route or their endpoint changes: `keep`, `close`, or
     /// `{"drain": seconds}`. Beyond APISIX.
-    pub on_change: Option<OnChange>,
+    pub on_change: Option<OnChangeSpec>,
     /// Whether its requests pass by the global rules. Beyond APISIX.
     #[serde(default)]
     pub skip_global_rules: bool,
@@ -93,7 +93,7 @@ pub struct Route {
     pub update_time: Option<i64>,
 }
 
-impl Route {
+impl RouteSpec {
     /// `uri` or `uris`.
     pub fn uris(&self) -> OneOrMany<'_> {
         OneOrMany::new(&self.uri, &self.uris)
@@ -141,11 +141,11 @@ fn rules(schema: &mut Schema) {
     );
 }
 
-fn settle(route: &mut Route) -> Result<(), Invalid> {
+fn settle(route: &mut RouteSpec) -> Result<(), InvalidSettings> {
     if let Some(upstream) = &mut route.upstream {
         super::upstream::settle(upstream).map_err(|invalid| invalid.under("upstream"))?;
     }
     Ok(())
 }
 
-resource_type!(Route, Kind::Routes, settle = settle);
+resource_type!(RouteSpec, Kind::Routes, settle = settle);

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::common::{self, Id, Labels, Plugins};
+use super::common::{self, Labels, Plugins, ResourceId};
 use super::{Kind, resource_type};
 
 /// Declares a resource that is nothing but named plugins.
@@ -15,7 +15,7 @@ macro_rules! plugin_set {
         #[serde(deny_unknown_fields)]
         pub struct $name {
             /// Its id.
-            pub id: Option<Id>,
+            pub id: Option<ResourceId>,
             /// A name for people.
             #[schemars(length(min = 1, max = 256))]
             pub name: Option<String>,
@@ -61,7 +61,7 @@ plugin_set!(
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PluginMetadata {
     /// The plugin's name.
-    pub id: Option<Id>,
+    pub id: Option<ResourceId>,
     /// When it was made, in seconds since 1970.
     pub create_time: Option<i64>,
     /// When it was last changed, in seconds since 1970.

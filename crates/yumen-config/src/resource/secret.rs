@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{Kind, resource_type};
-use crate::schema::{self, Invalid};
+use crate::schema::{self, InvalidSettings};
 
 /// A secret manager; the id is `vault/1`, `aws/1` or `gcp/1`, the rest is that manager's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Secret {
+pub struct SecretSpec {
     /// `manager/id`.
     pub id: Option<String>,
     /// When it was made, in seconds since 1970.
@@ -28,7 +28,7 @@ pub struct Secret {
 /// A key-value store of HashiCorp Vault.
 #[derive(JsonSchema)]
 #[allow(dead_code, reason = "stands for its schema")]
-struct Vault {
+struct VaultSecretManager {
     /// Where it is.
     #[schemars(regex(pattern = r"^[^\/]+:\/\/([\da-zA-Z.-]+|\[[\da-fA-F:]+\])(:\d+)?"))]
     uri: String,
@@ -43,7 +43,7 @@ struct Vault {
 /// AWS Secrets Manager.
 #[derive(JsonSchema)]
 #[allow(dead_code, reason = "stands for its schema")]
-struct Aws {
+struct AwsSecretManager {
     /// Who asks.
     access_key_id: String,
     /// What proves it.
@@ -60,7 +60,7 @@ struct Aws {
 /// The service account of Google Secret Manager.
 #[derive(JsonSchema)]
 #[allow(dead_code, reason = "stands for its schema")]
-struct GcpAccount {
+struct GcpServiceAccount {
     /// Who asks.
     client_email: String,
     /// What proves it.
@@ -71,13 +71,13 @@ struct GcpAccount {
 
 /// The settings of a secret manager, `None` where there is no such manager.
 pub fn secret_schema(manager: &str) -> Option<&'static Value> {
-    static VAULT: LazyLock<Value> = LazyLock::new(schema::of::<Vault>);
-    static AWS: LazyLock<Value> = LazyLock::new(schema::of::<Aws>);
+    static VAULT: LazyLock<Value> = LazyLock::new(schema::of::<VaultSecretManager>);
+    static AWS: LazyLock<Value> = LazyLock::new(schema::of::<AwsSecretManager>);
     static GCP: LazyLock<Value> = LazyLock::new(|| {
         serde_json::json!({
             "type": "object",
             "properties": {
-                "auth_config": schema::of::<GcpAccount>(),
+                "auth_config": schema::of::<GcpServiceAccount>(),
                 "auth_file": { "type": "string" },
                 "ssl_verify": { "type": "boolean", "default": true }
             },
@@ -93,10 +93,10 @@ pub fn secret_schema(manager: &str) -> Option<&'static Value> {
 }
 
 /// An id without a manager says nothing of what the settings must be.
-fn settle(secret: &mut Secret) -> Result<(), Invalid> {
+fn settle(secret: &mut SecretSpec) -> Result<(), InvalidSettings> {
     let Some((manager, _)) = secret.id.as_deref().and_then(|id| id.split_once('/')) else { return Ok(()) };
     let Some(schema) = secret_schema(manager) else {
-        return Err(Invalid::at("id", format!("invalid secret manager: {manager}")));
+        return Err(InvalidSettings::at("id", format!("invalid secret manager: {manager}")));
     };
     let mut settings = Value::Object(std::mem::take(&mut secret.settings));
     schema::validate(schema, &mut settings)?;
@@ -106,4 +106,4 @@ fn settle(secret: &mut Secret) -> Result<(), Invalid> {
     Ok(())
 }
 
-resource_type!(Secret, Kind::Secrets, settle = settle);
+resource_type!(SecretSpec, Kind::Secrets, settle = settle);

@@ -3,19 +3,19 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::common::{self, Id, Labels, Plugins};
-use super::upstream::Upstream;
+use super::common::{self, Labels, Plugins, ResourceId};
+use super::upstream::UpstreamSpec;
 use super::{Kind, resource_type};
-use crate::schema::Invalid;
+use crate::schema::InvalidSettings;
 
 const HOST: &str = r"^\*$|^\*?[0-9a-zA-Z-._\[\]:]+$";
 
 /// A service.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Service {
+pub struct ServiceSpec {
     /// Its id.
-    pub id: Option<Id>,
+    pub id: Option<ResourceId>,
     /// A name for people.
     #[schemars(length(min = 1, max = 256))]
     pub name: Option<String>,
@@ -31,9 +31,9 @@ pub struct Service {
     #[schemars(schema_with = "common::plugins_schema")]
     pub plugins: Option<Plugins>,
     /// Where requests go.
-    pub upstream: Option<Upstream>,
+    pub upstream: Option<UpstreamSpec>,
     /// Where requests go, by id.
-    pub upstream_id: Option<Id>,
+    pub upstream_id: Option<ResourceId>,
     /// A Lua script; kept, and refused where it would have to run.
     #[schemars(length(min = 10, max = 102400))]
     pub script: Option<String>,
@@ -48,11 +48,11 @@ pub struct Service {
     pub update_time: Option<i64>,
 }
 
-fn settle(service: &mut Service) -> Result<(), Invalid> {
+fn settle(service: &mut ServiceSpec) -> Result<(), InvalidSettings> {
     if let Some(upstream) = &mut service.upstream {
         super::upstream::settle(upstream).map_err(|invalid| invalid.under("upstream"))?;
     }
     Ok(())
 }
 
-resource_type!(Service, Kind::Services, settle = settle);
+resource_type!(ServiceSpec, Kind::Services, settle = settle);

@@ -4,9 +4,9 @@ use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::common::{self, Id, Labels, OneOrMany};
+use super::common::{self, Labels, OneOrMany, ResourceId};
 use super::{Kind, resource_type};
-use crate::schema::Invalid;
+use crate::schema::InvalidSettings;
 
 const SNI: &str = r"^\*$|^\*?[0-9a-zA-Z-._\[\]:]+$";
 
@@ -14,9 +14,9 @@ const SNI: &str = r"^\*$|^\*?[0-9a-zA-Z-._\[\]:]+$";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(transform = rules)]
-pub struct Ssl {
+pub struct SslSpec {
     /// Its id.
-    pub id: Option<Id>,
+    pub id: Option<ResourceId>,
     /// A name for people.
     #[schemars(length(min = 1, max = 256))]
     pub name: Option<String>,
@@ -51,7 +51,7 @@ pub struct Ssl {
     #[schemars(schema_with = "pems")]
     pub keys: Option<Vec<String>>,
     /// What clients must show.
-    pub client: Option<SslClient>,
+    pub client: Option<SslClientSpec>,
     /// The versions allowed; absent means the node's.
     #[schemars(length(max = 3), extend("uniqueItems" = true))]
     pub ssl_protocols: Option<Vec<SslProtocol>>,
@@ -72,7 +72,7 @@ pub struct Ssl {
     pub update_time: Option<i64>,
 }
 
-impl Ssl {
+impl SslSpec {
     /// `sni` or `snis`.
     pub fn snis(&self) -> OneOrMany<'_> {
         OneOrMany::new(&self.sni, &self.snis)
@@ -93,7 +93,7 @@ pub enum SslType {
 /// What clients must show.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct SslClient {
+pub struct SslClientSpec {
     /// The authorities of client certificates, PEM; each holds in its own time.
     #[schemars(schema_with = "pem")]
     pub ca: String,
@@ -144,13 +144,13 @@ fn rules(schema: &mut Schema) {
     schema.insert("then".into(), json!({ "oneOf": [{ "required": ["sni"] }, { "required": ["snis"] }] }));
 }
 
-fn settle(ssl: &mut Ssl) -> Result<(), Invalid> {
+fn settle(ssl: &mut SslSpec) -> Result<(), InvalidSettings> {
     let certs = ssl.certs.as_ref().map_or(0, Vec::len);
     let keys = ssl.keys.as_ref().map_or(0, Vec::len);
     if certs != keys {
-        return Err(Invalid::at("keys", "mismatched number of certs and keys"));
+        return Err(InvalidSettings::at("keys", "mismatched number of certs and keys"));
     }
     Ok(())
 }
 
-resource_type!(Ssl, Kind::Ssls, settle = settle);
+resource_type!(SslSpec, Kind::Ssls, settle = settle);

@@ -9,9 +9,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::common::{self, Id, Labels};
+use super::common::{self, Labels, ResourceId};
 use super::{Kind, resource_type};
-use crate::schema::Invalid;
+use crate::schema::InvalidSettings;
 
 /// A request to think through: what `explain` is asked and what a [`Test`] is about.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -69,7 +69,7 @@ pub struct Expectation {
     /// Id of the route it gets to; null for none, which is a 404.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "route_schema")]
-    pub route: Option<Option<Id>>,
+    pub route: Option<Option<ResourceId>>,
     /// Status the gateway itself answers with.
     #[schemars(range(min = 100, max = 599))]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,9 +98,9 @@ fn route_schema(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// Tells `null` from nothing written.
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Id>>, D::Error> {
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<ResourceId>>, D::Error> {
     let message = "expect.route is the id of a route, or null for none";
-    Option::<Id>::deserialize(deserializer).map(Some).map_err(|_| D::Error::custom(message))
+    Option::<ResourceId>::deserialize(deserializer).map(Some).map_err(|_| D::Error::custom(message))
 }
 
 /// A test of the configuration.
@@ -108,7 +108,7 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<I
 #[serde(deny_unknown_fields)]
 pub struct Test {
     /// Its id.
-    pub id: Option<Id>,
+    pub id: Option<ResourceId>,
     /// A name for people.
     #[schemars(length(min = 1, max = 256))]
     pub name: Option<String>,
@@ -129,17 +129,17 @@ pub struct Test {
     pub update_time: Option<i64>,
 }
 
-fn settle(test: &mut Test) -> Result<(), Invalid> {
+fn settle(test: &mut Test) -> Result<(), InvalidSettings> {
     let expect = &test.expect;
     let answered = expect.status.is_some() || expect.plugin.is_some() || expect.route == Some(None);
     let forwarded = expect.path.is_some() || expect.upstream.is_some() || !expect.headers.is_empty();
     if answered && forwarded {
         let message = "an answer of the gateway (status, plugin, route: null) and a request to an upstream \
                        (path, headers, upstream) cannot both be expected";
-        return Err(Invalid::at("expect", message));
+        return Err(InvalidSettings::at("expect", message));
     }
     if test.request.why_not.is_some() {
-        return Err(Invalid::at("request.why_not", "a test does not ask why; use yumen explain"));
+        return Err(InvalidSettings::at("request.why_not", "a test does not ask why; use yumen explain"));
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use super::*;
 
 fn refused(kind: Kind, value: Value, path: &str, message: &str) {
     let given = value.to_string();
-    let expected = if message.is_empty() { Ok(()) } else { Err(Invalid::at(path, message)) };
+    let expected = if message.is_empty() { Ok(()) } else { Err(InvalidSettings::at(path, message)) };
     assert_eq!(check(kind, value), expected, "{given}");
 }
 
@@ -233,7 +233,7 @@ fn other_kinds_have_their_rules() {
 }
 
 fn nodes(upstream: Value) -> Vec<(String, u16, u32)> {
-    let upstream: Upstream = decode(&upstream.to_string()).expect("valid");
+    let upstream: UpstreamSpec = decode(&upstream.to_string()).expect("valid");
     upstream.nodes.unwrap_or_default().0.into_iter().map(|n| (n.host, n.port, n.weight)).collect()
 }
 
@@ -259,12 +259,12 @@ fn nodes_have_one_form_however_written() {
 
 #[test]
 fn defaults_are_apisixs() {
-    let route: Route = decode(r#"{"id": 3, "uri": "/", "upstream": {"nodes": {"a": 1}, "checks": {"active": {"healthy": {"interval": 2}}}, "keepalive_pool": {"size": 4}}}"#).expect("valid");
-    assert_eq!((route.id, route.priority, route.status), (Some(Id::from("3")), 0, 1));
+    let route: RouteSpec = decode(r#"{"id": 3, "uri": "/", "upstream": {"nodes": {"a": 1}, "checks": {"active": {"healthy": {"interval": 2}}}, "keepalive_pool": {"size": 4}}}"#).expect("valid");
+    assert_eq!((route.id, route.priority, route.status), (Some(ResourceId::from("3")), 0, 1));
     let upstream = route.upstream.expect("written");
     assert_eq!(
         (upstream.balance, upstream.hash_on, upstream.scheme, upstream.pass_host),
-        (Balance::Roundrobin, HashOn::Vars, Scheme::Http, PassHost::Pass)
+        (BalancerType::Roundrobin, HashOn::Vars, SchemeSpec::Http, PassHostMode::Pass)
     );
     let checks = upstream.checks.expect("written");
     assert_eq!((checks.active.healthy.interval, checks.active.healthy.http_statuses), (2, vec![200, 302]));
@@ -326,7 +326,7 @@ fn bounds_of_an_upstream_must_bound_something() {
 
 #[test]
 fn protection_has_mild_defaults() {
-    let upstream: Upstream = decode(
+    let upstream: UpstreamSpec = decode(
         r#"{"nodes": {"a": 1}, "limits": {"max_requests": 9}, "outlier_detection": {}, "retry_budget": {}, "timeout": {"connect": 1, "send": 1, "read": 1, "total": 2.5}}"#,
     )
     .expect("valid");
@@ -334,7 +334,7 @@ fn protection_has_mild_defaults() {
     assert_eq!((limits.max_pending, limits.pending_timeout), (0, 1.0));
     let outliers = upstream.outlier_detection.expect("written");
     assert_eq!((outliers.consecutive_5xx, outliers.max_ejected_percent), (5, 50));
-    assert_eq!(outliers, OutlierDetection::default());
-    assert_eq!(upstream.retry_budget, Some(RetryBudget::default()));
+    assert_eq!(outliers, OutlierDetectionSpec::default());
+    assert_eq!(upstream.retry_budget, Some(RetryBudgetSpec::default()));
     assert_eq!(upstream.timeout.and_then(|timeout| timeout.total), Some(2.5));
 }

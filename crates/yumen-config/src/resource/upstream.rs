@@ -4,20 +4,20 @@ use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::checks::Checks;
-use super::common::{self, Id, Labels, Timeout};
-use super::nodes::Nodes;
-use super::protection::{OutlierDetection, RetryBudget, UpstreamLimits};
+use super::checks::HealthCheckSpec;
+use super::common::{self, Labels, ResourceId, TimeoutSpec};
+use super::nodes::UpstreamNodes;
+use super::protection::{OutlierDetectionSpec, RetryBudgetSpec, UpstreamLimitsSpec};
 use super::{Kind, resource_type};
-use crate::schema::{self, Invalid};
+use crate::schema::{self, InvalidSettings};
 
 /// An upstream. Needs `nodes`, or `service_name` and `discovery_type`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(transform = rules)]
-pub struct Upstream {
+pub struct UpstreamSpec {
     /// Its id.
-    pub id: Option<Id>,
+    pub id: Option<ResourceId>,
     /// A name for people.
     #[schemars(length(min = 1, max = 256))]
     pub name: Option<String>,
@@ -29,7 +29,7 @@ pub struct Upstream {
     #[schemars(schema_with = "common::labels_schema")]
     pub labels: Option<Labels>,
     /// Its endpoints.
-    pub nodes: Option<Nodes>,
+    pub nodes: Option<UpstreamNodes>,
     /// What to ask service discovery for.
     #[schemars(length(min = 1, max = 256))]
     pub service_name: Option<String>,
@@ -42,7 +42,7 @@ pub struct Upstream {
     pub discovery_args: Option<Value>,
     /// How endpoints are chosen.
     #[serde(default, rename = "type")]
-    pub balance: Balance,
+    pub balance: BalancerType,
     /// Where `chash` takes its key from.
     #[serde(default)]
     pub hash_on: HashOn,
@@ -55,13 +55,13 @@ pub struct Upstream {
     #[schemars(range(min = 0))]
     pub retry_timeout: Option<f64>,
     /// How long an attempt may take.
-    pub timeout: Option<Timeout>,
+    pub timeout: Option<TimeoutSpec>,
     /// What is spoken to the endpoints.
     #[serde(default)]
-    pub scheme: Scheme,
+    pub scheme: SchemeSpec,
     /// Which version of HTTP `http` and `https` endpoints are asked in; `grpc` and `grpcs` are always 2.
     /// Beyond APISIX.
-    pub http_version: Option<HttpVersion>,
+    pub http_version: Option<UpstreamHttpVersion>,
     /// Statuses of gRPC calls after which another endpoint is tried, such as 14, where the answer tells
     /// nothing else; none where nothing is said. What was sent of a call is kept for that until it is answered, up
     /// to 64 KiB. Beyond APISIX.
@@ -69,7 +69,7 @@ pub struct Upstream {
     pub grpc_retry_statuses: Option<Vec<u8>>,
     /// Which host the endpoints are told.
     #[serde(default)]
-    pub pass_host: PassHost,
+    pub pass_host: PassHostMode,
     /// The host of `pass_host: rewrite`.
     #[schemars(regex(pattern = r"^\*$|^\*?[0-9a-zA-Z-._\[\]:]+$"))]
     pub upstream_host: Option<String>,
@@ -77,9 +77,9 @@ pub struct Upstream {
     pub keepalive_pool: Option<KeepalivePool>,
     /// What stream routes tell endpoints of the client, as the first bytes of a connection; those of datagrams are
     /// told nothing. Beyond APISIX.
-    pub proxy_protocol: Option<ProxyProtocol>,
+    pub proxy_protocol: Option<ProxyProtocolSpec>,
     /// TLS towards the endpoints.
-    pub tls: Option<UpstreamTls>,
+    pub tls: Option<UpstreamTlsSpec>,
     /// How long endpoints that are new, or up again, take to get their whole share of the requests, in
     /// milliseconds; it grows evenly from a tenth. Not for `chash`, whose shares are its keys. Beyond APISIX.
     #[schemars(range(min = 1, max = 3600000))]
@@ -87,15 +87,15 @@ pub struct Upstream {
     /// What becomes of tunnels and streams, such as WebSockets and sessions of UDP, whose endpoint is taken out; a
     /// route may say otherwise for its tunnels.
     /// Beyond APISIX.
-    pub on_change: Option<OnChange>,
+    pub on_change: Option<OnChangeSpec>,
     /// Health checks.
-    pub checks: Option<Checks>,
+    pub checks: Option<HealthCheckSpec>,
     /// Bounds of what its endpoints are asked at once. Beyond APISIX.
-    pub limits: Option<UpstreamLimits>,
+    pub limits: Option<UpstreamLimitsSpec>,
     /// When an endpoint that fails is left out for a while. Beyond APISIX.
-    pub outlier_detection: Option<OutlierDetection>,
+    pub outlier_detection: Option<OutlierDetectionSpec>,
     /// How many requests may be asked again at once. Beyond APISIX.
-    pub retry_budget: Option<RetryBudget>,
+    pub retry_budget: Option<RetryBudgetSpec>,
     /// When it was made, in seconds since 1970.
     pub create_time: Option<i64>,
     /// When it was last changed, in seconds since 1970.
@@ -106,7 +106,7 @@ pub struct Upstream {
 /// always finished.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum OnChange {
+pub enum OnChangeSpec {
     /// It goes on.
     #[default]
     Keep,
@@ -119,7 +119,7 @@ pub enum OnChange {
 /// How endpoints are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Balance {
+pub enum BalancerType {
     /// In turn, by weight.
     #[default]
     Roundrobin,
@@ -151,7 +151,7 @@ pub enum HashOn {
 /// What is spoken to endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Scheme {
+pub enum SchemeSpec {
     /// HTTP/1.1.
     #[default]
     Http,
@@ -171,25 +171,25 @@ pub enum Scheme {
     Kafka,
 }
 
-impl Scheme {
+impl SchemeSpec {
     /// Whether the connection is TLS.
     pub fn is_tls(self) -> bool {
-        matches!(self, Scheme::Https | Scheme::Grpcs | Scheme::Tls)
+        matches!(self, SchemeSpec::Https | SchemeSpec::Grpcs | SchemeSpec::Tls)
     }
 
     /// The port of nodes that name none; `None` where the scheme has no usual one.
     pub fn default_port(self) -> Option<u16> {
         match self {
-            Scheme::Http | Scheme::Grpc => Some(80),
-            Scheme::Https | Scheme::Grpcs => Some(443),
-            Scheme::Tcp | Scheme::Tls | Scheme::Udp | Scheme::Kafka => None,
+            SchemeSpec::Http | SchemeSpec::Grpc => Some(80),
+            SchemeSpec::Https | SchemeSpec::Grpcs => Some(443),
+            SchemeSpec::Tcp | SchemeSpec::Tls | SchemeSpec::Udp | SchemeSpec::Kafka => None,
         }
     }
 }
 
 /// A version of HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-pub enum HttpVersion {
+pub enum UpstreamHttpVersion {
     /// HTTP/1.1, a request at a time on a connection.
     #[default]
     #[serde(rename = "1.1")]
@@ -202,7 +202,7 @@ pub enum HttpVersion {
 /// The version of a PROXY header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum ProxyProtocol {
+pub enum ProxyProtocolSpec {
     /// A line of text.
     V1,
     /// Binary.
@@ -212,7 +212,7 @@ pub enum ProxyProtocol {
 /// Which host the endpoints are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum PassHost {
+pub enum PassHostMode {
     /// The client's.
     #[default]
     Pass,
@@ -264,9 +264,9 @@ impl Default for KeepalivePool {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(transform = tls_rules)]
-pub struct UpstreamTls {
+pub struct UpstreamTlsSpec {
     /// The `ssls` resource whose certificate is shown to endpoints.
-    pub client_cert_id: Option<Id>,
+    pub client_cert_id: Option<ResourceId>,
     /// The certificate shown to endpoints, PEM.
     #[schemars(length(min = 128, max = 65536))]
     pub client_cert: Option<String>,
@@ -299,18 +299,20 @@ fn tls_rules(schema: &mut Schema) {
 }
 
 /// The rules beyond the schema, and ports by scheme.
-pub(super) fn settle(upstream: &mut Upstream) -> Result<(), Invalid> {
-    if upstream.pass_host == PassHost::Rewrite && upstream.upstream_host.as_deref().unwrap_or("").is_empty() {
-        return Err(Invalid::at(
+pub(super) fn settle(upstream: &mut UpstreamSpec) -> Result<(), InvalidSettings> {
+    if upstream.pass_host == PassHostMode::Rewrite
+        && upstream.upstream_host.as_deref().unwrap_or("").is_empty()
+    {
+        return Err(InvalidSettings::at(
             "upstream_host",
             "`upstream_host` can't be empty when `pass_host` is `rewrite`",
         ));
     }
-    if upstream.balance == Balance::Chash {
+    if upstream.balance == BalancerType::Chash {
         if upstream.slow_start_ms.is_some() {
             let message =
                 "`slow_start_ms` cannot be used with `type` chash: a key always has the same endpoint";
-            return Err(Invalid::at("slow_start_ms", message));
+            return Err(InvalidSettings::at("slow_start_ms", message));
         }
         check_hash_key(upstream)?;
     }
@@ -323,10 +325,10 @@ pub(super) fn settle(upstream: &mut Upstream) -> Result<(), Invalid> {
 }
 
 /// What would make every probe fail, or leave something out of it.
-fn check_probes(checks: &Checks) -> Result<(), Invalid> {
+fn check_probes(checks: &HealthCheckSpec) -> Result<(), InvalidSettings> {
     let active = &checks.active;
     if active.timeout <= 0.0 {
-        return Err(Invalid::at(
+        return Err(InvalidSettings::at(
             "checks.active.timeout",
             "a probe needs time: `timeout` must be more than 0 seconds",
         ));
@@ -335,33 +337,33 @@ fn check_probes(checks: &Checks) -> Result<(), Invalid> {
     match active.req_headers.iter().flatten().position(no_field) {
         Some(at) => {
             let path = format!("checks.active.req_headers[{at}]");
-            Err(Invalid::at(path, "a header is written `Name: value`"))
+            Err(InvalidSettings::at(path, "a header is written `Name: value`"))
         }
         None => Ok(()),
     }
 }
 
 /// A connection of HTTP/2 carries many requests, and each worker needs one of its own.
-fn check_limits(upstream: &Upstream) -> Result<(), Invalid> {
+fn check_limits(upstream: &UpstreamSpec) -> Result<(), InvalidSettings> {
     let Some(limits) = &upstream.limits else { return Ok(()) };
     let per_endpoint = limits.per_endpoint.unwrap_or_default();
-    let is_http2 = upstream.http_version == Some(HttpVersion::V2)
-        || matches!(upstream.scheme, Scheme::Grpc | Scheme::Grpcs);
+    let is_http2 = upstream.http_version == Some(UpstreamHttpVersion::V2)
+        || matches!(upstream.scheme, SchemeSpec::Grpc | SchemeSpec::Grpcs);
     let refuse = |path: &str| {
         let message = "`max_connections` bounds connections of HTTP/1.1; use `max_requests` with HTTP/2";
-        Err(Invalid::at(path, message))
+        Err(InvalidSettings::at(path, message))
     };
     match (limits.max_connections, per_endpoint.max_connections) {
         (Some(_), _) if is_http2 => refuse("limits.max_connections"),
         (_, Some(_)) if is_http2 => refuse("limits.per_endpoint.max_connections"),
         (None, None) if limits.max_requests.is_none() && per_endpoint.max_requests.is_none() => {
-            Err(Invalid::at("limits.per_endpoint", "needs `max_requests` or `max_connections`"))
+            Err(InvalidSettings::at("limits.per_endpoint", "needs `max_requests` or `max_connections`"))
         }
         _ => Ok(()),
     }
 }
 
-fn check_hash_key(upstream: &Upstream) -> Result<(), Invalid> {
+fn check_hash_key(upstream: &UpstreamSpec) -> Result<(), InvalidSettings> {
     let pattern = match upstream.hash_on {
         HashOn::Consumer => return Ok(()),
         HashOn::VarsCombinations => None,
@@ -372,12 +374,12 @@ fn check_hash_key(upstream: &Upstream) -> Result<(), Invalid> {
         HashOn::Header | HashOn::Cookie => Some("^[a-zA-Z0-9-_]+$"),
     };
     let Some(key) = &upstream.key else {
-        return Err(Invalid::at("key", "missing key"));
+        return Err(InvalidSettings::at("key", "missing key"));
     };
     let Some(pattern) = pattern else { return Ok(()) };
     let mut key = Value::String(key.clone());
     schema::validate(&json!({ "type": "string", "pattern": pattern }), &mut key)
-        .map_err(|invalid| Invalid::at("key", format!("invalid configuration: {}", invalid.message)))
+        .map_err(|invalid| InvalidSettings::at("key", format!("invalid configuration: {}", invalid.message)))
 }
 
-resource_type!(Upstream, Kind::Upstreams, settle = settle);
+resource_type!(UpstreamSpec, Kind::Upstreams, settle = settle);

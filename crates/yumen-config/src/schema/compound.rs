@@ -7,15 +7,19 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::Invalid;
-use super::evaluate::{Evaluator, Keywords};
+use super::InvalidSettings;
+use super::evaluate::{SchemaEvaluator, SchemaKeywords};
 use super::scalar;
 
 /// Up to so many items comparing all pairs is cheaper than writing each down.
 const PAIRS_MAX: usize = 32;
 
 /// Judges an array.
-pub(super) fn array(ev: Evaluator<'_>, k: &Keywords<'_>, instance: &mut Value) -> Result<(), Invalid> {
+pub(super) fn array(
+    ev: SchemaEvaluator<'_>,
+    k: &SchemaKeywords<'_>,
+    instance: &mut Value,
+) -> Result<(), InvalidSettings> {
     let Some(items) = instance.as_array_mut() else { return Ok(()) };
     match k.items {
         Some(Value::Array(tuple)) => check_tuple(ev, k, tuple, items)?,
@@ -43,17 +47,22 @@ pub(super) fn array(ev: Evaluator<'_>, k: &Keywords<'_>, instance: &mut Value) -
     Ok(())
 }
 
-fn check_item(ev: Evaluator<'_>, schema: &Value, i: usize, item: &mut Value) -> Result<(), Invalid> {
+fn check_item(
+    ev: SchemaEvaluator<'_>,
+    schema: &Value,
+    i: usize,
+    item: &mut Value,
+) -> Result<(), InvalidSettings> {
     let inner = ev.check(schema, item);
     ev.wrap(inner, || format!("[{i}]"), |inner| format!("failed to validate item {}: {inner}", i + 1))
 }
 
 fn check_tuple(
-    ev: Evaluator<'_>,
-    k: &Keywords<'_>,
+    ev: SchemaEvaluator<'_>,
+    k: &SchemaKeywords<'_>,
     tuple: &[Value],
     items: &mut [Value],
-) -> Result<(), Invalid> {
+) -> Result<(), InvalidSettings> {
     for (i, item) in items.iter_mut().enumerate() {
         match (tuple.get(i), k.additional_items) {
             (Some(schema), _) => check_item(ev, schema, i, item)?,
@@ -81,7 +90,11 @@ fn equal_pair(items: &[Value]) -> Option<(usize, usize)> {
 }
 
 /// `allOf`, `anyOf`, `oneOf`, `if`, `not`, in that order.
-pub(super) fn combinators(ev: Evaluator<'_>, k: &Keywords<'_>, instance: &mut Value) -> Result<(), Invalid> {
+pub(super) fn combinators(
+    ev: SchemaEvaluator<'_>,
+    k: &SchemaKeywords<'_>,
+    instance: &mut Value,
+) -> Result<(), InvalidSettings> {
     for (i, schema) in k.all_of.unwrap_or_default().iter().enumerate() {
         let inner = ev.check(schema, instance);
         ev.wrap(inner, String::new, |inner| format!("allOf {} failed: {inner}", i + 1))?;
@@ -103,7 +116,7 @@ pub(super) fn combinators(ev: Evaluator<'_>, k: &Keywords<'_>, instance: &mut Va
     }
 }
 
-fn any_of(ev: Evaluator<'_>, branches: &[Value], instance: &mut Value) -> Result<(), Invalid> {
+fn any_of(ev: SchemaEvaluator<'_>, branches: &[Value], instance: &mut Value) -> Result<(), InvalidSettings> {
     match branches.iter().find(|branch| ev.trying().check(branch, instance).is_ok()) {
         Some(branch) => complete(ev, branch, instance),
         None => ev.refuse(|| {
@@ -117,7 +130,7 @@ fn any_of(ev: Evaluator<'_>, branches: &[Value], instance: &mut Value) -> Result
     }
 }
 
-fn one_of(ev: Evaluator<'_>, branches: &[Value], instance: &mut Value) -> Result<(), Invalid> {
+fn one_of(ev: SchemaEvaluator<'_>, branches: &[Value], instance: &mut Value) -> Result<(), InvalidSettings> {
     let mut matched = None;
     for (i, branch) in branches.iter().enumerate() {
         if ev.trying().check(branch, instance).is_err() {
@@ -136,16 +149,16 @@ fn one_of(ev: Evaluator<'_>, branches: &[Value], instance: &mut Value) -> Result
     }
 }
 
-fn complete(ev: Evaluator<'_>, branch: &Value, instance: &mut Value) -> Result<(), Invalid> {
+fn complete(ev: SchemaEvaluator<'_>, branch: &Value, instance: &mut Value) -> Result<(), InvalidSettings> {
     if ev.complete { ev.check(branch, instance) } else { Ok(()) }
 }
 
 fn conditional(
-    ev: Evaluator<'_>,
+    ev: SchemaEvaluator<'_>,
     condition: &Value,
-    k: &Keywords<'_>,
+    k: &SchemaKeywords<'_>,
     instance: &mut Value,
-) -> Result<(), Invalid> {
+) -> Result<(), InvalidSettings> {
     let (clause, name) = match ev.trying().check(condition, instance).is_ok() {
         true => (k.then, "then"),
         false => (k.otherwise, "else"),
@@ -157,7 +170,11 @@ fn conditional(
 }
 
 /// At least one item must fit.
-pub(super) fn contains(ev: Evaluator<'_>, schema: &Value, instance: &mut Value) -> Result<(), Invalid> {
+pub(super) fn contains(
+    ev: SchemaEvaluator<'_>,
+    schema: &Value,
+    instance: &mut Value,
+) -> Result<(), InvalidSettings> {
     let Value::Array(items) = instance else { return Ok(()) };
     let fits = items.iter_mut().any(|item| ev.trying().check(schema, item).is_ok());
     if fits { Ok(()) } else { ev.refuse(|| "array does not contain any valid item".into()) }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 /// Drops what only the generator cares for, and folds "or null" into "optional".
 pub(super) fn simplify(schema: &mut Value) {
     let Value::Object(node) = schema else { return };
-    drop_noise(node);
+    remove_metadata(node);
     fold_null(node);
     fold_constants(node);
     for (keyword, value) in node.iter_mut() {
@@ -51,7 +51,7 @@ fn each(schemas: &mut Value) {
     }
 }
 
-fn drop_noise(node: &mut Map<String, Value>) {
+fn remove_metadata(node: &mut Map<String, Value>) {
     node.shift_remove("$schema");
     node.shift_remove("title");
     if node.get("default").is_some_and(Value::is_null) {

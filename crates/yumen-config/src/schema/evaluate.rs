@@ -2,26 +2,26 @@
 
 use serde_json::{Map, Value};
 
-use super::reference::References;
-use super::{Invalid, compound, object, scalar};
+use super::reference::SchemaReferences;
+use super::{InvalidSettings, compound, object, scalar};
 
 const DEPTH_MAX: u16 = 128;
 
 /// How a value is judged.
 #[derive(Clone, Copy)]
-pub(super) struct Evaluator<'s> {
+pub(super) struct SchemaEvaluator<'s> {
     /// Whether the instance is completed; not while branches are only tried.
     pub(super) complete: bool,
     /// Whether anyone reads the message.
     pub(super) tell: bool,
     depth: u16,
     /// Where `$ref` leads, in schemas that may have it.
-    references: Option<&'s References<'s>>,
+    references: Option<&'s SchemaReferences<'s>>,
 }
 
 /// What a node says, in the order of judgement.
 #[derive(Default)]
-pub(super) struct Keywords<'a> {
+pub(super) struct SchemaKeywords<'a> {
     pub(super) types: Option<&'a Value>,
     pub(super) properties: Option<&'a Map<String, Value>>,
     pub(super) required: Option<&'a [Value]>,
@@ -57,9 +57,9 @@ pub(super) struct Keywords<'a> {
     pub(super) property_names: Option<&'a Value>,
 }
 
-impl<'a> Keywords<'a> {
-    fn gather(node: &'a Map<String, Value>) -> Keywords<'a> {
-        let mut k = Keywords::default();
+impl<'a> SchemaKeywords<'a> {
+    fn gather(node: &'a Map<String, Value>) -> SchemaKeywords<'a> {
+        let mut k = SchemaKeywords::default();
         for (keyword, value) in node {
             match keyword.as_str() {
                 "type" => k.types = Some(value),
@@ -106,36 +106,40 @@ fn list(value: &Value) -> Option<&[Value]> {
     value.as_array().map(Vec::as_slice)
 }
 
-impl<'s> Evaluator<'s> {
-    pub(super) fn new(references: Option<&'s References<'s>>) -> Evaluator<'s> {
-        Evaluator { complete: true, tell: true, depth: 0, references }
+impl<'s> SchemaEvaluator<'s> {
+    pub(super) fn new(references: Option<&'s SchemaReferences<'s>>) -> SchemaEvaluator<'s> {
+        SchemaEvaluator { complete: true, tell: true, depth: 0, references }
     }
 
     /// The same, but only trying: nothing is completed, nobody reads messages.
-    pub(super) fn trying(self) -> Evaluator<'s> {
-        Evaluator { complete: false, tell: false, ..self }
+    pub(super) fn trying(self) -> SchemaEvaluator<'s> {
+        SchemaEvaluator { complete: false, tell: false, ..self }
     }
 
     /// A refusal of the value itself.
-    pub(super) fn refuse(self, message: impl FnOnce() -> String) -> Result<(), Invalid> {
-        Err(Invalid::new(if self.tell { message() } else { String::new() }))
+    pub(super) fn refuse(self, message: impl FnOnce() -> String) -> Result<(), InvalidSettings> {
+        Err(InvalidSettings::new(if self.tell { message() } else { String::new() }))
     }
 
     /// A refusal of what the value holds at `path`.
-    pub(super) fn refuse_at(self, path: &str, message: impl FnOnce() -> String) -> Result<(), Invalid> {
+    pub(super) fn refuse_at(
+        self,
+        path: &str,
+        message: impl FnOnce() -> String,
+    ) -> Result<(), InvalidSettings> {
         if !self.tell {
-            return Err(Invalid::new(""));
+            return Err(InvalidSettings::new(""));
         }
-        Err(Invalid::at(path, message()))
+        Err(InvalidSettings::at(path, message()))
     }
 
     /// A refusal of an inner value, told from this one.
     pub(super) fn wrap(
         self,
-        inner: Result<(), Invalid>,
+        inner: Result<(), InvalidSettings>,
         path: impl FnOnce() -> String,
         message: impl FnOnce(&str) -> String,
-    ) -> Result<(), Invalid> {
+    ) -> Result<(), InvalidSettings> {
         match inner {
             Ok(()) => Ok(()),
             Err(invalid) if !self.tell => Err(invalid),
@@ -143,13 +147,13 @@ impl<'s> Evaluator<'s> {
                 let message = message(&invalid.message);
                 let path = path();
                 let outer = if path.is_empty() { invalid } else { invalid.under(&path) };
-                Err(Invalid { message, ..outer })
+                Err(InvalidSettings { message, ..outer })
             }
         }
     }
 
     /// Judges `instance` by `schema`.
-    pub(super) fn check(self, schema: &Value, instance: &mut Value) -> Result<(), Invalid> {
+    pub(super) fn check(self, schema: &Value, instance: &mut Value) -> Result<(), InvalidSettings> {
         let node = match schema {
             Value::Object(node) => node,
             Value::Bool(false) => return self.refuse(|| "value wasn't supposed to match schema".into()),
@@ -159,7 +163,7 @@ impl<'s> Evaluator<'s> {
             self.references.inspect(|references| references.give_up());
             return self.refuse(|| "too deeply nested".into());
         }
-        let inner = Evaluator { depth: self.depth + 1, ..self };
+        let inner = SchemaEvaluator { depth: self.depth + 1, ..self };
         if let Some(references) = self.references
             && let Some(reference) = node.get("$ref")
         {
@@ -169,7 +173,7 @@ impl<'s> Evaluator<'s> {
                 Err(message) => self.refuse(|| message),
             };
         }
-        let keywords = Keywords::gather(node);
+        let keywords = SchemaKeywords::gather(node);
         if let Some(types) = keywords.types {
             scalar::types(inner, types, instance)?;
         }

@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value};
 
-use super::{Invalid, validate};
+use super::{InvalidSettings, validate};
 
 /// What a schema refuses of a value: each of its members, and theirs, by itself, in the words of [`validate`]. What
 /// members say together is only told where none is refused alone.
-pub fn faults(schema: &Value, instance: &Value) -> Vec<Invalid> {
+pub fn faults(schema: &Value, instance: &Value) -> Vec<InvalidSettings> {
     let Err(first) = validate(schema, &mut instance.clone()) else { return Vec::new() };
     let inner = match (schema.get("properties"), instance) {
         (Some(Value::Object(properties)), Value::Object(members)) => of_members(schema, properties, members),
@@ -15,18 +15,22 @@ pub fn faults(schema: &Value, instance: &Value) -> Vec<Invalid> {
     if inner.is_empty() { vec![first] } else { inner }
 }
 
-fn of_members(schema: &Value, properties: &Map<String, Value>, members: &Map<String, Value>) -> Vec<Invalid> {
+fn of_members(
+    schema: &Value,
+    properties: &Map<String, Value>,
+    members: &Map<String, Value>,
+) -> Vec<InvalidSettings> {
     let mut found = Vec::new();
     for (name, property) in properties {
         let Some(member) = members.get(name) else {
             if property.get("default").is_none() && is_required(schema, name) {
-                found.push(Invalid::at(name, format!("property \"{name}\" is required")));
+                found.push(InvalidSettings::at(name, format!("property \"{name}\" is required")));
             }
             continue;
         };
         found.extend(faults(property, member).into_iter().map(|fault| {
             let message = format!("property \"{name}\" validation failed: {}", fault.message);
-            Invalid { message, ..fault.under(name) }
+            InvalidSettings { message, ..fault.under(name) }
         }));
     }
     if schema.get("additionalProperties") == Some(&Value::Bool(false))
@@ -34,7 +38,9 @@ fn of_members(schema: &Value, properties: &Map<String, Value>, members: &Map<Str
     {
         let unknown = members.keys().filter(|name| !properties.contains_key(*name));
         found.extend(
-            unknown.map(|name| Invalid::at(name, format!("additional properties forbidden, found {name}"))),
+            unknown.map(|name| {
+                InvalidSettings::at(name, format!("additional properties forbidden, found {name}"))
+            }),
         );
     }
     found

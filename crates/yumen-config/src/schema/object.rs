@@ -2,12 +2,16 @@
 
 use serde_json::{Map, Value};
 
-use super::Invalid;
-use super::evaluate::{Evaluator, Keywords};
+use super::InvalidSettings;
+use super::evaluate::{SchemaEvaluator, SchemaKeywords};
 use super::patterns;
 
 /// Judges an object and fills in its defaults.
-pub(super) fn check(ev: Evaluator<'_>, k: &Keywords<'_>, instance: &mut Value) -> Result<(), Invalid> {
+pub(super) fn check(
+    ev: SchemaEvaluator<'_>,
+    k: &SchemaKeywords<'_>,
+    instance: &mut Value,
+) -> Result<(), InvalidSettings> {
     if let (Some(properties), Some(members)) = (k.properties, instance.as_object_mut()) {
         check_properties(ev, k, properties, members)?;
     }
@@ -40,11 +44,11 @@ pub(super) fn check(ev: Evaluator<'_>, k: &Keywords<'_>, instance: &mut Value) -
 }
 
 fn check_properties(
-    ev: Evaluator<'_>,
-    k: &Keywords<'_>,
+    ev: SchemaEvaluator<'_>,
+    k: &SchemaKeywords<'_>,
     properties: &Map<String, Value>,
     members: &mut Map<String, Value>,
-) -> Result<(), Invalid> {
+) -> Result<(), InvalidSettings> {
     for (name, schema) in properties {
         if let Some(member) = members.get_mut(name) {
             let inner = ev.check(schema, member);
@@ -70,10 +74,10 @@ fn default_of(schema: &Value) -> Option<&Value> {
 }
 
 fn check_dependencies(
-    ev: Evaluator<'_>,
+    ev: SchemaEvaluator<'_>,
     dependencies: &Map<String, Value>,
     instance: &mut Value,
-) -> Result<(), Invalid> {
+) -> Result<(), InvalidSettings> {
     for (name, needed) in dependencies {
         if instance.get(name).is_none() {
             continue;
@@ -95,7 +99,11 @@ fn check_dependencies(
     Ok(())
 }
 
-fn check_names(ev: Evaluator<'_>, schema: &Value, members: &Map<String, Value>) -> Result<(), Invalid> {
+fn check_names(
+    ev: SchemaEvaluator<'_>,
+    schema: &Value,
+    members: &Map<String, Value>,
+) -> Result<(), InvalidSettings> {
     for name in members.keys() {
         let inner = ev.check(schema, &mut Value::from(name.as_str()));
         ev.wrap(inner, || name.clone(), |inner| format!("failed to validate the name {name}: {inner}"))?;
@@ -105,10 +113,10 @@ fn check_names(ev: Evaluator<'_>, schema: &Value, members: &Map<String, Value>) 
 
 /// `patternProperties`, and `additionalProperties` for what neither a name nor a pattern covers.
 fn check_others(
-    ev: Evaluator<'_>,
-    k: &Keywords<'_>,
+    ev: SchemaEvaluator<'_>,
+    k: &SchemaKeywords<'_>,
     members: &mut Map<String, Value>,
-) -> Result<(), Invalid> {
+) -> Result<(), InvalidSettings> {
     for (name, member) in members.iter_mut() {
         let mut covered = k.properties.is_some_and(|properties| properties.contains_key(name));
         for (pattern, schema) in k.pattern_properties.into_iter().flatten() {

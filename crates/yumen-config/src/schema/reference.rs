@@ -11,16 +11,16 @@ use serde_json::Value;
 const FOLLOWED_MAX: usize = 512;
 
 /// The references of one schema, while one value is judged.
-pub(super) struct References<'s> {
+pub(super) struct SchemaReferences<'s> {
     root: &'s Value,
     left: Cell<usize>,
-    has_given_up: Cell<bool>,
+    is_aborted: Cell<bool>,
 }
 
-impl<'s> References<'s> {
-    pub(super) fn new(root: &'s Value, instance: &Value) -> References<'s> {
+impl<'s> SchemaReferences<'s> {
+    pub(super) fn new(root: &'s Value, instance: &Value) -> SchemaReferences<'s> {
         let left = Cell::new(parts(instance).saturating_mul(FOLLOWED_MAX));
-        References { root, left, has_given_up: Cell::new(false) }
+        SchemaReferences { root, left, is_aborted: Cell::new(false) }
     }
 
     /// The schema that is referred to; else why there is none.
@@ -38,11 +38,11 @@ impl<'s> References<'s> {
 
     /// Nothing that is said of the value from here on can be relied on.
     pub(super) fn give_up(&self) {
-        self.has_given_up.set(true);
+        self.is_aborted.set(true);
     }
 
-    pub(super) fn has_given_up(&self) -> bool {
-        self.has_given_up.get()
+    pub(super) fn is_aborted(&self) -> bool {
+        self.is_aborted.get()
     }
 }
 

@@ -4,15 +4,19 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde_json::{Number, Value};
 
-use super::Invalid;
-use super::evaluate::{Evaluator, Keywords};
+use super::InvalidSettings;
+use super::evaluate::{SchemaEvaluator, SchemaKeywords};
 use super::patterns;
 
 /// Beyond this a float does not hold every integer.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// `type`, and the forms that count as the same: `2.0` is an integer, an empty table is both kinds.
-pub(super) fn types(ev: Evaluator<'_>, types: &Value, instance: &mut Value) -> Result<(), Invalid> {
+pub(super) fn types(
+    ev: SchemaEvaluator<'_>,
+    types: &Value,
+    instance: &mut Value,
+) -> Result<(), InvalidSettings> {
     match types {
         Value::String(name) => {
             if !is_type(name, instance) {
@@ -79,7 +83,11 @@ fn lua_type(instance: &Value) -> &'static str {
 }
 
 /// Lengths count characters, not bytes.
-pub(super) fn string(ev: Evaluator<'_>, k: &Keywords<'_>, text: &str) -> Result<(), Invalid> {
+pub(super) fn string(
+    ev: SchemaEvaluator<'_>,
+    k: &SchemaKeywords<'_>,
+    text: &str,
+) -> Result<(), InvalidSettings> {
     if k.length_min.is_some() || k.length_max.is_some() {
         let length = text.chars().count() as u64;
         if let Some(min) = k.length_min.filter(|min| length < *min) {
@@ -102,7 +110,11 @@ pub(super) fn string(ev: Evaluator<'_>, k: &Keywords<'_>, text: &str) -> Result<
 }
 
 /// Bounds; the older spelling with a boolean `exclusiveMinimum` is understood too.
-pub(super) fn number(ev: Evaluator<'_>, k: &Keywords<'_>, number: &Number) -> Result<(), Invalid> {
+pub(super) fn number(
+    ev: SchemaEvaluator<'_>,
+    k: &SchemaKeywords<'_>,
+    number: &Number,
+) -> Result<(), InvalidSettings> {
     let value = number.as_f64().unwrap_or(f64::NAN);
     let bound = |keyword: Option<&Value>| keyword.and_then(Value::as_f64);
     let strict = |keyword: Option<&Value>| keyword == Some(&Value::Bool(true));
@@ -135,7 +147,7 @@ pub(super) fn number(ev: Evaluator<'_>, k: &Keywords<'_>, number: &Number) -> Re
 }
 
 /// Only the formats the tools check; others say something to people alone.
-pub(super) fn format(ev: Evaluator<'_>, format: &str, text: &str) -> Result<(), Invalid> {
+pub(super) fn format(ev: SchemaEvaluator<'_>, format: &str, text: &str) -> Result<(), InvalidSettings> {
     let fits = match format {
         "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
         "ipv6" => text.parse::<Ipv6Addr>().is_ok(),

@@ -3,12 +3,12 @@
 use schemars::JsonSchema;
 use serde_json::{Value, json};
 
-use super::{Invalid, of, validate, validate_document};
+use super::{InvalidSettings, of, validate, validate_document};
 
 fn check(schema: Value, mut instance: Value, path: &str, message: &str) {
     let expected = match message {
         "" => Ok(()),
-        _ => Err(Invalid::at(path, message)),
+        _ => Err(InvalidSettings::at(path, message)),
     };
     let given = instance.to_string();
     assert_eq!(validate(&schema, &mut instance), expected, "{given} by {schema}");

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{BodyError, Chunked, Decoded, SizeLine};
+use super::{BodyError, ChunkDecodeStep, ChunkSizeLine, ChunkedDecoder};
 
 #[derive(Debug, PartialEq)]
 struct Read {
@@ -14,26 +14,26 @@ struct Read {
 
 /// Decodes pieces one after another, keeping what a step leaves unread as a connection does.
 fn decode(pieces: &[&[u8]]) -> Result<Read, BodyError> {
-    let mut chunked = Chunked::default();
+    let mut chunked = ChunkedDecoder::default();
     let (mut data, mut used) = (Vec::new(), 0);
     let mut pending: Vec<u8> = Vec::new();
     for piece in pieces {
         pending.extend_from_slice(piece);
         loop {
             match chunked.step(&pending)? {
-                Decoded::Data(taken) => {
+                ChunkDecodeStep::Data(taken) => {
                     data.extend(pending.drain(..taken));
                     used += taken;
                 }
-                Decoded::Framing(taken) => {
+                ChunkDecodeStep::Framing(taken) => {
                     pending.drain(..taken);
                     used += taken;
                 }
-                Decoded::NeedMore => {
+                ChunkDecodeStep::NeedMore => {
                     assert!(pending.is_empty());
                     break;
                 }
-                Decoded::Done => break,
+                ChunkDecodeStep::Done => break,
             }
         }
     }
@@ -146,9 +146,9 @@ fn a_body_cut_off_is_not_done() {
 #[test]
 fn size_lines_are_what_the_decoder_reads() {
     for (size, line) in [(0, "0\r\n"), (9, "9\r\n"), (255, "ff\r\n"), (4096, "1000\r\n")] {
-        assert_eq!(SizeLine::new(size).as_bytes(), line.as_bytes());
+        assert_eq!(ChunkSizeLine::new(size).as_bytes(), line.as_bytes());
     }
-    assert_eq!(SizeLine::new(usize::MAX).as_bytes(), b"ffffffffffffffff\r\n");
+    assert_eq!(ChunkSizeLine::new(usize::MAX).as_bytes(), b"ffffffffffffffff\r\n");
 }
 
 proptest! {
@@ -156,7 +156,7 @@ proptest! {
     fn what_is_encoded_is_decoded(chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..6)) {
         let mut encoded = Vec::new();
         for chunk in &chunks {
-            encoded.extend_from_slice(SizeLine::new(chunk.len()).as_bytes());
+            encoded.extend_from_slice(ChunkSizeLine::new(chunk.len()).as_bytes());
             encoded.extend_from_slice(chunk);
             encoded.extend_from_slice(b"\r\n");
         }
@@ -175,9 +175,9 @@ proptest! {
 
 #[test]
 fn what_was_broken_once_stays_broken() {
-    let mut chunked = Chunked::default();
-    assert_eq!(chunked.step(b"1\r\na\r\n"), Ok(Decoded::Framing(3)));
-    assert_eq!(chunked.step(b"a\r\n"), Ok(Decoded::Data(1)));
+    let mut chunked = ChunkedDecoder::default();
+    assert_eq!(chunked.step(b"1\r\na\r\n"), Ok(ChunkDecodeStep::Framing(3)));
+    assert_eq!(chunked.step(b"a\r\n"), Ok(ChunkDecodeStep::Data(1)));
     assert_eq!(chunked.step(b"\r\n5z"), Err(BodyError::Size));
     // From where it stopped this would be a chunk of five bytes.
     assert_eq!(chunked.step(b"\r\n5z"), Err(BodyError::Size));

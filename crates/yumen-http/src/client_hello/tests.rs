@@ -1,6 +1,6 @@
 //! First messages of TLS clients: whole, in pieces, in several records, and what is none.
 
-use super::{ClientHello, HELLO_BYTES_MAX, NotTls, parse};
+use super::{ClientHelloPeek, HELLO_BYTES_MAX, NotTlsError, parse};
 
 fn vector(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u16).to_be_bytes()[..], bytes].concat()
@@ -24,15 +24,15 @@ fn records(message: &[u8], bytes_max: usize) -> Vec<u8> {
 }
 
 /// The name that is read, if there is one.
-type Read = Result<Option<&'static str>, NotTls>;
+type Read = Result<Option<&'static str>, NotTlsError>;
 
 fn check(bytes: &[u8], expected: Read) {
     let found = parse(bytes);
-    let expected = expected.map(|name| ClientHello::Whole(name.map(Box::from)));
+    let expected = expected.map(|name| ClientHelloPeek::Complete(name.map(Box::from)));
     assert_eq!(found, expected, "{bytes:?}");
     if expected.is_ok() {
         for cut in 0..bytes.len() {
-            assert_eq!(parse(&bytes[..cut]), Ok(ClientHello::Partial), "the first {cut} bytes");
+            assert_eq!(parse(&bytes[..cut]), Ok(ClientHelloPeek::Partial), "the first {cut} bytes");
         }
     }
 }
@@ -46,10 +46,10 @@ fn the_server_name_is_found_wherever_it_stands() {
         (&server_name(b"a"), Ok(Some("a"))),
         (&other, Ok(None)),
         (&[], Ok(None)),
-        (&server_name(b""), Err(NotTls)),
-        (&server_name(b"a b"), Err(NotTls)),
-        (&server_name(&[b'a'; 254]), Err(NotTls)),
-        (&[0, 0, 0, 9, 0], Err(NotTls)),
+        (&server_name(b""), Err(NotTlsError)),
+        (&server_name(b"a b"), Err(NotTlsError)),
+        (&server_name(&[b'a'; 254]), Err(NotTlsError)),
+        (&[0, 0, 0, 9, 0], Err(NotTlsError)),
     ];
     for (extensions, expected) in table {
         for bytes_max in [1, 7, 16384] {
@@ -73,7 +73,7 @@ fn what_is_no_first_message_is_told_early() {
         &longest,
     ];
     for bytes in table {
-        assert_eq!(parse(bytes), Err(NotTls), "{bytes:?}");
+        assert_eq!(parse(bytes), Err(NotTlsError), "{bytes:?}");
     }
 }
 
@@ -82,6 +82,6 @@ fn what_follows_the_message_may_be_of_another_kind() {
     let hello = records(&message(&server_name(b"a")), 16384);
     for behind in [&[20, 3, 3, 0, 1, 1][..], &[23, 3, 3, 0, 2, 0, 0], &[0], b"GET"] {
         let bytes = [&hello[..], behind].concat();
-        assert_eq!(parse(&bytes), Ok(ClientHello::Whole(Some("a".into()))), "{behind:?}");
+        assert_eq!(parse(&bytes), Ok(ClientHelloPeek::Complete(Some("a".into()))), "{behind:?}");
     }
 }

@@ -1,4 +1,4 @@
-use super::{Protocol, take_protocol};
+use super::{ConnectProtocol, take_protocol};
 
 const RAW: &[u8] = b"\x27\x02:protocol\x09websocket";
 const CODED: &[u8] = b"\x2f\x00\xb9\x5d\x87\x49\xc8\x7a\x3f\x87\xf0\x58\xd0\x72\x75\x2a\x7f";
@@ -6,7 +6,7 @@ const CODED: &[u8] = b"\x2f\x00\xb9\x5d\x87\x49\xc8\x7a\x3f\x87\xf0\x58\xd0\x72\
 const BEFORE: &[u8] = b"\0\0\xcf\xd7\x50\x06a.test\x10\x00\x01x";
 const BEHIND: &[u8] = b"\x23abc\x03def\x51\x02/c";
 
-fn check(lines: &[&[u8]], expected: Option<Protocol>) {
+fn check(lines: &[&[u8]], expected: Option<ConnectProtocol>) {
     let section = [BEFORE, &lines.concat(), BEHIND].concat();
     let left = [BEFORE, BEHIND].concat();
     assert_eq!(take_protocol(&section), expected.map(|protocol| (left, protocol)), "{lines:?}");
@@ -14,14 +14,14 @@ fn check(lines: &[&[u8]], expected: Option<Protocol>) {
 
 #[test]
 fn the_line_is_found_in_every_coding() {
-    check(&[RAW], Some(Protocol::WebSocket));
-    check(&[CODED], Some(Protocol::WebSocket));
-    check(&[b"\x2f\x00\xb9\x5d\x87\x49\xc8\x7a\x3f\x09websocket"], Some(Protocol::WebSocket));
+    check(&[RAW], Some(ConnectProtocol::WebSocket));
+    check(&[CODED], Some(ConnectProtocol::WebSocket));
+    check(&[b"\x2f\x00\xb9\x5d\x87\x49\xc8\x7a\x3f\x09websocket"], Some(ConnectProtocol::WebSocket));
     // The bit that forbids compression changes nothing.
-    check(&[b"\x37\x02:protocol\x09websocket"], Some(Protocol::WebSocket));
-    check(&[b"\x27\x02:protocol\x0cwebtransport"], Some(Protocol::Other));
-    check(&[b"\x27\x02:protocol\x00"], Some(Protocol::Other));
-    check(&[b"\x27\x02:protocol\x09WebSocket"], Some(Protocol::Other));
+    check(&[b"\x37\x02:protocol\x09websocket"], Some(ConnectProtocol::WebSocket));
+    check(&[b"\x27\x02:protocol\x0cwebtransport"], Some(ConnectProtocol::Other));
+    check(&[b"\x27\x02:protocol\x00"], Some(ConnectProtocol::Other));
+    check(&[b"\x27\x02:protocol\x09WebSocket"], Some(ConnectProtocol::Other));
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn what_names_none_or_two_goes_on_as_it_came() {
 fn numbers_may_be_long() {
     let long = [b"\x23abc\x7f\x81\x01".as_slice(), &[b'x'; 0x7f + 0x81]].concat();
     let section = [BEFORE, &long, RAW].concat();
-    assert_eq!(take_protocol(&section), Some(([BEFORE, &long].concat(), Protocol::WebSocket)));
+    assert_eq!(take_protocol(&section), Some(([BEFORE, &long].concat(), ConnectProtocol::WebSocket)));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Field lists: recognised names, edits, and what is written of them.
 
-use super::{FieldName, Fields, Known};
+use super::{FieldName, Fields, KnownField};
 use crate::head::{RequestHead, is_hop_by_hop};
 use crate::parse::{HeadLimits, request};
 
@@ -58,15 +58,19 @@ const KNOWN: [&str; 35] = [
 #[test]
 fn known_names_are_recognised_in_any_case_and_nothing_else_is() {
     for name in KNOWN {
-        let known = Known::of(name.as_bytes());
+        let known = KnownField::of(name.as_bytes());
         assert_eq!(known.name(), name);
-        assert_eq!(Known::of(name.to_uppercase().as_bytes()), known, "{name}");
-        assert_eq!(Known::of(&name.as_bytes()[1..]), Known::Other, "{name} without its first letter");
-        assert_eq!(Known::of(name.replace('-', "_").as_bytes()) == known, !name.contains('-'), "{name}");
-        assert_eq!(Known::of(format!("{name}x").as_bytes()), Known::Other, "{name}");
+        assert_eq!(KnownField::of(name.to_uppercase().as_bytes()), known, "{name}");
+        assert_eq!(
+            KnownField::of(&name.as_bytes()[1..]),
+            KnownField::Other,
+            "{name} without its first letter"
+        );
+        assert_eq!(KnownField::of(name.replace('-', "_").as_bytes()) == known, !name.contains('-'), "{name}");
+        assert_eq!(KnownField::of(format!("{name}x").as_bytes()), KnownField::Other, "{name}");
     }
-    assert_eq!(Known::of(b""), Known::Other);
-    assert_eq!(Known::of(&[b'a'; 300]), Known::Other);
+    assert_eq!(KnownField::of(b""), KnownField::Other);
+    assert_eq!(KnownField::of(&[b'a'; 300]), KnownField::Other);
 }
 
 #[test]
@@ -76,7 +80,7 @@ fn fields_are_found_whatever_their_case() {
     assert_eq!(fields.get("x-A"), Some(&b"1"[..]));
     assert_eq!(fields.all("X-A").collect::<Vec<_>>(), [b"1", b"2"]);
     assert_eq!(fields.get("COOKIE"), Some(&b"c"[..]));
-    assert_eq!(fields.known(Known::Cookie), Some(&b"c"[..]));
+    assert_eq!(fields.known(KnownField::Cookie), Some(&b"c"[..]));
     assert_eq!(fields.get("X"), None);
     assert!(fields.has("host") && !fields.has("origin"));
     assert_eq!(fields.len(), 5);
@@ -115,8 +119,8 @@ fn fields_of_another_list_take_the_place_of_their_namesakes() {
         fields.replace(others);
         assert_eq!(written(&fields), expected);
         // What was recognised by name is found by it.
-        assert_eq!(fields.known(Known::Cookie), fields.get("cookie"));
-        assert_eq!(fields.known(Known::Date), fields.get("date"));
+        assert_eq!(fields.known(KnownField::Cookie), fields.get("cookie"));
+        assert_eq!(fields.known(KnownField::Date), fields.get("date"));
     };
     let mut others = Fields::default();
     check(&others, "Host: a|X-A:1|b:  2 |x-a: 3|Cookie: c|");
@@ -205,14 +209,14 @@ fn a_client_cannot_nominate_away_what_the_gateway_set() {
 fn a_field_that_is_set_alone_has_no_other_that_reads_as_it() {
     let alike = "X_User: 1\nx-user: 2\nX.USER: 3\nXaUser: 4\nX-Users: 5\nXUser: 6\nX-User_: 7\nX_Us-r: 8\n";
     let mut fields = received(alike).fields;
-    fields.set_alone("X-User", b"jack");
+    fields.set_only("X-User", b"jack");
     let others = "Host: a|XaUser: 4|X-Users: 5|XUser: 6|X-User_: 7|X_Us-r: 8|";
     assert_eq!(written(&fields), format!("{others}X-User: jack|"));
-    assert!(fields.remove_alike("x_user") && !fields.remove_alike("x_user"));
+    assert!(fields.remove_equivalent("x_user") && !fields.remove_equivalent("x_user"));
     assert_eq!(written(&fields), others);
     // Names the parser knows are told the same way.
     let mut fields = received("Content_Type: 1\nContent-Type: 2\n").fields;
-    fields.set_alone("content_type", b"3");
+    fields.set_only("content_type", b"3");
     assert_eq!(written(&fields), "Host: a|content_type: 3|");
 }
 
@@ -225,7 +229,7 @@ fn a_name_looked_at_once_is_set_like_any_other() {
     assert_eq!(written(&fields), "Host: a|Left: 1|X-Left: 7|b: 2|date: now  x: y|");
     fields.put(&left, b"6");
     assert_eq!(fields.get("x-left"), Some(&b"6"[..]));
-    assert_eq!(fields.known(Known::Date), Some(&b"now  x: y"[..]));
+    assert_eq!(fields.known(KnownField::Date), Some(&b"now  x: y"[..]));
     assert!(FieldName::new("").is_none() && FieldName::new("a b").is_none());
 }
 

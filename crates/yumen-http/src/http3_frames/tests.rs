@@ -7,9 +7,9 @@ const SECTION_BYTES_MAX: u64 = 2000;
 
 /// What is handed on of the pieces, and how the stream ended.
 fn passed<'a>(
-    mut frames: Frames,
+    mut frames: Http3FrameFilter,
     pieces: impl IntoIterator<Item = &'a [u8]>,
-) -> (Vec<u8>, Result<Ended, TooLong>) {
+) -> (Vec<u8>, Result<Http3StreamEnd, Http3FrameTooLong>) {
     let mut out = Vec::new();
     for piece in pieces {
         let mut came = Bytes::copy_from_slice(piece);
@@ -24,21 +24,30 @@ fn passed<'a>(
         }
     }
     let ended = frames.end();
-    let again = if ended == Ended::Cut { Ended::Cut } else { told() };
+    let again = if ended == Http3StreamEnd::Truncated { Http3StreamEnd::Truncated } else { told() };
     assert_eq!(frames.end(), again);
     (out, Ok(ended))
 }
 
 /// Whole, byte by byte and at every split.
 #[track_caller]
-fn check_with(frames: fn() -> Frames, came: &[&[u8]], handed_on: &[&[u8]], ended: &Result<Ended, TooLong>) {
+fn check_with(
+    frames: fn() -> Http3FrameFilter,
+    came: &[&[u8]],
+    handed_on: &[&[u8]],
+    ended: &Result<Http3StreamEnd, Http3FrameTooLong>,
+) {
     let (came, handed_on) = (came.concat(), handed_on.concat());
     let check = |pieces: Vec<&[u8]>| {
         let (out, end) = passed(frames(), pieces.iter().copied());
-        let told = if let Ok(Ended::Told(rest)) = &end { &rest[..] } else { b"" };
+        let told = if let Ok(Http3StreamEnd::Clean(rest)) = &end { &rest[..] } else { b"" };
         assert_eq!([&out[..], told].concat(), handed_on, "{pieces:02x?}");
         assert_eq!(end.as_ref().err(), ended.as_ref().err(), "{pieces:02x?}");
-        assert_eq!(matches!(end, Ok(Ended::Cut)), matches!(ended, Ok(Ended::Cut)), "{pieces:02x?}");
+        assert_eq!(
+            matches!(end, Ok(Http3StreamEnd::Truncated)),
+            matches!(ended, Ok(Http3StreamEnd::Truncated)),
+            "{pieces:02x?}"
+        );
     };
     check(vec![&came]);
     check(came.chunks(1).collect());
@@ -48,20 +57,20 @@ fn check_with(frames: fn() -> Frames, came: &[&[u8]], handed_on: &[&[u8]], ended
 }
 
 #[track_caller]
-fn check(came: &[&[u8]], handed_on: &[&[u8]], ended: &Ended) {
+fn check(came: &[&[u8]], handed_on: &[&[u8]], ended: &Http3StreamEnd) {
     let ended = match ended {
-        Ended::Told(rest) => Ended::Told(rest.clone()),
-        Ended::Cut => Ended::Cut,
+        Http3StreamEnd::Clean(rest) => Http3StreamEnd::Clean(rest.clone()),
+        Http3StreamEnd::Truncated => Http3StreamEnd::Truncated,
     };
     check_with(of_request, came, handed_on, &Ok(ended));
 }
 
-fn of_request() -> Frames {
-    Frames::of_request(SECTION_BYTES_MAX)
+fn of_request() -> Http3FrameFilter {
+    Http3FrameFilter::of_request(SECTION_BYTES_MAX)
 }
 
-fn told() -> Ended {
-    Ended::Told(Bytes::new())
+fn told() -> Http3StreamEnd {
+    Http3StreamEnd::Clean(Bytes::new())
 }
 
 #[test]
@@ -92,8 +101,8 @@ fn a_frame_of_no_data_out_of_place_is_for_the_library_to_refuse() {
 
 #[test]
 fn an_end_within_a_frame_of_data_is_a_cut() {
-    check(&[HEAD, b"\x00\x0ahello"], &[HEAD, b"\x00\x0ahello"], &Ended::Cut);
-    check(&[HEAD, b"\x00\x0a"], &[HEAD, b"\x00\x0a"], &Ended::Cut);
+    check(&[HEAD, b"\x00\x0ahello"], &[HEAD, b"\x00\x0ahello"], &Http3StreamEnd::Truncated);
+    check(&[HEAD, b"\x00\x0a"], &[HEAD, b"\x00\x0a"], &Http3StreamEnd::Truncated);
 }
 
 #[test]
@@ -129,7 +138,7 @@ fn a_head_or_trailers_that_are_too_long_are_refused_before_they_come() {
     check(&[longest, &payload, HEAD], &[longest, &payload, HEAD], &told());
     for (before, handed_on) in [(b"".as_slice(), b"".as_slice()), (HEAD, HEAD), (b"\x21\x01x", b"")] {
         for tail in [b"".as_slice(), b"x"] {
-            let refused = Err(TooLong::Section);
+            let refused = Err(Http3FrameTooLong::Section);
             // What is longer may be said with more bytes than is needed.
             for longer in [longer, b"\x40\x01\xc0\0\x01\0\0\0\0\0"] {
                 check_with(of_request, &[before, longer, tail], &[handed_on], &refused);
@@ -143,14 +152,16 @@ fn other_frames_are_short() {
     let (longest, longer): (&[u8], &[u8]) = (b"\x44\x00", b"\x44\x01");
     for kind in [b"\x02", b"\x03", b"\x04", b"\x05", b"\x06", b"\x07", b"\x08", b"\x09", b"\x0d"] {
         let whole = [&kind[..], longest, &[0; 1024]].concat();
-        for (frames, before) in [(of_request as fn() -> Frames, HEAD), (Frames::one_way, b"\x00")] {
+        for (frames, before) in
+            [(of_request as fn() -> Http3FrameFilter, HEAD), (Http3FrameFilter::one_way, b"\x00")]
+        {
             assert_eq!(passed(frames(), [before, &whole]), ([before, &whole].concat(), Ok(told())));
-            check_with(frames, &[before, kind, longer], &[before], &Err(TooLong::Frame));
+            check_with(frames, &[before, kind, longer], &[before], &Err(Http3FrameTooLong::Frame));
         }
     }
     // Where none may come, the library has to see that one has.
-    check_with(Frames::one_way, &[b"\x00", HEAD], &[b"\x00", HEAD], &Ok(told()));
-    check_with(Frames::one_way, &[b"\x00\x01", longer], &[b"\x00"], &Err(TooLong::Frame));
+    check_with(Http3FrameFilter::one_way, &[b"\x00", HEAD], &[b"\x00", HEAD], &Ok(told()));
+    check_with(Http3FrameFilter::one_way, &[b"\x00\x01", longer], &[b"\x00"], &Err(Http3FrameTooLong::Frame));
 }
 
 #[test]
@@ -158,7 +169,7 @@ fn of_the_streams_that_go_one_way_the_control_stream_has_frames() {
     let (settings, grease): (&[u8], &[u8]) = (b"\x04\x02\x06\x00", b"\x21\x02gg");
     for control in [b"\x00".as_slice(), b"\x40\x00", b"\xc0\0\0\0\0\0\0\0"] {
         check_with(
-            Frames::one_way,
+            Http3FrameFilter::one_way,
             &[control, grease, settings, grease, b"\x07\x01\0"],
             &[control, settings, b"\x07\x01\0"],
             &Ok(told()),
@@ -167,9 +178,9 @@ fn of_the_streams_that_go_one_way_the_control_stream_has_frames() {
     let bytes = [&b"\x04\xff\xff\xff\xff\xff\xff\xff\xff"[..], &[7; 2000]].concat();
     for other in [b"\x02".as_slice(), b"\x03", b"\x01", b"\x40\x54", b"\x21"] {
         let all: &[&[u8]] = &[other, &bytes];
-        check_with(Frames::one_way, all, all, &Ok(told()));
+        check_with(Http3FrameFilter::one_way, all, all, &Ok(told()));
     }
-    check_with(Frames::one_way, &[b"\x40"], &[b"\x40"], &Ok(told()));
+    check_with(Http3FrameFilter::one_way, &[b"\x40"], &[b"\x40"], &Ok(told()));
 }
 
 #[test]

@@ -2,18 +2,18 @@
 
 use proptest::prelude::*;
 
-use super::{HeadError, HeadLimits, Parsed, apart, head_end, request, response};
+use super::{HeadError, HeadLimits, ParsedHead, field_parts, head_end, request, response};
 use super::{any_request_line, any_status_line, request_line, status_line};
 use crate::encode;
-use crate::fields::Span;
-use crate::head::{Framing, Method, RequestHead, ResponseHead, Version};
+use crate::fields::ByteSpan;
+use crate::head::{Framing, HttpVersion, Method, RequestHead, ResponseHead};
 
 fn parse(text: &str) -> Result<RequestHead, HeadError> {
     let mut head = RequestHead::default();
     let limits = HeadLimits::default();
     match request(text.as_bytes(), 0, &limits, &mut head)? {
-        Parsed::Head(end) => assert_eq!(&text[end..], "", "{text:?}"),
-        Parsed::Partial => panic!("{text:?} has no end"),
+        ParsedHead::Head(end) => assert_eq!(&text[end..], "", "{text:?}"),
+        ParsedHead::Partial => panic!("{text:?} has no end"),
     }
     Ok(head)
 }
@@ -41,12 +41,12 @@ fn a_request_is_read_in_all_its_parts() {
     assert_eq!(head.path(), b"/c");
     assert_eq!(head.query(), Some(&b"x=%41&y"[..]));
     assert_eq!((head.host(), head.authority()), (&b"shop.example"[..], &b"Shop.Example:80"[..]));
-    assert_eq!((head.version, head.framing), (Version::Http11, Framing::Length(12)));
+    assert_eq!((head.version, head.framing), (HttpVersion::Http11, Framing::Length(12)));
     assert!(head.persistent());
     let head = good("REPORT /? HTTP/1.0\r\n\r\n");
     assert_eq!((head.method(), head.method_name()), (Method::Other, &b"REPORT"[..]));
     assert_eq!((head.path(), head.query(), head.host()), (&b"/"[..], Some(&b""[..]), &b""[..]));
-    assert_eq!((head.version, head.framing), (Version::Http10, Framing::None));
+    assert_eq!((head.version, head.framing), (HttpVersion::Http10, Framing::None));
     assert!(!head.persistent());
 }
 
@@ -73,7 +73,7 @@ fn request_lines_that_are_not_exactly_one_are_refused() {
     check("GET /.. HTTP/1.1", "climbs");
     assert_eq!(parse("GET / HTTP/2.0\r\nHost: a\r\n\r\n").unwrap_err(), HeadError::UnknownVersion);
     assert_eq!(parse("GET / HTTP/0.9\r\nHost: a\r\n\r\n").unwrap_err(), HeadError::UnknownVersion);
-    assert_eq!(good("GET / HTTP/1.9\r\nHost: a\r\n\r\n").version, Version::Http11);
+    assert_eq!(good("GET / HTTP/1.9\r\nHost: a\r\n\r\n").version, HttpVersion::Http11);
 }
 
 #[test]
@@ -233,27 +233,27 @@ fn the_other_two_forms_belong_to_their_methods() {
 fn heads_are_bounded() {
     let limits =
         HeadLimits { head_bytes_max: 80, target_bytes_max: 10, fields_max: 2, ..HeadLimits::default() };
-    let check = |text: &str, expected: Result<Parsed, HeadError>| {
+    let check = |text: &str, expected: Result<ParsedHead, HeadError>| {
         assert_eq!(request(text.as_bytes(), 0, &limits, &mut RequestHead::default()), expected, "{text:?}");
     };
     let fits = format!("GET /123456789 HTTP/1.1\r\nHost: a\r\nA: {}\r\n\r\n", "x".repeat(39));
     assert_eq!(fits.len(), 80);
-    check(&fits, Ok(Parsed::Head(80)));
+    check(&fits, Ok(ParsedHead::Head(80)));
     check(&fits.replace("\r\nA", "x\r\nA"), Err(HeadError::TooLarge));
     check("GET /1234567890 HTTP/1.1\r\nHost: a\r\n\r\n", Err(HeadError::TargetTooLong));
     check(&format!("GET /{}", "a".repeat(60)), Err(HeadError::TargetTooLong));
     check(&format!("GET / HTTP/1.1\r\nA: {}", "a".repeat(80)), Err(HeadError::TooLarge));
     check("GET / HTTP/1.1\r\nHost: a\r\nA: b\r\nC: d\r\n\r\n", Err(HeadError::TooManyFields));
-    check("", Ok(Parsed::Partial));
+    check("", Ok(ParsedHead::Partial));
     // Empty lines before it count, as the room may be no more than for a head.
     let unfinished = |bytes: usize| format!("\r\n\r\nGET / HTTP/1.1\r\nA: {}", "a".repeat(bytes - 23));
-    check(&unfinished(79), Ok(Parsed::Partial));
+    check(&unfinished(79), Ok(ParsedHead::Partial));
     check(&unfinished(80), Err(HeadError::TooLarge));
     let scanned = |text: &str| request(text.as_bytes(), 30, &limits, &mut RequestHead::default());
-    assert_eq!(scanned(&unfinished(79)), Ok(Parsed::Partial));
+    assert_eq!(scanned(&unfinished(79)), Ok(ParsedHead::Partial));
     assert_eq!(scanned(&unfinished(80)), Err(HeadError::TooLarge));
     check(&format!("\r\n{fits}"), Err(HeadError::TooLarge));
-    check(&format!("\r\n{}", fits.replacen("xx", "", 1)), Ok(Parsed::Head(80)));
+    check(&format!("\r\n{}", fits.replacen("xx", "", 1)), Ok(ParsedHead::Head(80)));
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn a_head_arriving_in_pieces_is_read_as_one() {
         for scanned in [0, received.saturating_sub(1).min(37)] {
             head.clear();
             let found = request(&text[..received], scanned, &limits, &mut head);
-            let expected = if received < 38 { Parsed::Partial } else { Parsed::Head(38) };
+            let expected = if received < 38 { ParsedHead::Partial } else { ParsedHead::Head(38) };
             assert_eq!(found, Ok(expected), "{received} bytes");
         }
     }
@@ -287,8 +287,8 @@ fn a_head_arriving_in_pieces_is_read_as_one() {
 fn answer(text: &str, asked: Method) -> Result<ResponseHead, HeadError> {
     let mut head = ResponseHead::default();
     match response(text.as_bytes(), 0, &HeadLimits::default(), asked, &mut head)? {
-        Parsed::Head(_) => Ok(head),
-        Parsed::Partial => panic!("{text:?} has no end"),
+        ParsedHead::Head(_) => Ok(head),
+        ParsedHead::Partial => panic!("{text:?} has no end"),
     }
 }
 
@@ -376,7 +376,7 @@ fn split_cookies_are_joined() {
     let mut head = RequestHead::default();
     let limits = HeadLimits { fields_max: 5, ..HeadLimits::default() };
     let bytes = pairs.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-    apart::request(b"GET", b"/", bytes, &limits, &mut head).unwrap();
+    field_parts::request(b"GET", b"/", bytes, &limits, &mut head).unwrap();
     let cookies: Vec<&[u8]> = head.fields.all("cookie").collect();
     assert_eq!(cookies, [&b"a=1; b=2"[..], b"c=3"]);
     assert_eq!(head.cookie(b"b"), Some(&b"2"[..]));
@@ -388,7 +388,7 @@ fn heads_that_come_apart_are_bounded() {
     let read = |limits: HeadLimits| {
         let pairs = [("host", "a"), ("x-long", "0123456789012345")];
         let bytes = pairs.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-        apart::request(b"GET", b"/four", bytes, &limits, &mut RequestHead::default())
+        field_parts::request(b"GET", b"/four", bytes, &limits, &mut RequestHead::default())
     };
     let limits = HeadLimits::default();
     // The request line, two field lines and the empty one: 20 + 9 + 26 + 2 bytes.
@@ -449,13 +449,13 @@ proptest! {
         let limits = HeadLimits::default();
 
         let mut head = RequestHead::default();
-        let read = apart::request(method.as_bytes(), target.as_bytes(), pairs(), &limits, &mut head).map(|()| head);
+        let read = field_parts::request(method.as_bytes(), target.as_bytes(), pairs(), &limits, &mut head).map(|()| head);
         let lined = parse(&format!("{method} {target} HTTP/1.1\r\n{lines}\r\n"));
         prop_assert_eq!(format!("{read:?}"), format!("{lined:?}"));
 
         let asked = Method::of(method.as_bytes());
         let mut head = ResponseHead::default();
-        let read = apart::response(status, pairs(), &limits, asked, &mut head).map(|()| head);
+        let read = field_parts::response(status, pairs(), &limits, asked, &mut head).map(|()| head);
         let lined = answer(&format!("HTTP/1.1 {status} \r\n{lines}\r\n"), asked);
         prop_assert_eq!(read.map(told), lined.map(told));
     }
@@ -477,7 +477,7 @@ proptest! {
         prop_assert_eq!(&read, &any.map(|(_, _, next)| next));
         if let Ok((method_end, target_end, _)) = any {
             prop_assert_eq!((one.version, one.method), (other.version, other.method));
-            prop_assert_eq!((one.method_span, one.target), (Span::new(0, method_end), Span::new(method_end + 1, target_end)));
+            prop_assert_eq!((one.method_span, one.target), (ByteSpan::new(0, method_end), ByteSpan::new(method_end + 1, target_end)));
         }
 
         let line = format!("{version} {status} {reason}{end}Date: now\r\n\r\n");

@@ -1,6 +1,8 @@
 //! PROXY headers: what is read, what is refused, and that what is written is read again.
 
-use super::{Ends, HEADER_BYTES_MAX, ProxyHeader, ProxyHeaderError, ProxyVersion, V2_START, parse, write};
+use super::{
+    HEADER_BYTES_MAX, ProxyAddresses, ProxyHeader, ProxyHeaderError, ProxyVersion, V2_START, parse, write,
+};
 
 fn v2(command: u8, family: u8, told: &[u8]) -> Vec<u8> {
     let length = (told.len() as u16).to_be_bytes();
@@ -13,7 +15,7 @@ fn check(header: &[u8], expected: Result<&str, ProxyHeaderError>) {
     let bytes = [header, b"GET /"].concat();
     let found = parse(&bytes).map(|found| match found {
         ProxyHeader::Partial => "partial".to_owned(),
-        ProxyHeader::Whole { used, ends } => {
+        ProxyHeader::Complete { used, ends } => {
             assert_eq!(used, header.len(), "{shown}");
             ends.map_or(String::new(), |ends| format!("{}>{}", ends.source, ends.destination))
         }
@@ -77,7 +79,7 @@ fn headers_are_read_and_told_apart_from_other_bytes() {
 fn what_a_proxy_asks_for_itself_has_no_ends() {
     for version in [ProxyVersion::V1, ProxyVersion::V2] {
         let header = super::own(version);
-        assert_eq!(parse(&header), Ok(ProxyHeader::Whole { used: header.len(), ends: None }));
+        assert_eq!(parse(&header), Ok(ProxyHeader::Complete { used: header.len(), ends: None }));
     }
 }
 
@@ -90,10 +92,11 @@ fn what_is_written_is_read_again() {
         ("[::ffff:192.0.2.1]:1", "198.51.100.2:443"),
     ] {
         for version in [ProxyVersion::V1, ProxyVersion::V2] {
-            let ends = Ends { source: source.parse().unwrap(), destination: destination.parse().unwrap() };
+            let ends =
+                ProxyAddresses { source: source.parse().unwrap(), destination: destination.parse().unwrap() };
             let mut header = Vec::new();
             write(&mut header, version, &ends);
-            let Ok(ProxyHeader::Whole { used, ends: Some(read) }) = parse(&header) else {
+            let Ok(ProxyHeader::Complete { used, ends: Some(read) }) = parse(&header) else {
                 panic!("{version:?} of {source} is not read");
             };
             assert_eq!(used, header.len());

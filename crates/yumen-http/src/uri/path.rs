@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::{BadPath, escaped};
+use super::{InvalidPath, escaped};
 
 /// How paths are read before routing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -58,14 +58,14 @@ impl PathForms {
     ///
     /// # Errors
     /// A bad escape, an encoded NUL, a path that climbs above its root, and the forms that the policy refuses.
-    pub fn read(path: &[u8], policy: PathPolicy) -> Result<PathForms, BadPath> {
+    pub fn read(path: &[u8], policy: PathPolicy) -> Result<PathForms, InvalidPath> {
         let separates = policy.encoded_slashes == EncodedSlashPolicy::Separate;
         let found = Findings::of(path)?;
         if found.has_encoded_separator && policy.encoded_slashes == EncodedSlashPolicy::Refuse {
-            return Err(BadPath("the path has an encoded slash"));
+            return Err(InvalidPath("the path has an encoded slash"));
         }
         if found.has_dot_segment && policy.dot_segments == DotSegmentPolicy::Refuse {
-            return Err(BadPath("the path has a dot segment"));
+            return Err(InvalidPath("the path has a dot segment"));
         }
         let resolved = match found.has_dot_segment {
             true => Some(resolve(path, separates)?),
@@ -104,7 +104,7 @@ pub fn is_normal(path: &[u8]) -> bool {
 ///
 /// # Errors
 /// As [`PathForms::read`].
-pub fn normalize(path: &[u8], out: &mut Vec<u8>) -> Result<(), BadPath> {
+pub fn normalize(path: &[u8], out: &mut Vec<u8>) -> Result<(), InvalidPath> {
     let forms = PathForms::read(path, PathPolicy::default())?;
     out.extend_from_slice(&forms.decoded);
     Ok(())
@@ -119,13 +119,13 @@ struct PathOctet {
 
 impl PathOctet {
     /// The octet at the front of `rest`, which is not empty.
-    fn first(rest: &[u8]) -> Result<PathOctet, BadPath> {
+    fn first(rest: &[u8]) -> Result<PathOctet, InvalidPath> {
         if rest[0] != b'%' {
             return Ok(PathOctet { byte: rest[0], is_encoded: false });
         }
         match escaped(rest.get(1..3)) {
-            None => Err(BadPath("the target has a bad percent escape")),
-            Some(0) => Err(BadPath("the target has an encoded NUL")),
+            None => Err(InvalidPath("the target has a bad percent escape")),
+            Some(0) => Err(InvalidPath("the target has an encoded NUL")),
             Some(byte) => Ok(PathOctet { byte, is_encoded: true }),
         }
     }
@@ -161,7 +161,7 @@ struct PathSegment<'p> {
 }
 
 /// The segment whose separator is at `at`.
-fn segment_at(path: &[u8], at: usize, separates: bool) -> Result<PathSegment<'_>, BadPath> {
+fn segment_at(path: &[u8], at: usize, separates: bool) -> Result<PathSegment<'_>, InvalidPath> {
     let separator = PathOctet::first(&path[at..])?;
     let start = at + separator.len();
     let mut end = start;
@@ -206,7 +206,7 @@ struct Findings {
 }
 
 impl Findings {
-    fn of(path: &[u8]) -> Result<Findings, BadPath> {
+    fn of(path: &[u8]) -> Result<Findings, InvalidPath> {
         let mut found = Findings::default();
         let mut at = 0;
         while at < path.len() {
@@ -231,7 +231,7 @@ struct WrittenSeparator {
 ///
 /// Behind a slash, `..` takes the whole segment before it away (RFC 3986 §5.2.4); behind another separator, only
 /// the part of the segment back to the separator before.
-fn resolve(path: &[u8], separates: bool) -> Result<Vec<u8>, BadPath> {
+fn resolve(path: &[u8], separates: bool) -> Result<Vec<u8>, InvalidPath> {
     let mut out = Vec::with_capacity(path.len());
     let mut written: Vec<WrittenSeparator> = Vec::new();
     // Whether `out` ends with a separator that stands for the next one as well.
@@ -253,7 +253,7 @@ fn resolve(path: &[u8], separates: bool) -> Result<Vec<u8>, BadPath> {
                 let is_parent =
                     |one: &WrittenSeparator| one.is_slash || own.as_ref().is_some_and(|own| !own.is_slash);
                 let parent = written.iter().rposition(is_parent);
-                let parent = parent.ok_or(BadPath("the path climbs above its root"))?;
+                let parent = parent.ok_or(InvalidPath("the path climbs above its root"))?;
                 written.truncate(parent + 1);
                 out.truncate(written[parent].end);
             }

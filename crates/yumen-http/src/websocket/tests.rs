@@ -1,4 +1,4 @@
-use super::{Frames, close_frame};
+use super::{WebSocketFrameTracker, close_frame};
 
 /// A frame of so many bytes of payload, its length written in as many bytes as `length` says.
 fn frame(payload: usize, length: u8, is_masked: bool) -> Vec<u8> {
@@ -34,14 +34,14 @@ fn ends_of_frames_are_found_whatever_the_pieces() {
         })
         .collect();
     for size in [1, 2, 3, 7, 100, 65_536, all.len()] {
-        let (mut tracked, mut at) = (Frames::default(), 0);
+        let (mut tracked, mut at) = (WebSocketFrameTracker::default(), 0);
         for piece in all.chunks(size) {
             tracked.pass(piece);
             at += piece.len();
             assert_eq!(tracked.is_between(), ends.contains(&at), "after {at} in pieces of {size}");
         }
     }
-    let (mut tracked, mut at, mut found) = (Frames::default(), 0, Vec::new());
+    let (mut tracked, mut at, mut found) = (WebSocketFrameTracker::default(), 0, Vec::new());
     assert!(tracked.is_between());
     while at < all.len() {
         at += tracked.pass_frame(&all[at..]);
@@ -56,6 +56,6 @@ fn a_closing_frame_is_a_frame() {
     assert_eq!(close_frame(1001, Some([1, 2, 3, 4])), [0x88, 0x82, 1, 2, 3, 4, 0x02, 0xeb]);
     for mask in [None, Some([9; 4])] {
         let bytes = close_frame(1000, mask);
-        assert_eq!(Frames::default().pass_frame(&bytes), bytes.len());
+        assert_eq!(WebSocketFrameTracker::default().pass_frame(&bytes), bytes.len());
     }
 }

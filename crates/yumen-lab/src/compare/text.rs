@@ -4,9 +4,9 @@
 
 use std::fmt::Write;
 
-use super::{Outcome, Row};
-use crate::quantity::Unit;
-use crate::verdict::Decision;
+use super::{ComparisonOutcome, ComparisonRow};
+use crate::quantity::QuantityUnit;
+use crate::verdict::VerdictDecision;
 
 const HEADINGS: [&str; 9] =
     ["verdict", "target", "case", "figure", "earlier", "later", "change", "p", "effect"];
@@ -14,8 +14,8 @@ const HEADINGS: [&str; 9] =
 /// Columns whose cells are numbers.
 const NUMERIC: [bool; 9] = [false, false, false, false, true, true, true, true, false];
 
-pub(super) fn write(outcome: &Outcome, all: bool) -> String {
-    let shown = outcome.rows.iter().filter(|row| all || row.verdict.decision != Decision::Same);
+pub(super) fn write(outcome: &ComparisonOutcome, all: bool) -> String {
+    let shown = outcome.rows.iter().filter(|row| all || row.verdict.decision != VerdictDecision::Same);
     let rows: Vec<[String; 9]> = shown.map(cells).collect();
     let mut text = String::new();
     for warning in &outcome.warnings {
@@ -35,9 +35,9 @@ pub(super) fn write(outcome: &Outcome, all: bool) -> String {
     text
 }
 
-fn cells(row: &Row) -> [String; 9] {
+fn cells(row: &ComparisonRow) -> [String; 9] {
     let verdict = &row.verdict;
-    let unit = if row.relative { Unit::Ratio } else { row.metric.unit() };
+    let unit = if row.relative { QuantityUnit::Ratio } else { row.metric.unit() };
     [
         verdict.decision.as_str().to_owned(),
         row.target.clone(),
@@ -51,7 +51,7 @@ fn cells(row: &Row) -> [String; 9] {
     ]
 }
 
-fn change(row: &Row) -> String {
+fn change(row: &ComparisonRow) -> String {
     match row.verdict.ratio {
         Some(ratio) => format!("{:+.1}\u{202f}%", (ratio - 1.0) * 100.0),
         None => "from zero".to_owned(),
@@ -80,26 +80,26 @@ fn write_columns(text: &mut String, rows: &[[String; 9]]) {
 }
 
 /// The counts, and how many verdicts chance alone would give.
-fn closing(outcome: &Outcome) -> String {
+fn closing(outcome: &ComparisonOutcome) -> String {
     let count = |decision| outcome.count(decision);
     let mut text = format!(
         "{} figures compared: {} worse, {} better, {} within {}, {} not told from chance, {} with too few rounds to tell\n",
         outcome.rows.len(),
-        count(Decision::Worse),
-        count(Decision::Better),
-        count(Decision::Same),
-        Unit::Share.tick(outcome.limits.threshold),
-        count(Decision::Undecided),
-        count(Decision::TooFew),
+        count(VerdictDecision::Worse),
+        count(VerdictDecision::Better),
+        count(VerdictDecision::Same),
+        QuantityUnit::Share.tick(outcome.limits.threshold),
+        count(VerdictDecision::Undecided),
+        count(VerdictDecision::TooFew),
     );
     let by_chance = outcome.limits.alpha * outcome.rows.len() as f64;
     let _ = writeln!(
         text,
         "with p <= {} the rank test alone would call about {} of them different by chance; the threshold is there for those",
         outcome.limits.alpha,
-        Unit::Count.show(by_chance),
+        QuantityUnit::Count.show(by_chance),
     );
-    if count(Decision::TooFew) > 0 {
+    if count(VerdictDecision::TooFew) > 0 {
         text.push_str("three rounds in each run are the least that can tell\n");
     }
     text

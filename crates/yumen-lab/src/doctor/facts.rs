@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use crate::record::{Machine, Pinning};
+use crate::record::{CpuPinning, MachineRecord};
 
 /// Everything the doctor judges.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Facts {
+pub struct MachineFacts {
     /// `fs.file-max`.
     pub file_max: Option<u64>,
     /// Hard limit of open files.
@@ -41,13 +41,13 @@ pub struct Facts {
     pub product: Option<String>,
 }
 
-impl Facts {
+impl MachineFacts {
     /// Reads all of it; takes as long as the processors are watched.
-    pub fn gather(watched: Duration) -> Facts {
+    pub fn gather(watched: Duration) -> MachineFacts {
         let before = CpuTimes::now();
         std::thread::sleep(watched);
         let times = before.zip(CpuTimes::now()).map(|(before, after)| after.since(before));
-        Facts {
+        MachineFacts {
             file_max: number("/proc/sys/fs/file-max"),
             files_hard: Some(getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)),
             somaxconn: number("/proc/sys/net/core/somaxconn"),
@@ -67,14 +67,14 @@ impl Facts {
     }
 
     /// The part of it a result keeps.
-    pub fn machine(&self, pinning: Pinning) -> Machine {
+    pub fn machine(&self, pinning: CpuPinning) -> MachineRecord {
         let cpu = field("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned());
         let memory_kib =
             field("/proc/meminfo", "MemTotal").and_then(|text| text.split(' ').next()?.parse().ok());
         let release = line("/proc/sys/kernel/osrelease").unwrap_or_default();
         let os = fs::read_to_string("/etc/os-release").unwrap_or_default();
         let pretty = os.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
-        Machine {
+        MachineRecord {
             cpu,
             cpus: self.cpus,
             hyper_threads: self.hyper_threads,

@@ -1,8 +1,8 @@
 use super::*;
 
 /// A machine on which nothing is wrong.
-fn good() -> Facts {
-    Facts {
+fn good() -> MachineFacts {
+    MachineFacts {
         file_max: Some(10_000_000),
         files_hard: Some(1_048_576),
         somaxconn: Some(65_535),
@@ -20,20 +20,20 @@ fn good() -> Facts {
     }
 }
 
-const NEEDS: Needs = Needs { connections: 1_000, short_connections: true };
+const NEEDS: MachineNeeds = MachineNeeds { connections: 1_000, short_connections: true };
 
 /// Which findings are not `Ok`, with their level.
-fn bad(facts: &Facts) -> Vec<(String, Level)> {
-    let findings = judge(facts, NEEDS).into_iter().filter(|finding| finding.level != Level::Ok);
+fn bad(facts: &MachineFacts) -> Vec<(String, FindingLevel)> {
+    let findings = judge(facts, NEEDS).into_iter().filter(|finding| finding.level != FindingLevel::Ok);
     findings
         .inspect(|finding| {
-            assert!(finding.level == Level::Unknown || finding.hint.is_some(), "{}", finding.name)
+            assert!(finding.level == FindingLevel::Unknown || finding.hint.is_some(), "{}", finding.name)
         })
         .map(|finding| (finding.name, finding.level))
         .collect()
 }
 
-fn check(change: impl Fn(&mut Facts), name: &str, level: Level) {
+fn check(change: impl Fn(&mut MachineFacts), name: &str, level: FindingLevel) {
     let mut facts = good();
     change(&mut facts);
     assert_eq!(bad(&facts), [(name.to_owned(), level)]);
@@ -46,34 +46,38 @@ fn a_good_machine_has_no_findings() {
 
 #[test]
 fn each_fact_is_judged_alone() {
-    check(|facts| facts.file_max = Some(9_000), "fs.file-max", Level::Problem);
-    check(|facts| facts.files_hard = Some(1_024), "open files of a process", Level::Problem);
-    check(|facts| facts.somaxconn = Some(128), "net.core.somaxconn", Level::Warning);
-    check(|facts| facts.syn_backlog = Some(128), "net.ipv4.tcp_max_syn_backlog", Level::Warning);
-    check(|facts| facts.port_range = Some((32_768, 60_999)), "net.ipv4.ip_local_port_range", Level::Warning);
-    check(|facts| facts.tw_reuse = Some(0), "net.ipv4.tcp_tw_reuse", Level::Warning);
-    check(|facts| facts.conntrack = Some((60_000, 65_536)), "connection tracking", Level::Warning);
-    check(|facts| facts.cpus = 2, "processors", Level::Warning);
-    check(|facts| facts.cpu_quota = Some(1.5), "processor quota", Level::Problem);
-    check(|facts| facts.hyper_threads = Some(true), "hyper-threads", Level::Warning);
-    check(|facts| facts.stolen = Some(0.05), "stolen processor time", Level::Warning);
-    check(|facts| facts.busy = Some(0.6), "other programs", Level::Warning);
-    check(|facts| facts.governor = Some("powersave".to_owned()), "frequency governor", Level::Warning);
-    check(|facts| facts.product = Some("t3.large".to_owned()), "burstable instance", Level::Warning);
+    check(|facts| facts.file_max = Some(9_000), "fs.file-max", FindingLevel::Problem);
+    check(|facts| facts.files_hard = Some(1_024), "open files of a process", FindingLevel::Problem);
+    check(|facts| facts.somaxconn = Some(128), "net.core.somaxconn", FindingLevel::Warning);
+    check(|facts| facts.syn_backlog = Some(128), "net.ipv4.tcp_max_syn_backlog", FindingLevel::Warning);
+    check(
+        |facts| facts.port_range = Some((32_768, 60_999)),
+        "net.ipv4.ip_local_port_range",
+        FindingLevel::Warning,
+    );
+    check(|facts| facts.tw_reuse = Some(0), "net.ipv4.tcp_tw_reuse", FindingLevel::Warning);
+    check(|facts| facts.conntrack = Some((60_000, 65_536)), "connection tracking", FindingLevel::Warning);
+    check(|facts| facts.cpus = 2, "processors", FindingLevel::Warning);
+    check(|facts| facts.cpu_quota = Some(1.5), "processor quota", FindingLevel::Problem);
+    check(|facts| facts.hyper_threads = Some(true), "hyper-threads", FindingLevel::Warning);
+    check(|facts| facts.stolen = Some(0.05), "stolen processor time", FindingLevel::Warning);
+    check(|facts| facts.busy = Some(0.6), "other programs", FindingLevel::Warning);
+    check(|facts| facts.governor = Some("powersave".to_owned()), "frequency governor", FindingLevel::Warning);
+    check(|facts| facts.product = Some("t3.large".to_owned()), "burstable instance", FindingLevel::Warning);
 }
 
 #[test]
 fn what_a_machine_does_not_tell_is_unknown_and_not_wrong() {
-    check(|facts| facts.governor = None, "frequency governor", Level::Unknown);
-    check(|facts| facts.stolen = None, "stolen processor time", Level::Unknown);
+    check(|facts| facts.governor = None, "frequency governor", FindingLevel::Unknown);
+    check(|facts| facts.stolen = None, "stolen processor time", FindingLevel::Unknown);
 }
 
 #[test]
 fn more_connections_ask_for_more() {
-    let million = Needs { connections: 1_000_000, short_connections: false };
+    let million = MachineNeeds { connections: 1_000_000, short_connections: false };
     let findings = judge(&good(), million);
     let files = findings.iter().find(|finding| finding.name == "open files of a process").unwrap();
-    assert_eq!(files.level, Level::Problem);
+    assert_eq!(files.level, FindingLevel::Problem);
     assert!(files.wanted.starts_with("2002048"));
 }
 
@@ -81,8 +85,8 @@ fn more_connections_ask_for_more() {
 fn kept_connections_need_few_ports() {
     let mut facts = good();
     facts.port_range = Some((32_768, 60_999));
-    let kept = Needs { connections: 100, short_connections: false };
-    assert!(judge(&facts, kept).iter().all(|finding| finding.level == Level::Ok));
+    let kept = MachineNeeds { connections: 100, short_connections: false };
+    assert!(judge(&facts, kept).iter().all(|finding| finding.level == FindingLevel::Ok));
 }
 
 #[test]

@@ -8,12 +8,12 @@ struct Line {
     load: LoadArgs,
 }
 
-fn read(line: &str) -> Result<Plan> {
+fn read(line: &str) -> Result<LoadPlan> {
     plan(&Line::try_parse_from(std::iter::once("load").chain(line.split(' ')))?.load)
 }
 
 /// The options change just this of what a bare URL means.
-fn check(options: &str, change: impl Fn(&mut Plan)) {
+fn check(options: &str, change: impl Fn(&mut LoadPlan)) {
     let mut expected = read("http://h/").unwrap();
     change(&mut expected);
     let found = read(&format!("http://h/ {options}")).unwrap_or_else(|error| panic!("{options}: {error:#}"));
@@ -23,7 +23,7 @@ fn check(options: &str, change: impl Fn(&mut Plan)) {
 #[test]
 fn a_bare_url_is_a_closed_loop_of_ten_seconds() {
     let plan = read("http://h/").unwrap();
-    assert_eq!((plan.kind, plan.duration_ms, plan.count), (Kind::Closed, Some(10_000), None));
+    assert_eq!((plan.kind, plan.duration_ms, plan.count), (LoadShape::Closed, Some(10_000), None));
     assert_eq!((plan.connections, plan.threads, plan.new_connection), (10, 1, false));
 }
 
@@ -33,25 +33,26 @@ fn options_become_the_plan() {
         (plan.connections, plan.threads, plan.duration_ms) = (1000, 8, Some(60_000));
     });
     check("-n 10k", |plan| (plan.count, plan.duration_ms) = (Some(10_000), None));
-    check("-R 30k", |plan| plan.kind = Kind::Open { rate: 30_000.0 });
-    check("--http2 -m 8", |plan| (plan.protocol, plan.streams) = (Protocol::Http2, 8));
+    check("-R 30k", |plan| plan.kind = LoadShape::Open { rate: 30_000.0 });
+    check("--http2 -m 8", |plan| (plan.protocol, plan.streams) = (LoadProtocol::Http2, 8));
     check("-H Connection:Close", |plan| plan.headers = vec![("Connection".to_owned(), "Close".to_owned())]);
     check("-X POST -b ab", |plan| {
         (plan.method, plan.body, plan.body_bytes) = ("POST".to_owned(), b"ab".to_vec(), 2);
     });
     check("--good-statuses 200", |plan| plan.good_statuses = (200, 200));
     check("--tls-version 1.2 --no-resumption", |plan| {
-        (plan.tls.version, plan.tls.resumption) = (Some(TlsVersion::V12), false);
+        (plan.tls.version, plan.tls.resumption) = (Some(LoadTlsVersion::V12), false);
     });
     check("--source 127.0.0.2-127.0.0.3 --source ::1", |plan| {
         plan.sources = ["127.0.0.2", "127.0.0.3", "::1"].map(|text| text.parse().unwrap()).to_vec();
     });
     check("--ramp 20:200:20 --calls 5 --connections-per-step 1k", |plan| {
-        plan.kind = Kind::Ramp { low: 20.0, high: 200.0, step: 20.0, calls: 5, connections_per_step: 1000 };
+        plan.kind =
+            LoadShape::Ramp { low: 20.0, high: 200.0, step: 20.0, calls: 5, connections_per_step: 1000 };
         plan.duration_ms = None;
     });
     check("--idle 3s --requests-first 0 --pid 7 --pid 8", |plan| {
-        plan.kind = Kind::Idle { hold_ms: 3000, requests_first: 0, pids: vec![7, 8] };
+        plan.kind = LoadShape::Idle { hold_ms: 3000, requests_first: 0, pids: vec![7, 8] };
         plan.duration_ms = None;
     });
     check("3@http://u:p@h/x 4@nothing", |plan| {

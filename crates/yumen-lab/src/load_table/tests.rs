@@ -1,14 +1,15 @@
 use std::collections::BTreeMap;
 
 use yumen_load::{
-    Connections, Errors, Generator, Idle, Percentile, Plan, RampStep, Summary, TlsFacts, WeightedUrl,
+    ConnectionTotals, ErrorTotals, GeneratorCost, IdleSummary, LatencyPercentile, LoadPlan, LoadSummary,
+    RampStep, TlsFacts, WeightedUrl,
 };
 
 use super::*;
 
-fn spread(count: u64, ms: u64) -> Latency {
-    let point = |percentile: f64| Percentile { percentile, ns: (percentile * 10_000.0) as u64 * ms };
-    Latency {
+fn spread(count: u64, ms: u64) -> LatencySummary {
+    let point = |percentile: f64| LatencyPercentile { percentile, ns: (percentile * 10_000.0) as u64 * ms };
+    LatencySummary {
         count,
         min_ns: 1,
         mean_ns: 512_345.0 * ms as f64,
@@ -19,34 +20,34 @@ fn spread(count: u64, ms: u64) -> Latency {
     }
 }
 
-fn summary(kind: Kind) -> Summary {
+fn summary(kind: LoadShape) -> LoadSummary {
     let urls = ["http://h/a", "http://h/b"].map(|url| WeightedUrl { url: url.to_owned(), weight: 1 });
-    Summary {
-        plan: Plan { urls: urls.to_vec(), kind, connections: 100, threads: 2, ..Plan::default() },
+    LoadSummary {
+        plan: LoadPlan { urls: urls.to_vec(), kind, connections: 100, threads: 2, ..LoadPlan::default() },
         elapsed_ns: 10_000_000_000,
         protocol: "HTTP/1.1".to_owned(),
-        connections: Connections { opened: 100, ..Connections::default() },
+        connections: ConnectionTotals { opened: 100, ..ConnectionTotals::default() },
         requests: 10_002,
         responses: 10_000,
         bytes_sent: 810_000,
         bytes_received: 1_810_000,
         statuses: BTreeMap::from([(200, 9_990), (503, 10)]),
         latency: spread(10_000, 1),
-        generator: Generator { cpu_user_ns: 60_000_000, cpu_system_ns: 30_000_000, rss_max_bytes: 1 },
-        ..Summary::default()
+        generator: GeneratorCost { cpu_user_ns: 60_000_000, cpu_system_ns: 30_000_000, rss_max_bytes: 1 },
+        ..LoadSummary::default()
     }
 }
 
-fn check(summary: &Summary, expected: &str) {
+fn check(summary: &LoadSummary, expected: &str) {
     let found = render(summary);
     assert_eq!(found, expected, "\n{found}");
 }
 
 #[test]
 fn a_closed_loop_is_a_table() {
-    let mut closed = summary(Kind::Closed);
+    let mut closed = summary(LoadShape::Closed);
     let examples = BTreeMap::from([("read".to_owned(), "reset".to_owned())]);
-    closed.errors = Errors { read: 2, bad_status: 10, examples, ..Errors::default() };
+    closed.errors = ErrorTotals { read: 2, bad_status: 10, examples, ..ErrorTotals::default() };
     check(
         &closed,
         "\
@@ -70,7 +71,7 @@ generator    9.00 us of CPU per response, 1 % of one CPU
 
 #[test]
 fn an_open_loop_says_what_was_missed_and_who_was_late() {
-    let mut open = summary(Kind::Open { rate: 2000.0 });
+    let mut open = summary(LoadShape::Open { rate: 2000.0 });
     open.latency_corrected = Some(spread(20_000, 1000));
     open.schedule_lag = Some(spread(20_000, 2));
     open.unanswered = 10_000;
@@ -96,7 +97,7 @@ fn an_open_loop_says_what_was_missed_and_who_was_late() {
 
 #[test]
 fn percentiles_beyond_what_was_recorded_are_left_out() {
-    let mut few = summary(Kind::Closed);
+    let mut few = summary(LoadShape::Closed);
     few.latency = spread(50, 1);
     let text = render(&few);
     assert!(text.contains("p90 ") && !text.contains("p99"), "{text}");
@@ -105,7 +106,7 @@ fn percentiles_beyond_what_was_recorded_are_left_out() {
 #[test]
 fn ramps_and_idle_connections_have_tables_of_their_own() {
     let mut ramp =
-        summary(Kind::Ramp { low: 20.0, high: 40.0, step: 20.0, calls: 10, connections_per_step: 5000 });
+        summary(LoadShape::Ramp { low: 20.0, high: 40.0, step: 20.0, calls: 10, connections_per_step: 5000 });
     let step = RampStep {
         demanded_request_rate: 200.0,
         error_percent: 1.5,
@@ -122,15 +123,15 @@ fn ramps_and_idle_connections_have_tables_of_their_own() {
         crate::load_tsv::render(&ramp).ends_with("\n200\t0.0\t0.0\t0.0\t0.0\t0.0\t0.0\t0.512\t0.0\t1.50\n")
     );
 
-    let mut idle = summary(Kind::Idle { hold_ms: 1, requests_first: 1, pids: Vec::new() });
-    idle.idle = Some(Idle {
+    let mut idle = summary(LoadShape::Idle { hold_ms: 1, requests_first: 1, pids: Vec::new() });
+    idle.idle = Some(IdleSummary {
         wanted: 100_000,
         held: 99_999,
         lost: 1,
         opening_ns: 4_000_000_000,
         held_ns: 10_000_000_000,
         rss_per_connection_bytes: Some(2_345.0),
-        ..Idle::default()
+        ..IdleSummary::default()
     });
     let text = render(&idle);
     assert!(text.contains("99 999   100 000      1      4.00 s     10.0 s       2.35 kB\n"), "{text}");

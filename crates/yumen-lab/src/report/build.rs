@@ -2,20 +2,20 @@
 //!
 //! Knows the parts and their order, not what is in them.
 
-use super::context::Context;
-use super::document::{Document, Section};
-use super::{sections, standing, views};
-use crate::record::{Run, Scale};
-use crate::verdict::Limits;
+use super::context::ReportContext;
+use super::document::{ReportDocument, ReportSection};
+use super::{rivals, sections, views};
+use crate::record::{RunRecord, RunScale};
+use crate::verdict::VerdictLimits;
 
 /// The report of a run as data.
-pub fn build(run: &Run) -> Document {
-    let context = Context::new(run);
-    let limits = Limits::default();
-    let comparisons = standing::standings(run, limits);
+pub fn build(run: &RunRecord) -> ReportDocument {
+    let context = ReportContext::new(run);
+    let limits = VerdictLimits::default();
+    let comparisons = rivals::standings(run, limits);
     let mut all = vec![section("in-short", "In short", sections::in_short(context, &comparisons))];
     all.extend(views::sections(context));
-    all.push(section("losses", "Where yumen loses", standing::blocks(&comparisons, limits)));
+    all.push(section("losses", "Where yumen loses", rivals::blocks(&comparisons, limits)));
     all.push(section("limits", "Who was at the limit", sections::usage::blocks(context)));
     all.push(section("traps", "Traps of the original", sections::traps(context)));
     all.push(section("setup", "What was measured, and where", sections::setup::blocks(context)));
@@ -23,14 +23,19 @@ pub fn build(run: &Run) -> Document {
     all.push(section("rounds", "Every round", sections::rounds(context)));
     all.push(section("repeat", "Repeat it", sections::repeat(context)));
     all.retain(|section| !section.blocks.is_empty());
-    Document { title: title(run), subtitle: run.scenario.title.clone(), facts: facts(run), sections: all }
+    ReportDocument {
+        title: title(run),
+        subtitle: run.scenario.title.clone(),
+        facts: facts(run),
+        sections: all,
+    }
 }
 
-fn section(id: &str, title: &str, blocks: Vec<super::document::Block>) -> Section {
-    Section { id: id.to_owned(), title: title.to_owned(), blocks }
+fn section(id: &str, title: &str, blocks: Vec<super::document::ReportBlock>) -> ReportSection {
+    ReportSection { id: id.to_owned(), title: title.to_owned(), blocks }
 }
 
-fn title(run: &Run) -> String {
+fn title(run: &RunRecord) -> String {
     let names: Vec<&str> = sections::gateways(run).map(|target| target.name.as_str()).collect();
     match names.as_slice() {
         [] => run.scenario.name.clone(),
@@ -48,11 +53,11 @@ fn listed(names: &[&str]) -> String {
     }
 }
 
-fn facts(run: &Run) -> Vec<(String, String)> {
+fn facts(run: &RunRecord) -> Vec<(String, String)> {
     let scale = match run.scale {
-        Scale::Quick => "quick: fewer points, seconds each",
-        Scale::Normal => "normal: fitted to one machine",
-        Scale::Full => "full: as the original",
+        RunScale::Quick => "quick: fewer points, seconds each",
+        RunScale::Normal => "normal: fitted to one machine",
+        RunScale::Full => "full: as the original",
     };
     let machine = &run.machine;
     let mut facts = vec![

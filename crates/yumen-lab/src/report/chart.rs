@@ -9,16 +9,16 @@ mod lines;
 mod marker;
 mod scale;
 
-use super::markup::Markup;
-use crate::quantity::Unit;
-use crate::statistics::Interval;
+use super::markup::MarkupWriter;
+use crate::quantity::QuantityUnit;
+use crate::statistics::ConfidenceInterval;
 
 pub(crate) use marker::STYLES;
-pub use scale::Spacing;
+pub use scale::AxisSpacing;
 
 /// A chart before it is drawn.
 #[derive(Debug, Clone)]
-pub struct Chart {
+pub struct ReportChart {
     /// Unique in the page; names the parts that screen readers look up.
     pub id: String,
     /// What is shown, in a few words.
@@ -26,7 +26,7 @@ pub struct Chart {
     /// What is seen, in a sentence or two: for those who cannot see it.
     pub description: String,
     /// Lines over a common axis, or dots in rows.
-    pub plot: Plot,
+    pub plot: ChartPlot,
     /// What each style stands for, in the order of the legend.
     pub legend: Vec<LegendEntry>,
 }
@@ -42,24 +42,24 @@ pub struct LegendEntry {
 
 /// The two kinds of charts.
 #[derive(Debug, Clone)]
-pub enum Plot {
+pub enum ChartPlot {
     /// Lines over a common axis.
-    Lines(Lines),
+    Lines(LinePlot),
     /// A row for each case, a dot for each series.
-    Dots(Dots),
+    Dots(DotPlot),
 }
 
 /// Lines over a common axis.
 #[derive(Debug, Clone)]
-pub struct Lines {
+pub struct LinePlot {
     /// The horizontal axis.
-    pub x: Axis,
+    pub x: ChartAxis,
     /// The vertical axis.
-    pub y: Axis,
+    pub y: ChartAxis,
     /// The lines.
-    pub series: Vec<Series>,
+    pub series: Vec<LineSeries>,
     /// Moments at which something happened.
-    pub marks: Vec<Mark>,
+    pub marks: Vec<ChartMark>,
     /// Where numbers stand on the horizontal axis, if not at round values.
     pub x_ticks: Option<Vec<f64>>,
     /// Whether each point is marked; else some of them are, which is enough to tell lines apart.
@@ -68,40 +68,40 @@ pub struct Lines {
 
 /// One axis.
 #[derive(Debug, Clone)]
-pub struct Axis {
+pub struct ChartAxis {
     /// What it measures.
     pub label: String,
     /// How its values are spread.
-    pub spacing: Spacing,
+    pub spacing: AxisSpacing,
     /// How its numbers are written.
-    pub unit: Unit,
+    pub unit: QuantityUnit,
 }
 
 /// One line.
 #[derive(Debug, Clone)]
-pub struct Series {
+pub struct LineSeries {
     /// Which of the [`STYLES`] styles.
     pub style: usize,
     /// From left to right; a value that is not finite interrupts the line.
-    pub points: Vec<Point>,
+    pub points: Vec<ChartPoint>,
 }
 
 /// One value.
 #[derive(Debug, Clone, Copy)]
-pub struct Point {
+pub struct ChartPoint {
     /// Along.
     pub x: f64,
     /// Up.
     pub y: f64,
     /// Where the value lies with 95 % confidence.
-    pub interval: Option<Interval>,
+    pub interval: Option<ConfidenceInterval>,
     /// Drawn hollow: something other than what is compared decided this value.
     pub flagged: bool,
 }
 
 /// Something that happened at a moment.
 #[derive(Debug, Clone)]
-pub struct Mark {
+pub struct ChartMark {
     /// When.
     pub x: f64,
     /// What, as short as it can be.
@@ -110,9 +110,9 @@ pub struct Mark {
 
 /// Dots in rows.
 #[derive(Debug, Clone)]
-pub struct Dots {
+pub struct DotPlot {
     /// The horizontal axis.
-    pub x: Axis,
+    pub x: ChartAxis,
     /// From top to bottom.
     pub rows: Vec<DotRow>,
 }
@@ -123,19 +123,19 @@ pub struct DotRow {
     /// What the row is.
     pub label: String,
     /// Style and value; the value stands along, its `y` is not read.
-    pub dots: Vec<(usize, Point)>,
+    pub dots: Vec<(usize, ChartPoint)>,
 }
 
 /// The two sizes in which charts are drawn, in units that are pixels where the page has just that width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Size {
+pub(crate) enum ChartSize {
     /// For pages of more than about 600 pixels, and for paper.
     Wide,
     /// For telephones.
     Narrow,
 }
 
-impl Size {
+impl ChartSize {
     fn width(self) -> f64 {
         match self {
             Self::Wide => 920.0,
@@ -158,17 +158,17 @@ impl Size {
     }
 }
 
-impl Chart {
+impl ReportChart {
     /// The chart for one width of page.
-    pub(crate) fn svg(&self, size: Size) -> String {
+    pub(crate) fn svg(&self, size: ChartSize) -> String {
         match &self.plot {
-            Plot::Lines(lines) => lines::draw(self, lines, size),
-            Plot::Dots(dots) => dots::draw(self, dots, size),
+            ChartPlot::Lines(lines) => lines::draw(self, lines, size),
+            ChartPlot::Dots(dots) => dots::draw(self, dots, size),
         }
     }
 
     /// The legend: names with the colour, dash and shape of each.
-    pub(crate) fn legend_markup(&self, markup: &mut Markup) {
+    pub(crate) fn legend_markup(&self, markup: &mut MarkupWriter) {
         markup.open("ul", &[("class", "legend")]);
         for entry in &self.legend {
             markup.open("li", &[]);
@@ -179,7 +179,7 @@ impl Chart {
     }
 
     /// Opens the picture and says what it is to those who cannot see it.
-    fn open(&self, markup: &mut Markup, size: Size, height: f64) {
+    fn open(&self, markup: &mut MarkupWriter, size: ChartSize, height: f64) {
         let (title, description) =
             (format!("{}-{}-title", self.id, size.name()), format!("{}-{}-desc", self.id, size.name()));
         let view = format!("0 0 {} {}", size.width(), markup::coordinate(height));

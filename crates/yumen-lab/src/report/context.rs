@@ -6,63 +6,75 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::chart::{LegendEntry, Point, STYLES};
-use super::document::{Cell, Emphasis};
-use crate::metric::{Better, Metric, foreign_bottleneck, kept_connections};
-use crate::record::{Case, Role, Run, Target, TargetResult, Who};
-use crate::statistics::{Spread, median, relative_deviation};
+use super::chart::{ChartPoint, LegendEntry, STYLES};
+use super::document::{CellEmphasis, TableCell};
+use crate::metric::{BetterDirection, RoundMetric, foreign_bottleneck, kept_connections};
+use crate::record::{BottleneckPart, MeasuredTarget, RunCase, RunRecord, TargetResult, TargetRole};
+use crate::statistics::{SampleSpread, median, relative_deviation};
 
 /// A run with what the parts of a report ask of it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Context<'a> {
-    pub(crate) run: &'a Run,
+pub(crate) struct ReportContext<'a> {
+    pub(crate) run: &'a RunRecord,
 }
 
-impl<'a> Context<'a> {
-    pub(crate) fn new(run: &'a Run) -> Self {
+impl<'a> ReportContext<'a> {
+    pub(crate) fn new(run: &'a RunRecord) -> Self {
         Self { run }
     }
 
     /// The look of a target in every chart: the quiet one for what gateways are compared with.
     pub(crate) fn style(&self, name: &str) -> usize {
-        let gateways = || self.run.targets.iter().filter(|target| target.role == Role::Gateway);
+        let gateways = || self.run.targets.iter().filter(|target| target.role == TargetRole::Gateway);
         gateways().position(|target| target.name == name).map_or(0, |index| 1 + index % (STYLES - 1))
     }
 
     /// Names and looks of all targets.
     pub(crate) fn legend(&self) -> Vec<LegendEntry> {
-        let entry =
-            |target: &Target| LegendEntry { name: target.name.clone(), style: self.style(&target.name) };
+        let entry = |target: &MeasuredTarget| LegendEntry {
+            name: target.name.clone(),
+            style: self.style(&target.name),
+        };
         self.run.targets.iter().map(entry).collect()
     }
 
     /// What a target did in a case, unless it could not.
-    pub(crate) fn result(&self, case: &'a Case, target: &Target) -> Option<&'a TargetResult> {
+    pub(crate) fn result(&self, case: &'a RunCase, target: &MeasuredTarget) -> Option<&'a TargetResult> {
         case.results.iter().find(|result| result.target == target.name && !result.rounds.is_empty())
     }
 
     /// The figures of a target's rounds in a case; none where it was not measured.
-    pub(crate) fn values(&self, case: &'a Case, target: &Target, metric: Metric) -> Vec<f64> {
+    pub(crate) fn values(&self, case: &'a RunCase, target: &MeasuredTarget, metric: RoundMetric) -> Vec<f64> {
         self.result(case, target).map(|result| metric.over(&result.rounds)).unwrap_or_default()
     }
 
     /// The middle of those figures.
-    pub(crate) fn middle(&self, case: &'a Case, target: &Target, metric: Metric) -> Option<f64> {
+    pub(crate) fn middle(
+        &self,
+        case: &'a RunCase,
+        target: &MeasuredTarget,
+        metric: RoundMetric,
+    ) -> Option<f64> {
         median(&self.values(case, target, metric))
     }
 
     /// How those figures spread.
-    pub(crate) fn spread(&self, case: &'a Case, target: &Target, metric: Metric) -> Option<Spread> {
-        Spread::of(&self.values(case, target, metric))
+    pub(crate) fn spread(
+        &self,
+        case: &'a RunCase,
+        target: &MeasuredTarget,
+        metric: RoundMetric,
+    ) -> Option<SampleSpread> {
+        SampleSpread::of(&self.values(case, target, metric))
     }
 
     /// Who else bounded the figures, where it was not the gateway.
-    pub(crate) fn foreign(&self, case: &'a Case, target: &Target) -> Option<Who> {
+    pub(crate) fn foreign(&self, case: &'a RunCase, target: &MeasuredTarget) -> Option<BottleneckPart> {
         foreign_bottleneck(target, self.result(case, target)?)
     }
 
     /// Why a figure must not be taken for what the gateway can do, as a letter that a note explains.
-    pub(crate) fn doubt(&self, case: &'a Case, target: &Target) -> Option<char> {
+    pub(crate) fn doubt(&self, case: &'a RunCase, target: &MeasuredTarget) -> Option<char> {
         if kept_connections(self.result(case, target)?) {
             return Some(KEPT);
         }
@@ -70,44 +82,51 @@ impl<'a> Context<'a> {
     }
 
     /// A point of a chart.
-    pub(crate) fn point(&self, case: &'a Case, target: &Target, metric: Metric, x: f64) -> Option<Point> {
+    pub(crate) fn point(
+        &self,
+        case: &'a RunCase,
+        target: &MeasuredTarget,
+        metric: RoundMetric,
+        x: f64,
+    ) -> Option<ChartPoint> {
         let spread = self.spread(case, target, metric)?;
         let flagged = self.doubt(case, target).is_some();
-        Some(Point { x, y: spread.median, interval: Some(spread.interval), flagged })
+        Some(ChartPoint { x, y: spread.median, interval: Some(spread.interval), flagged })
     }
 
     /// One row of cells, a cell for each target: median, deviation, the best gateway in bold, flags.
-    pub(crate) fn cells(&self, case: &'a Case, metric: Metric) -> Vec<Cell> {
+    pub(crate) fn cells(&self, case: &'a RunCase, metric: RoundMetric) -> Vec<TableCell> {
         let best = self.best(case, metric);
-        let cell = |target: &Target| {
+        let cell = |target: &MeasuredTarget| {
             let values = self.values(case, target, metric);
-            let Some(middle) = median(&values) else { return Cell::none() };
+            let Some(middle) = median(&values) else { return TableCell::none() };
             let mut text = metric.unit().show(middle);
-            if let Some(deviation) = relative_deviation(&values).filter(|_| metric != Metric::Errors) {
+            if let Some(deviation) = relative_deviation(&values).filter(|_| metric != RoundMetric::Errors) {
                 text.push_str(&format!(" ±{:.1}%", deviation * 100.0));
             }
             let is_best = best == Some(target.name.as_str());
             let emphasis = match target.role {
-                Role::Baseline => Emphasis::Quiet,
-                Role::Gateway if is_best => Emphasis::Best,
-                Role::Gateway => Emphasis::None,
+                TargetRole::Baseline => CellEmphasis::Quiet,
+                TargetRole::Gateway if is_best => CellEmphasis::Best,
+                TargetRole::Gateway => CellEmphasis::None,
             };
             let flag = self.doubt(case, target);
-            Cell { text, emphasis, flag, bar: None }
+            TableCell { text, emphasis, flag, bar: None }
         };
         self.run.targets.iter().map(cell).collect()
     }
 
     /// The gateway with the best median in a case; `None` where fewer than two were measured or two share it.
-    fn best(&self, case: &'a Case, metric: Metric) -> Option<&'a str> {
-        let comparable =
-            |target: &&Target| target.role == Role::Gateway && self.doubt(case, target) != Some(KEPT);
+    fn best(&self, case: &'a RunCase, metric: RoundMetric) -> Option<&'a str> {
+        let comparable = |target: &&MeasuredTarget| {
+            target.role == TargetRole::Gateway && self.doubt(case, target) != Some(KEPT)
+        };
         let gateways = self.run.targets.iter().filter(comparable);
         let mut medians: Vec<(&str, f64)> = gateways
             .filter_map(|target| Some((target.name.as_str(), median(&self.values(case, target, metric))?)))
             .collect();
         medians.sort_by(|(_, a), (_, b)| a.total_cmp(b));
-        if metric.better() == Better::Higher {
+        if metric.better() == BetterDirection::Higher {
             medians.reverse();
         }
         let [best, second, ..] = medians.as_slice() else { return None };
@@ -115,7 +134,7 @@ impl<'a> Context<'a> {
     }
 
     /// What the flags in a table mean: a line for each that occurs.
-    pub(crate) fn flag_notes(&self, cases: &[&'a Case]) -> Vec<String> {
+    pub(crate) fn flag_notes(&self, cases: &[&'a RunCase]) -> Vec<String> {
         let doubts = cases
             .iter()
             .flat_map(|case| self.run.targets.iter().filter_map(|target| self.doubt(case, target)));
@@ -145,19 +164,19 @@ impl<'a> Context<'a> {
     }
 
     /// Cases that differ in one parameter only, with a heading for each group where there are several.
-    pub(crate) fn groups(&self, over: &str) -> Vec<(String, Vec<&'a Case>)> {
+    pub(crate) fn groups(&self, over: &str) -> Vec<(String, Vec<&'a RunCase>)> {
         let names = self.varying(Some(over));
-        let key = |case: &'a Case| -> Vec<Option<&'a Value>> {
+        let key = |case: &'a RunCase| -> Vec<Option<&'a Value>> {
             names.iter().map(|name| case.parameters.get(*name)).collect()
         };
-        let mut groups: Vec<(Vec<Option<&Value>>, Vec<&Case>)> = Vec::new();
+        let mut groups: Vec<(Vec<Option<&Value>>, Vec<&RunCase>)> = Vec::new();
         for case in self.run.cases.iter().filter(|case| number(case, over).is_some()) {
             match groups.iter_mut().find(|(known, _)| *known == key(case)) {
                 Some((_, cases)) => cases.push(case),
                 None => groups.push((key(case), vec![case])),
             }
         }
-        let named = |(_, mut cases): (_, Vec<&'a Case>)| {
+        let named = |(_, mut cases): (_, Vec<&'a RunCase>)| {
             cases.sort_by(|a, b| number(a, over).unwrap_or(0.0).total_cmp(&number(b, over).unwrap_or(0.0)));
             (cases.first().map(|case| label_without(case, over)).unwrap_or_default(), cases)
         };
@@ -166,14 +185,14 @@ impl<'a> Context<'a> {
 }
 
 /// A case's label without the parameter that a view is drawn over.
-fn label_without(case: &Case, over: &str) -> String {
+fn label_without(case: &RunCase, over: &str) -> String {
     let value = case.parameters.get(over).map(plain).unwrap_or_default();
     let axis = format!("{over}={value}");
     case.label.split(", ").filter(|part| *part != axis).collect::<Vec<_>>().join(", ")
 }
 
 /// A parameter as a number.
-pub(crate) fn number(case: &Case, name: &str) -> Option<f64> {
+pub(crate) fn number(case: &RunCase, name: &str) -> Option<f64> {
     case.parameters.get(name)?.as_f64()
 }
 
@@ -187,9 +206,12 @@ pub(crate) fn plain(value: &Value) -> String {
 }
 
 /// The round whose figure is nearest to the median of all: the one to show where only one can be shown.
-pub(crate) fn typical_round(result: &TargetResult, metric: Metric) -> Option<&crate::record::Round> {
+pub(crate) fn typical_round(
+    result: &TargetResult,
+    metric: RoundMetric,
+) -> Option<&crate::record::RoundRecord> {
     let middle = median(&metric.over(&result.rounds));
-    let distance = |round: &&crate::record::Round| match (metric.of(round), middle) {
+    let distance = |round: &&crate::record::RoundRecord| match (metric.of(round), middle) {
         (Some(value), Some(middle)) => (value - middle).abs(),
         _ => f64::INFINITY,
     };
@@ -197,7 +219,7 @@ pub(crate) fn typical_round(result: &TargetResult, metric: Metric) -> Option<&cr
 }
 
 /// A table's heading for each target.
-pub(crate) fn target_names(run: &Run) -> Vec<String> {
+pub(crate) fn target_names(run: &RunRecord) -> Vec<String> {
     run.targets.iter().map(|target| target.name.clone()).collect()
 }
 
@@ -205,14 +227,14 @@ pub(crate) fn target_names(run: &Run) -> Vec<String> {
 const KEPT: char = 'k';
 
 /// The sign of a figure that the gateway did not bound.
-fn flag_letter(who: Who) -> char {
+fn flag_letter(who: BottleneckPart) -> char {
     match who {
-        Who::Upstream => 'u',
-        Who::Generator => 'g',
-        Who::Machine => 'm',
-        Who::Load => 'l',
-        Who::Latency => 'c',
-        Who::Gateway | Who::Unknown => '?',
+        BottleneckPart::Upstream => 'u',
+        BottleneckPart::Generator => 'g',
+        BottleneckPart::Machine => 'm',
+        BottleneckPart::Load => 'l',
+        BottleneckPart::Latency => 'c',
+        BottleneckPart::Gateway | BottleneckPart::Unknown => '?',
     }
 }
 

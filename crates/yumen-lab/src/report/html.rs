@@ -2,15 +2,17 @@
 //!
 //! Knows documents, not what they are about.
 
-use super::chart::Size;
-use super::document::{Block, Cell, Column, Document, Emphasis, Section, Table};
-use super::markup::Markup;
+use super::chart::ChartSize;
+use super::document::{
+    CellEmphasis, ReportBlock, ReportDocument, ReportSection, ReportTable, TableCell, TableColumn,
+};
+use super::markup::MarkupWriter;
 
 const STYLE: &str = include_str!("style.css");
 
 /// The page, well-formed as XML too.
-pub(crate) fn write(document: &Document) -> String {
-    let mut page = Markup::default();
+pub(crate) fn write(document: &ReportDocument) -> String {
+    let mut page = MarkupWriter::default();
     page.raw("<!DOCTYPE html>\n").open("html", &[("lang", "en")]).open("head", &[]);
     page.void("meta", &[("charset", "utf-8")]);
     page.void("meta", &[("name", "viewport"), ("content", "width=device-width, initial-scale=1")]);
@@ -28,7 +30,7 @@ pub(crate) fn write(document: &Document) -> String {
     page.finish()
 }
 
-fn write_head(page: &mut Markup, document: &Document) {
+fn write_head(page: &mut MarkupWriter, document: &ReportDocument) {
     page.open("header", &[]);
     page.leaf("h1", &[], &document.title);
     rich(page, "p", &[("class", "subtitle")], &document.subtitle);
@@ -41,7 +43,7 @@ fn write_head(page: &mut Markup, document: &Document) {
     page.close().close().close().line();
 }
 
-fn write_section(page: &mut Markup, section: &Section) {
+fn write_section(page: &mut MarkupWriter, section: &ReportSection) {
     let heading = format!("{}-heading", section.id);
     page.open("section", &[("id", &section.id), ("aria-labelledby", &heading)]);
     page.leaf("h2", &[("id", &heading)], &section.title).line();
@@ -49,41 +51,41 @@ fn write_section(page: &mut Markup, section: &Section) {
     page.close().line();
 }
 
-fn write_blocks(page: &mut Markup, blocks: &[Block]) {
+fn write_blocks(page: &mut MarkupWriter, blocks: &[ReportBlock]) {
     for block in blocks {
         write_block(page, block);
         page.line();
     }
 }
 
-fn write_block(page: &mut Markup, block: &Block) {
+fn write_block(page: &mut MarkupWriter, block: &ReportBlock) {
     match block {
-        Block::Heading(text) => rich(page, "h3", &[], text),
-        Block::Paragraph(text) => rich(page, "p", &[], text),
-        Block::Notice(text) => rich(page, "p", &[("class", "notice"), ("role", "note")], text),
-        Block::List(items) => {
+        ReportBlock::Heading(text) => rich(page, "h3", &[], text),
+        ReportBlock::Paragraph(text) => rich(page, "p", &[], text),
+        ReportBlock::Notice(text) => rich(page, "p", &[("class", "notice"), ("role", "note")], text),
+        ReportBlock::List(items) => {
             page.open("ul", &[("class", "items")]);
             for item in items {
                 rich(page, "li", &[], item);
             }
             page.close();
         }
-        Block::Facts(facts) => write_facts(page, facts, "facts"),
-        Block::Table(table) => write_table(page, table, true),
-        Block::Figure(chart, table) => {
+        ReportBlock::Facts(facts) => write_facts(page, facts, "facts"),
+        ReportBlock::Table(table) => write_table(page, table, true),
+        ReportBlock::Figure(chart, table) => {
             page.open("figure", &[]);
             page.leaf("figcaption", &[], &chart.title);
             chart.legend_markup(page);
-            page.raw(&chart.svg(Size::Wide)).line().raw(&chart.svg(Size::Narrow)).line();
+            page.raw(&chart.svg(ChartSize::Wide)).line().raw(&chart.svg(ChartSize::Narrow)).line();
             rich(page, "p", &[("class", "seen")], &chart.description);
             page.open("details", &[("open", "open")]).leaf("summary", &[], "The figures");
             write_table(page, table, false);
             page.close().close();
         }
-        Block::Code(text) => {
+        ReportBlock::Code(text) => {
             page.open("pre", &[("tabindex", "0")]).leaf("code", &[], text).close();
         }
-        Block::Details(summary, blocks) => {
+        ReportBlock::Details(summary, blocks) => {
             page.open("details", &[]);
             rich(page, "summary", &[], summary);
             write_blocks(page, blocks);
@@ -92,7 +94,7 @@ fn write_block(page: &mut Markup, block: &Block) {
     }
 }
 
-fn write_facts(page: &mut Markup, facts: &[(String, String)], class: &str) {
+fn write_facts(page: &mut MarkupWriter, facts: &[(String, String)], class: &str) {
     page.open("dl", &[("class", class)]);
     for (name, value) in facts {
         page.open("div", &[]);
@@ -103,7 +105,7 @@ fn write_facts(page: &mut Markup, facts: &[(String, String)], class: &str) {
     page.close();
 }
 
-fn write_table(page: &mut Markup, table: &Table, captioned: bool) {
+fn write_table(page: &mut MarkupWriter, table: &ReportTable, captioned: bool) {
     // a region of its own that scrolls sideways, reachable by keyboard
     page.open(
         "div",
@@ -135,12 +137,12 @@ fn write_table(page: &mut Markup, table: &Table, captioned: bool) {
     }
 }
 
-fn write_cell(page: &mut Markup, cell: &Cell, column: &Column, names_row: bool) {
+fn write_cell(page: &mut MarkupWriter, cell: &TableCell, column: &TableColumn, names_row: bool) {
     let emphasis = match cell.emphasis {
-        Emphasis::None => "",
-        Emphasis::Best => " best",
-        Emphasis::Loss => " loss",
-        Emphasis::Quiet => " quiet",
+        CellEmphasis::None => "",
+        CellEmphasis::Best => " best",
+        CellEmphasis::Loss => " loss",
+        CellEmphasis::Quiet => " quiet",
     };
     let bar = if cell.bar.is_some() { " bar" } else { "" };
     let class = format!("{}{emphasis}{bar}", column_class(column));
@@ -160,18 +162,18 @@ fn write_cell(page: &mut Markup, cell: &Cell, column: &Column, names_row: bool) 
     page.close();
 }
 
-fn column_class(column: &Column) -> &'static str {
+fn column_class(column: &TableColumn) -> &'static str {
     if column.numeric { "number" } else { "word" }
 }
 
 /// An element whose text may hold code in backticks.
-fn rich(page: &mut Markup, name: &'static str, attributes: &[(&str, &str)], text: &str) {
+fn rich(page: &mut MarkupWriter, name: &'static str, attributes: &[(&str, &str)], text: &str) {
     page.open(name, attributes);
     rich_text(page, text);
     page.close();
 }
 
-fn rich_text(page: &mut Markup, text: &str) {
+fn rich_text(page: &mut MarkupWriter, text: &str) {
     // an odd number of backticks is text that has one, not code
     if text.matches('`').count() % 2 == 1 {
         page.text(text);

@@ -6,21 +6,21 @@
 use anyhow::{Context as _, Result};
 use serde_json::{Map, Value, json};
 
-use super::context::Context;
-use super::standing::{Comparison, standings};
-use crate::metric::{Metric, bottleneck};
-use crate::record::{Case, Run, Target};
-use crate::verdict::{Decision, Limits};
+use super::context::ReportContext;
+use super::rivals::{RivalComparison, standings};
+use crate::metric::{RoundMetric, bottleneck};
+use crate::record::{MeasuredTarget, RunCase, RunRecord};
+use crate::verdict::{VerdictDecision, VerdictLimits};
 
 /// The version of this format.
 const FORMAT: u32 = 1;
 
-pub(crate) fn write(run: &Run) -> Result<String> {
-    let context = Context::new(run);
-    let limits = Limits::default();
+pub(crate) fn write(run: &RunRecord) -> Result<String> {
+    let context = ReportContext::new(run);
+    let limits = VerdictLimits::default();
     let comparisons = standings(run, limits);
-    let losses: Vec<&Comparison> =
-        comparisons.iter().filter(|one| one.verdict.decision == Decision::Worse).collect();
+    let losses: Vec<&RivalComparison> =
+        comparisons.iter().filter(|one| one.verdict.decision == VerdictDecision::Worse).collect();
     let cases: Vec<Value> = run.cases.iter().map(|case| case_value(context, case)).collect();
     let report = json!({
         "format": FORMAT,
@@ -47,16 +47,16 @@ pub(crate) fn write(run: &Run) -> Result<String> {
     Ok(text)
 }
 
-fn case_value(context: Context<'_>, case: &Case) -> Value {
+fn case_value(context: ReportContext<'_>, case: &RunCase) -> Value {
     let results: Vec<Value> =
         context.run.targets.iter().filter_map(|target| result_value(context, case, target)).collect();
     json!({ "id": case.id, "label": case.label, "parameters": case.parameters, "results": results })
 }
 
-fn result_value(context: Context<'_>, case: &Case, target: &Target) -> Option<Value> {
+fn result_value(context: ReportContext<'_>, case: &RunCase, target: &MeasuredTarget) -> Option<Value> {
     let recorded = case.results.iter().find(|result| result.target == target.name)?;
     let mut figures = Map::new();
-    for metric in Metric::ALL {
+    for metric in RoundMetric::ALL {
         if let Some(spread) = context.spread(case, target, metric) {
             let name = serde_json::to_value(metric).ok()?;
             figures.insert(name.as_str()?.to_owned(), json!({ "unit": unit_name(metric), "spread": spread }));
@@ -73,13 +73,13 @@ fn result_value(context: Context<'_>, case: &Case, target: &Target) -> Option<Va
     }))
 }
 
-fn unit_name(metric: Metric) -> &'static str {
-    use crate::quantity::Unit;
+fn unit_name(metric: RoundMetric) -> &'static str {
+    use crate::quantity::QuantityUnit;
     match metric.unit() {
-        Unit::PerSecond => "per_second",
-        Unit::Nanoseconds => "nanoseconds",
-        Unit::Bytes => "bytes",
-        Unit::Share => "share",
+        QuantityUnit::PerSecond => "per_second",
+        QuantityUnit::Nanoseconds => "nanoseconds",
+        QuantityUnit::Bytes => "bytes",
+        QuantityUnit::Share => "share",
         _ => "count",
     }
 }

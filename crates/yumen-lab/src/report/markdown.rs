@@ -4,10 +4,10 @@
 
 use std::fmt::Write;
 
-use super::document::{Block, Cell, Document, Emphasis, Table};
+use super::document::{CellEmphasis, ReportBlock, ReportDocument, ReportTable, TableCell};
 
 /// The text, in the dialect with pipe tables.
-pub(crate) fn write(document: &Document) -> String {
+pub(crate) fn write(document: &ReportDocument) -> String {
     let mut text = format!("# {}\n\n{}\n\n", escape(&document.title), escape(&document.subtitle));
     write_facts(&mut text, &document.facts);
     for section in &document.sections {
@@ -20,42 +20,42 @@ pub(crate) fn write(document: &Document) -> String {
     text
 }
 
-fn write_blocks(text: &mut String, blocks: &[Block]) {
+fn write_blocks(text: &mut String, blocks: &[ReportBlock]) {
     for block in blocks {
         write_block(text, block);
     }
 }
 
-fn write_block(text: &mut String, block: &Block) {
+fn write_block(text: &mut String, block: &ReportBlock) {
     let _ = match block {
-        Block::Heading(heading) => write!(text, "### {}\n\n", escape(heading)),
-        Block::Paragraph(paragraph) => write!(text, "{}\n\n", escape(paragraph)),
-        Block::Notice(notice) => write!(text, "> **Note:** {}\n\n", escape(notice)),
-        Block::List(items) => {
+        ReportBlock::Heading(heading) => write!(text, "### {}\n\n", escape(heading)),
+        ReportBlock::Paragraph(paragraph) => write!(text, "{}\n\n", escape(paragraph)),
+        ReportBlock::Notice(notice) => write!(text, "> **Note:** {}\n\n", escape(notice)),
+        ReportBlock::List(items) => {
             for item in items {
                 let _ = writeln!(text, "- {}", escape(item));
             }
             writeln!(text)
         }
-        Block::Facts(facts) => {
+        ReportBlock::Facts(facts) => {
             write_facts(text, facts);
             Ok(())
         }
-        Block::Table(table) => {
+        ReportBlock::Table(table) => {
             let _ = write!(text, "**{}**\n\n", escape(&table.caption));
             write_table(text, table);
             Ok(())
         }
-        Block::Figure(chart, table) => {
+        ReportBlock::Figure(chart, table) => {
             let _ = write!(text, "**{}**\n\n{}\n\n", escape(&chart.title), escape(&chart.description));
             write_table(text, table);
             Ok(())
         }
-        Block::Code(code) => {
+        ReportBlock::Code(code) => {
             let fence = fence_for(code);
             write!(text, "{fence}text\n{}\n{fence}\n\n", code.trim_end())
         }
-        Block::Details(summary, blocks) => {
+        ReportBlock::Details(summary, blocks) => {
             let _ = write!(text, "**{}**\n\n", escape(summary));
             write_blocks(text, blocks);
             Ok(())
@@ -70,7 +70,7 @@ fn write_facts(text: &mut String, facts: &[(String, String)]) {
     text.push('\n');
 }
 
-fn write_table(text: &mut String, table: &Table) {
+fn write_table(text: &mut String, table: &ReportTable) {
     let headings: Vec<String> = table.columns.iter().map(|column| in_cell(&column.label)).collect();
     let rules: Vec<&str> =
         table.columns.iter().map(|column| if column.numeric { "--:" } else { ":--" }).collect();
@@ -88,13 +88,13 @@ fn write_table(text: &mut String, table: &Table) {
     }
 }
 
-fn write_cell(cell: &Cell) -> String {
+fn write_cell(cell: &TableCell) -> String {
     let flag = cell.flag.map(|flag| format!(" ({flag})")).unwrap_or_default();
     let text = in_cell(&cell.text);
     match cell.emphasis {
-        Emphasis::Best => format!("**{text}**{flag}"),
-        Emphasis::Loss => format!("_{text}_{flag}"),
-        Emphasis::None | Emphasis::Quiet => format!("{text}{flag}"),
+        CellEmphasis::Best => format!("**{text}**{flag}"),
+        CellEmphasis::Loss => format!("_{text}_{flag}"),
+        CellEmphasis::None | CellEmphasis::Quiet => format!("{text}{flag}"),
     }
 }
 

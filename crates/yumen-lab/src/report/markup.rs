@@ -6,12 +6,12 @@ use std::fmt::Write;
 
 /// A growing piece of markup. Elements close in the order in which they were opened.
 #[derive(Debug, Default)]
-pub(crate) struct Markup {
+pub(crate) struct MarkupWriter {
     text: String,
     open: Vec<&'static str>,
 }
 
-impl Markup {
+impl MarkupWriter {
     /// Opens an element.
     pub(crate) fn open(&mut self, name: &'static str, attributes: &[(&str, &str)]) -> &mut Self {
         self.tag(name, attributes, ">");

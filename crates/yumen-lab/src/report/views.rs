@@ -10,19 +10,19 @@ mod ramp;
 mod table;
 mod timeline;
 
-use super::context::Context;
-use super::document::{Block, Section};
-use crate::record::{View, ViewKind};
+use super::context::ReportContext;
+use super::document::{ReportBlock, ReportSection};
+use crate::record::{ReportView, ViewKind};
 
 /// The sections of all views, in the scenario's order; a table of the cases where it names none.
-pub(crate) fn sections(context: Context<'_>) -> Vec<Section> {
-    let fallback = [View { kind: ViewKind::Table, over: None, title: None }];
+pub(crate) fn sections(context: ReportContext<'_>) -> Vec<ReportSection> {
+    let fallback = [ReportView { kind: ViewKind::Table, over: None, title: None }];
     let views =
         if context.run.scenario.views.is_empty() { &fallback[..] } else { &context.run.scenario.views };
     views.iter().enumerate().map(|(index, view)| section(context, view, index + 1)).collect()
 }
 
-fn section(context: Context<'_>, view: &View, number: usize) -> Section {
+fn section(context: ReportContext<'_>, view: &ReportView, number: usize) -> ReportSection {
     let id = format!("view-{number}");
     let mut blocks = match view.kind {
         ViewKind::Curves => curves::blocks(context, view, &id),
@@ -34,12 +34,12 @@ fn section(context: Context<'_>, view: &View, number: usize) -> Section {
         ViewKind::IdleMemory => idle::blocks(context, view, &id),
     };
     if blocks.is_empty() {
-        blocks.push(Block::Paragraph("Nothing was measured that could be shown here.".to_owned()));
+        blocks.push(ReportBlock::Paragraph("Nothing was measured that could be shown here.".to_owned()));
     }
-    Section { id, title: title(view), blocks }
+    ReportSection { id, title: title(view), blocks }
 }
 
-fn title(view: &View) -> String {
+fn title(view: &ReportView) -> String {
     if let Some(title) = &view.title {
         return title.clone();
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::process::pin_this_thread;
-use crate::record::{Ceiling, Pinning};
+use crate::record::{CpuPinning, MeasuredCeiling};
 
 /// One thread on either side; each side serves its connections in turn.
 pub(super) fn link(
@@ -15,8 +15,8 @@ pub(super) fn link(
     request_bytes: usize,
     response_bytes: usize,
     duration: Duration,
-    pinning: &Pinning,
-) -> Result<Ceiling> {
+    pinning: &CpuPinning,
+) -> Result<MeasuredCeiling> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let address = listener.local_addr()?;
     // all wait in the listener's queue before the other side begins to accept, so neither waits for ever
@@ -50,7 +50,7 @@ pub(super) fn link(
         })
     })?;
     round_trips.sort_unstable();
-    Ok(Ceiling {
+    Ok(MeasuredCeiling {
         name: "link".to_owned(),
         connections,
         request_bytes: request_bytes as u64,
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_link_carries_payloads_of_the_exact_sizes() {
-        let ceiling = link(4, 81, 181, Duration::from_millis(50), &Pinning::default()).unwrap();
+        let ceiling = link(4, 81, 181, Duration::from_millis(50), &CpuPinning::default()).unwrap();
         assert_eq!((ceiling.request_bytes, ceiling.response_bytes, ceiling.connections), (81, 181, 4));
         assert!(ceiling.per_second > 0.0 && ceiling.p50_ns > 0);
     }

@@ -5,14 +5,14 @@ use std::path::Path;
 use anyhow::Result;
 use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256, RsaKeySize};
 
-use crate::targets::Certificate;
+use crate::targets::LabCertificate;
 
 /// Makes it and writes it where gateways read it.
-pub(super) fn make(folder: &Path) -> Result<Certificate> {
+pub(super) fn make(folder: &Path) -> Result<LabCertificate> {
     let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?;
     let certificate = CertificateParams::new(vec!["localhost".to_owned()])?.self_signed(&key)?;
     let (chain_text, key_text) = (certificate.pem(), key.serialize_pem());
-    let made = Certificate {
+    let made = LabCertificate {
         chain: folder.join("cert.pem"),
         key: folder.join("key.pem"),
         both: folder.join("both.pem"),

@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::gateway::Gateway;
-use super::upstreams::Upstreams;
+use super::gateway::StartedGateway;
+use super::upstreams::LabUpstreams;
 use crate::record::ChangeMark;
-use crate::scenario::Changes;
+use crate::scenario::EndpointChanges;
 
 /// An endpoint that was taken out goes on for so long, as a pod does.
 const GRACE: Duration = Duration::from_secs(1);
@@ -16,9 +16,9 @@ const SEEN_LIMIT: Duration = Duration::from_secs(5);
 
 /// Applies the changes until `ended` is set, then goes back to the first count. Marks count from `begun`.
 pub(super) fn apply(
-    changes: &Changes,
-    gateway: &Gateway,
-    upstreams: &mut Upstreams,
+    changes: &EndpointChanges,
+    gateway: &StartedGateway,
+    upstreams: &mut LabUpstreams,
     begun: Instant,
     ended: &AtomicBool,
 ) -> Vec<ChangeMark> {
@@ -45,10 +45,10 @@ pub(super) fn apply(
 }
 
 fn one(
-    changes: &Changes,
+    changes: &EndpointChanges,
     count: usize,
-    gateway: &Gateway,
-    upstreams: &mut Upstreams,
+    gateway: &StartedGateway,
+    upstreams: &mut LabUpstreams,
     begun: Instant,
     ended: &AtomicBool,
 ) -> ChangeMark {
@@ -65,10 +65,10 @@ fn one(
         let _ = sleep_until(Instant::now() + GRACE, ended);
         upstreams.shrink(count);
     }
-    let unannounced = if changes.announce { "" } else { ", unannounced" };
+    let announce_error = if changes.announce { "" } else { ", unannounced" };
     ChangeMark {
         at_ms: (start - begun).as_millis() as u64,
-        what: format!("{count} endpoints{unannounced}"),
+        what: format!("{count} endpoints{announce_error}"),
         took_ms: took.as_secs_f64() * 1000.0,
         effective_ms: effective.map(|effective| effective.as_secs_f64() * 1000.0),
         error: error.map(|error| format!("{error:#}")),
@@ -76,7 +76,12 @@ fn one(
 }
 
 /// When the first connection reached one of the endpoints at these places, by their own account.
-fn seen(upstreams: &Upstreams, places: Range<usize>, start: Instant, ended: &AtomicBool) -> Option<Duration> {
+fn seen(
+    upstreams: &LabUpstreams,
+    places: Range<usize>,
+    start: Instant,
+    ended: &AtomicBool,
+) -> Option<Duration> {
     while start.elapsed() < SEEN_LIMIT && !ended.load(Ordering::Acquire) {
         if places.clone().any(|place| upstreams.accepted_at(place).is_some_and(|count| count > 0)) {
             return Some(start.elapsed());

@@ -61,9 +61,9 @@ fn frame(line: &str) -> Option<String> {
 
 /// A function with what it called.
 #[derive(Default)]
-struct Node {
+struct FlameNode {
     samples: u64,
-    called: BTreeMap<String, Node>,
+    called: BTreeMap<String, FlameNode>,
 }
 
 const WIDTH: f64 = 1200.0;
@@ -74,7 +74,7 @@ const NARROWEST: f64 = 0.3;
 const LETTER: f64 = 6.6;
 
 fn draw(folded: &Folded, title: &str) -> String {
-    let mut root = Node::default();
+    let mut root = FlameNode::default();
     for (stack, count) in folded {
         root.samples += count;
         let mut node = &mut root;
@@ -96,7 +96,7 @@ fn draw(folded: &Folded, title: &str) -> String {
 }
 
 /// Callees stand above their callers, side by side in the order of their names.
-fn frames(svg: &mut String, node: &Node, mut x: f64, bottom: f64, all: u64) {
+fn frames(svg: &mut String, node: &FlameNode, mut x: f64, bottom: f64, all: u64) {
     for (name, called) in &node.called {
         let width = WIDTH * called.samples as f64 / all as f64;
         if width >= NARROWEST {

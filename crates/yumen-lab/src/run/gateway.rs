@@ -8,42 +8,48 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::http;
-use super::process::{Launch, Process};
+use super::process::{ProcessLaunch, RunningProcess};
 use super::steps;
-use crate::scenario::Shape;
-use crate::targets::{Adapter, Certificate, Plan, Ports, Rendered, key, mock_body};
+use crate::scenario::GatewayShape;
+use crate::targets::{
+    GatewayAdapter, GatewayPlan, GatewayPorts, LabCertificate, RenderedConfig, key, mock_body,
+};
 
 /// A gateway may take so long to listen or to serve what it was told: large route tables take their time.
 const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// A started gateway.
-pub(super) struct Gateway {
-    adapter: &'static dyn Adapter,
-    process: Process,
-    plan: Mutex<Plan>,
-    ports: Ports,
-    pub(super) rendered: Rendered,
+pub(super) struct StartedGateway {
+    adapter: &'static dyn GatewayAdapter,
+    process: RunningProcess,
+    plan: Mutex<GatewayPlan>,
+    ports: GatewayPorts,
+    pub(super) rendered: RenderedConfig,
     pub(super) command: Vec<String>,
 }
 
 /// What starting needs beside the shape.
-pub(super) struct Site<'a> {
+pub(super) struct GatewaySite<'a> {
     pub(super) folder: PathBuf,
     pub(super) program: &'a Path,
     pub(super) cpus: &'a [usize],
     pub(super) endpoints: Vec<SocketAddr>,
-    pub(super) certificate: &'a Certificate,
+    pub(super) certificate: &'a LabCertificate,
     pub(super) connections_max: usize,
 }
 
-impl Gateway {
+impl StartedGateway {
     /// Starts it and sets it up.
-    pub(super) fn start(adapter: &'static dyn Adapter, shape: &Shape, site: Site<'_>) -> Result<Gateway> {
+    pub(super) fn start(
+        adapter: &'static dyn GatewayAdapter,
+        shape: &GatewayShape,
+        site: GatewaySite<'_>,
+    ) -> Result<StartedGateway> {
         std::fs::create_dir_all(&site.folder)?;
         let plan = plan(shape, &site)?;
         let rendered = adapter.render(&plan).map_err(anyhow::Error::msg)?;
         steps::write_files(&site.folder, &rendered.files)?;
-        let launch = Launch {
+        let launch = ProcessLaunch {
             program: site.program,
             args: &rendered.args,
             env: &rendered.env,
@@ -52,7 +58,7 @@ impl Gateway {
             stop_signal: adapter.stop_signal(),
             pid_file: rendered.pid_file.as_ref().map(|file| site.folder.join(file)),
         };
-        let mut process = Process::start(&launch)?;
+        let mut process = RunningProcess::start(&launch)?;
         let setup = adapter.setup(&plan);
         // where something is set up, the interface for that is there before the traffic's
         let first = if setup.is_empty() { plan.ports.http } else { plan.ports.admin };
@@ -63,7 +69,7 @@ impl Gateway {
         let command =
             std::iter::once(site.program.display().to_string()).chain(rendered.args.clone()).collect();
         let ports = plan.ports;
-        Ok(Gateway { adapter, process, plan: Mutex::new(plan), ports, rendered, command })
+        Ok(StartedGateway { adapter, process, plan: Mutex::new(plan), ports, rendered, command })
     }
 
     /// Its first process.
@@ -118,29 +124,29 @@ impl Gateway {
     /// Brings the endpoints to these.
     pub(super) fn change(&self, endpoints: &[SocketAddr]) -> Result<()> {
         let before = self.plan();
-        let after = Plan { endpoints: endpoints.to_vec(), ..before.clone() };
+        let after = GatewayPlan { endpoints: endpoints.to_vec(), ..before.clone() };
         let outcome = steps::carry_out(&self.adapter.change(&before, &after), &before.folder, &self.process);
         // a change that failed half-way is not undone: the next one starts from what was wanted
         *self.plan.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = after;
         outcome
     }
 
-    fn plan(&self) -> Plan {
+    fn plan(&self) -> GatewayPlan {
         self.plan.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 }
 
 /// The field that identifies a client of this plan.
-pub(super) fn auth_header(plan: &Plan) -> Vec<(&'static str, String)> {
+pub(super) fn auth_header(plan: &GatewayPlan) -> Vec<(&'static str, String)> {
     if plan.key_auth { vec![("apikey", key(plan.consumers.max(1) - 1))] } else { Vec::new() }
 }
 
-fn plan(shape: &Shape, site: &Site<'_>) -> Result<Plan> {
+fn plan(shape: &GatewayShape, site: &GatewaySite<'_>) -> Result<GatewayPlan> {
     let [http, https, admin, status] = free_ports()?;
-    Ok(Plan {
+    Ok(GatewayPlan {
         folder: site.folder.clone(),
         program: site.program.to_path_buf(),
-        ports: Ports { http, https, admin, status },
+        ports: GatewayPorts { http, https, admin, status },
         endpoints: site.endpoints.clone(),
         workers: shape.workers,
         routes: shape.routes,

@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 
-use super::entrants::{Entrant, Kind};
 use super::flame;
-use super::gateway::{Gateway, Site};
+use super::gateway::{GatewaySite, StartedGateway};
 use super::interrupt;
-use super::lab::Lab;
+use super::lab::LabContext;
 use super::pinning;
 use super::process::descendants;
-use super::progress::Progress;
-use super::round::{self, Bench, Subject};
-use super::upstreams::Upstreams;
-use crate::record::{Pinning, Round};
-use crate::scenario::{Load, Point, Scenario, Settings, Shape};
+use super::progress::RunProgress;
+use super::round::{self, RoundContext, RoundSubject};
+use super::run_targets::{RunTarget, RunTargetKind};
+use super::upstreams::LabUpstreams;
+use crate::record::{CpuPinning, RoundRecord};
+use crate::scenario::{CaseSettings, GatewayShape, LoadKind, ParameterPoint, Scenario};
 
 /// A closed loop this long tells what a target can do.
 const PROBE_SECONDS: f64 = 1.5;
@@ -24,22 +24,22 @@ const PROBE_SECONDS: f64 = 1.5;
 const FLAME_SECONDS: f64 = 4.0;
 
 /// Started gateways and what is asked of them.
-pub(super) struct Group<'a> {
-    lab: &'a Lab<'a>,
+pub(super) struct GatewayGroup<'a> {
+    lab: &'a LabContext<'a>,
     scenario: &'a Scenario,
-    points: &'a [Point],
-    entrants: &'a [Entrant],
+    points: &'a [ParameterPoint],
+    entrants: &'a [RunTarget],
     /// Settings of this group's points, by place in `points`.
-    settings: BTreeMap<usize, Settings>,
-    pinning: Pinning,
-    upstreams: Upstreams,
+    settings: BTreeMap<usize, CaseSettings>,
+    pinning: CpuPinning,
+    upstreams: LabUpstreams,
     /// By place in `entrants`.
-    gateways: BTreeMap<usize, Gateway>,
+    gateways: BTreeMap<usize, StartedGateway>,
 }
 
 /// Places of points with the same shape, in the order of their first.
-pub(super) fn together(points: &[Point]) -> Vec<Vec<usize>> {
-    let mut groups: Vec<(Shape, Vec<usize>)> = Vec::new();
+pub(super) fn together(points: &[ParameterPoint]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<(GatewayShape, Vec<usize>)> = Vec::new();
     for (place, point) in points.iter().enumerate() {
         let shape = point.settings.shape();
         match groups.iter_mut().find(|(known, _)| *known == shape) {
@@ -50,23 +50,24 @@ pub(super) fn together(points: &[Point]) -> Vec<Vec<usize>> {
     groups.into_iter().map(|(_, members)| members).collect()
 }
 
-impl<'a> Group<'a> {
+impl<'a> GatewayGroup<'a> {
     /// Starts what takes part. A gateway that cannot is noted as missing.
     pub(super) fn start(
-        lab: &'a Lab<'a>,
+        lab: &'a LabContext<'a>,
         scenario: &'a Scenario,
-        points: &'a [Point],
+        points: &'a [ParameterPoint],
         members: &[usize],
-        entrants: &'a [Entrant],
-        progress: &mut Progress,
-    ) -> Result<Group<'a>> {
-        let settings: BTreeMap<usize, Settings> =
+        entrants: &'a [RunTarget],
+        progress: &mut RunProgress,
+    ) -> Result<GatewayGroup<'a>> {
+        let settings: BTreeMap<usize, CaseSettings> =
             members.iter().map(|place| (*place, points[*place].settings.clone())).collect();
         let shape = points[members[0]].settings.shape();
         let pinning = pinning::split(&lab.cpus, shape.workers);
         let upstreams = lab.upstreams(shape.endpoints, &pinning)?;
         let gateways = BTreeMap::new();
-        let mut group = Group { lab, scenario, points, entrants, settings, pinning, upstreams, gateways };
+        let mut group =
+            GatewayGroup { lab, scenario, points, entrants, settings, pinning, upstreams, gateways };
         for (place, entrant) in entrants.iter().enumerate() {
             interrupt::check()?;
             match group.start_one(entrant, &shape, members[0]) {
@@ -89,10 +90,15 @@ impl<'a> Group<'a> {
     }
 
     /// `None` where there is nothing to start.
-    fn start_one(&self, entrant: &Entrant, shape: &Shape, first: usize) -> Result<Option<Gateway>> {
-        let Kind::Adapter { adapter, program, .. } = &entrant.kind else { return Ok(None) };
+    fn start_one(
+        &self,
+        entrant: &RunTarget,
+        shape: &GatewayShape,
+        first: usize,
+    ) -> Result<Option<StartedGateway>> {
+        let RunTargetKind::Adapter { adapter, program, .. } = &entrant.kind else { return Ok(None) };
         let path = self.points[first].settings.paths().swap_remove(0);
-        let site = Site {
+        let site = GatewaySite {
             folder: self.lab.folder.join(format!("{}-{}-{first}", self.scenario.name, entrant.name)),
             program: program.as_path(),
             cpus: &self.pinning.gateway,
@@ -100,13 +106,13 @@ impl<'a> Group<'a> {
             certificate: &self.lab.certificate,
             connections_max: self.settings.values().map(|settings| settings.connections).max().unwrap_or(1),
         };
-        let gateway = Gateway::start(*adapter, shape, site)?;
+        let gateway = StartedGateway::start(*adapter, shape, site)?;
         gateway.verify(&path, &self.upstreams.body(&path)?)?;
         Ok(Some(gateway))
     }
 
     /// All rounds of all members.
-    pub(super) fn run(mut self, progress: &mut Progress) -> Result<()> {
+    pub(super) fn run(mut self, progress: &mut RunProgress) -> Result<()> {
         self.settle_rates(progress)?;
         let mut turns = self.turns();
         progress.planned(&turns, self.scenario.rounds);
@@ -117,9 +123,10 @@ impl<'a> Group<'a> {
                 let settings = &self.settings[point];
                 let seconds = if number == 0 { self.scenario.warmup_seconds } else { self.scenario.seconds };
                 // what is not measured needs neither steps of a ramp nor held connections, nor changes
-                let unmeasured = Settings { changes: None, ..settings.clone() };
+                let unmeasured = CaseSettings { changes: None, ..settings.clone() };
                 let settings = if number == 0 { unmeasured } else { settings.clone() };
-                if number == 0 && (seconds == 0.0 || matches!(settings.load, Load::Ramp | Load::Idle)) {
+                if number == 0 && (seconds == 0.0 || matches!(settings.load, LoadKind::Ramp | LoadKind::Idle))
+                {
                     continue;
                 }
                 let outcome = self.turn(&settings, seconds, *place, progress);
@@ -131,18 +138,18 @@ impl<'a> Group<'a> {
 
     /// Pairs of a point and an entrant that takes part in it.
     fn turns(&self) -> Vec<(usize, usize)> {
-        let entrants = |point: usize, settings: &Settings| {
-            let takes_part = |(_, entrant): &(usize, &Entrant)| match &entrant.kind {
-                Kind::Adapter { .. } => true,
-                Kind::Direct => settings.has_direct() && !self.measured_before(point, settings),
-                Kind::Url { url, .. } => {
+        let entrants = |point: usize, settings: &CaseSettings| {
+            let takes_part = |(_, entrant): &(usize, &RunTarget)| match &entrant.kind {
+                RunTargetKind::Adapter { .. } => true,
+                RunTargetKind::Direct => settings.has_direct() && !self.measured_before(point, settings),
+                RunTargetKind::Url { url, .. } => {
                     settings.asks_nothing_of_the_gateway() && url.starts_with("https://") == settings.tls
                 }
             };
             let parts = self.entrants.iter().enumerate().filter(takes_part);
-            let there = |(place, entrant): (usize, &Entrant)| {
-                let started =
-                    self.gateways.contains_key(&place) || !matches!(entrant.kind, Kind::Adapter { .. });
+            let there = |(place, entrant): (usize, &RunTarget)| {
+                let started = self.gateways.contains_key(&place)
+                    || !matches!(entrant.kind, RunTargetKind::Adapter { .. });
                 started.then_some((point, place))
             };
             parts.filter_map(there).collect::<Vec<_>>()
@@ -151,26 +158,28 @@ impl<'a> Group<'a> {
     }
 
     /// The upstream alone is measured once for all points that agree in the load.
-    fn measured_before(&self, point: usize, settings: &Settings) -> bool {
+    fn measured_before(&self, point: usize, settings: &CaseSettings) -> bool {
         let load = settings.load_only();
         self.points[..point].iter().any(|earlier| earlier.settings.load_only() == load)
     }
 
     fn turn(
         &mut self,
-        settings: &Settings,
+        settings: &CaseSettings,
         seconds: f64,
         place: usize,
-        progress: &Progress,
-    ) -> Result<Round> {
+        progress: &RunProgress,
+    ) -> Result<RoundRecord> {
         let (lab, pinning, begun) = (self.lab, &self.pinning, progress.begun);
         let gateway = self.gateways.get(&place);
         let (base, pids) = match (&self.entrants[place].kind, gateway) {
-            (Kind::Url { url, pids }, _) => (url.clone(), pids.clone()),
-            (Kind::Adapter { .. }, Some(gateway)) => (gateway.base(settings.tls), vec![gateway.root()]),
+            (RunTargetKind::Url { url, pids }, _) => (url.clone(), pids.clone()),
+            (RunTargetKind::Adapter { .. }, Some(gateway)) => {
+                (gateway.base(settings.tls), vec![gateway.root()])
+            }
             _ => return lab.direct(settings, seconds, &mut self.upstreams, pinning, begun),
         };
-        let subject = Subject {
+        let subject = RoundSubject {
             base: &base,
             server_name: (settings.tls && gateway.is_some()).then_some("localhost"),
             gateway,
@@ -178,16 +187,16 @@ impl<'a> Group<'a> {
             is_gateway: true,
             own_upstream: gateway.is_some(),
         };
-        let bench = Bench { program: &lab.bench, folder: &lab.folder, pinning, run_begun: begun };
+        let bench = RoundContext { program: &lab.bench, folder: &lab.folder, pinning, run_begun: begun };
         round::run(settings, seconds, &subject, &mut self.upstreams, &bench)
     }
 
     /// A share of what the slowest target can do becomes a rate: one for all points, or they could not be compared.
-    fn settle_rates(&mut self, progress: &mut Progress) -> Result<()> {
+    fn settle_rates(&mut self, progress: &mut RunProgress) -> Result<()> {
         let open: Vec<usize> = self
             .settings
             .iter()
-            .filter(|(_, settings)| settings.load == Load::Open)
+            .filter(|(_, settings)| settings.load == LoadKind::Open)
             .map(|(point, _)| *point)
             .collect();
         for point in open {
@@ -206,8 +215,8 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    fn probe(&mut self, settings: &Settings, progress: &Progress) -> Result<Option<f64>> {
-        let probe = Settings { load: Load::Closed, changes: None, ..settings.clone() };
+    fn probe(&mut self, settings: &CaseSettings, progress: &RunProgress) -> Result<Option<f64>> {
+        let probe = CaseSettings { load: LoadKind::Closed, changes: None, ..settings.clone() };
         let mut slowest: Option<(f64, usize)> = None;
         for place in self.gateways.keys().copied().collect::<Vec<_>>() {
             let rate = self.turn(&probe, PROBE_SECONDS, place, progress)?.summary.responses_per_second();
@@ -225,10 +234,10 @@ impl<'a> Group<'a> {
     }
 
     /// Where each gateway's time goes at the first point of the group.
-    fn draw_flames(&mut self, progress: &Progress) -> Result<()> {
+    fn draw_flames(&mut self, progress: &RunProgress) -> Result<()> {
         let Some(out) = self.lab.flame.clone() else { return Ok(()) };
         let Some((point, settings)) = self.settings.first_key_value() else { return Ok(()) };
-        let settings = Settings { changes: None, ..settings.clone() };
+        let settings = CaseSettings { changes: None, ..settings.clone() };
         let point = &self.points[*point];
         let pids: Vec<(usize, Vec<u32>)> =
             self.gateways.iter().map(|(place, gateway)| (*place, descendants(gateway.root()))).collect();
@@ -273,11 +282,11 @@ mod tests {
 
     #[test]
     fn points_of_one_shape_are_one_group() {
-        let point = |connections: usize, routes: usize| Point {
+        let point = |connections: usize, routes: usize| ParameterPoint {
             id: String::new(),
             label: String::new(),
             parameters: Default::default(),
-            settings: Settings { connections, routes, ..Settings::default() },
+            settings: CaseSettings { connections, routes, ..CaseSettings::default() },
         };
         assert_eq!(together(&[point(1, 0), point(1, 5), point(2, 0)]), [vec![0, 2], vec![1]]);
     }

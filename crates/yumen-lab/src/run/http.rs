@@ -11,12 +11,12 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct LabResponse {
     pub(super) status: u16,
     pub(super) body: Vec<u8>,
 }
 
-impl Answer {
+impl LabResponse {
     /// Whether the status is 2xx.
     pub(super) fn good(&self) -> bool {
         (200..300).contains(&self.status)
@@ -30,7 +30,7 @@ pub(super) fn ask(
     target: &str,
     headers: &[(&str, String)],
     body: &str,
-) -> Result<Answer> {
+) -> Result<LabResponse> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
     stream.set_read_timeout(Some(LIMIT))?;
@@ -69,7 +69,7 @@ pub(super) fn line(port: u16, line: &str) -> Result<String> {
 }
 
 /// The answer in these bytes; `None` where it is not whole yet.
-fn parse(bytes: &[u8], ended: bool) -> Result<Option<Answer>> {
+fn parse(bytes: &[u8], ended: bool) -> Result<Option<LabResponse>> {
     let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
     let head = String::from_utf8_lossy(&bytes[..end]);
     let rest = &bytes[end + 4..];
@@ -93,7 +93,7 @@ fn parse(bytes: &[u8], ended: bool) -> Result<Option<Answer>> {
     } else {
         ended.then(|| rest.to_vec())
     };
-    Ok(body.map(|body| Answer { status, body }))
+    Ok(body.map(|body| LabResponse { status, body }))
 }
 
 fn dechunk(mut rest: &[u8]) -> Option<Vec<u8>> {
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     fn check(text: &str, ended: bool, expected: Option<(u16, &str)>) {
-        let expected = expected.map(|(status, body)| Answer { status, body: body.into() });
+        let expected = expected.map(|(status, body)| LabResponse { status, body: body.into() });
         assert_eq!(parse(text.as_bytes(), ended).unwrap(), expected, "{text}");
     }
 

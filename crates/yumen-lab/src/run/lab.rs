@@ -6,29 +6,32 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::ceilings;
-use super::entrants::Entrant;
-use super::group::{Group, together};
+use super::evidence;
+use super::group::{GatewayGroup, together};
 use super::pinning;
-use super::progress::{Progress, percentile, rfc3339};
-use super::round::{self, Bench, Subject};
-use super::sights;
-use super::upstreams::Upstreams;
-use crate::doctor::{self, Facts};
-use crate::record::{Ceiling, FORMAT, Pinning, Round, Run, Scale, ScenarioFacts, Skipped, Trap};
-use crate::scenario::{Load, Point, Scenario, Settings};
-use crate::targets::Certificate;
+use super::progress::{RunProgress, percentile, rfc3339};
+use super::round::{self, RoundContext, RoundSubject};
+use super::run_targets::RunTarget;
+use super::upstreams::LabUpstreams;
+use crate::doctor::{self, MachineFacts};
+use crate::record::{
+    CpuPinning, FORMAT, MeasuredCeiling, RoundRecord, RunRecord, RunScale, ScenarioFacts, SkippedTarget,
+    TrapRecord,
+};
+use crate::scenario::{CaseSettings, LoadKind, ParameterPoint, Scenario};
+use crate::targets::LabCertificate;
 
 /// Where progress is told.
 pub(super) type Say<'a> = &'a dyn Fn(&str);
 
 /// What all runs of one command share.
-pub(super) struct Lab<'a> {
+pub(super) struct LabContext<'a> {
     pub(super) bench: PathBuf,
     pub(super) folder: PathBuf,
-    pub(super) certificate: Certificate,
+    pub(super) certificate: LabCertificate,
     pub(super) cpus: Vec<usize>,
-    pub(super) facts: Facts,
-    pub(super) scale: Scale,
+    pub(super) facts: MachineFacts,
+    pub(super) scale: RunScale,
     pub(super) seed: u64,
     pub(super) command: String,
     pub(super) upstream_port: Option<u16>,
@@ -43,9 +46,14 @@ const LINK_PAYLOAD: (usize, usize) = (81, 181);
 const LINK_CONNECTIONS: usize = 16;
 const CEILING_SECONDS: f64 = 1.0;
 
-impl Lab<'_> {
+impl LabContext<'_> {
     /// Runs a scenario on these entrants.
-    pub(super) fn run(&self, scenario: &Scenario, entrants: &[Entrant], skipped: &[Skipped]) -> Result<Run> {
+    pub(super) fn run(
+        &self,
+        scenario: &Scenario,
+        entrants: &[RunTarget],
+        skipped: &[SkippedTarget],
+    ) -> Result<RunRecord> {
         let points = scenario.points(pinning::workers_max(self.cpus.len()))?;
         let mut run = self.about(scenario, &points, skipped);
         run.ceilings = self.ceilings(&points).context("the ceilings")?;
@@ -55,14 +63,18 @@ impl Lab<'_> {
                 ceiling.name, ceiling.per_second, ceiling.connections
             ));
         }
-        let mut progress = Progress::new(&points, entrants, scenario.rounds, self.seed);
+        let mut progress = RunProgress::new(&points, entrants, scenario.rounds, self.seed);
         for members in together(&points) {
-            Group::start(self, scenario, &points, &members, entrants, &mut progress)?.run(&mut progress)?;
+            GatewayGroup::start(self, scenario, &points, &members, entrants, &mut progress)?
+                .run(&mut progress)?;
         }
         run.took_ms = progress.begun.elapsed().as_millis() as u64;
         (run.cases, run.targets) = (progress.cases, progress.targets);
-        let seen: Vec<Option<String>> =
-            scenario.traps.iter().map(|trap| trap.see.and_then(|sight| sights::seen(sight, &run))).collect();
+        let seen: Vec<Option<String>> = scenario
+            .traps
+            .iter()
+            .map(|trap| trap.see.and_then(|sight| evidence::seen(sight, &run)))
+            .collect();
         for (trap, seen) in run.scenario.traps.iter_mut().zip(seen) {
             trap.seen = seen;
         }
@@ -70,19 +82,21 @@ impl Lab<'_> {
     }
 
     /// Everything that is known before the first round.
-    fn about(&self, scenario: &Scenario, points: &[Point], skipped: &[Skipped]) -> Run {
+    fn about(&self, scenario: &Scenario, points: &[ParameterPoint], skipped: &[SkippedTarget]) -> RunRecord {
         let settings = || points.iter().map(|point| &point.settings);
         let connections = settings().map(|settings| settings.connections as u64).max().unwrap_or(1);
         let workers = settings().map(|settings| settings.workers).max().unwrap_or(1);
-        let needs =
-            doctor::Needs { connections, short_connections: settings().any(Settings::short_connections) };
-        let traps = scenario.traps.iter().map(|trap| Trap {
+        let needs = doctor::MachineNeeds {
+            connections,
+            short_connections: settings().any(CaseSettings::short_connections),
+        };
+        let traps = scenario.traps.iter().map(|trap| TrapRecord {
             name: trap.name.clone(),
             what: trap.what.clone(),
             answer: trap.answer.clone(),
             seen: None,
         });
-        Run {
+        RunRecord {
             format: FORMAT,
             started: now(),
             took_ms: 0,
@@ -112,7 +126,7 @@ impl Lab<'_> {
 
     /// The link with the first report's payloads, and the upstream alone on as many connections as the busiest
     /// point has.
-    fn ceilings(&self, points: &[Point]) -> Result<Vec<Ceiling>> {
+    fn ceilings(&self, points: &[ParameterPoint]) -> Result<Vec<MeasuredCeiling>> {
         let pinning = pinning::split(&self.cpus, 1);
         let (asked, answered) = LINK_PAYLOAD;
         let duration = Duration::from_secs_f64(CEILING_SECONDS);
@@ -123,12 +137,16 @@ impl Lab<'_> {
             return Ok(vec![link]);
         };
         let connections = busiest.connections.min(256);
-        let settings =
-            Settings { load: Load::Closed, connections, path: busiest.path.clone(), ..Settings::default() };
+        let settings = CaseSettings {
+            load: LoadKind::Closed,
+            connections,
+            path: busiest.path.clone(),
+            ..CaseSettings::default()
+        };
         let mut upstreams = self.upstreams(1, &pinning)?;
         let round = self.direct(&settings, CEILING_SECONDS, &mut upstreams, &pinning, Instant::now())?;
         let responses = round.summary.responses.max(1);
-        let alone = Ceiling {
+        let alone = MeasuredCeiling {
             name: "upstream".to_owned(),
             connections,
             request_bytes: round.summary.bytes_sent / responses,
@@ -140,21 +158,21 @@ impl Lab<'_> {
     }
 
     /// Starts so many endpoints.
-    pub(super) fn upstreams(&self, count: usize, pinning: &Pinning) -> Result<Upstreams> {
-        Upstreams::start(&self.bench, &self.folder, &pinning.upstream, count, self.upstream_port)
+    pub(super) fn upstreams(&self, count: usize, pinning: &CpuPinning) -> Result<LabUpstreams> {
+        LabUpstreams::start(&self.bench, &self.folder, &pinning.upstream, count, self.upstream_port)
     }
 
     /// Loads the upstream itself.
     pub(super) fn direct(
         &self,
-        settings: &Settings,
+        settings: &CaseSettings,
         seconds: f64,
-        upstreams: &mut Upstreams,
-        pinning: &Pinning,
+        upstreams: &mut LabUpstreams,
+        pinning: &CpuPinning,
         run_begun: Instant,
-    ) -> Result<Round> {
+    ) -> Result<RoundRecord> {
         let base = format!("http://127.0.0.1:{}", upstreams.port());
-        let subject = Subject {
+        let subject = RoundSubject {
             base: &base,
             server_name: None,
             gateway: None,
@@ -162,7 +180,7 @@ impl Lab<'_> {
             is_gateway: false,
             own_upstream: true,
         };
-        let bench = Bench { program: &self.bench, folder: &self.folder, pinning, run_begun };
+        let bench = RoundContext { program: &self.bench, folder: &self.folder, pinning, run_begun };
         round::run(settings, seconds, &subject, upstreams, &bench)
     }
 }

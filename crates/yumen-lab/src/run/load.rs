@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use yumen_load::Summary;
+use yumen_load::LoadSummary;
 
-use super::process::{Launch, Process};
-use crate::scenario::{Load, Settings};
+use super::process::{ProcessLaunch, RunningProcess};
+use crate::scenario::{CaseSettings, LoadKind};
 use crate::targets::{StopSignal, key};
 
 /// What beside the settings makes a load.
 #[derive(Clone, Debug)]
-pub(super) struct Aim<'a> {
+pub(super) struct LoadInput<'a> {
     /// Scheme, host and port.
     pub(super) base: &'a str,
     /// TLS: the name asked for, where it is not the host's.
@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const CONNECTIONS_PER_SOURCE: usize = 20_000;
 
 /// Arguments of `yumen-bench`, without the file for the result.
-pub(super) fn arguments(settings: &Settings, aim: &Aim<'_>) -> Vec<String> {
+pub(super) fn arguments(settings: &CaseSettings, aim: &LoadInput<'_>) -> Vec<String> {
     let mut args = vec!["load".to_owned()];
     let mut option = |name: &str, value: String| args.extend([format!("--{name}"), value]);
     let threads = settings.threads.unwrap_or(aim.cpus).min(settings.connections).max(1);
@@ -51,17 +51,17 @@ pub(super) fn arguments(settings: &Settings, aim: &Aim<'_>) -> Vec<String> {
         option("tls-version", version.clone());
     }
     match settings.load {
-        Load::Closed => option("duration", seconds(aim.seconds)),
-        Load::Open => {
+        LoadKind::Closed => option("duration", seconds(aim.seconds)),
+        LoadKind::Open => {
             option("duration", seconds(aim.seconds));
             option("rate", settings.rate.unwrap_or(1.0).to_string());
         }
-        Load::Ramp => {
+        LoadKind::Ramp => {
             option("ramp", format!("{}:{}:{}", settings.low, settings.high, settings.step));
             option("calls", settings.calls.to_string());
             option("connections-per-step", settings.connections_per_step.to_string());
         }
-        Load::Idle => {
+        LoadKind::Idle => {
             option("idle", seconds(aim.seconds));
             let sources = settings.connections.div_ceil(CONNECTIONS_PER_SOURCE);
             (1..=sources).for_each(|source| option("source", format!("127.0.0.{source}")));
@@ -78,10 +78,10 @@ pub(super) fn arguments(settings: &Settings, aim: &Aim<'_>) -> Vec<String> {
 }
 
 /// How long the load takes if all goes well.
-pub(super) fn expected(settings: &Settings, seconds: f64) -> Duration {
+pub(super) fn expected(settings: &CaseSettings, seconds: f64) -> Duration {
     let seconds = match settings.load {
-        Load::Closed | Load::Open | Load::Idle => seconds,
-        Load::Ramp => {
+        LoadKind::Closed | LoadKind::Open | LoadKind::Idle => seconds,
+        LoadKind::Ramp => {
             let steps = ((settings.high - settings.low) / settings.step).floor() as u32;
             let rates = (0..=steps).map(|step| settings.low + f64::from(step) * settings.step);
             rates.map(|rate| settings.connections_per_step as f64 / rate).sum()
@@ -91,19 +91,19 @@ pub(super) fn expected(settings: &Settings, seconds: f64) -> Duration {
 }
 
 /// A running load.
-pub(super) struct Running {
-    process: Process,
+pub(super) struct RunningLoad {
+    process: RunningProcess,
     result: PathBuf,
 }
 
-impl Running {
+impl RunningLoad {
     /// Starts the generator.
-    pub(super) fn start(bench: &Path, folder: &Path, cpus: &[usize], args: &[String]) -> Result<Running> {
+    pub(super) fn start(bench: &Path, folder: &Path, cpus: &[usize], args: &[String]) -> Result<RunningLoad> {
         let result = folder.join("load.json");
         let _ = std::fs::remove_file(&result);
         let mut args = args.to_vec();
         args.extend(["--json".to_owned(), result.display().to_string()]);
-        let launch = Launch {
+        let launch = ProcessLaunch {
             program: bench,
             args: &args,
             env: &[],
@@ -112,7 +112,7 @@ impl Running {
             stop_signal: StopSignal::Terminate,
             pid_file: None,
         };
-        Ok(Running { process: Process::start(&launch)?, result })
+        Ok(RunningLoad { process: RunningProcess::start(&launch)?, result })
     }
 
     pub(super) fn root(&self) -> u32 {
@@ -120,7 +120,7 @@ impl Running {
     }
 
     /// Waits for its end and reads what it saw.
-    pub(super) fn finish(&mut self, limit: Duration, stopped: impl Fn() -> bool) -> Result<Summary> {
+    pub(super) fn finish(&mut self, limit: Duration, stopped: impl Fn() -> bool) -> Result<LoadSummary> {
         let status = self.process.wait(limit, stopped)?;
         let said = || format!("the generator ended with {status}:\n{}", self.process.log_tail());
         let text = std::fs::read_to_string(&self.result).with_context(said)?;

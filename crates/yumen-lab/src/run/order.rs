@@ -2,11 +2,11 @@
 
 /// A small generator (SplitMix64); good enough to shuffle.
 #[derive(Clone, Debug)]
-pub(super) struct Dice(u64);
+pub(super) struct ShuffleRandom(u64);
 
-impl Dice {
-    pub(super) fn new(seed: u64) -> Dice {
-        Dice(seed)
+impl ShuffleRandom {
+    pub(super) fn new(seed: u64) -> ShuffleRandom {
+        ShuffleRandom(seed)
     }
 
     fn next(&mut self) -> u64 {
@@ -32,7 +32,7 @@ mod tests {
 
     fn shuffled(seed: u64) -> Vec<u32> {
         let mut items: Vec<u32> = (0..20).collect();
-        Dice::new(seed).shuffle(&mut items);
+        ShuffleRandom::new(seed).shuffle(&mut items);
         items
     }
 

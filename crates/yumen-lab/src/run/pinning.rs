@@ -1,19 +1,19 @@
 //! Which part runs on which processors. Pure.
 
-use crate::record::Pinning;
+use crate::record::CpuPinning;
 
 /// The gateway gets as many as it has workers, upstream and generator share the rest by halves; where only one is
 /// left, they share it, and on a single processor nothing is pinned.
-pub(super) fn split(cpus: &[usize], workers: usize) -> Pinning {
+pub(super) fn split(cpus: &[usize], workers: usize) -> CpuPinning {
     if cpus.len() < 2 {
-        return Pinning::default();
+        return CpuPinning::default();
     }
     let (gateway, rest) = cpus.split_at(workers.clamp(1, workers_max(cpus.len())));
     if rest.len() == 1 {
-        return Pinning { gateway: gateway.to_vec(), upstream: rest.to_vec(), generator: rest.to_vec() };
+        return CpuPinning { gateway: gateway.to_vec(), upstream: rest.to_vec(), generator: rest.to_vec() };
     }
     let (upstream, generator) = rest.split_at(rest.len() / 2);
-    Pinning { gateway: gateway.to_vec(), upstream: upstream.to_vec(), generator: generator.to_vec() }
+    CpuPinning { gateway: gateway.to_vec(), upstream: upstream.to_vec(), generator: generator.to_vec() }
 }
 
 /// The most workers for which gateways do not take the processors of the other parts.
@@ -31,7 +31,7 @@ mod tests {
     fn check(cpus: usize, workers: usize, gateway: &[usize], upstream: &[usize], generator: &[usize]) {
         let cpus: Vec<usize> = (0..cpus).collect();
         let expected =
-            Pinning { gateway: gateway.into(), upstream: upstream.into(), generator: generator.into() };
+            CpuPinning { gateway: gateway.into(), upstream: upstream.into(), generator: generator.into() };
         assert_eq!(split(&cpus, workers), expected);
     }
 

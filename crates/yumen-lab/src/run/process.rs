@@ -18,7 +18,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 /// What is started.
 #[derive(Clone, Debug)]
-pub(super) struct Launch<'a> {
+pub(super) struct ProcessLaunch<'a> {
     pub(super) program: &'a Path,
     pub(super) args: &'a [String],
     pub(super) env: &'a [(String, String)],
@@ -33,7 +33,7 @@ pub(super) struct Launch<'a> {
 
 /// A running program.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct RunningProcess {
     child: Child,
     name: String,
     log: PathBuf,
@@ -41,9 +41,9 @@ pub(super) struct Process {
     pid_file: Option<PathBuf>,
 }
 
-impl Process {
+impl RunningProcess {
     /// Starts it. The child inherits the affinity of the thread that makes it, so a thread is made for that.
-    pub(super) fn start(launch: &Launch<'_>) -> Result<Process> {
+    pub(super) fn start(launch: &ProcessLaunch<'_>) -> Result<RunningProcess> {
         let log = File::create(&launch.log).with_context(|| format!("{}", launch.log.display()))?;
         let mut command = Command::new(launch.program);
         command.args(launch.args).envs(launch.env.iter().map(|(name, value)| (name, value)));
@@ -56,7 +56,7 @@ impl Process {
         let child = child.map_err(|_| anyhow::anyhow!("the starting thread panicked"))??;
         let name = launch.program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let (log, pid_file) = (launch.log.clone(), launch.pid_file.clone());
-        Ok(Process { child, name, log, stop_signal: launch.stop_signal, pid_file })
+        Ok(RunningProcess { child, name, log, stop_signal: launch.stop_signal, pid_file })
     }
 
     /// The first process: that of the pid file where there is one.
@@ -146,7 +146,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for RunningProcess {
     fn drop(&mut self) {
         self.stop();
     }

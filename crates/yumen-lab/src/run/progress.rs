@@ -3,35 +3,40 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use yumen_load::Summary;
+use yumen_load::LoadSummary;
 
-use super::entrants::Entrant;
-use super::gateway::Gateway;
+use super::gateway::StartedGateway;
 use super::lab::Say;
-use super::order::Dice;
-use crate::record::{Case, Round, Target, TargetResult};
-use crate::scenario::Point;
+use super::order::ShuffleRandom;
+use super::run_targets::RunTarget;
+use crate::record::{MeasuredTarget, RoundRecord, RunCase, TargetResult};
+use crate::scenario::ParameterPoint;
 
 /// The growing part of a run.
-pub(super) struct Progress {
+pub(super) struct RunProgress {
     pub(super) begun: Instant,
-    pub(super) dice: Dice,
-    pub(super) cases: Vec<Case>,
-    pub(super) targets: Vec<Target>,
+    pub(super) dice: ShuffleRandom,
+    pub(super) cases: Vec<RunCase>,
+    pub(super) targets: Vec<MeasuredTarget>,
     position: usize,
     /// Rounds there will be, as far as groups have begun; the others are guessed.
     rounds_all: usize,
     pairs_guessed: usize,
 }
 
-impl Progress {
-    pub(super) fn new(points: &[Point], entrants: &[Entrant], rounds: usize, seed: u64) -> Progress {
+impl RunProgress {
+    pub(super) fn new(
+        points: &[ParameterPoint],
+        entrants: &[RunTarget],
+        rounds: usize,
+        seed: u64,
+    ) -> RunProgress {
         let pairs = points.len() * entrants.len();
-        Progress {
+        RunProgress {
             begun: Instant::now(),
-            dice: Dice::new(seed),
+            dice: ShuffleRandom::new(seed),
             cases: points.iter().map(|point| empty_case(point, entrants)).collect(),
-            targets: entrants.iter().map(Entrant::target).collect(),
+            targets: entrants.iter().map(RunTarget::target).collect(),
             position: 0,
             rounds_all: pairs * rounds,
             pairs_guessed: pairs,
@@ -58,7 +63,7 @@ impl Progress {
         point: usize,
         place: usize,
         number: usize,
-        outcome: Result<Round>,
+        outcome: Result<RoundRecord>,
         say: Say<'_>,
     ) {
         let who = format!("{}, {}", self.cases[point].label, self.targets[place].name);
@@ -73,7 +78,7 @@ impl Progress {
         match outcome {
             Ok(round) => {
                 say(&format!("[{position}/{}] {who}: {}", self.rounds_all, line(&round)));
-                self.cases[point].results[place].rounds.push(Round { number, position, ..round });
+                self.cases[point].results[place].rounds.push(RoundRecord { number, position, ..round });
             }
             Err(error) => {
                 say(&format!("[{position}/{}] {who}: {error:#}", self.rounds_all));
@@ -88,7 +93,7 @@ impl Progress {
     }
 
     /// The first start stands for all: later ones differ by the parameters of their cases.
-    pub(super) fn describe(&mut self, place: usize, gateway: &Gateway) {
+    pub(super) fn describe(&mut self, place: usize, gateway: &StartedGateway) {
         let target = &mut self.targets[place];
         for note in &gateway.rendered.notes {
             if !target.notes.contains(note) {
@@ -118,10 +123,13 @@ fn shown(text: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-fn empty_case(point: &Point, entrants: &[Entrant]) -> Case {
-    let result =
-        |entrant: &Entrant| TargetResult { target: entrant.name.clone(), rounds: Vec::new(), missing: None };
-    Case {
+fn empty_case(point: &ParameterPoint, entrants: &[RunTarget]) -> RunCase {
+    let result = |entrant: &RunTarget| TargetResult {
+        target: entrant.name.clone(),
+        rounds: Vec::new(),
+        missing: None,
+    };
+    RunCase {
         id: point.id.clone(),
         label: point.label.clone(),
         parameters: point.parameters.clone(),
@@ -130,13 +138,13 @@ fn empty_case(point: &Point, entrants: &[Entrant]) -> Case {
 }
 
 /// One percentile of the latency a reader looks at first.
-pub(super) fn percentile(summary: &Summary, percentile: f64) -> u64 {
+pub(super) fn percentile(summary: &LoadSummary, percentile: f64) -> u64 {
     let points = &summary.main_latency().percentiles;
     points.iter().find(|point| point.percentile >= percentile).map_or(0, |point| point.ns)
 }
 
 /// One round in a line.
-fn line(round: &Round) -> String {
+fn line(round: &RoundRecord) -> String {
     let summary = &round.summary;
     let who = format!("{:?}", round.bottleneck.who).to_lowercase();
     if let Some(idle) = &summary.idle {
@@ -157,13 +165,14 @@ fn line(round: &Round) -> String {
 pub(super) fn rfc3339(seconds: u64) -> String {
     const DAY: u64 = 86_400;
     let (mut days, rest) = (seconds / DAY, seconds % DAY);
-    let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let skip_revisions =
+        |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let mut year = 1970;
-    while days >= 365 + u64::from(leap(year)) {
-        days -= 365 + u64::from(leap(year));
+    while days >= 365 + u64::from(skip_revisions(year)) {
+        days -= 365 + u64::from(skip_revisions(year));
         year += 1;
     }
-    let february = 28 + u64::from(leap(year));
+    let february = 28 + u64::from(skip_revisions(year));
     let mut month = 1;
     for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
         if days < length {

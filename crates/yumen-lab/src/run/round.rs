@@ -5,25 +5,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use yumen_load::Summary;
+use yumen_load::LoadSummary;
 
 use super::changes;
-use super::gateway::Gateway;
+use super::gateway::StartedGateway;
 use super::interrupt;
-use super::load::{self, Aim, Running};
-use super::upstreams::Upstreams;
-use super::usage::{self, Offered, Parts, Roots, Watched};
-use crate::record::{ChangeMark, Connections, Pinning, Round, Usage};
-use crate::scenario::{Load, Settings};
+use super::load::{self, LoadInput, RunningLoad};
+use super::upstreams::LabUpstreams;
+use super::usage::{self, BottleneckInput, ProcessRoots, WatchedPart, WatchedParts};
+use crate::record::{ChangeMark, CpuPinning, RoundConnections, RoundRecord, RoundUsage};
+use crate::scenario::{CaseSettings, LoadKind};
 
 /// What is loaded.
-pub(super) struct Subject<'a> {
+pub(super) struct RoundSubject<'a> {
     /// Scheme, host and port.
     pub(super) base: &'a str,
     /// TLS: the name asked for, where it is not the host's.
     pub(super) server_name: Option<&'a str>,
     /// Started here; `None` for the upstream alone and for URLs.
-    pub(super) gateway: Option<&'a Gateway>,
+    pub(super) gateway: Option<&'a StartedGateway>,
     /// First processes of the gateway; empty where they are unknown.
     pub(super) pids: Vec<u32>,
     /// Whether it is a gateway at all.
@@ -33,23 +33,23 @@ pub(super) struct Subject<'a> {
 }
 
 /// Where and with what a round runs.
-pub(super) struct Bench<'a> {
+pub(super) struct RoundContext<'a> {
     pub(super) program: &'a Path,
     pub(super) folder: &'a Path,
-    pub(super) pinning: &'a Pinning,
+    pub(super) pinning: &'a CpuPinning,
     pub(super) run_begun: Instant,
 }
 
 /// Runs it. Number and position are the caller's.
 pub(super) fn run(
-    settings: &Settings,
+    settings: &CaseSettings,
     seconds: f64,
-    subject: &Subject<'_>,
-    upstreams: &mut Upstreams,
-    bench: &Bench<'_>,
-) -> Result<Round> {
+    subject: &RoundSubject<'_>,
+    upstreams: &mut LabUpstreams,
+    bench: &RoundContext<'_>,
+) -> Result<RoundRecord> {
     let parts = parts(settings, subject, upstreams, bench.pinning);
-    let aim = Aim {
+    let aim = LoadInput {
         base: subject.base,
         server_name: subject.server_name,
         seconds,
@@ -60,7 +60,7 @@ pub(super) fn run(
     let counted = subject.own_upstream.then(|| upstreams.accepted()).flatten();
     let opened = passive_opens();
     let begun = Instant::now();
-    let mut running = Running::start(bench.program, bench.folder, &bench.pinning.generator, &args)?;
+    let mut running = RunningLoad::start(bench.program, bench.folder, &bench.pinning.generator, &args)?;
     parts.generator.roots.add(running.root());
     let ended = AtomicBool::new(false);
     let limit = load::expected(settings, seconds);
@@ -79,16 +79,16 @@ pub(super) fn run(
     settle(&mut usage, &summary);
     let opened = opened.zip(passive_opens()).map(|(before, after)| after.saturating_sub(before));
     let counted = counted.zip(upstreams.accepted()).map(|(before, after)| after.saturating_sub(before));
-    let offered = Offered {
+    let offered = BottleneckInput {
         elapsed_ns: summary.elapsed_ns,
         answered: answered(settings, &summary),
         shared: bench.pinning.upstream == bench.pinning.generator,
         gateway_known: !subject.pids.is_empty(),
         gateway: subject.is_gateway,
-        held: settings.load == Load::Idle,
+        held: settings.load == LoadKind::Idle,
         others,
     };
-    Ok(Round {
+    Ok(RoundRecord {
         number: 0,
         position: 0,
         at_ms: (begun - bench.run_begun).as_millis() as u64,
@@ -100,16 +100,21 @@ pub(super) fn run(
     })
 }
 
-fn parts(settings: &Settings, subject: &Subject<'_>, upstreams: &Upstreams, pinning: &Pinning) -> Parts {
+fn parts(
+    settings: &CaseSettings,
+    subject: &RoundSubject<'_>,
+    upstreams: &LabUpstreams,
+    pinning: &CpuPinning,
+) -> WatchedParts {
     let cpus = |list: &[usize]| {
         if list.is_empty() { crate::doctor::facts::allowed_cpus().len() } else { list.len() }
     };
     let gateway_cpus = cpus(&pinning.gateway).min(settings.workers);
-    let upstream = if subject.own_upstream { upstreams.roots() } else { Roots::default() };
-    Parts {
-        gateway: Watched { roots: Roots::of(&subject.pids), cpus: gateway_cpus },
-        upstream: Watched { roots: upstream, cpus: cpus(&pinning.upstream) },
-        generator: Watched { roots: Roots::default(), cpus: cpus(&pinning.generator) },
+    let upstream = if subject.own_upstream { upstreams.roots() } else { ProcessRoots::default() };
+    WatchedParts {
+        gateway: WatchedPart { roots: ProcessRoots::of(&subject.pids), cpus: gateway_cpus },
+        upstream: WatchedPart { roots: upstream, cpus: cpus(&pinning.upstream) },
+        generator: WatchedPart { roots: ProcessRoots::default(), cpus: cpus(&pinning.generator) },
         processors: processors(),
     }
 }
@@ -121,7 +126,7 @@ fn processors() -> usize {
 }
 
 /// What the generator knows better than a look from outside, and what follows from the number of requests.
-fn settle(usage: &mut Usage, summary: &Summary) {
+fn settle(usage: &mut RoundUsage, summary: &LoadSummary) {
     usage.generator.cpu_ns = summary.generator.cpu_user_ns + summary.generator.cpu_system_ns;
     for part in [&mut usage.gateway, &mut usage.upstream, &mut usage.generator] {
         if summary.responses > 0 {
@@ -131,33 +136,33 @@ fn settle(usage: &mut Usage, summary: &Summary) {
 }
 
 /// Share of what was offered that was answered, where something is offered.
-fn answered(settings: &Settings, summary: &Summary) -> Option<f64> {
+fn answered(settings: &CaseSettings, summary: &LoadSummary) -> Option<f64> {
     match settings.load {
-        Load::Open => {
+        LoadKind::Open => {
             let offered = settings.rate.unwrap_or(0.0) * summary.elapsed_ns as f64 / 1e9;
             Some(summary.responses as f64 / offered.max(1.0))
         }
-        Load::Ramp => {
+        LoadKind::Ramp => {
             let calls: u64 = summary.ramp.iter().map(|step| step.calls).sum();
             Some(summary.responses as f64 / calls.max(1) as f64)
         }
-        Load::Closed | Load::Idle => None,
+        LoadKind::Closed | LoadKind::Idle => None,
     }
 }
 
 /// The kernel counts every connection that is accepted by anybody; those to the upstream are known.
 fn connections(
-    summary: &Summary,
+    summary: &LoadSummary,
     opened: Option<u64>,
     upstream: Option<u64>,
     is_gateway: bool,
-) -> Connections {
+) -> RoundConnections {
     let door = match (opened, upstream) {
         (Some(opened), Some(upstream)) if is_gateway => Some(opened.saturating_sub(upstream)),
         (Some(opened), _) if !is_gateway => Some(opened),
         _ => None,
     };
-    Connections {
+    RoundConnections {
         client: summary.connections.opened,
         door,
         upstream: upstream.filter(|_| is_gateway),
@@ -196,7 +201,7 @@ mod tests {
 
     #[test]
     fn connections_at_the_door_are_those_the_upstream_did_not_get() {
-        let summary = Summary { responses: 50, ..Summary::default() };
+        let summary = LoadSummary { responses: 50, ..LoadSummary::default() };
         assert_eq!(connections(&summary, Some(100), Some(30), true).door, Some(70));
         assert_eq!(connections(&summary, Some(100), None, true).door, None);
         let direct = connections(&summary, Some(100), Some(99), false);

@@ -6,8 +6,8 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use super::http;
-use super::process::Process;
-use crate::targets::Step;
+use super::process::RunningProcess;
+use crate::targets::GatewayStep;
 
 /// Writes the files of a configuration.
 pub(super) fn write_files<'a>(
@@ -21,24 +21,25 @@ pub(super) fn write_files<'a>(
 }
 
 /// Carries out the steps in order; the first that fails ends it.
-pub(super) fn carry_out(steps: &[Step], folder: &Path, process: &Process) -> Result<()> {
+pub(super) fn carry_out(steps: &[GatewayStep], folder: &Path, process: &RunningProcess) -> Result<()> {
     steps.iter().try_for_each(|step| one(step, folder, process))
 }
 
-fn one(step: &Step, folder: &Path, process: &Process) -> Result<()> {
+fn one(step: &GatewayStep, folder: &Path, process: &RunningProcess) -> Result<()> {
     match step {
-        Step::Write { file, text } => write(folder, file, text),
-        Step::Reload => process.reload(),
-        Step::Http { method, port, target, headers, body } => {
+        GatewayStep::Write { file, text } => write(folder, file, text),
+        GatewayStep::Reload => process.reload(),
+        GatewayStep::Http { method, port, target, headers, body } => {
             let answer = http::ask(method, *port, target, headers, body)?;
             let said = String::from_utf8_lossy(&answer.body[..answer.body.len().min(500)]).into_owned();
             ensure!(answer.good(), "{method} {target}: {} {said}", answer.status);
             Ok(())
         }
-        Step::Line { port, line, good } => {
+        GatewayStep::Line { port, line, good } => {
             let answer = http::line(*port, line)?;
-            let fine = answer.trim().is_empty() || good.iter().any(|word| answer.contains(word));
-            ensure!(fine, "{line}: {}", answer.trim());
+            let millisecond_precise =
+                answer.trim().is_empty() || good.iter().any(|word| answer.contains(word));
+            ensure!(millisecond_precise, "{line}: {}", answer.trim());
             Ok(())
         }
     }

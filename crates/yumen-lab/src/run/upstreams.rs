@@ -9,32 +9,32 @@ use anyhow::{Context, Result};
 
 use super::gateway::free_ports;
 use super::http;
-use super::process::{Launch, Process};
-use super::usage::Roots;
+use super::process::{ProcessLaunch, RunningProcess};
+use super::usage::ProcessRoots;
 use crate::targets::StopSignal;
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// Endpoints by place; a place keeps its port.
-pub(super) struct Upstreams {
+pub(super) struct LabUpstreams {
     bench: PathBuf,
     folder: PathBuf,
     cpus: Vec<usize>,
     ports: Vec<u16>,
-    running: Vec<Endpoint>,
-    roots: Roots,
+    running: Vec<LabEndpoint>,
+    roots: ProcessRoots,
     /// Connections of endpoints that have ended.
     accepted_before: u64,
 }
 
-struct Endpoint {
-    process: Process,
+struct LabEndpoint {
+    process: RunningProcess,
     port: u16,
     /// Connections made by the lab itself, which do not count.
     own: Cell<u64>,
 }
 
-impl Endpoint {
+impl LabEndpoint {
     /// Connections it accepted from others than the lab.
     fn accepted(&self) -> Option<u64> {
         let answer = self.ask("/stats").ok()?;
@@ -42,13 +42,13 @@ impl Endpoint {
         Some(stats["connections"].as_u64()?.saturating_sub(self.own.get()))
     }
 
-    fn ask(&self, path: &str) -> Result<http::Answer> {
+    fn ask(&self, path: &str) -> Result<http::LabResponse> {
         self.own.set(self.own.get() + 1);
         http::ask("GET", self.port, path, &[], "")
     }
 }
 
-impl Upstreams {
+impl LabUpstreams {
     /// Starts `count`; the first takes `port` where one is given.
     pub(super) fn start(
         bench: &Path,
@@ -56,14 +56,14 @@ impl Upstreams {
         cpus: &[usize],
         count: usize,
         port: Option<u16>,
-    ) -> Result<Upstreams> {
-        let mut upstreams = Upstreams {
+    ) -> Result<LabUpstreams> {
+        let mut upstreams = LabUpstreams {
             bench: bench.to_path_buf(),
             folder: folder.to_path_buf(),
             cpus: cpus.to_vec(),
             ports: port.into_iter().collect(),
             running: Vec::new(),
-            roots: Roots::default(),
+            roots: ProcessRoots::default(),
             accepted_before: 0,
         };
         upstreams.grow(count)?;
@@ -79,7 +79,7 @@ impl Upstreams {
             }
             let port = self.ports[place];
             let args = ["upstream".to_owned(), "--listen".to_owned(), format!("127.0.0.1:{port}")];
-            let launch = Launch {
+            let launch = ProcessLaunch {
                 program: &self.bench,
                 args: &args,
                 env: &[],
@@ -88,11 +88,11 @@ impl Upstreams {
                 stop_signal: StopSignal::Terminate,
                 pid_file: None,
             };
-            let mut process = Process::start(&launch)?;
+            let mut process = RunningProcess::start(&launch)?;
             process.wait_listening(port, START_LIMIT)?;
             self.roots.add(process.root());
             // It was seen to listen by connecting.
-            self.running.push(Endpoint { process, port, own: Cell::new(1) });
+            self.running.push(LabEndpoint { process, port, own: Cell::new(1) });
         }
         Ok(())
     }
@@ -121,13 +121,13 @@ impl Upstreams {
     }
 
     /// Their processes.
-    pub(super) fn roots(&self) -> Roots {
+    pub(super) fn roots(&self) -> ProcessRoots {
         self.roots.clone()
     }
 
     /// Connections all of them accepted so far, the lab's own left out.
     pub(super) fn accepted(&self) -> Option<u64> {
-        let running: Option<u64> = self.running.iter().map(Endpoint::accepted).sum();
+        let running: Option<u64> = self.running.iter().map(LabEndpoint::accepted).sum();
         Some(self.accepted_before + running?)
     }
 

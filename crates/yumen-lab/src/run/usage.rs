@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use super::process;
 use crate::doctor::facts::CpuTimes;
-use crate::record::{Bottleneck, Part, Sample, Usage, Who};
+use crate::record::{BottleneckPart, PartUsage, RoundBottleneck, RoundUsage, UsageSample};
 
 /// First processes of a part. More may come while it is watched.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Roots(Arc<Mutex<Vec<u32>>>);
+pub(super) struct ProcessRoots(Arc<Mutex<Vec<u32>>>);
 
-impl Roots {
-    pub(super) fn of(pids: &[u32]) -> Roots {
-        Roots(Arc::new(Mutex::new(pids.to_vec())))
+impl ProcessRoots {
+    pub(super) fn of(pids: &[u32]) -> ProcessRoots {
+        ProcessRoots(Arc::new(Mutex::new(pids.to_vec())))
     }
 
     pub(super) fn add(&self, pid: u32) {
@@ -29,27 +29,27 @@ impl Roots {
 
 /// The processes of a part, and how many processors it may use.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Watched {
-    pub(super) roots: Roots,
+pub(super) struct WatchedPart {
+    pub(super) roots: ProcessRoots,
     pub(super) cpus: usize,
 }
 
 /// The three parts.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Parts {
-    pub(super) gateway: Watched,
-    pub(super) upstream: Watched,
-    pub(super) generator: Watched,
+pub(super) struct WatchedParts {
+    pub(super) gateway: WatchedPart,
+    pub(super) upstream: WatchedPart,
+    pub(super) generator: WatchedPart,
     /// Processors of the machine.
     pub(super) processors: usize,
 }
 
 /// Watches until `ended` is set. Beside the usage: the share of all processors others used.
-pub(super) fn watch(parts: &Parts, interval: Duration, ended: &AtomicBool) -> (Usage, f64) {
+pub(super) fn watch(parts: &WatchedParts, interval: Duration, ended: &AtomicBool) -> (RoundUsage, f64) {
     let begun = Instant::now();
     let times = CpuTimes::now();
     let mut meters =
-        [&parts.gateway, &parts.upstream, &parts.generator].map(|watched| Meter::new(watched.clone()));
+        [&parts.gateway, &parts.upstream, &parts.generator].map(|watched| CpuMeter::new(watched.clone()));
     let mut next = begun + interval;
     loop {
         // the parts that end are asked a last time by whoever ends them; between samples little is lost
@@ -67,28 +67,28 @@ pub(super) fn watch(parts: &Parts, interval: Duration, ended: &AtomicBool) -> (U
     let times = times.zip(CpuTimes::now());
     let stolen = times.map_or(0.0, |(before, after)| after.stolen_since(before));
     let busy = times.map_or(0.0, |(before, after)| after.busy_since(before));
-    let [gateway, upstream, generator] = meters.map(Meter::part);
+    let [gateway, upstream, generator] = meters.map(CpuMeter::part);
     let own_ns = (gateway.cpu_ns + upstream.cpu_ns + generator.cpu_ns) as f64;
     let own = own_ns / (begun.elapsed().as_nanos().max(1) as f64 * parts.processors.max(1) as f64);
     let others = (busy - own).max(0.0);
-    (Usage { gateway, upstream, generator, stolen }, others)
+    (RoundUsage { gateway, upstream, generator, stolen }, others)
 }
 
 /// Adds up what threads used; those that ended keep what was last seen of them.
-struct Meter {
-    watched: Watched,
+struct CpuMeter {
+    watched: WatchedPart,
     before: BTreeMap<u32, u64>,
     last: BTreeMap<u32, u64>,
-    samples: Vec<Sample>,
+    samples: Vec<UsageSample>,
     used_ns: u64,
     at: Duration,
 }
 
-impl Meter {
-    fn new(watched: Watched) -> Meter {
+impl CpuMeter {
+    fn new(watched: WatchedPart) -> CpuMeter {
         let before = process::cpu_ns_by_thread(&watched.roots.list());
         let last = before.clone();
-        Meter { watched, before, last, samples: Vec::new(), used_ns: 0, at: Duration::ZERO }
+        CpuMeter { watched, before, last, samples: Vec::new(), used_ns: 0, at: Duration::ZERO }
     }
 
     fn look(&mut self, at: Duration) {
@@ -100,7 +100,7 @@ impl Meter {
         let used = |(thread, ns): (&u32, &u64)| ns.saturating_sub(*self.before.get(thread).unwrap_or(&0));
         let used_ns: u64 = self.last.iter().map(used).sum();
         let passed_ns = (at - self.at).as_nanos().max(1) as f64;
-        self.samples.push(Sample {
+        self.samples.push(UsageSample {
             at_ms: at.as_millis() as u64,
             cpus: used_ns.saturating_sub(self.used_ns) as f64 / passed_ns,
             rss_bytes: process::rss_bytes(&roots),
@@ -108,10 +108,10 @@ impl Meter {
         (self.used_ns, self.at) = (used_ns, at);
     }
 
-    fn part(self) -> Part {
+    fn part(self) -> PartUsage {
         // the last interval may be too short to say anything
         let whole = self.samples.iter().filter(|sample| sample.cpus.is_finite());
-        Part {
+        PartUsage {
             cpus: self.watched.cpus,
             cpu_ns: self.used_ns,
             cpus_peak: whole
@@ -127,7 +127,7 @@ impl Meter {
 
 /// What the verdict rests on beside the usage.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Offered {
+pub(super) struct BottleneckInput {
     /// How long the load took, nanoseconds.
     pub(super) elapsed_ns: u64,
     /// Share of what was offered that was answered; `None` where the load takes what it gets.
@@ -154,9 +154,9 @@ const OTHERS: f64 = 0.1;
 const MET: f64 = 0.98;
 
 /// Who kept the rate from being higher. Pure.
-pub(super) fn bottleneck(usage: &Usage, offered: Offered) -> Bottleneck {
+pub(super) fn bottleneck(usage: &RoundUsage, offered: BottleneckInput) -> RoundBottleneck {
     let share =
-        |part: &Part| part.cpu_ns as f64 / (offered.elapsed_ns.max(1) * part.cpus.max(1) as u64) as f64;
+        |part: &PartUsage| part.cpu_ns as f64 / (offered.elapsed_ns.max(1) * part.cpus.max(1) as u64) as f64;
     let (gateway, upstream, generator) =
         (share(&usage.gateway), share(&usage.upstream), share(&usage.generator));
     let figures = format!(
@@ -165,40 +165,43 @@ pub(super) fn bottleneck(usage: &Usage, offered: Offered) -> Bottleneck {
         percent(upstream),
         percent(generator)
     );
-    let verdict = |who: Who, why: &str| Bottleneck { who, why: format!("{why}; {figures}") };
+    let verdict = |who: BottleneckPart, why: &str| RoundBottleneck { who, why: format!("{why}; {figures}") };
     if offered.held {
-        return verdict(Who::Load, "connections were held, nothing was asked");
+        return verdict(BottleneckPart::Load, "connections were held, nothing was asked");
     }
     if usage.stolen >= STOLEN {
-        return verdict(Who::Machine, &format!("{} of the machine's time was stolen", percent(usage.stolen)));
+        return verdict(
+            BottleneckPart::Machine,
+            &format!("{} of the machine's time was stolen", percent(usage.stolen)),
+        );
     }
     if offered.gateway && offered.gateway_known && gateway >= BUSY {
-        return verdict(Who::Gateway, "the gateway used its processors to the full");
+        return verdict(BottleneckPart::Gateway, "the gateway used its processors to the full");
     }
     if offered.shared && upstream + generator >= BUSY {
-        let who = if upstream > generator { Who::Upstream } else { Who::Generator };
+        let who = if upstream > generator { BottleneckPart::Upstream } else { BottleneckPart::Generator };
         return verdict(who, "upstream and generator share processors, and those were used to the full");
     }
     if generator >= BUSY {
-        return verdict(Who::Generator, "the generator used its processors to the full");
+        return verdict(BottleneckPart::Generator, "the generator used its processors to the full");
     }
     if upstream >= BUSY {
-        return verdict(Who::Upstream, "the upstream used its processors to the full");
+        return verdict(BottleneckPart::Upstream, "the upstream used its processors to the full");
     }
     if offered.answered.is_some_and(|answered| answered >= MET) {
-        return verdict(Who::Load, "everything that was offered was answered");
+        return verdict(BottleneckPart::Load, "everything that was offered was answered");
     }
     if offered.others >= OTHERS {
         let why = format!(
             "nobody was busy all the time, but other programs used {} of the machine",
             percent(offered.others)
         );
-        return verdict(Who::Machine, &why);
+        return verdict(BottleneckPart::Machine, &why);
     }
     if offered.gateway && !offered.gateway_known {
-        return verdict(Who::Unknown, "the gateway's processes are not known");
+        return verdict(BottleneckPart::Unknown, "the gateway's processes are not known");
     }
-    verdict(Who::Latency, "nobody was busy all the time: connections wait for answers")
+    verdict(BottleneckPart::Latency, "nobody was busy all the time: connections wait for answers")
 }
 
 fn percent(share: f64) -> String {

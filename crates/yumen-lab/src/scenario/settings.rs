@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 /// Everything a case is made of.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Settings {
+pub struct CaseSettings {
     /// The kind of load.
-    pub load: Load,
+    pub load: LoadKind,
     /// Connections at once.
     pub connections: usize,
     /// Threads of the generator; `None` takes one per processor it has, at most one per connection.
@@ -58,13 +58,13 @@ pub struct Settings {
     /// Upstream: endpoints.
     pub endpoints: usize,
     /// Changes of the endpoints while the load runs.
-    pub changes: Option<Changes>,
+    pub changes: Option<EndpointChanges>,
 }
 
 /// The kind of load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Load {
+pub enum LoadKind {
     /// The next request when the last was answered.
     #[default]
     Closed,
@@ -79,7 +79,7 @@ pub enum Load {
 /// A cycle of endpoint counts; a round begins at the first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Changes {
+pub struct EndpointChanges {
     /// Endpoints, one count after another and round again.
     pub endpoints: Vec<usize>,
     /// How long each count stays, milliseconds.
@@ -99,7 +99,7 @@ fn yes() -> bool {
 
 /// What distinguishes one started gateway from another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct GatewayShape {
     /// Workers.
     pub workers: usize,
     /// Numbered routes.
@@ -126,10 +126,10 @@ pub struct Shape {
     pub held: Option<usize>,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            load: Load::Closed,
+impl Default for CaseSettings {
+    fn default() -> CaseSettings {
+        CaseSettings {
+            load: LoadKind::Closed,
             connections: 16,
             threads: None,
             rate: None,
@@ -159,19 +159,19 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl CaseSettings {
     /// What no type says.
     pub(super) fn check(&self) -> Result<()> {
         if self.connections == 0 || self.workers == 0 || self.endpoints == 0 {
             bail!("connections, workers and endpoints are at least 1");
         }
-        if self.load == Load::Open && self.rate.is_none() == self.rate_share.is_none() {
+        if self.load == LoadKind::Open && self.rate.is_none() == self.rate_share.is_none() {
             bail!("an open loop has either rate or rate_share");
         }
-        if self.load == Load::Ramp && !(self.low > 0.0 && self.step > 0.0 && self.high >= self.low) {
+        if self.load == LoadKind::Ramp && !(self.low > 0.0 && self.step > 0.0 && self.high >= self.low) {
             bail!("a ramp has low, high and step, all above 0, and high is not below low");
         }
-        if self.load == Load::Ramp && self.connections_per_step == 0 {
+        if self.load == LoadKind::Ramp && self.connections_per_step == 0 {
             bail!("a ramp has connections_per_step");
         }
         let Some(changes) = &self.changes else { return Ok(()) };
@@ -202,7 +202,7 @@ impl Settings {
 
     /// Whether the upstream alone can be measured at it: it speaks no TLS here, and its memory is of no interest.
     pub fn has_direct(&self) -> bool {
-        self.has_upstream() && !self.tls && self.load != Load::Idle
+        self.has_upstream() && !self.tls && self.load != LoadKind::Idle
     }
 
     /// Whether a gateway nobody configured for it can take part.
@@ -217,9 +217,9 @@ impl Settings {
     }
 
     /// What concerns the load only: the upstream alone is measured once for all points that agree in it.
-    pub fn load_only(&self) -> Settings {
-        let plain = Settings::default();
-        Settings {
+    pub fn load_only(&self) -> CaseSettings {
+        let plain = CaseSettings::default();
+        CaseSettings {
             workers: plain.workers,
             routes: plain.routes,
             consumers: plain.consumers,
@@ -233,8 +233,8 @@ impl Settings {
     }
 
     /// What a gateway must be started with: points that agree in it share one start.
-    pub fn shape(&self) -> Shape {
-        Shape {
+    pub fn shape(&self) -> GatewayShape {
+        GatewayShape {
             workers: self.workers,
             routes: self.routes,
             consumers: self.consumers,
@@ -246,7 +246,7 @@ impl Settings {
             endpoints: self.endpoints_first(),
             endpoints_max: self.endpoints_max(),
             dynamic: self.changes.is_some(),
-            held: (self.load == Load::Idle).then_some(self.connections),
+            held: (self.load == LoadKind::Idle).then_some(self.connections),
         }
     }
 

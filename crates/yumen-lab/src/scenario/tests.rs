@@ -1,6 +1,6 @@
 use super::*;
 
-fn points(text: &str, scale: Scale, workers_max: usize) -> Vec<String> {
+fn points(text: &str, scale: RunScale, workers_max: usize) -> Vec<String> {
     let scenario = parse(text, scale).unwrap();
     scenario.points(workers_max).unwrap().into_iter().map(|point| point.label).collect()
 }
@@ -11,7 +11,7 @@ fn around(lines: &str) -> String {
 }
 
 fn check_refused(lines: &str, words: &str) {
-    let error = parse(&around(lines), Scale::Normal).map(|_| ()).unwrap_err();
+    let error = parse(&around(lines), RunScale::Normal).map(|_| ()).unwrap_err();
     let message = format!("{error:#}");
     assert!(message.contains(words), "{lines}: {message}");
 }
@@ -19,7 +19,7 @@ fn check_refused(lines: &str, words: &str) {
 #[test]
 fn every_shipped_scenario_reads_at_every_scale() {
     for (name, _) in SHIPPED {
-        for scale in [Scale::Quick, Scale::Normal, Scale::Full] {
+        for scale in [RunScale::Quick, RunScale::Normal, RunScale::Full] {
             let scenario = load(name, scale).unwrap_or_else(|error| panic!("{name}: {error:#}"));
             assert_eq!(scenario.name, *name);
             assert!(
@@ -39,7 +39,7 @@ fn every_shipped_scenario_reads_at_every_scale() {
 #[test]
 fn the_five_reports_are_all_repeated() {
     let reports: Vec<String> =
-        SHIPPED.iter().filter_map(|(name, _)| load(name, Scale::Normal).unwrap().report).collect();
+        SHIPPED.iter().filter_map(|(name, _)| load(name, RunScale::Normal).unwrap().report).collect();
     for report in ["R1", "R2", "R3", "R4", "R5"] {
         assert!(reports.iter().any(|found| found == report), "{report}");
     }
@@ -47,7 +47,7 @@ fn the_five_reports_are_all_repeated() {
 
 #[test]
 fn full_scale_has_the_concurrencies_of_the_first_report() {
-    let scenario = load("kong-vs-nginx", Scale::Full).unwrap();
+    let scenario = load("kong-vs-nginx", RunScale::Full).unwrap();
     let connections: Vec<usize> =
         scenario.points(64).unwrap().iter().map(|point| point.settings.connections).collect();
     assert_eq!(connections, [1, 2, 4, 8, 10, 12, 14, 16, 18, 32, 50]);
@@ -60,7 +60,7 @@ fn axes_are_multiplied_with_cases() {
         "cases: [{ label: a }, { label: b, mock: true }]\nover: [{ parameter: connections, values: [1, 2] }]",
     );
     assert_eq!(
-        points(&text, Scale::Normal, 8),
+        points(&text, RunScale::Normal, 8),
         ["a, connections=1", "a, connections=2", "b, connections=1", "b, connections=2"]
     );
 }
@@ -68,8 +68,8 @@ fn axes_are_multiplied_with_cases() {
 #[test]
 fn workers_beyond_the_processors_are_done_once() {
     let text = around("over: [{ parameter: workers, values: [1, 2, 4, 8] }]");
-    assert_eq!(points(&text, Scale::Normal, 2), ["workers=1", "workers=2"]);
-    assert_eq!(points(&text, Scale::Normal, 1), ["workers=1"]);
+    assert_eq!(points(&text, RunScale::Normal, 2), ["workers=1", "workers=2"]);
+    assert_eq!(points(&text, RunScale::Normal, 1), ["workers=1"]);
 }
 
 #[test]
@@ -78,11 +78,11 @@ fn an_overlay_replaces_lists_and_merges_maps() {
         "settings: { path: /1k, connections: 5 }\nover: [{ parameter: workers, values: [1, 2] }]\n\
          quick: { seconds: 0.5, settings: { connections: 3 }, over: [{ parameter: workers, values: [1] }] }",
     );
-    let quick = parse(&text, Scale::Quick).unwrap();
+    let quick = parse(&text, RunScale::Quick).unwrap();
     let points = quick.points(8).unwrap();
     assert_eq!((quick.seconds, points.len()), (0.5, 1));
     assert_eq!((points[0].settings.connections, points[0].settings.path.as_str()), (3, "/1k"));
-    assert_eq!(parse(&text, Scale::Full).unwrap().points(8).unwrap().len(), 2);
+    assert_eq!(parse(&text, RunScale::Full).unwrap().points(8).unwrap().len(), 2);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn mistakes_are_named_with_their_case() {
 
 #[test]
 fn requests_are_spread_over_the_numbered_routes() {
-    let of = |routes: usize| Settings { routes, ..Settings::default() }.paths();
+    let of = |routes: usize| CaseSettings { routes, ..CaseSettings::default() }.paths();
     assert_eq!(of(0), ["/ping"]);
     assert_eq!(of(2), ["/r/0", "/r/1"]);
     let many = of(100_000);
@@ -106,14 +106,14 @@ fn requests_are_spread_over_the_numbered_routes() {
 
 #[test]
 fn points_share_a_gateway_where_only_the_load_differs() {
-    let base = Settings::default();
+    let base = CaseSettings::default();
     let loads = [
-        Settings { connections: 99, ..base.clone() },
-        Settings { headers: vec!["Connection: Close".to_owned()], ..base.clone() },
-        Settings { path: "/1k".to_owned(), ..base.clone() },
+        CaseSettings { connections: 99, ..base.clone() },
+        CaseSettings { headers: vec!["Connection: Close".to_owned()], ..base.clone() },
+        CaseSettings { path: "/1k".to_owned(), ..base.clone() },
     ];
     assert!(loads.iter().all(|settings| settings.shape() == base.shape()));
-    let held = |connections| Settings { load: Load::Idle, connections, ..base.clone() };
+    let held = |connections| CaseSettings { load: LoadKind::Idle, connections, ..base.clone() };
     assert_ne!(held(5).shape(), held(6).shape());
-    assert_ne!(Settings { routes: 1, ..base.clone() }.shape(), base.shape());
+    assert_ne!(CaseSettings { routes: 1, ..base.clone() }.shape(), base.shape());
 }

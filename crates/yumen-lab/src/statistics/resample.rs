@@ -2,7 +2,7 @@
 //!
 //! Knows numbers only; the same sample gives the same interval on every machine.
 
-use super::{Interval, quantile_of_sorted, sorted};
+use super::{ConfidenceInterval, quantile_of_sorted, sorted};
 
 /// How often the sample is drawn anew.
 const RESAMPLES: usize = 2000;
@@ -14,41 +14,44 @@ const TAIL_SHARE: f64 = 0.025;
 /// Where the median of a sample lies with 95 % confidence; `None` for an empty sample.
 ///
 /// With fewer than six values this is close to the range of the sample, which is all such a sample can say.
-pub fn interval_of_median(values: &[f64]) -> Option<Interval> {
+pub fn interval_of_median(values: &[f64]) -> Option<ConfidenceInterval> {
     let sorted = sorted(values);
     if sorted.is_empty() {
         return None;
     }
-    let mut resample = Resample::new();
+    let mut resample = BootstrapResample::new();
     middle_of((0..RESAMPLES).map(|_| resample.median_of(&sorted)).collect())
 }
 
 /// Where median(first) / median(second) lies with 95 % confidence, for samples that are not paired.
 ///
 /// `None` where a sample is empty or a median of the second can be zero.
-pub fn interval_of_ratio(first: &[f64], second: &[f64]) -> Option<Interval> {
+pub fn interval_of_ratio(first: &[f64], second: &[f64]) -> Option<ConfidenceInterval> {
     let (first, second) = (sorted(first), sorted(second));
     if first.is_empty() || second.first().is_none_or(|smallest| *smallest <= 0.0) {
         return None;
     }
-    let mut resample = Resample::new();
+    let mut resample = BootstrapResample::new();
     middle_of((0..RESAMPLES).map(|_| resample.median_of(&first) / resample.median_of(&second)).collect())
 }
 
 /// What remains of the resampled values without both tails.
-fn middle_of(mut resampled: Vec<f64>) -> Option<Interval> {
+fn middle_of(mut resampled: Vec<f64>) -> Option<ConfidenceInterval> {
     resampled.sort_unstable_by(f64::total_cmp);
     let (low, high) = (TAIL_SHARE, 1.0 - TAIL_SHARE);
-    Some(Interval { low: quantile_of_sorted(&resampled, low)?, high: quantile_of_sorted(&resampled, high)? })
+    Some(ConfidenceInterval {
+        low: quantile_of_sorted(&resampled, low)?,
+        high: quantile_of_sorted(&resampled, high)?,
+    })
 }
 
 /// Draws with replacement. Of values in order, drawing their places is enough, and those are quick to sort.
-struct Resample {
+struct BootstrapResample {
     random: SplitMix,
     places: Vec<usize>,
 }
 
-impl Resample {
+impl BootstrapResample {
     fn new() -> Self {
         Self { random: SplitMix(SEED), places: Vec::new() }
     }

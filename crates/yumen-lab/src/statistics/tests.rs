@@ -20,7 +20,7 @@ fn near(found: f64, expected: f64) {
 /// `expected` is U, then p for both tails, greater and less.
 #[track_caller]
 fn check_mann_whitney(first: &[f64], second: &[f64], exact: bool, expected: [f64; 4]) {
-    for (tail, p) in [Tail::Both, Tail::Greater, Tail::Less].into_iter().zip(&expected[1..]) {
+    for (tail, p) in [TestTail::Both, TestTail::Greater, TestTail::Less].into_iter().zip(&expected[1..]) {
         let test = mann_whitney(first, second, tail).expect("both samples have values");
         near(test.statistic, expected[0]);
         near(test.p_value, *p);
@@ -79,7 +79,7 @@ fn large_samples_use_the_normal_approximation() {
 /// `expected` is the sum of positive ranks, then p for both tails, greater and less.
 #[track_caller]
 fn check_wilcoxon(first: &[f64], second: &[f64], expected: [f64; 4]) {
-    for (tail, p) in [Tail::Both, Tail::Greater, Tail::Less].into_iter().zip(&expected[1..]) {
+    for (tail, p) in [TestTail::Both, TestTail::Greater, TestTail::Less].into_iter().zip(&expected[1..]) {
         let test = wilcoxon(first, second, tail).expect("pairs that differ");
         near(test.statistic, expected[0]);
         near(test.p_value, *p);
@@ -98,8 +98,8 @@ fn pairs_may_tie_and_may_not_differ() {
     let first = [125.0, 115.0, 130.0, 140.0, 140.0, 115.0, 140.0, 125.0, 140.0, 135.0];
     let second = [110.0, 122.0, 125.0, 120.0, 140.0, 124.0, 123.0, 137.0, 135.0, 145.0];
     check_wilcoxon(&first, &second, [27.0, 0.6328125, 0.31640625, 0.705078125]);
-    assert_eq!(wilcoxon(&[1.0, 2.0], &[1.0, 2.0], Tail::Both), None);
-    assert_eq!(wilcoxon(&[1.0], &[1.0, 2.0], Tail::Both), None);
+    assert_eq!(wilcoxon(&[1.0, 2.0], &[1.0, 2.0], TestTail::Both), None);
+    assert_eq!(wilcoxon(&[1.0], &[1.0, 2.0], TestTail::Both), None);
 }
 
 #[test]
@@ -129,13 +129,13 @@ fn the_normal_tail_is_accurate_in_the_middle_and_far_out() {
 
 #[test]
 fn spread_is_what_everybody_calls_it() {
-    let spread = Spread::of(&FAST).expect("five values");
+    let spread = SampleSpread::of(&FAST).expect("five values");
     near(spread.median, 12.0);
     near(spread.mean, 12.08);
     near(spread.standard_deviation, 0.31144823004794836);
     assert_eq!((spread.count, spread.min, spread.max), (5, 11.8, 12.6));
-    assert_eq!(Spread::of(&[]), None);
-    assert_eq!(Spread::of(&[f64::NAN, 3.0]).map(|spread| spread.count), Some(1));
+    assert_eq!(SampleSpread::of(&[]), None);
+    assert_eq!(SampleSpread::of(&[f64::NAN, 3.0]).map(|spread| spread.count), Some(1));
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn quantiles_lie_between_neighbours() {
 #[test]
 fn the_median_of_eleven_values_has_the_interval_scipy_gives() {
     let values: Vec<f64> = (10..=20).map(f64::from).collect();
-    assert_eq!(interval_of_median(&values), Some(Interval { low: 12.0, high: 18.0 }));
+    assert_eq!(interval_of_median(&values), Some(ConfidenceInterval { low: 12.0, high: 18.0 }));
 }
 
 #[test]
@@ -162,10 +162,10 @@ fn a_ratio_of_medians_has_an_interval_around_it() {
 
 #[test]
 fn too_few_rounds_cannot_decide() {
-    near(smallest_p(3, 3, Tail::Both), 0.1);
-    near(smallest_p(3, 3, Tail::Less), 0.05);
-    near(smallest_p(1, 1, Tail::Both), 1.0);
-    near(smallest_p(5, 5, Tail::Both), 2.0 / 252.0);
+    near(smallest_p(3, 3, TestTail::Both), 0.1);
+    near(smallest_p(3, 3, TestTail::Less), 0.05);
+    near(smallest_p(1, 1, TestTail::Both), 1.0);
+    near(smallest_p(5, 5, TestTail::Both), 2.0 / 252.0);
 }
 
 #[test]
@@ -174,14 +174,17 @@ fn deltas_have_words() {
     near(cliffs_delta(&FAST, &FAST).expect("values"), 0.0);
     let words = [(0.0, "negligible"), (-0.2, "small"), (0.4, "medium"), (-1.0, "large")];
     for (delta, word) in words {
-        assert_eq!(Effect::of(delta).as_str(), word);
+        assert_eq!(EffectSize::of(delta).as_str(), word);
     }
 }
 
 #[test]
 fn paired_ratios_cancel_what_both_share() {
     let ratio = PairedRatio::of(&[2.0, 20.0, 200.0], &[1.0, 10.0, 100.0]).expect("pairs");
-    assert_eq!((ratio.pairs, ratio.median, ratio.interval), (3, 2.0, Interval { low: 2.0, high: 2.0 }));
+    assert_eq!(
+        (ratio.pairs, ratio.median, ratio.interval),
+        (3, 2.0, ConfidenceInterval { low: 2.0, high: 2.0 })
+    );
     assert_eq!(PairedRatio::of(&[1.0], &[0.0]), None);
 }
 
@@ -192,8 +195,8 @@ fn samples() -> impl Strategy<Value = Vec<f64>> {
 proptest! {
     #[test]
     fn swapping_the_samples_swaps_the_tails(a in samples(), b in samples()) {
-        let forth = mann_whitney(&a, &b, Tail::Greater).unwrap();
-        let back = mann_whitney(&b, &a, Tail::Less).unwrap();
+        let forth = mann_whitney(&a, &b, TestTail::Greater).unwrap();
+        let back = mann_whitney(&b, &a, TestTail::Less).unwrap();
         prop_assert!((forth.p_value - back.p_value).abs() < 1e-12);
         prop_assert!((forth.statistic + back.statistic - (a.len() * b.len()) as f64).abs() < 1e-9);
     }
@@ -201,28 +204,28 @@ proptest! {
     #[test]
     fn ranks_do_not_care_for_the_scale(a in samples(), b in samples()) {
         let stretch = |values: &[f64]| values.iter().map(|value| value.powi(3) * 7.0 + 1.0).collect::<Vec<_>>();
-        let plain = mann_whitney(&a, &b, Tail::Both).unwrap();
-        prop_assert_eq!(mann_whitney(&stretch(&a), &stretch(&b), Tail::Both), Some(plain));
+        let plain = mann_whitney(&a, &b, TestTail::Both).unwrap();
+        prop_assert_eq!(mann_whitney(&stretch(&a), &stretch(&b), TestTail::Both), Some(plain));
         prop_assert_eq!(cliffs_delta(&stretch(&a), &stretch(&b)), cliffs_delta(&a, &b));
     }
 
     #[test]
     fn p_values_are_shares_and_never_below_the_smallest(a in samples(), b in samples()) {
-        let p = mann_whitney(&a, &b, Tail::Both).unwrap().p_value;
+        let p = mann_whitney(&a, &b, TestTail::Both).unwrap().p_value;
         prop_assert!(p > 0.0 && p <= 1.0);
-        prop_assert!(p >= smallest_p(a.len(), b.len(), Tail::Both) - 1e-12);
+        prop_assert!(p >= smallest_p(a.len(), b.len(), TestTail::Both) - 1e-12);
     }
 
     #[test]
     fn delta_is_u_on_another_scale(a in samples(), b in samples()) {
-        let u = mann_whitney(&a, &b, Tail::Both).unwrap().statistic;
+        let u = mann_whitney(&a, &b, TestTail::Both).unwrap().statistic;
         let delta = cliffs_delta(&a, &b).unwrap();
         prop_assert!((delta - (2.0 * u / (a.len() * b.len()) as f64 - 1.0)).abs() < 1e-9);
     }
 
     #[test]
     fn the_median_lies_in_its_interval_and_the_interval_in_the_range(values in samples()) {
-        let spread = Spread::of(&values).unwrap();
+        let spread = SampleSpread::of(&values).unwrap();
         prop_assert!(spread.min <= spread.interval.low && spread.interval.high <= spread.max);
         prop_assert!(spread.interval.low <= spread.median && spread.median <= spread.interval.high);
         prop_assert_eq!(spread.median, quantile(&values, 0.5).unwrap());

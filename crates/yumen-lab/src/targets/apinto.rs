@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::Adapter;
-use super::plan::{Plan, Rendered, Step, mock_body};
+use super::GatewayAdapter;
+use super::plan::{GatewayPlan, GatewayStep, RenderedConfig, mock_body};
 use super::resources::LIMIT;
 
-pub(super) struct Apinto;
+pub(super) struct ApintoAdapter;
 
-impl Adapter for Apinto {
+impl GatewayAdapter for ApintoAdapter {
     fn name(&self) -> &'static str {
         "apinto"
     }
@@ -25,8 +25,8 @@ impl Adapter for Apinto {
         &["version"]
     }
 
-    fn render(&self, plan: &Plan) -> Result<Rendered, String> {
-        let mut rendered = Rendered::default()
+    fn render(&self, plan: &GatewayPlan) -> Result<RenderedConfig, String> {
+        let mut rendered = RenderedConfig::default()
             .file("config.yml", configuration(plan))
             .args(["start"])
             .env("GOMAXPROCS", plan.workers)
@@ -48,7 +48,7 @@ impl Adapter for Apinto {
         Ok(rendered)
     }
 
-    fn setup(&self, plan: &Plan) -> Vec<Step> {
+    fn setup(&self, plan: &GatewayPlan) -> Vec<GatewayStep> {
         let mut steps = vec![plugins(plan), put(plan, "service/up", service(plan))];
         for (number, key) in plan.keys().iter().enumerate() {
             steps.push(put(plan, &format!("app/consumer{number}"), consumer(number, key)));
@@ -63,12 +63,12 @@ impl Adapter for Apinto {
         "open API: PUT of the service"
     }
 
-    fn change(&self, _before: &Plan, after: &Plan) -> Vec<Step> {
+    fn change(&self, _before: &GatewayPlan, after: &GatewayPlan) -> Vec<GatewayStep> {
         vec![put(after, "service/up", service(after))]
     }
 }
 
-fn configuration(plan: &Plan) -> String {
+fn configuration(plan: &GatewayPlan) -> String {
     let ports = plan.ports;
     let https = match &plan.certificate {
         Some(_) => format!("    - https://127.0.0.1:{}\n", ports.https),
@@ -92,8 +92,8 @@ gateway:
     )
 }
 
-fn put(plan: &Plan, object: &str, body: Value) -> Step {
-    Step::Http {
+fn put(plan: &GatewayPlan, object: &str, body: Value) -> GatewayStep {
+    GatewayStep::Http {
         method: "PUT",
         port: plan.ports.admin,
         target: format!("/api/{object}"),
@@ -103,7 +103,7 @@ fn put(plan: &Plan, object: &str, body: Value) -> Step {
 }
 
 /// A plugin must be known to the node before a route can have it.
-fn plugins(plan: &Plan) -> Step {
+fn plugins(plan: &GatewayPlan) -> GatewayStep {
     let plugin = |kind: &str, name: &str, status: &str| json!({ "id": format!("eolinker.com:apinto:{kind}"), "name": name, "status": status, "type": "route" });
     let known = [
         (plan.key_auth, plugin("plugin_app", "app", "enable")),
@@ -113,13 +113,13 @@ fn plugins(plan: &Plan) -> Step {
     let plugins: Vec<Value> =
         known.into_iter().filter(|(wanted, _)| *wanted).map(|(_, plugin)| plugin).collect();
     let mut step = put(plan, "setting/plugin", json!({ "plugins": plugins }));
-    if let Step::Http { target, .. } = &mut step {
+    if let GatewayStep::Http { target, .. } = &mut step {
         *target = "/setting/plugin".to_owned();
     }
     step
 }
 
-fn service(plan: &Plan) -> Value {
+fn service(plan: &GatewayPlan) -> Value {
     let nodes: Vec<String> = plan.endpoints.iter().map(|endpoint| format!("{endpoint} weight=1")).collect();
     json!({ "name": "up", "driver": "http", "timeout": 300_000, "retry": 0, "scheme": "http",
         "nodes": nodes, "balance": "round-robin", "pass_host": "pass" })
@@ -131,7 +131,7 @@ fn consumer(number: usize, key: &str) -> Value {
         "users": [{ "expire": 0, "pattern": { "apikey": key } }] }] })
 }
 
-fn route(plan: &Plan, id: &str, path: &str) -> Value {
+fn route(plan: &GatewayPlan, id: &str, path: &str) -> Value {
     let mut plugins = serde_json::Map::new();
     if plan.key_auth {
         plugins.insert("app".to_owned(), json!({ "config": { "force_auth": true } }));

@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::plan::{Plan, Rendered, Step, text};
-use super::{Adapter, resources};
+use super::plan::{GatewayPlan, GatewayStep, RenderedConfig, text};
+use super::{GatewayAdapter, resources};
 
-pub(super) struct Apisix;
+pub(super) struct ApisixAdapter;
 
 const ADMIN_KEY: &str = "lab-admin-key-0123456789";
 
-impl Adapter for Apisix {
+impl GatewayAdapter for ApisixAdapter {
     fn name(&self) -> &'static str {
         "apisix"
     }
@@ -26,13 +26,13 @@ impl Adapter for Apisix {
         &["version"]
     }
 
-    fn render(&self, plan: &Plan) -> Result<Rendered, String> {
+    fn render(&self, plan: &GatewayPlan) -> Result<RenderedConfig, String> {
         let config = serde_yaml_ng::to_string(&configuration(plan)).map_err(|error| error.to_string())?;
         let path = plan.path("config.yaml");
-        Ok(Rendered::default().file("config.yaml", config).args(["start", "-c", &path]))
+        Ok(RenderedConfig::default().file("config.yaml", config).args(["start", "-c", &path]))
     }
 
-    fn setup(&self, plan: &Plan) -> Vec<Step> {
+    fn setup(&self, plan: &GatewayPlan) -> Vec<GatewayStep> {
         vec![put(plan)]
     }
 
@@ -40,12 +40,12 @@ impl Adapter for Apisix {
         "Admin API of the standalone mode: PUT of the whole configuration"
     }
 
-    fn change(&self, _before: &Plan, after: &Plan) -> Vec<Step> {
+    fn change(&self, _before: &GatewayPlan, after: &GatewayPlan) -> Vec<GatewayStep> {
         vec![put(after)]
     }
 }
 
-fn configuration(plan: &Plan) -> Value {
+fn configuration(plan: &GatewayPlan) -> Value {
     let ssl = match &plan.certificate {
         Some(certificate) => {
             json!({ "enable": true, "listen": [{ "ip": "127.0.0.1", "port": plan.ports.https }],
@@ -89,10 +89,10 @@ fn configuration(plan: &Plan) -> Value {
 }
 
 /// A digest that differs tells APISIX that the configuration does.
-fn put(plan: &Plan) -> Step {
+fn put(plan: &GatewayPlan) -> GatewayStep {
     let digest =
         plan.endpoints.iter().map(|endpoint| endpoint.port().to_string()).collect::<Vec<_>>().join("-");
-    Step::Http {
+    GatewayStep::Http {
         method: "PUT",
         port: plan.ports.admin,
         target: "/apisix/admin/configs".to_owned(),

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::Adapter;
-use super::plan::{Plan, Rendered, Step, mock_body, text};
+use super::GatewayAdapter;
+use super::plan::{GatewayPlan, GatewayStep, RenderedConfig, mock_body, text};
 
-pub(super) struct Caddy;
+pub(super) struct CaddyAdapter;
 
-impl Adapter for Caddy {
+impl GatewayAdapter for CaddyAdapter {
     fn name(&self) -> &'static str {
         "caddy"
     }
@@ -24,11 +24,11 @@ impl Adapter for Caddy {
         &["version"]
     }
 
-    fn render(&self, plan: &Plan) -> Result<Rendered, String> {
+    fn render(&self, plan: &GatewayPlan) -> Result<RenderedConfig, String> {
         if plan.limit_count {
             return Err("Caddy counts requests only with a module of others".to_owned());
         }
-        let rendered = Rendered::default()
+        let rendered = RenderedConfig::default()
             .file("caddy.json", format!("{:#}\n", configuration(plan)))
             .args(["run", "--config", &plan.path("caddy.json")])
             .env("GOMAXPROCS", plan.workers)
@@ -42,9 +42,9 @@ impl Adapter for Caddy {
         "admin API: PATCH of the upstreams"
     }
 
-    fn change(&self, _before: &Plan, after: &Plan) -> Vec<Step> {
+    fn change(&self, _before: &GatewayPlan, after: &GatewayPlan) -> Vec<GatewayStep> {
         let ids: &[&str] = if after.certificate.is_some() { &["up", "up-tls"] } else { &["up"] };
-        let step = |id: &&str| Step::Http {
+        let step = |id: &&str| GatewayStep::Http {
             method: "PATCH",
             port: after.ports.admin,
             target: format!("/id/{id}/upstreams"),
@@ -56,7 +56,7 @@ impl Adapter for Caddy {
 }
 
 /// Plain and TLS listeners are servers of their own: a policy for TLS holds for all addresses of a server.
-fn configuration(plan: &Plan) -> Value {
+fn configuration(plan: &GatewayPlan) -> Value {
     let server = |id: &str, port: u16| {
         json!({ "listen": [format!("127.0.0.1:{port}")], "automatic_https": { "disable": true },
             "routes": routes(plan, id) })
@@ -79,7 +79,7 @@ fn configuration(plan: &Plan) -> Value {
     })
 }
 
-fn routes(plan: &Plan, id: &str) -> Vec<Value> {
+fn routes(plan: &GatewayPlan, id: &str) -> Vec<Value> {
     let mut routes = Vec::new();
     if plan.key_auth {
         routes.push(json!({ "match": [{ "not": [{ "header": { "Apikey": plan.keys() } }] }],
@@ -93,7 +93,7 @@ fn routes(plan: &Plan, id: &str) -> Vec<Value> {
     routes
 }
 
-fn handler(plan: &Plan, id: Option<&str>) -> Value {
+fn handler(plan: &GatewayPlan, id: Option<&str>) -> Value {
     if plan.mock {
         return json!({ "handler": "static_response", "status_code": 200, "body": mock_body() });
     }
@@ -106,6 +106,6 @@ fn handler(plan: &Plan, id: Option<&str>) -> Value {
     handler
 }
 
-fn upstreams(plan: &Plan) -> Vec<Value> {
+fn upstreams(plan: &GatewayPlan) -> Vec<Value> {
     plan.endpoints.iter().map(|endpoint| json!({ "dial": endpoint.to_string() })).collect()
 }

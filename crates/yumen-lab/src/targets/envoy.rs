@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::plan::{Plan, Rendered, Step, mock_body, text};
-use super::{Adapter, resources};
+use super::plan::{GatewayPlan, GatewayStep, RenderedConfig, mock_body, text};
+use super::{GatewayAdapter, resources};
 
-pub(super) struct Envoy;
+pub(super) struct EnvoyAdapter;
 
 const ENDPOINTS: &str = "endpoints.json";
 const TYPES: &str = "type.googleapis.com/envoy";
 
-impl Adapter for Envoy {
+impl GatewayAdapter for EnvoyAdapter {
     fn name(&self) -> &'static str {
         "envoy"
     }
@@ -27,9 +27,9 @@ impl Adapter for Envoy {
         &["--version"]
     }
 
-    fn render(&self, plan: &Plan) -> Result<Rendered, String> {
+    fn render(&self, plan: &GatewayPlan) -> Result<RenderedConfig, String> {
         let workers = plan.workers.to_string();
-        let rendered = Rendered::default()
+        let rendered = RenderedConfig::default()
             .file("envoy.json", pretty(&bootstrap(plan)))
             .file(ENDPOINTS, pretty(&endpoints(plan)))
             .args(["-c", &plan.path("envoy.json"), "--concurrency", &workers])
@@ -46,8 +46,8 @@ impl Adapter for Envoy {
         "endpoint discovery (EDS) from a watched file"
     }
 
-    fn change(&self, _before: &Plan, after: &Plan) -> Vec<Step> {
-        vec![Step::Write { file: ENDPOINTS.to_owned(), text: pretty(&endpoints(after)) }]
+    fn change(&self, _before: &GatewayPlan, after: &GatewayPlan) -> Vec<GatewayStep> {
+        vec![GatewayStep::Write { file: ENDPOINTS.to_owned(), text: pretty(&endpoints(after)) }]
     }
 }
 
@@ -59,7 +59,7 @@ fn address(port: u16) -> Value {
     json!({ "socket_address": { "address": "127.0.0.1", "port_value": port } })
 }
 
-fn bootstrap(plan: &Plan) -> Value {
+fn bootstrap(plan: &GatewayPlan) -> Value {
     let mut listeners = vec![listener("http", plan.ports.http, plan, None)];
     if let Some(certificate) = &plan.certificate {
         let tls = json!({ "name": "tls", "typed_config": {
@@ -76,7 +76,7 @@ fn bootstrap(plan: &Plan) -> Value {
     })
 }
 
-fn listener(name: &str, port: u16, plan: &Plan, tls: Option<Value>) -> Value {
+fn listener(name: &str, port: u16, plan: &GatewayPlan, tls: Option<Value>) -> Value {
     let manager = json!({
         "@type": format!("{TYPES}.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"),
         "stat_prefix": name,
@@ -94,7 +94,7 @@ fn listener(name: &str, port: u16, plan: &Plan, tls: Option<Value>) -> Value {
 }
 
 /// One route for everything; with numbered ones, a map of exact paths in front of it.
-fn virtual_host(plan: &Plan) -> Value {
+fn virtual_host(plan: &GatewayPlan) -> Value {
     let action = match plan.mock {
         true => json!({ "match": { "prefix": "/" },
             "direct_response": { "status": 200, "body": { "inline_string": mock_body() } } }),
@@ -119,7 +119,7 @@ fn virtual_host(plan: &Plan) -> Value {
     host
 }
 
-fn filters(plan: &Plan) -> Vec<Value> {
+fn filters(plan: &GatewayPlan) -> Vec<Value> {
     let filter = |name: &str, kind: &str, mut settings: Value| {
         settings["@type"] = json!(format!("{TYPES}.extensions.filters.http.{kind}"));
         json!({ "name": format!("envoy.filters.http.{name}"), "typed_config": settings })
@@ -146,7 +146,7 @@ fn credential((number, key): (usize, &String)) -> Value {
     json!({ "key": key, "client": format!("consumer{number}") })
 }
 
-fn cluster(plan: &Plan) -> Value {
+fn cluster(plan: &GatewayPlan) -> Value {
     let unbounded = json!({ "max_connections": 1_000_000, "max_pending_requests": 1_000_000,
         "max_requests": 1_000_000, "max_retries": 1_000_000 });
     json!({
@@ -160,7 +160,7 @@ fn cluster(plan: &Plan) -> Value {
     })
 }
 
-fn endpoints(plan: &Plan) -> Value {
+fn endpoints(plan: &GatewayPlan) -> Value {
     let endpoint = |endpoint: &std::net::SocketAddr| {
         json!({ "endpoint": { "address": { "socket_address": {
             "address": endpoint.ip().to_string(), "port_value": endpoint.port() } } } })

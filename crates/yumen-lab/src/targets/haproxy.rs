@@ -1,11 +1,11 @@
 //! HAProxy: reused server connections, no logs, endpoints changed in prepared slots by the runtime API.
 
-use super::plan::{Plan, Rendered, Step, StopSignal, mock_body, text};
-use super::{Adapter, resources};
+use super::plan::{GatewayPlan, GatewayStep, RenderedConfig, StopSignal, mock_body, text};
+use super::{GatewayAdapter, resources};
 
-pub(super) struct HaProxy;
+pub(super) struct HaProxyAdapter;
 
-impl Adapter for HaProxy {
+impl GatewayAdapter for HaProxyAdapter {
     fn name(&self) -> &'static str {
         "haproxy"
     }
@@ -22,10 +22,10 @@ impl Adapter for HaProxy {
         &["-v"]
     }
 
-    fn render(&self, plan: &Plan) -> Result<Rendered, String> {
+    fn render(&self, plan: &GatewayPlan) -> Result<RenderedConfig, String> {
         let keys = plan.keys().join("\n") + "\n";
         let routes: String = (0..plan.routes).map(|i| format!("/r/{i} b\n")).collect();
-        let mut rendered = Rendered::default()
+        let mut rendered = RenderedConfig::default()
             .file("haproxy.cfg", configuration(plan))
             .args(["-db", "-f", &plan.path("haproxy.cfg")])
             .note_if(plan.key_auth, "HAProxy has no consumers; a list of keys does the nearest")
@@ -43,8 +43,8 @@ impl Adapter for HaProxy {
         "runtime API: prepared server slots are readied and drained"
     }
 
-    fn change(&self, before: &Plan, after: &Plan) -> Vec<Step> {
-        let line = |line: String| Step::Line {
+    fn change(&self, before: &GatewayPlan, after: &GatewayPlan) -> Vec<GatewayStep> {
+        let line = |line: String| GatewayStep::Line {
             port: after.ports.admin,
             line,
             good: &["changed from", "no need to change"],
@@ -66,8 +66,8 @@ impl Adapter for HaProxy {
     }
 }
 
-fn configuration(plan: &Plan) -> String {
-    let Plan { ports, workers, connections_max, .. } = plan;
+fn configuration(plan: &GatewayPlan) -> String {
+    let GatewayPlan { ports, workers, connections_max, .. } = plan;
     let tls = plan.certificate.as_ref().map_or(String::new(), |certificate| {
         let both = text(&certificate.both);
         format!("  bind 127.0.0.1:{} ssl crt {both} alpn http/1.1 defer-accept backlog 65535\n", ports.https)
@@ -105,7 +105,7 @@ backend b
     )
 }
 
-fn rules(plan: &Plan) -> String {
+fn rules(plan: &GatewayPlan) -> String {
     let mut text = String::new();
     if plan.key_auth {
         let keys = plan.path("keys.lst");
@@ -125,7 +125,7 @@ fn rules(plan: &Plan) -> String {
 }
 
 /// A line per endpoint, and empty slots for those that may come.
-fn servers(plan: &Plan) -> String {
+fn servers(plan: &GatewayPlan) -> String {
     let pool = format!("pool-max-conn {}", plan.keepalive);
     let mut text = String::new();
     for (slot, endpoint) in plan.endpoints.iter().enumerate() {

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::plan::{Plan, Rendered, Step, mock_body, text};
-use super::{Adapter, resources};
+use super::plan::{GatewayPlan, GatewayStep, RenderedConfig, mock_body, text};
+use super::{GatewayAdapter, resources};
 
-pub(super) struct Kong;
+pub(super) struct KongAdapter;
 
-impl Adapter for Kong {
+impl GatewayAdapter for KongAdapter {
     fn name(&self) -> &'static str {
         "kong"
     }
@@ -24,8 +24,8 @@ impl Adapter for Kong {
         &["version"]
     }
 
-    fn render(&self, plan: &Plan) -> Result<Rendered, String> {
-        let rendered = Rendered::default()
+    fn render(&self, plan: &GatewayPlan) -> Result<RenderedConfig, String> {
+        let rendered = RenderedConfig::default()
             .file("kong.conf", configuration(plan))
             .file("kong.json", format!("{:#}\n", document(plan)))
             .args(["start", "-c", &plan.path("kong.conf"), "-p", &plan.path("prefix")]);
@@ -36,8 +36,8 @@ impl Adapter for Kong {
         "Admin API: POST of the whole document to /config"
     }
 
-    fn change(&self, _before: &Plan, after: &Plan) -> Vec<Step> {
-        vec![Step::Http {
+    fn change(&self, _before: &GatewayPlan, after: &GatewayPlan) -> Vec<GatewayStep> {
+        vec![GatewayStep::Http {
             method: "POST",
             port: after.ports.admin,
             target: "/config?check_hash=1".to_owned(),
@@ -47,8 +47,8 @@ impl Adapter for Kong {
     }
 }
 
-fn configuration(plan: &Plan) -> String {
-    let Plan { ports, workers, keepalive, .. } = plan;
+fn configuration(plan: &GatewayPlan) -> String {
+    let GatewayPlan { ports, workers, keepalive, .. } = plan;
     let connections = plan.connections_room() * 2;
     let mut listen = format!("127.0.0.1:{} reuseport deferred backlog=65535", ports.http);
     let mut certificates = String::new();
@@ -84,7 +84,7 @@ upstream_keepalive_idle_timeout = 300
     )
 }
 
-fn document(plan: &Plan) -> Value {
+fn document(plan: &GatewayPlan) -> Value {
     let targets: Vec<Value> = plan
         .endpoints
         .iter()
@@ -106,7 +106,7 @@ fn document(plan: &Plan) -> Value {
     document
 }
 
-fn plugins(plan: &Plan) -> Vec<Value> {
+fn plugins(plan: &GatewayPlan) -> Vec<Value> {
     let mut plugins = Vec::new();
     if plan.key_auth {
         plugins.push(json!({ "name": "key-auth", "config": { "key_names": ["apikey"] } }));

@@ -1,13 +1,13 @@
 //! NGINX, open source: upstream keep-alive, no logs, endpoints changed by a rewrite and a reload.
 
-use super::plan::{Plan, Rendered, Step, StopSignal, mock_body, text};
-use super::{Adapter, resources};
+use super::plan::{GatewayPlan, GatewayStep, RenderedConfig, StopSignal, mock_body, text};
+use super::{GatewayAdapter, resources};
 
-pub(super) struct Nginx;
+pub(super) struct NginxAdapter;
 
 const PROXY: &str = "proxy_pass http://up; proxy_http_version 1.1; proxy_set_header Connection \"\";";
 
-impl Adapter for Nginx {
+impl GatewayAdapter for NginxAdapter {
     fn name(&self) -> &'static str {
         "nginx"
     }
@@ -24,11 +24,11 @@ impl Adapter for Nginx {
         &["-v"]
     }
 
-    fn render(&self, plan: &Plan) -> Result<Rendered, String> {
+    fn render(&self, plan: &GatewayPlan) -> Result<RenderedConfig, String> {
         if plan.mock && plan.limit_count {
             return Err("NGINX answers with `return` before it counts, so it cannot do both".to_owned());
         }
-        let rendered = Rendered::default()
+        let rendered = RenderedConfig::default()
             .file("nginx.conf", configuration(plan))
             .args(["-p", &plan.path(""), "-c", &plan.path("nginx.conf"), "-e", &plan.path("error.log")])
             .note_if(
@@ -43,8 +43,11 @@ impl Adapter for Nginx {
         "rewrite of nginx.conf and reload"
     }
 
-    fn change(&self, _before: &Plan, after: &Plan) -> Vec<Step> {
-        vec![Step::Write { file: "nginx.conf".to_owned(), text: configuration(after) }, Step::Reload]
+    fn change(&self, _before: &GatewayPlan, after: &GatewayPlan) -> Vec<GatewayStep> {
+        vec![
+            GatewayStep::Write { file: "nginx.conf".to_owned(), text: configuration(after) },
+            GatewayStep::Reload,
+        ]
     }
 
     fn stop_signal(&self) -> StopSignal {
@@ -52,8 +55,8 @@ impl Adapter for Nginx {
     }
 }
 
-fn configuration(plan: &Plan) -> String {
-    let Plan { ports, workers, keepalive, .. } = plan;
+fn configuration(plan: &GatewayPlan) -> String {
+    let GatewayPlan { ports, workers, keepalive, .. } = plan;
     let limit = resources::LIMIT;
     let folder = plan.path("");
     let servers: String = plan.endpoints.iter().map(|endpoint| format!(" server {endpoint};")).collect();
@@ -89,7 +92,7 @@ http {{
 }
 
 /// What is declared beside the server for keys and limits.
-fn zones(plan: &Plan) -> String {
+fn zones(plan: &GatewayPlan) -> String {
     let mut text = String::new();
     if plan.key_auth {
         let keys: String =
@@ -102,7 +105,7 @@ fn zones(plan: &Plan) -> String {
     text
 }
 
-fn location(plan: &Plan) -> String {
+fn location(plan: &GatewayPlan) -> String {
     let auth = if plan.key_auth { "if ($consumer = \"\") { return 401; } " } else { "" };
     let limit = if plan.limit_count { "limit_req zone=z burst=1000000 nodelay; " } else { "" };
     let answer = match plan.mock {
@@ -113,7 +116,7 @@ fn location(plan: &Plan) -> String {
 }
 
 /// Settings of the http block and the second listener.
-fn tls(plan: &Plan) -> (String, String) {
+fn tls(plan: &GatewayPlan) -> (String, String) {
     let Some(certificate) = &plan.certificate else { return Default::default() };
     let settings = format!(
         "  ssl_certificate {}; ssl_certificate_key {};

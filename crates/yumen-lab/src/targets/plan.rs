@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 /// What every gateway of a case is to do, in no gateway's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct GatewayPlan {
     /// A directory of its own, empty before.
     pub folder: PathBuf,
     /// The program that was found.
     pub program: PathBuf,
     /// Where it listens.
-    pub ports: Ports,
+    pub ports: GatewayPorts,
     /// The endpoints of the one upstream.
     pub endpoints: Vec<SocketAddr>,
     /// Worker processes or threads.
@@ -32,7 +32,7 @@ pub struct Plan {
     /// The most client connections.
     pub connections_max: usize,
     /// Certificate and key for the TLS listener.
-    pub certificate: Option<Certificate>,
+    pub certificate: Option<LabCertificate>,
     /// Whether endpoints will be changed while it runs.
     pub dynamic: bool,
     /// The most endpoints a change may ask for.
@@ -41,7 +41,7 @@ pub struct Plan {
 
 /// Ports on 127.0.0.1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ports {
+pub struct GatewayPorts {
     /// Plain HTTP.
     pub http: u16,
     /// HTTPS; unused where the plan has no certificate.
@@ -54,7 +54,7 @@ pub struct Ports {
 
 /// Files of a certificate for `localhost`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Certificate {
+pub struct LabCertificate {
     /// Chain, PEM.
     pub chain: PathBuf,
     /// Key, PEM.
@@ -69,7 +69,7 @@ pub struct Certificate {
 
 /// What an adapter makes of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rendered {
+pub struct RenderedConfig {
     /// Files below the plan's folder, by relative path.
     pub files: BTreeMap<String, String>,
     /// Arguments of the program, which stays in the foreground.
@@ -84,7 +84,7 @@ pub struct Rendered {
 
 /// One thing done to a running gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum GatewayStep {
     /// Replaces a file below the folder in one move.
     Write {
         /// Relative path.
@@ -129,27 +129,27 @@ pub enum StopSignal {
     Quit,
 }
 
-impl Rendered {
+impl RenderedConfig {
     /// Adds a file.
-    pub(super) fn file(mut self, name: &str, text: impl Into<String>) -> Rendered {
+    pub(super) fn file(mut self, name: &str, text: impl Into<String>) -> RenderedConfig {
         self.files.insert(name.to_owned(), text.into());
         self
     }
 
     /// Adds arguments.
-    pub(super) fn args<S: Into<String>>(mut self, args: impl IntoIterator<Item = S>) -> Rendered {
+    pub(super) fn args<S: Into<String>>(mut self, args: impl IntoIterator<Item = S>) -> RenderedConfig {
         self.args.extend(args.into_iter().map(Into::into));
         self
     }
 
     /// Adds a variable.
-    pub(super) fn env(mut self, name: &str, value: impl ToString) -> Rendered {
+    pub(super) fn env(mut self, name: &str, value: impl ToString) -> RenderedConfig {
         self.env.push((name.to_owned(), value.to_string()));
         self
     }
 
     /// Adds a note where it applies.
-    pub(super) fn note_if(mut self, applies: bool, note: &str) -> Rendered {
+    pub(super) fn note_if(mut self, applies: bool, note: &str) -> RenderedConfig {
         if applies {
             self.notes.push(note.to_owned());
         }
@@ -157,7 +157,7 @@ impl Rendered {
     }
 }
 
-impl Plan {
+impl GatewayPlan {
     /// A path below the folder, as text for configuration files.
     pub(super) fn path(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::plan::{Plan, mock_body};
+use super::plan::{GatewayPlan, mock_body};
 
 /// What is never met within a round, and fits every gateway's integers.
 pub(super) const LIMIT: u64 = 1_000_000_000;
 
 /// The whole configuration as one document of the standalone format.
-pub(super) fn document(plan: &Plan) -> Value {
+pub(super) fn document(plan: &GatewayPlan) -> Value {
     let mut document = json!({ "upstreams": [upstream(plan)], "routes": routes(plan) });
     let consumers: Vec<Value> = plan.keys().iter().enumerate().map(|(i, key)| consumer(i, key)).collect();
     if !consumers.is_empty() {
@@ -22,7 +22,7 @@ pub(super) fn document(plan: &Plan) -> Value {
 }
 
 /// The same as text with one object per line, so that a reader and a `diff` find their way.
-pub(super) fn standalone_yaml(plan: &Plan) -> String {
+pub(super) fn standalone_yaml(plan: &GatewayPlan) -> String {
     let mut text = String::new();
     let document = document(plan);
     for (kind, objects) in document.as_object().into_iter().flatten() {
@@ -35,14 +35,14 @@ pub(super) fn standalone_yaml(plan: &Plan) -> String {
 }
 
 /// The one upstream.
-pub(super) fn upstream(plan: &Plan) -> Value {
+pub(super) fn upstream(plan: &GatewayPlan) -> Value {
     let nodes: serde_json::Map<String, Value> =
         plan.endpoints.iter().map(|endpoint| (endpoint.to_string(), json!(1))).collect();
     json!({ "id": "up", "type": "roundrobin", "nodes": nodes,
         "keepalive_pool": { "size": plan.keepalive, "idle_timeout": 300, "requests": LIMIT } })
 }
 
-fn routes(plan: &Plan) -> Vec<Value> {
+fn routes(plan: &GatewayPlan) -> Vec<Value> {
     let plugins = plugins(plan);
     let all = json!({ "id": "all", "uri": "/*", "upstream_id": "up", "plugins": plugins });
     let numbered = (0..plan.routes).map(|i| {
@@ -51,7 +51,7 @@ fn routes(plan: &Plan) -> Vec<Value> {
     std::iter::once(all).chain(numbered).collect()
 }
 
-fn plugins(plan: &Plan) -> Value {
+fn plugins(plan: &GatewayPlan) -> Value {
     let mut plugins = serde_json::Map::new();
     if plan.mock {
         let mocking = json!({ "response_status": 200, "content_type": "text/plain",

@@ -3,12 +3,12 @@ use std::path::Path;
 
 use super::*;
 
-fn plan(name: &str) -> Plan {
+fn plan(name: &str) -> GatewayPlan {
     let endpoint = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
-    Plan {
+    GatewayPlan {
         folder: format!("/lab/{name}").into(),
         program: format!("/usr/bin/{name}").into(),
-        ports: Ports { http: 8001, https: 8002, admin: 8003, status: 8004 },
+        ports: GatewayPorts { http: 8001, https: 8002, admin: 8003, status: 8004 },
         endpoints: vec![endpoint(9001), endpoint(9002)],
         workers: 2,
         routes: 0,
@@ -24,30 +24,30 @@ fn plan(name: &str) -> Plan {
     }
 }
 
-fn with_tls(plan: Plan) -> Plan {
-    let certificate = Certificate {
+fn with_tls(plan: GatewayPlan) -> GatewayPlan {
+    let certificate = LabCertificate {
         chain: "/lab/cert.pem".into(),
         key: "/lab/key.pem".into(),
         both: "/lab/both.pem".into(),
         chain_text: "CERTIFICATE".to_owned(),
         key_text: "KEY".to_owned(),
     };
-    Plan { certificate: Some(certificate), ..plan }
+    GatewayPlan { certificate: Some(certificate), ..plan }
 }
 
 /// The plans every adapter is asked for, by name.
-fn plans(name: &str) -> Vec<(&'static str, Plan)> {
+fn plans(name: &str) -> Vec<(&'static str, GatewayPlan)> {
     let plain = plan(name);
-    let plugins = Plan { key_auth: true, consumers: 2, limit_count: true, routes: 2, ..plain.clone() };
+    let plugins = GatewayPlan { key_auth: true, consumers: 2, limit_count: true, routes: 2, ..plain.clone() };
     vec![
         ("plain", plain.clone()),
-        ("tls-dynamic", with_tls(Plan { dynamic: true, endpoints_max: 3, ..plain.clone() })),
+        ("tls-dynamic", with_tls(GatewayPlan { dynamic: true, endpoints_max: 3, ..plain.clone() })),
         ("plugins", plugins),
-        ("mock", Plan { mock: true, workers: 1, ..plain }),
+        ("mock", GatewayPlan { mock: true, workers: 1, ..plain }),
     ]
 }
 
-fn shown(adapter: &dyn Adapter, plan: &Plan) -> String {
+fn shown(adapter: &dyn GatewayAdapter, plan: &GatewayPlan) -> String {
     let rendered = match adapter.render(plan) {
         Ok(rendered) => rendered,
         Err(reason) => return format!("cannot: {reason}\n"),
@@ -63,7 +63,7 @@ fn shown(adapter: &dyn Adapter, plan: &Plan) -> String {
         text += &format!("setup: {step:?}\n");
     }
     if plan.dynamic {
-        let more = Plan {
+        let more = GatewayPlan {
             endpoints: [&plan.endpoints[..], &[([127, 0, 0, 1], 9003).into()]].concat(),
             ..plan.clone()
         };

@@ -2,14 +2,14 @@
 
 use serde_json::{Map, Value, json};
 
-use super::plan::{Plan, Rendered, Step, text};
-use super::{Adapter, resources};
+use super::plan::{GatewayPlan, GatewayStep, RenderedConfig, text};
+use super::{GatewayAdapter, resources};
 
-pub(super) struct Traefik;
+pub(super) struct TraefikAdapter;
 
 const DYNAMIC: &str = "dynamic/routes.json";
 
-impl Adapter for Traefik {
+impl GatewayAdapter for TraefikAdapter {
     fn name(&self) -> &'static str {
         "traefik"
     }
@@ -26,14 +26,14 @@ impl Adapter for Traefik {
         &["version"]
     }
 
-    fn render(&self, plan: &Plan) -> Result<Rendered, String> {
+    fn render(&self, plan: &GatewayPlan) -> Result<RenderedConfig, String> {
         if plan.key_auth {
             return Err("Traefik has no authentication by key".to_owned());
         }
         if plan.mock {
             return Err("Traefik cannot answer in the place of an upstream".to_owned());
         }
-        let rendered = Rendered::default()
+        let rendered = RenderedConfig::default()
             .file("traefik.json", format!("{:#}\n", fixed(plan)))
             .file(DYNAMIC, format!("{:#}\n", routes(plan)))
             .args([format!("--configFile={}", plan.path("traefik.json"))])
@@ -49,12 +49,12 @@ impl Adapter for Traefik {
         "rewrite of a file it watches"
     }
 
-    fn change(&self, _before: &Plan, after: &Plan) -> Vec<Step> {
-        vec![Step::Write { file: DYNAMIC.to_owned(), text: format!("{:#}\n", routes(after)) }]
+    fn change(&self, _before: &GatewayPlan, after: &GatewayPlan) -> Vec<GatewayStep> {
+        vec![GatewayStep::Write { file: DYNAMIC.to_owned(), text: format!("{:#}\n", routes(after)) }]
     }
 }
 
-fn fixed(plan: &Plan) -> Value {
+fn fixed(plan: &GatewayPlan) -> Value {
     let mut entry_points = json!({ "http": { "address": format!("127.0.0.1:{}", plan.ports.http) } });
     if plan.certificate.is_some() {
         entry_points["https"] = json!({ "address": format!("127.0.0.1:{}", plan.ports.https) });
@@ -69,7 +69,7 @@ fn fixed(plan: &Plan) -> Value {
     })
 }
 
-fn routes(plan: &Plan) -> Value {
+fn routes(plan: &GatewayPlan) -> Value {
     let middlewares: &[&str] = if plan.limit_count { &["limit"] } else { &[] };
     let router = |rule: String, priority: u32, entry: &str, tls: bool| {
         let mut router = json!({ "rule": rule, "priority": priority, "service": "up", "entryPoints": [entry],

@@ -3,14 +3,14 @@
 
 use serde_json::json;
 
-use super::plan::{Plan, Rendered, Step};
-use super::{Adapter, resources};
+use super::plan::{GatewayPlan, GatewayStep, RenderedConfig};
+use super::{GatewayAdapter, resources};
 
 const ADMIN_KEY: &str = "lab-admin-key-0123456789";
 
-pub(super) struct Yumen;
+pub(super) struct YumenAdapter;
 
-impl Adapter for Yumen {
+impl GatewayAdapter for YumenAdapter {
     fn name(&self) -> &'static str {
         "yumen"
     }
@@ -27,7 +27,7 @@ impl Adapter for Yumen {
         &["--version"]
     }
 
-    fn render(&self, plan: &Plan) -> Result<Rendered, String> {
+    fn render(&self, plan: &GatewayPlan) -> Result<RenderedConfig, String> {
         let ports = plan.ports;
         let node = json!({
             "admin": { "keys": [{ "name": "lab", "key": ADMIN_KEY, "role": "admin" }] },
@@ -50,7 +50,7 @@ impl Adapter for Yumen {
             args.extend([option.to_owned(), address(port)]);
         }
         let node = serde_yaml_ng::to_string(&node).map_err(|error| error.to_string())?;
-        let rendered = Rendered::default().file("yumen.yaml", node).args(args);
+        let rendered = RenderedConfig::default().file("yumen.yaml", node).args(args);
         Ok(if plan.dynamic {
             rendered
         } else {
@@ -58,7 +58,7 @@ impl Adapter for Yumen {
         })
     }
 
-    fn setup(&self, plan: &Plan) -> Vec<Step> {
+    fn setup(&self, plan: &GatewayPlan) -> Vec<GatewayStep> {
         if !plan.dynamic {
             return Vec::new();
         }
@@ -70,14 +70,14 @@ impl Adapter for Yumen {
         "Admin API: PUT of the upstream, answered when it is in force"
     }
 
-    fn change(&self, _before: &Plan, after: &Plan) -> Vec<Step> {
+    fn change(&self, _before: &GatewayPlan, after: &GatewayPlan) -> Vec<GatewayStep> {
         let target = "/apisix/admin/upstreams/up?wait=applied".to_owned();
         vec![ask("PUT", after, target, resources::upstream(after).to_string())]
     }
 }
 
-fn ask(method: &'static str, plan: &Plan, target: String, body: String) -> Step {
-    Step::Http {
+fn ask(method: &'static str, plan: &GatewayPlan, target: String, body: String) -> GatewayStep {
+    GatewayStep::Http {
         method,
         port: plan.ports.admin,
         target,

@@ -1,15 +1,15 @@
 //! What counts as a regression between two runs, and what CI is told.
 
-use yumen_lab::compare::{Outcome, compare};
-use yumen_lab::metric::Metric;
-use yumen_lab::record::Run;
-use yumen_lab::verdict::{Decision, Limits};
+use yumen_lab::compare::{ComparisonOutcome, compare};
+use yumen_lab::metric::RoundMetric;
+use yumen_lab::record::RunRecord;
+use yumen_lab::verdict::{VerdictDecision, VerdictLimits};
 
 use super::pages::bench;
 use super::synthetic::*;
 
 /// A plain run in which targets have so much of their capacity.
-fn plain(rounds: usize, seed: u64, scale: &[f64]) -> Run {
+fn plain(rounds: usize, seed: u64, scale: &[f64]) -> RunRecord {
     let models: Vec<Model> = MODELS[1..]
         .iter()
         .zip(scale)
@@ -22,11 +22,11 @@ fn plain(rounds: usize, seed: u64, scale: &[f64]) -> Run {
     run("plain", "R1", Vec::new(), &points, &models, rounds, seed)
 }
 
-fn compared(earlier: &Run, later: &Run, relative_to: Option<&str>) -> Outcome {
-    compare(earlier, later, Limits::default(), &[], relative_to).expect("comparable")
+fn compared(earlier: &RunRecord, later: &RunRecord, relative_to: Option<&str>) -> ComparisonOutcome {
+    compare(earlier, later, VerdictLimits::default(), &[], relative_to).expect("comparable")
 }
 
-fn decision(outcome: &Outcome, target: &str, metric: Metric) -> Decision {
+fn decision(outcome: &ComparisonOutcome, target: &str, metric: RoundMetric) -> VerdictDecision {
     let row = outcome.rows.iter().find(|row| row.target == target && row.metric == metric);
     row.expect("a row").verdict.decision
 }
@@ -34,41 +34,44 @@ fn decision(outcome: &Outcome, target: &str, metric: Metric) -> Decision {
 #[test]
 fn the_same_gateway_again_is_no_regression() {
     let outcome = compared(&plain(5, 1, &[1.0, 1.0]), &plain(5, 2, &[1.0, 1.0]), None);
-    assert_eq!(decision(&outcome, "yumen", Metric::Throughput), Decision::Same);
+    assert_eq!(decision(&outcome, "yumen", RoundMetric::Throughput), VerdictDecision::Same);
     assert_eq!(outcome.regressions(), 0, "{:?}", outcome.rows);
 }
 
 #[test]
 fn a_slower_gateway_is_a_regression_and_stands_first() {
     let outcome = compared(&plain(5, 1, &[1.0, 1.0]), &plain(5, 2, &[0.8, 1.0]), None);
-    assert_eq!(decision(&outcome, "yumen", Metric::Throughput), Decision::Worse);
-    assert_eq!(decision(&outcome, "nginx", Metric::Throughput), Decision::Same);
+    assert_eq!(decision(&outcome, "yumen", RoundMetric::Throughput), VerdictDecision::Worse);
+    assert_eq!(decision(&outcome, "nginx", RoundMetric::Throughput), VerdictDecision::Same);
     assert_eq!(outcome.rows[0].target, "yumen");
-    assert_eq!(outcome.rows[0].verdict.decision, Decision::Worse);
+    assert_eq!(outcome.rows[0].verdict.decision, VerdictDecision::Worse);
 }
 
 #[test]
 fn a_faster_gateway_is_better() {
     let outcome = compared(&plain(5, 1, &[1.0, 1.0]), &plain(5, 2, &[1.3, 1.0]), None);
-    assert_eq!(decision(&outcome, "yumen", Metric::Throughput), Decision::Better);
+    assert_eq!(decision(&outcome, "yumen", RoundMetric::Throughput), VerdictDecision::Better);
     assert_eq!(outcome.regressions(), 0);
 }
 
 #[test]
 fn three_rounds_can_tell_and_two_cannot() {
     let outcome = compared(&plain(3, 1, &[1.0, 1.0]), &plain(3, 2, &[0.8, 1.0]), None);
-    assert_eq!(decision(&outcome, "yumen", Metric::Throughput), Decision::Worse);
+    assert_eq!(decision(&outcome, "yumen", RoundMetric::Throughput), VerdictDecision::Worse);
     let outcome = compared(&plain(2, 1, &[1.0, 1.0]), &plain(2, 2, &[0.8, 1.0]), None);
-    assert_eq!(decision(&outcome, "yumen", Metric::Throughput), Decision::TooFew);
+    assert_eq!(decision(&outcome, "yumen", RoundMetric::Throughput), VerdictDecision::TooFew);
     assert_eq!(outcome.regressions(), 0);
 }
 
 #[test]
 fn a_slower_machine_cancels_in_ratios_to_another_gateway() {
     let (earlier, later) = (plain(5, 1, &[1.0, 1.0]), plain(5, 2, &[0.8, 0.8]));
-    assert_eq!(decision(&compared(&earlier, &later, None), "yumen", Metric::Throughput), Decision::Worse);
+    assert_eq!(
+        decision(&compared(&earlier, &later, None), "yumen", RoundMetric::Throughput),
+        VerdictDecision::Worse
+    );
     let outcome = compared(&earlier, &later, Some("nginx"));
-    assert_eq!(decision(&outcome, "yumen", Metric::Throughput), Decision::Same);
+    assert_eq!(decision(&outcome, "yumen", RoundMetric::Throughput), VerdictDecision::Same);
     assert!(outcome.rows.iter().all(|row| row.target != "nginx"));
 }
 
@@ -89,10 +92,11 @@ fn what_makes_runs_unlike_is_warned_of() {
 
 #[test]
 fn unlike_runs_are_refused_with_a_reason() {
-    let check = |later: &Run, targets: &[&str], reason: &str| {
+    let check = |later: &RunRecord, targets: &[&str], reason: &str| {
         let targets: Vec<String> = targets.iter().map(|name| (*name).to_owned()).collect();
         let earlier = plain(3, 1, &[1.0, 1.0]);
-        let error = compare(&earlier, later, Limits::default(), &targets, None).expect_err("not comparable");
+        let error =
+            compare(&earlier, later, VerdictLimits::default(), &targets, None).expect_err("not comparable");
         assert!(error.to_string().contains(reason), "{error}");
     };
     check(&rate_ramp(), &[], "different scenarios: `plain` and `rate-ramp`");

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-use yumen_lab::record::{Run, Who};
-use yumen_lab::report::{Format, read_run, render};
+use yumen_lab::record::{BottleneckPart, RunRecord};
+use yumen_lab::report::{ReportFormat, read_run, render};
 
 use super::synthetic::*;
 
@@ -34,22 +34,22 @@ fn check_golden(name: &str, found: &str) {
 #[test]
 fn a_small_run_reads_as_its_goldens_in_every_format() {
     let run = smallest();
-    check_golden("smallest.html", &render(&run, Format::Html).unwrap());
-    check_golden("smallest.md", &render(&run, Format::Markdown).unwrap());
-    check_golden("smallest.json", &render(&run, Format::Json).unwrap());
+    check_golden("smallest.html", &render(&run, ReportFormat::Html).unwrap());
+    check_golden("smallest.md", &render(&run, ReportFormat::Markdown).unwrap());
+    check_golden("smallest.json", &render(&run, ReportFormat::Json).unwrap());
 }
 
 #[test]
 fn larger_runs_read_as_their_goldens() {
     for run in [dynamic_endpoints(), rate_ramp(), idle_connections()] {
-        check_golden(&format!("{}.md", run.scenario.name), &render(&run, Format::Markdown).unwrap());
+        check_golden(&format!("{}.md", run.scenario.name), &render(&run, ReportFormat::Markdown).unwrap());
     }
 }
 
 /// The pages of all synthetic runs by name, made once.
 pub(crate) fn pages() -> &'static [(String, String)] {
     static PAGES: OnceLock<Vec<(String, String)>> = OnceLock::new();
-    let page = |run: Run| (run.scenario.name.clone(), render(&run, Format::Html).unwrap());
+    let page = |run: RunRecord| (run.scenario.name.clone(), render(&run, ReportFormat::Html).unwrap());
     PAGES.get_or_init(|| all().into_iter().map(page).collect())
 }
 
@@ -129,12 +129,12 @@ fn every_chart_has_words_and_a_table() {
 
 #[test]
 fn what_a_run_recorded_is_never_read_as_markup() {
-    let page = render(&smallest(), Format::Html).unwrap();
+    let page = render(&smallest(), ReportFormat::Html).unwrap();
     assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt; &amp; `odd"));
     assert!(page.contains("server &quot;&lt;b&gt;&amp;amp;&lt;/b&gt;&quot;;"));
     assert_eq!(page.matches("</style>").count(), 1);
     assert!(!page.contains('\u{1b}'));
-    let text = render(&smallest(), Format::Markdown).unwrap();
+    let text = render(&smallest(), ReportFormat::Markdown).unwrap();
     assert!(text.contains("A | pipe, a \\*star\\*, an \\<img src=x\\>"));
 }
 
@@ -151,7 +151,7 @@ fn rows<'a>(text: &'a str, caption: &str) -> Vec<&'a str> {
 
 #[test]
 fn losses_are_computed_and_said() {
-    let text = render(&rate_ramp(), Format::Markdown).unwrap();
+    let text = render(&rate_ramp(), ReportFormat::Markdown).unwrap();
     let losses = rows(&text, "Where yumen loses");
     // the synthetic nginx needs less memory, and nothing else of it is better
     assert_eq!(losses.len(), 1, "{losses:?}");
@@ -163,7 +163,7 @@ fn a_slower_yumen_is_said_to_be_slower() {
     let slow = Model { capacity: 12_000.0, ..MODELS[1] };
     let points = [Point::new("plain", serde_json::json!({}), closed(16), 1.0)];
     let run = run("slower", "R1", Vec::new(), &points, &[slow, MODELS[2]], 5, 9);
-    let text = render(&run, Format::Markdown).unwrap();
+    let text = render(&run, ReportFormat::Markdown).unwrap();
     assert!(
         rows(&text, "Where yumen loses")
             .iter()
@@ -177,7 +177,7 @@ fn one_round_does_not_make_a_loss() {
     let slow = Model { capacity: 12_000.0, ..MODELS[1] };
     let points = [Point::new("plain", serde_json::json!({}), closed(16), 1.0)];
     let run = run("once", "R1", Vec::new(), &points, &[slow, MODELS[2]], 1, 9);
-    let text = render(&run, Format::Markdown).unwrap();
+    let text = render(&run, ReportFormat::Markdown).unwrap();
     assert!(rows(&text, "Where yumen loses").is_empty());
     assert!(
         rows(&text, "Behind, but not told from chance").iter().any(|row| row.starts_with("| throughput"))
@@ -188,32 +188,32 @@ fn one_round_does_not_make_a_loss() {
 fn without_yumen_there_is_nothing_to_lose() {
     let points = [Point::new("plain", serde_json::json!({}), closed(16), 1.0)];
     let run = run("others", "R1", Vec::new(), &points, &MODELS[2..], 3, 9);
-    let text = render(&run, Format::Markdown).unwrap();
+    let text = render(&run, ReportFormat::Markdown).unwrap();
     assert!(text.contains("did not measure yumen beside another gateway"));
 }
 
 #[test]
 fn figures_that_the_gateway_did_not_bound_are_marked() {
     let run = connection_close();
-    let text = render(&run, Format::Markdown).unwrap();
+    let text = render(&run, ReportFormat::Markdown).unwrap();
     let throughput = rows(&text, "Throughput over connections");
     assert!(throughput[0].contains(" (g) |"), "{throughput:?}");
     assert!(!throughput[1].contains(" (g) |"), "{throughput:?}");
-    let page = render(&run, Format::Html).unwrap();
+    let page = render(&run, ReportFormat::Html).unwrap();
     assert!(page.contains("class=\"point hollow\""));
     let mut all_gateway = rate_ramp();
     for round in
         all_gateway.cases.iter_mut().flat_map(|case| &mut case.results).flat_map(|result| &mut result.rounds)
     {
-        round.bottleneck.who = Who::Gateway;
+        round.bottleneck.who = BottleneckPart::Gateway;
     }
-    assert!(!render(&all_gateway, Format::Html).unwrap().contains("class=\"point hollow\""));
+    assert!(!render(&all_gateway, ReportFormat::Html).unwrap().contains("class=\"point hollow\""));
 }
 
 #[test]
 fn kept_connections_are_counted_and_never_win() {
     let mut run = connection_close();
-    let text = render(&run, Format::Markdown).unwrap();
+    let text = render(&run, ReportFormat::Markdown).unwrap();
     let counted = rows(&text, "New client connections per 100 requests");
     assert!(counted[0].ends_with("| _1_ (k) |"), "{counted:?}");
     assert!(counted[4].ends_with("| 100 |"), "{counted:?}");
@@ -226,21 +226,21 @@ fn kept_connections_are_counted_and_never_win() {
     {
         result.rounds.iter_mut().for_each(|round| round.summary.elapsed_ns /= 10);
     }
-    let text = render(&run, Format::Markdown).unwrap();
+    let text = render(&run, ReportFormat::Markdown).unwrap();
     let throughput = rows(&text, "Throughput over connections");
     assert!(throughput[0].ends_with(" (k) |") && !throughput[0].ends_with("** (k) |"), "{throughput:?}");
 }
 
 #[test]
 fn what_waiting_for_answers_hides_is_said() {
-    let text = render(&dynamic_endpoints(), Format::Markdown).unwrap();
+    let text = render(&dynamic_endpoints(), ReportFormat::Markdown).unwrap();
     assert!(text.contains("Coordinated omission, p99.9 from the intended moment of sending"));
     assert!(text.contains("the interface answered 503"));
 }
 
 #[test]
 fn json_holds_figures_comparisons_and_losses() {
-    let text = render(&rate_ramp(), Format::Json).unwrap();
+    let text = render(&rate_ramp(), ReportFormat::Json).unwrap();
     let report: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(report["scenario"], "rate-ramp");
     assert_eq!(report["losses"][0]["metric"], "memory");
@@ -267,11 +267,11 @@ fn what_is_no_record_is_refused_with_a_reason() {
 fn a_record_survives_writing_and_reading() {
     let run = connection_close();
     let read = read_run(&serde_json::to_string(&run).unwrap()).unwrap();
-    assert_eq!(render(&read, Format::Markdown).unwrap(), render(&run, Format::Markdown).unwrap());
+    assert_eq!(render(&read, ReportFormat::Markdown).unwrap(), render(&run, ReportFormat::Markdown).unwrap());
 }
 
 /// Runs `yumen-bench` on records in a folder of its own.
-pub(crate) fn bench(name: &str, runs: &[Run], arguments: &[&str]) -> (Output, std::path::PathBuf) {
+pub(crate) fn bench(name: &str, runs: &[RunRecord], arguments: &[&str]) -> (Output, std::path::PathBuf) {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&folder).unwrap();
     for (run, file) in runs.iter().zip(["a.json", "b.json"]) {

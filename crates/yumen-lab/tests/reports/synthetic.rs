@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value, json};
 use yumen_lab::record::*;
-use yumen_load::{Errors, Idle, Kind, Latency, Percentile, Plan, RampStep, Second, Summary};
+use yumen_load::{
+    ErrorTotals, IdleSummary, LatencyPercentile, LatencySummary, LoadPlan, LoadShape, LoadSummary, RampStep,
+    SecondSummary,
+};
 
 /// A gateway as the generator imagines it.
 #[derive(Clone, Copy)]
@@ -52,14 +55,17 @@ const PERCENTILES: [f64; 19] = [
     99.9999, 99.99999, 100.0,
 ];
 
-pub(crate) fn latency(count: u64, median_ns: f64, tail: f64, random: &mut Random) -> Latency {
+pub(crate) fn latency(count: u64, median_ns: f64, tail: f64, random: &mut Random) -> LatencySummary {
     let at = |percentile: f64, jitter: f64| {
         let nines = (-(1.0 - percentile / 100.0).max(1e-7).log10() - 0.3).max(-0.3);
         (median_ns * tail.powf(nines) * jitter) as u64
     };
-    let mut percentiles: Vec<Percentile> = PERCENTILES
+    let mut percentiles: Vec<LatencyPercentile> = PERCENTILES
         .iter()
-        .map(|percentile| Percentile { percentile: *percentile, ns: at(*percentile, random.near_one(0.03)) })
+        .map(|percentile| LatencyPercentile {
+            percentile: *percentile,
+            ns: at(*percentile, random.near_one(0.03)),
+        })
         .collect();
     percentiles.sort_by_key(|entry| entry.ns);
     for (entry, percentile) in percentiles.iter_mut().zip(PERCENTILES) {
@@ -67,7 +73,15 @@ pub(crate) fn latency(count: u64, median_ns: f64, tail: f64, random: &mut Random
     }
     let (min_ns, max_ns) = (percentiles[0].ns, percentiles[PERCENTILES.len() - 1].ns);
     let mean_ns = median_ns * 1.1;
-    Latency { count, min_ns, mean_ns, stdev_ns: mean_ns / 3.0, max_ns, percentiles, histogram: String::new() }
+    LatencySummary {
+        count,
+        min_ns,
+        mean_ns,
+        stdev_ns: mean_ns / 3.0,
+        max_ns,
+        percentiles,
+        histogram: String::new(),
+    }
 }
 
 /// What differs from case to case, and what it does to a gateway.
@@ -75,11 +89,11 @@ pub(crate) fn latency(count: u64, median_ns: f64, tail: f64, random: &mut Random
 pub(crate) struct Point {
     pub(crate) label: String,
     pub(crate) parameters: Map<String, Value>,
-    pub(crate) plan: Plan,
+    pub(crate) plan: LoadPlan,
     pub(crate) seconds: f64,
     /// What is left of the capacity.
     pub(crate) factor: f64,
-    pub(crate) who: fn(&Model) -> Who,
+    pub(crate) who: fn(&Model) -> BottleneckPart,
     /// Share of requests that fail.
     pub(crate) errors: fn(&Model) -> f64,
     /// New connections for each request.
@@ -88,14 +102,14 @@ pub(crate) struct Point {
 }
 
 impl Point {
-    pub(crate) fn new(label: &str, parameters: Value, plan: Plan, factor: f64) -> Self {
+    pub(crate) fn new(label: &str, parameters: Value, plan: LoadPlan, factor: f64) -> Self {
         Self {
             label: label.to_owned(),
             parameters: parameters.as_object().cloned().unwrap_or_default(),
             plan,
             seconds: 6.0,
             factor,
-            who: |_| Who::Gateway,
+            who: |_| BottleneckPart::Gateway,
             errors: |_| 0.0,
             connections: None,
             changes: false,
@@ -103,14 +117,14 @@ impl Point {
     }
 }
 
-pub(crate) fn closed(connections: usize) -> Plan {
-    Plan { connections, kind: Kind::Closed, duration_ms: Some(6000), ..Plan::default() }
+pub(crate) fn closed(connections: usize) -> LoadPlan {
+    LoadPlan { connections, kind: LoadShape::Closed, duration_ms: Some(6000), ..LoadPlan::default() }
 }
 
-pub(crate) fn round(point: &Point, model: &Model, number: usize, random: &mut Random) -> Round {
+pub(crate) fn round(point: &Point, model: &Model, number: usize, random: &mut Random) -> RoundRecord {
     let jitter = random.near_one(0.012);
     let offered = match point.plan.kind {
-        Kind::Open { rate } => rate,
+        LoadShape::Open { rate } => rate,
         _ => f64::INFINITY,
     };
     let rate = (model.capacity * point.factor * jitter).min(offered);
@@ -121,9 +135,9 @@ pub(crate) fn round(point: &Point, model: &Model, number: usize, random: &mut Ra
     let plain = latency(responses, median_ns, model.tail, random);
     let stalls = if point.changes { model.tail * 1.8 } else { model.tail };
     let corrected = offered.is_finite().then(|| latency(responses, median_ns * 1.05, stalls, random));
-    let errors = Errors { read: failed / 2, connect: failed - failed / 2, ..Errors::default() };
+    let errors = ErrorTotals { read: failed / 2, connect: failed - failed / 2, ..ErrorTotals::default() };
     let elapsed_ns = (point.seconds * 1e9) as u64;
-    let summary = Summary {
+    let summary = LoadSummary {
         format: yumen_load::FORMAT,
         plan: point.plan.clone(),
         elapsed_ns,
@@ -136,19 +150,19 @@ pub(crate) fn round(point: &Point, model: &Model, number: usize, random: &mut Ra
         timeline: timeline(point, model, rate, median_ns, random),
         ramp: ramp(point, model, random),
         idle: idle(point, model, random),
-        ..Summary::default()
+        ..LoadSummary::default()
     };
     let per_request = point.connections.map(|share| share(model));
-    Round {
+    RoundRecord {
         number,
         position: number,
         at_ms: number as u64 * 7000,
         usage: usage(point, model, responses, elapsed_ns, random),
-        bottleneck: Bottleneck {
-            who: if model.name == "direct" { Who::Upstream } else { (point.who)(model) },
+        bottleneck: RoundBottleneck {
+            who: if model.name == "direct" { BottleneckPart::Upstream } else { (point.who)(model) },
             why: "gateway 0.98 of 1 processor, upstream 0.51 of 1".to_owned(),
         },
-        connections: per_request.map(|share| Connections {
+        connections: per_request.map(|share| RoundConnections {
             client: (responses as f64 * share) as u64,
             door: Some((responses as f64 * share) as u64 + 3),
             upstream: (model.name != "direct").then_some(256),
@@ -159,11 +173,17 @@ pub(crate) fn round(point: &Point, model: &Model, number: usize, random: &mut Ra
     }
 }
 
-fn timeline(point: &Point, model: &Model, rate: f64, median_ns: f64, random: &mut Random) -> Vec<Second> {
+fn timeline(
+    point: &Point,
+    model: &Model,
+    rate: f64,
+    median_ns: f64,
+    random: &mut Random,
+) -> Vec<SecondSummary> {
     let second = |second: u64, random: &mut Random| {
         let stalled = point.changes && second % 10 == 5 && model.tail > 2.1;
         let slow = if stalled { 60.0 } else { 1.0 };
-        Second {
+        SecondSummary {
             second,
             responses: (rate * random.near_one(0.02) / if stalled { 1.4 } else { 1.0 }) as u64,
             errors: if stalled { (20.0 * random.share()) as u64 } else { 0 },
@@ -188,7 +208,7 @@ fn changes(point: &Point, model: &Model, random: &mut Random) -> Vec<ChangeMark>
 }
 
 fn ramp(point: &Point, model: &Model, random: &mut Random) -> Vec<RampStep> {
-    let Kind::Ramp { low, high, step, calls, .. } = point.plan.kind else { return Vec::new() };
+    let LoadShape::Ramp { low, high, step, calls, .. } = point.plan.kind else { return Vec::new() };
     let mut steps = Vec::new();
     let mut rate = low;
     while rate <= high {
@@ -210,12 +230,12 @@ fn ramp(point: &Point, model: &Model, random: &mut Random) -> Vec<RampStep> {
     steps
 }
 
-fn idle(point: &Point, model: &Model, random: &mut Random) -> Option<Idle> {
-    let Kind::Idle { .. } = point.plan.kind else { return None };
+fn idle(point: &Point, model: &Model, random: &mut Random) -> Option<IdleSummary> {
+    let LoadShape::Idle { .. } = point.plan.kind else { return None };
     let wanted = point.plan.connections as u64;
     let each = model.memory_mib * 40.0 * random.near_one(0.02);
     let before = (model.memory_mib * 1_048_576.0) as u64;
-    Some(Idle {
+    Some(IdleSummary {
         wanted,
         held: if model.name == "kong" { wanted - 17 } else { wanted },
         lost: if model.name == "kong" { 17 } else { 0 },
@@ -223,23 +243,23 @@ fn idle(point: &Point, model: &Model, random: &mut Random) -> Option<Idle> {
         rss_before_bytes: before,
         rss_held_bytes: before + (each * wanted as f64) as u64,
         rss_per_connection_bytes: Some(each),
-        ..Idle::default()
+        ..IdleSummary::default()
     })
 }
 
-fn usage(point: &Point, model: &Model, responses: u64, elapsed_ns: u64, random: &mut Random) -> Usage {
+fn usage(point: &Point, model: &Model, responses: u64, elapsed_ns: u64, random: &mut Random) -> RoundUsage {
     let share = match (point.who)(model) {
-        Who::Gateway => 0.98,
+        BottleneckPart::Gateway => 0.98,
         _ => 0.42,
     };
     let part = |share: f64, cpus: usize, mib: f64, random: &mut Random| {
         let cpu_ns = (elapsed_ns as f64 * share * cpus as f64 * random.near_one(0.01)) as u64;
-        let sample = |index: u64, random: &mut Random| Sample {
+        let sample = |index: u64, random: &mut Random| UsageSample {
             at_ms: index * 1000,
             cpus: share * cpus as f64 * random.near_one(0.03),
             rss_bytes: ((mib + index as f64 / 20.0) * 1_048_576.0) as u64,
         };
-        Part {
+        PartUsage {
             cpus,
             cpu_ns,
             cpus_peak: share * cpus as f64,
@@ -249,8 +269,8 @@ fn usage(point: &Point, model: &Model, responses: u64, elapsed_ns: u64, random: 
         }
     };
     let gateway =
-        if model.name == "direct" { Part::default() } else { part(share, 1, model.memory_mib, random) };
-    Usage {
+        if model.name == "direct" { PartUsage::default() } else { part(share, 1, model.memory_mib, random) };
+    RoundUsage {
         gateway,
         upstream: part(0.55, 1, 9.0, random),
         generator: part(0.71, 1, 14.0, random),
@@ -262,12 +282,12 @@ fn usage(point: &Point, model: &Model, responses: u64, elapsed_ns: u64, random: 
 pub(crate) fn run(
     name: &str,
     report: &str,
-    views: Vec<View>,
+    views: Vec<ReportView>,
     points: &[Point],
     models: &[Model],
     rounds: usize,
     seed: u64,
-) -> Run {
+) -> RunRecord {
     let mut random = Random::new(seed);
     let mut position = 0;
     let cases = points
@@ -276,12 +296,12 @@ pub(crate) fn run(
             let results = models.iter().map(|model| {
                 let rounds = (1..=rounds).map(|number| {
                     position += 1;
-                    Round { position, ..round(point, model, number, &mut random) }
+                    RoundRecord { position, ..round(point, model, number, &mut random) }
                 });
                 TargetResult { target: model.name.to_owned(), rounds: rounds.collect(), missing: None }
             });
             let id = point.label.replace([' ', ',', ':'], "-");
-            Case {
+            RunCase {
                 id,
                 label: point.label.clone(),
                 parameters: point.parameters.clone(),
@@ -289,18 +309,18 @@ pub(crate) fn run(
             }
         })
         .collect();
-    Run {
+    RunRecord {
         format: FORMAT,
         started: "2026-11-21T14:03:00Z".to_owned(),
         took_ms: 754_000,
         command: format!("yumen-bench run {name} --seed {seed}"),
         seed,
-        scale: Scale::Quick,
+        scale: RunScale::Quick,
         lab_version: "0.1.0".to_owned(),
         machine: machine(),
         doctor: doctor(),
         scenario: scenario(name, report, views, rounds),
-        ceilings: vec![Ceiling {
+        ceilings: vec![MeasuredCeiling {
             name: "link".to_owned(),
             connections: 16,
             request_bytes: 81,
@@ -309,7 +329,7 @@ pub(crate) fn run(
             p50_ns: 41_000,
         }],
         targets: models.iter().map(target).collect(),
-        skipped: vec![Skipped {
+        skipped: vec![SkippedTarget {
             name: "apisix".to_owned(),
             reason: "not installed".to_owned(),
             hint: "see its own installation guide".to_owned(),
@@ -318,13 +338,13 @@ pub(crate) fn run(
     }
 }
 
-fn target(model: &Model) -> Target {
+fn target(model: &Model) -> MeasuredTarget {
     let baseline = model.name == "direct";
     let text = format!("# {}\nworkers 1;\nkeepalive 256;\nserver \"<b>&amp;</b>\";\n", model.name);
-    Target {
+    MeasuredTarget {
         name: model.name.to_owned(),
         adapter: model.name.to_owned(),
-        role: if baseline { Role::Baseline } else { Role::Gateway },
+        role: if baseline { TargetRole::Baseline } else { TargetRole::Gateway },
         version: (!baseline).then(|| format!("{} 1.2.3", model.name)),
         program: None,
         configuration: if baseline {
@@ -346,8 +366,8 @@ fn target(model: &Model) -> Target {
     }
 }
 
-fn machine() -> Machine {
-    Machine {
+fn machine() -> MachineRecord {
+    MachineRecord {
         cpu: "AMD EPYC <test>".to_owned(),
         cpus: 2,
         hyper_threads: None,
@@ -356,12 +376,12 @@ fn machine() -> Machine {
         os: "Debian GNU/Linux 12".to_owned(),
         governor: None,
         hypervisor: Some("KVM".to_owned()),
-        pinning: Pinning { gateway: vec![0], upstream: vec![1], generator: vec![1] },
+        pinning: CpuPinning { gateway: vec![0], upstream: vec![1], generator: vec![1] },
     }
 }
 
-fn doctor() -> Vec<Finding> {
-    let finding = |name: &str, level, found: &str, wanted: &str, hint: Option<&str>| Finding {
+fn doctor() -> Vec<DoctorFinding> {
+    let finding = |name: &str, level, found: &str, wanted: &str, hint: Option<&str>| DoctorFinding {
         name: name.to_owned(),
         level,
         found: found.to_owned(),
@@ -369,13 +389,13 @@ fn doctor() -> Vec<Finding> {
         hint: hint.map(str::to_owned),
     };
     vec![
-        finding("net.core.somaxconn", Level::Ok, "65535", "at least 4096", None),
-        finding("open files", Level::Warning, "1024", "at least 65536", Some("`ulimit -n 65536`")),
-        finding("governor", Level::Unknown, "not told", "performance", None),
+        finding("net.core.somaxconn", FindingLevel::Ok, "65535", "at least 4096", None),
+        finding("open files", FindingLevel::Warning, "1024", "at least 65536", Some("`ulimit -n 65536`")),
+        finding("governor", FindingLevel::Unknown, "not told", "performance", None),
     ]
 }
 
-fn scenario(name: &str, report: &str, views: Vec<View>, rounds: usize) -> ScenarioFacts {
+fn scenario(name: &str, report: &str, views: Vec<ReportView>, rounds: usize) -> ScenarioFacts {
     ScenarioFacts {
         name: name.to_owned(),
         title: format!("The synthetic run of {name}"),
@@ -384,7 +404,7 @@ fn scenario(name: &str, report: &str, views: Vec<View>, rounds: usize) -> Scenar
             "Made by a seeded generator to see whether reports are right. Nothing here was measured."
                 .to_owned(),
         ],
-        traps: vec![Trap {
+        traps: vec![TrapRecord {
             name: "close with a capital C".to_owned(),
             what: "Some servers read `Close` as keep-alive.".to_owned(),
             answer: "Both spellings are run, and connections are counted.".to_owned(),
@@ -397,17 +417,19 @@ fn scenario(name: &str, report: &str, views: Vec<View>, rounds: usize) -> Scenar
     }
 }
 
-pub(crate) fn view(kind: ViewKind, over: Option<&str>) -> View {
-    View { kind, over: over.map(str::to_owned), title: None }
+pub(crate) fn view(kind: ViewKind, over: Option<&str>) -> ReportView {
+    ReportView { kind, over: over.map(str::to_owned), title: None }
 }
 
 /// R3: two spellings over connections; one gateway keeps connections on `Close`, two fail at a thousand.
-pub(crate) fn connection_close() -> Run {
+pub(crate) fn connection_close() -> RunRecord {
     let mut points = Vec::new();
     for field in ["Close", "close"] {
         for (connections, factor) in [(100, 0.62), (200, 0.61), (500, 0.58), (1000, 0.52)] {
-            let plan =
-                Plan { headers: vec![("Connection".to_owned(), field.to_owned())], ..closed(connections) };
+            let plan = LoadPlan {
+                headers: vec![("Connection".to_owned(), field.to_owned())],
+                ..closed(connections)
+            };
             let label = format!("Connection: {field}, connections={connections}");
             let headers = json!({ "headers": [format!("Connection: {field}")], "connections": connections });
             let mut point = Point::new(&label, headers, plan, factor);
@@ -417,7 +439,8 @@ pub(crate) fn connection_close() -> Run {
                 point.errors = |m| if m.tail > 2.5 { 0.004 } else { 0.0 };
             }
             if connections == 100 {
-                point.who = |m| if m.name == "haproxy" { Who::Generator } else { Who::Gateway };
+                point.who =
+                    |m| if m.name == "haproxy" { BottleneckPart::Generator } else { BottleneckPart::Gateway };
             }
             points.push(point);
         }
@@ -431,13 +454,13 @@ pub(crate) fn connection_close() -> Run {
 }
 
 /// R2: a constant rate, with and without changes.
-pub(crate) fn dynamic_endpoints() -> Run {
+pub(crate) fn dynamic_endpoints() -> RunRecord {
     let open = |label: &str, changes: bool| {
-        let plan = Plan { kind: Kind::Open { rate: 9000.0 }, ..closed(400) };
+        let plan = LoadPlan { kind: LoadShape::Open { rate: 9000.0 }, ..closed(400) };
         let mut point = Point::new(label, json!({ "changes": changes }), plan, 1.0);
         point.changes = changes;
         point.seconds = 66.0;
-        point.who = |_| Who::Load;
+        point.who = |_| BottleneckPart::Load;
         point
     };
     let views =
@@ -446,7 +469,7 @@ pub(crate) fn dynamic_endpoints() -> Run {
 }
 
 /// R4: plugins over workers.
-pub(crate) fn plugin_cost() -> Run {
+pub(crate) fn plugin_cost() -> RunRecord {
     let mut points = Vec::new();
     for (label, factor) in [
         ("no plugin", 1.0),
@@ -461,7 +484,7 @@ pub(crate) fn plugin_cost() -> Run {
             let mut point =
                 Point::new(&label, parameters, closed(16), factor * if workers == 2 { 1.4 } else { 1.0 });
             if workers == 2 {
-                point.who = |_| Who::Machine;
+                point.who = |_| BottleneckPart::Machine;
             }
             points.push(point);
         }
@@ -471,22 +494,23 @@ pub(crate) fn plugin_cost() -> Run {
 }
 
 /// R5: a rate that rises beyond what one of them can do.
-pub(crate) fn rate_ramp() -> Run {
-    let kind = Kind::Ramp { low: 200.0, high: 2000.0, step: 200.0, calls: 10, connections_per_step: 5000 };
-    let plan = Plan { kind, ..closed(100) };
+pub(crate) fn rate_ramp() -> RunRecord {
+    let kind =
+        LoadShape::Ramp { low: 200.0, high: 2000.0, step: 200.0, calls: 10, connections_per_step: 5000 };
+    let plan = LoadPlan { kind, ..closed(100) };
     let mut point = Point::new("all", json!({}), plan, 1.0);
-    point.who = |_| Who::Load;
+    point.who = |_| BottleneckPart::Load;
     run("rate-ramp", "R5", vec![view(ViewKind::Ramp, None)], &[point], &MODELS, 3, 5)
 }
 
 /// Held connections.
-pub(crate) fn idle_connections() -> Run {
+pub(crate) fn idle_connections() -> RunRecord {
     let point = |connections: usize| {
-        let kind = Kind::Idle { hold_ms: 5000, requests_first: 1, pids: Vec::new() };
-        let plan = Plan { kind, ..closed(connections) };
+        let kind = LoadShape::Idle { hold_ms: 5000, requests_first: 1, pids: Vec::new() };
+        let plan = LoadPlan { kind, ..closed(connections) };
         let label = format!("connections={connections}");
         let mut point = Point::new(&label, json!({ "connections": connections }), plan, 0.001);
-        point.who = |_| Who::Load;
+        point.who = |_| BottleneckPart::Load;
         point
     };
     let points = [point(1000), point(10_000), point(100_000)];
@@ -502,7 +526,7 @@ pub(crate) fn idle_connections() -> Run {
 }
 
 /// As little as a run can hold, with texts that try to be markup.
-pub(crate) fn smallest() -> Run {
+pub(crate) fn smallest() -> RunRecord {
     let points = [Point::new("<script>alert(1)</script> & `odd", json!({}), closed(1), 0.2)];
     let mut run = run("smallest", "R1", Vec::new(), &points, &MODELS[1..3], 1, 1);
     run.scenario.title = "A | pipe, a *star*, an <img src=x> and \u{1b}[31mcolour".to_owned();
@@ -516,6 +540,6 @@ pub(crate) fn smallest() -> Run {
 }
 
 /// All of them, by name.
-pub(crate) fn all() -> Vec<Run> {
+pub(crate) fn all() -> Vec<RunRecord> {
     vec![connection_close(), dynamic_endpoints(), plugin_cost(), rate_ramp(), idle_connections(), smallest()]
 }

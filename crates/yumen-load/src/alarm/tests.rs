@@ -5,11 +5,11 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
-fn with_alarm<F: Future>(test: impl FnOnce(Clock, Rc<Alarm>) -> F) -> F::Output {
+fn with_alarm<F: Future>(test: impl FnOnce(RunClock, Rc<AlarmQueue>) -> F) -> F::Output {
     let runtime = Builder::new_current_thread().enable_io().build_local(LocalOptions::default()).unwrap();
     runtime.block_on(async {
-        let clock = Clock::start();
-        let alarm = Alarm::new(clock).unwrap();
+        let clock = RunClock::start();
+        let alarm = AlarmQueue::new(clock).unwrap();
         spawn_local(alarm.clone().drive());
         test(clock, alarm).await
     })

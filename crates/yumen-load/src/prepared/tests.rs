@@ -1,38 +1,38 @@
 use super::*;
 use crate::plan::WeightedUrl;
 
-fn plan(url: &str) -> Plan {
+fn plan(url: &str) -> LoadPlan {
     let urls = vec![WeightedUrl { url: url.to_owned(), weight: 1 }];
-    Plan { urls, duration_ms: Some(1), ..Plan::default() }
+    LoadPlan { urls, duration_ms: Some(1), ..LoadPlan::default() }
 }
 
-fn encoded(plan: &Plan) -> String {
-    let prepared = Prepared::new(plan).unwrap_or_else(|error| panic!("{error}"));
+fn encoded(plan: &LoadPlan) -> String {
+    let prepared = PreparedPlan::new(plan).unwrap_or_else(|error| panic!("{error}"));
     String::from_utf8(prepared.targets[0].encoded.to_vec()).unwrap()
 }
 
 #[test]
 fn requests_are_written_as_they_were_given() {
-    let check = |plan: Plan, expected: &str| assert_eq!(encoded(&plan), expected);
+    let check = |plan: LoadPlan, expected: &str| assert_eq!(encoded(&plan), expected);
     let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     check(plan("http://127.0.0.1:80"), "GET / HTTP/1.1\r\nHost: 127.0.0.1:80\r\n\r\n");
     check(
-        Plan {
+        LoadPlan {
             headers: vec![field("Connection", "Close"), field("x-UPPER", "a  b"), field("x-UPPER", "")],
             ..plan("http://127.0.0.1/a?b=c")
         },
         "GET /a?b=c HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Close\r\nx-UPPER: a  b\r\nx-UPPER: \r\n\r\n",
     );
     check(
-        Plan { headers: vec![field("hOST", "other")], ..plan("http://127.0.0.1/") },
+        LoadPlan { headers: vec![field("hOST", "other")], ..plan("http://127.0.0.1/") },
         "GET / HTTP/1.1\r\nhOST: other\r\n\r\n",
     );
     check(
-        Plan { method: "POST".to_owned(), body: b"ab".to_vec(), ..plan("http://127.0.0.1/") },
+        LoadPlan { method: "POST".to_owned(), body: b"ab".to_vec(), ..plan("http://127.0.0.1/") },
         "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\nab",
     );
     check(
-        Plan {
+        LoadPlan {
             method: "PUT".to_owned(),
             headers: vec![field("Transfer-Encoding", "chunked")],
             body: b"0\r\n\r\n".to_vec(),
@@ -44,28 +44,31 @@ fn requests_are_written_as_they_were_given() {
 
 #[test]
 fn a_plan_that_makes_no_sense_is_refused_with_the_reason() {
-    let check = |plan: Plan, reason: &str| {
-        let error = Prepared::new(&plan).err().map(|error| error.to_string()).unwrap_or_default();
+    let check = |plan: LoadPlan, reason: &str| {
+        let error = PreparedPlan::new(&plan).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(error.contains(reason), "{error:?} does not say {reason:?}");
     };
     let good = || plan("http://127.0.0.1/");
-    let ramp = |low, high, step| Kind::Ramp { low, high, step, calls: 1, connections_per_step: 1 };
-    check(Plan { urls: Vec::new(), ..good() }, "no URL");
+    let ramp = |low, high, step| LoadShape::Ramp { low, high, step, calls: 1, connections_per_step: 1 };
+    check(LoadPlan { urls: Vec::new(), ..good() }, "no URL");
     check(plan("ftp://127.0.0.1/"), "the scheme is ftp");
     check(plan("127.0.0.1"), "the scheme is missing");
-    check(Plan { connections: 0, ..good() }, "at least 1");
-    check(Plan { connections: 1, threads: 2, ..good() }, "fewer connections than threads");
-    check(Plan { duration_ms: None, ..good() }, "would not end");
-    check(Plan { kind: Kind::Open { rate: 0.0 }, ..good() }, "rate must be above 0");
-    check(Plan { kind: ramp(20.0, 10.0, 1.0), ..good() }, "0 < low <= high");
-    check(Plan { kind: ramp(1.0, 1e9, 1.0), ..good() }, "10 000 steps");
-    check(Plan { protocol: Protocol::Http2, kind: ramp(1.0, 2.0, 1.0), ..good() }, "HTTP/1.1");
-    check(Plan { protocol: Protocol::Http2, new_connection: true, streams: 2, ..good() }, "several streams");
+    check(LoadPlan { connections: 0, ..good() }, "at least 1");
+    check(LoadPlan { connections: 1, threads: 2, ..good() }, "fewer connections than threads");
+    check(LoadPlan { duration_ms: None, ..good() }, "would not end");
+    check(LoadPlan { kind: LoadShape::Open { rate: 0.0 }, ..good() }, "rate must be above 0");
+    check(LoadPlan { kind: ramp(20.0, 10.0, 1.0), ..good() }, "0 < low <= high");
+    check(LoadPlan { kind: ramp(1.0, 1e9, 1.0), ..good() }, "10 000 steps");
+    check(LoadPlan { protocol: LoadProtocol::Http2, kind: ramp(1.0, 2.0, 1.0), ..good() }, "HTTP/1.1");
+    check(
+        LoadPlan { protocol: LoadProtocol::Http2, new_connection: true, streams: 2, ..good() },
+        "several streams",
+    );
     let close = vec![("Connection".to_owned(), "close".to_owned())];
-    check(Plan { protocol: Protocol::Http2, headers: close, ..good() }, "no connection fields");
+    check(LoadPlan { protocol: LoadProtocol::Http2, headers: close, ..good() }, "no connection fields");
     let weightless = vec![WeightedUrl { url: "http://127.0.0.1/".to_owned(), weight: 0 }];
-    check(Plan { urls: weightless, ..good() }, "every weight is 0");
-    check(Plan { warmup_ms: 1, count: Some(1), ..good() }, "warm-up");
+    check(LoadPlan { urls: weightless, ..good() }, "every weight is 0");
+    check(LoadPlan { warmup_ms: 1, count: Some(1), ..good() }, "warm-up");
 }
 
 #[test]
@@ -73,7 +76,7 @@ fn urls_are_asked_for_by_weight() {
     let url = |path: &str, weight| WeightedUrl { url: format!("http://127.0.0.1{path}"), weight };
     let urls = vec![url("/a", 30), url("/b", 10), url("/never", 0)];
     let prepared =
-        Prepared::new(&Plan { urls, ..plan("http://127.0.0.1/") }).unwrap_or_else(|e| panic!("{e}"));
+        PreparedPlan::new(&LoadPlan { urls, ..plan("http://127.0.0.1/") }).unwrap_or_else(|e| panic!("{e}"));
     let mut order = prepared.order.clone();
     order.sort_unstable();
     assert_eq!(order, [0, 0, 0, 1], "weights are divided by what they share");

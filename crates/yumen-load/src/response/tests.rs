@@ -1,6 +1,6 @@
 use super::*;
 
-type Read = Result<Option<(u16, bool)>, Malformed>;
+type Read = Result<Option<(u16, bool)>, MalformedResponse>;
 
 fn read(pieces: &[&[u8]], head_request: bool, ends: bool) -> Read {
     let mut reader = ResponseReader::new(head_request);
@@ -72,18 +72,21 @@ fn connections_stay_unless_one_side_says_close() {
 
 #[test]
 fn what_is_not_a_response_is_malformed() {
-    let bad = |text: &str, why: Malformed| check(text, false, false, Err(why));
-    bad("SSH-2.0-OpenSSH_9.2\r\n", Malformed::StatusLine);
-    bad("HTTP/2.0 200 OK\r\n\r\n", Malformed::StatusLine);
-    bad("HTTP/1.1 2000 OK\r\n\r\n", Malformed::StatusLine);
-    bad("HTTP/1.1 xyz OK\r\n\r\n", Malformed::StatusLine);
-    bad("HTTP/1.1 200 OK\r\nContent-Length: two\r\n\r\n", Malformed::ContentLength);
-    bad("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", Malformed::ContentLength);
-    bad("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", Malformed::ContentLength);
-    bad("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", Malformed::Chunk);
-    bad("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nxx", Malformed::Chunk);
-    bad("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nxx", Malformed::Surplus);
-    bad("HTTP/1.1 101 Switching Protocols\r\n\r\n", Malformed::Switched);
+    let bad = |text: &str, why: MalformedResponse| check(text, false, false, Err(why));
+    bad("SSH-2.0-OpenSSH_9.2\r\n", MalformedResponse::StatusLine);
+    bad("HTTP/2.0 200 OK\r\n\r\n", MalformedResponse::StatusLine);
+    bad("HTTP/1.1 2000 OK\r\n\r\n", MalformedResponse::StatusLine);
+    bad("HTTP/1.1 xyz OK\r\n\r\n", MalformedResponse::StatusLine);
+    bad("HTTP/1.1 200 OK\r\nContent-Length: two\r\n\r\n", MalformedResponse::ContentLength);
+    bad("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", MalformedResponse::ContentLength);
+    bad(
+        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        MalformedResponse::ContentLength,
+    );
+    bad("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", MalformedResponse::Chunk);
+    bad("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nxx", MalformedResponse::Chunk);
+    bad("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nxx", MalformedResponse::Surplus);
+    bad("HTTP/1.1 101 Switching Protocols\r\n\r\n", MalformedResponse::Switched);
 }
 
 #[test]
@@ -93,5 +96,5 @@ fn a_head_without_end_is_given_up() {
     for _ in 0..20 {
         fed = fed.and_then(|()| reader.feed(&[b'x'; 4096]));
     }
-    assert_eq!(fed, Err(Malformed::HeadTooLong));
+    assert_eq!(fed, Err(MalformedResponse::HeadTooLong));
 }

@@ -60,16 +60,16 @@ fn nothing_recorded_has_no_percentiles() {
     assert_eq!((found.count, found.at(50.0), found.max_ns, found.min_ns), (0, None, 0, 0));
 }
 
-fn moments(intended_ms: Option<u64>, sent_ms: Option<u64>, ended_ms: u64) -> Moments {
-    Moments {
+fn moments(intended_ms: Option<u64>, sent_ms: Option<u64>, ended_ms: u64) -> RequestMoments {
+    RequestMoments {
         intended_ns: intended_ms.map(|ms| ms * MS),
         sent_ns: sent_ms.map(|ms| ms * MS),
         ended_ns: ended_ms * MS,
     }
 }
 
-fn tally(counted_from_ms: u64) -> Tally {
-    let mut tally = Tally::new((200, 399), None);
+fn tally(counted_from_ms: u64) -> ThreadTally {
+    let mut tally = ThreadTally::new((200, 399), None);
     tally.count_from(counted_from_ms * MS);
     tally
 }
@@ -85,8 +85,8 @@ fn a_late_answer_counts_from_when_it_was_due() {
 #[test]
 fn what_was_given_up_or_cut_off_counts_with_the_time_it_waited() {
     let mut tally = tally(0);
-    tally.failed(moments(Some(0), Some(10), 500), Failure::new(ErrorClass::ResponseTimeout, "late"));
-    tally.failed(moments(Some(0), None, 500), Failure::new(ErrorClass::Connect, "refused"));
+    tally.failed(moments(Some(0), Some(10), 500), RequestFailure::new(ErrorClass::ResponseTimeout, "late"));
+    tally.failed(moments(Some(0), None, 500), RequestFailure::new(ErrorClass::Connect, "refused"));
     tally.cut_off(moments(Some(0), None, 700));
     assert_eq!(tally.corrected.len(), 2, "a refused connection is no latency");
     assert_eq!(tally.latencies.len(), 0);
@@ -100,7 +100,7 @@ fn what_was_given_up_or_cut_off_counts_with_the_time_it_waited() {
 fn the_warm_up_does_not_count() {
     let mut tally = tally(100);
     tally.answered(moments(None, Some(99), 120), 200);
-    tally.failed(moments(Some(99), Some(120), 130), Failure::new(ErrorClass::Read, "ended"));
+    tally.failed(moments(Some(99), Some(120), 130), RequestFailure::new(ErrorClass::Read, "ended"));
     tally.answered(moments(None, Some(100), 120), 503);
     tally.finish();
     assert_eq!((tally.responses, tally.requests, tally.errors.total()), (1, 1, 1));
@@ -110,7 +110,7 @@ fn the_warm_up_does_not_count() {
 #[test]
 fn seconds_are_handed_over_when_they_are_over() {
     let (sender, intervals) = std::sync::mpsc::channel();
-    let mut tally = Tally::new((200, 399), Some(sender));
+    let mut tally = ThreadTally::new((200, 399), Some(sender));
     tally.count_from(500 * MS);
     for ended_ms in [600, 700, 1600, 3600] {
         tally.answered(moments(None, Some(ended_ms - 10), ended_ms), 200);

@@ -12,22 +12,22 @@ const PAGE_BYTES: usize = 2048;
 
 /// A response but for what depends on the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct CannedResponse {
     pub(crate) status: u16,
     pub(crate) content_type: &'static str,
-    pub(crate) body: Body,
+    pub(crate) body: CannedBody,
     /// Bytes of a field that fills the head up to the size wanted.
     pub(crate) filler: usize,
 }
 
 /// A body: bytes, or so many of no meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Body {
+pub(crate) enum CannedBody {
     Bytes(Bytes),
     Filler(u64),
 }
 
-impl Body {
+impl CannedBody {
     pub(crate) fn length(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
@@ -36,13 +36,13 @@ impl Body {
     }
 }
 
-impl Answer {
+impl CannedResponse {
     pub(crate) fn text(status: u16, text: impl Into<Bytes>) -> Self {
-        Self { status, content_type: "text/plain", body: Body::Bytes(text.into()), filler: 0 }
+        Self { status, content_type: "text/plain", body: CannedBody::Bytes(text.into()), filler: 0 }
     }
 
     fn filler(length: u64) -> Self {
-        Self { status: 200, content_type: "text/plain", body: Body::Filler(length), filler: 0 }
+        Self { status: 200, content_type: "text/plain", body: CannedBody::Filler(length), filler: 0 }
     }
 
     /// What a path is answered with where nothing goes wrong. Unknown ones are the default body: gateways

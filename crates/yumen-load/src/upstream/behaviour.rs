@@ -10,11 +10,11 @@ const SECOND_NS: f64 = 1e9;
 
 /// What an upstream does beside answering.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Behaviour {
+pub struct UpstreamBehaviour {
     /// How long each response takes.
     pub latency: LatencyShape,
     /// Moments in which nothing is answered.
-    pub stalls: Option<Stalls>,
+    pub stalls: Option<StallSchedule>,
     /// This share of the responses, from 0 to 1, are errors.
     pub error_share: f64,
     /// The status of those.
@@ -23,7 +23,7 @@ pub struct Behaviour {
     pub rate_limit: Option<f64>,
 }
 
-impl Default for Behaviour {
+impl Default for UpstreamBehaviour {
     fn default() -> Self {
         Self {
             latency: LatencyShape::None,
@@ -49,7 +49,7 @@ pub enum LatencyShape {
 
 /// Nothing is answered during a stall; what comes in waits for its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stalls {
+pub struct StallSchedule {
     /// The first begins so long after the start, milliseconds.
     pub first_ms: u64,
     /// From the beginning of one to that of the next; 0 for a single one.
@@ -60,41 +60,41 @@ pub struct Stalls {
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum BehaviourVerdict {
     Good,
     Error(u16),
     Limited,
 }
 
 /// The behaviour with what it has to remember.
-pub(crate) struct State {
-    behaviour: Behaviour,
+pub(crate) struct BehaviourState {
+    behaviour: UpstreamBehaviour,
     /// When the next request is within the limit, if it keeps to the rate evenly.
     next_ns: AtomicU64,
     /// Errors are every so manieth, counted over all threads: a share that is exact can be tested.
     counted: AtomicU64,
 }
 
-impl State {
-    pub(crate) fn new(behaviour: Behaviour) -> Self {
+impl BehaviourState {
+    pub(crate) fn new(behaviour: UpstreamBehaviour) -> Self {
         Self { behaviour, next_ns: AtomicU64::new(0), counted: AtomicU64::new(0) }
     }
 
     /// What becomes of the request that came now.
-    pub(crate) fn verdict(&self, now_ns: u64) -> Verdict {
+    pub(crate) fn verdict(&self, now_ns: u64) -> BehaviourVerdict {
         if !self.admits(now_ns) {
-            return Verdict::Limited;
+            return BehaviourVerdict::Limited;
         }
         let share = self.behaviour.error_share;
         if share <= 0.0 {
-            return Verdict::Good;
+            return BehaviourVerdict::Good;
         }
         let number = self.counted.fetch_add(1, Ordering::Relaxed);
         let errors_until = |count: u64| (count as f64 * share).floor();
         if errors_until(number + 1) > errors_until(number) {
-            return Verdict::Error(self.behaviour.error_status);
+            return BehaviourVerdict::Error(self.behaviour.error_status);
         }
-        Verdict::Good
+        BehaviourVerdict::Good
     }
 
     /// When a request that came now is to be answered.
@@ -123,7 +123,7 @@ impl State {
     }
 }
 
-impl Stalls {
+impl StallSchedule {
     /// The same moment, or the end of the stall it falls into.
     pub(crate) fn leave_at_ns(self, at_ns: u64) -> u64 {
         let Some(since_ns) = at_ns.checked_sub(self.first_ms * MILLISECOND_NS) else { return at_ns };

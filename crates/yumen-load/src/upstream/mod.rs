@@ -21,9 +21,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, Socket, Type};
 
-pub use behaviour::{Behaviour, LatencyShape, Stalls};
+pub use behaviour::{LatencyShape, StallSchedule, UpstreamBehaviour};
 
-use crate::alarm::Clock;
+use crate::alarm::RunClock;
 use crate::machine::{allow_many_open_files, own_cost};
 
 /// Connections that may wait to be accepted; the kernel has a bound of its own.
@@ -37,18 +37,18 @@ pub struct UpstreamOptions {
     /// Where both are served over TLS.
     pub listen_tls: Option<SocketAddr>,
     /// What it shows over TLS.
-    pub certificate: Certificate,
+    pub certificate: UpstreamCertificate,
     /// Threads, each with sockets of its own.
     pub threads: usize,
     /// Bytes of the body for paths that do not name a size.
     pub body_bytes: u64,
     /// Latency, failures and limits.
-    pub behaviour: Behaviour,
+    pub behaviour: UpstreamBehaviour,
 }
 
 /// The certificate shown over TLS.
 #[derive(Clone, Debug)]
-pub enum Certificate {
+pub enum UpstreamCertificate {
     /// Made at the start, signed by itself, with an RSA key of 2048 bits.
     Rsa,
     /// Made at the start, signed by itself, with a P-256 key.
@@ -77,17 +77,17 @@ pub struct UpstreamStats {
 }
 
 /// A running upstream. It ends when this is dropped.
-pub struct Upstream {
+pub struct TestUpstream {
     address: SocketAddr,
     address_tls: Option<SocketAddr>,
-    server: Arc<Server>,
+    server: Arc<UpstreamServer>,
     threads: Vec<JoinHandle<io::Result<()>>>,
 }
 
 /// What the threads share.
-pub(crate) struct Server {
-    pub(crate) clock: Clock,
-    pub(crate) behaviour: behaviour::State,
+pub(crate) struct UpstreamServer {
+    pub(crate) clock: RunClock,
+    pub(crate) behaviour: behaviour::BehaviourState,
     pub(crate) body_bytes: u64,
     pub(crate) tls: Option<Arc<ServerConfig>>,
     connections: AtomicU64,
@@ -99,16 +99,16 @@ pub(crate) struct Server {
 }
 
 /// Starts an upstream; it serves when this returns.
-pub fn upstream(options: &UpstreamOptions) -> io::Result<Upstream> {
+pub fn upstream(options: &UpstreamOptions) -> io::Result<TestUpstream> {
     allow_many_open_files();
     let tls = options.listen_tls.map(|_| server_tls(&options.certificate)).transpose()?;
     let first = listener(options.listen)?;
     let first_tls = options.listen_tls.map(listener).transpose()?;
     let address = first.local_addr()?;
     let address_tls = first_tls.as_ref().map(TcpListener::local_addr).transpose()?;
-    let server = Arc::new(Server {
-        clock: Clock::start(),
-        behaviour: behaviour::State::new(options.behaviour.clone()),
+    let server = Arc::new(UpstreamServer {
+        clock: RunClock::start(),
+        behaviour: behaviour::BehaviourState::new(options.behaviour.clone()),
         body_bytes: options.body_bytes,
         tls,
         connections: AtomicU64::new(0),
@@ -128,10 +128,10 @@ pub fn upstream(options: &UpstreamOptions) -> io::Result<Upstream> {
         let thread = std::thread::Builder::new().name(format!("upstream-{number}"));
         threads.push(thread.spawn(move || serve::run(server, number as u64, plain, tls))?);
     }
-    Ok(Upstream { address, address_tls, server, threads })
+    Ok(TestUpstream { address, address_tls, server, threads })
 }
 
-impl Upstream {
+impl TestUpstream {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -156,7 +156,7 @@ impl Upstream {
     }
 }
 
-impl Drop for Upstream {
+impl Drop for TestUpstream {
     fn drop(&mut self) {
         self.server.stopped.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
@@ -166,7 +166,7 @@ impl Drop for Upstream {
     }
 }
 
-impl Server {
+impl UpstreamServer {
     fn stats(&self) -> UpstreamStats {
         let cost = own_cost();
         UpstreamStats {
@@ -197,11 +197,13 @@ fn listener(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-fn server_tls(certificate: &Certificate) -> io::Result<Arc<ServerConfig>> {
+fn server_tls(certificate: &UpstreamCertificate) -> io::Result<Arc<ServerConfig>> {
     let (chain, key) = match certificate {
-        Certificate::Files(chain, key) => from_files(chain, key).map_err(io::Error::other)?,
-        Certificate::Rsa => self_signed(KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048))?,
-        Certificate::Ecdsa => self_signed(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256))?,
+        UpstreamCertificate::Files(chain, key) => from_files(chain, key).map_err(io::Error::other)?,
+        UpstreamCertificate::Rsa => {
+            self_signed(KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048))?
+        }
+        UpstreamCertificate::Ecdsa => self_signed(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256))?,
     };
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)

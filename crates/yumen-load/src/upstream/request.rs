@@ -2,53 +2,53 @@
 
 use memchr::{memchr, memmem};
 
-use crate::response::{Chunk, Fields, Malformed};
+use crate::response::{ChunkState, FramingFields, MalformedResponse};
 
 /// The longest head that is read.
 pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// What matters of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Request {
+pub(crate) struct ReceivedRequest {
     pub(crate) path: String,
     pub(crate) head_only: bool,
     pub(crate) keep_alive: bool,
-    pub(crate) body: RequestBody,
+    pub(crate) body: UnreadBody,
 }
 
 /// What is left of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RequestBody {
+pub(crate) enum UnreadBody {
     Done,
     Sized(u64),
-    Chunked(Chunk),
+    Chunked(ChunkState),
 }
 
-impl Request {
+impl ReceivedRequest {
     /// The request at the beginning of the bytes, and the length of its head; none if more is needed.
-    pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, Malformed> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, MalformedResponse> {
         let Some(end) = memmem::find(bytes, b"\r\n\r\n") else {
-            return if bytes.len() > HEAD_BYTES_MAX { Err(Malformed::HeadTooLong) } else { Ok(None) };
+            return if bytes.len() > HEAD_BYTES_MAX { Err(MalformedResponse::HeadTooLong) } else { Ok(None) };
         };
         let head = &bytes[..end + 2];
-        let line_end = memchr(b'\n', head).ok_or(Malformed::StatusLine)?;
-        let line = std::str::from_utf8(&head[..line_end - 1]).map_err(|_| Malformed::StatusLine)?;
+        let line_end = memchr(b'\n', head).ok_or(MalformedResponse::StatusLine)?;
+        let line = std::str::from_utf8(&head[..line_end - 1]).map_err(|_| MalformedResponse::StatusLine)?;
         let mut words = line.split(' ');
         let (Some(method), Some(path), Some(version), None) =
             (words.next(), words.next(), words.next(), words.next())
         else {
-            return Err(Malformed::StatusLine);
+            return Err(MalformedResponse::StatusLine);
         };
         let old = match version {
             "HTTP/1.1" => false,
             "HTTP/1.0" => true,
-            _ => return Err(Malformed::StatusLine),
+            _ => return Err(MalformedResponse::StatusLine),
         };
-        let fields = Fields::read(&head[line_end + 1..])?;
+        let fields = FramingFields::read(&head[line_end + 1..])?;
         let body = match (fields.chunked, fields.length) {
-            (true, _) => RequestBody::Chunked(Chunk::START),
-            (false, None | Some(0)) => RequestBody::Done,
-            (false, Some(length)) => RequestBody::Sized(length),
+            (true, _) => UnreadBody::Chunked(ChunkState::START),
+            (false, None | Some(0)) => UnreadBody::Done,
+            (false, Some(length)) => UnreadBody::Sized(length),
         };
         let keep_alive = if old { fields.keep_alive } else { !fields.close };
         let request = Self { path: path.to_owned(), head_only: method == "HEAD", keep_alive, body };
@@ -56,9 +56,9 @@ impl Request {
     }
 }
 
-impl RequestBody {
+impl UnreadBody {
     /// Takes what belongs to the body; the number of bytes it was.
-    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<usize, MalformedResponse> {
         let mut taken = 0;
         while taken < bytes.len() {
             taken += match self {

@@ -17,11 +17,11 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::spawn_local;
 use tokio_rustls::TlsAcceptor;
 
-use crate::alarm::{Alarm, Timer};
-use crate::upstream::Server;
-use crate::upstream::answer::{Answer, Body, SMALL_BYTES};
-use crate::upstream::behaviour::Verdict;
-use crate::upstream::request::{Request, RequestBody};
+use crate::alarm::{AlarmQueue, AlarmTimer};
+use crate::upstream::UpstreamServer;
+use crate::upstream::answer::{CannedBody, CannedResponse, SMALL_BYTES};
+use crate::upstream::behaviour::BehaviourVerdict;
+use crate::upstream::request::{ReceivedRequest, UnreadBody};
 
 const LOOK_NS: u64 = 20_000_000;
 const READ_BYTES: usize = 4 * 1024;
@@ -29,23 +29,23 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 static FILLER: [u8; SMALL_BYTES as usize] = [b'x'; SMALL_BYTES as usize];
 
 /// What the tasks of one thread share.
-struct Thread {
-    server: Arc<Server>,
-    alarm: Rc<Alarm>,
+struct UpstreamThread {
+    server: Arc<UpstreamServer>,
+    alarm: Rc<AlarmQueue>,
     random: Cell<u64>,
 }
 
 /// Serves until the server is stopped.
 pub(crate) fn run(
-    server: Arc<Server>,
+    server: Arc<UpstreamServer>,
     seed: u64,
     plain: TcpListener,
     tls: Option<TcpListener>,
 ) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_io().build_local(LocalOptions::default())?;
     runtime.block_on(async move {
-        let alarm = Alarm::new(server.clock)?;
-        let thread = Rc::new(Thread { server, alarm: alarm.clone(), random: Cell::new(seed) });
+        let alarm = AlarmQueue::new(server.clock)?;
+        let thread = Rc::new(UpstreamThread { server, alarm: alarm.clone(), random: Cell::new(seed) });
         spawn_local(async move { alarm.drive().await });
         spawn_local(accept(thread.clone(), tokio::net::TcpListener::from_std(plain)?, false));
         if let Some(tls) = tls {
@@ -59,7 +59,7 @@ pub(crate) fn run(
     })
 }
 
-async fn accept(thread: Rc<Thread>, listener: tokio::net::TcpListener, tls: bool) {
+async fn accept(thread: Rc<UpstreamThread>, listener: tokio::net::TcpListener, tls: bool) {
     let timer = thread.alarm.timer();
     loop {
         match listener.accept().await {
@@ -79,7 +79,7 @@ async fn accept(thread: Rc<Thread>, listener: tokio::net::TcpListener, tls: bool
     }
 }
 
-async fn connection(thread: &Rc<Thread>, stream: TcpStream, tls: bool) -> io::Result<()> {
+async fn connection(thread: &Rc<UpstreamThread>, stream: TcpStream, tls: bool) -> io::Result<()> {
     let (true, Some(config)) = (tls, &thread.server.tls) else {
         return speak(thread, stream, false).await;
     };
@@ -88,12 +88,12 @@ async fn connection(thread: &Rc<Thread>, stream: TcpStream, tls: bool) -> io::Re
     speak(thread, stream, h2).await
 }
 
-async fn speak<S>(thread: &Rc<Thread>, mut stream: S, h2: bool) -> io::Result<()>
+async fn speak<S>(thread: &Rc<UpstreamThread>, mut stream: S, h2: bool) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     if h2 {
-        return http2(thread, Replayed { ahead: Vec::new(), stream }).await;
+        return http2(thread, ReplayedStream { ahead: Vec::new(), stream }).await;
     }
     let mut pending = Vec::with_capacity(READ_BYTES);
     if stream.read_buf(&mut pending).await? == 0 {
@@ -105,19 +105,19 @@ where
         }
     }
     if pending.starts_with(PREFACE) {
-        return http2(thread, Replayed { ahead: pending, stream }).await;
+        return http2(thread, ReplayedStream { ahead: pending, stream }).await;
     }
     http1(thread, stream, pending).await
 }
 
-async fn http1<S>(thread: &Rc<Thread>, mut stream: S, mut pending: Vec<u8>) -> io::Result<()>
+async fn http1<S>(thread: &Rc<UpstreamThread>, mut stream: S, mut pending: Vec<u8>) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let timer = thread.alarm.timer();
     loop {
         let (mut request, head_length) = loop {
-            match Request::read(&pending) {
+            match ReceivedRequest::read(&pending) {
                 Ok(Some(read)) => break read,
                 Ok(None) => {
                     if stream.read_buf(&mut pending).await? == 0 {
@@ -125,7 +125,7 @@ where
                     }
                 }
                 Err(malformed) => {
-                    let answer = Answer::text(400, format!("{malformed}\n"));
+                    let answer = CannedResponse::text(400, format!("{malformed}\n"));
                     return write(&mut stream, &answer, false, true).await;
                 }
             }
@@ -140,14 +140,14 @@ where
     }
 }
 
-async fn skip_body<S>(stream: &mut S, body: &mut RequestBody, pending: &mut Vec<u8>) -> io::Result<()>
+async fn skip_body<S>(stream: &mut S, body: &mut UnreadBody, pending: &mut Vec<u8>) -> io::Result<()>
 where
     S: AsyncRead + Unpin,
 {
     loop {
         let taken = body.feed(pending).map_err(io::Error::other)?;
         pending.drain(..taken);
-        if *body == RequestBody::Done {
+        if *body == UnreadBody::Done {
             return Ok(());
         }
         if stream.read_buf(pending).await? == 0 {
@@ -157,11 +157,11 @@ where
 }
 
 /// The answer, when it is due.
-async fn decide(thread: &Thread, path: &str, timer: &Timer) -> Answer {
+async fn decide(thread: &UpstreamThread, path: &str, timer: &AlarmTimer) -> CannedResponse {
     let server = &thread.server;
     if path == "/stats" {
         let stats = serde_json::to_string(&server.stats()).expect("numbers have a JSON form");
-        return Answer { content_type: "application/json", ..Answer::text(200, stats) };
+        return CannedResponse { content_type: "application/json", ..CannedResponse::text(200, stats) };
     }
     server.requests.fetch_add(1, Ordering::Relaxed);
     let now_ns = server.clock.now_ns();
@@ -173,19 +173,19 @@ async fn decide(thread: &Thread, path: &str, timer: &Timer) -> Answer {
         timer.until(at_ns).await;
     }
     match verdict {
-        Verdict::Good => Answer::of(path, server.body_bytes),
-        Verdict::Error(status) => {
+        BehaviourVerdict::Good => CannedResponse::of(path, server.body_bytes),
+        BehaviourVerdict::Error(status) => {
             server.errors.fetch_add(1, Ordering::Relaxed);
-            Answer::text(status, "an error on purpose\n")
+            CannedResponse::text(status, "an error on purpose\n")
         }
-        Verdict::Limited => {
+        BehaviourVerdict::Limited => {
             server.limited.fetch_add(1, Ordering::Relaxed);
-            Answer::text(429, "over the rate limit\n")
+            CannedResponse::text(429, "over the rate limit\n")
         }
     }
 }
 
-async fn write<S>(stream: &mut S, answer: &Answer, head_only: bool, close: bool) -> io::Result<()>
+async fn write<S>(stream: &mut S, answer: &CannedResponse, head_only: bool, close: bool) -> io::Result<()>
 where
     S: AsyncWrite + Unpin,
 {
@@ -193,11 +193,11 @@ where
     let mut left = if head_only { 0 } else { answer.body.length() };
     match &answer.body {
         _ if left == 0 => {}
-        Body::Bytes(body) => {
+        CannedBody::Bytes(body) => {
             bytes.extend_from_slice(body);
             left = 0;
         }
-        Body::Filler(_) => {
+        CannedBody::Filler(_) => {
             let first = left.min(SMALL_BYTES);
             bytes.extend_from_slice(&FILLER[..first as usize]);
             left -= first;
@@ -212,7 +212,7 @@ where
     stream.flush().await
 }
 
-async fn http2<S>(thread: &Rc<Thread>, stream: Replayed<S>) -> io::Result<()>
+async fn http2<S>(thread: &Rc<UpstreamThread>, stream: ReplayedStream<S>) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -235,7 +235,7 @@ where
 }
 
 async fn stream_of_http2(
-    thread: &Thread,
+    thread: &UpstreamThread,
     request: http::Request<h2::RecvStream>,
     mut respond: h2::server::SendResponse<Bytes>,
 ) -> Result<(), h2::Error> {
@@ -255,7 +255,7 @@ async fn stream_of_http2(
         .expect("the status and the fields are valid");
     let mut left = if head.method == http::Method::HEAD { 0 } else { answer.body.length() };
     let mut stream = respond.send_response(response, left == 0)?;
-    if let Body::Bytes(bytes) = answer.body {
+    if let CannedBody::Bytes(bytes) = answer.body {
         return if left == 0 { Ok(()) } else { stream.send_data(bytes, true) };
     }
     while left > 0 {
@@ -272,12 +272,12 @@ async fn stream_of_http2(
 }
 
 /// A stream some of which was read already.
-struct Replayed<S> {
+struct ReplayedStream<S> {
     ahead: Vec<u8>,
     stream: S,
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Replayed<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ReplayedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -293,7 +293,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Replayed<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Replayed<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ReplayedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, data)
     }

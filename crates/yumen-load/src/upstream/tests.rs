@@ -1,13 +1,13 @@
-use super::answer::{Answer, Body};
-use super::behaviour::{Behaviour, LatencyShape, Stalls, State, Verdict};
-use super::request::{Request, RequestBody};
+use super::answer::{CannedBody, CannedResponse};
+use super::behaviour::{BehaviourState, BehaviourVerdict, LatencyShape, StallSchedule, UpstreamBehaviour};
+use super::request::{ReceivedRequest, UnreadBody};
 
 const MS: u64 = 1_000_000;
 
 #[test]
 fn paths_name_the_size_of_their_body() {
     let check = |path: &str, status: u16, length: u64| {
-        let answer = Answer::of(path, 7);
+        let answer = CannedResponse::of(path, 7);
         assert_eq!((answer.status, answer.body.length()), (status, length), "{path}");
     };
     check("/", 200, 7);
@@ -26,23 +26,23 @@ fn paths_name_the_size_of_their_body() {
 
 #[test]
 fn the_ping_of_the_first_report_has_its_size() {
-    let answer = Answer::of("/ping", 0);
-    assert_eq!(answer.body, Body::Bytes("ok".into()));
+    let answer = CannedResponse::of("/ping", 0);
+    assert_eq!(answer.body, CannedBody::Bytes("ok".into()));
     assert_eq!(answer.head(false).len() + 2, 181);
 }
 
 #[test]
 fn a_stall_holds_what_falls_into_it_until_its_end() {
-    let check = |stalls: Stalls, at_ms: u64, expected_ms: u64| {
+    let check = |stalls: StallSchedule, at_ms: u64, expected_ms: u64| {
         assert_eq!(stalls.leave_at_ns(at_ms * MS), expected_ms * MS, "{stalls:?} at {at_ms}");
     };
-    let once = Stalls { first_ms: 100, every_ms: 0, for_ms: 50 };
+    let once = StallSchedule { first_ms: 100, every_ms: 0, for_ms: 50 };
     check(once, 99, 99);
     check(once, 100, 150);
     check(once, 149, 150);
     check(once, 150, 150);
     check(once, 1100, 1100);
-    let often = Stalls { every_ms: 1000, ..once };
+    let often = StallSchedule { every_ms: 1000, ..once };
     check(often, 120, 150);
     check(often, 1120, 1150);
     check(often, 1150, 1150);
@@ -50,7 +50,7 @@ fn a_stall_holds_what_falls_into_it_until_its_end() {
 
 #[test]
 fn latencies_keep_within_their_shape() {
-    let state = |latency| State::new(Behaviour { latency, ..Behaviour::default() });
+    let state = |latency| BehaviourState::new(UpstreamBehaviour { latency, ..UpstreamBehaviour::default() });
     let mut random = 1;
     assert_eq!(state(LatencyShape::None).answer_at_ns(5, &mut random), 5);
     assert_eq!(state(LatencyShape::Fixed(7)).answer_at_ns(5, &mut random), 12);
@@ -64,17 +64,22 @@ fn latencies_keep_within_their_shape() {
 #[test]
 fn errors_have_exactly_their_share() {
     for (share, expected) in [(0.0, 0), (0.01, 10), (0.5, 500), (1.0, 1000)] {
-        let state = State::new(Behaviour { error_share: share, error_status: 503, ..Behaviour::default() });
-        let errors = (0..1000).filter(|_| state.verdict(0) == Verdict::Error(503)).count();
+        let state = BehaviourState::new(UpstreamBehaviour {
+            error_share: share,
+            error_status: 503,
+            ..UpstreamBehaviour::default()
+        });
+        let errors = (0..1000).filter(|_| state.verdict(0) == BehaviourVerdict::Error(503)).count();
         assert_eq!(errors, expected, "share {share}");
     }
 }
 
 #[test]
 fn a_rate_limit_lets_its_rate_through() {
-    let state = State::new(Behaviour { rate_limit: Some(100.0), ..Behaviour::default() });
+    let state =
+        BehaviourState::new(UpstreamBehaviour { rate_limit: Some(100.0), ..UpstreamBehaviour::default() });
     let good = |moments: std::ops::Range<u64>| {
-        moments.filter(|ms| state.verdict(1_000 * MS + ms * MS) == Verdict::Good).count()
+        moments.filter(|ms| state.verdict(1_000 * MS + ms * MS) == BehaviourVerdict::Good).count()
     };
     // A request each millisecond for ten seconds: the rate, and the tenth of a second allowed at once.
     assert_eq!(good(0..10_000), 1010);
@@ -82,19 +87,19 @@ fn a_rate_limit_lets_its_rate_through() {
 
 #[test]
 fn requests_are_read_with_their_bodies() {
-    let check = |text: &str, path: &str, keep_alive: bool, body: RequestBody| {
-        let (request, length) = Request::read(text.as_bytes()).unwrap().unwrap();
+    let check = |text: &str, path: &str, keep_alive: bool, body: UnreadBody| {
+        let (request, length) = ReceivedRequest::read(text.as_bytes()).unwrap().unwrap();
         assert_eq!((request.path.as_str(), request.keep_alive, request.body), (path, keep_alive, body));
         assert_eq!(length, text.len());
     };
-    check("GET /a HTTP/1.1\r\nHost: x\r\n\r\n", "/a", true, RequestBody::Done);
-    check("GET /a HTTP/1.1\r\nConnection: Close\r\n\r\n", "/a", false, RequestBody::Done);
-    check("GET /a HTTP/1.0\r\n\r\n", "/a", false, RequestBody::Done);
-    check("POST /a HTTP/1.1\r\nContent-Length: 3\r\n\r\n", "/a", true, RequestBody::Sized(3));
-    assert_eq!(Request::read(b"GET / HTTP/1.1\r\n"), Ok(None));
-    assert!(Request::read(b"nonsense\r\n\r\n").is_err());
+    check("GET /a HTTP/1.1\r\nHost: x\r\n\r\n", "/a", true, UnreadBody::Done);
+    check("GET /a HTTP/1.1\r\nConnection: Close\r\n\r\n", "/a", false, UnreadBody::Done);
+    check("GET /a HTTP/1.0\r\n\r\n", "/a", false, UnreadBody::Done);
+    check("POST /a HTTP/1.1\r\nContent-Length: 3\r\n\r\n", "/a", true, UnreadBody::Sized(3));
+    assert_eq!(ReceivedRequest::read(b"GET / HTTP/1.1\r\n"), Ok(None));
+    assert!(ReceivedRequest::read(b"nonsense\r\n\r\n").is_err());
     let (mut request, _) =
-        Request::read(b"PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap().unwrap();
+        ReceivedRequest::read(b"PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap().unwrap();
     assert_eq!(request.body.feed(b"3\r\nabc\r\n0\r\n\r\nGET"), Ok(13), "what follows is not the body's");
-    assert_eq!(request.body, RequestBody::Done);
+    assert_eq!(request.body, UnreadBody::Done);
 }

@@ -7,19 +7,19 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
-use yumen_load::{Kind, Latency, Plan, WeightedUrl};
+use yumen_load::{LatencySummary, LoadPlan, LoadShape, WeightedUrl};
 
 use crate::scripted::{OK, Peer, errors, run, serve};
 
 const MS: u64 = 1_000_000;
 
-fn histogram(latency: &Latency) -> Histogram<u64> {
+fn histogram(latency: &LatencySummary) -> Histogram<u64> {
     let bytes = BASE64_STANDARD.decode(&latency.histogram).unwrap();
     Deserializer::new().deserialize(&mut bytes.as_slice()).unwrap()
 }
 
 /// How many took that long or longer.
-fn slower_than(latency: &Latency, ms: u64) -> u64 {
+fn slower_than(latency: &LatencySummary, ms: u64) -> u64 {
     histogram(latency).count_between(ms * MS, u64::MAX)
 }
 
@@ -45,7 +45,7 @@ fn stalls_once() -> impl Fn(&mut Peer) {
 #[test]
 fn a_closed_loop_makes_its_count_on_its_connections() {
     let server = serve(answer_all);
-    let summary = run(&Plan { count: Some(100), connections: 4, threads: 2, ..server.plan() });
+    let summary = run(&LoadPlan { count: Some(100), connections: 4, threads: 2, ..server.plan() });
     assert_eq!(errors(&summary), []);
     assert_eq!((summary.requests, summary.responses, summary.unanswered), (100, 100, 0));
     assert_eq!(summary.connections.opened, 4);
@@ -56,9 +56,9 @@ fn a_closed_loop_makes_its_count_on_its_connections() {
 
 #[test]
 fn a_closed_loop_hides_a_stall_and_an_open_loop_shows_it() {
-    let closed = run(&Plan { count: Some(600), ..serve(stalls_once()).plan() });
-    let kind = Kind::Open { rate: 200.0 };
-    let open = run(&Plan { kind, count: Some(600), ..serve(stalls_once()).plan() });
+    let closed = run(&LoadPlan { count: Some(600), ..serve(stalls_once()).plan() });
+    let kind = LoadShape::Open { rate: 200.0 };
+    let open = run(&LoadPlan { kind, count: Some(600), ..serve(stalls_once()).plan() });
     assert_eq!((errors(&closed), errors(&open)), (vec![], vec![]));
     assert_eq!((closed.responses, open.responses), (600, 600));
     // Both met the same stall of a second.
@@ -79,8 +79,8 @@ fn an_open_loop_counts_what_the_end_cuts_off() {
         peer.read();
         peer.stay();
     });
-    let kind = Kind::Open { rate: 100.0 };
-    let summary = run(&Plan { kind, connections: 2, duration_ms: Some(1000), ..server.plan() });
+    let kind = LoadShape::Open { rate: 100.0 };
+    let summary = run(&LoadPlan { kind, connections: 2, duration_ms: Some(1000), ..server.plan() });
     assert_eq!((summary.requests, summary.responses, summary.unanswered), (2, 0, 100));
     let corrected = summary.latency_corrected.unwrap();
     assert_eq!(corrected.count, 100);
@@ -91,8 +91,8 @@ fn an_open_loop_counts_what_the_end_cuts_off() {
 #[test]
 fn an_open_loop_keeps_its_rate() {
     let server = serve(answer_all);
-    let kind = Kind::Open { rate: 100.0 };
-    let plan = Plan { kind, connections: 5, threads: 2, duration_ms: Some(2000), ..server.plan() };
+    let kind = LoadShape::Open { rate: 100.0 };
+    let plan = LoadPlan { kind, connections: 5, threads: 2, duration_ms: Some(2000), ..server.plan() };
     let summary = run(&plan);
     assert_eq!(errors(&summary), []);
     assert_eq!(summary.responses + summary.unanswered, 200, "every request due is accounted for");
@@ -108,7 +108,7 @@ fn a_known_latency_is_measured_as_such() {
         }
     });
     // One of the two connections takes three times as long: about one answer in four is its.
-    let summary = run(&Plan { count: Some(40), connections: 2, ..server.plan() });
+    let summary = run(&LoadPlan { count: Some(40), connections: 2, ..server.plan() });
     let measured = histogram(&summary.latency);
     assert!(measured.min() >= 20 * MS - 20 * MS / 1000);
     assert!(slower_than(&summary.latency, 59) >= 3);
@@ -117,7 +117,7 @@ fn a_known_latency_is_measured_as_such() {
 #[test]
 fn a_new_connection_for_each_request_is_one() {
     let server = serve(answer_all);
-    let summary = run(&Plan { count: Some(20), connections: 2, new_connection: true, ..server.plan() });
+    let summary = run(&LoadPlan { count: Some(20), connections: 2, new_connection: true, ..server.plan() });
     assert_eq!((summary.responses, summary.connections.opened), (20, 20));
     assert_eq!(summary.connect_latency.unwrap().count, 20);
 }
@@ -129,7 +129,7 @@ fn the_server_s_close_is_obeyed() {
         peer.write(b"HTTP/1.1 200 OK\r\nConnection: Close\r\nContent-Length: 0\r\n\r\n");
         peer.stay();
     });
-    let summary = run(&Plan { count: Some(6), ..server.plan() });
+    let summary = run(&LoadPlan { count: Some(6), ..server.plan() });
     assert_eq!((errors(&summary), summary.connections.opened), (vec![], 6));
 }
 
@@ -137,7 +137,7 @@ fn the_server_s_close_is_obeyed() {
 fn headers_go_out_exactly_as_given() {
     let server = serve(answer_all);
     let headers = vec![("Connection".to_owned(), "Close".to_owned()), ("x-A".to_owned(), "b".to_owned())];
-    run(&Plan { count: Some(1), headers, ..server.plan() });
+    run(&LoadPlan { count: Some(1), headers, ..server.plan() });
     let expected =
         format!("GET / HTTP/1.1\r\nHost: {}\r\nConnection: Close\r\nx-A: b\r\n\r\n", server.address);
     assert_eq!(*server.heads.lock().unwrap(), [expected]);
@@ -148,7 +148,7 @@ fn urls_get_their_share() {
     let server = serve(answer_all);
     let url = |path: &str, weight| WeightedUrl { url: format!("http://{}{path}", server.address), weight };
     let urls = vec![url("/a", 3), url("/b", 1)];
-    run(&Plan { urls, count: Some(400), ..server.plan() });
+    run(&LoadPlan { urls, count: Some(400), ..server.plan() });
     let heads = server.heads.lock().unwrap();
     assert_eq!(heads.iter().filter(|head| head.starts_with("GET /a ")).count(), 300);
     assert_eq!(heads.len(), 400);
@@ -157,19 +157,19 @@ fn urls_get_their_share() {
 #[test]
 fn the_warm_up_is_not_in_the_result() {
     let server = serve(answer_all);
-    let summary = run(&Plan { warmup_ms: 300, duration_ms: Some(300), ..server.plan() });
+    let summary = run(&LoadPlan { warmup_ms: 300, duration_ms: Some(300), ..server.plan() });
     assert!((server.heads.lock().unwrap().len() as u64) > summary.responses);
     assert_eq!(summary.elapsed_ns, 300 * MS);
 }
 
-fn ramp() -> Kind {
-    Kind::Ramp { low: 20.0, high: 45.0, step: 20.0, calls: 3, connections_per_step: 10 }
+fn ramp() -> LoadShape {
+    LoadShape::Ramp { low: 20.0, high: 45.0, step: 20.0, calls: 3, connections_per_step: 10 }
 }
 
 #[test]
 fn a_ramp_rises_in_steps_and_makes_its_calls() {
     let server = serve(answer_all);
-    let summary = run(&Plan { kind: ramp(), threads: 1, ..server.plan() });
+    let summary = run(&LoadPlan { kind: ramp(), threads: 1, ..server.plan() });
     assert_eq!(errors(&summary), []);
     let steps: Vec<_> =
         summary.ramp.iter().map(|step| (step.connection_rate, step.calls, step.responses)).collect();
@@ -187,7 +187,7 @@ fn calls_a_failed_connection_did_not_make_are_errors_of_the_step() {
         peer.read();
         peer.stay();
     });
-    let summary = run(&Plan { kind: ramp(), response_timeout_ms: 1500, ..server.plan() });
+    let summary = run(&LoadPlan { kind: ramp(), response_timeout_ms: 1500, ..server.plan() });
     for step in &summary.ramp {
         assert_eq!((step.responses, step.errors.response_timeout), (10, 10));
         assert!((step.error_percent - 200.0 / 3.0).abs() < 1e-9, "{}", step.error_percent);
@@ -203,9 +203,9 @@ fn idle_connections_are_held_and_the_lost_are_counted() {
             peer.stay();
         }
     });
-    let kind = Kind::Idle { hold_ms: 2000, requests_first: 1, pids: vec![std::process::id()] };
+    let kind = LoadShape::Idle { hold_ms: 2000, requests_first: 1, pids: vec![std::process::id()] };
     let sources = vec!["127.0.0.2".parse().unwrap(), "127.0.0.3".parse().unwrap()];
-    let summary = run(&Plan { kind, connections: 50, threads: 2, sources, ..server.plan() });
+    let summary = run(&LoadPlan { kind, connections: 50, threads: 2, sources, ..server.plan() });
     let idle = summary.idle.unwrap();
     assert_eq!((idle.wanted, idle.held, idle.lost), (50, 45, 5));
     assert!(idle.rss_per_connection_bytes.is_some() && idle.rss_held_bytes > 0);

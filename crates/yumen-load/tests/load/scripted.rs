@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-use yumen_load::{Plan, Summary, WeightedUrl};
+use yumen_load::{LoadPlan, LoadSummary, WeightedUrl};
 
 pub(crate) const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
@@ -66,22 +66,28 @@ impl Peer {
 }
 
 impl Scripted {
-    pub(crate) fn plan(&self) -> Plan {
+    pub(crate) fn plan(&self) -> LoadPlan {
         plan(format!("http://{}/", self.address))
     }
 }
 
 /// One connection, to be given a count or a duration. Nothing times out unless a test is about that.
-pub(crate) fn plan(url: String) -> Plan {
+pub(crate) fn plan(url: String) -> LoadPlan {
     let urls = vec![WeightedUrl { url, weight: 1 }];
-    Plan { urls, connections: 1, connect_timeout_ms: 60_000, response_timeout_ms: 60_000, ..Plan::default() }
+    LoadPlan {
+        urls,
+        connections: 1,
+        connect_timeout_ms: 60_000,
+        response_timeout_ms: 60_000,
+        ..LoadPlan::default()
+    }
 }
 
 /// Runs the plan; what has to hold of every result is looked at.
-pub(crate) fn run(plan: &Plan) -> Summary {
+pub(crate) fn run(plan: &LoadPlan) -> LoadSummary {
     let summary = yumen_load::run(plan, |_| {}).unwrap();
     let text = serde_json::to_string(&summary).unwrap();
-    let back: Summary = serde_json::from_str(&text).unwrap();
+    let back: LoadSummary = serde_json::from_str(&text).unwrap();
     // Fractions may differ in their last bit.
     assert!(
         (&back.plan, &back.errors, &back.timeline, &back.latency.percentiles, &back.latency.histogram)
@@ -102,6 +108,6 @@ pub(crate) fn run(plan: &Plan) -> Summary {
 }
 
 /// The classes that are not 0.
-pub(crate) fn errors(summary: &Summary) -> Vec<(&'static str, u64)> {
+pub(crate) fn errors(summary: &LoadSummary) -> Vec<(&'static str, u64)> {
     summary.errors.by_class().into_iter().filter(|(_, count)| *count > 0).collect()
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use serde_json::Value;
 use yumen_base::Now;
 
-use super::{Carry, Portable};
+use super::{Carry, PortableState};
 
 #[test]
 fn a_name_leads_to_the_same_state_as_long_as_someone_holds_it() {
@@ -46,7 +46,7 @@ fn sweeping_forgets_only_what_nobody_holds() {
 #[derive(Default)]
 struct Count(AtomicU64);
 
-impl Portable for Count {
+impl PortableState for Count {
     fn tell(&self) -> Value {
         match self.0.load(Relaxed) {
             0 => Value::Null,
@@ -58,7 +58,7 @@ impl Portable for Count {
         self.0.fetch_add(told.as_u64().unwrap_or(0), Relaxed);
     }
 
-    fn settles(&self) -> bool {
+    fn exports_while_draining(&self) -> bool {
         true
     }
 
@@ -73,19 +73,19 @@ impl Portable for Count {
 #[test]
 fn what_one_process_tells_another_goes_on_with() {
     let (old, new) = (Carry::default(), Carry::default());
-    let counts = ["a", "b"].map(|name| old.keep_portable(name, Count::default));
+    let counts = ["a", "b"].map(|name| old.get_or_create_portable(name, Count::default));
     let _not_told = old.keep("c", || 1u64);
     counts[0].0.store(6, Relaxed);
     let mut told = old.tell();
     assert_eq!(told.keys().collect::<Vec<_>>(), ["a"], "what is as a fresh one is not told");
 
-    let taken = new.keep_portable("a", Count::default);
+    let taken = new.get_or_create_portable("a", Count::default);
     new.take_over(&told, Now::default());
     assert_eq!(taken.0.load(Relaxed), 6);
 
     for (more, expected) in [(2, 8), (0, 8), (1, 9)] {
         counts[0].0.fetch_add(more, Relaxed);
-        let (since, now) = old.tell_since(&told);
+        let (since, now) = old.export_since(&told);
         assert_eq!(since.is_empty(), more == 0);
         new.take_over(&since, Now::default());
         assert_eq!(taken.0.load(Relaxed), expected);

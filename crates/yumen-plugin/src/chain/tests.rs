@@ -4,34 +4,34 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::{Chain, Instance, Meta};
+use super::{PluginChain, PluginInstance, PluginMeta};
 use crate::Consumer;
 use crate::test_exchange::with_exchange;
-use crate::{Expr, Phases, Plugin, Reads, Response};
+use crate::{ConditionExpr, LocalResponse, PhaseSet, Plugin, VarInputs};
 
-struct Idle(Phases);
+struct Idle(PhaseSet);
 
 impl Plugin for Idle {
-    fn phases(&self) -> Phases {
+    fn phases(&self) -> PhaseSet {
         self.0
     }
 }
 
-fn instance(name: &'static str, priority: i32, phases: Phases, origin: &str) -> Arc<Instance> {
-    Arc::new(Instance {
+fn instance(name: &'static str, priority: i32, phases: PhaseSet, origin: &str) -> Arc<PluginInstance> {
+    Arc::new(PluginInstance {
         plugin: Arc::new(Idle(phases)),
         name,
         priority,
         phases,
-        meta: Meta::default(),
+        meta: PluginMeta::default(),
         origin: origin.into(),
         is_auth: false,
         prefers_route: false,
-        reads: Reads::default(),
+        reads: VarInputs::default(),
     })
 }
 
-fn consumer(plugins: Vec<Arc<Instance>>) -> Consumer {
+fn consumer(plugins: Vec<Arc<PluginInstance>>) -> Consumer {
     Consumer {
         username: "jack".into(),
         group_id: None,
@@ -42,34 +42,35 @@ fn consumer(plugins: Vec<Arc<Instance>>) -> Consumer {
     }
 }
 
-fn names(list: &[Arc<Instance>]) -> Vec<&'static str> {
+fn names(list: &[Arc<PluginInstance>]) -> Vec<&'static str> {
     list.iter().map(|instance| instance.name).collect()
 }
 
 #[test]
 fn higher_priorities_come_first_and_equal_ones_by_name() {
-    let phases = Phases::ACCESS;
+    let phases = PhaseSet::ACCESS;
     let plugins = [("low", -5), ("b", 10), ("a", 10), ("high", 99)];
-    let chain = Chain::new(plugins.map(|(name, priority)| instance(name, priority, phases, "routes/1")));
+    let chain =
+        PluginChain::new(plugins.map(|(name, priority)| instance(name, priority, phases, "routes/1")));
     assert_eq!(names(chain.all()), ["high", "a", "b", "low"]);
     assert_eq!(names(chain.access()), ["high", "a", "b", "low"]);
     assert!(chain.has("low") && !chain.has("lo") && !chain.is_empty());
-    assert!(Chain::default().is_empty());
+    assert!(PluginChain::default().is_empty());
 }
 
 #[test]
 fn each_phase_has_just_those_that_take_part() {
     let all = [
-        ("rewrite", Phases::REWRITE),
-        ("access", Phases::ACCESS),
-        ("upstream", Phases::UPSTREAM_REQUEST),
-        ("head", Phases::RESPONSE_HEAD),
-        ("body", Phases::RESPONSE_BODY),
-        ("log", Phases::LOG),
-        ("both", Phases::REWRITE | Phases::LOG),
-        ("none", Phases::NONE),
+        ("rewrite", PhaseSet::REWRITE),
+        ("access", PhaseSet::ACCESS),
+        ("upstream", PhaseSet::UPSTREAM_REQUEST),
+        ("head", PhaseSet::RESPONSE_HEAD),
+        ("body", PhaseSet::RESPONSE_BODY),
+        ("log", PhaseSet::LOG),
+        ("both", PhaseSet::REWRITE | PhaseSet::LOG),
+        ("none", PhaseSet::NONE),
     ];
-    let chain = Chain::new(all.map(|(name, phases)| instance(name, 0, phases, "routes/1")));
+    let chain = PluginChain::new(all.map(|(name, phases)| instance(name, 0, phases, "routes/1")));
     assert_eq!(names(chain.rewrite()), ["both", "rewrite"]);
     assert_eq!(names(chain.access()), ["access"]);
     assert_eq!(names(chain.upstream_request()), ["upstream"]);
@@ -81,8 +82,8 @@ fn each_phase_has_just_those_that_take_part() {
 
 #[test]
 fn chains_behind_one_another_keep_their_own_order() {
-    let phases = Phases::ACCESS;
-    let chain = Chain::concat(vec![
+    let phases = PhaseSet::ACCESS;
+    let chain = PluginChain::concat(vec![
         instance("first", 1, phases, "global_rules/1"),
         instance("second", 100, phases, "global_rules/2"),
     ]);
@@ -91,12 +92,12 @@ fn chains_behind_one_another_keep_their_own_order() {
 
 #[test]
 fn a_consumers_plugin_wins_by_name_and_a_new_one_rewrites_late() {
-    let phases = Phases::REWRITE | Phases::ACCESS;
+    let phases = PhaseSet::REWRITE | PhaseSet::ACCESS;
     let route =
-        Chain::new([instance("shared", 5, phases, "routes/1"), instance("own", 3, phases, "routes/1")]);
+        PluginChain::new([instance("shared", 5, phases, "routes/1"), instance("own", 3, phases, "routes/1")]);
     let jack = consumer(vec![
         instance("new", 4, phases, "consumers/jack"),
-        instance("access-only", 1, Phases::ACCESS, "consumers/jack"),
+        instance("access-only", 1, PhaseSet::ACCESS, "consumers/jack"),
         instance("shared", 5, phases, "consumers/jack"),
     ]);
     let merged = route.with_consumer(&jack);
@@ -109,9 +110,9 @@ fn a_consumers_plugin_wins_by_name_and_a_new_one_rewrites_late() {
 
 #[test]
 fn what_a_consumer_switches_off_runs_in_no_phase() {
-    let phases = Phases::REWRITE | Phases::ACCESS | Phases::LOG;
+    let phases = PhaseSet::REWRITE | PhaseSet::ACCESS | PhaseSet::LOG;
     let route =
-        Chain::new([instance("shared", 5, phases, "routes/1"), instance("own", 3, phases, "routes/1")]);
+        PluginChain::new([instance("shared", 5, phases, "routes/1"), instance("own", 3, phases, "routes/1")]);
     let jack = Consumer { switched_off: ["shared".into()].into(), ..consumer(Vec::new()) };
     assert!(jack.changes_plugins() && !consumer(Vec::new()).changes_plugins());
     let merged = route.with_consumer(&jack);
@@ -123,9 +124,9 @@ fn what_a_consumer_switches_off_runs_in_no_phase() {
 #[test]
 fn answers_are_dressed_as_the_settings_ask() {
     let check = |error_response, expected_type: &str, expected: &str| {
-        let mut plugin = Arc::into_inner(instance("a", 0, Phases::NONE, "routes/1")).unwrap();
+        let mut plugin = Arc::into_inner(instance("a", 0, PhaseSet::NONE, "routes/1")).unwrap();
         plugin.meta.error_response = error_response;
-        let response = plugin.dress(Response::message(403, "no"));
+        let response = plugin.apply_error_response(LocalResponse::message(403, "no"));
         assert_eq!(response.status, 403);
         let types: Vec<_> = response.fields().iter().collect();
         assert_eq!(types, [(&b"Content-Type"[..], expected_type.as_bytes())]);
@@ -138,9 +139,9 @@ fn answers_are_dressed_as_the_settings_ask() {
 
 #[test]
 fn a_filter_is_asked_once_for_each_plugin() {
-    let mut filtered = Arc::into_inner(instance("a", 0, Phases::ACCESS, "routes/1")).unwrap();
-    filtered.meta.filter = Some(Expr::parse(&json!([["http_x_run", "==", "yes"]])).unwrap());
-    let always = instance("b", 0, Phases::ACCESS, "routes/1");
+    let mut filtered = Arc::into_inner(instance("a", 0, PhaseSet::ACCESS, "routes/1")).unwrap();
+    filtered.meta.filter = Some(ConditionExpr::parse(&json!([["http_x_run", "==", "yes"]])).unwrap());
+    let always = instance("b", 0, PhaseSet::ACCESS, "routes/1");
     with_exchange(false, "GET / HTTP/1.0\nX-Run: yes", |ex| {
         assert!(ex.admits(&filtered) && ex.admits(&always));
         ex.request.fields.remove("x-run");
@@ -152,26 +153,26 @@ fn a_filter_is_asked_once_for_each_plugin() {
 #[test]
 fn a_chain_needs_the_body_where_one_of_its_plugins_or_the_consumers_does() {
     let looking = |name| {
-        let instance = Arc::try_unwrap(instance(name, 1, Phases::ACCESS, "routes/1")).unwrap();
-        Arc::new(Instance { reads: Reads { body: true, answer: false }, ..instance })
+        let instance = Arc::try_unwrap(instance(name, 1, PhaseSet::ACCESS, "routes/1")).unwrap();
+        Arc::new(PluginInstance { reads: VarInputs { body: true, answer: false }, ..instance })
     };
-    let plain = || instance("b", 1, Phases::ACCESS, "routes/1");
-    assert!(!Chain::new([plain()]).needs_body());
-    assert!(Chain::new([plain(), looking("a")]).needs_body());
-    assert!(Chain::new([plain()]).with_consumer(&consumer(vec![looking("a")])).needs_body());
-    assert!(!Chain::new([looking("b")]).with_consumer(&consumer(vec![plain()])).needs_body());
+    let plain = || instance("b", 1, PhaseSet::ACCESS, "routes/1");
+    assert!(!PluginChain::new([plain()]).needs_body());
+    assert!(PluginChain::new([plain(), looking("a")]).needs_body());
+    assert!(PluginChain::new([plain()]).with_consumer(&consumer(vec![looking("a")])).needs_body());
+    assert!(!PluginChain::new([looking("b")]).with_consumer(&consumer(vec![plain()])).needs_body());
 }
 
 #[test]
 fn a_chain_keeps_what_was_sent_for_plugins_that_look_into_it_later() {
     let check = |reads, phases, expected| {
         let instance = Arc::try_unwrap(instance("a", 1, phases, "routes/1")).unwrap();
-        let chain = Chain::new([Arc::new(Instance { reads, ..instance })]);
-        assert_eq!(chain.reads_what_was_sent(), expected, "{reads:?} {phases:?}");
+        let chain = PluginChain::new([Arc::new(PluginInstance { reads, ..instance })]);
+        assert_eq!(chain.reads_sent_head(), expected, "{reads:?} {phases:?}");
     };
-    let looks = Reads { body: false, answer: true };
-    check(looks, Phases::LOG, true);
-    check(looks, Phases::RESPONSE_HEAD | Phases::RESPONSE_BODY, true);
-    check(looks, Phases::RESPONSE_HEAD, false);
-    check(Reads { body: true, answer: false }, Phases::LOG, false);
+    let looks = VarInputs { body: false, answer: true };
+    check(looks, PhaseSet::LOG, true);
+    check(looks, PhaseSet::RESPONSE_HEAD | PhaseSet::RESPONSE_BODY, true);
+    check(looks, PhaseSet::RESPONSE_HEAD, false);
+    check(VarInputs { body: true, answer: false }, PhaseSet::LOG, false);
 }

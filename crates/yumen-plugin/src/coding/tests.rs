@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use yumen_http::{HeadLimits, Method, ResponseHead, parse};
 
-use super::{Coder, Coding};
+use super::{BodyCoder, ResponseCoding};
 use crate::test_exchange::with_exchange;
-use crate::{Chunk, Exchange};
+use crate::{BodyChunk, Exchange};
 
 /// A coding that puts its name before each piece.
 struct Named(&'static str);
 
-impl Coding for Named {
+impl ResponseCoding for Named {
     fn name(&self) -> &'static str {
         self.0
     }
@@ -28,13 +28,13 @@ impl Coding for Named {
         true
     }
 
-    fn begin(&self) -> Box<dyn Coder> {
+    fn begin(&self) -> Box<dyn BodyCoder> {
         Box::new(Named(self.0))
     }
 }
 
-impl Coder for Named {
-    fn code(&mut self, chunk: &Chunk) -> Vec<u8> {
+impl BodyCoder for Named {
+    fn code(&mut self, chunk: &BodyChunk) -> Vec<u8> {
         [self.0.as_bytes(), b":", &chunk.data].concat()
     }
 }
@@ -53,8 +53,9 @@ fn settled(request: &str, head: &mut ResponseHead) -> Option<String> {
         for name in ["zstd", "br", "gzip"] {
             ex.offer_coding(Arc::new(Named(name)));
         }
-        ex.settle_coding(head);
-        let coded = ex.code(Chunk { data: b"body".to_vec(), last: true, pause: false, ..Chunk::default() });
+        ex.choose_coding(head);
+        let coded =
+            ex.code(BodyChunk { data: b"body".to_vec(), last: true, pause: false, ..BodyChunk::default() });
         assert_eq!(ex.edits_body, coded != b"body");
         let name = coded.strip_suffix(b":body")?;
         assert_eq!(head.fields.get("Content-Encoding"), Some(name));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Consumer, Consumers, Identity};
+use super::{Consumer, ConsumerIdentity, ConsumerIndex};
 
 fn consumer(username: &str) -> Arc<Consumer> {
     Arc::new(Consumer {
@@ -15,19 +15,19 @@ fn consumer(username: &str) -> Arc<Consumer> {
     })
 }
 
-fn identity(consumer: &Arc<Consumer>, credential_id: Option<&str>) -> Arc<Identity> {
+fn identity(consumer: &Arc<Consumer>, credential_id: Option<&str>) -> Arc<ConsumerIdentity> {
     let credential_id = credential_id.map(Box::from);
-    Arc::new(Identity { consumer: consumer.clone(), credential_id, auth: Arc::new(5u8) })
+    Arc::new(ConsumerIdentity { consumer: consumer.clone(), credential_id, auth: Arc::new(5u8) })
 }
 
-fn found<'a>(consumers: &'a Consumers, plugin: &str, key: &[u8]) -> Option<&'a str> {
+fn found<'a>(consumers: &'a ConsumerIndex, plugin: &str, key: &[u8]) -> Option<&'a str> {
     consumers.find(plugin, key).map(|identity| &*identity.consumer.username)
 }
 
 #[test]
 fn keys_belong_to_one_plugin() {
     let (jack, rose) = (consumer("jack"), consumer("rose"));
-    let mut consumers = Consumers::default();
+    let mut consumers = ConsumerIndex::default();
     assert!(consumers.insert_key("key-auth", b"k", identity(&jack, None)).is_none());
     assert!(consumers.insert_key("jwt-auth", b"k", identity(&rose, Some("c1"))).is_none());
     assert_eq!(found(&consumers, "key-auth", b"k"), Some("jack"));
@@ -42,7 +42,7 @@ fn keys_belong_to_one_plugin() {
 #[test]
 fn a_key_taken_over_says_from_whom() {
     let (jack, rose) = (consumer("jack"), consumer("rose"));
-    let mut consumers = Consumers::default();
+    let mut consumers = ConsumerIndex::default();
     consumers.insert_key("key-auth", b"k", identity(&jack, None));
     let before = consumers.insert_key("key-auth", b"k", identity(&rose, None)).unwrap();
     assert_eq!(&*before.consumer.username, "jack");
@@ -55,7 +55,7 @@ fn a_key_taken_over_says_from_whom() {
 #[test]
 fn a_copy_is_not_changed_by_its_successor() {
     let jack = consumer("jack");
-    let mut old = Consumers::default();
+    let mut old = ConsumerIndex::default();
     old.insert(jack.clone());
     old.insert_key("key-auth", b"k", identity(&jack, None));
     let mut new = old.clone();
@@ -66,7 +66,7 @@ fn a_copy_is_not_changed_by_its_successor() {
     assert!(old.named("jack").is_some() && old.named("rose").is_none());
     assert_eq!(found(&old, "key-auth", b"k"), Some("jack"));
     assert!(new.named("jack").is_none() && found(&new, "key-auth", b"k").is_none());
-    assert_eq!((old.len(), new.len(), Consumers::default().is_empty()), (1, 2, true));
+    assert_eq!((old.len(), new.len(), ConsumerIndex::default().is_empty()), (1, 2, true));
 }
 
 #[test]

@@ -4,23 +4,23 @@ use serde_json::Value;
 use yumen_base::IpSet;
 
 use crate::vars::VarValue;
-use crate::{Exchange, Pattern, PatternOptions, Var};
+use crate::{Exchange, PatternOptions, RegexPattern, Var};
 
 /// An operator with its right side.
 #[derive(Debug, Clone)]
-pub(super) enum Test {
-    Equal(Constant),
-    NotEqual(Constant),
+pub(super) enum ConditionTest {
+    Equal(ExprConstant),
+    NotEqual(ExprConstant),
     /// Compares as numbers; without a number on the right it never holds.
-    Compare(Order, Option<f64>),
-    Matches(Pattern),
-    In(Box<[Constant]>),
-    Has(Constant),
+    Compare(OrderOperator, Option<f64>),
+    Matches(RegexPattern),
+    In(Box<[ExprConstant]>),
+    Has(ExprConstant),
     InNetwork(IpSet),
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Order {
+pub(super) enum OrderOperator {
     Greater,
     GreaterOrEqual,
     Less,
@@ -28,7 +28,7 @@ pub(super) enum Order {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Constant {
+pub(super) enum ExprConstant {
     Nil,
     Text(Box<[u8]>),
     Number(f64),
@@ -37,48 +37,50 @@ pub(super) enum Constant {
     Table,
 }
 
-impl Test {
+impl ConditionTest {
     pub(super) fn is_operator(name: &str) -> bool {
         matches!(name, "==" | "~=" | ">" | ">=" | "<" | "<=" | "~~" | "~*" | "in" | "has" | "ipmatch")
     }
 
-    pub(super) fn parse(operator: &str, right: &Value) -> Result<Test, String> {
-        let compare = |order| Ok(Test::Compare(order, Constant::of(right).number()));
+    pub(super) fn parse(operator: &str, right: &Value) -> Result<ConditionTest, String> {
+        let compare = |order| Ok(ConditionTest::Compare(order, ExprConstant::of(right).number()));
         match operator {
-            "==" => Ok(Test::Equal(Constant::of(right))),
-            "~=" => Ok(Test::NotEqual(Constant::of(right))),
-            ">" => compare(Order::Greater),
-            ">=" => compare(Order::GreaterOrEqual),
-            "<" => compare(Order::Less),
-            "<=" => compare(Order::LessOrEqual),
-            "~~" => regex(right, false).map(Test::Matches),
-            "~*" => regex(right, true).map(Test::Matches),
+            "==" => Ok(ConditionTest::Equal(ExprConstant::of(right))),
+            "~=" => Ok(ConditionTest::NotEqual(ExprConstant::of(right))),
+            ">" => compare(OrderOperator::Greater),
+            ">=" => compare(OrderOperator::GreaterOrEqual),
+            "<" => compare(OrderOperator::Less),
+            "<=" => compare(OrderOperator::LessOrEqual),
+            "~~" => regex(right, false).map(ConditionTest::Matches),
+            "~*" => regex(right, true).map(ConditionTest::Matches),
             // Membership of what is no list never holds.
-            "in" => Ok(Test::In(right.as_array().into_iter().flatten().map(Constant::of).collect())),
-            "has" => Ok(Test::Has(Constant::of(right))),
-            "ipmatch" => networks(right).map(Test::InNetwork),
+            "in" => {
+                Ok(ConditionTest::In(right.as_array().into_iter().flatten().map(ExprConstant::of).collect()))
+            }
+            "has" => Ok(ConditionTest::Has(ExprConstant::of(right))),
+            "ipmatch" => networks(right).map(ConditionTest::InNetwork),
             unknown => Err(format!("invalid operator '{unknown}'")),
         }
     }
 
     pub(super) fn holds(&self, var: &Var, ex: &Exchange<'_>) -> bool {
         match self {
-            Test::InNetwork(set) => var.ip(ex).is_some_and(|ip| set.contains(ip)),
-            Test::Equal(constant) => constant.is(var.value(ex).as_ref()),
-            Test::NotEqual(constant) => !constant.is(var.value(ex).as_ref()),
-            Test::Compare(order, right) => {
+            ConditionTest::InNetwork(set) => var.ip(ex).is_some_and(|ip| set.contains(ip)),
+            ConditionTest::Equal(constant) => constant.is(var.value(ex).as_ref()),
+            ConditionTest::NotEqual(constant) => !constant.is(var.value(ex).as_ref()),
+            ConditionTest::Compare(order, right) => {
                 let left = var.value(ex).as_ref().and_then(number_of);
                 left.zip(*right).is_some_and(|(left, right)| order.holds(left, right))
             }
-            Test::Matches(regex) => match var.value(ex) {
+            ConditionTest::Matches(regex) => match var.value(ex) {
                 None | Some(VarValue::List(_)) => false,
                 Some(value) => ex.decided(regex.is_match(&value.into_text(), &ex.budget)),
             },
-            Test::In(constants) => {
+            ConditionTest::In(constants) => {
                 let value = var.value(ex);
                 value.is_some_and(|value| constants.iter().any(|constant| constant.is_same(&value)))
             }
-            Test::Has(constant) => match var.value(ex) {
+            ConditionTest::Has(constant) => match var.value(ex) {
                 Some(VarValue::List(items)) => items.iter().any(|item| constant.is_same(item)),
                 _ => false,
             },
@@ -86,32 +88,32 @@ impl Test {
     }
 }
 
-impl Order {
+impl OrderOperator {
     fn holds(self, left: f64, right: f64) -> bool {
         match self {
-            Order::Greater => left > right,
-            Order::GreaterOrEqual => left >= right,
-            Order::Less => left < right,
-            Order::LessOrEqual => left <= right,
+            OrderOperator::Greater => left > right,
+            OrderOperator::GreaterOrEqual => left >= right,
+            OrderOperator::Less => left < right,
+            OrderOperator::LessOrEqual => left <= right,
         }
     }
 }
 
-impl Constant {
-    fn of(value: &Value) -> Constant {
+impl ExprConstant {
+    fn of(value: &Value) -> ExprConstant {
         match value {
-            Value::Null => Constant::Nil,
-            Value::Bool(truth) => Constant::Bool(*truth),
-            Value::Number(number) => number.as_f64().map_or(Constant::Table, Constant::Number),
-            Value::String(text) => Constant::Text(text.as_bytes().into()),
-            Value::Array(_) | Value::Object(_) => Constant::Table,
+            Value::Null => ExprConstant::Nil,
+            Value::Bool(truth) => ExprConstant::Bool(*truth),
+            Value::Number(number) => number.as_f64().map_or(ExprConstant::Table, ExprConstant::Number),
+            Value::String(text) => ExprConstant::Text(text.as_bytes().into()),
+            Value::Array(_) | Value::Object(_) => ExprConstant::Table,
         }
     }
 
     fn number(&self) -> Option<f64> {
         match self {
-            Constant::Number(number) => Some(*number),
-            Constant::Text(text) => number(text),
+            ExprConstant::Number(number) => Some(*number),
+            ExprConstant::Text(text) => number(text),
             _ => None,
         }
     }
@@ -119,8 +121,8 @@ impl Constant {
     /// Equality as `==` has it: a number on the right makes the left a number if it can be one.
     fn is(&self, value: Option<&VarValue<'_>>) -> bool {
         match (self, value) {
-            (Constant::Nil, None) => true,
-            (Constant::Number(right), Some(left)) => number_of(left) == Some(*right),
+            (ExprConstant::Nil, None) => true,
+            (ExprConstant::Number(right), Some(left)) => number_of(left) == Some(*right),
             (_, Some(left)) => self.is_same(left),
             (_, None) => false,
         }
@@ -129,9 +131,9 @@ impl Constant {
     /// Equality of Lua, which converts nothing: a text is never a number.
     fn is_same(&self, value: &VarValue<'_>) -> bool {
         match (self, value) {
-            (Constant::Text(right), VarValue::Text(left)) => **right == **left,
-            (Constant::Number(right), VarValue::Number(left)) => right == left,
-            (Constant::Bool(right), VarValue::Bool(left)) => right == left,
+            (ExprConstant::Text(right), VarValue::Text(left)) => **right == **left,
+            (ExprConstant::Number(right), VarValue::Number(left)) => right == left,
+            (ExprConstant::Bool(right), VarValue::Bool(left)) => right == left,
             _ => false,
         }
     }
@@ -168,7 +170,7 @@ fn number(text: &[u8]) -> Option<f64> {
 
 /// Bytes are matched as bytes, as PCRE does without its UTF flag; a pattern that only means something
 /// in Unicode, such as `\p{Greek}`, is matched so.
-fn regex(pattern: &Value, ignore_case: bool) -> Result<Pattern, String> {
+fn regex(pattern: &Value, ignore_case: bool) -> Result<RegexPattern, String> {
     let text = match pattern {
         Value::String(text) => text.clone(),
         Value::Number(number) => number.to_string(),
@@ -176,7 +178,7 @@ fn regex(pattern: &Value, ignore_case: bool) -> Result<Pattern, String> {
     };
     let build = |is_unicode| {
         let options = PatternOptions { ignores_case: ignore_case, is_unicode, ..PatternOptions::default() };
-        Pattern::new(&text, options)
+        RegexPattern::new(&text, options)
     };
     build(false)
         .or_else(|_| build(true))

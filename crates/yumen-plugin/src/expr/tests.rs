@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::Expr;
+use super::ConditionExpr;
 use crate::test_exchange::with_exchange;
 
 const REQUEST: &str = "\
@@ -12,13 +12,13 @@ X-Tier: Gold
 User-Agent: curl/8.5";
 
 fn check(rules: Value, expected: bool) {
-    let expr = Expr::parse(&rules).unwrap_or_else(|error| panic!("{rules}: {error}"));
+    let expr = ConditionExpr::parse(&rules).unwrap_or_else(|error| panic!("{rules}: {error}"));
     let held = with_exchange(false, REQUEST, |ex| expr.eval(ex));
     assert_eq!(held, expected, "{rules}");
 }
 
 fn check_refused(rules: Value, expected: &str) {
-    match Expr::parse(&rules) {
+    match ConditionExpr::parse(&rules) {
         Ok(_) => panic!("{rules} was accepted"),
         Err(message) => assert_eq!(message, expected, "{rules}"),
     }
@@ -146,7 +146,7 @@ fn refusals_have_the_words_tools_expect() {
 
 #[test]
 fn look_around_is_matched_and_what_takes_too_long_is_told() {
-    let expr = |pattern: &str| Expr::parse(&json!([["uri", "~~", pattern]])).unwrap();
+    let expr = |pattern: &str| ConditionExpr::parse(&json!([["uri", "~~", pattern]])).unwrap();
     let text = format!("GET /{} HTTP/1.1\nHost: a", "a".repeat(64));
     with_exchange(false, &text, |ex| {
         assert!(expr("^/(?!admin)").eval(ex));
@@ -155,13 +155,13 @@ fn look_around_is_matched_and_what_takes_too_long_is_told() {
         assert!(!expr(r"(a|a)*\1b").eval(ex));
         assert!(ex.is_undecided());
     });
-    let message = Expr::parse(&json!([["uri", "~~", "^/(?!"]])).unwrap_err();
+    let message = ConditionExpr::parse(&json!([["uri", "~~", "^/(?!"]])).unwrap_err();
     assert!(message.starts_with("invalid or unsupported regular expression '^/(?!': "), "{message}");
 }
 
 #[test]
 fn bodies_are_asked_for_only_where_a_rule_looks_into_them() {
-    let needs = |rules: Value| Expr::parse(&rules).unwrap().needs_body();
+    let needs = |rules: Value| ConditionExpr::parse(&rules).unwrap().needs_body();
     assert!(!needs(json!([["arg_name", "==", "x"]])));
     assert!(needs(json!([
         "OR",
@@ -175,7 +175,7 @@ fn bodies_are_asked_for_only_where_a_rule_looks_into_them() {
 fn before_the_body_was_read_only_what_hangs_on_it_is_open() {
     let verdict = |rules: Value, content_type: &str, length: &str| {
         let request = format!("POST /?v=1 HTTP/1.1\nHost: a\nContent-Type: {content_type}{length}");
-        with_exchange(false, &request, |ex| Expr::parse(&rules).unwrap().eval_before_body(ex))
+        with_exchange(false, &request, |ex| ConditionExpr::parse(&rules).unwrap().eval_before_body(ex))
     };
     let check = |rules: Value, expected| {
         assert_eq!(verdict(rules.clone(), "application/json", "\nContent-Length: 2"), expected, "{rules}");
@@ -194,7 +194,7 @@ fn before_the_body_was_read_only_what_hangs_on_it_is_open() {
     check(json!(["!AND", ["post_arg_x", "==", "1"], ["arg_v", "==", "2"]]), Some(true));
     check(json!(["!OR", ["post_arg_x", "==", "1"], ["arg_v", "==", "2"]]), None);
     let get = "GET /?query=x HTTP/1.1\nHost: a\nContent-Type: application/json\nContent-Length: 2";
-    let name = Expr::parse(&json!([["graphql_name", "==", "q"]])).unwrap();
+    let name = ConditionExpr::parse(&json!([["graphql_name", "==", "q"]])).unwrap();
     assert_eq!(with_exchange(false, get, |ex| name.eval_before_body(ex)), Some(false));
 }
 
@@ -202,7 +202,8 @@ fn before_the_body_was_read_only_what_hangs_on_it_is_open() {
 fn typed_values_of_bodies_keep_their_type() {
     let request = "POST / HTTP/1.1\nHost: a\nContent-Type: application/json\nContent-Length: 2\n\n\
         {\"n\":5,\"on\":true,\"tags\":[\"a\",\"b\",3]}";
-    let holds = |rules: Value| with_exchange(false, request, |ex| Expr::parse(&rules).unwrap().eval(ex));
+    let holds =
+        |rules: Value| with_exchange(false, request, |ex| ConditionExpr::parse(&rules).unwrap().eval(ex));
     assert!(holds(json!([["post_arg.n", "in", [4, 5]]])));
     assert!(holds(json!([["post_arg.n", ">", 4]])));
     assert!(holds(json!([["post_arg.on", "==", true]])));

@@ -19,17 +19,17 @@ const GROUPS_FEW: usize = 32;
 
 /// A pattern as the engine that backtracks reads it.
 #[derive(Debug)]
-pub(super) struct Parsed(Expr);
+pub(super) struct ParsedPattern(Expr);
 
-impl Parsed {
+impl ParsedPattern {
     /// Reads it.
     ///
     /// # Errors
     /// What cannot be read, in one line.
-    pub(super) fn new(pattern: &str, is_verbose: bool) -> Result<Parsed, String> {
+    pub(super) fn new(pattern: &str, is_verbose: bool) -> Result<ParsedPattern, String> {
         let flags = if is_verbose { "(?x)" } else { "" };
         let tree = Expr::parse_tree(&format!("{flags}{pattern}"));
-        tree.map(|tree| Parsed(tree.expr)).map_err(|error| super::last_line(&error.to_string()))
+        tree.map(|tree| ParsedPattern(tree.expr)).map_err(|error| super::last_line(&error.to_string()))
     }
 
     /// Whether something stands in it that no linear engine can do and the other does within bounds.

@@ -1,9 +1,9 @@
 //! Which engine a pattern gets, what it matches there, and where that gives up.
 
-use super::{Budget, EXCHANGE_BYTES_MAX, GaveUp, Pattern, PatternOptions};
+use super::{BacktrackBudget, BacktrackLimitExceeded, EXCHANGE_BYTES_MAX, PatternOptions, RegexPattern};
 
-fn pattern(text: &str) -> Pattern {
-    Pattern::new(text, PatternOptions::default()).expect(text)
+fn pattern(text: &str) -> RegexPattern {
+    RegexPattern::new(text, PatternOptions::default()).expect(text)
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn only_what_the_linear_engine_cannot_do_is_left_to_the_other() {
         ("(?!(", "without closing parenthesis"),
         (&format!("(?!b){}a{}", "(".repeat(1000), ")".repeat(1000)), "PCRE: "),
     ] {
-        let reason = Pattern::new(text, PatternOptions::default()).expect_err(text);
+        let reason = RegexPattern::new(text, PatternOptions::default()).expect_err(text);
         assert!(reason.contains(part) && !reason.contains('\n') && !reason.ends_with(": "), "{reason}");
     }
 }
@@ -39,7 +39,11 @@ fn only_what_the_linear_engine_cannot_do_is_left_to_the_other() {
 #[test]
 fn patterns_match_bytes_with_look_around_and_back_references() {
     let check = |text: &str, found: &[u8], expected: bool| {
-        assert_eq!(pattern(text).is_match(found, &Budget::default()), Ok(expected), "{text} {found:?}");
+        assert_eq!(
+            pattern(text).is_match(found, &BacktrackBudget::default()),
+            Ok(expected),
+            "{text} {found:?}"
+        );
     };
     check("^/(?!admin)", b"/admin/x", false);
     check("^/(?!admin)", b"/shop", true);
@@ -55,31 +59,31 @@ fn patterns_match_bytes_with_look_around_and_back_references() {
     check("^[^/]++/b", b"a/b", true);
     let loose = PatternOptions { ignores_case: true, ..PatternOptions::default() };
     assert_eq!(
-        Pattern::new("^/(?!admin)", loose).unwrap().is_match(b"/ADMIN", &Budget::default()),
+        RegexPattern::new("^/(?!admin)", loose).unwrap().is_match(b"/ADMIN", &BacktrackBudget::default()),
         Ok(false)
     );
     let unicode = PatternOptions { is_unicode: true, ..PatternOptions::default() };
-    let greek = Pattern::new(r"(?!x)^\p{Greek}$", unicode).unwrap();
+    let greek = RegexPattern::new(r"(?!x)^\p{Greek}$", unicode).unwrap();
     let alpha = "\u{3b1}".as_bytes();
-    assert_eq!(greek.is_match(alpha, &Budget::default()), Ok(true));
-    assert_eq!(greek.captures(alpha, &Budget::default()).unwrap().unwrap().get(0), Some((0, alpha)));
+    assert_eq!(greek.is_match(alpha, &BacktrackBudget::default()), Ok(true));
+    assert_eq!(greek.captures(alpha, &BacktrackBudget::default()).unwrap().unwrap().get(0), Some((0, alpha)));
     // Bytes that are no Unicode, over which the engine would panic.
-    let pattern = Pattern::new(r"(?!.*b).+\b++.(?:a|b)+", unicode).unwrap();
+    let pattern = RegexPattern::new(r"(?!.*b).+\b++.(?:a|b)+", unicode).unwrap();
     let bytes = b"a1\xc3a\xe9a\xa9b=\xc311\xc3/11b\xc3a\xc31o1abab1\xfe";
-    assert_eq!(pattern.is_match(bytes, &Budget::default()), Err(GaveUp));
-    assert_eq!(pattern.captures(bytes, &Budget::default()).err(), Some(GaveUp));
+    assert_eq!(pattern.is_match(bytes, &BacktrackBudget::default()), Err(BacktrackLimitExceeded));
+    assert_eq!(pattern.captures(bytes, &BacktrackBudget::default()).err(), Some(BacktrackLimitExceeded));
 }
 
 #[test]
 fn groups_are_told_by_both_engines_alike() {
     for text in [r"/(\w+)/(x)?(\d+)", r"/(\w+)/(x)?(\d+)(?!z)"] {
-        let found = pattern(text).captures(b"a/cat/42", &Budget::default()).unwrap().unwrap();
+        let found = pattern(text).captures(b"a/cat/42", &BacktrackBudget::default()).unwrap().unwrap();
         let groups: Vec<_> = (0..found.len()).map(|group| found.get(group)).collect();
         let expected: [Option<(usize, &[u8])>; 4] =
             [Some((1, b"/cat/42")), Some((2, b"cat")), None, Some((6, b"42"))];
         assert_eq!(groups, expected, "{text}");
         assert_eq!(found.get(9), None);
-        assert!(pattern(text).captures(b"none", &Budget::default()).unwrap().is_none());
+        assert!(pattern(text).captures(b"none", &BacktrackBudget::default()).unwrap().is_none());
     }
 }
 
@@ -87,17 +91,28 @@ fn groups_are_told_by_both_engines_alike() {
 fn a_match_that_would_take_too_long_is_given_up() {
     let long = |bytes: usize| vec![b'a'; bytes];
     for text in [r"(a|a)*\1b", r"(a*)*(?!b)c", r"(?:a(?!b)|a)*c"] {
-        assert_eq!(pattern(text).is_match(&long(64), &Budget::default()), Err(GaveUp), "{text}");
-        assert_eq!(pattern(text).captures(&long(4096), &Budget::default()).err(), Some(GaveUp), "{text}");
+        assert_eq!(
+            pattern(text).is_match(&long(64), &BacktrackBudget::default()),
+            Err(BacktrackLimitExceeded),
+            "{text}"
+        );
+        assert_eq!(
+            pattern(text).captures(&long(4096), &BacktrackBudget::default()).err(),
+            Some(BacktrackLimitExceeded),
+            "{text}"
+        );
     }
     // What begins at one place only needs few steps however long the text is.
     let anchored = pattern(r"^(?!.*\.\.)a");
     for bytes in [10, 1025, 1 << 16] {
-        assert_eq!(anchored.is_match(&long(bytes), &Budget::default()), Ok(true));
+        assert_eq!(anchored.is_match(&long(bytes), &BacktrackBudget::default()), Ok(true));
     }
-    assert_eq!(anchored.is_match(&long((1 << 16) + 1), &Budget::default()), Err(GaveUp));
     assert_eq!(
-        pattern("b").is_match(&long((1 << 16) + 1), &Budget::default()),
+        anchored.is_match(&long((1 << 16) + 1), &BacktrackBudget::default()),
+        Err(BacktrackLimitExceeded)
+    );
+    assert_eq!(
+        pattern("b").is_match(&long((1 << 16) + 1), &BacktrackBudget::default()),
         Ok(false),
         "the linear engine has no bounds"
     );
@@ -106,7 +121,7 @@ fn a_match_that_would_take_too_long_is_given_up() {
 #[test]
 fn what_no_step_counts_is_refused_with_what_to_write_instead() {
     let check = |text: &str, part: &str| {
-        let reason = Pattern::new(text, PatternOptions::default()).expect_err(text);
+        let reason = RegexPattern::new(text, PatternOptions::default()).expect_err(text);
         assert!(reason.contains(part), "{text}: {reason}");
     };
     for text in [
@@ -144,7 +159,7 @@ fn what_no_step_counts_is_refused_with_what_to_write_instead() {
 #[test]
 fn a_match_takes_of_the_budget_what_it_may_have_looked_at() {
     let took = |text: &str, bytes: usize| {
-        let budget = Budget::default();
+        let budget = BacktrackBudget::default();
         let found = pattern(text).is_match(&vec![b'a'; bytes], &budget);
         (found, EXCHANGE_BYTES_MAX - budget.0.get())
     };
@@ -153,27 +168,35 @@ fn a_match_takes_of_the_budget_what_it_may_have_looked_at() {
     assert_eq!(took("^(?!b)", 1 << 16), (Ok(true), 4 << 16));
     assert_eq!(took("^(?=.*a)(?!b)", 1 << 10), (Ok(true), (2 * 4) << 10));
     assert_eq!(took("^(?:(?!b).)*$", 100), (Ok(true), 100 * (4 + 32 + 256)));
-    assert_eq!(took("(?!.*b)c", 1 << 16), (Err(GaveUp), (4 + 32) << 16));
-    assert_eq!(took(r"(a|a)*\1b", (1 << 16) + 1), (Err(GaveUp), 0));
+    assert_eq!(took("(?!.*b)c", 1 << 16), (Err(BacktrackLimitExceeded), (4 + 32) << 16));
+    assert_eq!(took(r"(a|a)*\1b", (1 << 16) + 1), (Err(BacktrackLimitExceeded), 0));
     let many = "(?=.*a)".repeat(20) + "(?!b)";
-    assert_eq!(took(&many, 1 << 16), (Err(GaveUp), 0), "each of them looks at the whole text");
+    assert_eq!(
+        took(&many, 1 << 16),
+        (Err(BacktrackLimitExceeded), 0),
+        "each of them looks at the whole text"
+    );
     assert_eq!(
         took(&many, 1 << 10),
         (Ok(true), (6 * 21 * 4) << 10),
         "and it is six times as long as is looked at once"
     );
     let counted = took(r"^(?:\w{2,40}){60}(?!b)", 1 << 10);
-    assert_eq!(counted, (Err(GaveUp), (151 * 4) << 10), "2 400 characters are written so");
+    assert_eq!(counted, (Err(BacktrackLimitExceeded), (151 * 4) << 10), "2 400 characters are written so");
 }
 
 #[test]
 fn what_all_matches_of_an_exchange_take_is_bounded() {
     let slow = pattern("(?!.*b)[ac]c");
-    let budget = Budget::default();
+    let budget = BacktrackBudget::default();
     let line = vec![b'a'; 1000];
     let ended = (0..60).filter(|_| slow.is_match(&line, &budget).is_ok()).count();
     assert_eq!(ended, 3);
-    assert_eq!(pattern("^(?!b)").is_match(b"a", &budget), Err(GaveUp), "the budget is used up");
+    assert_eq!(
+        pattern("^(?!b)").is_match(b"a", &budget),
+        Err(BacktrackLimitExceeded),
+        "the budget is used up"
+    );
     assert_eq!(pattern("^a").is_match(b"a", &budget), Ok(true));
 }
 
@@ -194,7 +217,7 @@ fn no_match_takes_long_whatever_the_text() {
         let pattern = pattern(text);
         for bytes in [1 << 7, 1 << 10, 1 << 13, 1 << 16] {
             let begun = std::time::Instant::now();
-            let _ = pattern.is_match(&vec![b'a'; bytes], &Budget::default());
+            let _ = pattern.is_match(&vec![b'a'; bytes], &BacktrackBudget::default());
             let took = begun.elapsed();
             assert!(took.as_secs() < 2, "{text} over {bytes} bytes: {took:?}");
         }

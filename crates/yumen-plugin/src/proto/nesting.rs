@@ -7,26 +7,26 @@ use prost_reflect::prost::Message as _;
 use prost_reflect::prost_types::field_descriptor_proto::{Label, Type};
 use prost_reflect::prost_types::{DescriptorProto, FileDescriptorSet};
 use prost_reflect::{DescriptorPool, DynamicMessage, Value};
-use yumen_config::schema::Invalid;
+use yumen_config::schema::InvalidSettings;
 
 /// Messages, groups and values of options stand in each other at most so deep. `protoc` takes 32 messages.
 const DEPTH_MAX: usize = 64;
 
 /// Refuses a text in which brackets are open in brackets too deep.
-pub(super) fn check_text(text: &str) -> Result<(), Invalid> {
+pub(super) fn check_text(text: &str) -> Result<(), InvalidSettings> {
     let refused = |at: usize, what: String| {
         let line = text[..at].bytes().filter(|byte| *byte == b'\n').count() + 1;
-        Err(Invalid::at("content", format!("line {line}: {what}")))
+        Err(InvalidSettings::at("content", format!("line {line}: {what}")))
     };
     match scan(text.as_bytes()) {
-        Scan::Fine => Ok(()),
-        Scan::TooDeep(at) => refused(at, format!("it nests more than {DEPTH_MAX} levels deep")),
-        Scan::NestedComment(at) => refused(at, "a comment begins inside a comment".to_owned()),
+        NestingScan::Fine => Ok(()),
+        NestingScan::TooDeep(at) => refused(at, format!("it nests more than {DEPTH_MAX} levels deep")),
+        NestingScan::NestedComment(at) => refused(at, "a comment begins inside a comment".to_owned()),
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Scan {
+enum NestingScan {
     Fine,
     /// The bracket that is one too many.
     TooDeep(usize),
@@ -34,7 +34,7 @@ enum Scan {
     NestedComment(usize),
 }
 
-fn scan(text: &[u8]) -> Scan {
+fn scan(text: &[u8]) -> NestingScan {
     const OPENING: &[u8] = b"{[(<";
     const CLOSING: &[u8] = b"}])>";
     // Each closes its own kind only: another is a mistake, and whoever reads on behind it is still as deep.
@@ -46,7 +46,7 @@ fn scan(text: &[u8]) -> Scan {
         if rest.starts_with(b"/*") {
             match comment(rest) {
                 Ok(length) => at += length,
-                Err(inside) => return Scan::NestedComment(at + inside),
+                Err(inside) => return NestingScan::NestedComment(at + inside),
             }
             continue;
         }
@@ -59,13 +59,13 @@ fn scan(text: &[u8]) -> Scan {
         if let Some(kind) = kind(OPENING) {
             open[kind] += 1;
             if open.iter().sum::<usize>() > DEPTH_MAX {
-                return Scan::TooDeep(at - 1);
+                return NestingScan::TooDeep(at - 1);
             }
         } else if let Some(kind) = kind(CLOSING) {
             open[kind] = open[kind].saturating_sub(1);
         }
     }
-    Scan::Fine
+    NestingScan::Fine
 }
 
 /// Up to the end of the line.
@@ -101,8 +101,9 @@ fn comment(text: &[u8]) -> Result<usize, usize> {
 }
 
 /// Refuses a descriptor set that nests too deep, or whose maps are none.
-pub(super) fn check_set(set: &[u8]) -> Result<(), Invalid> {
-    let refused = |what: String| Invalid::at("content", format!("the descriptor set cannot be read: {what}"));
+pub(super) fn check_set(set: &[u8]) -> Result<(), InvalidSettings> {
+    let refused =
+        |what: String| InvalidSettings::at("content", format!("the descriptor set cannot be read: {what}"));
     // What cannot be decoded is told as that by who decodes it.
     let Ok(files) = FileDescriptorSet::decode(set) else { return Ok(()) };
     for file in &files.file {
@@ -149,7 +150,7 @@ fn check_options(message: &DynamicMessage) -> Result<(), String> {
             match value {
                 Value::Message(inner) => check_options(inner)?,
                 Value::String(text) if field.full_name() == AGGREGATE => match scan(text.as_bytes()) {
-                    Scan::Fine => {}
+                    NestingScan::Fine => {}
                     _ => return Err(format!("an option nests more than {DEPTH_MAX} levels deep")),
                 },
                 _ => {}

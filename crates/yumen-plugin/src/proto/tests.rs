@@ -1,6 +1,6 @@
 use base64::Engine as _;
 
-use super::{Protos, Unknown};
+use super::{ProtoDescriptors, UnknownProtoName};
 
 const HELLO: &str = r#"syntax = "proto3";
 package a.b;
@@ -14,28 +14,31 @@ service Greeter {
 
 #[test]
 fn text_is_compiled_with_the_usual_imports() {
-    let protos = Protos::compile(HELLO).expect("it compiles");
+    let protos = ProtoDescriptors::compile(HELLO).expect("it compiles");
     let method = protos.method("a.b.Greeter", "Say").expect("it is there");
     assert_eq!(method.input().full_name(), "a.b.Hello");
 }
 
 #[test]
 fn a_descriptor_set_in_base64_is_as_good() {
-    let set = Protos::compile(HELLO).expect("it compiles").pool().encode_to_vec();
+    let set = ProtoDescriptors::compile(HELLO).expect("it compiles").pool().encode_to_vec();
     let content = base64::engine::general_purpose::STANDARD.encode(set);
-    let protos = Protos::compile(&content).expect("it is read");
+    let protos = ProtoDescriptors::compile(&content).expect("it is read");
     assert_eq!(protos.method("a.b.Greeter", "Say").expect("it is there").name(), "Say");
 }
 
 #[test]
 fn names_that_are_not_there_are_answered_with_those_that_are() {
-    let protos = Protos::compile(HELLO).expect("it compiles");
-    assert_eq!(protos.method("Greeter", "Say"), Err(Unknown::Service(vec!["a.b.Greeter".to_owned()])));
-    assert_eq!(protos.method("a.b.Greeter", "Sing"), Err(Unknown::Method(vec!["Say".to_owned()])));
+    let protos = ProtoDescriptors::compile(HELLO).expect("it compiles");
+    assert_eq!(
+        protos.method("Greeter", "Say"),
+        Err(UnknownProtoName::Service(vec!["a.b.Greeter".to_owned()]))
+    );
+    assert_eq!(protos.method("a.b.Greeter", "Sing"), Err(UnknownProtoName::Method(vec!["Say".to_owned()])));
 }
 
 fn check(content: &str, expected: &str) {
-    let refused = Protos::compile(content).expect_err("it does not compile");
+    let refused = ProtoDescriptors::compile(content).expect_err("it does not compile");
     assert_eq!((refused.path.as_str(), refused.message.as_str()), ("content", expected), "{content}");
 }
 

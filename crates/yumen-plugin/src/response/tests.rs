@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::Response;
+use super::LocalResponse;
 
-fn check(response: &Response, status: u16, body: &str) {
+fn check(response: &LocalResponse, status: u16, body: &str) {
     assert_eq!(response.status, status);
     assert_eq!(std::str::from_utf8(&response.body).unwrap(), body);
     let fields: Vec<_> = response.fields().iter().collect();
@@ -13,14 +13,18 @@ fn check(response: &Response, status: u16, body: &str) {
 
 #[test]
 fn json_answers_end_with_a_line_end_and_say_what_they_are() {
-    check(&Response::message(401, "Missing \"key\""), 401, "{\"message\":\"Missing \\\"key\\\"\"}\n");
-    check(&Response::error_msg(404, "404 Route Not Found"), 404, "{\"error_msg\":\"404 Route Not Found\"}\n");
-    check(&Response::json(200, &json!({"b": 1, "a": [2]})), 200, "{\"b\":1,\"a\":[2]}\n");
+    check(&LocalResponse::message(401, "Missing \"key\""), 401, "{\"message\":\"Missing \\\"key\\\"\"}\n");
+    check(
+        &LocalResponse::error_msg(404, "404 Route Not Found"),
+        404,
+        "{\"error_msg\":\"404 Route Not Found\"}\n",
+    );
+    check(&LocalResponse::json(200, &json!({"b": 1, "a": [2]})), 200, "{\"b\":1,\"a\":[2]}\n");
 }
 
 #[test]
 fn fields_keep_their_order_and_the_body_can_be_replaced() {
-    let response = Response::status(429).field("A", "1").field("B", String::from("2")).field("A", "3");
+    let response = LocalResponse::status(429).field("A", "1").field("B", String::from("2")).field("A", "3");
     let names: Vec<&[u8]> = response.fields().iter().map(|(name, _)| name).collect();
     assert_eq!(names, [b"A", b"B", b"A"]);
     assert!(response.body.is_empty());

@@ -2,13 +2,13 @@
 //!
 //! Knows which formats have values: forms (urlencoded, multipart) and JSON; not who buffered the body.
 
-use yumen_http::Known;
+use yumen_http::KnownField;
 
 use super::VarValue;
 use super::json_index::{JsonIndex, MEMBERS_MAX};
 use super::post::{self, is_json, media_type};
 use crate::json_scan::{JsonFault, JsonScan, ScanProgress};
-use crate::{Exchange, GaveUp};
+use crate::{BacktrackLimitExceeded, Exchange};
 
 /// Fields of a urlencoded form. A form with more is refused.
 const FORM_FIELDS_MAX: usize = 10_000;
@@ -72,7 +72,7 @@ impl BodyIndexing {
 
     /// `None` where another turn is needed.
     fn index(&mut self, ex: &Exchange<'_>, body: &[u8], bytes: usize) -> Option<BodyIndex> {
-        let Some(content_type) = ex.request.fields.known(Known::ContentType) else {
+        let Some(content_type) = ex.request.fields.known(KnownField::ContentType) else {
             return Some(BodyIndex::Nothing);
         };
         if body.len() > INDEXED_BYTES_MAX {
@@ -118,11 +118,11 @@ pub(super) fn argument<'a>(ex: &'a Exchange<'_>, name: &str) -> Option<VarValue<
         BodyIndex::Json(index) => ex.decided(index.value(body, name)),
         BodyIndex::Urlencoded => post::form_field(body, name.as_bytes()).map(VarValue::Text),
         BodyIndex::Multipart => {
-            let content_type = ex.request.fields.known(Known::ContentType)?;
+            let content_type = ex.request.fields.known(KnownField::ContentType)?;
             post::multipart_field(body, content_type, name.as_bytes())
                 .map(|value| VarValue::Text(value.into()))
         }
         BodyIndex::Nothing => None,
-        BodyIndex::TooComplex => ex.decided(Err(GaveUp)),
+        BodyIndex::TooComplex => ex.decided(Err(BacktrackLimitExceeded)),
     }
 }

@@ -6,11 +6,11 @@ use std::borrow::Cow;
 
 use apollo_parser::Parser;
 use apollo_parser::cst::{Definition, OperationDefinition, Selection};
-use yumen_http::{Known, Method};
+use yumen_http::{KnownField, Method};
 
 use super::post::{form_field, is_json, media_type};
 use super::{VarValue, body_index};
-use crate::{Exchange, GaveUp};
+use crate::{BacktrackLimitExceeded, Exchange};
 
 /// Nesting of selections that a document may have.
 const DEPTH_MAX: usize = 64;
@@ -39,10 +39,10 @@ pub(super) fn operation<'a>(ex: &'a Exchange<'_>) -> Option<Cow<'a, GraphqlOpera
     found.as_ref().map(Cow::Borrowed)
 }
 
-fn parse(document: &str) -> Result<Option<GraphqlOperation>, GaveUp> {
+fn parse(document: &str) -> Result<Option<GraphqlOperation>, BacktrackLimitExceeded> {
     let tree = Parser::new(document).recursion_limit(DEPTH_MAX).token_limit(TOKENS_MAX).parse();
     if tree.errors().any(|error| error.is_limit()) {
-        return Err(GaveUp);
+        return Err(BacktrackLimitExceeded);
     }
     if tree.errors().len() > 0 {
         return Ok(None);
@@ -56,17 +56,17 @@ fn parse(document: &str) -> Result<Option<GraphqlOperation>, GaveUp> {
 /// Whether the body is of a type that carries a document, and the request of a method that looks for it there.
 pub(super) fn is_in_body(ex: &Exchange<'_>) -> bool {
     ex.request.method() != Method::Get
-        && ex.request.fields.known(Known::ContentType).map(media_type).is_some_and(|media_type| {
+        && ex.request.fields.known(KnownField::ContentType).map(media_type).is_some_and(|media_type| {
             media_type.eq_ignore_ascii_case(b"application/graphql") || is_json(media_type)
         })
 }
 
 fn document_in_body(ex: &Exchange<'_>) -> Option<String> {
-    let media_type = media_type(ex.request.fields.known(Known::ContentType)?);
+    let media_type = media_type(ex.request.fields.known(KnownField::ContentType)?);
     if media_type.eq_ignore_ascii_case(b"application/graphql") {
         let body = ex.body.as_deref()?;
         if body.len() > body_index::INDEXED_BYTES_MAX {
-            return ex.decided(Err(GaveUp));
+            return ex.decided(Err(BacktrackLimitExceeded));
         }
         return String::from_utf8(body.to_vec()).ok();
     }

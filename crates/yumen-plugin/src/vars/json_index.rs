@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::VarValue;
-use crate::GaveUp;
+use crate::BacktrackLimitExceeded;
 use crate::json_scan::{JsonMember, JsonScan, string_end};
 
 /// Members of all objects of a body; each costs 8 bytes. A body with more is refused.
@@ -34,7 +34,11 @@ impl JsonIndex {
 
     /// The value at a dotted path. A number in it, plain or in brackets, is an array index from 0, and a `*` all there
     /// are: such a path gives a list.
-    pub(super) fn value(&self, body: &[u8], path: &str) -> Result<Option<VarValue<'static>>, GaveUp> {
+    pub(super) fn value(
+        &self,
+        body: &[u8],
+        path: &str,
+    ) -> Result<Option<VarValue<'static>>, BacktrackLimitExceeded> {
         let budget = Cell::new(FOUND_VALUES_MAX);
         if !path.contains('*') {
             return match self.place(body, path) {
@@ -64,7 +68,7 @@ impl JsonIndex {
     }
 
     /// The offsets that a path with stars leads to.
-    fn places(&self, body: &[u8], path: &str) -> Result<Vec<usize>, GaveUp> {
+    fn places(&self, body: &[u8], path: &str) -> Result<Vec<usize>, BacktrackLimitExceeded> {
         let mut reached = vec![after_space(body, 0)];
         for step in steps(path) {
             let mut next = Vec::new();
@@ -106,10 +110,10 @@ impl JsonIndex {
     }
 
     /// Adds the values inside a container; of a doubled name only the last one.
-    fn inside(&self, body: &[u8], at: usize, to: &mut Vec<usize>) -> Result<(), GaveUp> {
+    fn inside(&self, body: &[u8], at: usize, to: &mut Vec<usize>) -> Result<(), BacktrackLimitExceeded> {
         let mut add = |at: usize| {
             to.push(at);
-            if to.len() > FOUND_VALUES_MAX { Err(GaveUp) } else { Ok(()) }
+            if to.len() > FOUND_VALUES_MAX { Err(BacktrackLimitExceeded) } else { Ok(()) }
         };
         match body.get(at) {
             Some(b'[') => elements(body, at).try_for_each(add),
@@ -124,7 +128,7 @@ impl JsonIndex {
                         None => places.push(value_of(body, member)),
                     }
                     if places.len() > FOUND_VALUES_MAX {
-                        return Err(GaveUp);
+                        return Err(BacktrackLimitExceeded);
                     }
                 }
                 places.into_iter().try_for_each(&mut add)
@@ -184,9 +188,13 @@ fn elements(body: &[u8], at: usize) -> impl Iterator<Item = usize> {
 }
 
 /// The value at an offset, as conditions compare it.
-fn read(body: &[u8], at: usize, budget: &Cell<usize>) -> Result<Option<VarValue<'static>>, GaveUp> {
+fn read(
+    body: &[u8],
+    at: usize,
+    budget: &Cell<usize>,
+) -> Result<Option<VarValue<'static>>, BacktrackLimitExceeded> {
     let mut scan = JsonScan::new(at, budget.get());
-    scan.advance(body, body.len()).map_err(|_| GaveUp)?;
+    scan.advance(body, body.len()).map_err(|_| BacktrackLimitExceeded)?;
     budget.set(budget.get().saturating_sub(scan.values()));
     let text = body.get(at..scan.offset()).unwrap_or_default();
     // A number beyond all floats, or half of a surrogate pair, is no value.

@@ -5,13 +5,13 @@
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode;
-use yumen_http::Known;
+use yumen_http::KnownField;
 
 use crate::Exchange;
 
 /// Whether the body is of a type that has fields or places.
 pub(super) fn is_looked_into(ex: &Exchange<'_>) -> bool {
-    ex.request.fields.known(Known::ContentType).map(media_type).is_some_and(|media_type| {
+    ex.request.fields.known(KnownField::ContentType).map(media_type).is_some_and(|media_type| {
         media_type.eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
             || media_type.eq_ignore_ascii_case(b"multipart/form-data")
             || is_json(media_type)

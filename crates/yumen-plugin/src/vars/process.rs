@@ -5,25 +5,25 @@
 
 use std::sync::OnceLock;
 
-static PROCESS: OnceLock<Process> = OnceLock::new();
+static PROCESS: OnceLock<ProcessVars> = OnceLock::new();
 
 /// What `$hostname` and `$pid` are.
 #[derive(Debug, Clone)]
-pub struct Process {
+pub struct ProcessVars {
     /// The host's name; empty where it has none.
     pub hostname: Box<str>,
     /// The number of the process.
     pub pid: u32,
 }
 
-impl Process {
+impl ProcessVars {
     /// Has variables tell this process; only the first one told counts.
     pub fn tell(self) {
         let _ = PROCESS.set(self);
     }
 
     /// The process, where somebody told it.
-    pub(crate) fn told() -> Option<&'static Process> {
+    pub(crate) fn told() -> Option<&'static ProcessVars> {
         PROCESS.get()
     }
 }

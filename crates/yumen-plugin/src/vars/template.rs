@@ -4,7 +4,7 @@ use super::{Var, is_data_value};
 use crate::Exchange;
 
 #[derive(Debug, Clone, PartialEq)]
-enum Part {
+enum TemplatePart {
     Text(Box<[u8]>),
     Var { var: Var, default: Option<Box<[u8]>> },
 }
@@ -14,21 +14,21 @@ enum Part {
 /// `${$}` is a dollar sign. As in APISIX a dollar sign behind a backslash starts no variable, and the backslash stays.
 /// A bare name goes on over dots only where it is a `post_arg.`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Template {
-    parts: Box<[Part]>,
+pub struct VarTemplate {
+    parts: Box<[TemplatePart]>,
 }
 
-impl Template {
+impl VarTemplate {
     /// Understands the names in `text`, a whole setting, once. A value that came by a reference has none.
-    pub fn parse(text: &str) -> Template {
+    pub fn parse(text: &str) -> VarTemplate {
         if is_data_value(text) {
-            return Template { parts: Box::new([Part::Text(text.as_bytes().into())]) };
+            return VarTemplate { parts: Box::new([TemplatePart::Text(text.as_bytes().into())]) };
         }
-        Template::parse_written(text)
+        VarTemplate::parse_written(text)
     }
 
-    /// [`Template::parse`] of a text that was written as a template.
-    pub fn parse_written(text: &str) -> Template {
+    /// [`VarTemplate::parse`] of a text that was written as a template.
+    pub fn parse_written(text: &str) -> VarTemplate {
         let mut parts = Vec::new();
         let mut literal = String::new();
         let mut rest = text;
@@ -48,7 +48,7 @@ impl Template {
         }
         literal.push_str(rest);
         push_text(&mut parts, &mut literal);
-        Template { parts: parts.into_boxed_slice() }
+        VarTemplate { parts: parts.into_boxed_slice() }
     }
 
     /// Appends the text with every variable in place; one without a value leaves nothing. Says how many
@@ -57,8 +57,8 @@ impl Template {
         let mut resolved = 0;
         for part in &self.parts {
             match part {
-                Part::Text(text) => out.extend_from_slice(text),
-                Part::Var { var, default } => {
+                TemplatePart::Text(text) => out.extend_from_slice(text),
+                TemplatePart::Var { var, default } => {
                     if var.append(ex, out) {
                         resolved += 1;
                     } else if let Some(default) = default {
@@ -74,7 +74,7 @@ impl Template {
     /// The variable and its default, where the template is nothing else.
     pub fn as_variable(&self) -> Option<(&Var, Option<&[u8]>)> {
         match &*self.parts {
-            [Part::Var { var, default }] => Some((var, default.as_deref())),
+            [TemplatePart::Var { var, default }] => Some((var, default.as_deref())),
             _ => None,
         }
     }
@@ -82,29 +82,29 @@ impl Template {
     /// The text, where the template is nothing else.
     pub fn as_plain(&self) -> Option<&[u8]> {
         match &*self.parts {
-            [Part::Text(text)] => Some(text),
+            [TemplatePart::Text(text)] => Some(text),
             _ => None,
         }
     }
 
     /// Whether there is no variable in it, so that it renders to the same text always.
     pub fn is_constant(&self) -> bool {
-        self.parts.iter().all(|part| matches!(part, Part::Text(_)))
+        self.parts.iter().all(|part| matches!(part, TemplatePart::Text(_)))
     }
 
     /// Whether one of its variables is in the request body.
     pub fn needs_body(&self) -> bool {
-        self.parts.iter().any(|part| matches!(part, Part::Var { var, .. } if var.needs_body()))
+        self.parts.iter().any(|part| matches!(part, TemplatePart::Var { var, .. } if var.needs_body()))
     }
 }
 
-fn push_text(parts: &mut Vec<Part>, literal: &mut String) {
+fn push_text(parts: &mut Vec<TemplatePart>, literal: &mut String) {
     if !literal.is_empty() {
-        parts.push(Part::Text(std::mem::take(literal).into_bytes().into_boxed_slice()));
+        parts.push(TemplatePart::Text(std::mem::take(literal).into_bytes().into_boxed_slice()));
     }
 }
 
-fn braced(after: &str) -> Option<(Part, usize)> {
+fn braced(after: &str) -> Option<(TemplatePart, usize)> {
     let inside = after.strip_prefix('{')?;
     let end = inside.find('}')?;
     let (name, default) = match inside[..end].split_once("??") {
@@ -113,15 +113,15 @@ fn braced(after: &str) -> Option<(Part, usize)> {
     };
     let name = name.trim();
     if name == "$" {
-        return Some((Part::Text(Box::new([b'$'])), end + 2));
+        return Some((TemplatePart::Text(Box::new([b'$'])), end + 2));
     }
-    (!name.is_empty()).then(|| (Part::Var { var: Var::parse(name), default }, end + 2))
+    (!name.is_empty()).then(|| (TemplatePart::Var { var: Var::parse(name), default }, end + 2))
 }
 
-fn bare(after: &str) -> Option<(Part, usize)> {
+fn bare(after: &str) -> Option<(TemplatePart, usize)> {
     let dotted = after.starts_with("post_arg.");
     let in_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || (dotted && c == '.');
     let end = after.find(|c| !in_name(c)).unwrap_or(after.len());
     let name = after[..end].trim_end_matches('.');
-    (!name.is_empty()).then(|| (Part::Var { var: Var::parse(name), default: None }, name.len()))
+    (!name.is_empty()).then(|| (TemplatePart::Var { var: Var::parse(name), default: None }, name.len()))
 }

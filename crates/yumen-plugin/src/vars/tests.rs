@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{BodyIndexing, IndexingProgress, Process, Reads, Template, Var, unknown_names};
+use super::{BodyIndexing, IndexingProgress, ProcessVars, Var, VarInputs, VarTemplate, unknown_names};
 use crate::test_exchange::with_exchange;
 use crate::{Consumer, Exchange, RouteInfo};
 
@@ -65,7 +65,7 @@ fn the_request_uri_has_one_spelling_compared_decoded_and_written_encoded() {
         with_exchange(false, &format!("GET {target} HTTP/1.1\nHost: a"), |ex| {
             assert_eq!(value("request_uri", ex).as_deref(), Some(compared), "{target}");
             let mut out = Vec::new();
-            Template::parse("$request_uri").render(ex, &mut out);
+            VarTemplate::parse("$request_uri").render(ex, &mut out);
             assert_eq!(String::from_utf8_lossy(&out), written, "{target}");
             assert_eq!(value("real_request_uri", ex).as_deref(), Some(target));
         });
@@ -86,7 +86,7 @@ fn a_value_that_came_by_a_reference_is_no_template() {
         with_exchange(false, "GET / HTTP/1.1\nHost: a", |ex| {
             for (text, expected) in [("pa$host$$x", "pa$host$$x"), ("$host", "a"), ("${$}host", "$host")] {
                 let mut out = Vec::new();
-                Template::parse(text).render(ex, &mut out);
+                VarTemplate::parse(text).render(ex, &mut out);
                 assert_eq!(String::from_utf8_lossy(&out), expected, "{text}");
             }
         });
@@ -230,14 +230,14 @@ fn variables_of_the_client_certificate() {
 
 #[test]
 fn a_verdict_is_told_as_nginx_tells_it() {
-    let check = |verdict: crate::ClientVerdict, expected: &str| {
+    let check = |verdict: crate::ClientCertVerdict, expected: &str| {
         let mut out = Vec::new();
         verdict.append(&mut out);
         assert_eq!(out, expected.as_bytes());
     };
-    check(crate::ClientVerdict::Absent, "NONE");
-    check(crate::ClientVerdict::Verified, "SUCCESS");
-    check(crate::ClientVerdict::Failed("certificate expired".into()), "FAILED:certificate expired");
+    check(crate::ClientCertVerdict::Absent, "NONE");
+    check(crate::ClientCertVerdict::Verified, "SUCCESS");
+    check(crate::ClientCertVerdict::Failed("certificate expired".into()), "FAILED:certificate expired");
 }
 
 #[test]
@@ -316,7 +316,7 @@ fn variables_of_the_configuration_are_absent_until_known() {
 }
 
 fn check_template(text: &str, expected: &str, resolved: usize) {
-    let template = Template::parse(text);
+    let template = VarTemplate::parse(text);
     let mut out = b">".to_vec();
     let found = with_exchange(true, REQUEST, |ex| template.render(ex, &mut out));
     assert_eq!(String::from_utf8(out).unwrap(), format!(">{expected}"), "{text}");
@@ -346,10 +346,10 @@ fn templates_put_values_in_place() {
 
 #[test]
 fn templates_know_what_they_depend_on() {
-    assert!(Template::parse("a \\$b $").is_constant());
-    assert!(!Template::parse("a $b").is_constant());
-    assert!(Template::parse("x ${post_arg.a[0].b}").needs_body());
-    assert!(!Template::parse("x $arg_a").needs_body());
+    assert!(VarTemplate::parse("a \\$b $").is_constant());
+    assert!(!VarTemplate::parse("a $b").is_constant());
+    assert!(VarTemplate::parse("x ${post_arg.a[0].b}").needs_body());
+    assert!(!VarTemplate::parse("x $arg_a").needs_body());
 }
 
 fn check_body(content_type: &str, body: &str, name: &str, expected: Option<&str>) {
@@ -511,13 +511,13 @@ fn a_setting_that_names_a_variable_of_the_body_is_known_as_such() {
         ("arg_a", false),
         ("", false),
     ] {
-        assert_eq!(Reads::of(text).body, expected, "{text}");
+        assert_eq!(VarInputs::of(text).body, expected, "{text}");
     }
 }
 
 #[test]
 fn what_a_setting_looks_into_is_known_before_there_is_a_request() {
-    let check = |text, body, answer| assert_eq!(Reads::of(text), Reads { body, answer }, "{text}");
+    let check = |text, body, answer| assert_eq!(VarInputs::of(text), VarInputs { body, answer }, "{text}");
     check("post_arg.a", true, false);
     check("is $graphql_name", true, false);
     check("sent_http_location", false, true);
@@ -528,7 +528,7 @@ fn what_a_setting_looks_into_is_known_before_there_is_a_request() {
 
 #[test]
 fn the_process_is_told_to_all_who_ask() {
-    Process { hostname: "gw-1".into(), pid: 4711 }.tell();
+    ProcessVars { hostname: "gw-1".into(), pid: 4711 }.tell();
     check("hostname", "gw-1");
     check("pid", "4711");
 }
@@ -547,12 +547,12 @@ fn nothing_was_sent_until_the_exchange_is_over() {
 #[test]
 fn names_that_no_variable_has_are_told_and_no_others() {
     let (_, names) = unknown_names(|| {
-        Template::parse(
+        VarTemplate::parse(
             "$hostname $nosuch_var ${other ?? x} $arg_a $http_b $cookie_c $post_arg.d $uri_param_e",
         );
-        Template::parse("$sent_http_f $graphql_name \\$escaped $1x $");
+        VarTemplate::parse("$sent_http_f $graphql_name \\$escaped $1x $");
         Var::parse("resp_body");
-        Reads::of("a text on post_args");
+        VarInputs::of("a text on post_args");
     });
     let names: Vec<&str> = names.iter().map(|name| &**name).collect();
     assert_eq!(names, ["1x", "nosuch_var", "other", "resp_body"]);

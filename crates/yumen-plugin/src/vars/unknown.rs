@@ -7,11 +7,11 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 /// Names noted so far.
-type Noted = BTreeSet<Box<str>>;
+type UnknownNames = BTreeSet<Box<str>>;
 
 thread_local! {
     /// `None` where nobody asks, as on workers.
-    static NOTED: RefCell<Option<Noted>> = const { RefCell::new(None) };
+    static NOTED: RefCell<Option<UnknownNames>> = const { RefCell::new(None) };
 }
 
 /// Does `work` and tells which names in what it understood no variable has, in order.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 /// How the limit may move. Times in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Rules {
+pub(super) struct AdaptiveLimitRules {
     pub(super) min: u32,
     pub(super) max: u32,
     pub(super) first: u32,
@@ -34,32 +34,32 @@ const PATIENCE_US: (u64, u64) = (1_000_000, 10_000_000);
 
 /// What one exchange tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sample {
+pub(super) enum ConcurrencySample {
     /// The upstream took so many microseconds.
-    Took(u64),
+    Latency(u64),
     /// It could not, or said that it could not.
     Overload,
 }
 
 /// A limit.
 #[derive(Debug)]
-pub(crate) struct Limiter {
-    rules: Rules,
+pub(crate) struct AdaptiveLimiter {
+    rules: AdaptiveLimitRules,
     limit: AtomicU32,
     running: AtomicU32,
     refused: AtomicU64,
     /// The upstream's own latency in microseconds; 0 before it was measured.
     baseline_us: AtomicU64,
     epoch: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<AdaptiveLimiterState>,
 }
 
 /// The number of an epoch, and how many exchanges that began in it run, where it measures: both in one word,
 /// so that none is counted into another's.
 #[derive(Debug, Clone, Copy)]
-struct Epoch(u64);
+struct MeasureEpoch(u64);
 
-impl Epoch {
+impl MeasureEpoch {
     fn number(self) -> u32 {
         (self.0 >> 32) as u32
     }
@@ -73,13 +73,13 @@ impl Epoch {
         self.number() % 2 == 1
     }
 
-    fn next(self) -> Epoch {
-        Epoch(u64::from(self.number().wrapping_add(1)) << 32)
+    fn next(self) -> MeasureEpoch {
+        MeasureEpoch(u64::from(self.number().wrapping_add(1)) << 32)
     }
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct AdaptiveLimiterState {
     window_ends_us: u64,
     sum_us: u64,
     count: u32,
@@ -99,32 +99,32 @@ struct State {
 }
 
 /// An exchange under way, counted until its answer has begun or it is dropped.
-pub(super) struct Guard {
-    limiter: Arc<Limiter>,
+pub(super) struct AdaptiveLimitGuard {
+    limiter: Arc<AdaptiveLimiter>,
     epoch: u32,
     /// When an endpoint was first asked, in microseconds.
     asked_us: Cell<Option<u64>>,
     is_counted: Cell<bool>,
 }
 
-impl Guard {
+impl AdaptiveLimitGuard {
     /// Counts one more, unless there are as many as may be.
-    pub(super) fn enter(limiter: &Arc<Limiter>, now_us: u64) -> Option<Guard> {
-        let again = || if limiter.gives_up_measuring(now_us) { limiter.count_in() } else { None };
+    pub(super) fn enter(limiter: &Arc<AdaptiveLimiter>, now_us: u64) -> Option<AdaptiveLimitGuard> {
+        let again = || if limiter.aborts_measurement(now_us) { limiter.count_in() } else { None };
         let Some(epoch) = limiter.count_in().or_else(again) else {
             limiter.refused.fetch_add(1, Relaxed);
             return None;
         };
         let limiter = limiter.clone();
-        Some(Guard { limiter, epoch, asked_us: Cell::default(), is_counted: Cell::new(true) })
+        Some(AdaptiveLimitGuard { limiter, epoch, asked_us: Cell::default(), is_counted: Cell::new(true) })
     }
 
-    pub(super) fn is_of(&self, limiter: &Arc<Limiter>) -> bool {
+    pub(super) fn is_of(&self, limiter: &Arc<AdaptiveLimiter>) -> bool {
         Arc::ptr_eq(&self.limiter, limiter)
     }
 
     /// Notes when an endpoint is asked; of several attempts the first counts.
-    pub(super) fn asks(&self, now_us: u64) {
+    pub(super) fn note_attempt(&self, now_us: u64) {
         self.asked_us.set(self.asked_us.get().or(Some(now_us)));
     }
 
@@ -141,25 +141,25 @@ impl Guard {
     }
 }
 
-impl Drop for Guard {
+impl Drop for AdaptiveLimitGuard {
     fn drop(&mut self) {
         self.release();
     }
 }
 
-impl Limiter {
-    pub(super) fn new(rules: Rules) -> Limiter {
+impl AdaptiveLimiter {
+    pub(super) fn new(rules: AdaptiveLimitRules) -> AdaptiveLimiter {
         // The first exchanges measure.
-        Limiter {
+        AdaptiveLimiter {
             limit: AtomicU32::new(rules.min),
             running: AtomicU32::new(0),
             refused: AtomicU64::new(0),
             baseline_us: AtomicU64::new(0),
-            epoch: AtomicU64::new(Epoch(0).next().0),
-            state: Mutex::new(State {
+            epoch: AtomicU64::new(MeasureEpoch(0).next().0),
+            state: Mutex::new(AdaptiveLimiterState {
                 limit: f64::from(rules.min),
                 limit_before: f64::from(rules.first),
-                ..State::default()
+                ..AdaptiveLimiterState::default()
             }),
             rules,
         }
@@ -174,24 +174,24 @@ impl Limiter {
             return self.running.fetch_update(Relaxed, Relaxed, more).ok().map(|_| epoch.number());
         }
         // What began before is not held against those that measure: it may last for ever.
-        let more = |word: u64| (Epoch(word).running() < self.rules.min).then_some(word + 1);
+        let more = |word: u64| (MeasureEpoch(word).running() < self.rules.min).then_some(word + 1);
         let counted = self.epoch.fetch_update(Relaxed, Relaxed, more).ok()?;
         self.running.fetch_add(1, Relaxed);
-        Some(Epoch(counted).number())
+        Some(MeasureEpoch(counted).number())
     }
 
     fn count_out(&self, epoch: u32) {
         self.running.fetch_sub(1, Relaxed);
         let less = |word: u64| {
-            let now = Epoch(word);
+            let now = MeasureEpoch(word);
             (now.number() == epoch && now.running() > 0).then_some(word - 1)
         };
         // An epoch that is over counts nothing any more.
         let _ = self.epoch.fetch_update(Relaxed, Relaxed, less);
     }
 
-    fn epoch(&self) -> Epoch {
-        Epoch(self.epoch.load(Relaxed))
+    fn epoch(&self) -> MeasureEpoch {
+        MeasureEpoch(self.epoch.load(Relaxed))
     }
 
     /// How many may run.
@@ -221,19 +221,19 @@ impl Limiter {
     }
 
     /// Learns from an exchange that was answered or failed. `lot` is a random number.
-    pub(super) fn learn(&self, guard: &Guard, sample: Sample, now_us: u64, lot: u64) {
+    pub(super) fn learn(&self, guard: &AdaptiveLimitGuard, sample: ConcurrencySample, now_us: u64, lot: u64) {
         let Ok(mut state) = self.state.try_lock() else { return };
         let epoch = self.epoch();
         if epoch.is_measuring() && guard.epoch != epoch.number() {
             return;
         }
         match sample {
-            Sample::Took(_) if state.skip > 0 => state.skip -= 1,
-            Sample::Took(took_us) => {
+            ConcurrencySample::Latency(_) if state.skip > 0 => state.skip -= 1,
+            ConcurrencySample::Latency(took_us) => {
                 state.sum_us += took_us;
                 state.count += 1;
             }
-            Sample::Overload => state.has_overload = true,
+            ConcurrencySample::Overload => state.has_overload = true,
         }
         state.peak = state.peak.max(self.running());
         if epoch.is_measuring() {
@@ -248,7 +248,7 @@ impl Limiter {
         }
     }
 
-    fn begin_measuring(&self, state: &mut State) {
+    fn begin_measuring(&self, state: &mut AdaptiveLimiterState) {
         state.limit_before = state.limit;
         self.set_limit(state, f64::from(self.rules.min));
         self.epoch.store(self.epoch().next().0, Relaxed);
@@ -258,7 +258,7 @@ impl Limiter {
     }
 
     /// Ends measuring with what samples there are; where they are too few, what was known before stays.
-    fn end_measuring(&self, state: &mut State, now_us: u64, lot: u64) {
+    fn end_measuring(&self, state: &mut AdaptiveLimiterState, now_us: u64, lot: u64) {
         if state.count >= SAMPLES_MIN.min(self.rules.measure_requests) {
             self.baseline_us.store(state.average_us(), Relaxed);
         }
@@ -273,7 +273,7 @@ impl Limiter {
     }
 
     /// Whether measuring was ended now, since requests have been refused for it for too long.
-    fn gives_up_measuring(&self, now_us: u64) -> bool {
+    fn aborts_measurement(&self, now_us: u64) -> bool {
         if !self.epoch().is_measuring() {
             return false;
         }
@@ -288,7 +288,7 @@ impl Limiter {
         true
     }
 
-    fn adapt(&self, state: &mut State) {
+    fn adapt(&self, state: &mut AdaptiveLimiterState) {
         if self.baseline_us() == 0 && state.count > 0 {
             // It could not be measured: what is seen has to do until it can.
             self.baseline_us.store(state.average_us(), Relaxed);
@@ -310,13 +310,13 @@ impl Limiter {
         state.clear();
     }
 
-    fn set_limit(&self, state: &mut State, limit: f64) {
+    fn set_limit(&self, state: &mut AdaptiveLimiterState, limit: f64) {
         state.limit = limit.clamp(f64::from(self.rules.min), f64::from(self.rules.max));
         self.limit.store(state.limit as u32, Relaxed);
     }
 }
 
-impl State {
+impl AdaptiveLimiterState {
     fn average_us(&self) -> u64 {
         (self.sum_us / u64::from(self.count.max(1))).max(1)
     }

@@ -3,24 +3,24 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
+use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricSource, MetricValue};
 use yumen_plugin::Carry;
 
-use super::limiter::{Limiter, Rules};
+use super::limiter::{AdaptiveLimitRules, AdaptiveLimiter};
 
 /// The limits there are, by the object their settings stand in.
 #[derive(Debug, Default)]
-pub struct Limiters(Mutex<BTreeMap<Box<str>, Weak<Limiter>>>);
+pub struct AdaptiveLimiters(Mutex<BTreeMap<Box<str>, Weak<AdaptiveLimiter>>>);
 
 /// The limits of this process. Whoever exports them holds on to what this gives.
-pub fn metrics(carry: &Carry) -> Arc<Limiters> {
-    carry.keep("adaptive-concurrency", Limiters::default)
+pub fn metrics(carry: &Carry) -> Arc<AdaptiveLimiters> {
+    carry.keep("adaptive-concurrency", AdaptiveLimiters::default)
 }
 
 /// One limit, for the reference.
-pub fn example() -> Limiters {
-    let limiters = Limiters::default();
-    let rules = Rules {
+pub fn example() -> AdaptiveLimiters {
+    let limiters = AdaptiveLimiters::default();
+    let rules = AdaptiveLimitRules {
         min: 1,
         max: 1,
         first: 1,
@@ -29,43 +29,49 @@ pub fn example() -> Limiters {
         measure_interval_us: 1,
         measure_requests: 1,
     };
-    let limiter = Arc::new(Limiter::new(rules));
+    let limiter = Arc::new(AdaptiveLimiter::new(rules));
     limiters.show("services/1", &limiter);
     // Held for as long as the process that writes the reference.
     std::mem::forget(limiter);
     limiters
 }
 
-impl Limiters {
-    pub(super) fn show(&self, owner: &str, limiter: &Arc<Limiter>) {
+impl AdaptiveLimiters {
+    pub(super) fn show(&self, owner: &str, limiter: &Arc<AdaptiveLimiter>) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, limiter| limiter.strong_count() > 0);
         all.insert(owner.into(), Arc::downgrade(limiter));
     }
 
-    fn family(&self, name: &str, help: &str, kind: MetricKind, read: fn(&Limiter) -> f64) -> Family {
+    fn family(
+        &self,
+        name: &str,
+        help: &str,
+        kind: MetricKind,
+        read: fn(&AdaptiveLimiter) -> f64,
+    ) -> MetricFamily {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let sample = |owner: &str, limiter: &Weak<Limiter>| {
-            let value = Value::Number(read(&*limiter.upgrade()?));
-            Some(Sample { labels: vec![("owner", owner.to_owned())], value })
+        let sample = |owner: &str, limiter: &Weak<AdaptiveLimiter>| {
+            let value = MetricValue::Number(read(&*limiter.upgrade()?));
+            Some(MetricSeries { labels: vec![("owner", owner.to_owned())], value })
         };
         let samples = all.iter().filter_map(|(owner, limiter)| sample(owner, limiter)).collect();
-        Family { name: name.to_owned().into(), help: help.to_owned().into(), kind, samples }
+        MetricFamily { name: name.to_owned().into(), help: help.to_owned().into(), kind, samples }
     }
 }
 
-impl Gather for Limiters {
-    fn gather(&self, out: &mut Vec<Family>) {
+impl MetricSource for AdaptiveLimiters {
+    fn gather(&self, out: &mut Vec<MetricFamily>) {
         let gauge = MetricKind::Gauge;
         out.push(self.family(
             "yumen_adaptive_concurrency_limit",
-            "Exchanges that may be under way, as `adaptive-concurrency` found.",
+            "Concurrency limit computed by `adaptive-concurrency`.",
             gauge,
             |limiter| f64::from(limiter.limit()),
         ));
         out.push(self.family(
             "yumen_adaptive_concurrency_running",
-            "Exchanges under way that `adaptive-concurrency` counts.",
+            "Exchanges in flight under `adaptive-concurrency`.",
             gauge,
             |limiter| f64::from(limiter.running()),
         ));

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::limiter::SAMPLES_MIN;
 use super::*;
-use crate::testing::Bench;
+use crate::testing::PluginBench;
 
 /// An upstream that serves so many at a time, each for so long; the others queue there.
 struct Server {
@@ -37,7 +37,7 @@ struct Run {
     limit: u32,
 }
 
-const RULES: Rules = Rules {
+const RULES: AdaptiveLimitRules = AdaptiveLimitRules {
     min: 3,
     max: 1000,
     first: 20,
@@ -48,9 +48,9 @@ const RULES: Rules = Rules {
 };
 
 /// Offers a request each `every_us` for `seconds`; the second half is looked at.
-fn offer(limiter: &Arc<Limiter>, slots: usize, service_us: u64, every_us: u64, seconds: u64) -> Run {
+fn offer(limiter: &Arc<AdaptiveLimiter>, slots: usize, service_us: u64, every_us: u64, seconds: u64) -> Run {
     let mut server = Server { slots, service_us, ends: BinaryHeap::new(), queue: VecDeque::new() };
-    let mut running: Vec<Option<(Guard, u64)>> = Vec::new();
+    let mut running: Vec<Option<(AdaptiveLimitGuard, u64)>> = Vec::new();
     let (mut served, mut spent_us, mut lot, mut limit) = (0u64, 0u64, 1u64, 0);
     let (start_us, end_us) = (1_000_000, 1_000_000 + seconds * 1_000_000);
     let mut arrival_us = start_us;
@@ -65,14 +65,14 @@ fn offer(limiter: &Arc<Limiter>, slots: usize, service_us: u64, every_us: u64, s
             }
             let (guard, since_us) = running[request].take().unwrap();
             lot = lot.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            limiter.learn(&guard, Sample::Took(now_us - since_us), now_us, lot >> 33);
+            limiter.learn(&guard, ConcurrencySample::Latency(now_us - since_us), now_us, lot >> 33);
             if now_us > (start_us + end_us) / 2 {
                 served += 1;
                 spent_us += now_us - since_us;
                 limit = limiter.limit().max(limit);
             }
         }
-        if let Some(guard) = Guard::enter(limiter, arrival_us) {
+        if let Some(guard) = AdaptiveLimitGuard::enter(limiter, arrival_us) {
             running.push(Some((guard, arrival_us)));
             server.begin(running.len() - 1, arrival_us);
         }
@@ -88,7 +88,7 @@ fn offer(limiter: &Arc<Limiter>, slots: usize, service_us: u64, every_us: u64, s
 #[test]
 fn under_overload_the_upstream_is_kept_busy_and_quick() {
     // Ten at a time, 10 ms each: a thousand a second. Three times that is offered.
-    let run = offer(&Arc::new(Limiter::new(RULES)), 10, 10_000, 333, 30);
+    let run = offer(&Arc::new(AdaptiveLimiter::new(RULES)), 10, 10_000, 333, 30);
     assert!(run.served_per_s > 900.0, "{run:?}");
     assert!(run.latency_us < 25_000.0, "{run:?}");
     assert!((8..=30).contains(&run.limit), "{run:?}");
@@ -96,7 +96,7 @@ fn under_overload_the_upstream_is_kept_busy_and_quick() {
 
 #[test]
 fn a_load_that_the_upstream_bears_is_not_limited() {
-    let limiter = Arc::new(Limiter::new(RULES));
+    let limiter = Arc::new(AdaptiveLimiter::new(RULES));
     let run = offer(&limiter, 100, 10_000, 500, 30);
     assert!(run.served_per_s > 1900.0, "{run:?}");
     assert!(run.latency_us < 10_001.0 && limiter.baseline_us() == 10_000, "{run:?}");
@@ -104,7 +104,7 @@ fn a_load_that_the_upstream_bears_is_not_limited() {
 
 #[test]
 fn an_upstream_that_gets_faster_or_slower_is_measured_again() {
-    let limiter = Arc::new(Limiter::new(RULES));
+    let limiter = Arc::new(AdaptiveLimiter::new(RULES));
     offer(&limiter, 10, 10_000, 333, 30);
     assert!((10_000..12_000).contains(&limiter.baseline_us()), "{limiter:?}");
     // Long enough that it is measured before the half that is looked at: the clock begins anew.
@@ -116,22 +116,22 @@ fn an_upstream_that_gets_faster_or_slower_is_measured_again() {
 
 #[test]
 fn an_overload_that_is_told_makes_the_limit_smaller_and_never_too_small() {
-    let rules = Rules { min: 2, measure_requests: 1, ..RULES };
-    let limiter = Arc::new(Limiter::new(rules));
+    let rules = AdaptiveLimitRules { min: 2, measure_requests: 1, ..RULES };
+    let limiter = Arc::new(AdaptiveLimiter::new(rules));
     let mut now_us = 1_000_000;
     let mut finish = |sample| {
         now_us += rules.window_us;
-        limiter.learn(&Guard::enter(&limiter, now_us).unwrap(), sample, now_us, 0);
+        limiter.learn(&AdaptiveLimitGuard::enter(&limiter, now_us).unwrap(), sample, now_us, 0);
         limiter.limit()
     };
-    assert_eq!(finish(Sample::Took(1000)), 20);
-    assert_eq!([(); 3].map(|()| finish(Sample::Overload)), [18, 16, 14]);
-    assert_eq!([(); 40].map(|()| finish(Sample::Overload))[39], 2);
+    assert_eq!(finish(ConcurrencySample::Latency(1000)), 20);
+    assert_eq!([(); 3].map(|()| finish(ConcurrencySample::Overload)), [18, 16, 14]);
+    assert_eq!([(); 40].map(|()| finish(ConcurrencySample::Overload))[39], 2);
 }
 
 #[test]
 fn exchanges_above_the_limit_are_refused_until_others_end() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let settings = json!({"min_concurrency": 2, "initial_concurrency": 2, "rejected_msg": "busy"});
     let plugin = bench.plugin("adaptive-concurrency", settings);
     let start = || {
@@ -143,14 +143,14 @@ fn exchanges_above_the_limit_are_refused_until_others_end() {
     assert!(first.1.is_none() && second.1.is_none());
     let refused = start().1.expect("it is refused");
     assert_eq!((refused.status, &refused.body[..]), (503, &b"{\"error_msg\":\"busy\"}\n"[..]));
-    let told = plugin.foresee(Phases::ACCESS, &mut bench.exchange("GET / HTTP/1.1"));
-    assert!(matches!(told, Foreseen::Respond(response) if response.status == 503));
+    let told = plugin.dry_run(PhaseSet::ACCESS, &mut bench.exchange("GET / HTTP/1.1"));
+    assert!(matches!(told, DryRunResult::Respond(response) if response.status == 503));
     drop(first);
     assert!(start().1.is_none());
 }
 
 /// An exchange that was let in, and the upstream was asked.
-fn asked<'b>(bench: &'b Bench, plugins: &[Arc<dyn Plugin>]) -> Exchange<'b> {
+fn asked<'b>(bench: &'b PluginBench, plugins: &[Arc<dyn Plugin>]) -> Exchange<'b> {
     let mut ex = bench.exchange("GET / HTTP/1.1");
     for plugin in plugins {
         assert!(matches!(plugin.access(&mut ex), Step::Continue));
@@ -160,23 +160,28 @@ fn asked<'b>(bench: &'b Bench, plugins: &[Arc<dyn Plugin>]) -> Exchange<'b> {
 }
 
 /// The head of the upstream's answer, after a millisecond.
-fn answered(bench: &Bench, plugins: &[Arc<dyn Plugin>], ex: &mut Exchange<'_>, status: u16) {
+fn answered(bench: &PluginBench, plugins: &[Arc<dyn Plugin>], ex: &mut Exchange<'_>, status: u16) {
     bench.host.advance(Duration::from_millis(1));
     ex.upstream_status = status;
     plugins.iter().for_each(|plugin| plugin.response_head(ex, &mut ResponseHead::default()));
 }
 
 /// A whole exchange a second later.
-fn exchange(bench: &Bench, plugins: &[Arc<dyn Plugin>], status: Option<u16>, outcome: &Outcome<'_>) {
+fn exchange(
+    bench: &PluginBench,
+    plugins: &[Arc<dyn Plugin>],
+    status: Option<u16>,
+    outcome: &ExchangeOutcome<'_>,
+) {
     bench.host.advance(Duration::from_secs(1));
     let mut ex = asked(bench, plugins);
     status.into_iter().for_each(|status| answered(bench, plugins, &mut ex, status));
     plugins.iter().for_each(|plugin| plugin.log(&ex, outcome));
 }
 
-fn told(bench: &Bench, plugin: &Arc<dyn Plugin>) -> String {
-    match plugin.foresee(Phases::ACCESS, &mut bench.exchange("GET / HTTP/1.1")) {
-        Foreseen::Says(told) => told.into_owned(),
+fn told(bench: &PluginBench, plugin: &Arc<dyn Plugin>) -> String {
+    match plugin.dry_run(PhaseSet::ACCESS, &mut bench.exchange("GET / HTTP/1.1")) {
+        DryRunResult::Note(told) => told.into_owned(),
         other => panic!("it is let in, not {other:?}"),
     }
 }
@@ -193,11 +198,11 @@ fn clients_that_do_not_wait_tell_nothing_of_the_upstream() {
         (Some(504), None, 18),
     ];
     for (status, upstream_failure, expected) in cases {
-        let bench = Bench::new();
+        let bench = PluginBench::new();
         let plugins = [bench.plugin("adaptive-concurrency", json!({"measure_requests": 1}))];
-        exchange(&bench, &plugins, Some(200), &Outcome::default());
+        exchange(&bench, &plugins, Some(200), &ExchangeOutcome::default());
         assert_eq!(told(&bench, &plugins[0]), "0 of 20 exchanges under way");
-        let failed = Outcome { fault: "x", upstream_failure, ..Outcome::default() };
+        let failed = ExchangeOutcome { fault: "x", upstream_failure, ..ExchangeOutcome::default() };
         exchange(&bench, &plugins, status, &failed);
         let limit = format!("0 of {expected} exchanges under way");
         assert_eq!(told(&bench, &plugins[0]), limit, "{status:?} {upstream_failure:?}");
@@ -206,7 +211,7 @@ fn clients_that_do_not_wait_tell_nothing_of_the_upstream() {
 
 #[test]
 fn a_global_rule_and_a_route_each_learn_of_an_exchange_that_both_let_in() {
-    let mut bench = Bench::new();
+    let mut bench = PluginBench::new();
     let mut plugin = |owner: &str, min_concurrency: u32| {
         bench.owner = owner.to_owned();
         bench.plugin(
@@ -215,15 +220,15 @@ fn a_global_rule_and_a_route_each_learn_of_an_exchange_that_both_let_in() {
         )
     };
     let plugins = [plugin("global_rules/1", 3), plugin("routes/1", 4)];
-    exchange(&bench, &plugins, Some(200), &Outcome::default());
-    let failed = Outcome { fault: "x", upstream_failure: Some(502), ..Outcome::default() };
+    exchange(&bench, &plugins, Some(200), &ExchangeOutcome::default());
+    let failed = ExchangeOutcome { fault: "x", upstream_failure: Some(502), ..ExchangeOutcome::default() };
     exchange(&bench, &plugins, None, &failed);
     assert_eq!(plugins.each_ref().map(|plugin| told(&bench, plugin)), ["0 of 18 exchanges under way"; 2]);
 }
 
 #[test]
 fn an_exchange_counts_until_its_answer_begins() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let plugins = [bench.plugin("adaptive-concurrency", json!({"measure_requests": 10}))];
     // Tunnels, and answers that are read slowly or never to their end.
     let mut open = Vec::new();
@@ -236,14 +241,15 @@ fn an_exchange_counts_until_its_answer_begins() {
     assert_eq!(told(&bench, &plugins[0]), "0 of 20 exchanges under way");
     bench.host.advance(Duration::from_secs(600));
     for ex in open.drain(..) {
-        plugins[0].log(&ex, &Outcome { upstream_us: Some(600_000_000), ..Outcome::default() });
+        plugins[0]
+            .log(&ex, &ExchangeOutcome { upstream_us: Some(600_000_000), ..ExchangeOutcome::default() });
     }
     assert_eq!(told(&bench, &plugins[0]), "0 of 20 exchanges under way", "and its end is not counted again");
 }
 
 #[test]
 fn an_answer_of_the_gateways_own_tells_nothing_and_ends_the_counting() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let plugins = [bench.plugin("adaptive-concurrency", json!({"measure_requests": 1}))];
     let mut ex = bench.exchange("GET / HTTP/1.1");
     assert!(matches!(plugins[0].access(&mut ex), Step::Continue));
@@ -253,25 +259,25 @@ fn an_answer_of_the_gateways_own_tells_nothing_and_ends_the_counting() {
 
 #[test]
 fn what_began_before_measuring_does_not_keep_others_from_being_measured() {
-    let limiter = Arc::new(Limiter::new(RULES));
+    let limiter = Arc::new(AdaptiveLimiter::new(RULES));
     let mut now_us = 1_000_000;
-    let mut serve = |limiter: &Arc<Limiter>| {
+    let mut serve = |limiter: &Arc<AdaptiveLimiter>| {
         now_us += 100_000;
-        let Some(guard) = Guard::enter(limiter, now_us) else { return false };
-        limiter.learn(&guard, Sample::Took(1000), now_us, 0);
+        let Some(guard) = AdaptiveLimitGuard::enter(limiter, now_us) else { return false };
+        limiter.learn(&guard, ConcurrencySample::Latency(1000), now_us, 0);
         true
     };
     assert!((0..50).all(|_| serve(&limiter)));
     // More than run at once while it is measured, and they stay for good.
-    let _open: Vec<_> = (0..5).map(|_| Guard::enter(&limiter, 1).unwrap()).collect();
+    let _open: Vec<_> = (0..5).map(|_| AdaptiveLimitGuard::enter(&limiter, 1).unwrap()).collect();
     assert!((0..1000).all(|_| serve(&limiter)), "{limiter:?}");
 }
 
 #[test]
 fn a_measurement_that_gets_no_samples_is_given_up() {
-    let rules = Rules { measure_interval_us: 60_000_000, ..RULES };
-    let limiter = Arc::new(Limiter::new(rules));
-    let enter = |now_us| Guard::enter(&limiter, now_us);
+    let rules = AdaptiveLimitRules { measure_interval_us: 60_000_000, ..RULES };
+    let limiter = Arc::new(AdaptiveLimiter::new(rules));
+    let enter = |now_us| AdaptiveLimitGuard::enter(&limiter, now_us);
     let open: Vec<_> = (0..3).map(|_| enter(1).unwrap()).collect();
     // Refused from now on, for a tenth of the interval.
     assert!(enter(50_000_000).is_none() && enter(55_900_000).is_none());
@@ -281,30 +287,35 @@ fn a_measurement_that_gets_no_samples_is_given_up() {
     drop(open);
     // What comes then has to do until it can be measured.
     for _ in 0..SAMPLES_MIN {
-        limiter.learn(&enter(57_000_000).unwrap(), Sample::Took(7000), 57_000_000, 0);
+        limiter.learn(&enter(57_000_000).unwrap(), ConcurrencySample::Latency(7000), 57_000_000, 0);
     }
     assert!(limiter.baseline_us() == 7000 && limiter.limit() >= 20, "{limiter:?}");
 }
 
 #[test]
 fn a_measurement_given_up_makes_do_with_some_samples() {
-    let limiter = Arc::new(Limiter::new(RULES));
+    let limiter = Arc::new(AdaptiveLimiter::new(RULES));
     for _ in 0..SAMPLES_MIN {
-        limiter.learn(&Guard::enter(&limiter, 1).unwrap(), Sample::Took(4000), 1, 0);
+        limiter.learn(
+            &AdaptiveLimitGuard::enter(&limiter, 1).unwrap(),
+            ConcurrencySample::Latency(4000),
+            1,
+            0,
+        );
     }
-    let _open: Vec<_> = (0..3).map(|_| Guard::enter(&limiter, 1).unwrap()).collect();
-    assert!(Guard::enter(&limiter, 1).is_none());
-    assert!(Guard::enter(&limiter, 1_000_001).is_some());
+    let _open: Vec<_> = (0..3).map(|_| AdaptiveLimitGuard::enter(&limiter, 1).unwrap()).collect();
+    assert!(AdaptiveLimitGuard::enter(&limiter, 1).is_none());
+    assert!(AdaptiveLimitGuard::enter(&limiter, 1_000_001).is_some());
     assert_eq!((limiter.limit(), limiter.baseline_us()), (20, 4000));
 }
 
 #[test]
 fn times_beyond_all_clocks_are_long_ones() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let settings = json!({"measure_requests": 1, "window": 1e300, "measure_interval": 1e300});
     let plugins = [bench.plugin("adaptive-concurrency", settings)];
     for _ in 0..12 {
-        exchange(&bench, &plugins, Some(200), &Outcome::default());
+        exchange(&bench, &plugins, Some(200), &ExchangeOutcome::default());
     }
     assert_eq!(told(&bench, &plugins[0]), "0 of 20 exchanges under way", "measured once");
 }
@@ -312,7 +323,7 @@ fn times_beyond_all_clocks_are_long_ones() {
 #[test]
 fn bounds_that_cross_are_refused() {
     let refused =
-        Bench::new().build("adaptive-concurrency", json!({"min_concurrency": 9, "max_concurrency": 3}));
+        PluginBench::new().build("adaptive-concurrency", json!({"min_concurrency": 9, "max_concurrency": 3}));
     let Err(invalid) = refused else { panic!("it is taken") };
     assert_eq!(invalid.path, "min_concurrency");
 }

@@ -2,18 +2,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use yumen_plugin::{Outcome, Plugin};
+use yumen_plugin::{ExchangeOutcome, Plugin};
 
-use crate::testing::Bench;
+use crate::testing::PluginBench;
 
 struct Breaker {
-    bench: Bench,
+    bench: PluginBench,
     plugin: Arc<dyn Plugin>,
 }
 
 impl Breaker {
     fn new(settings: Value) -> Breaker {
-        let bench = Bench::new();
+        let bench = PluginBench::new();
         let plugin = bench.plugin("api-breaker", settings);
         Breaker { bench, plugin }
     }
@@ -26,7 +26,7 @@ impl Breaker {
         let answer = self.bench.admit(std::slice::from_ref(&self.plugin), &mut ex, &request);
         let status = answer.as_ref().map_or(upstream_status, |response| response.status);
         let upstream_status = answer.is_none().then_some(upstream_status);
-        self.plugin.log(&ex, &Outcome { status, upstream_status, ..Outcome::default() });
+        self.plugin.log(&ex, &ExchangeOutcome { status, upstream_status, ..ExchangeOutcome::default() });
         status
     }
 
@@ -46,7 +46,13 @@ fn only_what_endpoints_fail_by_breaks() {
         let settings = json!({"break_response_code": 502, "unhealthy": {"http_statuses": [504]}});
         let breaker = Breaker::new(settings);
         let ex = breaker.bench.exchange("GET /a HTTP/1.1");
-        let outcome = Outcome { status, attempts: 1, fault: "x", upstream_failure, ..Outcome::default() };
+        let outcome = ExchangeOutcome {
+            status,
+            attempts: 1,
+            fault: "x",
+            upstream_failure,
+            ..ExchangeOutcome::default()
+        };
         (0..3).for_each(|_| breaker.plugin.log(&ex, &outcome));
         assert_eq!(breaker.ask(0, 200, "/a"), if breaks { 502 } else { 200 }, "{outcome:?}");
     }
@@ -130,7 +136,7 @@ fn broken_settings_are_refused() {
         json!({"break_response_code": 500, "healthy": {"successes": 0}}),
         json!({"break_response_code": 500, "break_response_headers": [{"key": "a"}]}),
     ] {
-        assert!(Bench::new().build("api-breaker", settings.clone()).is_err(), "{settings}");
+        assert!(PluginBench::new().build("api-breaker", settings.clone()).is_err(), "{settings}");
     }
 }
 

@@ -2,10 +2,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::testing::{Bench, Reply};
+use crate::testing::{PluginBench, TestReply};
 
-fn run(settings: Value, authorization: Option<&str>) -> Reply {
-    let mut bench = Bench::new();
+fn run(settings: Value, authorization: Option<&str>) -> TestReply {
+    let mut bench = PluginBench::new();
     let foo = bench.add_consumer("foo-consumer");
     bench.add_key(&foo, "basic-auth", json!({"username": "foo", "password": "bar"}), None);
     let spaced = json!({"username": "a b", "password": " two words\t"});

@@ -3,9 +3,9 @@
 use std::io::Read;
 
 use serde_json::{Value, json};
-use yumen_plugin::{Chunk, ResponseHead};
+use yumen_plugin::{BodyChunk, ResponseHead};
 
-use crate::testing::{Bench, Reply};
+use crate::testing::{PluginBench, TestReply};
 
 /// Plugin, coding.
 const ALL: [(&str, &str); 3] = [("gzip", "gzip"), ("brotli", "br"), ("zstd", "zstd")];
@@ -36,8 +36,8 @@ fn body() -> String {
     "<p>once and again</p>".repeat(500)
 }
 
-fn run(plugin: &str, settings: Value, request: &str, answer: String) -> Reply {
-    let mut bench = Bench::new();
+fn run(plugin: &str, settings: Value, request: &str, answer: String) -> TestReply {
+    let mut bench = PluginBench::new();
     bench.upstream_reply = answer;
     bench.run(&bench.plugin(plugin, settings), request)
 }
@@ -125,26 +125,31 @@ fn what_came_before_a_pause_can_be_read_at_once_and_a_pause_behind_nothing_says_
     let levels = json!([{"comp_level": 1}, {"comp_level": 9}]);
     for (plugin, coding) in ALL {
         for settings in levels.as_array().expect("a list") {
-            let bench = Bench::new();
+            let bench = PluginBench::new();
             let built = bench.plugin(plugin, settings.clone());
             let mut ex = bench.exchange(&format!("GET / HTTP/1.1\nAccept-Encoding: {coding}"));
             let mut head = ResponseHead::default();
             head.set_status(200);
             head.fields.set("Content-Type", b"text/html");
             built.response_head(&mut ex, &mut head);
-            ex.settle_coding(&mut head);
-            let pause = || Chunk { pause: true, ..Chunk::default() };
+            ex.choose_coding(&mut head);
+            let pause = || BodyChunk { pause: true, ..BodyChunk::default() };
             assert_eq!(ex.code(pause()), b"", "{plugin} {settings}");
             let (mut sent, mut said) = (Vec::new(), Vec::new());
             for event in 0..50 {
                 let data = format!("data: event {event}\n\n").into_bytes();
                 said.extend_from_slice(&data);
-                sent.extend(ex.code(Chunk { data, last: false, pause: false, ..Chunk::default() }));
+                sent.extend(ex.code(BodyChunk { data, last: false, pause: false, ..BodyChunk::default() }));
                 sent.extend(ex.code(pause()));
                 assert_eq!(ex.code(pause()), b"", "{plugin} {settings} after event {event}");
                 assert_eq!(decoded(coding, &sent), said, "{plugin} {settings} after event {event}");
             }
-            sent.extend(ex.code(Chunk { data: Vec::new(), last: true, pause: false, ..Chunk::default() }));
+            sent.extend(ex.code(BodyChunk {
+                data: Vec::new(),
+                last: true,
+                pause: false,
+                ..BodyChunk::default()
+            }));
             assert_eq!(decoded(coding, &sent), said);
         }
     }
@@ -153,7 +158,7 @@ fn what_came_before_a_pause_can_be_read_at_once_and_a_pause_behind_nothing_says_
 #[test]
 fn the_clients_favourite_wins_and_other_plugins_see_the_plain_body() {
     for (accepts, expected) in [("gzip, br, zstd", "zstd"), ("gzip, br", "br"), ("br;q=0.5, gzip", "gzip")] {
-        let mut bench = Bench::new();
+        let mut bench = PluginBench::new();
         bench.upstream_reply = page(HTML, &body());
         let filter = json!({"filters": [{"regex": "again", "replace": "more", "scope": "global"}]});
         // In the order of their priorities: the compressors stand before the one that rewrites.
@@ -201,6 +206,6 @@ fn settings_out_of_range_are_refused() {
         ("zstd", json!({"comp_level": 20})),
         ("zstd", json!({"window_log": 24})),
     ] {
-        assert!(Bench::new().build(plugin, settings.clone()).is_err(), "{plugin} {settings}");
+        assert!(PluginBench::new().build(plugin, settings.clone()).is_err(), "{plugin} {settings}");
     }
 }

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use crate::testing::Bench;
+use crate::testing::PluginBench;
 
 /// Who asks (empty for nobody), with which method, and the status and body it gets.
 type Case<'a> = (&'a str, &'a str, u16, &'a str);
@@ -8,7 +8,7 @@ type Case<'a> = (&'a str, &'a str, u16, &'a str);
 #[track_caller]
 fn check(settings: Value, cases: &[Case<'_>]) {
     for (username, method, status, body) in cases {
-        let mut bench = Bench::new();
+        let mut bench = PluginBench::new();
         bench.add_consumer_of("jack1", Some("company_a"));
         bench.add_consumer_of("jack2", None);
         let plugins = [bench.plugin("consumer-restriction", settings.clone())];

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::testing::Bench;
+use crate::testing::PluginBench;
 
-fn check_with(bench: &Bench, settings: &Value, request: &str, expected: &[(&str, Option<&str>)]) {
+fn check_with(bench: &PluginBench, settings: &Value, request: &str, expected: &[(&str, Option<&str>)]) {
     let reply = bench.run(&bench.plugin("cors", settings.clone()), request);
     for (name, value) in expected {
         assert_eq!(reply.field(name).as_deref(), *value, "{name} for {request:?} with {settings}");
@@ -25,13 +25,13 @@ fn everybody_is_admitted_by_default() {
         ("Vary", None),
         ("Timing-Allow-Origin", None),
     ];
-    check_with(&Bench::new(), &json!({}), "GET / HTTP/1.1\nOrigin: https://a.com", &expected);
-    check_with(&Bench::new(), &json!({}), "GET / HTTP/1.1", &expected);
+    check_with(&PluginBench::new(), &json!({}), "GET / HTTP/1.1\nOrigin: https://a.com", &expected);
+    check_with(&PluginBench::new(), &json!({}), "GET / HTTP/1.1", &expected);
 }
 
 #[test]
 fn a_preflight_is_answered_here() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let reply = bench.run(&bench.plugin("cors", json!({})), "OPTIONS / HTTP/1.1\nOrigin: https://a.com");
     assert_eq!((reply.status, reply.upstream, reply.body.as_str()), (200, None, ""));
     assert!(reply.fields.contains(&"Access-Control-Allow-Origin: *".to_owned()));
@@ -55,10 +55,10 @@ fn origins_are_told_by_rule() {
         (&named, "http://a.test.org", None, Some("Origin")),
     ] {
         let request = format!("GET / HTTP/1.1\nOrigin: {origin}");
-        check_with(&Bench::new(), settings, &request, &[(ORIGIN, expected), ("Vary", vary)]);
+        check_with(&PluginBench::new(), settings, &request, &[(ORIGIN, expected), ("Vary", vary)]);
     }
-    check_with(&Bench::new(), &any, "GET / HTTP/1.1", &[(ORIGIN, Some("*"))]);
-    check_with(&Bench::new(), &one, "GET / HTTP/1.1", &[(ORIGIN, None)]);
+    check_with(&PluginBench::new(), &any, "GET / HTTP/1.1", &[(ORIGIN, Some("*"))]);
+    check_with(&PluginBench::new(), &one, "GET / HTTP/1.1", &[(ORIGIN, None)]);
 }
 
 #[test]
@@ -74,12 +74,12 @@ fn forced_wildcards_name_what_was_asked_for() {
         ("Access-Control-Max-Age", Some("-1")),
         ("Access-Control-Allow-Credentials", Some("true")),
     ];
-    check_with(&Bench::new(), &settings, request, &expected);
+    check_with(&PluginBench::new(), &settings, request, &expected);
 }
 
 #[test]
 fn named_lists_of_the_metadata_admit() {
-    let mut bench = Bench::new();
+    let mut bench = PluginBench::new();
     bench.metadata = Some(json!({"allow_origins": {"k1": "http://a.com,http://b.com", "k2": "*"}}));
     let with =
         |names: Value, origins: &str| json!({"allow_origins_by_metadata": names, "allow_origins": origins});
@@ -102,13 +102,13 @@ fn timings_have_rules_of_their_own() {
         (json!({"timing_allow_origins_by_regex": ["a"]}), Some("http://a.com")),
     ] {
         let request = "GET / HTTP/1.1\nOrigin: http://a.com";
-        check_with(&Bench::new(), &settings, request, &[("Timing-Allow-Origin", expected)]);
+        check_with(&PluginBench::new(), &settings, request, &[("Timing-Allow-Origin", expected)]);
     }
 }
 
 #[test]
 fn credentials_do_not_go_with_a_wildcard() {
     let settings = json!({"allow_credential": true, "allow_origins": "http://a.com", "allow_methods": "GET"});
-    let error = Bench::new().build("cors", settings).err().expect("refused");
+    let error = PluginBench::new().build("cors", settings).err().expect("refused");
     assert_eq!(error.message, "you can not set '*' for other option when 'allow_credential' is true");
 }

@@ -1,12 +1,12 @@
 use serde_json::json;
 
-use crate::testing::{Bench, Reply};
+use crate::testing::{PluginBench, TestReply};
 
 /// Signed by APISIX with the key `userkey`, in 2053.
 const TOKEN: &str = "eyJyYW5kb20iOjAuNDI5ODYzMTk3MTYxMzksInNpZ24iOiI0ODRlMDY4NTkxMWQ5NmJhMDc5YzQ1ZGI0OTE2NmZkYjQ0ODhjODVkNWQ0NmE1Y2FhM2UwMmFhZDliNjE5OTQ2IiwiZXhwaXJlcyI6MjY0MzExOTYyNH0=";
 
-fn run(key: &str, request: &str) -> Reply {
-    let bench = Bench::new();
+fn run(key: &str, request: &str) -> TestReply {
+    let bench = PluginBench::new();
     bench.run(&bench.plugin("csrf", json!({"key": key})), request)
 }
 
@@ -47,7 +47,7 @@ fn a_token_of_apisix_is_good_here() {
 
 #[test]
 fn every_answer_brings_a_token_that_is_good_until_it_expires() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let plugin = bench.plugin("csrf", json!({"key": "k", "expires": 60}));
     let cookie = bench.run(&plugin, "GET / HTTP/1.1").field("Set-Cookie").expect("a cookie");
     let (token, rest) = cookie.split_once(';').expect("attributes");

@@ -3,13 +3,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::Bench;
+use crate::testing::PluginBench;
 
 /// A client's fields, then how long it still waits in milliseconds (0 is for ever) and what an endpoint is
 /// told 250 ms later.
 #[track_caller]
 fn check(settings: Value, fields: &str, left_ms: u64, told: Option<&str>) {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let plugin = bench.plugin("deadline", settings);
     let mut ex = bench.exchange(&format!("GET / HTTP/1.1{fields}"));
     assert!(matches!(plugin.rewrite(&mut ex), Step::Continue));
@@ -72,7 +72,12 @@ fn a_year_and_more_is_for_ever() {
 
 #[test]
 fn every_format_is_written_as_it_is_read() {
-    for format in [Format::Milliseconds, Format::Seconds, Format::UnixMilliseconds, Format::Grpc] {
+    for format in [
+        DeadlineFormat::Milliseconds,
+        DeadlineFormat::Seconds,
+        DeadlineFormat::UnixMilliseconds,
+        DeadlineFormat::Grpc,
+    ] {
         for left_ms in [1, 999, 1000, 61_500] {
             let written = format.write(left_ms, 1_700_000_000_000);
             assert_eq!(format.read(written.as_bytes(), 1_700_000_000_000), Some(left_ms), "{format:?}");

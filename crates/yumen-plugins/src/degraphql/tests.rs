@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use crate::testing::Bench;
+use crate::testing::PluginBench;
 
 const QUERY: &str = "query A($name: String) { user(name: $name) { id } }";
 
@@ -12,7 +12,7 @@ fn settings(more: Value) -> Value {
 
 /// What goes upstream, target and body, or the status of the refusal.
 fn check(more: Value, request: &str, expected: Result<(&str, Value), u16>) {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let plugin = bench.plugin("degraphql", settings(more));
     let mut ex = bench.exchange(request);
     let answer = bench.admit(&[plugin], &mut ex, request);
@@ -53,7 +53,7 @@ fn a_get_becomes_a_query_in_its_arguments() {
 #[test]
 fn a_document_is_read_when_it_is_configured() {
     let check = |settings: Value, expected: &str| {
-        let refused = Bench::new().build("degraphql", settings.clone()).err().expect("it is refused");
+        let refused = PluginBench::new().build("degraphql", settings.clone()).err().expect("it is refused");
         assert!(refused.message.starts_with(expected), "{settings}: {refused:?}");
     };
     check(json!({ "query": "query { a" }), "failed to parse query: ");
@@ -63,6 +63,6 @@ fn a_document_is_read_when_it_is_configured() {
         json!({ "query": two }),
         "operation_name is required if multiple operations are present in the query",
     );
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     assert!(bench.build("degraphql", json!({ "query": two, "operation_name": "B" })).is_ok());
 }

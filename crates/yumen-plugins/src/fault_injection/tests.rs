@@ -5,10 +5,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use yumen_plugin::Step;
 
-use crate::testing::{Bench, Reply};
+use crate::testing::{PluginBench, TestReply};
 
-fn run(settings: Value) -> Reply {
-    let bench = Bench::new();
+fn run(settings: Value) -> TestReply {
+    let bench = PluginBench::new();
     bench.run(&bench.plugin("fault-injection", settings), "GET /hello HTTP/1.1")
 }
 
@@ -22,17 +22,17 @@ fn an_abort_answers_as_configured() {
 
 #[test]
 fn a_body_is_asked_for_only_where_one_comes() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let settings = json!({"abort": {"http_status": 418, "vars": [[["post_arg_a", "==", "1"]]]}});
     let plugin = bench.plugin("fault-injection", settings);
-    for (request, asks) in [
+    for (request, note_attempt) in [
         ("GET / HTTP/1.1\r\nHost: a", false),
         ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0", false),
         ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3", true),
     ] {
         let mut ex = bench.exchange(request);
         let asked = matches!(plugin.rewrite(&mut ex), Step::NeedBody { .. });
-        assert_eq!(asked, asks, "{request}");
+        assert_eq!(asked, note_attempt, "{request}");
     }
 }
 
@@ -51,7 +51,7 @@ fn a_delay_comes_before_the_abort() {
 #[test]
 fn the_percentage_is_the_share_that_is_hit() {
     let hits = |percentage: u8| {
-        let bench = Bench::new();
+        let bench = PluginBench::new();
         let settings = json!({"abort": {"http_status": 500, "percentage": percentage}});
         let plugin = bench.plugin("fault-injection", settings);
         (0..1000).filter(|_| bench.run(&plugin, "GET / HTTP/1.1").status == 500).count()
@@ -68,13 +68,13 @@ fn a_list_without_conditions_hits_nobody() {
 
 #[test]
 fn a_wait_longer_than_time_is_refused() {
-    let error = Bench::new().build("fault-injection", json!({"delay": {"duration": 1e300}}));
+    let error = PluginBench::new().build("fault-injection", json!({"delay": {"duration": 1e300}}));
     assert_eq!(error.err().expect("refused").path, "delay.duration");
 }
 
 #[test]
 fn one_condition_has_to_hold() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let vars = json!([[["arg_name", "==", "jack"], ["arg_age", "==", 18]], [["http_x_a", "==", "b"]]]);
     let settings = json!({"abort": {"http_status": 403, "body": "no $arg_name", "vars": vars}});
     let plugin = bench.plugin("fault-injection", settings);

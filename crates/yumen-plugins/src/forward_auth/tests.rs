@@ -1,18 +1,20 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use yumen_config::resource::Upstream;
-use yumen_config::schema::Invalid;
-use yumen_plugin::proto::Protos;
-use yumen_plugin::{Answer, AskFault, Fields, Method, Objects, Question, UpstreamSlot};
+use yumen_config::resource::UpstreamSpec;
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::proto::ProtoDescriptors;
+use yumen_plugin::{
+    Fields, Method, ObjectLookup, SubrequestFault, SubrequestResponse, SubrequestSpec, UpstreamSlot,
+};
 
-use crate::testing::{Bench, Reply};
+use crate::testing::{PluginBench, TestReply};
 
 /// Slot 7 for whatever upstream is written.
 struct One;
 
-impl Objects for One {
-    fn proto(&self, _: &str) -> Option<Arc<Protos>> {
+impl ObjectLookup for One {
+    fn proto(&self, _: &str) -> Option<Arc<ProtoDescriptors>> {
         None
     }
 
@@ -20,20 +22,24 @@ impl Objects for One {
         None
     }
 
-    fn inline_upstream(&self, _: &str, _: Upstream) -> Result<UpstreamSlot, Invalid> {
+    fn inline_upstream(&self, _: &str, _: UpstreamSpec) -> Result<UpstreamSlot, InvalidSettings> {
         Ok(UpstreamSlot::known(7))
     }
 }
 
-fn answer(status: u16, fields: &[(&str, &str)], body: &str) -> Result<Answer, AskFault> {
+fn answer(status: u16, fields: &[(&str, &str)], body: &str) -> Result<SubrequestResponse, SubrequestFault> {
     let mut told = Fields::default();
     fields.iter().for_each(|(name, value)| told.add(name, value.as_bytes()));
-    Ok(Answer { status, fields: told, body: Some(body.into()), fault: None })
+    Ok(SubrequestResponse { status, fields: told, body: Some(body.into()), fault: None })
 }
 
 /// What a request comes to, and what was asked because of it.
-fn run(more: Value, answer: Result<Answer, AskFault>, request: &str) -> (Reply, Vec<Question>) {
-    let mut bench = Bench::new();
+fn run(
+    more: Value,
+    answer: Result<SubrequestResponse, SubrequestFault>,
+    request: &str,
+) -> (TestReply, Vec<SubrequestSpec>) {
+    let mut bench = PluginBench::new();
     bench.objects = Some(Box::new(One));
     bench.host.answer = Some(answer);
     let mut settings = json!({ "uri": "http://auth.test:81/check?a=b" });
@@ -43,7 +49,7 @@ fn run(more: Value, answer: Result<Answer, AskFault>, request: &str) -> (Reply, 
     (reply, asked)
 }
 
-fn told(question: &Question, name: &str) -> Option<String> {
+fn told(question: &SubrequestSpec, name: &str) -> Option<String> {
     question.fields.get(name).map(|value| String::from_utf8_lossy(value).into_owned())
 }
 
@@ -94,7 +100,7 @@ fn the_upstream_gets_what_the_service_says_and_nothing_said_in_its_name() {
     assert_eq!((reply.upstream_field("X-Roles"), reply.upstream_field("X-New")), (None, None));
     // Nor where it is not heard, and requests pass all the same.
     let settings = json!({ "upstream_headers": ["X-User"], "allow_degradation": true });
-    let (reply, _) = run(settings, Err(AskFault::Lost), request);
+    let (reply, _) = run(settings, Err(SubrequestFault::ConnectionLost), request);
     assert_eq!((reply.status, reply.upstream_field("X-User")), (200, None));
 }
 
@@ -134,8 +140,8 @@ fn a_refused_client_gets_the_services_answer() {
 #[test]
 fn a_refusal_stands_without_its_body() {
     for settings in [json!({}), json!({ "allow_degradation": true })] {
-        let cut =
-            answer(403, &[("Content-Type", "text/x")], "").map(|answer| Answer { body: None, ..answer });
+        let cut = answer(403, &[("Content-Type", "text/x")], "")
+            .map(|answer| SubrequestResponse { body: None, ..answer });
         let (reply, _) = run(settings, cut, "GET / HTTP/1.1\nHost: a");
         assert_eq!((reply.status, reply.body.as_str(), reply.upstream.is_none()), (403, "", true));
     }
@@ -168,7 +174,8 @@ fn silence_is_a_refusal_unless_degradation_is_allowed() {
         (json!({ "status_on_error": 503 }), 503),
         (json!({ "allow_degradation": true }), 200),
     ] {
-        for fault in [AskFault::Nobody, AskFault::Lost, AskFault::Timeout] {
+        for fault in [SubrequestFault::NoEndpoint, SubrequestFault::ConnectionLost, SubrequestFault::Timeout]
+        {
             let (reply, _) = run(settings.clone(), Err(fault), "GET / HTTP/1.1\nHost: a");
             assert_eq!(
                 (reply.status, reply.upstream.is_some()),
@@ -192,13 +199,13 @@ fn settings_that_cannot_work_are_refused() {
         (json!({ "uri": "http://auth.test", "request_headers": ["a b"] }), "request_headers"),
         (json!({ "uri": "http://auth.test", "extra_headers": { "a b": "c" } }), "extra_headers"),
     ] {
-        let refused = Bench::new().build("forward-auth", settings.clone()).err();
+        let refused = PluginBench::new().build("forward-auth", settings.clone()).err();
         assert_eq!(refused.map(|refused| refused.path).as_deref(), Some(path), "{settings}");
     }
     let uri = "http://user:secret@auth.test/x";
-    let refused = Bench::new().build("forward-auth", json!({ "uri": uri })).err().expect("a refusal");
+    let refused = PluginBench::new().build("forward-auth", json!({ "uri": uri })).err().expect("a refusal");
     assert!(!refused.message.contains("secret"), "{}", refused.message);
     for uri in ["https://auth.test", "http://[::1]:80/x", "HTTP://auth.test?x=y"] {
-        assert!(Bench::new().build("forward-auth", json!({ "uri": uri })).is_ok(), "{uri}");
+        assert!(PluginBench::new().build("forward-auth", json!({ "uri": uri })).is_ok(), "{uri}");
     }
 }

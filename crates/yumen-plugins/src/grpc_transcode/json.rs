@@ -1,7 +1,7 @@
 //! From JSON to a message, by the rules of the proto3 mapping: what is read is written at once, and no tree of
 //! values stands between.
 //!
-//! Knows serde's side of JSON and the types of a proto. What is nested too deep is refused by the `Writer`, and by
+//! Knows serde's side of JSON and the types of a proto. What is nested too deep is refused by the `MessageWriter`, and by
 //! the reader of JSON, which has a bound of its own.
 
 mod free;
@@ -18,79 +18,79 @@ use serde::de::{
     self, DeserializeSeed, Deserializer, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess, Visitor,
 };
 
-pub(super) use self::free::Free;
-use self::free::FreeSeed;
+use self::free::FreeFormSeed;
+pub(super) use self::free::FreeFormType;
 pub(super) use self::scalar::{NULL, ScalarSeed};
-use super::wire::Writer;
+use super::wire::MessageWriter;
 
 /// A field as it is written.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct WireField {
     pub(super) number: u32,
     pub(super) kind: Kind,
-    pub(super) form: Form,
+    pub(super) form: FieldCardinality,
     pub(super) is_group: bool,
     pub(super) oneof: Option<OneofDescriptor>,
 }
 
 /// How often a field is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum FieldCardinality {
     One,
     List { is_packed: bool },
     Map,
 }
 
-impl Place {
+impl WireField {
     /// The field of a message that is called so, by either of its names; or the extension, in brackets.
-    pub(super) fn named(of: &MessageDescriptor, name: &str) -> Option<Place> {
+    pub(super) fn named(of: &MessageDescriptor, name: &str) -> Option<WireField> {
         let field = of.get_field_by_name(name).or_else(|| of.get_field_by_json_name(name));
         if let Some(field) = field {
-            return Some(Place::of(&field));
+            return Some(WireField::of(&field));
         }
         let field = name.starts_with('[').then(|| of.get_extension_by_json_name(name)).flatten()?;
-        Some(Place::of_extension(&field))
+        Some(WireField::of_extension(&field))
     }
 
-    pub(super) fn of_extension(field: &ExtensionDescriptor) -> Place {
-        let form = Form::of(field.is_map(), field.is_list(), field.is_packed());
+    pub(super) fn of_extension(field: &ExtensionDescriptor) -> WireField {
+        let form = FieldCardinality::of(field.is_map(), field.is_list(), field.is_packed());
         let (number, kind, is_group) = (field.number(), field.kind(), field.is_group());
-        Place { number, kind, form, is_group, oneof: None }
+        WireField { number, kind, form, is_group, oneof: None }
     }
 
-    pub(super) fn of(field: &FieldDescriptor) -> Place {
-        Place {
+    pub(super) fn of(field: &FieldDescriptor) -> WireField {
+        WireField {
             number: field.number(),
             kind: field.kind(),
-            form: Form::of(field.is_map(), field.is_list(), field.is_packed()),
+            form: FieldCardinality::of(field.is_map(), field.is_list(), field.is_packed()),
             is_group: field.is_group(),
             oneof: field.containing_oneof(),
         }
     }
 
     /// The only value of the message, or one of many.
-    pub(super) fn begin<E: de::Error>(&self, to: &mut Writer) -> Result<super::wire::Open, E> {
+    pub(super) fn begin<E: de::Error>(&self, to: &mut MessageWriter) -> Result<super::wire::OpenField, E> {
         to.message(self.number, self.is_group).map_err(E::custom)
     }
 }
 
-impl Form {
-    fn of(is_map: bool, is_list: bool, is_packed: bool) -> Form {
+impl FieldCardinality {
+    fn of(is_map: bool, is_list: bool, is_packed: bool) -> FieldCardinality {
         match (is_map, is_list) {
-            (true, _) => Form::Map,
-            (false, true) => Form::List { is_packed },
-            (false, false) => Form::One,
+            (true, _) => FieldCardinality::Map,
+            (false, true) => FieldCardinality::List { is_packed },
+            (false, false) => FieldCardinality::One,
         }
     }
 }
 
 /// Message types with a JSON of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Special {
+pub(super) enum WellKnownType {
     /// What its one field is.
     Wrapper,
     /// Any JSON.
-    Free(Free),
+    Free(FreeFormType),
     /// A message that names its type.
     Any,
     Timestamp,
@@ -98,18 +98,18 @@ pub(super) enum Special {
     FieldMask,
 }
 
-impl Special {
-    pub(super) fn of(name: &str) -> Option<Special> {
+impl WellKnownType {
+    pub(super) fn of(name: &str) -> Option<WellKnownType> {
         Some(match name.strip_prefix("google.protobuf.")? {
             "DoubleValue" | "FloatValue" | "Int64Value" | "UInt64Value" | "Int32Value" | "UInt32Value"
-            | "BoolValue" | "StringValue" | "BytesValue" => Special::Wrapper,
-            "Struct" => Special::Free(Free::Struct),
-            "ListValue" => Special::Free(Free::List),
-            "Value" => Special::Free(Free::Value),
-            "Any" => Special::Any,
-            "Timestamp" => Special::Timestamp,
-            "Duration" => Special::Duration,
-            "FieldMask" => Special::FieldMask,
+            | "BoolValue" | "StringValue" | "BytesValue" => WellKnownType::Wrapper,
+            "Struct" => WellKnownType::Free(FreeFormType::Struct),
+            "ListValue" => WellKnownType::Free(FreeFormType::List),
+            "Value" => WellKnownType::Free(FreeFormType::Value),
+            "Any" => WellKnownType::Any,
+            "Timestamp" => WellKnownType::Timestamp,
+            "Duration" => WellKnownType::Duration,
+            "FieldMask" => WellKnownType::FieldMask,
             _ => return None,
         })
     }
@@ -118,7 +118,7 @@ impl Special {
 /// Writes the members of a JSON object as fields of the message that is open.
 pub(super) struct MembersSeed<'a> {
     pub(super) of: &'a MessageDescriptor,
-    pub(super) to: &'a mut Writer,
+    pub(super) to: &'a mut MessageWriter,
 }
 
 impl<'de> DeserializeSeed<'de> for MembersSeed<'_> {
@@ -168,29 +168,29 @@ impl<'de> Visitor<'de> for MembersSeed<'_> {
 struct NameSeed<'a>(&'a MessageDescriptor);
 
 impl<'de> DeserializeSeed<'de> for NameSeed<'_> {
-    type Value = Option<Place>;
+    type Value = Option<WireField>;
 
-    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Option<Place>, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Option<WireField>, D::Error> {
         json.deserialize_str(self)
     }
 }
 
 impl Visitor<'_> for NameSeed<'_> {
-    type Value = Option<Place>;
+    type Value = Option<WireField>;
 
     fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str("a name")
     }
 
-    fn visit_str<E: de::Error>(self, name: &str) -> Result<Option<Place>, E> {
-        Ok(Place::named(self.0, name))
+    fn visit_str<E: de::Error>(self, name: &str) -> Result<Option<WireField>, E> {
+        Ok(WireField::named(self.0, name))
     }
 }
 
 /// Writes a field where its value is not null, and tells whether.
 pub(super) struct OptionalSeed<'a> {
-    pub(super) place: &'a Place,
-    pub(super) to: &'a mut Writer,
+    pub(super) place: &'a WireField,
+    pub(super) to: &'a mut MessageWriter,
 }
 
 impl<'de> DeserializeSeed<'de> for OptionalSeed<'_> {
@@ -215,8 +215,8 @@ impl<'de> Visitor<'de> for OptionalSeed<'_> {
             Kind::Enum(of) => of.full_name() == scalar::NULL,
             _ => false,
         };
-        if is_value && self.place.form == Form::One {
-            OneSeed { place: self.place, to: self.to }.deserialize(().into_deserializer())?;
+        if is_value && self.place.form == FieldCardinality::One {
+            SingularSeed { place: self.place, to: self.to }.deserialize(().into_deserializer())?;
         }
         Ok(is_value)
     }
@@ -232,8 +232,8 @@ impl<'de> Visitor<'de> for OptionalSeed<'_> {
 
 /// Writes a field with all its values.
 pub(super) struct FieldSeed<'a> {
-    pub(super) place: &'a Place,
-    pub(super) to: &'a mut Writer,
+    pub(super) place: &'a WireField,
+    pub(super) to: &'a mut MessageWriter,
 }
 
 impl<'de> DeserializeSeed<'de> for FieldSeed<'_> {
@@ -241,9 +241,9 @@ impl<'de> DeserializeSeed<'de> for FieldSeed<'_> {
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
         match self.place.form {
-            Form::One => OneSeed { place: self.place, to: self.to }.deserialize(json),
-            Form::List { .. } => json.deserialize_seq(self),
-            Form::Map => json.deserialize_map(self),
+            FieldCardinality::One => SingularSeed { place: self.place, to: self.to }.deserialize(json),
+            FieldCardinality::List { .. } => json.deserialize_seq(self),
+            FieldCardinality::Map => json.deserialize_map(self),
         }
     }
 }
@@ -252,12 +252,12 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
     type Value = ();
 
     fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(if self.place.form == Form::Map { "an object" } else { "a list" })
+        to.write_str(if self.place.form == FieldCardinality::Map { "an object" } else { "a list" })
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<(), A::Error> {
         let FieldSeed { place, to } = self;
-        if place.form == (Form::List { is_packed: true }) {
+        if place.form == (FieldCardinality::List { is_packed: true }) {
             let open = to.packed(place.number);
             while values
                 .next_element_seed(ScalarSeed { kind: &place.kind, number: None, to: &mut *to })?
@@ -266,7 +266,7 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
             to.end(open);
             return Ok(());
         }
-        while values.next_element_seed(OneSeed { place, to: &mut *to })?.is_some() {}
+        while values.next_element_seed(SingularSeed { place, to: &mut *to })?.is_some() {}
         Ok(())
     }
 
@@ -275,8 +275,11 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
         let Kind::Message(entry) = &place.kind else {
             return Err(de::Error::custom("no map has such a type"));
         };
-        let (key, value) = (entry.map_entry_key_field().kind(), Place::of(&entry.map_entry_value_field()));
-        while let Some(open) = entries.next_key_seed(scalar::EntrySeed { place, key: &key, to: &mut *to })? {
+        let (key, value) =
+            (entry.map_entry_key_field().kind(), WireField::of(&entry.map_entry_value_field()));
+        while let Some(open) =
+            entries.next_key_seed(scalar::MapEntrySeed { place, key: &key, to: &mut *to })?
+        {
             entries.next_value_seed(FieldSeed { place: &value, to: &mut *to })?;
             to.end(open);
         }
@@ -285,29 +288,34 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
 }
 
 /// Writes one value with its key.
-pub(super) struct OneSeed<'a> {
-    pub(super) place: &'a Place,
-    pub(super) to: &'a mut Writer,
+pub(super) struct SingularSeed<'a> {
+    pub(super) place: &'a WireField,
+    pub(super) to: &'a mut MessageWriter,
 }
 
-impl<'de> DeserializeSeed<'de> for OneSeed<'_> {
+impl<'de> DeserializeSeed<'de> for SingularSeed<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
-        let OneSeed { place, to } = self;
+        let SingularSeed { place, to } = self;
         let Kind::Message(of) = &place.kind else {
             return ScalarSeed { kind: &place.kind, number: Some(place.number), to }.deserialize(json);
         };
-        let special = Special::of(of.full_name());
+        let special = WellKnownType::of(of.full_name());
         let open = place.begin(to)?;
         match special {
             None => MembersSeed { of, to }.deserialize(json)?,
-            Some(Special::Wrapper) => {
+            Some(WellKnownType::Wrapper) => {
                 let value = of.get_field(1).ok_or_else(|| de::Error::custom("it wraps nothing"))?;
-                OneSeed { place: &Place::of(&value), to }.deserialize(json)?;
+                SingularSeed { place: &WireField::of(&value), to }.deserialize(json)?;
             }
-            Some(Special::Free(free)) => FreeSeed { is: free, to }.deserialize(json)?,
-            Some(Special::Any | Special::Timestamp | Special::Duration | Special::FieldMask) => {
+            Some(WellKnownType::Free(free)) => FreeFormSeed { is: free, to }.deserialize(json)?,
+            Some(
+                WellKnownType::Any
+                | WellKnownType::Timestamp
+                | WellKnownType::Duration
+                | WellKnownType::FieldMask,
+            ) => {
                 let lenient = DeserializeOptions::new().deny_unknown_fields(false);
                 let message = DynamicMessage::deserialize_with_options(of.clone(), json, &lenient)?;
                 to.raw(&message.encode_to_vec());

@@ -16,13 +16,13 @@ use std::io::{self, Write};
 
 use prost_reflect::{Kind, MessageDescriptor};
 
-use self::notes::Notes;
+use self::notes::NoteBudget;
 pub(super) use self::parts::malformed;
-use self::parts::{Reader, Run, Span, Wire, runs};
-pub(super) use self::scalar::Sink;
-pub(super) use self::types::Types;
-use self::types::{Field, Type};
-use super::json::Form as Shape;
+use self::parts::{FieldRun, WireReader, WireSpan, WireValue, runs};
+pub(super) use self::scalar::JsonSink;
+pub(super) use self::types::MessageTypeCache;
+use self::types::{MessageField, MessageType};
+use super::json::FieldCardinality as Shape;
 
 /// Messages may stand in each other so deep. Those of one answer in readers of protobuf have fewer; but an `Any` is
 /// a message that is read for itself, and may hold another.
@@ -31,34 +31,35 @@ const DEPTH_MAX: usize = 256;
 /// Writes the JSON of a message, whose type is of the pool. What is no such message is an error of kind
 /// `InvalidData`, and some of it may have been written.
 pub(super) fn write_json(
-    out: &mut Sink,
-    types: &Types,
+    out: &mut JsonSink,
+    types: &MessageTypeCache,
     of: &MessageDescriptor,
     bytes: &[u8],
 ) -> io::Result<()> {
-    let notes = Notes::new(out.bytes_max);
-    Printer { bytes, types, notes, out, depth: 0 }.message(types.get(of), &[Span::new(0, bytes.len())])
+    let notes = NoteBudget::new(out.bytes_max);
+    JsonPrinter { bytes, types, notes, out, depth: 0 }
+        .message(types.get(of), &[WireSpan::new(0, bytes.len())])
 }
 
-struct Printer<'a> {
+struct JsonPrinter<'a> {
     bytes: &'a [u8],
-    types: &'a Types,
-    notes: Notes,
-    out: &'a mut Sink,
+    types: &'a MessageTypeCache,
+    notes: NoteBudget,
+    out: &'a mut JsonSink,
     depth: usize,
 }
 
 /// An entry of a map.
-struct Entry {
+struct PrintedMapEntry {
     /// The bits of a number, or where the text stands.
     key: u64,
-    whole: Span,
+    whole: WireSpan,
 }
 
-impl Printer<'_> {
-    fn message(&mut self, of: &Type, parts: &[Span]) -> io::Result<()> {
+impl JsonPrinter<'_> {
+    fn message(&mut self, of: &MessageType, parts: &[WireSpan]) -> io::Result<()> {
         if self.depth == DEPTH_MAX {
-            let problem = format!("its messages stand in each other more than {DEPTH_MAX} deep");
+            let problem = format!("messages are nested more than {DEPTH_MAX} levels deep");
             return Err(io::Error::other(problem));
         }
         self.depth += 1;
@@ -73,7 +74,7 @@ impl Printer<'_> {
         Ok(())
     }
 
-    fn members(&mut self, of: &Type, runs: &[Run], mut is_first: bool) -> io::Result<()> {
+    fn members(&mut self, of: &MessageType, runs: &[FieldRun], mut is_first: bool) -> io::Result<()> {
         let mut rest = runs;
         let mut defaulted = if self.out.form.defaults { &of.defaulted[..] } else { &[] };
         // All other fields are passed over: a type may have thousands, and a message of it no byte.
@@ -98,7 +99,7 @@ impl Printer<'_> {
     }
 
     /// Whether a field is there and, where that is all the same, other than its default.
-    fn is_there(&self, field: &Field, runs: &[Run]) -> io::Result<bool> {
+    fn is_there(&self, field: &MessageField, runs: &[FieldRun]) -> io::Result<bool> {
         if runs.is_empty() {
             return Ok(false);
         }
@@ -107,7 +108,7 @@ impl Printer<'_> {
             Shape::One => Ok(!self.last(runs)?.is_none_or(|value| value.is_default(&field.place.kind))),
             Shape::List { .. } if field.may_be_packed() => {
                 let mut filled = false;
-                let is_filled = |value| !matches!(value, Wire::Sized(packed) if packed.is_empty());
+                let is_filled = |value| !matches!(value, WireValue::Sized(packed) if packed.is_empty());
                 self.each(runs, |value| filled |= is_filled(value))?;
                 Ok(filled)
             }
@@ -116,7 +117,7 @@ impl Printer<'_> {
     }
 
     /// All values of a field, the default where it has one and is not there.
-    fn content(&mut self, field: &Field, runs: &[Run]) -> io::Result<()> {
+    fn content(&mut self, field: &MessageField, runs: &[FieldRun]) -> io::Result<()> {
         match field.place.form {
             Shape::One => self.one(field, runs),
             Shape::List { .. } => self.list(field, runs),
@@ -124,10 +125,10 @@ impl Printer<'_> {
         }
     }
 
-    fn one(&mut self, field: &Field, runs: &[Run]) -> io::Result<()> {
+    fn one(&mut self, field: &MessageField, runs: &[FieldRun]) -> io::Result<()> {
         let Some(inner) = self.types.inner(field) else {
             let kind = &field.place.kind;
-            let value = self.last(runs)?.unwrap_or_else(|| Wire::default_of(kind));
+            let value = self.last(runs)?.unwrap_or_else(|| WireValue::default_of(kind));
             return self.out.scalar(self.bytes, kind, value);
         };
         let parts = self.spans(runs)?;
@@ -136,21 +137,21 @@ impl Printer<'_> {
         Ok(())
     }
 
-    fn list(&mut self, field: &Field, runs: &[Run]) -> io::Result<()> {
+    fn list(&mut self, field: &MessageField, runs: &[FieldRun]) -> io::Result<()> {
         let kind = &field.place.kind;
         let inner = self.types.inner(field);
         let mut is_first = true;
         self.out.write_all(b"[")?;
         for run in runs {
-            let mut reader = Reader::of(self.bytes, run);
+            let mut reader = WireReader::of(self.bytes, run);
             while let Some(found) = reader.next()? {
                 match (found.value, inner) {
                     (value, Some(inner)) => {
                         self.out.comma(&mut is_first)?;
                         self.message(inner, &[value.span()])?;
                     }
-                    (Wire::Sized(packed), None) if field.may_be_packed() => {
-                        let mut numbers = Reader::new(self.bytes, packed);
+                    (WireValue::Sized(packed), None) if field.may_be_packed() => {
+                        let mut numbers = WireReader::new(self.bytes, packed);
                         while let Some(value) = numbers.next_packed(kind.wire_type())? {
                             self.out.comma(&mut is_first)?;
                             self.out.scalar(self.bytes, kind, value)?;
@@ -166,7 +167,7 @@ impl Printer<'_> {
         self.out.write_all(b"]")
     }
 
-    fn map(&mut self, field: &Field, runs: &[Run]) -> io::Result<()> {
+    fn map(&mut self, field: &MessageField, runs: &[FieldRun]) -> io::Result<()> {
         let of = self.types.inner(field).ok_or_else(|| malformed("no map has such a type"))?;
         let [key, value] = &of.fields[..] else { return Err(malformed("no map has such a type")) };
         let entries = self.entries(of, &key.place.kind, runs)?;
@@ -185,14 +186,21 @@ impl Printer<'_> {
     }
 
     /// The entries of a map by key, the last of each.
-    fn entries(&mut self, of: &Type, key: &Kind, runs: &[Run]) -> io::Result<Vec<Entry>> {
+    fn entries(
+        &mut self,
+        of: &MessageType,
+        key: &Kind,
+        runs: &[FieldRun],
+    ) -> io::Result<Vec<PrintedMapEntry>> {
         let bytes = self.bytes;
-        let text = |key: u64| Span::unpacked(key).of(bytes);
+        let text = |key: u64| WireSpan::unpacked(key).of(bytes);
         let is_text = matches!(key, Kind::String);
-        let is_same = |a: &Entry, b: &Entry| a.key == b.key || is_text && text(a.key) == text(b.key);
-        let mut entries: Vec<Entry> = Vec::new();
+        let is_same = |a: &PrintedMapEntry, b: &PrintedMapEntry| {
+            a.key == b.key || is_text && text(a.key) == text(b.key)
+        };
+        let mut entries: Vec<PrintedMapEntry> = Vec::new();
         for run in runs {
-            let mut reader = Reader::of(bytes, run);
+            let mut reader = WireReader::of(bytes, run);
             while let Some(found) = reader.next()? {
                 let whole = found.value.span();
                 let own = parts::runs(bytes, &[whole], of, &mut self.notes)?;
@@ -200,11 +208,11 @@ impl Printer<'_> {
                 let told = self.last(keys)?;
                 self.notes.free(own);
                 let key = if is_text {
-                    told.map_or(Span::EMPTY, Wire::span).packed()
+                    told.map_or(WireSpan::EMPTY, WireValue::span).packed()
                 } else {
-                    told.unwrap_or(Wire::Varint(0)).integer(key) as u64
+                    told.unwrap_or(WireValue::Varint(0)).integer(key) as u64
                 };
-                let entry = Entry { key, whole };
+                let entry = PrintedMapEntry { key, whole };
                 match entries.last_mut() {
                     // Those of one key do not pile up.
                     Some(last) if is_same(last, &entry) => *last = entry,
@@ -214,7 +222,7 @@ impl Printer<'_> {
         }
         // Those of one key stay in order by where they stand, without the memory a stable sort takes.
         if is_text {
-            let order = |entry: &Entry| (text(entry.key), entry.whole.start());
+            let order = |entry: &PrintedMapEntry| (text(entry.key), entry.whole.start());
             entries.sort_unstable_by(|a, b| order(a).cmp(&order(b)));
         } else if matches!(key, Kind::Uint64 | Kind::Fixed64) {
             entries.sort_unstable_by_key(|entry| (entry.key, entry.whole.start()));
@@ -232,10 +240,10 @@ impl Printer<'_> {
     }
 
     /// Where the values of a field stand.
-    fn spans(&mut self, runs: &[Run]) -> io::Result<Vec<Span>> {
+    fn spans(&mut self, runs: &[FieldRun]) -> io::Result<Vec<WireSpan>> {
         let mut spans = Vec::new();
         for run in runs {
-            let mut reader = Reader::of(self.bytes, run);
+            let mut reader = WireReader::of(self.bytes, run);
             while let Some(found) = reader.next()? {
                 self.notes.push(&mut spans, found.value.span())?;
             }
@@ -244,15 +252,15 @@ impl Printer<'_> {
     }
 
     /// The last value of a field.
-    fn last(&self, runs: &[Run]) -> io::Result<Option<Wire>> {
+    fn last(&self, runs: &[FieldRun]) -> io::Result<Option<WireValue>> {
         let mut last = None;
         self.each(runs, |value| last = Some(value))?;
         Ok(last)
     }
 
-    fn each(&self, runs: &[Run], mut take: impl FnMut(Wire)) -> io::Result<()> {
+    fn each(&self, runs: &[FieldRun], mut take: impl FnMut(WireValue)) -> io::Result<()> {
         for run in runs {
-            let mut reader = Reader::of(self.bytes, run);
+            let mut reader = WireReader::of(self.bytes, run);
             while let Some(found) = reader.next()? {
                 take(found.value);
             }

@@ -10,13 +10,15 @@ use prost_reflect::{Kind, MessageDescriptor};
 use serde::de::value::{BoolDeserializer, Error as Refused, I32Deserializer, StrDeserializer};
 use serde::de::{DeserializeSeed, IgnoredAny, IntoDeserializer};
 use serde_json::error::Category;
-use yumen_http::{Known, Method};
+use yumen_http::{KnownField, Method};
 use yumen_plugin::{BufferedBody, Exchange};
 
-use super::Call;
-use super::json::{FieldSeed, Form, MembersSeed, OneSeed, OptionalSeed, Place, Special};
-use super::rules::{Body, Rule};
-use super::wire::{DEPTH_MAX, Open, Writer};
+use super::TranscodedCall;
+use super::json::{
+    FieldCardinality, FieldSeed, MembersSeed, OptionalSeed, SingularSeed, WellKnownType, WireField,
+};
+use super::rules::{HttpRule, HttpRuleBody};
+use super::wire::{DEPTH_MAX, MessageWriter, OpenField};
 use crate::query::pairs;
 
 /// The parts of a request that a message is made of, for a thread beside the worker.
@@ -38,7 +40,7 @@ impl MessageInput {
         };
         MessageInput {
             method: ex.request.method(),
-            content_type: ex.request.fields.known(Known::ContentType).unwrap_or_default().to_vec(),
+            content_type: ex.request.fields.known(KnownField::ContentType).unwrap_or_default().to_vec(),
             query: ex.request.query().unwrap_or_default().to_vec(),
             path_params: ex.path_params.iter().map(param).collect(),
             body: ex.body.take().unwrap_or_default(),
@@ -47,60 +49,60 @@ impl MessageInput {
 }
 
 /// The message in its frame.
-pub(super) fn message(call: &Call, input: &MessageInput) -> Result<Vec<u8>, String> {
+pub(super) fn message(call: &TranscodedCall, input: &MessageInput) -> Result<Vec<u8>, String> {
     let of = call.method.input();
-    let mut to = Writer::default();
+    let mut to = MessageWriter::default();
     body_or_query(&of, input, &mut to)?;
     for (name, value) in &input.path_params {
-        Texts::default().put(&of, &mut to, name, &String::from_utf8_lossy(value))?;
+        TextFields::default().put(&of, &mut to, name, &String::from_utf8_lossy(value))?;
     }
     to.framed()
 }
 
 /// The message of a call that a rule led to, in its frame; `told` is what the path says.
 pub(super) fn ruled_message(
-    call: &Call,
-    rule: &Rule,
+    call: &TranscodedCall,
+    rule: &HttpRule,
     told: &[(String, String)],
     input: &MessageInput,
 ) -> Result<Vec<u8>, String> {
     let of = call.method.input();
     let body = input.body.trim_ascii();
-    let mut to = Writer::default();
+    let mut to = MessageWriter::default();
     match &rule.body {
-        Body::All if !body.is_empty() => object(&of, body, &mut to)?,
-        Body::Field(name) if !body.is_empty() => {
-            let place = Place::named(&of, name).ok_or("the rule names no field")?;
+        HttpRuleBody::All if !body.is_empty() => object(&of, body, &mut to)?,
+        HttpRuleBody::Field(name) if !body.is_empty() => {
+            let place = WireField::named(&of, name).ok_or("the rule names no field")?;
             read(OptionalSeed { place: &place, to: &mut to }, body)?;
         }
-        Body::All | Body::Field(_) | Body::Nothing => {}
+        HttpRuleBody::All | HttpRuleBody::Field(_) | HttpRuleBody::Nothing => {}
     }
     // A body that is all leaves nothing for the query to say; one field is not the query's to add to.
-    if rule.body != Body::All {
-        let mut texts = Texts::default();
+    if rule.body != HttpRuleBody::All {
+        let mut texts = TextFields::default();
         for (name, value) in pairs(&input.query) {
             let name = String::from_utf8_lossy(&name);
             let is_body = |field: &str| name.split('.').next() == Some(field);
-            if !matches!(&rule.body, Body::Field(field) if is_body(field)) {
+            if !matches!(&rule.body, HttpRuleBody::Field(field) if is_body(field)) {
                 texts.put(&of, &mut to, &name, &String::from_utf8_lossy(&value))?;
             }
         }
     }
     for (name, value) in told {
-        Texts::default().put(&of, &mut to, name, value)?;
+        TextFields::default().put(&of, &mut to, name, value)?;
     }
     to.framed()
 }
 
 /// Writes the fields in the body, or else in the query.
-fn body_or_query(of: &MessageDescriptor, input: &MessageInput, to: &mut Writer) -> Result<(), String> {
+fn body_or_query(of: &MessageDescriptor, input: &MessageInput, to: &mut MessageWriter) -> Result<(), String> {
     let (body, method) = (&*input.body, &input.method);
     let is_json = input.content_type.windows(16).any(|part| part.eq_ignore_ascii_case(b"application/json"));
     if is_json && matches!(method, Method::Post | Method::Put | Method::Patch) && !body.is_empty() {
         return object(of, body, to);
     }
     let text = if *method == Method::Post && !body.is_empty() { body } else { &input.query };
-    let mut texts = Texts::default();
+    let mut texts = TextFields::default();
     for (name, value) in pairs(text) {
         texts.put(of, to, &String::from_utf8_lossy(&name), &String::from_utf8_lossy(&value))?;
     }
@@ -108,11 +110,11 @@ fn body_or_query(of: &MessageDescriptor, input: &MessageInput, to: &mut Writer) 
 }
 
 /// Writes a body that is the whole message.
-fn object(of: &MessageDescriptor, body: &[u8], to: &mut Writer) -> Result<(), String> {
+fn object(of: &MessageDescriptor, body: &[u8], to: &mut MessageWriter) -> Result<(), String> {
     if body.trim_ascii_start().first() != Some(&b'{') {
         return Err(match serde_json::from_slice::<IgnoredAny>(body) {
-            Ok(_) => "its body is no JSON object".to_owned(),
-            Err(error) => format!("its body is no JSON: {error}"),
+            Ok(_) => "the body is not a JSON object".to_owned(),
+            Err(error) => format!("the body is not JSON: {error}"),
         });
     }
     read(MembersSeed { of, to }, body)
@@ -122,35 +124,41 @@ fn read<'de>(seed: impl DeserializeSeed<'de>, body: &'de [u8]) -> Result<(), Str
     let mut json = serde_json::Deserializer::from_slice(body);
     seed.deserialize(&mut json).and_then(|_| json.end()).map_err(|error| match error.classify() {
         Category::Data => error.to_string(),
-        _ => format!("its body is no JSON: {error}"),
+        _ => format!("the body is not JSON: {error}"),
     })
 }
 
 /// Fields that are told as texts, one by one.
 #[derive(Default)]
-struct Texts {
+struct TextFields {
     /// What of fields, and of those of which only one can be, was told already: by the numbers on the way there.
     told: HashMap<Vec<u32>, u32>,
 }
 
-impl Texts {
+impl TextFields {
     /// Writes a text where `name` says: `a.b` is field `b` of message `a`. Names of no field are left out, and so
     /// is what is told again of a field that has one value.
-    fn put(&mut self, of: &MessageDescriptor, to: &mut Writer, name: &str, text: &str) -> Result<(), String> {
+    fn put(
+        &mut self,
+        of: &MessageDescriptor,
+        to: &mut MessageWriter,
+        name: &str,
+        text: &str,
+    ) -> Result<(), String> {
         let Some(places) = places(of, name)? else { return Ok(()) };
         if self.is_told(&places, name)? {
             return Ok(());
         }
         let Some((last, way)) = places.split_last() else { return Ok(()) };
         let refused = |error: Refused| format!("{}: {error}", shown(name));
-        let opened: Result<Vec<Open>, Refused> = way.iter().map(|place| place.begin(to)).collect();
+        let opened: Result<Vec<OpenField>, Refused> = way.iter().map(|place| place.begin(to)).collect();
         let opened = opened.map_err(refused)?;
         write(last, text, to).map_err(refused)?;
         opened.into_iter().rev().for_each(|open| to.end(open));
         Ok(())
     }
 
-    fn is_told(&mut self, places: &[Place], name: &str) -> Result<bool, String> {
+    fn is_told(&mut self, places: &[WireField], name: &str) -> Result<bool, String> {
         /// No field has such a number: behind that of a oneof's first field it stands for the oneof.
         const ONEOF: u32 = u32::MAX;
         let mut way: Vec<u32> = Vec::with_capacity(places.len());
@@ -168,21 +176,23 @@ impl Texts {
             }
             way.push(place.number);
         }
-        let is_one = places.last().is_some_and(|place| place.form == Form::One);
+        let is_one = places.last().is_some_and(|place| place.form == FieldCardinality::One);
         Ok(is_one && self.told.insert(way, 0).is_some())
     }
 }
 
 /// The fields a name leads through; `None` where it leads to none.
-pub(super) fn places(of: &MessageDescriptor, name: &str) -> Result<Option<Vec<Place>>, String> {
-    let mut places: Vec<Place> = Vec::new();
+pub(super) fn places(of: &MessageDescriptor, name: &str) -> Result<Option<Vec<WireField>>, String> {
+    let mut places: Vec<WireField> = Vec::new();
     for part in name.split('.') {
         if places.len() > DEPTH_MAX {
             return Err(format!("{} leads into messages more than {DEPTH_MAX} deep", shown(name)));
         }
         let found = match places.last() {
-            None => Place::named(of, part),
-            Some(Place { kind: Kind::Message(inner), form: Form::One, .. }) => Place::named(inner, part),
+            None => WireField::named(of, part),
+            Some(WireField { kind: Kind::Message(inner), form: FieldCardinality::One, .. }) => {
+                WireField::named(inner, part)
+            }
             Some(_) => None,
         };
         match found {
@@ -201,11 +211,11 @@ fn shown(name: &str) -> String {
 }
 
 /// A text as a value of a field: what is a number or a message there, is written as one.
-fn write(place: &Place, text: &str, to: &mut Writer) -> Result<(), Refused> {
-    let seed = OneSeed { place, to };
+fn write(place: &WireField, text: &str, to: &mut MessageWriter) -> Result<(), Refused> {
+    let seed = SingularSeed { place, to };
     let plain: StrDeserializer<'_, Refused> = text.into_deserializer();
     let kind = match &place.kind {
-        Kind::Message(of) if Special::of(of.full_name()) == Some(Special::Wrapper) => {
+        Kind::Message(of) if WellKnownType::of(of.full_name()) == Some(WellKnownType::Wrapper) => {
             of.get_field(1).map_or_else(|| place.kind.clone(), |field| field.kind())
         }
         kind => kind.clone(),
@@ -220,7 +230,7 @@ fn write(place: &Place, text: &str, to: &mut Writer) -> Result<(), Refused> {
             Ok(number) => seed.deserialize(I32Deserializer::new(number)),
             Err(_) => seed.deserialize(plain),
         },
-        _ if place.form == Form::Map => of_json(FieldSeed { place, to: seed.to }, text),
+        _ if place.form == FieldCardinality::Map => of_json(FieldSeed { place, to: seed.to }, text),
         Kind::Message(_) if serde_json::from_str::<IgnoredAny>(text).is_ok() => of_json(seed, text),
         _ => seed.deserialize(plain),
     }

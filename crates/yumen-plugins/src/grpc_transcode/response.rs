@@ -9,13 +9,13 @@ use prost_reflect::DynamicMessage;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use yumen_plugin::proto;
-use yumen_plugin::{Response, WholeAnswer};
+use yumen_plugin::{BufferedResponse, LocalResponse};
 
-use super::Call;
-use super::printer::{Sink, malformed, write_json};
+use super::TranscodedCall;
+use super::printer::{JsonSink, malformed, write_json};
 
 /// The answer for the client.
-pub(super) fn translate(call: &Call, answer: WholeAnswer<'_>) -> Response {
+pub(super) fn translate(call: &TranscodedCall, answer: BufferedResponse<'_>) -> LocalResponse {
     let http_status = answer.head.status;
     if http_status != 200 {
         // Not a service of gRPC: a proxy or balancer before it.
@@ -28,17 +28,17 @@ pub(super) fn translate(call: &Call, answer: WholeAnswer<'_>) -> Response {
             Err(problem) => {
                 let is_malformed = problem.kind() == io::ErrorKind::InvalidData;
                 let is = if is_malformed { "is malformed" } else { "cannot be told" };
-                Response::error_msg(502, &format!("the upstream's answer {is}: {problem}"))
+                LocalResponse::error_msg(502, &format!("the upstream's answer {is}: {problem}"))
             }
         },
         Some(status) => failed(call, answer, status),
-        None => Response::error_msg(502, "the upstream's answer is malformed: it tells no grpc-status"),
+        None => LocalResponse::error_msg(502, "the upstream response is malformed: grpc-status is missing"),
     }
 }
 
 /// Its fields, without those that are about the protocol it came by.
-fn passed_on(answer: WholeAnswer<'_>, status: u16) -> Response {
-    let mut response = Response::status(status);
+fn passed_on(answer: BufferedResponse<'_>, status: u16) -> LocalResponse {
+    let mut response = LocalResponse::status(status);
     let is_grpc = status == 200;
     for (name, value) in answer.head.fields.iter() {
         let name = String::from_utf8_lossy(name);
@@ -57,7 +57,7 @@ fn is_framing(name: &str) -> bool {
 }
 
 /// The one message of a body, as JSON.
-fn decoded(call: &Call, body: &[u8]) -> io::Result<Vec<u8>> {
+fn decoded(call: &TranscodedCall, body: &[u8]) -> io::Result<Vec<u8>> {
     let (head, rest) = body.split_at_checked(5).ok_or_else(|| malformed("it has no message"))?;
     let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
     if head[0] != 0 {
@@ -68,7 +68,7 @@ fn decoded(call: &Call, body: &[u8]) -> io::Result<Vec<u8>> {
         found if found > length => return Err(malformed("it has more than one message")),
         _ => return Err(malformed("its message breaks off")),
     };
-    let mut json = Sink::new(call.body_bytes_max, call.form);
+    let mut json = JsonSink::new(call.body_bytes_max, call.form);
     write_json(&mut json, &call.types, &call.method.output(), message)?;
     let json = json.into_bytes();
     match &call.response_body {
@@ -112,7 +112,7 @@ fn http_status(status: &str) -> u16 {
     }
 }
 
-fn failed(call: &Call, answer: WholeAnswer<'_>, status: &str) -> Response {
+fn failed(call: &TranscodedCall, answer: BufferedResponse<'_>, status: &str) -> LocalResponse {
     // Fields of a call that failed are the service's; that they came with status 200 is the protocol's.
     let mut response = passed_on(answer, 200).field("grpc-status", status);
     response.status = http_status(status);
@@ -147,7 +147,7 @@ fn unescaped(message: &[u8]) -> String {
 }
 
 /// The body of a call that failed with a whole `google.rpc.Status`.
-fn status_of(call: &Call, text: &[u8]) -> Option<Vec<u8>> {
+fn status_of(call: &TranscodedCall, text: &[u8]) -> Option<Vec<u8>> {
     const INDIFFERENT: GeneralPurpose = GeneralPurpose::new(
         &base64::alphabet::STANDARD,
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -163,8 +163,8 @@ fn status_of(call: &Call, text: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// A list of details, in all no longer than an answer may be.
-fn details_of(call: &Call, list: &[prost_reflect::Value]) -> io::Result<Vec<u8>> {
-    let mut out = Sink::new(call.body_bytes_max, call.form);
+fn details_of(call: &TranscodedCall, list: &[prost_reflect::Value]) -> io::Result<Vec<u8>> {
+    let mut out = JsonSink::new(call.body_bytes_max, call.form);
     let mut is_first = true;
     out.write_all(b"[")?;
     for any in list.iter().filter_map(|any| any.as_message()) {
@@ -176,7 +176,7 @@ fn details_of(call: &Call, list: &[prost_reflect::Value]) -> io::Result<Vec<u8>>
 }
 
 /// A detail as the message type the settings name, or as it came.
-fn detail(call: &Call, any: &DynamicMessage, out: &mut Sink) -> io::Result<()> {
+fn detail(call: &TranscodedCall, any: &DynamicMessage, out: &mut JsonSink) -> io::Result<()> {
     let (kind, value) = (any.get_field_by_name("type_url"), any.get_field_by_name("value"));
     let kind = kind.as_ref().and_then(|kind| kind.as_str()).unwrap_or_default();
     let value = value.as_ref().and_then(|value| value.as_bytes()).map(|value| &value[..]).unwrap_or_default();

@@ -7,9 +7,9 @@ use std::cmp::Ordering;
 
 use percent_encoding::percent_decode;
 use prost_reflect::{DynamicMessage, MessageDescriptor, MethodDescriptor, Value};
-use yumen_plugin::proto::Protos;
+use yumen_plugin::proto::ProtoDescriptors;
 
-use super::json::Form;
+use super::json::FieldCardinality;
 use super::request;
 
 /// Rules inside rules are gone into so deep; the language allows one level.
@@ -17,18 +17,18 @@ const DEPTH_MAX: usize = 2;
 
 /// One way to call a method.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Rule {
+pub(super) struct HttpRule {
     /// The method of HTTP; `*` is any.
     pub(super) verb: String,
-    pub(super) path: Path,
-    pub(super) body: Body,
+    pub(super) path: PathTemplate,
+    pub(super) body: HttpRuleBody,
     /// The field of the answer that is the whole of what the client gets.
     pub(super) response_body: Option<String>,
 }
 
 /// What of the message the body is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Body {
+pub(super) enum HttpRuleBody {
     Nothing,
     /// All that the path does not tell.
     All,
@@ -38,16 +38,16 @@ pub(super) enum Body {
 
 /// The template of a path, cut once.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Path {
-    segments: Vec<Segment>,
+pub(super) struct PathTemplate {
+    segments: Vec<TemplateSegment>,
     /// What the last segment ends with, behind a colon.
     suffix: Option<String>,
     /// Fields, and the segments they are made of.
-    variables: Vec<Variable>,
+    variables: Vec<PathVariable>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Segment {
+enum TemplateSegment {
     Literal(String),
     One,
     /// Any number, also none; only the last.
@@ -55,14 +55,14 @@ enum Segment {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Variable {
+struct PathVariable {
     field: String,
     from: usize,
     until: usize,
 }
 
 /// All rules of a method; none where it has no such option.
-pub(super) fn of(method: &MethodDescriptor, protos: &Protos) -> Result<Vec<Rule>, String> {
+pub(super) fn of(method: &MethodDescriptor, protos: &ProtoDescriptors) -> Result<Vec<HttpRule>, String> {
     let Some(option) = protos.pool().get_extension_by_name("google.api.http") else { return Ok(Vec::new()) };
     let options = method.options();
     if !options.has_extension(&option) {
@@ -78,12 +78,12 @@ pub(super) fn of(method: &MethodDescriptor, protos: &Protos) -> Result<Vec<Rule>
 fn collect(
     rule: &DynamicMessage,
     method: &MethodDescriptor,
-    rules: &mut Vec<Rule>,
+    rules: &mut Vec<HttpRule>,
     depth: usize,
 ) -> Result<(), String> {
     let (input, output) = (method.input(), method.output());
     if let Some((verb, path)) = pattern(rule) {
-        let path = Path::parse(&path)?;
+        let path = PathTemplate::parse(&path)?;
         let told = path.variables.iter().map(|variable| &variable.field);
         if let Some(unknown) = told.into_iter().find(|field| !has_place(&input, field)) {
             return Err(format!("its path names \"{unknown}\", which {} has not", input.name()));
@@ -93,13 +93,13 @@ fn collect(
             None => Err(format!("its body is \"{field}\", which {} has not", of.name())),
         };
         let body = match text(rule, "body") {
-            body if body.is_empty() => Body::Nothing,
-            body if body == "*" => Body::All,
-            field => Body::Field(known(&input, field)?),
+            body if body.is_empty() => HttpRuleBody::Nothing,
+            body if body == "*" => HttpRuleBody::All,
+            field => HttpRuleBody::Field(known(&input, field)?),
         };
         let response_body = Some(text(rule, "response_body")).filter(|field| !field.is_empty());
         let response_body = response_body.map(|field| known(&output, field)).transpose()?;
-        rules.push(Rule { verb, path, body, response_body });
+        rules.push(HttpRule { verb, path, body, response_body });
     }
     let more = rule.get_field_by_name("additional_bindings");
     for one in more.as_deref().and_then(Value::as_list).into_iter().flatten() {
@@ -130,15 +130,15 @@ fn text(of: &DynamicMessage, field: &str) -> String {
 
 /// Whether `a.b` is a field inside the message, and not deeper than a message is written.
 fn has_place(of: &MessageDescriptor, path: &str) -> bool {
-    matches!(request::places(of, path), Ok(Some(places)) if places.last().is_some_and(|place| place.form != Form::Map))
+    matches!(request::places(of, path), Ok(Some(places)) if places.last().is_some_and(|place| place.form != FieldCardinality::Map))
 }
 
-impl Path {
+impl PathTemplate {
     /// Reads a template: `/v1/{name=shelves/*}/books/{book.id}:read`.
-    pub(super) fn parse(template: &str) -> Result<Path, String> {
+    pub(super) fn parse(template: &str) -> Result<PathTemplate, String> {
         let refused = |why: &str| format!("its path \"{template}\" {why}");
         let mut rest = template.strip_prefix('/').ok_or_else(|| refused("does not begin with a slash"))?;
-        let mut path = Path { segments: Vec::new(), suffix: None, variables: Vec::new() };
+        let mut path = PathTemplate { segments: Vec::new(), suffix: None, variables: Vec::new() };
         loop {
             rest = match rest.strip_prefix('{') {
                 Some(inside) => {
@@ -146,14 +146,14 @@ impl Path {
                         inside.split_once('}').ok_or_else(|| refused("has an open brace"))?;
                     let (field, pattern) = variable.split_once('=').unwrap_or((variable, "*"));
                     let from = path.segments.len();
-                    path.segments.extend(pattern.split('/').map(Segment::of));
+                    path.segments.extend(pattern.split('/').map(TemplateSegment::of));
                     let (field, until) = (field.trim().to_owned(), path.segments.len());
-                    path.variables.push(Variable { field, from, until });
+                    path.variables.push(PathVariable { field, from, until });
                     after
                 }
                 None => {
                     let end = rest.find(['/', ':']).unwrap_or(rest.len());
-                    path.segments.push(Segment::of(&rest[..end]));
+                    path.segments.push(TemplateSegment::of(&rest[..end]));
                     &rest[end..]
                 }
             };
@@ -164,36 +164,36 @@ impl Path {
                     break;
                 }
                 Some(("/", after)) => rest = after,
-                Some(_) => return Err(refused("has something behind a variable that is no slash")),
+                Some(_) => return Err(refused("has characters other than a slash after a variable")),
             }
         }
         let last = path.segments.len() - 1;
-        if path.segments[..last].contains(&Segment::Rest) {
+        if path.segments[..last].contains(&TemplateSegment::Rest) {
             return Err(refused("has `**` before its end"));
         }
         Ok(path)
     }
 
     /// The fields a path tells; `None` where it is not one of these.
-    pub(super) fn matches(&self, path: &Segments<'_>) -> Option<Vec<(&str, String)>> {
+    pub(super) fn matches(&self, path: &TemplateSegments<'_>) -> Option<Vec<(&str, String)>> {
         let mut raw = Cow::Borrowed(path.0.as_slice());
         if let Some(suffix) = &self.suffix {
             let last = raw.last()?.strip_suffix(suffix.as_bytes())?.strip_suffix(b":")?;
             *raw.to_mut().last_mut()? = last;
         }
-        let is_open = self.segments.last() == Some(&Segment::Rest);
+        let is_open = self.segments.last() == Some(&TemplateSegment::Rest);
         let fixed = self.segments.len() - usize::from(is_open);
         if raw.len() < fixed || !is_open && raw.len() > fixed {
             return None;
         }
         for (segment, found) in self.segments[..fixed].iter().zip(raw.iter()) {
             match segment {
-                Segment::Literal(literal) if *decoded(found) != *literal.as_bytes() => return None,
-                Segment::One if found.is_empty() => return None,
+                TemplateSegment::Literal(literal) if *decoded(found) != *literal.as_bytes() => return None,
+                TemplateSegment::One if found.is_empty() => return None,
                 _ => {}
             }
         }
-        let value = |variable: &Variable| {
+        let value = |variable: &PathVariable| {
             let until = if variable.until > fixed { raw.len() } else { variable.until };
             let found = &raw[variable.from..until];
             let told = if self.is_one_segment(variable) {
@@ -206,36 +206,36 @@ impl Path {
         Some(self.variables.iter().map(|variable| (variable.field.as_str(), value(variable))).collect())
     }
 
-    fn is_one_segment(&self, variable: &Variable) -> bool {
-        variable.until - variable.from == 1 && self.segments[variable.from] != Segment::Rest
+    fn is_one_segment(&self, variable: &PathVariable) -> bool {
+        variable.until - variable.from == 1 && self.segments[variable.from] != TemplateSegment::Rest
     }
 
     /// Literals go before `*`, that before `**`; with a suffix before without.
-    pub(super) fn order(&self, other: &Path) -> Ordering {
+    pub(super) fn order(&self, other: &PathTemplate) -> Ordering {
         self.segments.cmp(&other.segments).then(other.suffix.is_some().cmp(&self.suffix.is_some()))
     }
 }
 
-impl Segment {
-    fn of(text: &str) -> Segment {
+impl TemplateSegment {
+    fn of(text: &str) -> TemplateSegment {
         match text {
-            "*" => Segment::One,
-            "**" => Segment::Rest,
-            literal => Segment::Literal(literal.to_owned()),
+            "*" => TemplateSegment::One,
+            "**" => TemplateSegment::Rest,
+            literal => TemplateSegment::Literal(literal.to_owned()),
         }
     }
 }
 
 /// A path between its slashes, as it goes upstream.
-pub(super) struct Segments<'a>(Vec<&'a [u8]>);
+pub(super) struct TemplateSegments<'a>(Vec<&'a [u8]>);
 
-impl<'a> Segments<'a> {
+impl<'a> TemplateSegments<'a> {
     /// `None` where a segment is one of dots: what they lead to is not what rules before this one saw.
-    pub(super) fn of(target: &'a [u8]) -> Option<Segments<'a>> {
+    pub(super) fn of(target: &'a [u8]) -> Option<TemplateSegments<'a>> {
         let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
         let segments: Vec<&[u8]> = path.strip_prefix(b"/")?.split(|byte| *byte == b'/').collect();
         let is_dots = |segment: &&[u8]| matches!(&*decoded(segment), b"." | b"..");
-        (!segments.iter().any(is_dots)).then_some(Segments(segments))
+        (!segments.iter().any(is_dots)).then_some(TemplateSegments(segments))
     }
 }
 

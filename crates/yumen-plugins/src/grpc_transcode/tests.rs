@@ -4,12 +4,12 @@ use prost_reflect::DynamicMessage;
 use prost_reflect::prost::Message as _;
 use serde::de::DeserializeSeed as _;
 use serde_json::{Value, json};
-use yumen_config::resource::Upstream;
-use yumen_config::schema::Invalid;
-use yumen_plugin::proto::{self, Protos};
-use yumen_plugin::{Objects, Plugin, Response, ResponseHead, UpstreamSlot, WholeAnswer};
+use yumen_config::resource::UpstreamSpec;
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::proto::{self, ProtoDescriptors};
+use yumen_plugin::{BufferedResponse, LocalResponse, ObjectLookup, Plugin, ResponseHead, UpstreamSlot};
 
-use crate::testing::Bench;
+use crate::testing::PluginBench;
 
 const SHOP: &str = r#"syntax = "proto3";
 package shop;
@@ -39,10 +39,10 @@ service Shop {
 "#;
 
 /// Proto `1` is the shop.
-struct Shop(Arc<Protos>);
+struct Shop(Arc<ProtoDescriptors>);
 
-impl Objects for Shop {
-    fn proto(&self, id: &str) -> Option<Arc<Protos>> {
+impl ObjectLookup for Shop {
+    fn proto(&self, id: &str) -> Option<Arc<ProtoDescriptors>> {
         (id == "1").then(|| self.0.clone())
     }
 
@@ -50,17 +50,17 @@ impl Objects for Shop {
         None
     }
 
-    fn inline_upstream(&self, path: &str, _: Upstream) -> Result<UpstreamSlot, Invalid> {
-        Err(Invalid::at(path, "there is no room"))
+    fn inline_upstream(&self, path: &str, _: UpstreamSpec) -> Result<UpstreamSlot, InvalidSettings> {
+        Err(InvalidSettings::at(path, "there is no room"))
     }
 }
 
-fn shop() -> Protos {
-    Protos::compile(SHOP).expect("the shop compiles")
+fn shop() -> ProtoDescriptors {
+    ProtoDescriptors::compile(SHOP).expect("the shop compiles")
 }
 
-fn bench() -> Bench {
-    let mut bench = Bench::new();
+fn bench() -> PluginBench {
+    let mut bench = PluginBench::new();
     bench.objects = Some(Box::new(Shop(Arc::new(shop()))));
     bench
 }
@@ -162,7 +162,7 @@ fn a_message_is_made_of_body_query_and_path() {
         Ok(json!({ "itemName": "tea", "count": 1 })),
     );
     check_request("GET /buy HTTP/1.1", &[], Ok(json!({})));
-    check_request(&json("[1]"), &[], Err("its body is no JSON object"));
+    check_request(&json("[1]"), &[], Err("the body is not a JSON object"));
     check_request(&json("{"), &[], Err("its body is no JSON: EOF"));
     check_request(&json(r#"{"count":"many"}"#), &[], Err("the request is no Order"));
     check_request(&json(r#"{"count":1}]"#), &[], Err("its body is no JSON: trailing"));
@@ -214,7 +214,7 @@ fn a_body_is_read_up_to_a_bound() {
 }
 
 /// The answer of the plugin to an answer of the service: its head's and trailers' lines, and its body.
-fn answered(more: Value, head: &str, body: &[u8], trailers: &str) -> Response {
+fn answered(more: Value, head: &str, body: &[u8], trailers: &str) -> LocalResponse {
     let bench = bench();
     let plugin: Arc<dyn Plugin> = bench.plugin("grpc-transcode", settings(more));
     let request = "GET /buy HTTP/1.1";
@@ -230,14 +230,14 @@ fn answered(more: Value, head: &str, body: &[u8], trailers: &str) -> Response {
         }
     }
     let translate = ex.translate.take().expect("the answer is translated");
-    translate.translate(WholeAnswer { head: &answer, body, trailers: trailers.as_bytes() })
+    translate.translate(BufferedResponse { head: &answer, body, trailers: trailers.as_bytes() })
 }
 
-fn body(response: &Response) -> Value {
+fn body(response: &LocalResponse) -> Value {
     serde_json::from_slice(&response.body).unwrap_or(Value::Null)
 }
 
-fn field<'r>(response: &'r Response, name: &str) -> Option<&'r [u8]> {
+fn field<'r>(response: &'r LocalResponse, name: &str) -> Option<&'r [u8]> {
     response.fields().get(name)
 }
 
@@ -395,7 +395,10 @@ fn what_the_proto_does_not_have_is_refused_with_what_it_has() {
         "status_detail_type",
         "proto 1 has no message type \"a.B\"",
     );
-    assert!(Bench::new().build("grpc-transcode", settings(json!({ "proto_id": 2 }))).is_ok(), "judged alone");
+    assert!(
+        PluginBench::new().build("grpc-transcode", settings(json!({ "proto_id": 2 }))).is_ok(),
+        "judged alone"
+    );
 }
 
 /// A shop whose methods say how they are called.
@@ -421,9 +424,9 @@ service Shop {
 }
 "#;
 
-fn ruled(content: &str) -> (Bench, Value) {
-    let mut bench = Bench::new();
-    bench.objects = Some(Box::new(Shop(Arc::new(Protos::compile(content).expect("it compiles")))));
+fn ruled(content: &str) -> (PluginBench, Value) {
+    let mut bench = PluginBench::new();
+    bench.objects = Some(Box::new(Shop(Arc::new(ProtoDescriptors::compile(content).expect("it compiles")))));
     (bench, json!({ "proto_id": "1", "service": "shop.Shop" }))
 }
 
@@ -444,8 +447,11 @@ fn check_ruled(request: &str, expected: Result<(&str, Value), (u16, &str)>) {
     };
     assert!(answer.is_none(), "{request}: {answer:?}");
     assert_eq!(String::from_utf8_lossy(ex.request.upstream_target()), format!("/shop.Shop/{method}"));
-    let of =
-        Protos::compile(RULED).unwrap().pool().get_message_by_name("shop.Order").expect("the type is there");
+    let of = ProtoDescriptors::compile(RULED)
+        .unwrap()
+        .pool()
+        .get_message_by_name("shop.Order")
+        .expect("the type is there");
     let sent =
         DynamicMessage::decode(of.clone(), &ex.body.expect("a message is sent")[5..]).expect("an order");
     assert_eq!(sent, of.deserialize(expected).expect("an order"), "{request}");
@@ -469,7 +475,7 @@ fn methods_are_called_as_their_options_say() {
     );
     check_ruled("PUT /v1/orders/7/price HTTP/1.1\n\nnull", Ok(("Reprice", json!({ "id": "7" }))));
     check_ruled("PURGE /v1/orders/7:any HTTP/1.1", Ok(("Any", json!({ "id": "7" }))));
-    check_ruled("POST /v1/orders HTTP/1.1\n\n[1]", Err((400, "its body is no JSON object")));
+    check_ruled("POST /v1/orders HTTP/1.1\n\n[1]", Err((400, "the body is not a JSON object")));
     check_ruled("POST /v1/orders HTTP/1.1\n\n{", Err((400, "its body is no JSON: EOF")));
     check_ruled("GET /v1/none HTTP/1.1", Err((404, "no method of shop.Shop is called by this path")));
     check_ruled("GET /v1/watch HTTP/1.1", Err((404, "no method of shop.Shop")));
@@ -483,13 +489,16 @@ fn one_field_may_be_all_of_an_answer() {
     let request = "PUT /v1/orders/7/price HTTP/1.1\n\n{}";
     let mut ex = bench.exchange(request);
     assert!(bench.admit(&[plugin], &mut ex, request).is_none());
-    let of =
-        Protos::compile(RULED).unwrap().pool().get_message_by_name("shop.Order").expect("the type is there");
+    let of = ProtoDescriptors::compile(RULED)
+        .unwrap()
+        .pool()
+        .get_message_by_name("shop.Order")
+        .expect("the type is there");
     let order = json!({ "id": "7", "price": { "units": 5, "currency": "EUR" } });
     let sent = frame(&of.deserialize(order).expect("an order").encode_to_vec());
     let mut head = ResponseHead::default();
     head.set_status(200);
-    let answer = WholeAnswer { head: &head, body: &sent, trailers: b"grpc-status: 0\r\n" };
+    let answer = BufferedResponse { head: &head, body: &sent, trailers: b"grpc-status: 0\r\n" };
     let answer = ex.translate.expect("the answer is translated").translate(answer);
     assert_eq!(body(&answer), json!({ "units": 5, "currency": "EUR" }));
 }
@@ -541,7 +550,7 @@ fn whatever_a_service_sends_is_answered() {
 }
 
 /// What a request to the recursive type comes to, on a stack a quarter as large as a worker's.
-fn nested_call(request: String) -> Option<Response> {
+fn nested_call(request: String) -> Option<LocalResponse> {
     let work = move || {
         let content = "syntax = \"proto3\"; package shop; message Node { string name = 1; Node next = 2; }\n\
                        service Shop { rpc Buy (Node) returns (Node); }";
@@ -570,7 +579,7 @@ fn a_name_leads_into_messages_up_to_a_bound() {
 }
 
 /// A service of a type that holds any, called on a stack half as large as a worker's.
-fn answer_of_any(sent: Vec<u8>) -> Response {
+fn answer_of_any(sent: Vec<u8>) -> LocalResponse {
     let work = move || {
         let content = "syntax = \"proto3\"; package shop; import \"google/protobuf/any.proto\";\n\
                        message Order { google.protobuf.Any any = 1; Order next = 2; }\n\
@@ -584,7 +593,7 @@ fn answer_of_any(sent: Vec<u8>) -> Response {
         let mut head = ResponseHead::default();
         head.set_status(200);
         let translate = ex.translate.take().expect("the answer is translated");
-        translate.translate(WholeAnswer { head: &head, body: &sent, trailers: b"grpc-status: 0\r\n" })
+        translate.translate(BufferedResponse { head: &head, body: &sent, trailers: b"grpc-status: 0\r\n" })
     };
     let thread = std::thread::Builder::new().stack_size(1 << 20).spawn(work).expect("a thread");
     thread.join().expect("it ends")

@@ -11,42 +11,42 @@ pub(super) const DEPTH_MAX: usize = 100;
 
 /// What is nested deeper than [`DEPTH_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TooDeep;
+pub(super) struct NestingTooDeep;
 
-impl fmt::Display for TooDeep {
+impl fmt::Display for NestingTooDeep {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "its messages stand in each other more than {DEPTH_MAX} deep")
+        write!(to, "messages are nested more than {DEPTH_MAX} levels deep")
     }
 }
 
 /// Writes one message. Of a part whose length stands before it, the length is known behind it: it is noted beside
 /// the bytes, and put in when all is written, so nothing moves twice and memory grows as the message does.
 #[derive(Default)]
-pub(super) struct Writer {
+pub(super) struct MessageWriter {
     bytes: Vec<u8>,
     /// Where lengths belong, in order.
-    lengths: Vec<Length>,
+    lengths: Vec<PendingLength>,
     /// What the lengths known so far will take.
     lengths_bytes: usize,
     depth: usize,
 }
 
 /// A length and the place before which it stands. What is longer than fits is refused as a whole at the end.
-struct Length {
+struct PendingLength {
     at: u32,
     bytes: u32,
 }
 
-/// A part that is being written; [`Writer::end`] takes it back.
+/// A part that is being written; [`MessageWriter::end`] takes it back.
 #[must_use]
-pub(super) enum Open {
+pub(super) enum OpenField {
     /// Behind its length.
     Sized { length: usize, lengths_bytes: usize, is_message: bool },
     /// Up to its end mark, as proto2 has it.
     Group(u32),
 }
 
-impl Writer {
+impl MessageWriter {
     pub(super) fn key(&mut self, number: u32, wire: WireType) {
         encode_key(number, wire, &mut self.bytes);
     }
@@ -67,38 +67,38 @@ impl Writer {
     }
 
     /// Begins a message in this one.
-    pub(super) fn message(&mut self, number: u32, is_group: bool) -> Result<Open, TooDeep> {
+    pub(super) fn message(&mut self, number: u32, is_group: bool) -> Result<OpenField, NestingTooDeep> {
         if self.depth == DEPTH_MAX {
-            return Err(TooDeep);
+            return Err(NestingTooDeep);
         }
         self.depth += 1;
         if is_group {
             self.key(number, WireType::StartGroup);
-            return Ok(Open::Group(number));
+            return Ok(OpenField::Group(number));
         }
         Ok(self.sized(number, true))
     }
 
     /// Begins a list of numbers that stand behind one key.
-    pub(super) fn packed(&mut self, number: u32) -> Open {
+    pub(super) fn packed(&mut self, number: u32) -> OpenField {
         self.sized(number, false)
     }
 
-    fn sized(&mut self, number: u32, is_message: bool) -> Open {
+    fn sized(&mut self, number: u32, is_message: bool) -> OpenField {
         self.key(number, WireType::LengthDelimited);
         let at = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
-        self.lengths.push(Length { at, bytes: 0 });
-        Open::Sized { length: self.lengths.len() - 1, lengths_bytes: self.lengths_bytes, is_message }
+        self.lengths.push(PendingLength { at, bytes: 0 });
+        OpenField::Sized { length: self.lengths.len() - 1, lengths_bytes: self.lengths_bytes, is_message }
     }
 
     /// Ends what was begun last.
-    pub(super) fn end(&mut self, open: Open) {
+    pub(super) fn end(&mut self, open: OpenField) {
         match open {
-            Open::Group(number) => {
+            OpenField::Group(number) => {
                 self.key(number, WireType::EndGroup);
                 self.depth -= 1;
             }
-            Open::Sized { length, lengths_bytes, is_message } => {
+            OpenField::Sized { length, lengths_bytes, is_message } => {
                 let inside = self.lengths_bytes - lengths_bytes;
                 let length = &mut self.lengths[length];
                 let bytes = self.bytes.len() - length.at as usize + inside;

@@ -2,13 +2,13 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use serde_json::json;
-use yumen_plugin::{Chunk, Plugin, ResponseHead};
+use yumen_plugin::{BodyChunk, Plugin, ResponseHead};
 
 use super::{decode, encoding, trailers_frame};
-use crate::testing::Bench;
+use crate::testing::PluginBench;
 
-fn bench() -> (Bench, Arc<dyn Plugin>) {
-    let bench = Bench::new();
+fn bench() -> (PluginBench, Arc<dyn Plugin>) {
+    let bench = PluginBench::new();
     let plugin = bench.plugin("grpc-web", json!({}));
     (bench, plugin)
 }
@@ -104,7 +104,7 @@ fn a_call_goes_on_as_one_of_grpc() {
 
 #[test]
 fn a_body_larger_than_the_bound_is_refused() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let plugin = bench.plugin("grpc-web", json!({"max_req_body_size": 3}));
     let request = "POST /a.B/C HTTP/1.1\nContent-Type: application/grpc-web-text\n\nYWJj";
     assert_eq!(bench.run(&plugin, request).status, 413);
@@ -152,7 +152,7 @@ fn what_cors_lets_browsers_send_and_read_they_still_may() {
 #[test]
 fn an_origin_that_cors_does_not_admit_is_told_nothing() {
     let check = |names: &[&str], origin: &str, expected: Option<&str>| {
-        let bench = Bench::new();
+        let bench = PluginBench::new();
         let origins = json!({
             "allow_origins": "https://good.example", "allow_methods": "GET,PUT", "allow_headers": "x-a",
             "allow_credential": true,
@@ -183,7 +183,7 @@ fn an_origin_that_cors_does_not_admit_is_told_nothing() {
 }
 
 /// The pieces of an answer's body as the client gets them.
-fn pieces(kind: &str, head: &str, chunks: Vec<Chunk>) -> (ResponseHead, Vec<Vec<u8>>) {
+fn pieces(kind: &str, head: &str, chunks: Vec<BodyChunk>) -> (ResponseHead, Vec<Vec<u8>>) {
     let (bench, plugin) = bench();
     let request = format!("POST /a.B/C HTTP/1.1\nContent-Type: application/{kind}\n\n");
     let mut ex = bench.exchange(&request);
@@ -208,12 +208,12 @@ fn pieces(kind: &str, head: &str, chunks: Vec<Chunk>) -> (ResponseHead, Vec<Vec<
     (answer, chunks.into_iter().map(edit).collect())
 }
 
-fn piece(data: &str) -> Chunk {
-    Chunk { data: data.into(), ..Chunk::default() }
+fn piece(data: &str) -> BodyChunk {
+    BodyChunk { data: data.into(), ..BodyChunk::default() }
 }
 
-fn last(data: &str, trailers: &str) -> Chunk {
-    Chunk { last: true, trailers: trailers.into(), ..piece(data) }
+fn last(data: &str, trailers: &str) -> BodyChunk {
+    BodyChunk { last: true, trailers: trailers.into(), ..piece(data) }
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn trailers_come_behind_the_messages() {
 #[test]
 fn text_is_padded_only_where_the_source_pauses() {
     let grpc = "Content-Type: application/grpc";
-    let pause = Chunk { pause: true, ..Chunk::default() };
+    let pause = BodyChunk { pause: true, ..BodyChunk::default() };
     let (_, body) = pieces(
         "grpc-web-text",
         grpc,
@@ -274,7 +274,7 @@ fn what_is_not_translated_passes_beside_plugins_that_change_bodies() {
 
 #[test]
 fn a_call_is_translated_once_where_two_rules_would() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let plugins = [bench.plugin("grpc-web", json!({})), bench.plugin("grpc-web", json!({}))];
     let whole = b"\0\0\0\0\0\x80\0\0\0\x10grpc-status: 0\r\n";
     let in_base64 = base64::engine::general_purpose::STANDARD.encode(whole).into_bytes();

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use yumen_plugin::{Now, Setup};
+use yumen_plugin::{Now, PluginBuildContext};
 
-use crate::limits::table::{Share, Slot, share};
+use crate::limits::table::{KeyedState, TableShare, share};
 use crate::limits::with_scratch;
 
 /// Whether asking uses a nonce up.
@@ -24,7 +24,7 @@ struct UsedNonce {
     until_ms: u64,
 }
 
-impl Slot for UsedNonce {
+impl KeyedState for UsedNonce {
     fn useless_at_ms(&self) -> Option<u64> {
         Some(self.until_ms)
     }
@@ -46,10 +46,10 @@ impl Slot for UsedNonce {
 
 /// The nonces used at one object's plugin. They share the room of one table with those of other objects, see
 /// [`crate::limits::table`].
-pub(super) struct NonceTable(Arc<Share<UsedNonce>>);
+pub(super) struct NonceTable(Arc<TableShare<UsedNonce>>);
 
 impl NonceTable {
-    pub(super) fn new(setup: &Setup<'_>, plugin: &str) -> NonceTable {
+    pub(super) fn new(setup: &PluginBuildContext<'_>, plugin: &str) -> NonceTable {
         NonceTable(share(setup, plugin, setup.owner, 1))
     }
 

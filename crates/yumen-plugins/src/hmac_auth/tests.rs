@@ -5,9 +5,9 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use yumen_plugin::{Foreseen, Phases};
+use yumen_plugin::{DryRunResult, PhaseSet};
 
-use crate::testing::{Bench, Reply};
+use crate::testing::{PluginBench, TestReply};
 
 /// The bench's clock stands there.
 const NOW: &str = "Tue, 14 Nov 2023 22:13:20 GMT";
@@ -26,8 +26,8 @@ fn authorization(algorithm: &str, headers: &str, lines: &str) -> String {
     )
 }
 
-fn run(settings: Value, request: &str) -> Reply {
-    let mut bench = Bench::new();
+fn run(settings: Value, request: &str) -> TestReply {
+    let mut bench = PluginBench::new();
     let alice = bench.add_consumer("alice");
     bench.add_key(&alice, "hmac-auth", json!({"key_id": "alices-key", "secret_key": "the-secret"}), None);
     bench.add_consumer("nobody");
@@ -162,8 +162,8 @@ fn strangers_may_be_somebody_and_signatures_may_stay_here() {
 }
 
 /// A bench with one consumer.
-fn bench() -> Bench {
-    let mut bench = Bench::new();
+fn bench() -> PluginBench {
+    let mut bench = PluginBench::new();
     let alice = bench.add_consumer("alice");
     bench.add_key(&alice, "hmac-auth", json!({"key_id": "alices-key", "secret_key": "the-secret"}), None);
     bench
@@ -252,10 +252,10 @@ fn a_request_that_is_thought_through_uses_up_no_nonce() {
     let plugin = bench.plugin("hmac-auth", json!({}));
     let request = with_nonce("one", true);
     for _ in 0..2 {
-        let foreseen = plugin.foresee(Phases::REWRITE, &mut bench.exchange(&request));
-        assert!(matches!(foreseen, Foreseen::Continue), "{foreseen:?}");
+        let foreseen = plugin.dry_run(PhaseSet::REWRITE, &mut bench.exchange(&request));
+        assert!(matches!(foreseen, DryRunResult::Continue), "{foreseen:?}");
     }
     assert_eq!(bench.run(&plugin, &request).status, 200);
-    let foreseen = plugin.foresee(Phases::REWRITE, &mut bench.exchange(&request));
-    assert!(matches!(foreseen, Foreseen::Respond(_)), "{foreseen:?}");
+    let foreseen = plugin.dry_run(PhaseSet::REWRITE, &mut bench.exchange(&request));
+    assert!(matches!(foreseen, DryRunResult::Respond(_)), "{foreseen:?}");
 }

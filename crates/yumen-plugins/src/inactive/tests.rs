@@ -1,4 +1,4 @@
-use yumen_plugin::Serves;
+use yumen_plugin::ServedTraffic;
 
 use super::{TABLE, missing};
 
@@ -34,7 +34,7 @@ const HARMLESS: &str = "
     tencent-cloud-cls traffic-label udp-logger zipkin
 ";
 
-fn is_built(name: &str, serves: fn(Serves) -> bool) -> bool {
+fn is_built(name: &str, serves: fn(ServedTraffic) -> bool) -> bool {
     crate::BUILTIN.iter().any(|kind| kind.name == name && serves(kind.serves))
 }
 
@@ -42,8 +42,12 @@ fn is_built(name: &str, serves: fn(Serves) -> bool) -> bool {
 fn the_table_is_sorted_and_holds_no_plugin_that_is_built_in() {
     assert!(TABLE.is_sorted_by_key(|one| one.name));
     for one in TABLE {
-        assert!(!(one.serves.http() && is_built(one.name, Serves::http)), "{} is built in", one.name);
-        assert!(!(one.serves.streams() && is_built(one.name, Serves::streams)), "{} is built in", one.name);
+        assert!(!(one.serves.http() && is_built(one.name, ServedTraffic::http)), "{} is built in", one.name);
+        assert!(
+            !(one.serves.streams() && is_built(one.name, ServedTraffic::streams)),
+            "{} is built in",
+            one.name
+        );
     }
 }
 
@@ -51,10 +55,16 @@ fn the_table_is_sorted_and_holds_no_plugin_that_is_built_in() {
 fn every_plugin_of_apisix_is_built_in_or_in_the_table() {
     let missing = missing::<&str>(&[]);
     for name in ON_ROUTES.split_whitespace() {
-        assert!(is_built(name, Serves::http) || missing.get(name, false).is_some(), "{name} on routes");
+        assert!(
+            is_built(name, ServedTraffic::http) || missing.get(name, false).is_some(),
+            "{name} on routes"
+        );
     }
     for name in ON_STREAM_ROUTES.split_whitespace() {
-        assert!(is_built(name, Serves::streams) || missing.get(name, true).is_some(), "{name} on streams");
+        assert!(
+            is_built(name, ServedTraffic::streams) || missing.get(name, true).is_some(),
+            "{name} on streams"
+        );
     }
     let apisix: Vec<&str> = ON_ROUTES.split_whitespace().collect();
     let invented = TABLE.iter().find(|one| !apisix.contains(&one.name));

@@ -1,10 +1,10 @@
 use serde_json::{Value, json};
 
-use crate::testing::Bench;
+use crate::testing::PluginBench;
 
 #[track_caller]
 fn check(settings: Value, client: &str, expected: (u16, &str)) {
-    let mut bench = Bench::new();
+    let mut bench = PluginBench::new();
     bench.client.peer.set_ip(client.parse().expect("an address"));
     let plugin = bench.plugin("ip-restriction", settings);
     let reply = bench.run(&plugin, "GET / HTTP/1.1");
@@ -43,7 +43,7 @@ fn status_and_message_are_settings() {
 
 #[test]
 fn an_entry_that_is_no_address_is_named() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let error = bench.build("ip-restriction", json!({"whitelist": ["::1", "2001:db8::/129"]})).err();
     assert_eq!(error.expect("it is refused").message, "invalid ip address: 2001:db8::/129");
 }

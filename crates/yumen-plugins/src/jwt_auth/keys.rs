@@ -25,7 +25,7 @@ use serde_json::{Map, Value};
         },
     ]}},
 ))]
-struct Written {
+struct JwtCredentialSpec {
     /// What the token's claim says; it leads to this consumer.
     #[schemars(length(min = 1))]
     key: String,
@@ -60,41 +60,41 @@ fn exp() -> u64 {
     86_400
 }
 
-enum Verifier {
+enum JwtVerifier {
     Secret(Box<hmac::Key>),
     Public(ParsedPublicKey),
 }
 
 /// What a consumer or credential holds of `jwt-auth`.
 #[derive(Deserialize)]
-#[serde(try_from = "Written")]
-pub(crate) struct ConsumerConfig {
+#[serde(try_from = "JwtCredentialSpec")]
+pub(crate) struct JwtCredential {
     key: String,
     algorithm: String,
     grace_s: u64,
-    verifier: Verifier,
+    verifier: JwtVerifier,
 }
 
-impl JsonSchema for ConsumerConfig {
+impl JsonSchema for JwtCredential {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "ConsumerConfig".into()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        Written::json_schema(generator)
+        JwtCredentialSpec::json_schema(generator)
     }
 }
 
-impl TryFrom<Written> for ConsumerConfig {
+impl TryFrom<JwtCredentialSpec> for JwtCredential {
     type Error = String;
 
-    fn try_from(written: Written) -> Result<ConsumerConfig, String> {
+    fn try_from(written: JwtCredentialSpec) -> Result<JwtCredential, String> {
         let verifier = match hash(&written.algorithm) {
-            Some(algorithm) => Verifier::Secret(Box::new(hmac::Key::new(algorithm, &secret(&written)?))),
-            None => Verifier::Public(public_key(&written)?),
+            Some(algorithm) => JwtVerifier::Secret(Box::new(hmac::Key::new(algorithm, &secret(&written)?))),
+            None => JwtVerifier::Public(public_key(&written)?),
         };
-        let Written { key, algorithm, lifetime_grace_period, .. } = written;
-        Ok(ConsumerConfig { key, algorithm, grace_s: lifetime_grace_period, verifier })
+        let JwtCredentialSpec { key, algorithm, lifetime_grace_period, .. } = written;
+        Ok(JwtCredential { key, algorithm, grace_s: lifetime_grace_period, verifier })
     }
 }
 
@@ -107,7 +107,7 @@ fn hash(algorithm: &str) -> Option<hmac::Algorithm> {
     }
 }
 
-fn secret(written: &Written) -> Result<Vec<u8>, String> {
+fn secret(written: &JwtCredentialSpec) -> Result<Vec<u8>, String> {
     let algorithm = &written.algorithm;
     let missing = || format!("property \"secret\" is required when \"algorithm\" is \"{algorithm}\"");
     let secret = written.secret.as_ref().ok_or_else(missing)?;
@@ -118,7 +118,7 @@ fn secret(written: &Written) -> Result<Vec<u8>, String> {
     STANDARD.decode(secret).map_err(|_| refused.to_owned())
 }
 
-fn public_key(written: &Written) -> Result<ParsedPublicKey, String> {
+fn public_key(written: &JwtCredentialSpec) -> Result<ParsedPublicKey, String> {
     let algorithm: &'static dyn VerificationAlgorithm = match written.algorithm.as_str() {
         "RS256" => &signature::RSA_PKCS1_2048_8192_SHA256,
         "RS384" => &signature::RSA_PKCS1_2048_8192_SHA384,
@@ -134,7 +134,7 @@ fn public_key(written: &Written) -> Result<ParsedPublicKey, String> {
     let pem = written.public_key.as_deref().unwrap_or_default();
     let der = der_of(pem).ok_or("public_key is not a public key in PEM")?;
     ParsedPublicKey::new(algorithm, der)
-        .map_err(|error| format!("public_key is no key for {}: {error}", written.algorithm))
+        .map_err(|error| format!("public_key is not a key for {}: {error}", written.algorithm))
 }
 
 /// The bytes between the lines of a PEM public key.
@@ -149,7 +149,7 @@ fn der_of(pem: &str) -> Option<Vec<u8>> {
     STANDARD.decode(base64).ok()
 }
 
-impl ConsumerConfig {
+impl JwtCredential {
     pub(crate) fn key(&self) -> &str {
         &self.key
     }
@@ -160,18 +160,18 @@ impl ConsumerConfig {
     }
 
     /// Whether this key has signed the token.
-    pub(crate) fn has_signed(&self, token: &Token<'_>) -> bool {
+    pub(crate) fn has_signed(&self, token: &JwtToken<'_>) -> bool {
         let message = token.signed.as_bytes();
         token.algorithm == self.algorithm
             && match &self.verifier {
-                Verifier::Secret(key) => hmac::verify(key, message, &token.signature).is_ok(),
-                Verifier::Public(key) => key.verify_sig(message, &token.signature).is_ok(),
+                JwtVerifier::Secret(key) => hmac::verify(key, message, &token.signature).is_ok(),
+                JwtVerifier::Public(key) => key.verify_sig(message, &token.signature).is_ok(),
             }
     }
 }
 
 /// A token, read and not yet believed.
-pub(crate) struct Token<'t> {
+pub(crate) struct JwtToken<'t> {
     /// Header and claims as they were signed.
     signed: &'t str,
     signature: Vec<u8>,
@@ -180,9 +180,9 @@ pub(crate) struct Token<'t> {
     pub(crate) claims: Map<String, Value>,
 }
 
-impl<'t> Token<'t> {
+impl<'t> JwtToken<'t> {
     /// Reads the compact form (RFC 7515 §7.1): three parts in base64url.
-    pub(crate) fn read(text: &'t str) -> Option<Token<'t>> {
+    pub(crate) fn read(text: &'t str) -> Option<JwtToken<'t>> {
         let (signed, signature) = text.rsplit_once('.')?;
         let (header, claims) = signed.split_once('.')?;
         let object = |part: &str| -> Option<Map<String, Value>> {
@@ -193,7 +193,7 @@ impl<'t> Token<'t> {
         if header.contains_key("crit") {
             return None;
         }
-        Some(Token {
+        Some(JwtToken {
             signed,
             signature: URL_SAFE_NO_PAD.decode(signature).ok()?,
             algorithm: header.get("alg")?.as_str()?.to_owned(),

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
-use crate::testing::{Bench, Reply};
+use crate::testing::{PluginBench, TestReply};
 
 /// The bench's clock stands there.
 const NOW_S: i64 = 1_700_000_000;
@@ -30,8 +30,8 @@ fn of_alice(claims: Value) -> String {
     token(&json!({"alg": "HS256", "typ": "JWT"}), &claims, hs256(b"my-secret"))
 }
 
-fn run_with(consumer: Value, settings: Value, request: &str) -> Reply {
-    let mut bench = Bench::new();
+fn run_with(consumer: Value, settings: Value, request: &str) -> TestReply {
+    let mut bench = PluginBench::new();
     let alice = bench.add_consumer("alice");
     bench.add_key(&alice, "jwt-auth", consumer, None);
     bench.add_consumer("nobody");
@@ -39,7 +39,7 @@ fn run_with(consumer: Value, settings: Value, request: &str) -> Reply {
     bench.run(&plugin, request)
 }
 
-fn run(settings: Value, request: &str) -> Reply {
+fn run(settings: Value, request: &str) -> TestReply {
     run_with(json!({"key": "user-key", "secret": "my-secret"}), settings, request)
 }
 
@@ -66,15 +66,19 @@ fn a_token_is_found_in_a_field_an_argument_or_a_cookie() {
     ] {
         check(json!({}), &request, "");
     }
-    let elsewhere = json!({"header": "X-Token", "query": "t", "cookie": "c"});
+    let predecessor_requests = json!({"header": "X-Token", "query": "t", "cookie": "c"});
     for request in [
         format!("GET / HTTP/1.1\nX-Token: Bearer {token}"),
         format!("GET /?t={token} HTTP/1.1"),
         format!("GET / HTTP/1.1\nCookie: c={token}"),
     ] {
-        check(elsewhere.clone(), &request, "");
+        check(predecessor_requests.clone(), &request, "");
     }
-    check(elsewhere, &format!("GET / HTTP/1.1\nAuthorization: {token}"), "Missing JWT token in request");
+    check(
+        predecessor_requests,
+        &format!("GET / HTTP/1.1\nAuthorization: {token}"),
+        "Missing JWT token in request",
+    );
 }
 
 #[test]
@@ -208,7 +212,7 @@ fn tokens_may_stay_here_and_strangers_may_be_somebody() {
 
 #[test]
 fn keys_that_verify_nothing_are_refused() {
-    let registry = yumen_plugin::Registry::new(crate::BUILTIN);
+    let registry = yumen_plugin::PluginRegistry::new(crate::BUILTIN);
     let refusal = |settings: Value| {
         let registered = registry.get("jwt-auth").expect("in the list");
         registered.consumer_key(settings).expect("an authentication plugin").err().map(|error| error.message)

@@ -1,9 +1,9 @@
 use serde_json::{Value, json};
 
-use crate::testing::{Bench, Reply};
+use crate::testing::{PluginBench, TestReply};
 
-fn run(settings: Value, request: &str) -> Reply {
-    let mut bench = Bench::new();
+fn run(settings: Value, request: &str) -> TestReply {
+    let mut bench = PluginBench::new();
     let jack = bench.add_consumer("jack");
     bench.add_key(&jack, "key-auth", json!({"key": "auth-one"}), None);
     bench.add_key(&jack, "key-auth", json!({"key": "auth two"}), Some("c2"));

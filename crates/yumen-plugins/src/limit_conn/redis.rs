@@ -10,17 +10,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use yumen_config::schema::Invalid;
-use yumen_plugin::outbound::{RedisFault, RedisPlace, RedisResult, RedisTarget, Script, ScriptCall};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::background::{
+    RedisFault, RedisResult, RedisScript, RedisScriptCall, RedisTarget, RedisTopology,
+};
 use yumen_plugin::plugin::LocalFuture;
-use yumen_plugin::{Exchange, Response, Setup, SharedOutbound, Step};
+use yumen_plugin::{Exchange, LocalResponse, PluginBuildContext, SharedOutbound, Step};
 
-use super::{Config, LimitConn};
+use super::{LimitConn, LimitConnSettings};
 use crate::limits::{held_back, remote, with_scratch};
 
 /// Adds a member to each set that is not full, one after another until one is; tells how many there are
 /// then, 0 for a full one. The scores are the moments at which members expire.
-const ENTER: Script = Script {
+const ENTER: RedisScript = RedisScript {
     text: "\
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -40,7 +42,7 @@ end
 return told",
 };
 
-const RENEW: Script = Script {
+const RENEW: RedisScript = RedisScript {
     text: "\
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -51,7 +53,7 @@ end
 return 0",
 };
 
-const LEAVE: Script = Script {
+const LEAVE: RedisScript = RedisScript {
     text: "\
 for _, key in ipairs(KEYS) do redis.call('ZREM', key, ARGV[1]) end
 return 0",
@@ -73,7 +75,7 @@ const KEY_TTL_S: u64 = 3600;
 const KEY_TTL_S_MAX: u64 = 10 * 365 * 86_400;
 
 /// Where exchanges are counted.
-pub(crate) struct Remote {
+pub(crate) struct LimitConnRedis {
     target: Arc<RedisTarget>,
     /// What keys have in common.
     prefix: Box<str>,
@@ -83,15 +85,18 @@ pub(crate) struct Remote {
 }
 
 /// A rule that applies to an exchange.
-struct Asked {
+struct LimitConnQuery {
     key: Vec<u8>,
     conn: u64,
     most: u64,
 }
 
-impl Remote {
+impl LimitConnRedis {
     /// `None` where exchanges are counted here.
-    pub(super) fn new(config: &Config, setup: &Setup<'_>) -> Result<Option<Remote>, Invalid> {
+    pub(super) fn new(
+        config: &LimitConnSettings,
+        setup: &PluginBuildContext<'_>,
+    ) -> Result<Option<LimitConnRedis>, InvalidSettings> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let Some(target) = config.redis.target(config.policy, setup.carry)? else { return Ok(None) };
         let ttl_s = match config.key_ttl {
@@ -100,7 +105,7 @@ impl Remote {
                 .ok()
                 .filter(|ttl_s| (1..=KEY_TTL_S_MAX).contains(ttl_s))
                 .ok_or_else(|| {
-                    Invalid::at(
+                    InvalidSettings::at(
                         "key_ttl",
                         format!("{ttl_s} is out of bounds; allowed: 1 to {KEY_TTL_S_MAX} seconds"),
                     )
@@ -109,10 +114,10 @@ impl Remote {
         let meaning = remote::digest(&super::meaning(config));
         let prefix = format!("limit_conn:{}:{meaning:016x}:", setup.owner).into();
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        Ok(Some(Remote { target, prefix, ttl_ms: ttl_s * 1000, number }))
+        Ok(Some(LimitConnRedis { target, prefix, ttl_ms: ttl_s * 1000, number }))
     }
 
-    fn enter(&self, asked: &[Asked], member: u64) -> ScriptCall {
+    fn enter(&self, asked: &[LimitConnQuery], member: u64) -> RedisScriptCall {
         let keys = asked.iter().map(|one| one.key.clone()).collect();
         let mut call = call(ENTER, keys, member, self.ttl_ms);
         call.args.extend(asked.iter().map(|one| one.most.to_string().into_bytes()));
@@ -120,26 +125,26 @@ impl Remote {
     }
 }
 
-fn call(script: Script, keys: Vec<Vec<u8>>, member: u64, ttl_ms: u64) -> ScriptCall {
+fn call(script: RedisScript, keys: Vec<Vec<u8>>, member: u64, ttl_ms: u64) -> RedisScriptCall {
     let args = vec![format!("{member:016x}").into_bytes(), ttl_ms.to_string().into_bytes()];
-    ScriptCall { script, keys, args }
+    RedisScriptCall { script, keys, args }
 }
 
 /// The exchanges of one limit that one worker has, to be renewed.
-struct Members {
+struct MembershipRenewer {
     outbound: SharedOutbound,
     target: Arc<RedisTarget>,
     ttl_ms: u64,
-    live: RefCell<HashMap<u64, Sets>>,
+    live: RefCell<HashMap<u64, MemberSets>>,
     is_tended: Cell<bool>,
     /// Who left, and Redis has not heard of it.
-    owed: RefCell<VecDeque<Leave>>,
+    owed: RefCell<VecDeque<MemberRemoval>>,
     /// Whether that is being told again.
-    is_settling: Cell<bool>,
+    is_flushing: Cell<bool>,
 }
 
 /// One who left.
-struct Leave {
+struct MemberRemoval {
     member: u64,
     keys: Vec<Vec<u8>>,
     /// How often it is still to be heard.
@@ -149,33 +154,33 @@ struct Leave {
 }
 
 /// What an exchange is a member of.
-struct Sets {
+struct MemberSets {
     keys: Vec<Vec<u8>>,
     /// Redis has said so. Renewing what it refuses would let it in.
-    is_certain: bool,
+    is_confirmed: bool,
     /// Redis may still hear of it for the first time, or once more, though nobody waits for that any more.
-    is_on_its_way: bool,
+    is_in_flight: bool,
 }
 
 thread_local! {
     /// The members of each limit on this worker.
-    static MEMBERS: RefCell<HashMap<u64, Weak<Members>>> = RefCell::default();
+    static MEMBERS: RefCell<HashMap<u64, Weak<MembershipRenewer>>> = RefCell::default();
 }
 
-impl Members {
-    fn of(remote: &Remote, outbound: &SharedOutbound) -> Rc<Members> {
+impl MembershipRenewer {
+    fn of(remote: &LimitConnRedis, outbound: &SharedOutbound) -> Rc<MembershipRenewer> {
         MEMBERS.with_borrow_mut(|known| {
             if let Some(members) = known.get(&remote.number).and_then(Weak::upgrade) {
                 return members;
             }
-            let members = Rc::new(Members {
+            let members = Rc::new(MembershipRenewer {
                 outbound: outbound.clone(),
                 target: remote.target.clone(),
                 ttl_ms: remote.ttl_ms,
                 live: RefCell::default(),
                 is_tended: Cell::new(false),
                 owed: RefCell::default(),
-                is_settling: Cell::new(false),
+                is_flushing: Cell::new(false),
             });
             known.retain(|_, members| members.strong_count() > 0);
             known.insert(remote.number, Rc::downgrade(&members));
@@ -185,7 +190,7 @@ impl Members {
 
     fn tell(
         &self,
-        script: Script,
+        script: RedisScript,
         keys: Vec<Vec<u8>>,
         member: u64,
     ) -> Vec<LocalFuture<'static, RedisResult>> {
@@ -193,7 +198,7 @@ impl Members {
             |keys: Vec<Vec<u8>>| self.outbound.redis(&self.target, call(script, keys, member, self.ttl_ms));
         match self.target.place {
             // Keys may be on several servers.
-            RedisPlace::Cluster(_) => keys.into_iter().map(|key| ask(vec![key])).collect(),
+            RedisTopology::Cluster(_) => keys.into_iter().map(|key| ask(vec![key])).collect(),
             _ => vec![ask(keys)],
         }
     }
@@ -206,10 +211,10 @@ impl Members {
                 self.is_tended.set(false);
                 return;
             }
-            let certain = |(member, sets): (&u64, &Sets)| {
-                (sets.is_certain && !sets.keys.is_empty()).then(|| (*member, sets.keys.clone()))
+            let durable_revision = |(member, sets): (&u64, &MemberSets)| {
+                (sets.is_confirmed && !sets.keys.is_empty()).then(|| (*member, sets.keys.clone()))
             };
-            let live: Vec<_> = self.live.borrow().iter().filter_map(certain).collect();
+            let live: Vec<_> = self.live.borrow().iter().filter_map(durable_revision).collect();
             let renew = |(member, keys)| {
                 self.tell(RENEW, keys, member).into_iter().map(move |call| (member, call)).collect::<Vec<_>>()
             };
@@ -219,15 +224,15 @@ impl Members {
                 if call.await.is_err()
                     && let Some(sets) = self.live.borrow_mut().get_mut(&member)
                 {
-                    sets.is_on_its_way = true;
+                    sets.is_in_flight = true;
                 }
             }
         }
     }
 
     /// Tells that a member has left, at once.
-    fn leave(self: &Rc<Self>, leave: Leave) {
-        for told in self.tell_leave(leave) {
+    fn leave(self: &Rc<Self>, leave: MemberRemoval) {
+        for told in self.send_removal(leave) {
             let members = self.clone();
             self.outbound.spawn(Box::pin(async move {
                 if let Some(left) = told.await.0 {
@@ -238,18 +243,18 @@ impl Members {
     }
 
     /// What is still to be told afterwards, for each server that is asked, and whether that one has heard it.
-    fn tell_leave(&self, leave: Leave) -> Vec<LocalFuture<'static, (Option<Leave>, bool)>> {
-        let Leave { member, keys, times, until_ms } = leave;
+    fn send_removal(&self, leave: MemberRemoval) -> Vec<LocalFuture<'static, (Option<MemberRemoval>, bool)>> {
+        let MemberRemoval { member, keys, times, until_ms } = leave;
         let each: Vec<Vec<Vec<u8>>> = match self.target.place {
-            RedisPlace::Cluster(_) => keys.into_iter().map(|key| vec![key]).collect(),
+            RedisTopology::Cluster(_) => keys.into_iter().map(|key| vec![key]).collect(),
             _ => vec![keys],
         };
-        let tell = |keys: Vec<Vec<u8>>| -> LocalFuture<'static, (Option<Leave>, bool)> {
+        let tell = |keys: Vec<Vec<u8>>| -> LocalFuture<'static, (Option<MemberRemoval>, bool)> {
             let call = self.outbound.redis(&self.target, call(LEAVE, keys.clone(), member, self.ttl_ms));
             Box::pin(async move {
                 let is_heard = call.await.is_ok();
                 let times = times - u8::from(is_heard);
-                ((times > 0).then_some(Leave { member, keys, times, until_ms }), is_heard)
+                ((times > 0).then_some(MemberRemoval { member, keys, times, until_ms }), is_heard)
             })
         };
         each.into_iter().map(tell).collect()
@@ -257,13 +262,13 @@ impl Members {
 
     /// Sees to it that it is told again.
     #[cold]
-    fn owe(self: &Rc<Self>, leave: Leave) {
+    fn owe(self: &Rc<Self>, leave: MemberRemoval) {
         let mut owed = self.owed.borrow_mut();
         if owed.len() >= OWED_MAX {
             owed.pop_front();
         }
         owed.push_back(leave);
-        if !self.is_settling.replace(true) {
+        if !self.is_flushing.replace(true) {
             self.outbound.spawn(Box::pin(self.clone().settle()));
         }
     }
@@ -278,7 +283,7 @@ impl Members {
             while !due.is_empty() {
                 let later = due.split_off(due.len().min(AGAIN_BATCH));
                 // All are on their way before any is waited for.
-                let told: Vec<_> = due.into_iter().flat_map(|leave| self.tell_leave(leave)).collect();
+                let told: Vec<_> = due.into_iter().flat_map(|leave| self.send_removal(leave)).collect();
                 let mut is_heard = false;
                 for one in told {
                     let (left, is_one_heard) = one.await;
@@ -291,63 +296,66 @@ impl Members {
                 }
             }
         }
-        self.is_settling.set(false);
+        self.is_flushing.set(false);
     }
 }
 
 /// An exchange that is a member until it is over, however that comes.
-struct Member {
-    members: Rc<Members>,
+struct RedisMember {
+    members: Rc<MembershipRenewer>,
     number: u64,
 }
 
-impl Member {
-    fn enter(members: Rc<Members>, number: u64, asked: &[Asked]) -> Member {
+impl RedisMember {
+    fn enter(members: Rc<MembershipRenewer>, number: u64, asked: &[LimitConnQuery]) -> RedisMember {
         let keys = asked.iter().map(|one| one.key.clone()).collect();
-        members.live.borrow_mut().insert(number, Sets { keys, is_certain: false, is_on_its_way: true });
+        members
+            .live
+            .borrow_mut()
+            .insert(number, MemberSets { keys, is_confirmed: false, is_in_flight: true });
         if !members.is_tended.replace(true) {
             members.outbound.spawn(Box::pin(members.clone().tend()));
         }
-        Member { members, number }
+        RedisMember { members, number }
     }
 
     /// Only so many of the sets took it in.
     fn keep(&self, taken: usize) {
         if let Some(sets) = self.members.live.borrow_mut().get_mut(&self.number) {
             sets.keys.truncate(taken);
-            (sets.is_certain, sets.is_on_its_way) = (true, false);
+            (sets.is_confirmed, sets.is_in_flight) = (true, false);
         }
     }
 }
 
-impl Drop for Member {
+impl Drop for RedisMember {
     fn drop(&mut self) {
         let sets = self.members.live.borrow_mut().remove(&self.number);
-        let Some(Sets { keys, is_on_its_way, .. }) = sets.filter(|sets| !sets.keys.is_empty()) else {
+        let Some(MemberSets { keys, is_in_flight, .. }) = sets.filter(|sets| !sets.keys.is_empty()) else {
             return;
         };
-        let times = if is_on_its_way { HEARD_WHEN_UNCERTAIN } else { 1 };
+        let times = if is_in_flight { HEARD_WHEN_UNCERTAIN } else { 1 };
         let until_ms = self.members.outbound.now().mono_ms().saturating_add(self.members.ttl_ms);
-        self.members.leave(Leave { member: self.number, keys, times, until_ms });
+        self.members.leave(MemberRemoval { member: self.number, keys, times, until_ms });
     }
 }
 
 impl LimitConn {
     /// Counts the exchange in Redis and waits as long as that asks for.
-    pub(super) fn ask<'a>(&'a self, remote: &'a Remote, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        let Some(outbound) = ex.host.outbound() else { return Step::Respond(Response::status(500)) };
+    pub(super) fn ask<'a>(&'a self, remote: &'a LimitConnRedis, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        let Some(outbound) = ex.host.outbound() else { return Step::Respond(LocalResponse::status(500)) };
         let asked = with_scratch(|scratch| self.asked(remote, ex, scratch));
         if asked.is_empty() {
             return match self.allow_degradation {
                 true => Step::Continue,
-                false => Step::Respond(Response::status(500)),
+                false => Step::Respond(LocalResponse::status(500)),
             };
         }
-        let at_once = if matches!(remote.target.place, RedisPlace::Cluster(_)) { 1 } else { asked.len() };
+        let at_once = if matches!(remote.target.place, RedisTopology::Cluster(_)) { 1 } else { asked.len() };
         let number = ex.host.random();
         let first = outbound.redis(&remote.target, remote.enter(&asked[..at_once], number));
         // A member from the moment it may be one: who goes away while waiting leaves as well.
-        let member = Member::enter(Members::of(remote, &outbound), number, &asked);
+        let member = RedisMember::enter(MembershipRenewer::of(remote, &outbound), number, &asked);
         Step::Wait(Box::pin(async move {
             let entered = self.wait(remote, &outbound, &asked, at_once, number, first).await;
             match entered {
@@ -369,7 +377,7 @@ impl LimitConn {
                     }
                     match remote::degrades(&outbound, self.allow_degradation) {
                         true => Step::Continue,
-                        false => Step::Respond(Response::status(500)),
+                        false => Step::Respond(LocalResponse::status(500)),
                     }
                 }
             }
@@ -379,9 +387,9 @@ impl LimitConn {
     /// How many sets took the exchange in, and how many seconds it waits in all.
     async fn wait(
         &self,
-        remote: &Remote,
+        remote: &LimitConnRedis,
         outbound: &SharedOutbound,
-        asked: &[Asked],
+        asked: &[LimitConnQuery],
         at_once: usize,
         number: u64,
         first: LocalFuture<'static, RedisResult>,
@@ -403,7 +411,12 @@ impl LimitConn {
         Ok((taken, delay_s))
     }
 
-    fn asked(&self, remote: &Remote, ex: &Exchange<'_>, scratch: &mut Vec<u8>) -> Vec<Asked> {
+    fn asked(
+        &self,
+        remote: &LimitConnRedis,
+        ex: &Exchange<'_>,
+        scratch: &mut Vec<u8>,
+    ) -> Vec<LimitConnQuery> {
         let mut asked = Vec::with_capacity(self.rules.len());
         for (at, rule) in self.rules.iter().enumerate() {
             scratch.clear();
@@ -412,7 +425,7 @@ impl LimitConn {
             remote::write_key(scratch, &mut key);
             let (conn, burst) = (rule.conn.get(ex, scratch), rule.burst.get(ex, scratch));
             if let (Some(conn), Some(burst), true) = (conn, burst, has_key || !self.is_ruled) {
-                asked.push(Asked { key, conn, most: conn.saturating_add(burst) });
+                asked.push(LimitConnQuery { key, conn, most: conn.saturating_add(burst) });
             }
         }
         asked

@@ -1,12 +1,16 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use yumen_plugin::{Exchange, Plugin, Response};
+use yumen_plugin::{Exchange, LocalResponse, Plugin};
 
-use crate::testing::Bench;
+use crate::testing::PluginBench;
 
 /// Starts an exchange that stays until it is dropped.
-fn start<'b>(bench: &'b Bench, plugin: &Arc<dyn Plugin>, request: &str) -> (Exchange<'b>, Option<Response>) {
+fn start<'b>(
+    bench: &'b PluginBench,
+    plugin: &Arc<dyn Plugin>,
+    request: &str,
+) -> (Exchange<'b>, Option<LocalResponse>) {
     let mut ex = bench.exchange(request);
     let answer = bench.admit(std::slice::from_ref(plugin), &mut ex, request);
     (ex, answer)
@@ -16,7 +20,7 @@ fn start<'b>(bench: &'b Bench, plugin: &Arc<dyn Plugin>, request: &str) -> (Exch
 /// passing) and milliseconds they wait.
 #[track_caller]
 fn check(settings: Value, cases: &[(&str, u16, u64)]) {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let plugin = bench.plugin("limit-conn", settings);
     let mut running = Vec::new();
     for (number, (fields, status, waited_ms)) in cases.iter().enumerate() {
@@ -44,7 +48,7 @@ fn exchanges_above_the_limit_wait_and_those_above_the_burst_are_refused() {
 
 #[test]
 fn an_exchange_that_ends_makes_room_for_another() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let settings = json!({"conn": 1, "burst": 0, "default_conn_delay": 0.1, "key": "remote_addr", "rejected_msg": "busy"});
     let plugin = bench.plugin("limit-conn", settings);
     for _ in 0..3 {
@@ -85,7 +89,7 @@ fn rules_that_find_the_same_value_count_apart() {
 
 #[test]
 fn settings_that_do_not_bear_on_the_count_may_change_while_it_goes_on() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let mut settings = json!({"conn": 1, "burst": 0, "default_conn_delay": 0.1, "key": "remote_addr"});
     let before = bench.plugin("limit-conn", settings.clone());
     let (_held, answer) = start(&bench, &before, "GET / HTTP/1.1");

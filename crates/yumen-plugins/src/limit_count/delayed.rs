@@ -12,18 +12,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use yumen_config::schema::Invalid;
-use yumen_plugin::outbound::{RedisFault, RedisReply, Script, ScriptCall};
-use yumen_plugin::{Exchange, Now, Setup, SharedOutbound};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::background::{RedisFault, RedisReply, RedisScript, RedisScriptCall};
+use yumen_plugin::{Exchange, Now, PluginBuildContext, SharedOutbound};
 
-use super::redis::{FIXED, Remote};
-use super::window::{Taken, Verdict, Window};
-use super::{Config, WindowType};
+use super::redis::{FIXED, LimitCountRedis};
+use super::window::{CountWindow, WindowDecision, WindowImport};
+use super::{LimitCountSettings, WindowType};
 use crate::limits::remote;
-use crate::limits::table::{KEYS_MAX, Share, Slot, share};
+use crate::limits::table::{KEYS_MAX, KeyedState, TableShare, share};
 
 /// Adds to a sliding window, and tells it and the one before.
-const ADD: Script = Script {
+const ADD: RedisScript = RedisScript {
     text: "\
 local count = redis.call('INCRBY', KEYS[1], ARGV[1])
 if count == tonumber(ARGV[1]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
@@ -35,8 +35,8 @@ const BATCH: usize = 1000;
 
 /// A key's window as far as it is known here.
 #[derive(Default)]
-struct Tally {
-    window: Window,
+struct DelayedCounter {
+    window: CountWindow,
     /// Admitted here in this window.
     admitted: AtomicU64,
     /// Admitted here, and not told to Redis yet.
@@ -48,13 +48,13 @@ struct Tally {
     turns: u64,
 }
 
-impl Tally {
+impl DelayedCounter {
     /// Begins a window where none is open; gives what Redis has not been told of a sliding one that is over. What
     /// is left of a fixed one matters to nobody.
     ///
     /// Several workers find at once that a window is over. What was counted in the one that the first of them has
     /// begun stays.
-    fn turn(&mut self, kind: WindowType, window_ms: u64, now: Now) -> Option<Rest> {
+    fn turn(&mut self, kind: WindowType, window_ms: u64, now: Now) -> Option<WindowRemainder> {
         let (number, window_s) = (self.window.number(), self.window_s);
         let has_begun = match kind {
             WindowType::Fixed => self.window.turn_fixed(window_ms, now),
@@ -65,7 +65,7 @@ impl Tally {
         }
         let told = std::mem::take(self.untold.get_mut());
         self.begin(window_ms / 1000);
-        (told > 0 && kind == WindowType::Sliding).then_some(Rest { number, told, window_s })
+        (told > 0 && kind == WindowType::Sliding).then_some(WindowRemainder { number, told, window_s })
     }
 
     /// Counts one more; whether there was nothing to tell before.
@@ -87,7 +87,7 @@ impl Tally {
 /// How many numbers are told of the window itself.
 const OF_WINDOW: usize = 5;
 
-impl Slot for Tally {
+impl KeyedState for DelayedCounter {
     fn useless_at_ms(&self) -> Option<u64> {
         self.window.useless_at_ms()
     }
@@ -101,7 +101,7 @@ impl Slot for Tally {
 
     fn take_over(&mut self, numbers: &[u64], now: Now) {
         let Some((of_window, [window_s, ..])) = numbers.split_at_checked(OF_WINDOW) else { return };
-        if self.window.go_on_from(of_window, now) == Taken::Begun {
+        if self.window.go_on_from(of_window, now) == WindowImport::Replaced {
             self.begin(*window_s);
         }
     }
@@ -120,53 +120,53 @@ impl Slot for Tally {
 }
 
 /// What Redis is to be told of a key.
-struct Due {
+struct PendingSync {
     key: Box<[u8]>,
-    rest: Option<Rest>,
+    rest: Option<WindowRemainder>,
 }
 
 /// What was left of a sliding window when the next one began.
 #[derive(Clone, Copy)]
-struct Rest {
+struct WindowRemainder {
     number: u64,
     told: u64,
     window_s: u64,
 }
 
 /// Counters that are settled with Redis; all workers share them.
-pub(crate) struct Delayed {
-    remote: Remote,
+pub(crate) struct DelayedCounters {
+    remote: LimitCountRedis,
     window_type: WindowType,
-    tallies: Arc<Share<Tally>>,
+    tallies: Arc<TableShare<DelayedCounter>>,
     interval: Duration,
-    due: Mutex<Vec<Due>>,
+    due: Mutex<Vec<PendingSync>>,
     /// Whether some worker will settle what is due.
     is_tended: AtomicBool,
 }
 
 /// A question on its way, and what it is about.
-struct Settling {
+struct RunningSync {
     key: Box<[u8]>,
     told: u64,
     turns: u64,
     /// The window that is over, if it is about one.
-    rest: Option<Rest>,
+    rest: Option<WindowRemainder>,
 }
 
-impl Delayed {
+impl DelayedCounters {
     /// The counters of these settings.
     pub(super) fn new(
-        remote: Remote,
-        config: &Config,
-        setup: &Setup<'_>,
+        remote: LimitCountRedis,
+        config: &LimitCountSettings,
+        setup: &PluginBuildContext<'_>,
         name: &str,
         rules: usize,
-    ) -> Arc<Delayed> {
+    ) -> Arc<DelayedCounters> {
         // What one Redis said holds of no other.
         let name = format!("{name}/{:?}/{:?}", config.policy, config.redis);
         // Found first: what is carried must not look for what is carried.
         let tallies = share(setup, "limit-count/delayed", &name, rules);
-        let make = || Delayed {
+        let make = || DelayedCounters {
             remote,
             window_type: config.window_type,
             tallies,
@@ -189,9 +189,9 @@ impl Delayed {
         key: &[u8],
         limit: u64,
         window_ms: u64,
-    ) -> Verdict {
+    ) -> WindowDecision {
         let (table, now) = (self.tallies.table(), ex.now);
-        let in_window = |tally: &Tally| {
+        let in_window = |tally: &DelayedCounter| {
             let verdict = match self.window_type {
                 WindowType::Fixed => tally.window.count_fixed(limit, now)?,
                 WindowType::Sliding => tally.window.count_sliding(limit, window_ms, now)?,
@@ -208,7 +208,7 @@ impl Delayed {
             }
             let rest = table.change(key, now.mono_ms(), |tally| tally.turn(self.window_type, window_ms, now));
             if rest.is_some() {
-                self.owe(Due { key: key.into(), rest });
+                self.owe(PendingSync { key: key.into(), rest });
             }
             is_new = true;
         }
@@ -218,7 +218,7 @@ impl Delayed {
     /// others may have counted it for long.
     #[cold]
     fn note(self: &Arc<Self>, ex: &Exchange<'_>, key: &[u8], is_new: bool) {
-        self.owe(Due { key: key.into(), rest: None });
+        self.owe(PendingSync { key: key.into(), rest: None });
         let must_tend = !self.is_tended.swap(true, Relaxed);
         if !must_tend && !is_new {
             return;
@@ -228,36 +228,37 @@ impl Delayed {
             return;
         };
         if is_new {
-            let (delayed, way, due) = (self.clone(), outbound.clone(), Due { key: key.into(), rest: None });
+            let (delayed, way, due) =
+                (self.clone(), outbound.clone(), PendingSync { key: key.into(), rest: None });
             outbound.spawn(Box::pin(async move {
                 // What was not heard is due again.
                 delayed.settle(&way, vec![due]).await;
             }));
         }
         if must_tend {
-            let tending = Tending(self.clone());
+            let tending = SyncTaskGuard(self.clone());
             let way = outbound.clone();
             outbound.spawn(Box::pin(async move { tending.0.tend(&way).await }));
         }
     }
 
     /// Remembers what Redis is to be told; no more than a table has keys, since clients may make them up.
-    fn owe(&self, due: Due) {
+    fn owe(&self, due: PendingSync) {
         let mut all = self.due();
         if all.len() < KEYS_MAX {
             all.push(due);
         }
     }
 
-    fn due(&self) -> MutexGuard<'_, Vec<Due>> {
+    fn due(&self) -> MutexGuard<'_, Vec<PendingSync>> {
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Settles at every interval until nothing is due, and once more where the worker is about to end.
     async fn tend(self: &Arc<Self>, outbound: &SharedOutbound) {
-        let mut goes_on = true;
-        while goes_on {
-            goes_on = outbound.rest(self.interval).await;
+        let mut is_forwarded = true;
+        while is_forwarded {
+            is_forwarded = outbound.rest(self.interval).await;
             let mut due = std::mem::take(&mut *self.due());
             if due.is_empty() {
                 self.is_tended.store(false, Relaxed);
@@ -278,9 +279,10 @@ impl Delayed {
     }
 
     /// Tells Redis and takes over what it says; whether it says anything. All questions travel together.
-    async fn settle(&self, outbound: &SharedOutbound, due: Vec<Due>) -> bool {
-        let ask =
-            |(settling, call): (Settling, ScriptCall)| (settling, outbound.redis(&self.remote.target, call));
+    async fn settle(&self, outbound: &SharedOutbound, due: Vec<PendingSync>) -> bool {
+        let ask = |(settling, call): (RunningSync, RedisScriptCall)| {
+            (settling, outbound.redis(&self.remote.target, call))
+        };
         let now = outbound.now();
         let asked: Vec<_> = due.into_iter().filter_map(|due| self.question(due, now)).map(ask).collect();
         let mut is_heard = asked.is_empty();
@@ -292,12 +294,12 @@ impl Delayed {
         is_heard
     }
 
-    fn question(&self, due: Due, now: Now) -> Option<(Settling, ScriptCall)> {
+    fn question(&self, due: PendingSync, now: Now) -> Option<(RunningSync, RedisScriptCall)> {
         if let Some(rest) = due.rest {
             let call = self.add(&due.key, rest.number, rest.told, rest.window_s);
-            return Some((Settling { key: due.key, told: rest.told, turns: 0, rest: due.rest }, call));
+            return Some((RunningSync { key: due.key, told: rest.told, turns: 0, rest: due.rest }, call));
         }
-        let look = |tally: &Tally| {
+        let look = |tally: &DelayedCounter| {
             let untold = tally.untold.swap(0, Relaxed);
             // What is left of a fixed window that is over would be charged to the one that is open in Redis.
             let is_over = self.window_type == WindowType::Fixed && tally.window.is_over(now);
@@ -307,7 +309,7 @@ impl Delayed {
         };
         let (told, turns, number, window_s) = self.tallies.table().look(&due.key, look)?;
         let call = match self.window_type {
-            WindowType::Fixed => ScriptCall {
+            WindowType::Fixed => RedisScriptCall {
                 script: FIXED,
                 keys: vec![self.remote.fixed_key(written(&due.key))],
                 args: [0, window_s.min(remote::EXPIRY_S_MAX), told]
@@ -316,25 +318,25 @@ impl Delayed {
             },
             WindowType::Sliding => self.add(&due.key, number, told, window_s),
         };
-        Some((Settling { key: due.key, told, turns, rest: None }, call))
+        Some((RunningSync { key: due.key, told, turns, rest: None }, call))
     }
 
-    fn add(&self, key: &[u8], number: u64, told: u64, window_s: u64) -> ScriptCall {
+    fn add(&self, key: &[u8], number: u64, told: u64, window_s: u64) -> RedisScriptCall {
         let keys =
             [number, number.saturating_sub(1)].map(|number| self.remote.sliding_key(written(key), number));
         let args =
             [told, window_s.min(remote::EXPIRY_S_MAX) * 2000].map(|number| number.to_string().into_bytes());
-        ScriptCall { script: ADD, keys: keys.into(), args: args.into() }
+        RedisScriptCall { script: ADD, keys: keys.into(), args: args.into() }
     }
 
     /// Takes over what Redis said of a key; where it said nothing, that is still to be told.
-    fn take(&self, outbound: &SharedOutbound, settling: Settling, told: Result<(u64, u64), RedisFault>) {
+    fn take(&self, outbound: &SharedOutbound, settling: RunningSync, told: Result<(u64, u64), RedisFault>) {
         let now = outbound.now();
         if let Some(rest) = settling.rest {
             // It matters as long as it is the window before.
             let is_before = now.unix_ms / (rest.window_s.max(1) * 1000) <= rest.number + 1;
             if told.is_err() && is_before {
-                self.owe(Due { key: settling.key, rest: Some(rest) });
+                self.owe(PendingSync { key: settling.key, rest: Some(rest) });
             }
             return;
         }
@@ -356,15 +358,15 @@ impl Delayed {
             false
         });
         if is_untold {
-            self.owe(Due { key: settling.key, rest: None });
+            self.owe(PendingSync { key: settling.key, rest: None });
         }
     }
 }
 
 /// The worker that tends may end before others do.
-struct Tending(Arc<Delayed>);
+struct SyncTaskGuard(Arc<DelayedCounters>);
 
-impl Drop for Tending {
+impl Drop for SyncTaskGuard {
     fn drop(&mut self) {
         self.0.is_tended.store(false, Relaxed);
     }
@@ -372,7 +374,7 @@ impl Drop for Tending {
 
 /// The part of a key that says whom it is about.
 fn written(key: &[u8]) -> &[u8] {
-    key.get(Share::<Tally>::NUMBER_BYTES..).unwrap_or_default()
+    key.get(TableShare::<DelayedCounter>::NUMBER_BYTES..).unwrap_or_default()
 }
 
 fn pair(reply: &RedisReply) -> Result<(u64, u64), RedisFault> {
@@ -382,17 +384,17 @@ fn pair(reply: &RedisReply) -> Result<(u64, u64), RedisFault> {
 }
 
 /// Whether settings ask for it; refuses intervals that cannot be.
-pub(super) fn is_asked_for(config: &Config) -> Result<bool, Invalid> {
+pub(super) fn is_asked_for(config: &LimitCountSettings) -> Result<bool, InvalidSettings> {
     let interval_s = config.sync_interval;
     if interval_s == -1.0 {
         return Ok(false);
     }
     if interval_s < 0.1 {
-        return Err(Invalid::new("sync_interval should not be smaller than 0.1"));
+        return Err(InvalidSettings::new("sync_interval should not be smaller than 0.1"));
     }
     match config.time_window {
-        Some(crate::limits::Amount::Number(window_s)) if interval_s >= window_s as f64 => {
-            Err(Invalid::new("sync_interval should be smaller than time_window"))
+        Some(crate::limits::LimitAmount::Number(window_s)) if interval_s >= window_s as f64 => {
+            Err(InvalidSettings::new("sync_interval should be smaller than time_window"))
         }
         _ => Ok(true),
     }

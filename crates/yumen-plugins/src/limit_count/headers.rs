@@ -2,15 +2,15 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use yumen_config::schema::Invalid;
-use yumen_plugin::{FieldName, Fields, Setup};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::{FieldName, Fields, PluginBuildContext};
 
-use super::window::Verdict;
+use super::window::WindowDecision;
 
 /// Metadata of `limit-count`: names of the fields.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default)]
-pub(crate) struct Metadata {
+pub(crate) struct LimitCountMetadata {
     /// Names the field with the limit.
     #[schemars(extend("default" = "X-RateLimit-Limit"))]
     pub limit_header: String,
@@ -22,9 +22,9 @@ pub(crate) struct Metadata {
     pub reset_header: String,
 }
 
-impl Default for Metadata {
+impl Default for LimitCountMetadata {
     fn default() -> Self {
-        Metadata {
+        LimitCountMetadata {
             limit_header: "X-RateLimit-Limit".to_owned(),
             remaining_header: "X-RateLimit-Remaining".to_owned(),
             reset_header: "X-RateLimit-Reset".to_owned(),
@@ -32,17 +32,17 @@ impl Default for Metadata {
     }
 }
 
-impl Metadata {
+impl LimitCountMetadata {
     /// The metadata in force.
-    pub(crate) fn of(setup: &Setup<'_>) -> Result<Metadata, Invalid> {
+    pub(crate) fn of(setup: &PluginBuildContext<'_>) -> Result<LimitCountMetadata, InvalidSettings> {
         match setup.metadata {
-            Some(value) => serde_json::from_value(value.clone()).map_err(Invalid::from_serde),
-            None => Ok(Metadata::default()),
+            Some(value) => serde_json::from_value(value.clone()).map_err(InvalidSettings::from_serde),
+            None => Ok(LimitCountMetadata::default()),
         }
     }
 
     /// The names, with a rule's prefix where there is one.
-    pub(crate) fn names(&self, prefix: Option<&str>) -> Names {
+    pub(crate) fn names(&self, prefix: Option<&str>) -> QuotaHeaderNames {
         let name = |name: &str| {
             let name = match prefix {
                 Some(prefix) => name.replacen("RateLimit-", &format!("{prefix}-RateLimit-"), 1),
@@ -53,7 +53,7 @@ impl Metadata {
             let name: String = name.chars().map(|c| if is_token(c) { c } else { '-' }).collect();
             FieldName::new(&name)
         };
-        Names {
+        QuotaHeaderNames {
             limit: name(&self.limit_header),
             remaining: name(&self.remaining_header),
             reset: name(&self.reset_header),
@@ -63,15 +63,15 @@ impl Metadata {
 
 /// Names of the three fields; one that metadata made empty is not told.
 #[derive(Debug)]
-pub(crate) struct Names {
+pub(crate) struct QuotaHeaderNames {
     limit: Option<FieldName>,
     remaining: Option<FieldName>,
     reset: Option<FieldName>,
 }
 
-impl Names {
+impl QuotaHeaderNames {
     /// Tells the client its quota, whoever will answer.
-    pub(crate) fn set(&self, fields: &mut Fields, limit: u64, verdict: &Verdict) {
+    pub(crate) fn set(&self, fields: &mut Fields, limit: u64, verdict: &WindowDecision) {
         let mut put =
             |name: &Option<FieldName>, value: &[u8]| name.iter().for_each(|name| fields.put(name, value));
         let mut digits = itoa::Buffer::new();

@@ -5,19 +5,19 @@
 
 use std::sync::Arc;
 
-use yumen_config::schema::Invalid;
-use yumen_plugin::outbound::{
-    RedisFault, RedisPlace, RedisReply, RedisResult, RedisTarget, Script, ScriptCall,
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::background::{
+    RedisFault, RedisReply, RedisResult, RedisScript, RedisScriptCall, RedisTarget, RedisTopology,
 };
 use yumen_plugin::plugin::LocalFuture;
-use yumen_plugin::{Exchange, Response, Setup, SharedOutbound, Step};
+use yumen_plugin::{Exchange, LocalResponse, PluginBuildContext, SharedOutbound, Step};
 
-use super::window::{Slide, Verdict, verdict_fixed};
-use super::{Config, LimitCount, WindowType};
+use super::window::{SlidingMoment, WindowDecision, verdict_fixed};
+use super::{LimitCount, LimitCountSettings, WindowType};
 use crate::limits::{remote, with_scratch};
 
 /// Counts in fixed windows, one after another until one is full. A window begins with its first request.
-pub(super) const FIXED: Script = Script {
+pub(super) const FIXED: RedisScript = RedisScript {
     text: "\
 local told = {}
 for i, key in ipairs(KEYS) do
@@ -39,7 +39,7 @@ return told",
 
 /// Counts in sliding windows what is within the limit, one after another until one is full. Of each, two
 /// keys: the window of this moment and the one before.
-const SLIDING: Script = Script {
+const SLIDING: RedisScript = RedisScript {
     text: "\
 local told = {}
 for i = 1, #KEYS / 2 do
@@ -59,7 +59,7 @@ return told",
 };
 
 /// Where a limit is counted.
-pub(crate) struct Remote {
+pub(crate) struct LimitCountRedis {
     pub(super) target: Arc<RedisTarget>,
     /// What its keys have in common.
     pub(super) id: Box<str>,
@@ -67,28 +67,31 @@ pub(crate) struct Remote {
 }
 
 /// A rule that applies to a request.
-struct Asked {
+struct LimitCountQuery {
     rule: usize,
     key: Vec<u8>,
     limit: u64,
     window_s: u64,
 }
 
-impl Remote {
+impl LimitCountRedis {
     /// `None` where requests are counted here.
-    pub(super) fn new(config: &Config, setup: &Setup<'_>) -> Result<Option<Remote>, Invalid> {
+    pub(super) fn new(
+        config: &LimitCountSettings,
+        setup: &PluginBuildContext<'_>,
+    ) -> Result<Option<LimitCountRedis>, InvalidSettings> {
         let Some(target) = config.redis.target(config.policy, setup.carry)? else { return Ok(None) };
         let id = match &config.group {
             Some(group) => group.clone(),
             // New settings begin new counters, on all nodes alike.
             None => format!("{}:{:016x}", setup.owner, remote::digest(&super::meaning(config))),
         };
-        Ok(Some(Remote { target, id: id.into(), window_type: config.window_type }))
+        Ok(Some(LimitCountRedis { target, id: id.into(), window_type: config.window_type }))
     }
 
     /// Several keys can be looked at in one step, unless they may be on several servers.
-    fn asks_one_by_one(&self) -> bool {
-        matches!(self.target.place, RedisPlace::Cluster(_))
+    fn needs_single_key_scripts(&self) -> bool {
+        matches!(self.target.place, RedisTopology::Cluster(_))
     }
 
     /// The key of a fixed window.
@@ -102,7 +105,7 @@ impl Remote {
     pub(super) fn sliding_key(&self, written: &[u8], number: u64) -> Vec<u8> {
         let mut key = format!("plugin-limit-count:{}:", self.id).into_bytes();
         remote::write_key(written, &mut key);
-        if self.asks_one_by_one() {
+        if self.needs_single_key_scripts() {
             // What is in braces tells the slot.
             key.insert(0, b'{');
             key.push(b'}');
@@ -111,7 +114,7 @@ impl Remote {
         key
     }
 
-    fn call(&self, asked: &[Asked], unix_ms: u64) -> ScriptCall {
+    fn call(&self, asked: &[LimitCountQuery], unix_ms: u64) -> RedisScriptCall {
         let number = |number: u64| number.to_string().into_bytes();
         let (mut keys, mut args) = (Vec::new(), Vec::new());
         for one in asked {
@@ -130,29 +133,31 @@ impl Remote {
             }
         }
         let script = if self.window_type == WindowType::Fixed { FIXED } else { SLIDING };
-        ScriptCall { script, keys, args }
+        RedisScriptCall { script, keys, args }
     }
 
     /// What came of the rules that were looked at, in order.
     fn verdicts(
         &self,
-        asked: &[Asked],
+        asked: &[LimitCountQuery],
         unix_ms: u64,
         reply: &RedisReply,
-    ) -> Result<Vec<Verdict>, RedisFault> {
+    ) -> Result<Vec<WindowDecision>, RedisFault> {
         let count = |number: i64| u64::try_from(number).unwrap_or(0);
         if self.window_type == WindowType::Fixed {
             let told = remote::numbers(reply, 2)?;
-            let verdict =
-                |(one, told): (&Asked, &[i64])| verdict_fixed(one.limit, count(told[0]), count(told[1]));
+            let verdict = |(one, told): (&LimitCountQuery, &[i64])| {
+                verdict_fixed(one.limit, count(told[0]), count(told[1]))
+            };
             return Ok(asked.iter().zip(told.chunks_exact(2)).map(verdict).collect());
         }
         let told = remote::numbers(reply, 3)?;
-        let verdict = |(one, told): (&Asked, &[i64])| {
+        let verdict = |(one, told): (&LimitCountQuery, &[i64])| {
             let length_ms = one.window_s * 1000;
             let left_ms = left_ms(length_ms, unix_ms);
-            let slide = Slide { limit: one.limit, length_ms, left_ms, before: count(told[2]) as f64 };
-            slide.verdict(if told[0] == 1 { Ok(count(told[1])) } else { Err(count(told[1])) })
+            let decide_sliding =
+                SlidingMoment { limit: one.limit, length_ms, left_ms, before: count(told[2]) as f64 };
+            decide_sliding.verdict(if told[0] == 1 { Ok(count(told[1])) } else { Err(count(told[1])) })
         };
         Ok(asked.iter().zip(told.chunks_exact(3)).map(verdict).collect())
     }
@@ -165,15 +170,15 @@ pub(super) fn left_ms(length_ms: u64, unix_ms: u64) -> u64 {
 
 impl LimitCount {
     /// Counts the request in Redis and waits for what that comes to.
-    pub(super) fn ask<'a>(&'a self, remote: &'a Remote, ex: &'a mut Exchange<'_>) -> Step<'a> {
+    pub(super) fn ask<'a>(&'a self, remote: &'a LimitCountRedis, ex: &'a mut Exchange<'_>) -> Step<'a> {
         let Some(outbound) = ex.host.outbound() else { return Step::Respond(failed()) };
         let asked = match with_scratch(|scratch| self.asked(ex, scratch)) {
             Some(asked) => asked,
             None if self.allow_degradation => return Step::Continue,
-            None => return Step::Respond(Response::status(500)),
+            None => return Step::Respond(LocalResponse::status(500)),
         };
         let unix_ms = ex.now.unix_ms;
-        let at_once = if remote.asks_one_by_one() { 1 } else { asked.len() };
+        let at_once = if remote.needs_single_key_scripts() { 1 } else { asked.len() };
         // On its way before anybody waits.
         let first = outbound.redis(&remote.target, remote.call(&asked[..at_once], unix_ms));
         Step::Wait(Box::pin(self.wait(remote, ex, outbound, asked, at_once, first)))
@@ -181,10 +186,10 @@ impl LimitCount {
 
     async fn wait<'a>(
         &'a self,
-        remote: &'a Remote,
+        remote: &'a LimitCountRedis,
         ex: &'a mut Exchange<'_>,
         outbound: SharedOutbound,
-        asked: Vec<Asked>,
+        asked: Vec<LimitCountQuery>,
         at_once: usize,
         first: LocalFuture<'static, RedisResult>,
     ) -> Step<'a> {
@@ -212,7 +217,7 @@ impl LimitCount {
     }
 
     /// The rules that apply; `None` where none does or one has no numbers to go by.
-    fn asked(&self, ex: &Exchange<'_>, scratch: &mut Vec<u8>) -> Option<Vec<Asked>> {
+    fn asked(&self, ex: &Exchange<'_>, scratch: &mut Vec<u8>) -> Option<Vec<LimitCountQuery>> {
         let mut asked = Vec::with_capacity(self.rules.len());
         for (at, rule) in self.rules.iter().enumerate() {
             scratch.clear();
@@ -222,13 +227,13 @@ impl LimitCount {
             let key = scratch.clone();
             let limit = rule.count.get(ex, scratch)?;
             let window_s = rule.time_window_s.get(ex, scratch)?.min(remote::EXPIRY_S_MAX);
-            asked.push(Asked { rule: at, key, limit, window_s });
+            asked.push(LimitCountQuery { rule: at, key, limit, window_s });
         }
         (!asked.is_empty()).then_some(asked)
     }
 }
 
 /// The answer where Redis does not tell and requests may not pass.
-fn failed() -> Response {
-    Response::error_msg(500, "failed to limit count")
+fn failed() -> LocalResponse {
+    LocalResponse::error_msg(500, "failed to limit count")
 }

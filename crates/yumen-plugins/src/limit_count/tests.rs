@@ -4,17 +4,17 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use yumen_plugin::Plugin;
 
-use crate::testing::{Bench, Reply};
+use crate::testing::{PluginBench, TestReply};
 
 /// Milliseconds since the request before, the fields it brings, the status it gets and
 /// `limit/remaining/reset`, empty where it is told no quota.
 type Case<'a> = (u64, &'a str, u16, &'a str);
 
-fn run(bench: &Bench, plugin: &Arc<dyn Plugin>, fields: &str) -> Reply {
+fn run(bench: &PluginBench, plugin: &Arc<dyn Plugin>, fields: &str) -> TestReply {
     bench.run(plugin, &format!("GET / HTTP/1.1{fields}"))
 }
 
-fn quota(reply: &Reply, names: [&str; 3]) -> String {
+fn quota(reply: &TestReply, names: [&str; 3]) -> String {
     let values: Vec<String> = names.iter().filter_map(|name| reply.field(name)).collect();
     values.join("/")
 }
@@ -23,7 +23,7 @@ const NAMES: [&str; 3] = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateL
 
 #[track_caller]
 fn check(settings: Value, cases: &[Case<'_>]) {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let plugin = bench.plugin("limit-count", settings);
     for (number, (elapsed_ms, fields, status, expected)) in cases.iter().enumerate() {
         bench.host.advance(Duration::from_millis(*elapsed_ms));
@@ -121,7 +121,7 @@ fn count_and_window_may_come_from_variables() {
 
 #[test]
 fn a_refusal_has_the_status_and_body_that_are_set() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let settings = json!({"count": 1, "time_window": 9, "rejected_code": 429, "rejected_msg": "enough",
         "show_limit_quota_header": false});
     let plugin = bench.plugin("limit-count", settings);
@@ -136,7 +136,7 @@ fn a_refusal_has_the_status_and_body_that_are_set() {
 
 #[test]
 fn metadata_names_the_fields() {
-    let mut bench = Bench::new();
+    let mut bench = PluginBench::new();
     bench.metadata = Some(json!({"limit_header": "X-Custom-RateLimit-Limit", "reset_header": "Re\r\nset"}));
     let plugin = bench.plugin("limit-count", json!({"count": 3, "time_window": 9}));
     let reply = run(&bench, &plugin, "");
@@ -145,7 +145,7 @@ fn metadata_names_the_fields() {
 
 #[test]
 fn rules_each_have_their_window_and_their_fields() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let rules = json!([
         {"count": 2, "time_window": 2, "key": "${remote_addr}_2s"},
         {"count": "${http_n ?? 3}", "time_window": 5, "key": "$http_user", "header_prefix": "user"}
@@ -178,7 +178,7 @@ fn without_a_rule_that_applies_the_limit_cannot_be_told() {
 
 #[test]
 fn counters_outlive_the_plugin_but_not_its_settings() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let settings = |count: u64| json!({"count": count, "time_window": 9});
     let first = bench.plugin("limit-count", settings(2));
     assert_eq!(quota(&run(&bench, &first, ""), NAMES), "2/1/9");
@@ -191,7 +191,7 @@ fn counters_outlive_the_plugin_but_not_its_settings() {
 
 #[test]
 fn a_group_shares_counters_between_objects_that_agree_and_no_others() {
-    let mut bench = Bench::new();
+    let mut bench = PluginBench::new();
     let settings = |count: u64| json!({"count": count, "time_window": 9, "group": "g"});
     let first = bench.plugin("limit-count", settings(2));
     bench.owner = "routes/2".to_owned();
@@ -207,7 +207,7 @@ fn a_group_shares_counters_between_objects_that_agree_and_no_others() {
 
 #[test]
 fn settings_that_contradict_each_other_are_refused() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let rule = json!({"count": 1, "time_window": 2, "key": "$http_a"});
     let check = |settings: Value, message: &str| {
         let error = bench.build("limit-count", settings).err().expect("it is refused");
@@ -233,11 +233,11 @@ fn a_limit_admits_exactly_its_number_however_many_workers_count() {
     const REQUESTS: usize = 3000;
     for window_type in ["fixed", "sliding"] {
         let settings = json!({"count": 5000, "time_window": 9, "window_type": window_type});
-        let plugin = Bench::new().plugin("limit-count", settings);
+        let plugin = PluginBench::new().plugin("limit-count", settings);
         let worker = |_| {
             let plugin = plugin.clone();
             std::thread::spawn(move || {
-                let bench = Bench::new();
+                let bench = PluginBench::new();
                 let admitted = |_: &usize| run(&bench, &plugin, "").status == 200;
                 (0..REQUESTS).filter(admitted).count()
             })
@@ -253,7 +253,7 @@ fn a_limit_admits_exactly_its_number_however_many_workers_count() {
 #[ignore = "a measurement, not a test"]
 #[allow(clippy::print_stdout, reason = "it prints its finding")]
 fn what_a_request_costs() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let plugin = bench.plugin("limit-count", json!({"count": 1_000_000_000, "time_window": 60}));
     let mut ex = bench.exchange("GET / HTTP/1.1");
     let rounds = 2_000_000u32;
@@ -267,7 +267,7 @@ fn what_a_request_costs() {
 
 #[test]
 fn rules_that_find_the_same_value_count_apart() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let rules = json!([
         {"count": 3, "time_window": 60, "key": "$http_user"},
         {"count": 3, "time_window": 60, "key": "$http_team"}
@@ -279,7 +279,7 @@ fn rules_that_find_the_same_value_count_apart() {
 
 #[test]
 fn settings_that_do_not_bear_on_the_count_may_change_while_it_goes_on() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let mut settings = json!({"count": 1, "time_window": 60});
     let ask = |settings: &Value| run(&bench, &bench.plugin("limit-count", settings.clone()), "").status;
     let _kept = bench.plugin("limit-count", settings.clone());

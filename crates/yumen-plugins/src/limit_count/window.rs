@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use yumen_plugin::Now;
 
-use crate::limits::table::Slot;
+use crate::limits::table::KeyedState;
 
 /// What counting came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct WindowDecision {
     /// Whether the request is within the limit.
     pub(crate) admitted: bool,
     /// How many more are.
@@ -20,7 +20,7 @@ pub(crate) struct Verdict {
 
 /// A key's window, and what must be known of the one before.
 #[derive(Debug, Default)]
-pub(crate) struct Window {
+pub(crate) struct CountWindow {
     /// Requests counted in it; beyond the limit it goes on counting where the window is fixed.
     count: AtomicU64,
     /// When it tells nothing any more, in milliseconds of the monotonic clock. A fixed window has
@@ -34,7 +34,7 @@ pub(crate) struct Window {
     before: u64,
 }
 
-impl Slot for Window {
+impl KeyedState for CountWindow {
     fn useless_at_ms(&self) -> Option<u64> {
         Some(self.useless_at_ms)
     }
@@ -58,43 +58,45 @@ impl Slot for Window {
 
 /// What came of the numbers another process told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum WindowImport {
     /// They are of another window than the one that is open.
     Nothing,
     /// They are of the window that is open.
     Added,
     /// Theirs is the window that is open now.
-    Begun,
+    Replaced,
 }
 
-impl Window {
+impl CountWindow {
     /// Goes on from numbers another process told, or adds them.
-    pub(super) fn go_on_from(&mut self, numbers: &[u64], now: Now) -> Taken {
-        let [count, useless_at_ms, number, length_ms, before] = *numbers else { return Taken::Nothing };
+    pub(super) fn go_on_from(&mut self, numbers: &[u64], now: Now) -> WindowImport {
+        let [count, useless_at_ms, number, length_ms, before] = *numbers else {
+            return WindowImport::Nothing;
+        };
         if useless_at_ms <= now.mono_ms() {
-            return Taken::Nothing;
+            return WindowImport::Nothing;
         }
         let is_open = self.useless_at_ms > now.mono_ms();
         if is_open && (self.number, self.length_ms) == (number, length_ms) {
             *self.count.get_mut() += count;
             self.before = self.before.max(before);
-            return Taken::Added;
+            return WindowImport::Added;
         }
         if is_open {
-            return Taken::Nothing;
+            return WindowImport::Nothing;
         }
-        *self = Window { count: count.into(), useless_at_ms, number, length_ms, before };
-        Taken::Begun
+        *self = CountWindow { count: count.into(), useless_at_ms, number, length_ms, before };
+        WindowImport::Replaced
     }
 
     /// Counts a request; `None` where the window has ended.
-    pub(crate) fn count_fixed(&self, limit: u64, now: Now) -> Option<Verdict> {
+    pub(crate) fn count_fixed(&self, limit: u64, now: Now) -> Option<WindowDecision> {
         let left_ms = self.left_fixed(now)?;
         Some(verdict_fixed(limit, self.count.fetch_add(1, Relaxed) + 1, left_ms))
     }
 
-    /// What [`Window::count_fixed`] would give, with nothing counted.
-    pub(crate) fn peek_fixed(&self, limit: u64, now: Now) -> Option<Verdict> {
+    /// What [`CountWindow::count_fixed`] would give, with nothing counted.
+    pub(crate) fn peek_fixed(&self, limit: u64, now: Now) -> Option<WindowDecision> {
         let left_ms = self.left_fixed(now)?;
         Some(verdict_fixed(limit, self.count.load(Relaxed) + 1, left_ms))
     }
@@ -142,37 +144,38 @@ impl Window {
 
     /// Counts a request if it is within the limit; `None` where the window is not the one of `now`.
     /// The window before counts by the part of it that the last `length_ms` still cover.
-    pub(crate) fn count_sliding(&self, limit: u64, length_ms: u64, now: Now) -> Option<Verdict> {
+    pub(crate) fn count_sliding(&self, limit: u64, length_ms: u64, now: Now) -> Option<WindowDecision> {
         let count = |within: &dyn Fn(u64) -> bool| {
             let more = |count: u64| within(count).then_some(count + 1);
             self.count.fetch_update(Relaxed, Relaxed, more)
         };
-        self.slide(limit, length_ms, now, count)
+        self.decide_sliding(limit, length_ms, now, count)
     }
 
-    /// What [`Window::count_sliding`] would give, with nothing counted.
-    pub(crate) fn peek_sliding(&self, limit: u64, length_ms: u64, now: Now) -> Option<Verdict> {
+    /// What [`CountWindow::count_sliding`] would give, with nothing counted.
+    pub(crate) fn preview_sliding(&self, limit: u64, length_ms: u64, now: Now) -> Option<WindowDecision> {
         let look = |within: &dyn Fn(u64) -> bool| {
             let count = self.count.load(Relaxed);
             if within(count) { Ok(count) } else { Err(count) }
         };
-        self.slide(limit, length_ms, now, look)
+        self.decide_sliding(limit, length_ms, now, look)
     }
 
     /// `count` gives the count before as `Ok` where one more is within the limit, else as `Err`.
-    fn slide(
+    fn decide_sliding(
         &self,
         limit: u64,
         length_ms: u64,
         now: Now,
         count: impl Fn(&dyn Fn(u64) -> bool) -> Result<u64, u64>,
-    ) -> Option<Verdict> {
+    ) -> Option<WindowDecision> {
         if !self.holds(length_ms, now) {
             return None;
         }
         let left_ms = length_ms - now.unix_ms % length_ms;
-        let slide = Slide { limit, length_ms, left_ms, before: self.before.min(limit) as f64 };
-        Some(slide.verdict(count(&|count| slide.is_within(count))))
+        let decide_sliding =
+            SlidingMoment { limit, length_ms, left_ms, before: self.before.min(limit) as f64 };
+        Some(decide_sliding.verdict(count(&|count| decide_sliding.is_within(count))))
     }
 
     /// Begins the window of `now` if it is not open; says whether it did.
@@ -201,7 +204,7 @@ impl Window {
 
 /// A moment of a sliding window.
 #[derive(Clone, Copy)]
-pub(crate) struct Slide {
+pub(crate) struct SlidingMoment {
     pub(crate) limit: u64,
     pub(crate) length_ms: u64,
     /// Until the window ends.
@@ -210,23 +213,23 @@ pub(crate) struct Slide {
     pub(crate) before: f64,
 }
 
-impl Slide {
-    fn still_counts(&self) -> f64 {
+impl SlidingMoment {
+    fn previous_weight(&self) -> f64 {
         self.before / self.length_ms as f64 * self.left_ms as f64
     }
 
     /// Whether one more than `count` is within the limit.
     pub(crate) fn is_within(&self, count: u64) -> bool {
-        count < self.limit && self.still_counts() + (count as f64) < self.limit as f64
+        count < self.limit && self.previous_weight() + (count as f64) < self.limit as f64
     }
 
     /// What it came to, given the count before: `Ok` where one more was within the limit.
-    pub(crate) fn verdict(&self, counted: Result<u64, u64>) -> Verdict {
-        let &Slide { limit, length_ms, left_ms, before } = self;
+    pub(crate) fn verdict(&self, counted: Result<u64, u64>) -> WindowDecision {
+        let &SlidingMoment { limit, length_ms, left_ms, before } = self;
         match counted {
-            Ok(earlier) => Verdict {
+            Ok(earlier) => WindowDecision {
                 admitted: true,
-                remaining: (limit as f64 - (earlier + 1) as f64 - self.still_counts()).floor().max(0.0)
+                remaining: (limit as f64 - (earlier + 1) as f64 - self.previous_weight()).floor().max(0.0)
                     as u64,
                 reset_cs: left_ms.div_ceil(10),
             },
@@ -238,11 +241,15 @@ impl Slide {
 }
 
 /// What a fixed window with so many requests in it comes to.
-pub(crate) fn verdict_fixed(limit: u64, count: u64, left_ms: u64) -> Verdict {
+pub(crate) fn verdict_fixed(limit: u64, count: u64, left_ms: u64) -> WindowDecision {
     let remaining = limit.checked_sub(count);
-    Verdict { admitted: remaining.is_some(), remaining: remaining.unwrap_or(0), reset_cs: left_ms / 10 }
+    WindowDecision {
+        admitted: remaining.is_some(),
+        remaining: remaining.unwrap_or(0),
+        reset_cs: left_ms / 10,
+    }
 }
 
-fn refused(wait_ms: f64) -> Verdict {
-    Verdict { admitted: false, remaining: 0, reset_cs: (wait_ms / 10.0).ceil().max(0.0) as u64 }
+fn refused(wait_ms: f64) -> WindowDecision {
+    WindowDecision { admitted: false, remaining: 0, reset_cs: (wait_ms / 10.0).ceil().max(0.0) as u64 }
 }

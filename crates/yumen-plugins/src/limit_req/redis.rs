@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use yumen_config::schema::Invalid;
-use yumen_plugin::outbound::{RedisFault, RedisTarget, Script, ScriptCall};
-use yumen_plugin::{Exchange, Response, Setup, Step};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::background::{RedisFault, RedisScript, RedisScriptCall, RedisTarget};
+use yumen_plugin::{Exchange, LocalResponse, PluginBuildContext, Step};
 
-use super::{Config, LimitReq};
+use super::{LimitReq, LimitReqSettings};
 use crate::limits::{held_back, remote, with_scratch};
 
 /// A bucket is kept as the moment at which a request would find it empty, in microseconds. Gives the
 /// thousandths of requests above the rate, or -1 where that is above the burst.
-const POUR: Script = Script {
+const POUR: RedisScript = RedisScript {
     text: "\
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
@@ -26,23 +26,26 @@ return excess",
 };
 
 /// Where buckets are kept.
-pub(crate) struct Remote {
+pub(crate) struct LimitReqRedis {
     target: Arc<RedisTarget>,
     /// What keys have in common.
     prefix: Box<str>,
     allow_degradation: bool,
 }
 
-impl Remote {
+impl LimitReqRedis {
     /// `None` where buckets are kept here.
-    pub(super) fn new(config: &Config, setup: &Setup<'_>) -> Result<Option<Remote>, Invalid> {
+    pub(super) fn new(
+        config: &LimitReqSettings,
+        setup: &PluginBuildContext<'_>,
+    ) -> Result<Option<LimitReqRedis>, InvalidSettings> {
         let Some(target) = config.redis.target(config.policy, setup.carry)? else { return Ok(None) };
         let meaning = remote::digest(&super::meaning(config));
         let prefix = format!("limit_req:{}:{meaning:016x}:", setup.owner).into();
-        Ok(Some(Remote { target, prefix, allow_degradation: config.allow_degradation }))
+        Ok(Some(LimitReqRedis { target, prefix, allow_degradation: config.allow_degradation }))
     }
 
-    fn call(&self, plugin: &LimitReq, ex: &Exchange<'_>) -> ScriptCall {
+    fn call(&self, plugin: &LimitReq, ex: &Exchange<'_>) -> RedisScriptCall {
         let mut key = self.prefix.as_bytes().to_vec();
         with_scratch(|scratch| {
             plugin.key.write(ex, scratch);
@@ -51,25 +54,25 @@ impl Remote {
         let number = |number: f64| number.to_string().into_bytes();
         let expiry_ms = (remote::EXPIRY_S_MAX * 1000).to_string().into_bytes();
         let args = vec![number(plugin.pace.rate), number(plugin.pace.burst), expiry_ms];
-        ScriptCall { script: POUR, keys: vec![key], args }
+        RedisScriptCall { script: POUR, keys: vec![key], args }
     }
 }
 
 impl LimitReq {
     /// Pours the request into its bucket and waits as long as that asks for.
-    pub(super) fn ask<'a>(&'a self, remote: &'a Remote, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        let Some(outbound) = ex.host.outbound() else { return Step::Respond(Response::status(500)) };
+    pub(super) fn ask<'a>(&'a self, remote: &'a LimitReqRedis, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        let Some(outbound) = ex.host.outbound() else { return Step::Respond(LocalResponse::status(500)) };
         // On its way before anybody waits.
         let answer = outbound.redis(&remote.target, remote.call(self, ex));
         Step::Wait(Box::pin(async move {
-            let told = |reply: yumen_plugin::outbound::RedisReply| {
+            let told = |reply: yumen_plugin::background::RedisReply| {
                 let none = || RedisFault::Refused("the bucket holds something that is none".to_owned());
                 reply.integer().ok_or_else(none)
             };
             let excess = match answer.await.and_then(told) {
                 Ok(excess) => excess,
                 Err(_) if remote::degrades(&outbound, remote.allow_degradation) => return Step::Continue,
-                Err(_) => return Step::Respond(Response::status(500)),
+                Err(_) => return Step::Respond(LocalResponse::status(500)),
             };
             if excess < 0 {
                 return Step::Respond(self.rejected.clone());

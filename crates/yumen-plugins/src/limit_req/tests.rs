@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::testing::Bench;
+use crate::testing::PluginBench;
 
 /// Milliseconds since the request before, the client's last octet, and the status it gets with the
 /// milliseconds it waited.
@@ -10,7 +10,7 @@ type Case = (u64, u8, u16, u64);
 
 #[track_caller]
 fn check(settings: Value, cases: &[Case]) {
-    let mut bench = Bench::new();
+    let mut bench = PluginBench::new();
     let plugin = bench.plugin("limit-req", settings);
     for (number, (elapsed_ms, client, status, waited_ms)) in cases.iter().enumerate() {
         bench.host.advance(Duration::from_millis(*elapsed_ms));
@@ -62,7 +62,7 @@ fn nodelay_lets_the_burst_pass_at_once() {
 
 #[test]
 fn a_refusal_has_a_body_where_one_is_set() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let settings = json!({"rate": 1, "burst": 0, "key": "remote_addr", "rejected_msg": "slow down"});
     let plugin = bench.plugin("limit-req", settings);
     assert_eq!(bench.run(&plugin, "GET / HTTP/1.1").status, 200);
@@ -71,7 +71,7 @@ fn a_refusal_has_a_body_where_one_is_set() {
 
 #[test]
 fn settings_that_do_not_bear_on_the_rate_may_change_while_buckets_stay() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let mut settings = json!({"rate": 1, "burst": 0, "key": "remote_addr"});
     let before = bench.plugin("limit-req", settings.clone());
     assert_eq!(bench.run(&before, "GET / HTTP/1.1").status, 200);
@@ -84,7 +84,7 @@ fn settings_that_do_not_bear_on_the_rate_may_change_while_buckets_stay() {
 
 #[test]
 fn keys_are_variables_or_combinations_and_fall_back_to_the_address() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let run = |key_type: &str, key: &str, requests: &[(&str, u16)]| {
         let settings = json!({"rate": 1, "burst": 0, "key": key, "key_type": key_type});
         let plugin = bench.plugin("limit-req", settings);

@@ -5,12 +5,12 @@
 use std::ops::Range;
 
 use serde_json::{Map, Value, json};
-use yumen_plugin::{Now, Portable};
+use yumen_plugin::{Now, PortableState};
 
 use super::rule_of_key;
-use super::table::{KEPT_BYTES_DIGESTED, Slot, Table};
+use super::table::{KEPT_BYTES_DIGESTED, KeyedState, LimitTable};
 
-impl<V: Slot + Send + Sync + 'static> Portable for Table<V> {
+impl<V: KeyedState + Send + Sync + 'static> PortableState for LimitTable<V> {
     fn tell(&self) -> Value {
         let mut told = Map::new();
         self.each(|limit, rule, key, slot| {
@@ -35,7 +35,7 @@ impl<V: Slot + Send + Sync + 'static> Portable for Table<V> {
         }
     }
 
-    fn settles(&self) -> bool {
+    fn exports_while_draining(&self) -> bool {
         true
     }
 

@@ -5,25 +5,25 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use yumen_config::schema::Invalid;
+use yumen_config::schema::InvalidSettings;
 use yumen_config::url;
-use yumen_plugin::outbound::{
-    RedisAddress, RedisFault, RedisLogin, RedisPlace, RedisReply, RedisTarget, RedisTls,
+use yumen_plugin::background::{
+    RedisAddress, RedisFault, RedisLogin, RedisReply, RedisTarget, RedisTls, RedisTopology,
 };
 use yumen_plugin::{Carry, SharedOutbound};
 
-use super::Policy;
+use super::CounterPolicy;
 
 /// Nothing is kept in Redis for longer, in seconds: it refuses what does not fit its clock.
 pub(crate) const EXPIRY_S_MAX: u64 = 100 * 365 * 86_400;
 
 /// What the Redis policies ask for. Their schema is in [`super::schema`], since it depends on the policy.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
-pub(crate) struct RedisConfig {
+pub(crate) struct RedisPolicySettings {
     redis_host: Option<String>,
     redis_port: Option<u64>,
     redis_username: Option<String>,
-    redis_password: Option<Secret>,
+    redis_password: Option<RedisPassword>,
     redis_database: Option<u64>,
     redis_timeout: Option<u64>,
     redis_ssl: Option<bool>,
@@ -32,17 +32,17 @@ pub(crate) struct RedisConfig {
     redis_cluster_nodes: Option<Vec<String>>,
     redis_cluster_ssl: Option<bool>,
     redis_cluster_ssl_verify: Option<bool>,
-    redis_sentinels: Option<Vec<SentinelConfig>>,
+    redis_sentinels: Option<Vec<SentinelAddress>>,
     redis_master_name: Option<String>,
     redis_role: Option<String>,
     redis_connect_timeout: Option<u64>,
     redis_read_timeout: Option<u64>,
     sentinel_username: Option<String>,
-    sentinel_password: Option<Secret>,
+    sentinel_password: Option<RedisPassword>,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-struct SentinelConfig {
+struct SentinelAddress {
     host: String,
     port: u64,
 }
@@ -50,37 +50,45 @@ struct SentinelConfig {
 /// A text that shows in no log.
 #[derive(Clone, PartialEq, Deserialize)]
 #[serde(transparent)]
-struct Secret(String);
+struct RedisPassword(String);
 
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for RedisPassword {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Different secrets must still tell settings apart.
         write!(f, "{:016x}", digest(&self.0))
     }
 }
 
-impl RedisConfig {
+impl RedisPolicySettings {
     /// The Redis that the policy names, one for all with the same settings; `None` for local counters.
-    pub(crate) fn target(&self, policy: Policy, carry: &Carry) -> Result<Option<Arc<RedisTarget>>, Invalid> {
+    pub(crate) fn target(
+        &self,
+        policy: CounterPolicy,
+        carry: &Carry,
+    ) -> Result<Option<Arc<RedisTarget>>, InvalidSettings> {
         let place = match policy {
-            Policy::Local => return Ok(None),
-            Policy::Redis => self.server()?,
-            Policy::RedisCluster => self.cluster()?,
-            Policy::RedisSentinel => self.sentinels()?,
+            CounterPolicy::Local => return Ok(None),
+            CounterPolicy::Redis => self.server()?,
+            CounterPolicy::RedisCluster => self.cluster()?,
+            CounterPolicy::RedisSentinel => self.sentinels()?,
         };
         let (tls, verify) = match policy {
-            Policy::RedisCluster => (self.redis_cluster_ssl, self.redis_cluster_ssl_verify),
-            Policy::RedisSentinel => (None, None),
+            CounterPolicy::RedisCluster => (self.redis_cluster_ssl, self.redis_cluster_ssl_verify),
+            CounterPolicy::RedisSentinel => (None, None),
             _ => (self.redis_ssl, self.redis_ssl_verify),
         };
         let timeout_ms = match policy {
-            Policy::RedisSentinel => self.redis_connect_timeout.max(self.redis_read_timeout),
+            CounterPolicy::RedisSentinel => self.redis_connect_timeout.max(self.redis_read_timeout),
             _ => self.redis_timeout,
         };
         let target = RedisTarget {
             place,
             login: login(self.redis_username.as_ref(), self.redis_password.as_ref()),
-            database: if policy == Policy::RedisCluster { 0 } else { self.redis_database.unwrap_or(0) },
+            database: if policy == CounterPolicy::RedisCluster {
+                0
+            } else {
+                self.redis_database.unwrap_or(0)
+            },
             tls: (tls == Some(true)).then_some(RedisTls { verify: verify == Some(true) }),
             timeout_ms: timeout_ms.unwrap_or(1000),
             idle_ms: self.redis_keepalive_timeout.unwrap_or(10_000),
@@ -89,38 +97,38 @@ impl RedisConfig {
         Ok(Some(carry.keep(&format!("redis/{target:?}/{secrets:?}"), || target)))
     }
 
-    fn server(&self) -> Result<RedisPlace, Invalid> {
+    fn server(&self) -> Result<RedisTopology, InvalidSettings> {
         let written = self.redis_host.as_ref().ok_or_else(|| missing("redis_host"))?;
-        let host = host(written).ok_or_else(|| Invalid::at("redis_host", no_host(written)))?;
+        let host = host(written).ok_or_else(|| InvalidSettings::at("redis_host", no_host(written)))?;
         let port = port("redis_port", self.redis_port.unwrap_or(6379))?;
-        Ok(RedisPlace::Server(RedisAddress { host, port }))
+        Ok(RedisTopology::Server(RedisAddress { host, port }))
     }
 
-    fn cluster(&self) -> Result<RedisPlace, Invalid> {
+    fn cluster(&self) -> Result<RedisTopology, InvalidSettings> {
         let nodes = self.redis_cluster_nodes.as_deref().unwrap_or_default();
         let node = |(at, node): (usize, &String)| {
             address(node).ok_or_else(|| {
-                let message = format!("\"{node}\" is no address; write host:port");
-                Invalid::at(format!("redis_cluster_nodes[{at}]"), message)
+                let message = format!("\"{node}\" is not an address; write host:port");
+                InvalidSettings::at(format!("redis_cluster_nodes[{at}]"), message)
             })
         };
         let nodes: Vec<RedisAddress> = nodes.iter().enumerate().map(node).collect::<Result<_, _>>()?;
         if nodes.is_empty() {
             return Err(missing("redis_cluster_nodes"));
         }
-        Ok(RedisPlace::Cluster(nodes))
+        Ok(RedisTopology::Cluster(nodes))
     }
 
-    fn sentinels(&self) -> Result<RedisPlace, Invalid> {
+    fn sentinels(&self) -> Result<RedisTopology, InvalidSettings> {
         if self.redis_role.as_deref() == Some("slave") {
             let message = "\"slave\" cannot count, since replicas are read-only; allowed: \"master\"";
-            return Err(Invalid::at("redis_role", message));
+            return Err(InvalidSettings::at("redis_role", message));
         }
         let sentinels = self.redis_sentinels.as_deref().unwrap_or_default();
-        let sentinel = |(at, one): (usize, &SentinelConfig)| {
+        let sentinel = |(at, one): (usize, &SentinelAddress)| {
             let port = port(&format!("redis_sentinels[{at}].port"), one.port)?;
             let path = || format!("redis_sentinels[{at}].host");
-            let host = host(&one.host).ok_or_else(|| Invalid::at(path(), no_host(&one.host)))?;
+            let host = host(&one.host).ok_or_else(|| InvalidSettings::at(path(), no_host(&one.host)))?;
             Ok(RedisAddress { host, port })
         };
         let sentinels: Vec<_> = sentinels.iter().enumerate().map(sentinel).collect::<Result<_, _>>()?;
@@ -129,17 +137,17 @@ impl RedisConfig {
         }
         let master_name = self.redis_master_name.clone().ok_or_else(|| missing("redis_master_name"))?;
         let login = login(self.sentinel_username.as_ref(), self.sentinel_password.as_ref());
-        Ok(RedisPlace::Sentinel { sentinels, master_name, login })
+        Ok(RedisTopology::Sentinel { sentinels, master_name, login })
     }
 }
 
-fn missing(name: &str) -> Invalid {
-    Invalid::new(format!("property \"{name}\" is required"))
+fn missing(name: &str) -> InvalidSettings {
+    InvalidSettings::new(format!("property \"{name}\" is required"))
 }
 
-fn port(path: &str, number: u64) -> Result<u16, Invalid> {
-    let message = || format!("{number} is no port; allowed: 1 to 65535");
-    u16::try_from(number).ok().filter(|port| *port > 0).ok_or_else(|| Invalid::at(path, message()))
+fn port(path: &str, number: u64) -> Result<u16, InvalidSettings> {
+    let message = || format!("{number} is not a port; allowed: 1 to 65535");
+    u16::try_from(number).ok().filter(|port| *port > 0).ok_or_else(|| InvalidSettings::at(path, message()))
 }
 
 fn address(text: &str) -> Option<RedisAddress> {
@@ -155,10 +163,10 @@ fn host(text: &str) -> Option<String> {
 }
 
 fn no_host(text: &str) -> String {
-    format!("\"{text}\" is no host; write a name or an address")
+    format!("\"{text}\" is not a host; write a name or an address")
 }
 
-fn login(username: Option<&String>, password: Option<&Secret>) -> RedisLogin {
+fn login(username: Option<&String>, password: Option<&RedisPassword>) -> RedisLogin {
     RedisLogin {
         username: username.cloned().unwrap_or_default(),
         password: password.map(|secret| secret.0.clone()).unwrap_or_default(),
@@ -173,7 +181,7 @@ pub(crate) fn digest(text: &str) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// Appends what [`super::Key::write`] wrote as it is called in Redis: the value itself, or the address as text.
+/// Appends what [`super::LimitKey::write`] wrote as it is called in Redis: the value itself, or the address as text.
 pub(crate) fn write_key(written: &[u8], out: &mut Vec<u8>) {
     let octets = match written.split_first() {
         Some((b'@', octets)) => octets,
@@ -191,7 +199,7 @@ pub(crate) fn write_key(written: &[u8], out: &mut Vec<u8>) {
 /// The numbers of an answer, `per_key` of them for each key that was looked at.
 pub(crate) fn numbers(reply: &RedisReply, per_key: usize) -> Result<Vec<i64>, RedisFault> {
     let numbers = reply.integers().filter(|numbers| !numbers.is_empty() && numbers.len() % per_key == 0);
-    numbers.ok_or_else(|| RedisFault::Refused("the counter holds something that is none".to_owned()))
+    numbers.ok_or_else(|| RedisFault::Refused("the Redis value is not a counter".to_owned()))
 }
 
 /// Counts a request that passes because its limit cannot be told; `false` where it must not pass.

@@ -13,7 +13,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use foldhash::fast::RandomState;
-use yumen_plugin::{Now, Setup};
+use yumen_plugin::{Now, PluginBuildContext};
 
 use super::eviction::EvictionPlan;
 use super::usage::{self, LimitRecord, LimitTables, TableUsage};
@@ -32,7 +32,7 @@ pub(super) const KEPT_BYTES_DIGESTED: usize = KEY_BYTES_MAX + 1 - NUMBER_BYTES;
 const SHARDS: usize = 256;
 
 /// State of one key.
-pub(crate) trait Slot: Default {
+pub(crate) trait KeyedState: Default {
     /// From when on it tells no more than a fresh one, in milliseconds of the monotonic clock;
     /// `None` while it must stay.
     fn useless_at_ms(&self) -> Option<u64>;
@@ -42,7 +42,7 @@ pub(crate) trait Slot: Default {
         None
     }
 
-    /// Adds what another process told by [`Slot::numbers`] or [`Slot::since`].
+    /// Adds what another process told by [`KeyedState::numbers`] or [`KeyedState::since`].
     fn take_over(&mut self, _numbers: &[u64], _now: Now) {}
 
     /// What is told of a key of which there is nothing to tell any more; `None` is nothing.
@@ -60,36 +60,36 @@ pub(crate) trait Slot: Default {
 }
 
 /// A key as a table keeps it.
-enum Kept<'k> {
+enum StoredKey<'k> {
     Whole(&'k [u8]),
     /// The number of the limit, how the key goes on, and the digest of all behind the number, which is another
     /// one in the next process. It is a byte longer than any key that is kept whole, so none can pass for it.
     Digested([u8; KEY_BYTES_MAX + 1]),
 }
 
-impl<'k> Kept<'k> {
-    fn of(key: &'k [u8]) -> Kept<'k> {
-        if key.len() <= KEY_BYTES_MAX { Kept::Whole(key) } else { Kept::digested(key) }
+impl<'k> StoredKey<'k> {
+    fn of(key: &'k [u8]) -> StoredKey<'k> {
+        if key.len() <= KEY_BYTES_MAX { StoredKey::Whole(key) } else { StoredKey::digested(key) }
     }
 
-    /// A key as [`Table::each`] shows it, with a number before it.
-    fn again(key: &'k [u8]) -> Kept<'k> {
-        if key.len() == KEY_BYTES_MAX + 1 { Kept::Whole(key) } else { Kept::of(key) }
+    /// A key as [`LimitTable::each`] shows it, with a number before it.
+    fn again(key: &'k [u8]) -> StoredKey<'k> {
+        if key.len() == KEY_BYTES_MAX + 1 { StoredKey::Whole(key) } else { StoredKey::of(key) }
     }
 
     #[cold]
-    fn digested(key: &[u8]) -> Kept<'k> {
+    fn digested(key: &[u8]) -> StoredKey<'k> {
         let mut kept = [0; KEY_BYTES_MAX + 1];
         let (begins, ends) = kept.split_at_mut(KEY_BYTES_MAX + 1 - SHA256_OUTPUT_LEN);
         begins.copy_from_slice(&key[..begins.len()]);
         ends.copy_from_slice(digest(&SHA256, &key[NUMBER_BYTES..]).as_ref());
-        Kept::Digested(kept)
+        StoredKey::Digested(kept)
     }
 
     fn bytes(&self) -> &[u8] {
         match self {
-            Kept::Whole(key) => key,
-            Kept::Digested(key) => key,
+            StoredKey::Whole(key) => key,
+            StoredKey::Digested(key) => key,
         }
     }
 }
@@ -98,17 +98,17 @@ type Map<V> = HashMap<Box<[u8]>, V, RandomState>;
 
 /// Shards stand on cache lines of their own, so that neighbours do not slow each other down.
 #[repr(align(128))]
-struct Shard<V>(RwLock<Inner<V>>);
+struct TableShard<V>(RwLock<ShardMap<V>>);
 
-struct Inner<V> {
+struct ShardMap<V> {
     map: Map<V>,
     /// How many keys to grow to before looking for useless ones again.
     sweep_at: usize,
 }
 
 /// Counters by key.
-pub(crate) struct Table<V> {
-    shards: Box<[Shard<V>]>,
+pub(crate) struct LimitTable<V> {
+    shards: Box<[TableShard<V>]>,
     hasher: RandomState,
     shard_keys_max: usize,
     limits_made: AtomicU64,
@@ -132,10 +132,10 @@ fn rule_of(key: &[u8]) -> [u8; NUMBER_BYTES] {
     key.first_chunk::<NUMBER_BYTES>().copied().unwrap_or_default()
 }
 
-impl<V: Slot + Send + Sync> Table<V> {
+impl<V: KeyedState + Send + Sync> LimitTable<V> {
     /// A table for [`KEYS_MAX`] keys.
     pub(crate) fn new() -> Self {
-        Table::bounded(SHARDS, KEYS_MAX)
+        LimitTable::bounded(SHARDS, KEYS_MAX)
     }
 
     fn bounded(shards: usize, keys_max: usize) -> Self {
@@ -143,9 +143,9 @@ impl<V: Slot + Send + Sync> Table<V> {
         let shard_keys_max = (keys_max / shards).max(1);
         let shard = |_| {
             let map = HashMap::with_hasher(hasher.clone());
-            Shard(RwLock::new(Inner { map, sweep_at: shard_keys_max.min(16) }))
+            TableShard(RwLock::new(ShardMap { map, sweep_at: shard_keys_max.min(16) }))
         };
-        Table {
+        LimitTable {
             shards: (0..shards).map(shard).collect(),
             hasher: hasher.clone(),
             shard_keys_max,
@@ -154,7 +154,7 @@ impl<V: Slot + Send + Sync> Table<V> {
         }
     }
 
-    fn shard(&self, key: &[u8]) -> &RwLock<Inner<V>> {
+    fn shard(&self, key: &[u8]) -> &RwLock<ShardMap<V>> {
         // The map inside uses the low and the highest bits of the same hash.
         let at = (self.hasher.hash_one(key) >> 32) as usize % self.shards.len();
         &self.shards[at].0
@@ -162,7 +162,7 @@ impl<V: Slot + Send + Sync> Table<V> {
 
     /// What `look` makes of the key's slot; `None` where there is no slot, or where it says so.
     pub(crate) fn look<R>(&self, key: &[u8], look: impl FnOnce(&V) -> Option<R>) -> Option<R> {
-        let kept = Kept::of(key);
+        let kept = StoredKey::of(key);
         let key = kept.bytes();
         let inner = self.shard(key).read().unwrap_or_else(PoisonError::into_inner);
         inner.map.get(key).and_then(look)
@@ -171,10 +171,10 @@ impl<V: Slot + Send + Sync> Table<V> {
     /// What `change` makes of the key's slot, a fresh one where there is none, with no one else
     /// looking at it.
     pub(crate) fn change<R>(&self, key: &[u8], now_ms: u64, change: impl FnOnce(&mut V) -> R) -> R {
-        self.change_kept(Kept::of(key).bytes(), now_ms, change)
+        self.change_kept(StoredKey::of(key).bytes(), now_ms, change)
     }
 
-    /// [`Table::change`] of a key as [`Table::each`] shows it.
+    /// [`LimitTable::change`] of a key as [`LimitTable::each`] shows it.
     pub(super) fn change_shown<R>(
         &self,
         mut number: [u8; NUMBER_BYTES],
@@ -184,7 +184,7 @@ impl<V: Slot + Send + Sync> Table<V> {
         change: impl FnOnce(&mut V) -> R,
     ) -> R {
         number[RULE_AT] = rule;
-        self.change_kept(Kept::again(&[&number, key].concat()).bytes(), now_ms, change)
+        self.change_kept(StoredKey::again(&[&number, key].concat()).bytes(), now_ms, change)
     }
 
     fn change_kept<R>(&self, key: &[u8], now_ms: u64, change: impl FnOnce(&mut V) -> R) -> R {
@@ -200,7 +200,7 @@ impl<V: Slot + Send + Sync> Table<V> {
 
     /// Forgets slots that have ended and those of limits that are gone; if that leaves a full shard, also a quarter of
     /// the others, by [`EvictionPlan`].
-    fn make_room(&self, inner: &mut Inner<V>, now_ms: u64) {
+    fn make_room(&self, inner: &mut ShardMap<V>, now_ms: u64) {
         let limits = self.limits();
         let limit_of = |key: &[u8]| limits.get(&split_number(key)?.0);
         let is_open = |slot: &V| slot.useless_at_ms().is_none_or(|useless_ms| useless_ms > now_ms);
@@ -262,12 +262,12 @@ impl<V: Slot + Send + Sync> Table<V> {
 
     /// How many keys there are.
     pub(crate) fn len(&self) -> usize {
-        let len = |shard: &Shard<V>| shard.0.read().unwrap_or_else(PoisonError::into_inner).map.len();
+        let len = |shard: &TableShard<V>| shard.0.read().unwrap_or_else(PoisonError::into_inner).map.len();
         self.shards.iter().map(len).sum()
     }
 }
 
-impl<V: Slot + Send + Sync> TableUsage for Table<V> {
+impl<V: KeyedState + Send + Sync> TableUsage for LimitTable<V> {
     fn keys(&self) -> usize {
         self.len()
     }
@@ -282,25 +282,25 @@ impl<V: Slot + Send + Sync> TableUsage for Table<V> {
 }
 
 /// One limit's share of a table: the keys that begin with its number.
-pub(crate) struct Share<V: Slot + Send + Sync> {
-    table: Arc<Table<V>>,
+pub(crate) struct TableShare<V: KeyedState + Send + Sync> {
+    table: Arc<LimitTable<V>>,
     number: [u8; NUMBER_BYTES],
     /// The table stays registered as long as there is a limit.
     _registered: Arc<LimitTables>,
 }
 
-impl<V: Slot + Send + Sync> Share<V> {
+impl<V: KeyedState + Send + Sync> TableShare<V> {
     /// How long the beginning of a key is.
     pub(crate) const NUMBER_BYTES: usize = NUMBER_BYTES;
 
-    fn new(table: Arc<Table<V>>, registered: Arc<LimitTables>, record: LimitRecord) -> Self {
+    fn new(table: Arc<LimitTable<V>>, registered: Arc<LimitTables>, record: LimitRecord) -> Self {
         let number = (table.limits_made.fetch_add(1, Relaxed) << 8).to_be_bytes();
         table.limits_mut().insert(number, Arc::new(record));
-        Share { table, number, _registered: registered }
+        TableShare { table, number, _registered: registered }
     }
 
     /// The table.
-    pub(crate) fn table(&self) -> &Table<V> {
+    pub(crate) fn table(&self) -> &LimitTable<V> {
         &self.table
     }
 
@@ -311,7 +311,7 @@ impl<V: Slot + Send + Sync> Share<V> {
     }
 }
 
-impl<V: Slot + Send + Sync> Drop for Share<V> {
+impl<V: KeyedState + Send + Sync> Drop for TableShare<V> {
     fn drop(&mut self) {
         self.table.limits_mut().remove(&self.number);
     }
@@ -319,27 +319,28 @@ impl<V: Slot + Send + Sync> Drop for Share<V> {
 
 /// The share carried under `plugin/name`, of a limit with so many rules. All shares of a plugin are in one table per
 /// process, so the bound on memory is the process's and an idle limit costs next to nothing.
-pub(crate) fn share<V: Slot + Send + Sync + 'static>(
-    setup: &Setup<'_>,
+pub(crate) fn share<V: KeyedState + Send + Sync + 'static>(
+    setup: &PluginBuildContext<'_>,
     plugin: &str,
     name: &str,
     rules: usize,
-) -> Arc<Share<V>> {
-    let table = setup.carry.keep_portable(plugin, Table::new);
+) -> Arc<TableShare<V>> {
+    let table = setup.carry.get_or_create_portable(plugin, LimitTable::new);
     let usage: Arc<dyn TableUsage> = table.clone();
     let registered = usage::metrics(setup.carry);
     registered.register(plugin, &usage);
-    let make = || Share::new(table, registered, LimitRecord::new(name, setup.owner, rules));
+    let make = || TableShare::new(table, registered, LimitRecord::new(name, setup.owner, rules));
     setup.carry.keep(&format!("{plugin}/{name}"), make)
 }
 
 #[cfg(test)]
-pub(crate) fn bounded_shares<V: Slot + Send + Sync>(
+pub(crate) fn bounded_shares<V: KeyedState + Send + Sync>(
     shards: usize,
     keys_max: usize,
     owners: &[&str],
-) -> Vec<Share<V>> {
-    let table = Arc::new(Table::bounded(shards, keys_max));
-    let share = |owner: &&str| Share::new(table.clone(), Arc::default(), LimitRecord::new(owner, owner, 1));
+) -> Vec<TableShare<V>> {
+    let table = Arc::new(LimitTable::bounded(shards, keys_max));
+    let share =
+        |owner: &&str| TableShare::new(table.clone(), Arc::default(), LimitRecord::new(owner, owner, 1));
     owners.iter().map(share).collect()
 }

@@ -1,8 +1,8 @@
 use serde_json::json;
 
-use super::table::{Share, Slot, bounded_shares};
+use super::table::{KeyedState, TableShare, bounded_shares};
 use super::*;
-use crate::testing::Bench;
+use crate::testing::PluginBench;
 
 #[test]
 fn numbers_are_read_as_people_write_them() {
@@ -27,30 +27,30 @@ fn numbers_are_read_as_people_write_them() {
 #[derive(Default)]
 struct Until(Option<u64>);
 
-impl Slot for Until {
+impl KeyedState for Until {
     fn useless_at_ms(&self) -> Option<u64> {
         self.0
     }
 }
 
-fn key_of(share: &Share<Until>, rule: usize, text: &[u8]) -> Vec<u8> {
+fn key_of(share: &TableShare<Until>, rule: usize, text: &[u8]) -> Vec<u8> {
     let mut key = Vec::new();
     share.begin(rule, &mut key);
     key.extend_from_slice(text);
     key
 }
 
-fn insert(share: &Share<Until>, rule: usize, number: u32, now_ms: u64, until_ms: Option<u64>) {
+fn insert(share: &TableShare<Until>, rule: usize, number: u32, now_ms: u64, until_ms: Option<u64>) {
     let key = key_of(share, rule, &number.to_ne_bytes());
     share.table().change(&key, now_ms, |slot| slot.0 = until_ms);
 }
 
-fn is_held(share: &Share<Until>, rule: usize, number: u32) -> bool {
+fn is_held(share: &TableShare<Until>, rule: usize, number: u32) -> bool {
     share.table().look(&key_of(share, rule, &number.to_ne_bytes()), |_| Some(())).is_some()
 }
 
 /// How many keys each limit of the table lost, by the object that has it.
-fn evicted(share: &Share<Until>) -> Vec<(String, u64)> {
+fn evicted(share: &TableShare<Until>) -> Vec<(String, u64)> {
     let mut all: Vec<_> = share.table().evictions().collect();
     all.sort();
     all
@@ -159,10 +159,10 @@ fn a_table_keeps_no_more_of_a_key_than_its_bound_and_tells_long_keys_apart() {
 
 #[test]
 fn a_value_that_no_sane_client_has_stands_in_a_key_as_a_digest() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let written = |value: &str| {
         let mut out = b"12345678".to_vec();
-        let found = Key::new("http_x_key", KeyType::Var)
+        let found = LimitKey::new("http_x_key", LimitKeyType::Var)
             .write(&bench.exchange(&format!("GET / HTTP/1.1\nX-Key: {value}")), &mut out);
         assert!(found);
         String::from_utf8(out).expect("text")
@@ -178,7 +178,7 @@ fn a_value_that_no_sane_client_has_stands_in_a_key_as_a_digest() {
 
 #[test]
 fn clients_with_long_keys_are_limited_apart() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let plugin = bench.plugin("limit-count", json!({"count": 1, "time_window": 60, "key": "http_x_key"}));
     let mut status = |value: &str| {
         let request = format!("GET / HTTP/1.1\nX-Key: {value}{value:k>9000}");
@@ -192,7 +192,7 @@ fn a_flood_on_one_route_leaves_the_counters_of_another() {
     use super::table::KEYS_MAX;
     use crate::limits::usage;
 
-    let mut bench = Bench::new();
+    let mut bench = PluginBench::new();
     let tables = usage::metrics(&bench.carry);
     let settings = json!({"count": 1, "time_window": 60, "key": "http_x_key", "rejected_code": 429});
     let mut plugin_of = |owner: &str| {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
+use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricSource, MetricValue};
 use yumen_plugin::Carry;
 
 /// One limit of a counter table.
@@ -119,34 +119,34 @@ impl LimitTables {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn by_plugin(&self, read: fn(&dyn TableUsage) -> usize) -> Vec<Sample> {
-        let sample = |(plugin, table): (Box<str>, Arc<dyn TableUsage>)| Sample {
+    fn by_plugin(&self, read: fn(&dyn TableUsage) -> usize) -> Vec<MetricSeries> {
+        let sample = |(plugin, table): (Box<str>, Arc<dyn TableUsage>)| MetricSeries {
             labels: vec![("plugin", plugin.into_string())],
-            value: Value::Number(read(&*table) as f64),
+            value: MetricValue::Number(read(&*table) as f64),
         };
         self.held().into_iter().map(sample).collect()
     }
 }
 
-impl Gather for LimitTables {
-    fn gather(&self, out: &mut Vec<Family>) {
-        out.push(Family {
+impl MetricSource for LimitTables {
+    fn gather(&self, out: &mut Vec<MetricFamily>) {
+        out.push(MetricFamily {
             name: "yumen_limit_keys".into(),
             help: "Keys in the counter table of a plugin.".into(),
             kind: MetricKind::Gauge,
             samples: self.by_plugin(|table| table.keys()),
         });
-        out.push(Family {
+        out.push(MetricFamily {
             name: "yumen_limit_keys_max".into(),
             help: "Keys that the counter table of a plugin holds at most.".into(),
             kind: MetricKind::Gauge,
             samples: self.by_plugin(|table| table.keys_max()),
         });
-        let sample = |one: LimitEvictions| Sample {
+        let sample = |one: LimitEvictions| MetricSeries {
             labels: vec![("plugin", one.plugin.into_string()), ("owner", one.owner.into_string())],
-            value: Value::Number(one.evicted as f64),
+            value: MetricValue::Number(one.evicted as f64),
         };
-        out.push(Family {
+        out.push(MetricFamily {
             name: "yumen_limit_keys_evicted_total".into(),
             help:
                 "Keys evicted from a full counter table before their counters had ended, by the object whose \

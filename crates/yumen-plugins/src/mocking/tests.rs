@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::testing::{Bench, Reply};
+use crate::testing::{PluginBench, TestReply};
 
-fn run(settings: Value) -> Reply {
-    let bench = Bench::new();
+fn run(settings: Value) -> TestReply {
+    let bench = PluginBench::new();
     bench.run(&bench.plugin("mocking", settings), "GET /hello?a=1 HTTP/1.1")
 }
 
@@ -63,7 +63,8 @@ fn a_schema_can_be_written_as_xml() {
 
 #[test]
 fn only_texts_can_be_mocked() {
-    let error = Bench::new().build("mocking", json!({"response_example": "a", "content_type": "image/png"}));
+    let error =
+        PluginBench::new().build("mocking", json!({"response_example": "a", "content_type": "image/png"}));
     assert_eq!(error.err().expect("refused").message, "unsupported content type!");
 }
 

@@ -1,10 +1,10 @@
 //! First packets of MQTT clients: whole, byte by byte, and what is none.
 
 use serde_json::{Value, json};
-use yumen_plugin::{Preread, StreamFacts};
+use yumen_plugin::{PrereadStep, StreamInfo};
 
 use super::{MALFORMED, NO_CONNECT};
-use crate::testing::Bench;
+use crate::testing::PluginBench;
 
 fn text(text: &[u8]) -> Vec<u8> {
     [&(text.len() as u16).to_be_bytes()[..], text].concat()
@@ -30,21 +30,21 @@ fn packet(name: &str, level: u8, properties: Option<&[u8]>, client_id: &[u8]) ->
 
 /// What becomes of a connection that begins with `bytes`, seen whole; `Ok` is the client identifier.
 fn check(settings: &Value, bytes: &[u8], expected: Result<&str, &'static str>) {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let plugin = bench.plugin("mqtt-proxy", settings.clone());
     let preread = |bytes: &[u8]| {
         let mut ex = bench.exchange("GET / HTTP/1.1");
-        ex.stream = Some(StreamFacts { protocol: "tcp", mqtt_client_id: None });
+        ex.stream = Some(StreamInfo { protocol: "tcp", mqtt_client_id: None });
         let verdict = plugin.preread(&mut ex, bytes);
         (verdict, ex.stream.take().and_then(|stream| stream.mqtt_client_id))
     };
     let expected = match expected {
-        Ok(client_id) => (Preread::Continue, Some(client_id.into())),
-        Err(reason) => (Preread::Refuse(reason), None),
+        Ok(client_id) => (PrereadStep::Continue, Some(client_id.into())),
+        Err(reason) => (PrereadStep::Refuse(reason), None),
     };
     assert_eq!(preread(bytes), expected, "{settings} {bytes:?}");
     let decided =
-        (0..=bytes.len()).map(|cut| preread(&bytes[..cut])).find(|(one, _)| *one != Preread::NeedMore);
+        (0..=bytes.len()).map(|cut| preread(&bytes[..cut])).find(|(one, _)| *one != PrereadStep::NeedMore);
     assert_eq!(decided, Some(expected), "byte by byte: {settings} {bytes:?}");
 }
 
@@ -72,7 +72,7 @@ fn only_clients_of_the_route_s_version_pass_and_their_name_is_known() {
 
 #[test]
 fn settings_are_checked() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     for settings in
         [json!({}), json!({"protocol_level": "4"}), json!({"protocol_level": 4, "protocol_name": 1})]
     {

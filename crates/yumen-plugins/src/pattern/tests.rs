@@ -1,10 +1,10 @@
 //! What patterns are refused, and what replacements give.
 
-use yumen_plugin::{Budget, GaveUp};
+use yumen_plugin::{BacktrackBudget, BacktrackLimitExceeded};
 
 use super::{
-    LinearSubstitution, Replacement, Substitution, any_matches, any_of, compile, linear_with_options,
-    with_options,
+    LinearSubstitution, MatchReplacement, PatternSubstitution, any_matches, any_of, compile,
+    linear_with_options, with_options,
 };
 
 #[test]
@@ -27,15 +27,22 @@ fn any_of_several_patterns_may_match_and_each_has_its_own_groups() {
     let patterns = any_of(&texts, "i", "block_rules").unwrap();
     assert_eq!(patterns.len(), 3, "those of linear time are one");
     for (text, expected) in [("/aa", true), ("/BB", true), ("/ba", false), ("/x", true), ("/z/Y", true)] {
-        assert_eq!(any_matches(&patterns, text.as_bytes(), &Budget::default()), Ok(expected), "{text}");
+        assert_eq!(
+            any_matches(&patterns, text.as_bytes(), &BacktrackBudget::default()),
+            Ok(expected),
+            "{text}"
+        );
     }
-    assert_eq!(any_matches(&any_of(&[], "", "").unwrap(), b"all", &Budget::default()), Ok(true));
+    assert_eq!(any_matches(&any_of(&[], "", "").unwrap(), b"all", &BacktrackBudget::default()), Ok(true));
     // A match is one, whatever others were given up; no match is none only if none was.
     let texts = [r"(a|a)*\1b", "^x"].map(String::from);
     let patterns = any_of(&texts, "", "").unwrap();
     let long = "a".repeat(64);
-    assert_eq!(any_matches(&patterns, long.as_bytes(), &Budget::default()), Err(GaveUp));
-    assert_eq!(any_matches(&patterns, format!("x{long}").as_bytes(), &Budget::default()), Ok(true));
+    assert_eq!(
+        any_matches(&patterns, long.as_bytes(), &BacktrackBudget::default()),
+        Err(BacktrackLimitExceeded)
+    );
+    assert_eq!(any_matches(&patterns, format!("x{long}").as_bytes(), &BacktrackBudget::default()), Ok(true));
     let error = any_of(&["a".into(), "(".into()], "", "block_rules").unwrap_err();
     assert_eq!(error.path, "block_rules.1");
 }
@@ -49,12 +56,12 @@ fn an_unknown_option_is_refused() {
 #[test]
 fn a_replacement_takes_groups_by_number() {
     let check = |pattern: &str, template: &str, text: &str, first: Option<&str>, all: Option<&str>| {
-        let by = Replacement::parse(template, "").expect(template);
+        let by = MatchReplacement::parse(template, "").expect(template);
         let string = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
         for pattern in [pattern.to_owned(), format!("(?!never){pattern}")] {
-            let by = Replacement::parse(template, "").expect(template);
-            let it = Substitution::new(compile(&pattern, "").expect(&pattern), by);
-            let found = it.first(text.as_bytes(), &Budget::default()).unwrap();
+            let by = MatchReplacement::parse(template, "").expect(template);
+            let it = PatternSubstitution::new(compile(&pattern, "").expect(&pattern), by);
+            let found = it.first(text.as_bytes(), &BacktrackBudget::default()).unwrap();
             assert_eq!(found.map(|(out, _)| string(out)).as_deref(), first, "{pattern} {template}");
         }
         let it = LinearSubstitution::new(linear_with_options(pattern, "", "").expect(pattern), by);
@@ -71,6 +78,6 @@ fn a_replacement_takes_groups_by_number() {
 #[test]
 fn a_replacement_without_a_group_number_is_refused() {
     for template in ["$name", "a$", "${1", "${a}"] {
-        assert!(Replacement::parse(template, "regex_uri").is_err(), "{template}");
+        assert!(MatchReplacement::parse(template, "regex_uri").is_err(), "{template}");
     }
 }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_base::Histogram;
-use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
+use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricSource, MetricValue};
 
-use super::series::{Metrics, STREAM, Series};
+use super::series::{PrometheusMetrics, STREAM, WorkerSeries};
 
 /// Labels to leave empty, by metric. Metrics that do not exist here are let through.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(inline)]
-pub struct Disabled {
+pub struct DisabledLabels {
     /// Those of `apisix_http_status`.
     #[serde(default)]
     http_status: BTreeSet<String>,
@@ -36,11 +36,11 @@ fn tail() -> [(&'static str, String); 3] {
     ]
 }
 
-fn node(series: &Series) -> String {
+fn node(series: &WorkerSeries) -> String {
     series.node.map_or_else(String::new, |ip| ip.to_string())
 }
 
-fn status_row(series: &Series) -> Row {
+fn status_row(series: &WorkerSeries) -> Row {
     let mut row = vec![
         ("code", series.status.to_string()),
         ("route", series.route.to_string()),
@@ -55,7 +55,7 @@ fn status_row(series: &Series) -> Row {
     row
 }
 
-fn typed_row(kind: &str, series: &Series) -> Row {
+fn typed_row(kind: &str, series: &WorkerSeries) -> Row {
     let mut row = vec![
         ("type", kind.to_owned()),
         ("route", series.route.to_string()),
@@ -74,13 +74,13 @@ fn blank(mut row: Row, disabled: &BTreeSet<String>) -> Row {
 
 /// A histogram of several workers.
 #[derive(Default)]
-struct Sum {
+struct HistogramSum {
     counts: Vec<u64>,
     total_us: u64,
     bounds_us: &'static [u64],
 }
 
-impl Sum {
+impl HistogramSum {
     fn add(&mut self, histogram: &Histogram) {
         self.bounds_us = histogram.bounds();
         self.counts.resize(self.bounds_us.len() + 1, 0);
@@ -88,7 +88,7 @@ impl Sum {
         self.total_us += histogram.sum();
     }
 
-    fn value(&self) -> Value {
+    fn value(&self) -> MetricValue {
         let mut below = 0;
         let mut cumulated = |count: &u64| {
             below += count;
@@ -102,24 +102,31 @@ impl Sum {
             .map(|(b, count)| (bound_ms(b), cumulated(count)))
             .collect();
         let count = self.counts.iter().sum();
-        Value::Buckets { buckets, sum: self.total_us as f64 / 1000.0, count }
+        MetricValue::Buckets { buckets, sum: self.total_us as f64 / 1000.0, count }
     }
 }
 
-fn family(name: &'static str, help: &'static str, kind: MetricKind, samples: Vec<Sample>) -> Family {
-    Family { name: name.into(), help: help.into(), kind, samples }
+fn family(
+    name: &'static str,
+    help: &'static str,
+    kind: MetricKind,
+    samples: Vec<MetricSeries>,
+) -> MetricFamily {
+    MetricFamily { name: name.into(), help: help.into(), kind, samples }
 }
 
-fn numbers(sums: BTreeMap<Row, u64>) -> Vec<Sample> {
-    sums.into_iter().map(|(labels, sum)| Sample { labels, value: Value::Number(sum as f64) }).collect()
+fn numbers(sums: BTreeMap<Row, u64>) -> Vec<MetricSeries> {
+    sums.into_iter()
+        .map(|(labels, sum)| MetricSeries { labels, value: MetricValue::Number(sum as f64) })
+        .collect()
 }
 
-impl Gather for Metrics {
-    fn gather(&self, out: &mut Vec<Family>) {
+impl MetricSource for PrometheusMetrics {
+    fn gather(&self, out: &mut Vec<MetricFamily>) {
         let disabled = self.disabled();
         let mut status: BTreeMap<Row, u64> = BTreeMap::new();
         let mut bandwidth: BTreeMap<Row, u64> = BTreeMap::new();
-        let mut latency: BTreeMap<Row, Sum> = BTreeMap::new();
+        let mut latency: BTreeMap<Row, HistogramSum> = BTreeMap::new();
         let (streams, series): (Vec<_>, Vec<_>) =
             self.all().into_iter().partition(|series| series.source == STREAM);
         for series in series {
@@ -137,8 +144,8 @@ impl Gather for Metrics {
             }
         }
         let latency =
-            latency.into_iter().map(|(labels, sum)| Sample { labels, value: sum.value() }).collect();
-        let help = "Answers by status code and what they were for.";
+            latency.into_iter().map(|(labels, sum)| MetricSeries { labels, value: sum.value() }).collect();
+        let help = "Responses by status code and by route, service, consumer and node.";
         out.push(family("apisix_http_status", help, MetricKind::Counter, numbers(status)));
         let help = "Milliseconds of requests: as a whole, at the upstream, in the gateway.";
         out.push(family("apisix_http_latency", help, MetricKind::Histogram, latency));
@@ -148,7 +155,7 @@ impl Gather for Metrics {
     }
 }
 
-fn gather_streams(streams: &[Arc<Series>], out: &mut Vec<Family>) {
+fn gather_streams(streams: &[Arc<WorkerSeries>], out: &mut Vec<MetricFamily>) {
     let mut connections: BTreeMap<Row, u64> = BTreeMap::new();
     let mut bandwidth: BTreeMap<Row, u64> = BTreeMap::new();
     for series in streams {

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::{FixedState, RandomState};
 use yumen_base::{Counter, Histogram};
-use yumen_plugin::Outcome;
+use yumen_plugin::ExchangeOutcome;
 
-use super::export::Disabled;
+use super::export::DisabledLabels;
 
 /// Series per worker; what is beyond is counted under labels that say `other`.
 pub(super) const SERIES_MAX: usize = 20_000;
@@ -30,7 +30,7 @@ pub(super) const STREAM: &str = "stream";
 
 /// What one exchange is counted under. No endpoint stands for none chosen.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Labels<'a> {
+pub(super) struct SeriesLabels<'a> {
     pub(super) status: u16,
     pub(super) source: &'static str,
     pub(super) route: &'a str,
@@ -41,7 +41,7 @@ pub(super) struct Labels<'a> {
     pub(super) node: Option<IpAddr>,
 }
 
-impl Labels<'_> {
+impl SeriesLabels<'_> {
     fn hash(&self) -> u64 {
         let mut hasher = FixedState::default().build_hasher();
         hasher.write_u32(u32::from(self.status) << 8 | self.source.len() as u32);
@@ -56,8 +56,8 @@ impl Labels<'_> {
         hasher.finish()
     }
 
-    fn folded(&self) -> Labels<'static> {
-        Labels {
+    fn folded(&self) -> SeriesLabels<'static> {
+        SeriesLabels {
             status: self.status,
             source: self.source,
             route: OTHER,
@@ -71,7 +71,7 @@ impl Labels<'_> {
 }
 
 /// What one worker counted under one set of labels.
-pub(super) struct Series {
+pub(super) struct WorkerSeries {
     pub(super) status: u16,
     pub(super) source: &'static str,
     pub(super) route: Box<str>,
@@ -91,9 +91,9 @@ pub(super) struct Series {
     retired: AtomicBool,
 }
 
-impl Series {
-    fn new(labels: &Labels<'_>) -> Series {
-        Series {
+impl WorkerSeries {
+    fn new(labels: &SeriesLabels<'_>) -> WorkerSeries {
+        WorkerSeries {
             status: labels.status,
             source: labels.source,
             route: labels.route.into(),
@@ -111,8 +111,8 @@ impl Series {
         }
     }
 
-    fn labels(&self) -> Labels<'_> {
-        Labels {
+    fn labels(&self) -> SeriesLabels<'_> {
+        SeriesLabels {
             status: self.status,
             source: self.source,
             route: &self.route,
@@ -124,7 +124,7 @@ impl Series {
         }
     }
 
-    fn is(&self, labels: &Labels<'_>) -> bool {
+    fn is(&self, labels: &SeriesLabels<'_>) -> bool {
         self.status == labels.status
             && self.source == labels.source
             && self.node == labels.node
@@ -135,7 +135,7 @@ impl Series {
             && *self.consumer == *labels.consumer
     }
 
-    fn record(&self, outcome: &Outcome<'_>, now_s: u64) {
+    fn record(&self, outcome: &ExchangeOutcome<'_>, now_s: u64) {
         self.requests.add(1);
         self.received_bytes.add(outcome.received_bytes);
         self.sent_bytes.add(outcome.sent_bytes);
@@ -150,29 +150,29 @@ impl Series {
 }
 
 /// A worker's own table. A series stands under the hash of its labels, or under the next free number.
-struct Table {
+struct SeriesTable {
     metrics: u64,
-    series: HashMap<u64, Arc<Series>, RandomState>,
+    series: HashMap<u64, Arc<WorkerSeries>, RandomState>,
     retirements_seen: u64,
 }
 
 thread_local! {
-    static TABLE: RefCell<Option<Table>> = const { RefCell::new(None) };
+    static TABLE: RefCell<Option<SeriesTable>> = const { RefCell::new(None) };
 }
 
 /// What all workers counted.
-pub struct Metrics {
+pub struct PrometheusMetrics {
     /// Tells these metrics from earlier ones that a worker may still have a table of.
     id: u64,
-    all: Mutex<Vec<Arc<Series>>>,
+    all: Mutex<Vec<Arc<WorkerSeries>>>,
     retirements: AtomicU64,
-    disabled: Mutex<Arc<Disabled>>,
+    disabled: Mutex<Arc<DisabledLabels>>,
 }
 
-impl Default for Metrics {
-    fn default() -> Metrics {
+impl Default for PrometheusMetrics {
+    fn default() -> PrometheusMetrics {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        Metrics {
+        PrometheusMetrics {
             id: NEXT.fetch_add(1, Relaxed),
             all: Mutex::default(),
             retirements: AtomicU64::new(0),
@@ -185,12 +185,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Metrics {
+impl PrometheusMetrics {
     /// Counts one exchange on the worker this runs on.
-    pub(super) fn record(&self, labels: &Labels<'_>, outcome: &Outcome<'_>, now_s: u64) {
+    pub(super) fn record(&self, labels: &SeriesLabels<'_>, outcome: &ExchangeOutcome<'_>, now_s: u64) {
         TABLE.with_borrow_mut(|slot| {
             if slot.as_ref().is_none_or(|table| table.metrics != self.id) {
-                *slot = Some(Table { metrics: self.id, series: HashMap::default(), retirements_seen: 0 });
+                *slot =
+                    Some(SeriesTable { metrics: self.id, series: HashMap::default(), retirements_seen: 0 });
             }
             let table = slot.as_mut().expect("it was just put there");
             table.find(self, labels).record(outcome, now_s);
@@ -212,22 +213,22 @@ impl Metrics {
         retired
     }
 
-    pub(super) fn disable(&self, labels: Disabled) {
+    pub(super) fn disable(&self, labels: DisabledLabels) {
         *lock(&self.disabled) = Arc::new(labels);
     }
 
-    pub(super) fn disabled(&self) -> Arc<Disabled> {
+    pub(super) fn disabled(&self) -> Arc<DisabledLabels> {
         lock(&self.disabled).clone()
     }
 
     /// All series; what is done with them does not hold workers up.
-    pub(super) fn all(&self) -> Vec<Arc<Series>> {
+    pub(super) fn all(&self) -> Vec<Arc<WorkerSeries>> {
         lock(&self.all).clone()
     }
 }
 
-impl Table {
-    fn find(&mut self, metrics: &Metrics, labels: &Labels<'_>) -> &Series {
+impl SeriesTable {
+    fn find(&mut self, metrics: &PrometheusMetrics, labels: &SeriesLabels<'_>) -> &WorkerSeries {
         let key = match self.seek(labels) {
             (key, true) => key,
             (key, false) => self.add(metrics, labels, key),
@@ -236,7 +237,7 @@ impl Table {
     }
 
     /// Where a series of these labels stands or would stand, and whether it does.
-    fn seek(&self, labels: &Labels<'_>) -> (u64, bool) {
+    fn seek(&self, labels: &SeriesLabels<'_>) -> (u64, bool) {
         let mut key = labels.hash();
         loop {
             match self.series.get(&key) {
@@ -248,7 +249,7 @@ impl Table {
     }
 
     #[cold]
-    fn add(&mut self, metrics: &Metrics, labels: &Labels<'_>, mut key: u64) -> u64 {
+    fn add(&mut self, metrics: &PrometheusMetrics, labels: &SeriesLabels<'_>, mut key: u64) -> u64 {
         let retirements = metrics.retirements.load(Relaxed);
         if self.retirements_seen != retirements {
             self.retirements_seen = retirements;
@@ -264,7 +265,7 @@ impl Table {
             }
             key = folded;
         }
-        let series = Arc::new(Series::new(&labels));
+        let series = Arc::new(WorkerSeries::new(&labels));
         lock(&metrics.all).push(series.clone());
         self.series.insert(key, series);
         key

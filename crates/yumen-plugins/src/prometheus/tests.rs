@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
-use yumen_base::metric::{Family, Gather, Sample, Value};
-use yumen_plugin::{Outcome, Source};
+use yumen_base::metric::{MetricFamily, MetricSeries, MetricSource, MetricValue};
+use yumen_plugin::{ExchangeOutcome, ResponseSource};
 
 use super::metrics;
 use super::series::SERIES_MAX;
-use crate::testing::Bench;
+use crate::testing::PluginBench;
 
-const PROXIED: Outcome<'static> = Outcome {
+const PROXIED: ExchangeOutcome<'static> = ExchangeOutcome {
     status: 200,
-    source: Source::Upstream,
+    source: ResponseSource::Upstream,
     received_bytes: 100,
     sent_bytes: 250,
     sent_head_bytes: 100,
@@ -25,31 +25,31 @@ const PROXIED: Outcome<'static> = Outcome {
     upstream_failure: None,
 };
 
-fn log(bench: &Bench, settings: Json, outcome: &Outcome<'_>) {
+fn log(bench: &PluginBench, settings: Json, outcome: &ExchangeOutcome<'_>) {
     let plugin = bench.plugin("prometheus", settings);
     let endpoint = Some("10.0.0.1:80".parse().expect("an address"));
-    plugin.log(&bench.exchange("GET / HTTP/1.1"), &Outcome { endpoint, ..*outcome });
+    plugin.log(&bench.exchange("GET / HTTP/1.1"), &ExchangeOutcome { endpoint, ..*outcome });
 }
 
-fn gather(bench: &Bench) -> Vec<Family> {
+fn gather(bench: &PluginBench) -> Vec<MetricFamily> {
     let mut families = Vec::new();
     metrics(&bench.carry).gather(&mut families);
     families
 }
 
-fn family<'a>(families: &'a [Family], name: &str) -> &'a [Sample] {
+fn family<'a>(families: &'a [MetricFamily], name: &str) -> &'a [MetricSeries] {
     &families.iter().find(|family| family.name == name).expect(name).samples
 }
 
-fn labels(sample: &Sample) -> String {
+fn labels(sample: &MetricSeries) -> String {
     let given = sample.labels.iter().filter(|(_, value)| !value.is_empty());
     given.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }
 
-fn lines(families: &[Family], name: &str) -> Vec<String> {
-    let value = |sample: &Sample| match &sample.value {
-        Value::Number(number) => number.to_string(),
-        Value::Buckets { sum, count, buckets } => {
+fn lines(families: &[MetricFamily], name: &str) -> Vec<String> {
+    let value = |sample: &MetricSeries| match &sample.value {
+        MetricValue::Number(number) => number.to_string(),
+        MetricValue::Buckets { sum, count, buckets } => {
             let below: Vec<String> = buckets.iter().take(4).map(|(b, n)| format!("{b}:{n}")).collect();
             format!("{count} of {sum} {}", below.join(" "))
         }
@@ -58,13 +58,13 @@ fn lines(families: &[Family], name: &str) -> Vec<String> {
 }
 
 /// The metrics live as long as someone holds them.
-fn held(bench: &Bench) -> Arc<super::Metrics> {
+fn held(bench: &PluginBench) -> Arc<super::PrometheusMetrics> {
     metrics(&bench.carry)
 }
 
 #[test]
 fn an_exchange_is_counted_under_its_labels() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let _held = held(&bench);
     log(&bench, json!({}), &PROXIED);
     log(&bench, json!({}), &PROXIED);
@@ -93,7 +93,7 @@ fn an_exchange_is_counted_under_its_labels() {
 
 #[test]
 fn names_are_told_where_they_are_preferred() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let _held = held(&bench);
     log(&bench, json!({"prefer_name": true}), &PROXIED);
     let line = lines(&gather(&bench), "apisix_http_status").remove(0);
@@ -102,11 +102,11 @@ fn names_are_told_where_they_are_preferred() {
 
 #[test]
 fn the_source_says_who_answered() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let _held = held(&bench);
-    let own = Outcome { source: Source::Gateway, upstream_us: None, attempts: 0, ..PROXIED };
-    log(&bench, json!({}), &Outcome { status: 401, ..own });
-    log(&bench, json!({}), &Outcome { status: 502, attempts: 2, ..own });
+    let own = ExchangeOutcome { source: ResponseSource::Gateway, upstream_us: None, attempts: 0, ..PROXIED };
+    log(&bench, json!({}), &ExchangeOutcome { status: 401, ..own });
+    log(&bench, json!({}), &ExchangeOutcome { status: 502, attempts: 2, ..own });
     let families = gather(&bench);
     let status = lines(&families, "apisix_http_status").join("\n");
     assert!(
@@ -119,11 +119,11 @@ fn the_source_says_who_answered() {
 
 #[test]
 fn disabled_labels_are_left_empty_and_their_series_added_up() {
-    let mut bench = Bench::new();
+    let mut bench = PluginBench::new();
     let _held = held(&bench);
     bench.metadata = Some(json!({"disabled_labels": {"http_status": ["code", "node", "route"]}}));
     log(&bench, json!({}), &PROXIED);
-    log(&bench, json!({}), &Outcome { status: 404, ..PROXIED });
+    log(&bench, json!({}), &ExchangeOutcome { status: 404, ..PROXIED });
     let lines = lines(&gather(&bench), "apisix_http_status");
     let ai = "request_type=traditional_http";
     assert_eq!(lines, [format!("matched_uri=/* service=s1 {ai} response_source=upstream 2")]);
@@ -131,13 +131,13 @@ fn disabled_labels_are_left_empty_and_their_series_added_up() {
 
 #[test]
 fn what_several_workers_counted_is_added_up() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let held = held(&bench);
     log(&bench, json!({}), &PROXIED);
     std::thread::scope(|scope| {
         let held = &held;
         scope.spawn(move || {
-            let labels = super::Labels {
+            let labels = super::SeriesLabels {
                 status: 200,
                 source: "upstream",
                 route: "1",
@@ -156,7 +156,7 @@ fn what_several_workers_counted_is_added_up() {
 
 #[test]
 fn too_many_series_are_folded_into_one() {
-    let mut bench = Bench::new();
+    let mut bench = PluginBench::new();
     let held = held(&bench);
     let plugin = bench.plugin("prometheus", json!({}));
     for route in 0..SERIES_MAX + 50 {
@@ -174,7 +174,7 @@ fn too_many_series_are_folded_into_one() {
 
 #[test]
 fn a_series_nobody_wrote_for_long_is_dropped_and_starts_again() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let held = held(&bench);
     log(&bench, json!({}), &PROXIED);
     assert_eq!(held.retire(1_700_000_000), 0, "it was written in that second");
@@ -188,7 +188,7 @@ fn a_series_nobody_wrote_for_long_is_dropped_and_starts_again() {
 #[ignore = "a measurement, not a test"]
 #[allow(clippy::print_stdout, reason = "the number is the point")]
 fn what_a_log_phase_costs() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let plugin = bench.plugin("prometheus", json!({}));
     let ex = bench.exchange("GET / HTTP/1.1");
     let rounds = 2_000_000u32;
@@ -201,7 +201,7 @@ fn what_a_log_phase_costs() {
 
 #[test]
 fn streams_are_counted_by_route_in_families_of_their_own() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let _held = held(&bench);
     let plugin = bench.plugin("prometheus", json!({}));
     let route = yumen_plugin::RouteInfo { id: "db".into(), name: "orders".into(), ..Default::default() };
@@ -210,7 +210,7 @@ fn streams_are_counted_by_route_in_families_of_their_own() {
             if name { bench.plugin("prometheus", json!({"prefer_name": true})) } else { plugin.clone() };
         let mut ex = bench.exchange("GET / HTTP/1.1");
         ex.route = Some(&route);
-        ex.stream = Some(yumen_plugin::StreamFacts { protocol: "tcp", mqtt_client_id: None });
+        ex.stream = Some(yumen_plugin::StreamInfo { protocol: "tcp", mqtt_client_id: None });
         plugin.log(&ex, &PROXIED);
     }
     let families = gather(&bench);

@@ -1,8 +1,8 @@
 use serde_json::{Value, json};
-use yumen_plugin::{Foreseen, Phases, Step};
+use yumen_plugin::{DryRunResult, PhaseSet, Step};
 
 use super::upstream;
-use crate::testing::Bench;
+use crate::testing::PluginBench;
 
 #[test]
 fn a_url_is_an_upstream() {
@@ -25,7 +25,7 @@ fn a_url_is_an_upstream() {
 
 #[test]
 fn settings_are_those_of_apisix() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let refused = |settings: Value| bench.build("proxy-mirror", settings).is_err();
     assert!(!refused(json!({ "host": "http://a.test:80", "path": "/m", "path_concat_mode": "prefix" })));
     assert!(refused(json!({})));
@@ -40,11 +40,11 @@ fn settings_are_those_of_apisix() {
 
 /// Whether a request is copied, and whether its body is asked for.
 fn check(settings: Value, request: &str, is_copied: bool, needs_body: bool) {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let plugin = bench.plugin("proxy-mirror", settings.clone());
     let mut ex = bench.exchange(request);
-    let asks = matches!(plugin.rewrite(&mut ex), Step::NeedBody { .. });
-    assert_eq!((ex.mirror.is_some(), asks), (is_copied, needs_body), "{settings} {request}");
+    let note_attempt = matches!(plugin.rewrite(&mut ex), Step::NeedBody { .. });
+    assert_eq!((ex.mirror.is_some(), note_attempt), (is_copied, needs_body), "{settings} {request}");
     // The call that follows the body changes nothing.
     assert!(ex.mirror.is_none() || matches!(plugin.rewrite(&mut ex), Step::Continue));
 }
@@ -64,7 +64,7 @@ fn only_bodies_within_the_bound_are_asked_for() {
 
 #[test]
 fn a_share_of_the_requests_is_drawn() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let plugin = bench.plugin("proxy-mirror", json!({ "host": "http://a.test", "sample_ratio": 0.25 }));
     let draw = |_: &usize| {
         let mut ex = bench.exchange("GET /a HTTP/1.1");
@@ -74,6 +74,8 @@ fn a_share_of_the_requests_is_drawn() {
     let drawn = (0..1000).filter(draw).count();
     assert!((200..300).contains(&drawn), "{drawn} of 1000");
     let mut ex = bench.exchange("GET /a HTTP/1.1");
-    let Foreseen::Says(says) = plugin.foresee(Phases::REWRITE, &mut ex) else { panic!("nothing is said") };
+    let DryRunResult::Note(says) = plugin.dry_run(PhaseSet::REWRITE, &mut ex) else {
+        panic!("nothing is said")
+    };
     assert_eq!(says, "copies 25 % of such requests to http://a.test");
 }

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::testing::{Bench, Reply};
+use crate::testing::{PluginBench, TestReply};
 
-fn run(settings: Value, request: &str) -> Reply {
-    let bench = Bench::new();
+fn run(settings: Value, request: &str) -> TestReply {
+    let bench = PluginBench::new();
     bench.run(&bench.plugin("proxy-rewrite", settings), request)
 }
 
@@ -79,7 +79,7 @@ fn a_flat_map_sets_and_groups_of_the_pattern_are_filled_in() {
 #[test]
 fn method_and_host_are_replaced() {
     assert_eq!(run(json!({"method": "POST"}), "GET /a HTTP/1.1").upstream_line(), "POST /a");
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let plugin = bench.plugin("proxy-rewrite", json!({"host": "a.com:81"}));
     let mut ex = bench.exchange("GET / HTTP/1.1");
     bench.admit(&[plugin], &mut ex, "GET / HTTP/1.1");
@@ -94,7 +94,7 @@ fn broken_settings_are_refused() {
         (json!({"regex_uri": ["a", "$name"]}), "invalid regex_uri(a, $name): "),
         (json!({"headers": {"a b": "c"}}), "invalid field character in header"),
     ] {
-        let error = Bench::new().build("proxy-rewrite", settings).err().expect(part);
+        let error = PluginBench::new().build("proxy-rewrite", settings).err().expect(part);
         assert!(error.message.starts_with(part), "{}", error.message);
     }
 }
@@ -126,7 +126,7 @@ fn a_field_set_to_nothing_is_removed() {
 
 #[test]
 fn a_hidden_credential_stays_hidden_whatever_is_rewritten() {
-    let mut bench = Bench::new();
+    let mut bench = PluginBench::new();
     let jack = bench.add_consumer("jack");
     bench.add_key(&jack, "key-auth", json!({"key": "k1"}), None);
     let auth = bench.plugin("key-auth", json!({"hide_credentials": true}));

@@ -1,24 +1,24 @@
 use super::*;
-use crate::testing::Bench;
+use crate::testing::PluginBench;
 
 #[test]
 fn an_argument_is_found_by_its_decoded_name() {
-    let check = |query: &str, expected: Argument<'_>| {
+    let check = |query: &str, expected: QueryArgument<'_>| {
         assert_eq!(argument(query.as_bytes(), b"a b"), expected, "{query}");
     };
-    let one = |value: &'static str| Argument::One(Cow::Borrowed(value.as_bytes()));
-    check("", Argument::Absent);
-    check("ab=1&c=2", Argument::Absent);
+    let one = |value: &'static str| QueryArgument::One(Cow::Borrowed(value.as_bytes()));
+    check("", QueryArgument::Absent);
+    check("ab=1&c=2", QueryArgument::Absent);
     check("x=1&a+b=v", one("v"));
     check("a%20b=%41%zz+", one("A%zz "));
     check("a+b=", one(""));
-    check("a+b", Argument::Other);
-    check("a+b=1&a%20b=1", Argument::Other);
+    check("a+b", QueryArgument::Other);
+    check("a+b=1&a%20b=1", QueryArgument::Other);
 }
 
 #[test]
 fn an_argument_is_taken_out_for_everybody_and_the_others_keep_their_order() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let check = |target: &str, query: Option<&str>, left: &str| {
         let mut ex = bench.exchange(&format!("GET {target} HTTP/1.1"));
         remove_argument(&mut ex.request, b"auth");
@@ -36,7 +36,7 @@ fn an_argument_is_taken_out_for_everybody_and_the_others_keep_their_order() {
 
 #[test]
 fn an_argument_is_taken_out_of_a_target_that_was_rewritten() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let mut ex = bench.exchange("GET /a?auth=1&b HTTP/1.1");
     ex.request.set_upstream_target(b"/new?c&auth=1&b");
     remove_argument(&mut ex.request, b"auth");

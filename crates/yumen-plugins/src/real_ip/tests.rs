@@ -1,11 +1,11 @@
 use serde_json::{Value, json};
 
-use crate::testing::Bench;
+use crate::testing::PluginBench;
 
 /// The status after an `ip-restriction` that admits 1.2.3.4 alone; the peer is 127.0.0.1.
 #[track_caller]
 fn check(settings: Value, fields: &str, expected: u16) {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let plugins = [
         bench.plugin("real-ip", settings.clone()),
         bench.plugin("ip-restriction", json!({"whitelist": ["1.2.3.4"]})),
@@ -30,7 +30,7 @@ fn rules_see_the_address_that_was_said() {
 
 #[test]
 fn broken_settings_are_refused() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     for (settings, part) in [
         (json!({}), "source"),
         (json!({"source": ""}), "source"),

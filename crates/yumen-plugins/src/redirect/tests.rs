@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::testing::Bench;
+use crate::testing::PluginBench;
 
-fn check_with(bench: &Bench, settings: &Value, request: &str, expected: Option<(u16, &str)>) {
+fn check_with(bench: &PluginBench, settings: &Value, request: &str, expected: Option<(u16, &str)>) {
     let plugin = bench.plugin("redirect", settings.clone());
     let reply = bench.run(&plugin, request);
     match expected {
@@ -17,7 +17,7 @@ fn check_with(bench: &Bench, settings: &Value, request: &str, expected: Option<(
 }
 
 fn check(settings: Value, target: &str, expected: Option<(u16, &str)>) {
-    check_with(&Bench::new(), &settings, &format!("GET {target} HTTP/1.1"), expected);
+    check_with(&PluginBench::new(), &settings, &format!("GET {target} HTTP/1.1"), expected);
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn what_a_request_brings_into_a_target_never_says_whose_it_is() {
     check(json!({"uri": "/to$uri", "encode_uri": true}), "/%09%5c", Some((302, "/to/%09%5c")));
     let query = json!({"uri": "/a\\b?c d=$http_x", "encode_uri": true});
     let request = "GET / HTTP/1.1\nX: a b\tc";
-    check_with(&Bench::new(), &query, request, Some((302, "/a%5Cb?c d=a%20b%09c")));
+    check_with(&PluginBench::new(), &query, request, Some((302, "/a%5Cb?c d=a%20b%09c")));
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn what_the_settings_say_of_a_target_stands_as_written() {
 #[test]
 fn plain_requests_are_sent_to_https() {
     let settings = json!({"http_to_https": true});
-    let mut bench = Bench::new();
+    let mut bench = PluginBench::new();
     for (ports, method, expected) in [
         (vec![], "GET", (301, "https://foo.com/hello?a=b")),
         (vec![443], "HEAD", (301, "https://foo.com/hello?a=b")),
@@ -95,13 +95,13 @@ fn the_way_to_https_keeps_the_path_without_dot_segments_and_the_query() {
         ("/a%3Fb%0d%0aX:%20y", "https://foo.com/a%3Fb%0d%0aX:%20y"),
     ] {
         let request = format!("GET {target} HTTP/1.1\nHost: foo.com");
-        check_with(&Bench::new(), &settings, &request, Some((301, location)));
+        check_with(&PluginBench::new(), &settings, &request, Some((301, location)));
     }
 }
 
 #[test]
 fn nobody_is_sent_to_https_without_a_host() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let plugin = bench.plugin("redirect", json!({"http_to_https": true}));
     let reply = bench.run(&plugin, "GET / HTTP/1.1\nHost:");
     assert_eq!((reply.status, reply.field("Location")), (400, None));
@@ -109,7 +109,7 @@ fn nobody_is_sent_to_https_without_a_host() {
 
 /// Where a client with a key is sent.
 fn location_with_key(settings: Value) -> Option<String> {
-    let mut bench = Bench::new();
+    let mut bench = PluginBench::new();
     let jack = bench.add_consumer("jack");
     bench.add_key(&jack, "key-auth", json!({"key": "k1"}), None);
     let auth = bench.plugin("key-auth", json!({"hide_credentials": true}));
@@ -130,8 +130,8 @@ fn a_hidden_credential_is_told_to_nobody_but_the_client_on_its_way_to_https() {
 #[test]
 fn requests_that_came_over_https_pass() {
     let settings = json!({"http_to_https": true});
-    check_with(&Bench::new(), &settings, "GET / HTTP/1.1\nX-Forwarded-Proto: https", None);
-    let mut bench = Bench::new();
+    check_with(&PluginBench::new(), &settings, "GET / HTTP/1.1\nX-Forwarded-Proto: https", None);
+    let mut bench = PluginBench::new();
     bench.client.tls = Some(yumen_plugin::TlsInfo::default());
     check_with(&bench, &settings, "GET / HTTP/1.1", None);
     check(json!({"http_to_https": false}), "/", None);
@@ -140,7 +140,7 @@ fn requests_that_came_over_https_pass() {
 #[test]
 fn a_query_cannot_be_added_on_the_way_to_https() {
     let settings = json!({"http_to_https": true, "append_query_string": true});
-    let error = Bench::new().build("redirect", settings).err().expect("refused");
+    let error = PluginBench::new().build("redirect", settings).err().expect("refused");
     let expected = "only one of `http_to_https` and `append_query_string` can be configured.";
     assert_eq!(error.message, expected);
 }

@@ -1,10 +1,10 @@
 use serde_json::{Value, json};
 
-use crate::testing::Bench;
+use crate::testing::PluginBench;
 
 #[track_caller]
 fn check(settings: Value, fields: &str, expected: u16) {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let plugin = bench.plugin("referer-restriction", settings.clone());
     let reply = bench.run(&plugin, &format!("GET / HTTP/1.1\n{fields}"));
     assert_eq!(reply.status, expected, "{settings} {fields}");
@@ -46,6 +46,6 @@ fn broken_settings_are_refused() {
         json!({"whitelist": ["a/b"]}),
         json!({"blacklist": []}),
     ] {
-        assert!(Bench::new().build("referer-restriction", settings.clone()).is_err(), "{settings}");
+        assert!(PluginBench::new().build("referer-restriction", settings.clone()).is_err(), "{settings}");
     }
 }

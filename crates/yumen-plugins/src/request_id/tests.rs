@@ -3,10 +3,10 @@
 use regex::Regex;
 use serde_json::{Value, json};
 
-use crate::testing::{Bench, Reply};
+use crate::testing::{PluginBench, TestReply};
 
-fn run(settings: Value, request: &str) -> Reply {
-    let bench = Bench::new();
+fn run(settings: Value, request: &str) -> TestReply {
+    let bench = PluginBench::new();
     bench.run(&bench.plugin("request-id", settings), request)
 }
 
@@ -48,7 +48,7 @@ fn the_name_is_configured_and_the_client_need_not_be_told() {
 
 #[test]
 fn the_upstreams_own_id_stays() {
-    let mut bench = Bench::new();
+    let mut bench = PluginBench::new();
     bench.upstream_reply = "HTTP/1.1 200 OK\r\nX-Request-Id: theirs\r\nContent-Length: 0\r\n\r\n".to_owned();
     let reply = bench.run(&bench.plugin("request-id", json!({})), "GET / HTTP/1.1");
     assert_eq!(reply.field("X-Request-Id").as_deref(), Some("theirs"));
@@ -56,7 +56,7 @@ fn the_upstreams_own_id_stays() {
 
 #[test]
 fn ids_ordered_by_time_ascend_within_a_millisecond() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let plugin = bench.plugin("request-id", json!({"algorithm": "uuidv7"}));
     let id = || bench.run(&plugin, "GET / HTTP/1.1").field("X-Request-Id").expect("an id");
     let ids: Vec<String> = (0..200).map(|_| id()).collect();

@@ -1,9 +1,9 @@
 use serde_json::{Value, json};
 
-use crate::testing::{Bench, Reply};
+use crate::testing::{PluginBench, TestReply};
 
-fn run(settings: Value, request: &str) -> Reply {
-    let bench = Bench::new();
+fn run(settings: Value, request: &str) -> TestReply {
+    let bench = PluginBench::new();
     let plugin = bench.plugin("request-validation", settings);
     let mut ex = bench.exchange(request);
     let answer = bench.admit(std::slice::from_ref(&plugin), &mut ex, request);
@@ -22,7 +22,7 @@ fn check(settings: Value, request: &str, expected: (u16, &str)) {
     assert_eq!((reply.status, reply.body.as_str()), expected, "{settings} {request}");
 }
 
-fn person() -> Value {
+fn import_consumer() -> Value {
     json!({"body_schema": {
         "type": "object",
         "required": ["name"],
@@ -39,7 +39,7 @@ fn person() -> Value {
 fn bodies_are_held_to_the_schema() {
     let post = |body: &str| format!("POST / HTTP/1.1\nContent-Type: application/json\n\n{body}");
     let good = (200, r#"{"name":"ann","age":7,"size":"m"}"#);
-    check(person(), &post(r#"{"name": "ann", "age": 7}"#), good);
+    check(import_consumer(), &post(r#"{"name": "ann", "age": 7}"#), good);
     for (body, refusal) in [
         (r#"{"age": 7}"#, "property \"name\" is required"),
         (r#"{"name": 7}"#, "property \"name\" validation failed: wrong type: expected string, got number"),
@@ -56,16 +56,16 @@ fn bodies_are_held_to_the_schema() {
             "property \"size\" validation failed: matches none of the enum values",
         ),
     ] {
-        check(person(), &post(body), (400, refusal));
+        check(import_consumer(), &post(body), (400, refusal));
     }
-    assert_eq!(run(person(), &post("{")).status, 400);
-    check(person(), "POST / HTTP/1.1", (400, ""));
+    assert_eq!(run(import_consumer(), &post("{")).status, 400);
+    check(import_consumer(), "POST / HTTP/1.1", (400, ""));
 }
 
 #[test]
 fn what_was_looked_at_is_what_goes_on() {
     let doubled = "POST / HTTP/1.1\n\n{\"name\": \"9\", \"name\": \"ann\"}";
-    check(person(), doubled, (200, r#"{"name":"ann","size":"m"}"#));
+    check(import_consumer(), doubled, (200, r#"{"name":"ann","size":"m"}"#));
 }
 
 #[test]
@@ -73,9 +73,9 @@ fn forms_are_objects_of_texts() {
     let post = |body: &str| {
         format!("POST / HTTP/1.1\nContent-Type: application/x-www-form-urlencoded; charset=utf-8\n\n{body}")
     };
-    check(person(), &post("name=ann&tags=a&tags=b"), (200, "name=ann&tags=a&tags=b"));
-    check(person(), &post("n%61me=ann"), (200, "n%61me=ann"));
-    check(person(), &post("other=ann"), (400, "property \"name\" is required"));
+    check(import_consumer(), &post("name=ann&tags=a&tags=b"), (200, "name=ann&tags=a&tags=b"));
+    check(import_consumer(), &post("n%61me=ann"), (200, "n%61me=ann"));
+    check(import_consumer(), &post("other=ann"), (400, "property \"name\" is required"));
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn fields_are_held_to_a_schema_of_their_own() {
 
 #[test]
 fn a_body_too_long_is_refused() {
-    let mut settings = person();
+    let mut settings = import_consumer();
     settings["max_req_body_size"] = json!(10);
     assert_eq!(run(settings, "POST / HTTP/1.1\n\n{\"name\": \"ann\"}").status, 413);
 }
@@ -115,7 +115,7 @@ fn schemas_that_mean_nothing_are_refused() {
         (json!({"body_schema": {"items": {"$ref": "#/definitions/none"}}}), "leads to no schema"),
         (json!({"body_schema": {"contains": {"$ref": "other.json"}}}), "leads to no schema"),
     ] {
-        let error = Bench::new().build("request-validation", settings.clone()).err().expect(part);
+        let error = PluginBench::new().build("request-validation", settings.clone()).err().expect(part);
         assert!(error.message.contains(part), "{settings}: {}", error.message);
     }
 }

@@ -1,12 +1,12 @@
 //! Answers and what the client gets of them.
 
 use serde_json::{Value, json};
-use yumen_plugin::{Chunk, ResponseHead};
+use yumen_plugin::{BodyChunk, ResponseHead};
 
-use crate::testing::{Bench, Reply};
+use crate::testing::{PluginBench, TestReply};
 
-fn run(settings: Value, answer: &str) -> Reply {
-    let mut bench = Bench::new();
+fn run(settings: Value, answer: &str) -> TestReply {
+    let mut bench = PluginBench::new();
     bench.upstream_reply = answer.to_owned();
     bench.run(&bench.plugin("response-rewrite", settings), "GET / HTTP/1.1")
 }
@@ -54,7 +54,7 @@ fn a_body_in_another_coding_and_a_part_of_one_pass_as_they_are() {
 #[test]
 fn a_compressed_body_is_decoded_for_the_replacements() {
     let rewritten = |coded: &[u8]| {
-        let bench = Bench::new();
+        let bench = PluginBench::new();
         let plugin =
             bench.plugin("response-rewrite", json!({"filters": [{"regex": "secret", "replace": "***"}]}));
         let mut ex = bench.exchange("GET / HTTP/1.1");
@@ -63,9 +63,9 @@ fn a_compressed_body_is_decoded_for_the_replacements() {
         plugin.response_head(&mut ex, &mut head);
         assert!(!head.fields.has("Content-Encoding"));
         let (first, rest) = coded.split_at(5);
-        let piece = Chunk { data: first.to_vec(), ..Chunk::default() };
+        let piece = BodyChunk { data: first.to_vec(), ..BodyChunk::default() };
         assert_eq!(plugin.response_body(&mut ex, piece).data, b"");
-        plugin.response_body(&mut ex, Chunk { data: rest.to_vec(), last: true, ..Chunk::default() })
+        plugin.response_body(&mut ex, BodyChunk { data: rest.to_vec(), last: true, ..BodyChunk::default() })
     };
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     std::io::Write::write_all(&mut encoder, b"a secret, told").unwrap();
@@ -81,7 +81,7 @@ fn a_body_in_pieces_is_replaced_once() {
     for (settings, expected) in
         [(json!({"body": "new"}), "new"), (json!({"filters": [{"regex": "a.*d", "replace": "X"}]}), "X\n")]
     {
-        let bench = Bench::new();
+        let bench = PluginBench::new();
         // What is replaced needs nothing of what it replaces.
         let ends_at_once = settings.get("body").is_some();
         let plugin = bench.plugin("response-rewrite", settings);
@@ -89,8 +89,10 @@ fn a_body_in_pieces_is_replaced_once() {
         plugin.response_head(&mut ex, &mut ResponseHead::default());
         let mut body = Vec::new();
         for (data, last) in [("ab", false), ("cd", false), ("\n", false), ("", true)] {
-            let chunk = plugin
-                .response_body(&mut ex, Chunk { data: data.into(), last, pause: false, ..Chunk::default() });
+            let chunk = plugin.response_body(
+                &mut ex,
+                BodyChunk { data: data.into(), last, pause: false, ..BodyChunk::default() },
+            );
             assert_eq!(chunk.last, last || ends_at_once);
             body.extend(chunk.data);
         }
@@ -128,7 +130,7 @@ fn broken_settings_are_refused() {
         ),
         (json!({"headers": {"add": ["a b: c"]}}), "\"a b: c\" is not a field"),
     ] {
-        let error = Bench::new().build("response-rewrite", settings).err().expect(part);
+        let error = PluginBench::new().build("response-rewrite", settings).err().expect(part);
         assert!(error.message.starts_with(part), "{}", error.message);
     }
 }
@@ -140,8 +142,10 @@ fn conditions_look_at_the_answer() {
     assert_eq!(run(settings.clone(), HELLO).body, "hello hello\n");
     let reply = run(settings, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
     assert_eq!((reply.body.as_str(), reply.field("X-S").as_deref()), ("mine", Some("404")));
-    let error =
-        Bench::new().build("response-rewrite", json!({"vars": [["a", "?", 1]]})).err().expect("refused");
+    let error = PluginBench::new()
+        .build("response-rewrite", json!({"vars": [["a", "?", 1]]}))
+        .err()
+        .expect("refused");
     assert!(error.message.starts_with("failed to validate the 'vars' expression: "), "{}", error.message);
 }
 

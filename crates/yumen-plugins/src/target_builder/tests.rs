@@ -1,14 +1,14 @@
 //! Templates over one request, and the targets they make.
 
 use super::{LiteralEncoding, TargetBuilder};
-use crate::testing::Bench;
-use crate::text::Text;
+use crate::testing::PluginBench;
+use crate::text::TextTemplate;
 
 fn check(template: &str, request: &str, expected: &str) {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let ex = bench.exchange(request);
     let mut target = TargetBuilder::new(LiteralEncoding::Path);
-    Text::parse(template).fill_target(&ex, &mut target);
+    TextTemplate::parse(template).fill_target(&ex, &mut target);
     target.add_query(ex.request.query().unwrap_or_default());
     assert_eq!(target.finish().escape_ascii().to_string(), expected, "{template}");
 }

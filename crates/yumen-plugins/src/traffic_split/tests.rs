@@ -1,19 +1,19 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use yumen_config::resource::Upstream;
-use yumen_config::schema::Invalid;
-use yumen_plugin::proto::Protos;
-use yumen_plugin::{Objects, UpstreamSlot};
+use yumen_config::resource::UpstreamSpec;
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::proto::ProtoDescriptors;
+use yumen_plugin::{ObjectLookup, UpstreamSlot};
 
 use super::stride;
-use crate::testing::Bench;
+use crate::testing::PluginBench;
 
 /// Upstreams `1` and `2` in slots 1 and 2; those that stand in settings go to slot 9.
 struct Two;
 
-impl Objects for Two {
-    fn proto(&self, _: &str) -> Option<Arc<Protos>> {
+impl ObjectLookup for Two {
+    fn proto(&self, _: &str) -> Option<Arc<ProtoDescriptors>> {
         None
     }
 
@@ -22,13 +22,13 @@ impl Objects for Two {
         Some(UpstreamSlot::known(slot))
     }
 
-    fn inline_upstream(&self, _: &str, _: Upstream) -> Result<UpstreamSlot, Invalid> {
+    fn inline_upstream(&self, _: &str, _: UpstreamSpec) -> Result<UpstreamSlot, InvalidSettings> {
         Ok(UpstreamSlot::known(9))
     }
 }
 
-fn bench() -> Bench {
-    let mut bench = Bench::new();
+fn bench() -> PluginBench {
+    let mut bench = PluginBench::new();
     bench.objects = Some(Box::new(Two));
     bench
 }
@@ -110,7 +110,7 @@ fn what_is_not_there_or_wrong_is_refused_with_its_place() {
         "value should match only one schema, but matches none",
     );
     // Judged alone, nothing is known of other objects.
-    let alone = Bench::new().build(
+    let alone = PluginBench::new().build(
         "traffic-split",
         json!({ "rules": [{ "weighted_upstreams": [
         { "upstream_id": "7" }] }] }),

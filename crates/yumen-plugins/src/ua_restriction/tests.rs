@@ -1,10 +1,10 @@
 use serde_json::{Value, json};
 
-use crate::testing::Bench;
+use crate::testing::PluginBench;
 
 #[track_caller]
 fn check(settings: Value, fields: &str, expected: (u16, &str)) {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let plugin = bench.plugin("ua-restriction", settings.clone());
     let reply = bench.run(&plugin, &format!("GET / HTTP/1.1\n{fields}"));
     assert_eq!((reply.status, reply.body.as_str()), expected, "{settings} {fields}");
@@ -44,6 +44,6 @@ fn broken_settings_are_refused() {
         json!({"denylist": [""]}),
         json!({"denylist": ["(a"]}),
     ] {
-        assert!(Bench::new().build("ua-restriction", settings.clone()).is_err(), "{settings}");
+        assert!(PluginBench::new().build("ua-restriction", settings.clone()).is_err(), "{settings}");
     }
 }

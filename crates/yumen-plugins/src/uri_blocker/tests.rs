@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use crate::testing::Bench;
+use crate::testing::PluginBench;
 
 fn check(settings: serde_json::Value, target: &str, status: u16, body: &str) {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let plugin = bench.plugin("uri-blocker", settings);
     let reply = bench.run(&plugin, &format!("GET {target} HTTP/1.1"));
     assert_eq!((reply.status, reply.body.as_str()), (status, body), "{target}");
@@ -52,6 +52,6 @@ fn no_rule_blocks_everything_as_in_apisix() {
 
 #[test]
 fn a_broken_rule_is_refused_with_its_place() {
-    let error = Bench::new().build("uri-blocker", json!({"block_rules": ["ok", ".+("]}));
+    let error = PluginBench::new().build("uri-blocker", json!({"block_rules": ["ok", ".+("]}));
     assert_eq!(error.err().expect("refused").path, "block_rules.1");
 }

@@ -4,13 +4,13 @@
 
 use std::io::Write;
 
-use yumen_plugin::{Exchange, Outcome, Var};
+use yumen_plugin::{Exchange, ExchangeOutcome, Var};
 
 use super::escape;
 
 /// How values are escaped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Escape {
+pub enum LineEscape {
     /// What is not printable becomes `\xHH`, a missing value `-`.
     Default,
     /// As in a text of JSON; a missing value is empty.
@@ -21,21 +21,21 @@ pub enum Escape {
 
 /// A line, cut once.
 #[derive(Debug, Clone)]
-pub struct Line {
-    pieces: Box<[Piece]>,
-    escape: Escape,
+pub struct LineTemplate {
+    pieces: Box<[LinePart]>,
+    escape: LineEscape,
 }
 
 #[derive(Debug, Clone)]
-enum Piece {
+enum LinePart {
     Text(Box<str>),
     Var(Var),
-    Told(Told),
+    Told(OutcomeVar),
 }
 
 /// What is known only when all is over.
 #[derive(Debug, Clone, Copy)]
-enum Told {
+enum OutcomeVar {
     Status,
     RequestTime,
     RequestLength,
@@ -48,44 +48,44 @@ enum Told {
     Source,
 }
 
-impl Told {
-    fn of(name: &str) -> Option<Told> {
+impl OutcomeVar {
+    fn of(name: &str) -> Option<OutcomeVar> {
         Some(match name {
-            "status" => Told::Status,
-            "request_time" | "session_time" => Told::RequestTime,
-            "request_length" | "bytes_received" => Told::RequestLength,
-            "bytes_sent" => Told::BytesSent,
-            "body_bytes_sent" => Told::BodyBytesSent,
-            "upstream_response_time" => Told::UpstreamTime,
-            "upstream_status" => Told::UpstreamStatus,
-            "attempts" => Told::Attempts,
-            "fault" => Told::Fault,
-            "response_source" => Told::Source,
+            "status" => OutcomeVar::Status,
+            "request_time" | "session_time" => OutcomeVar::RequestTime,
+            "request_length" | "bytes_received" => OutcomeVar::RequestLength,
+            "bytes_sent" => OutcomeVar::BytesSent,
+            "body_bytes_sent" => OutcomeVar::BodyBytesSent,
+            "upstream_response_time" => OutcomeVar::UpstreamTime,
+            "upstream_status" => OutcomeVar::UpstreamStatus,
+            "attempts" => OutcomeVar::Attempts,
+            "fault" => OutcomeVar::Fault,
+            "response_source" => OutcomeVar::Source,
             _ => return None,
         })
     }
 
-    fn append(self, outcome: &Outcome<'_>, out: &mut Vec<u8>) -> bool {
+    fn append(self, outcome: &ExchangeOutcome<'_>, out: &mut Vec<u8>) -> bool {
         // A vector never fails to take bytes.
         let _ = match self {
-            Told::Status => write!(out, "{}", outcome.status),
-            Told::RequestTime => seconds(outcome.duration_us, out),
-            Told::RequestLength => write!(out, "{}", outcome.received_bytes),
-            Told::BytesSent => write!(out, "{}", outcome.sent_bytes),
-            Told::BodyBytesSent => write!(out, "{}", outcome.sent_body_bytes()),
-            Told::UpstreamTime => match outcome.upstream_us {
+            OutcomeVar::Status => write!(out, "{}", outcome.status),
+            OutcomeVar::RequestTime => seconds(outcome.duration_us, out),
+            OutcomeVar::RequestLength => write!(out, "{}", outcome.received_bytes),
+            OutcomeVar::BytesSent => write!(out, "{}", outcome.sent_bytes),
+            OutcomeVar::BodyBytesSent => write!(out, "{}", outcome.sent_body_bytes()),
+            OutcomeVar::UpstreamTime => match outcome.upstream_us {
                 Some(us) => seconds(us, out),
                 None => return false,
             },
             // As NGINX has it: what we say in place of an endpoint that failed counts as its answer.
-            Told::UpstreamStatus => match outcome.upstream_status.or(outcome.upstream_failure) {
+            OutcomeVar::UpstreamStatus => match outcome.upstream_status.or(outcome.upstream_failure) {
                 Some(status) => write!(out, "{status}"),
                 None => return false,
             },
-            Told::Attempts => write!(out, "{}", outcome.attempts),
-            Told::Fault if outcome.fault.is_empty() => return false,
-            Told::Fault => write!(out, "{}", outcome.fault),
-            Told::Source => write!(out, "{}", outcome.source.name()),
+            OutcomeVar::Attempts => write!(out, "{}", outcome.attempts),
+            OutcomeVar::Fault if outcome.fault.is_empty() => return false,
+            OutcomeVar::Fault => write!(out, "{}", outcome.fault),
+            OutcomeVar::Source => write!(out, "{}", outcome.source.name()),
         };
         true
     }
@@ -95,42 +95,42 @@ fn seconds(us: u64, out: &mut Vec<u8>) -> std::io::Result<()> {
     write!(out, "{}.{:03}", us / 1_000_000, us / 1000 % 1000)
 }
 
-impl Line {
+impl LineTemplate {
     /// Cuts `text` at its variables: `$name` and `${name}`.
     ///
     /// # Errors
     /// A name that no variable has.
-    pub fn parse(text: &str, escape: Escape) -> Result<Line, String> {
+    pub fn parse(text: &str, escape: LineEscape) -> Result<LineTemplate, String> {
         let mut pieces = Vec::new();
         let mut rest = text;
         while let Some(dollar) = rest.find('$') {
             let (name, after) = name(&rest[dollar + 1..])
-                .ok_or_else(|| format!("a dollar sign without a name behind it: \"{}\"", &rest[dollar..]))?;
+                .ok_or_else(|| format!("a dollar sign without a variable name: \"{}\"", &rest[dollar..]))?;
             if dollar > 0 {
-                pieces.push(Piece::Text(rest[..dollar].into()));
+                pieces.push(LinePart::Text(rest[..dollar].into()));
             }
             pieces.push(piece(name)?);
             rest = after;
         }
         if !rest.is_empty() {
-            pieces.push(Piece::Text(rest.into()));
+            pieces.push(LinePart::Text(rest.into()));
         }
-        Ok(Line { pieces: pieces.into(), escape })
+        Ok(LineTemplate { pieces: pieces.into(), escape })
     }
 
     pub(super) fn reads_answer(&self) -> bool {
-        self.pieces.iter().any(|piece| matches!(piece, Piece::Var(var) if var.reads_answer()))
+        self.pieces.iter().any(|piece| matches!(piece, LinePart::Var(var) if var.reads_answer()))
     }
 
-    pub(super) fn write(&self, ex: &Exchange<'_>, outcome: &Outcome<'_>, out: &mut Vec<u8>) {
+    pub(super) fn write(&self, ex: &Exchange<'_>, outcome: &ExchangeOutcome<'_>, out: &mut Vec<u8>) {
         for piece in &self.pieces {
             let has_value = match piece {
-                Piece::Text(text) => {
+                LinePart::Text(text) => {
                     out.extend_from_slice(text.as_bytes());
                     true
                 }
-                Piece::Told(told) => told.append(outcome, out),
-                Piece::Var(var) => match var.get(ex) {
+                LinePart::Told(told) => told.append(outcome, out),
+                LinePart::Var(var) => match var.get(ex) {
                     Some(value) => {
                         self.escape(&value, out);
                         true
@@ -138,7 +138,7 @@ impl Line {
                     None => false,
                 },
             };
-            if !has_value && self.escape == Escape::Default {
+            if !has_value && self.escape == LineEscape::Default {
                 out.push(b'-');
             }
         }
@@ -146,12 +146,12 @@ impl Line {
 
     fn escape(&self, value: &[u8], out: &mut Vec<u8>) {
         match self.escape {
-            Escape::Default => escape(out, value),
-            Escape::Json => {
+            LineEscape::Default => escape(out, value),
+            LineEscape::Json => {
                 let text = serde_json::Value::from(String::from_utf8_lossy(value)).to_string();
                 out.extend_from_slice(&text.as_bytes()[1..text.len() - 1]);
             }
-            Escape::None => {
+            LineEscape::None => {
                 out.extend(value.iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }));
             }
         }
@@ -159,13 +159,13 @@ impl Line {
 }
 
 /// What a variable is filled in from.
-fn piece(name: &str) -> Result<Piece, String> {
-    Ok(match (name, Told::of(name), Var::parse(name)) {
-        (_, Some(told), _) => Piece::Told(told),
+fn piece(name: &str) -> Result<LinePart, String> {
+    Ok(match (name, OutcomeVar::of(name), Var::parse(name)) {
+        (_, Some(told), _) => LinePart::Told(told),
         // In NGINX's own log, which APISIX writes too, it is what the client sent.
-        ("request_uri", ..) => Piece::Var(Var::parse("real_request_uri")),
-        (.., Var::Unknown(_)) => return Err(format!("there is no variable ${name}")),
-        (.., var) => Piece::Var(var),
+        ("request_uri", ..) => LinePart::Var(Var::parse("real_request_uri")),
+        (.., Var::Unknown(_)) => return Err(format!("unknown variable ${name}")),
+        (.., var) => LinePart::Var(var),
     })
 }
 

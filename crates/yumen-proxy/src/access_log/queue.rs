@@ -18,13 +18,13 @@ const LINE_BYTES: u64 = 1024;
 const SAID_EVERY: Duration = Duration::from_secs(10);
 
 /// The writer's end and the workers' end of a queue in which `lines_max` lines may wait.
-pub fn queue(lines_max: u64) -> (Queue, Writer) {
+pub fn queue(lines_max: u64) -> (LogQueue, LogQueueWriter) {
     let (sender, batches) = channel();
-    let backlog = Backlog::default();
-    (Queue { batches: sender, backlog: backlog.clone(), lines_max }, Writer { batches, backlog })
+    let backlog = LogBacklog::default();
+    (LogQueue { batches: sender, backlog: backlog.clone(), lines_max }, LogQueueWriter { batches, backlog })
 }
 
-struct Batch {
+struct LogBatch {
     text: Vec<u8>,
     lines: u64,
     room: u64,
@@ -32,13 +32,13 @@ struct Batch {
 
 /// The workers' end.
 #[derive(Clone)]
-pub struct Queue {
-    batches: Sender<Batch>,
-    backlog: Backlog,
+pub struct LogQueue {
+    batches: Sender<LogBatch>,
+    backlog: LogBacklog,
     pub(super) lines_max: u64,
 }
 
-impl Queue {
+impl LogQueue {
     /// Hands lines over; says how many had to be dropped, as there was no room. An empty queue takes any batch.
     pub(super) fn offer(&self, text: Vec<u8>, lines: u64) -> u64 {
         let room = lines.max(text.len() as u64 / LINE_BYTES);
@@ -46,7 +46,7 @@ impl Queue {
         let taken = counts.room.fetch_add(room, Relaxed);
         if taken == 0 || taken + room <= self.lines_max {
             counts.waiting.fetch_add(lines, Relaxed);
-            if self.batches.send(Batch { text, lines, room }).is_ok() {
+            if self.batches.send(LogBatch { text, lines, room }).is_ok() {
                 return 0;
             }
             counts.waiting.fetch_sub(lines, Relaxed);
@@ -56,7 +56,7 @@ impl Queue {
     }
 
     /// How many lines the writer has lost that nobody was told of yet.
-    pub(super) fn take_lost(&self) -> u64 {
+    pub(super) fn take_lost_lines(&self) -> u64 {
         let lost = &self.backlog.0.lost;
         if lost.load(Relaxed) == 0 { 0 } else { lost.swap(0, Relaxed) }
     }
@@ -64,23 +64,23 @@ impl Queue {
 
 /// What waits to be written.
 #[derive(Clone, Default)]
-pub struct Backlog(Arc<Counts>);
+pub struct LogBacklog(Arc<BacklogCounts>);
 
 #[derive(Default)]
-struct Counts {
+struct BacklogCounts {
     /// What is taken of the queue, in lines as long as they may be.
     room: AtomicU64,
     waiting: AtomicU64,
     lost: AtomicU64,
 }
 
-impl Backlog {
+impl LogBacklog {
     /// How many lines are not written yet.
     pub fn lines(&self) -> u64 {
         self.0.waiting.load(Acquire)
     }
 
-    fn settle(&self, batch: &Batch, lost: u64) {
+    fn settle(&self, batch: &LogBatch, lost: u64) {
         self.0.lost.fetch_add(lost, Relaxed);
         self.0.room.fetch_sub(batch.room, Relaxed);
         self.0.waiting.fetch_sub(batch.lines, Release);
@@ -88,25 +88,25 @@ impl Backlog {
 }
 
 /// The writer's end.
-pub struct Writer {
-    batches: Receiver<Batch>,
-    backlog: Backlog,
+pub struct LogQueueWriter {
+    batches: Receiver<LogBatch>,
+    backlog: LogBacklog,
 }
 
-impl Writer {
+impl LogQueueWriter {
     /// What waits for it, to be looked at while it runs.
-    pub fn backlog(&self) -> Backlog {
+    pub fn backlog(&self) -> LogBacklog {
         self.backlog.clone()
     }
 
     /// Writes until all workers are gone. Run on a thread of its own.
     pub fn run(self, sink: impl Write) {
-        let mut output = Output { sink, is_torn: false };
-        let mut losses = Losses::default();
+        let mut output = LogOutput { sink, is_torn: false };
+        let mut losses = LineLosses::default();
         for batch in &self.batches {
             let lost = match output.write(&batch.text) {
                 Ok(()) => 0,
-                Err(Failed { written, error }) => {
+                Err(PartialWrite { written, error }) => {
                     let whole = memchr::memchr_iter(b'\n', &batch.text[..written]).count() as u64;
                     let lost = batch.lines.saturating_sub(whole);
                     losses.add(lost, error);
@@ -114,29 +114,29 @@ impl Writer {
                 }
             };
             self.backlog.settle(&batch, lost);
-            losses.say_at_times();
+            losses.report_losses_throttled();
         }
         losses.say();
     }
 }
 
 /// Where lines go.
-struct Output<W> {
+struct LogOutput<W> {
     sink: W,
     /// What was written last stopped within a line.
     is_torn: bool,
 }
 
-struct Failed {
+struct PartialWrite {
     written: usize,
     error: io::Error,
 }
 
-impl<W: Write> Output<W> {
-    fn write(&mut self, text: &[u8]) -> Result<(), Failed> {
+impl<W: Write> LogOutput<W> {
+    fn write(&mut self, text: &[u8]) -> Result<(), PartialWrite> {
         if self.is_torn {
             // What comes next must not look like the rest of that line.
-            self.write_all(b"\n").map_err(|failed| Failed { written: 0, ..failed })?;
+            self.write_all(b"\n").map_err(|failed| PartialWrite { written: 0, ..failed })?;
             self.is_torn = false;
         }
         self.write_all(text).inspect_err(|failed| {
@@ -144,14 +144,14 @@ impl<W: Write> Output<W> {
         })
     }
 
-    fn write_all(&mut self, text: &[u8]) -> Result<(), Failed> {
+    fn write_all(&mut self, text: &[u8]) -> Result<(), PartialWrite> {
         let mut written = 0;
         while written < text.len() {
             match self.sink.write(&text[written..]) {
-                Ok(0) => return Err(Failed { written, error: io::ErrorKind::WriteZero.into() }),
+                Ok(0) => return Err(PartialWrite { written, error: io::ErrorKind::WriteZero.into() }),
                 Ok(bytes) => written += bytes,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Failed { written, error }),
+                Err(error) => return Err(PartialWrite { written, error }),
             }
         }
         Ok(())
@@ -160,20 +160,20 @@ impl<W: Write> Output<W> {
 
 /// Lines that were lost and not spoken of yet.
 #[derive(Default)]
-struct Losses {
+struct LineLosses {
     lines: u64,
     error: Option<io::Error>,
     said: Option<Instant>,
 }
 
-impl Losses {
+impl LineLosses {
     fn add(&mut self, lines: u64, error: io::Error) {
         self.lines += lines;
         self.error = Some(error);
     }
 
     /// A full disk must not fill the node's log as well.
-    fn say_at_times(&mut self) {
+    fn report_losses_throttled(&mut self) {
         if self.said.is_none_or(|said| said.elapsed() >= SAID_EVERY) {
             self.say();
         }
@@ -182,7 +182,7 @@ impl Losses {
     fn say(&mut self) {
         if let Some(error) = self.error.take() {
             let lines = std::mem::take(&mut self.lines);
-            tracing::error!(%error, lines, "access log could not be written, lines are lost");
+            tracing::error!(%error, lines, "access log write failed, lines lost");
             self.said = Some(Instant::now());
         }
     }

@@ -2,14 +2,14 @@ use std::time::Duration;
 
 use yumen_http::{HeadLimits, RequestHead, parse};
 use yumen_plugin::plugin::LocalFuture;
-use yumen_plugin::vars::Process;
-use yumen_plugin::{Client, Consumers, Exchange, Host, Now, Outcome};
+use yumen_plugin::vars::ProcessVars;
+use yumen_plugin::{ClientInfo, ConsumerIndex, Exchange, ExchangeOutcome, Now, PluginHost};
 
-use super::{Escape, Line};
+use super::{LineEscape, LineTemplate};
 
 struct NoHost;
 
-impl Host for NoHost {
+impl PluginHost for NoHost {
     fn sleep(&self, _delay: Duration) -> LocalFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
@@ -27,19 +27,19 @@ impl Host for NoHost {
     }
 }
 
-fn check(line: &str, escape: Escape, expected: &str) {
-    let client = Client {
+fn check(line: &str, escape: LineEscape, expected: &str) {
+    let client = ClientInfo {
         peer: "192.0.2.7:4711".parse().unwrap(),
         local: "127.0.0.1:80".parse().unwrap(),
         tls: None,
         connection: 1,
     };
-    let consumers = Consumers::default();
+    let consumers = ConsumerIndex::default();
     let mut head = RequestHead::default();
     let text = b"GET //a\"b?q HTTP/1.1\r\nHost: h\r\nUser-Agent: x \"\\\ty\r\n\r\n";
     parse::request(text, 0, &HeadLimits::default(), &mut head).unwrap();
     let ex = Exchange::new(head, &client, Now::default(), &NoHost, &consumers);
-    let outcome = Outcome {
+    let outcome = ExchangeOutcome {
         status: 502,
         sent_bytes: 110,
         sent_head_bytes: 100,
@@ -48,10 +48,10 @@ fn check(line: &str, escape: Escape, expected: &str) {
         fault: "connect",
         upstream_failure: None,
         attempts: 2,
-        ..Outcome::default()
+        ..ExchangeOutcome::default()
     };
     let mut out = Vec::new();
-    Line::parse(line, escape).unwrap().write(&ex, &outcome, &mut out);
+    LineTemplate::parse(line, escape).unwrap().write(&ex, &outcome, &mut out);
     assert_eq!(String::from_utf8(out).unwrap(), expected);
 }
 
@@ -59,27 +59,27 @@ fn check(line: &str, escape: Escape, expected: &str) {
 fn a_line_is_what_was_written_with_values_in_it() {
     check(
         "$remote_addr \"$request\" ${status}s $body_bytes_sent/$bytes_sent $request_length $request_time $attempts",
-        Escape::Default,
+        LineEscape::Default,
         "192.0.2.7 \"GET //a\\x22b?q HTTP/1.1\" 502s 10/110 20 1.234 2",
     );
-    check("$request_uri $uri", Escape::Default, "//a\\x22b?q /a\\x22b");
-    check("$response_source:$fault", Escape::Default, "gateway:connect");
+    check("$request_uri $uri", LineEscape::Default, "//a\\x22b?q /a\\x22b");
+    check("$response_source:$fault", LineEscape::Default, "gateway:connect");
 }
 
 #[test]
 fn values_are_escaped_and_missing_ones_told_as_asked() {
-    check("$http_user_agent|$http_none", Escape::Default, "x \\x22\\x5C\\x09y|-");
-    check("{\"a\":\"$http_user_agent\"}", Escape::Json, "{\"a\":\"x \\\"\\\\\\ty\"}");
-    check("$upstream_response_time,$upstream_status,$route_id", Escape::Default, "-,-,-");
-    check("[$upstream_response_time$http_none]", Escape::Json, "[]");
-    check("$http_user_agent$http_none", Escape::None, "x \"\\\ty");
+    check("$http_user_agent|$http_none", LineEscape::Default, "x \\x22\\x5C\\x09y|-");
+    check("{\"a\":\"$http_user_agent\"}", LineEscape::Json, "{\"a\":\"x \\\"\\\\\\ty\"}");
+    check("$upstream_response_time,$upstream_status,$route_id", LineEscape::Default, "-,-,-");
+    check("[$upstream_response_time$http_none]", LineEscape::Json, "[]");
+    check("$http_user_agent$http_none", LineEscape::None, "x \"\\\ty");
 }
 
 #[test]
 fn the_host_and_the_process_are_told() {
-    Process { hostname: "gw-1".into(), pid: 4711 }.tell();
-    check("$pid", Escape::Default, "4711");
-    check("at $hostname", Escape::Default, "at gw-1");
+    ProcessVars { hostname: "gw-1".into(), pid: 4711 }.tell();
+    check("$pid", LineEscape::Default, "4711");
+    check("at $hostname", LineEscape::Default, "at gw-1");
 }
 
 #[test]
@@ -89,6 +89,6 @@ fn what_is_no_variable_is_refused() {
         ("a $ b", "a dollar sign without a name behind it: \"$ b\""),
         ("${}", "a dollar sign without a name behind it: \"${}\""),
     ] {
-        assert_eq!(Line::parse(line, Escape::Default).unwrap_err(), why);
+        assert_eq!(LineTemplate::parse(line, LineEscape::Default).unwrap_err(), why);
     }
 }

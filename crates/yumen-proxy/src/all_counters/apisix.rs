@@ -1,6 +1,6 @@
 //! The same counts by the names that dashboards for APISIX ask for.
 
-use yumen_base::metric::{Family, MetricKind, Sample, Value};
+use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricValue};
 
 use super::{AllCounters, Read, single};
 
@@ -12,20 +12,20 @@ const STATES: &[(&str, Read)] = &[
     ("total", requests),
 ];
 
-fn requests(of: &crate::counters::Counters) -> f64 {
+fn requests(of: &crate::counters::WorkerCounters) -> f64 {
     of.requests.iter().map(|class| class.get()).sum::<u64>() as f64
 }
 
 impl AllCounters {
-    pub(super) fn gather_as_apisix(&self, out: &mut Vec<Family>) {
+    pub(super) fn gather_as_apisix(&self, out: &mut Vec<MetricFamily>) {
         let name = "apisix_http_requests_total";
         let help = "The sum of `yumen_requests_total`, by the name of APISIX.";
         out.push(single(name, help, MetricKind::Counter, self.sum(requests)));
-        let sample = |(state, read): &(&str, Read)| Sample {
+        let sample = |(state, read): &(&str, Read)| MetricSeries {
             labels: vec![("state", (*state).to_owned())],
-            value: Value::Number(self.sum(read)),
+            value: MetricValue::Number(self.sum(read)),
         };
-        out.push(Family {
+        out.push(MetricFamily {
             name: "apisix_nginx_http_current_connections".into(),
             help:
                 "Client connections since the start (`accepted`, those served of them `handled`), those open \

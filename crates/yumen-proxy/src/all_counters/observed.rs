@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use yumen_base::metric::{Family, MetricKind, Sample, Value as Number};
-use yumen_plugin::Outcome;
+use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricValue as Number};
+use yumen_plugin::ExchangeOutcome;
 
 use super::AllCounters;
-use crate::counters::Counters;
-use crate::observe::{Ran, RecentRequest, Row, Seen, Table, Tables, Usage};
+use crate::counters::WorkerCounters;
+use crate::observe::{
+    PluginTiming, RecentRequest, SampledExchange, UsageRow, UsageTable, UsageTables, UsageTotals,
+};
 
 impl AllCounters {
     /// What `yumen top` shows, cumulated since the start: a client takes differences. Numbers are
@@ -34,7 +36,7 @@ impl AllCounters {
 
     /// Sampled requests all workers remember, the latest first.
     pub fn recent(&self) -> Vec<RecentRequest> {
-        let of_worker = |one: &Arc<Counters>| {
+        let of_worker = |one: &Arc<WorkerCounters>| {
             one.observed.read(|tables| tables.recent.iter().cloned().collect::<Vec<_>>())
         };
         let mut all: Vec<RecentRequest> = self.0.iter().flat_map(of_worker).collect();
@@ -42,8 +44,8 @@ impl AllCounters {
         all
     }
 
-    fn observed(&self) -> Tables {
-        let mut all = Tables::default();
+    fn observed(&self) -> UsageTables {
+        let mut all = UsageTables::default();
         for counters in &self.0 {
             counters.observed.read(|tables| all.merge(tables));
         }
@@ -51,46 +53,53 @@ impl AllCounters {
     }
 
     /// The families of the cost of plugins.
-    pub(super) fn gather_plugins(&self, out: &mut Vec<Family>) {
-        type Read = fn(&Usage) -> f64;
+    pub(super) fn gather_plugins(&self, out: &mut Vec<MetricFamily>) {
+        type Read = fn(&UsageTotals) -> f64;
         let families: [(&'static str, &'static str, Read); 4] = [
-            ("yumen_plugin_run_seconds_total", "Time plugins ran, from samples.", |usage| {
+            ("yumen_plugin_run_seconds_total", "Time spent in plugins, estimated from samples.", |usage| {
                 usage.busy_ns as f64 / 1e9
             }),
-            ("yumen_plugin_wait_seconds_total", "Time plugins waited, from samples.", |usage| {
+            ("yumen_plugin_wait_seconds_total", "Time plugins waited, estimated from samples.", |usage| {
                 usage.wait_ns as f64 / 1e9
             }),
-            ("yumen_plugin_runs_total", "Requests plugins took part in, from samples.", |usage| {
+            ("yumen_plugin_runs_total", "Plugin runs, estimated from samples.", |usage| {
                 usage.requests as f64
             }),
-            ("yumen_plugin_answers_total", "Requests plugins answered themselves, from samples.", |usage| {
-                usage.answers as f64
-            }),
+            (
+                "yumen_plugin_answers_total",
+                "Requests answered by a plugin, estimated from samples.",
+                |usage| usage.answers as f64,
+            ),
         ];
-        let mut plugins = Table::default();
+        let mut plugins = UsageTable::default();
         for counters in &self.0 {
             counters.observed.read(|tables| plugins.merge(&tables.plugins));
         }
         for (name, help, read) in families {
-            let sample = |(plugin, row): (&str, &Row)| Sample {
+            let sample = |(plugin, row): (&str, &UsageRow)| MetricSeries {
                 labels: vec![("plugin", plugin.to_owned())],
                 value: Number::Number(read(&row.usage)),
             };
             let samples = plugins.rows.iter().map(|(id, row)| (&**id, row)).map(sample).collect();
-            out.push(Family { name: name.into(), help: help.into(), kind: MetricKind::Counter, samples });
+            out.push(MetricFamily {
+                name: name.into(),
+                help: help.into(),
+                kind: MetricKind::Counter,
+                samples,
+            });
         }
     }
 }
 
 /// Rows with the most requests first, and what was pushed out of the table under an id of its own.
-fn rows(table: &Table) -> Vec<Value> {
-    let mut rows: Vec<(&str, &str, &Usage)> =
+fn rows(table: &UsageTable) -> Vec<Value> {
+    let mut rows: Vec<(&str, &str, &UsageTotals)> =
         table.rows.iter().map(|(id, row)| (&**id, &*row.name, &row.usage)).collect();
     rows.sort_by(|a, b| b.2.requests.cmp(&a.2.requests).then_with(|| a.0.cmp(b.0)));
     if table.rest.requests > 0 {
         rows.push(("*", "no longer listed", &table.rest));
     }
-    let describe = |(id, name, used): (&str, &str, &Usage)| {
+    let describe = |(id, name, used): (&str, &str, &UsageTotals)| {
         let mut row = json!({ "id": id, "name": name });
         if let (Value::Object(row), Value::Object(numbers)) = (&mut row, usage(used)) {
             row.extend(numbers);
@@ -100,7 +109,7 @@ fn rows(table: &Table) -> Vec<Value> {
     rows.into_iter().map(describe).collect()
 }
 
-fn usage(usage: &Usage) -> Value {
+fn usage(usage: &UsageTotals) -> Value {
     let buckets: Vec<(u64, u64)> = usage.durations.buckets().collect();
     json!({
         "requests": usage.requests,
@@ -117,8 +126,8 @@ fn usage(usage: &Usage) -> Value {
 
 /// Counters with one request in every family, so that a reference can tell labels.
 pub(super) fn example() -> AllCounters {
-    let counters = Counters::default();
-    let ran = Ran {
+    let counters = WorkerCounters::default();
+    let ran = PluginTiming {
         name: "key-auth",
         phase: yumen_plugin::Phase::Rewrite,
         origin: None,
@@ -126,12 +135,12 @@ pub(super) fn example() -> AllCounters {
         wait_ns: 0,
         answered: false,
     };
-    counters.observed.note(Seen {
+    counters.observed.note(SampledExchange {
         weight: 1,
         total_ns: 50_000,
         busy_ns: 10_000,
         upstream_ns: None,
-        outcome: &Outcome { status: 200, ..Outcome::default() },
+        outcome: &ExchangeOutcome { status: 200, ..ExchangeOutcome::default() },
         route: Some(("1", "")),
         upstream: None,
         consumer: None,

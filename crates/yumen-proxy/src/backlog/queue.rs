@@ -23,9 +23,9 @@ const PRESSED_FRAME_BYTES: usize = 2 * 1024;
 
 /// The send queue of a connection.
 #[derive(Clone)]
-pub(crate) struct SendQueue(Arc<Queue>);
+pub(crate) struct SendQueue(Arc<SendQueueState>);
 
-struct Queue {
+struct SendQueueState {
     bytes: AtomicUsize,
     /// Bytes that left so far.
     left_bytes: AtomicUsize,
@@ -33,7 +33,7 @@ struct Queue {
     worker_bytes: Arc<AtomicUsize>,
     worker_bytes_pressed: usize,
     /// Streams that want to know when there is less.
-    waiting: Mutex<Vec<Weak<Own>>>,
+    waiting: Mutex<Vec<Weak<StreamQueueState>>>,
     stall: Mutex<StallMark>,
     is_over: AtomicBool,
     driver: Mutex<Option<Waker>>,
@@ -48,7 +48,7 @@ struct StallMark {
 
 /// The client connections of a worker that have a send queue.
 #[derive(Default)]
-pub(super) struct QueueRegister(RefCell<Vec<Weak<Queue>>>);
+pub(super) struct QueueRegister(RefCell<Vec<Weak<SendQueueState>>>);
 
 impl QueueRegister {
     pub(super) fn add(&self, queue: &SendQueue) {
@@ -71,10 +71,10 @@ impl QueueRegister {
 }
 
 /// What one stream has in the queue.
-pub(crate) struct StreamQueue(Arc<Own>);
+pub(crate) struct StreamQueue(Arc<StreamQueueState>);
 
-struct Own {
-    all: Arc<Queue>,
+struct StreamQueueState {
+    all: Arc<SendQueueState>,
     bytes: AtomicUsize,
     /// Whether the connection's queue knows that it waits.
     is_waiting: AtomicBool,
@@ -82,14 +82,14 @@ struct Own {
 }
 
 /// Data that is in the queue for as long as it lives: until it was written, or its stream was given up.
-struct Queued {
+struct QueuedBytes {
     data: Bytes,
-    own: Arc<Own>,
+    own: Arc<StreamQueueState>,
 }
 
 impl SendQueue {
     pub(super) fn new(worker_bytes: Arc<AtomicUsize>, worker_bytes_pressed: usize) -> SendQueue {
-        SendQueue(Arc::new(Queue {
+        SendQueue(Arc::new(SendQueueState {
             bytes: AtomicUsize::default(),
             left_bytes: AtomicUsize::default(),
             worker_bytes,
@@ -103,7 +103,7 @@ impl SendQueue {
 
     /// For one stream more.
     pub(crate) fn stream(&self) -> StreamQueue {
-        StreamQueue(Arc::new(Own {
+        StreamQueue(Arc::new(StreamQueueState {
             all: self.0.clone(),
             bytes: AtomicUsize::default(),
             is_waiting: AtomicBool::default(),
@@ -176,7 +176,7 @@ impl StreamQueue {
         self.0.bytes.fetch_add(data.len(), Relaxed);
         self.0.all.bytes.fetch_add(data.len(), Relaxed);
         self.0.all.worker_bytes.fetch_add(data.len(), Relaxed);
-        Bytes::from_owner(Queued { data, own: self.0.clone() })
+        Bytes::from_owner(QueuedBytes { data, own: self.0.clone() })
     }
 }
 
@@ -189,7 +189,7 @@ impl Drop for StreamQueue {
     }
 }
 
-impl Own {
+impl StreamQueueState {
     #[cold]
     fn wake(&self) {
         let waker = lock(&self.waker).take();
@@ -197,7 +197,7 @@ impl Own {
     }
 }
 
-impl Queue {
+impl SendQueueState {
     #[inline]
     fn is_pressed(&self) -> bool {
         self.worker_bytes.load(Relaxed) > self.worker_bytes_pressed
@@ -223,13 +223,13 @@ impl Queue {
     }
 }
 
-impl AsRef<[u8]> for Queued {
+impl AsRef<[u8]> for QueuedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.data
     }
 }
 
-impl Drop for Queued {
+impl Drop for QueuedBytes {
     fn drop(&mut self) {
         let (own, left) = (&*self.own, self.data.len());
         own.all.worker_bytes.fetch_sub(left, Relaxed);

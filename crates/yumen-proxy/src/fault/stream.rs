@@ -2,7 +2,7 @@
 
 /// Why a stream was cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum StreamFault {
     /// A trusted peer sent no PROXY header that can be read.
     ProxyHeader,
     /// The client sent too little for too long.
@@ -45,75 +45,83 @@ pub(crate) enum Fault {
     TooManySessions,
 }
 
-impl Fault {
+impl StreamFault {
     /// All of them; what is refused with one status stands for all statuses.
-    pub(crate) const ALL: [Fault; 20] = [
-        Fault::ProxyHeader,
-        Fault::ClientTimeout,
-        Fault::ClientTls,
-        Fault::UnknownName,
-        Fault::NotTls,
-        Fault::ClientGone,
-        Fault::NoRoute,
-        Fault::Refused(403),
-        Fault::Protocol,
-        Fault::Unavailable,
-        Fault::NoEndpoint,
-        Fault::Connect,
-        Fault::ConnectTimeout,
-        Fault::UpstreamTls,
-        Fault::UpstreamName,
-        Fault::ClientReset,
-        Fault::UpstreamReset,
-        Fault::Idle,
-        Fault::Changed,
-        Fault::TooManySessions,
+    pub(crate) const ALL: [StreamFault; 20] = [
+        StreamFault::ProxyHeader,
+        StreamFault::ClientTimeout,
+        StreamFault::ClientTls,
+        StreamFault::UnknownName,
+        StreamFault::NotTls,
+        StreamFault::ClientGone,
+        StreamFault::NoRoute,
+        StreamFault::Refused(403),
+        StreamFault::Protocol,
+        StreamFault::Unavailable,
+        StreamFault::NoEndpoint,
+        StreamFault::Connect,
+        StreamFault::ConnectTimeout,
+        StreamFault::UpstreamTls,
+        StreamFault::UpstreamName,
+        StreamFault::ClientReset,
+        StreamFault::UpstreamReset,
+        StreamFault::Idle,
+        StreamFault::Changed,
+        StreamFault::TooManySessions,
     ];
 
     /// The word logs and metrics use.
     pub(crate) fn word(self) -> &'static str {
         match self {
-            Fault::ProxyHeader => "proxy_header",
-            Fault::ClientTimeout => "client_timeout",
-            Fault::ClientTls => "client_tls",
-            Fault::UnknownName => "unknown_name",
-            Fault::NotTls => "not_tls",
-            Fault::ClientGone => "client_gone",
-            Fault::NoRoute => "no_route",
-            Fault::Refused(_) => "refused",
-            Fault::Protocol => "protocol",
-            Fault::Unavailable => "unavailable",
-            Fault::NoEndpoint => "no_endpoint",
-            Fault::Connect => "connect",
-            Fault::ConnectTimeout => "connect_timeout",
-            Fault::UpstreamTls => "upstream_tls",
-            Fault::UpstreamName => "upstream_name",
-            Fault::ClientReset => "client_reset",
-            Fault::UpstreamReset => "upstream_reset",
-            Fault::Idle => "idle",
-            Fault::Changed => "changed",
-            Fault::TooManySessions => "too_many_sessions",
+            StreamFault::ProxyHeader => "proxy_header",
+            StreamFault::ClientTimeout => "client_timeout",
+            StreamFault::ClientTls => "client_tls",
+            StreamFault::UnknownName => "unknown_name",
+            StreamFault::NotTls => "not_tls",
+            StreamFault::ClientGone => "client_gone",
+            StreamFault::NoRoute => "no_route",
+            StreamFault::Refused(_) => "refused",
+            StreamFault::Protocol => "protocol",
+            StreamFault::Unavailable => "unavailable",
+            StreamFault::NoEndpoint => "no_endpoint",
+            StreamFault::Connect => "connect",
+            StreamFault::ConnectTimeout => "connect_timeout",
+            StreamFault::UpstreamTls => "upstream_tls",
+            StreamFault::UpstreamName => "upstream_name",
+            StreamFault::ClientReset => "client_reset",
+            StreamFault::UpstreamReset => "upstream_reset",
+            StreamFault::Idle => "idle",
+            StreamFault::Changed => "changed",
+            StreamFault::TooManySessions => "too_many_sessions",
         }
     }
 
     /// The status a log gives it, as web servers number the ends of streams.
     pub(crate) fn status(self) -> u16 {
         match self {
-            Fault::ProxyHeader | Fault::ClientTls | Fault::UnknownName | Fault::NotTls | Fault::Protocol => {
-                400
-            }
-            Fault::ClientTimeout => 408,
-            Fault::ClientGone | Fault::ClientReset => 499,
-            Fault::NoRoute => 404,
-            Fault::Refused(status) => status,
-            Fault::Connect | Fault::UpstreamTls | Fault::UpstreamName | Fault::UpstreamReset => 502,
-            Fault::ConnectTimeout | Fault::Idle => 504,
-            Fault::Unavailable | Fault::NoEndpoint | Fault::TooManySessions | Fault::Changed => 503,
+            StreamFault::ProxyHeader
+            | StreamFault::ClientTls
+            | StreamFault::UnknownName
+            | StreamFault::NotTls
+            | StreamFault::Protocol => 400,
+            StreamFault::ClientTimeout => 408,
+            StreamFault::ClientGone | StreamFault::ClientReset => 499,
+            StreamFault::NoRoute => 404,
+            StreamFault::Refused(status) => status,
+            StreamFault::Connect
+            | StreamFault::UpstreamTls
+            | StreamFault::UpstreamName
+            | StreamFault::UpstreamReset => 502,
+            StreamFault::ConnectTimeout | StreamFault::Idle => 504,
+            StreamFault::Unavailable
+            | StreamFault::NoEndpoint
+            | StreamFault::TooManySessions
+            | StreamFault::Changed => 503,
         }
     }
 
-    /// Its place among [`Fault::ALL`].
+    /// Its place among [`StreamFault::ALL`].
     pub(crate) fn index(self) -> usize {
-        Fault::ALL.iter().position(|one| one.word() == self.word()).unwrap_or(0)
+        StreamFault::ALL.iter().position(|one| one.word() == self.word()).unwrap_or(0)
     }
 }

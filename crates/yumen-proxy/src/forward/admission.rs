@@ -3,15 +3,15 @@
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
-use yumen_snapshot::Tried;
-use yumen_snapshot::protection::{Full, Limits, QueueTicket, RequestPermit};
+use yumen_snapshot::TriedEndpoints;
+use yumen_snapshot::protection::{LimiterFull, ProtectionLimits, QueueTicket, RequestPermit};
 
 use super::{AttemptHistory, note_retry, request};
+use crate::client_wait::{Wait, WaitEnd};
 use crate::clock;
-use crate::fault::{Fault, Kind};
+use crate::fault::{Fault, FaultKind};
 use crate::proxied::ProxiedExchange;
 use crate::upstream::admission::AdmittedEndpoint;
-use crate::wait::{End, Wait};
 
 impl ProxiedExchange<'_, '_> {
     /// Admits the request to an endpoint of its protected upstream. A retry that finds no room helps nobody and fails; a
@@ -20,8 +20,8 @@ impl ProxiedExchange<'_, '_> {
         let last = history.last;
         match self.admit_at_once(history) {
             Ok(found) => return found.ok_or(last),
-            Err(Full) if history.may_have_acted => return Err(last),
-            Err(Full) => {}
+            Err(LimiterFull) if history.may_have_acted => return Err(last),
+            Err(LimiterFull) => {}
         }
         let protection = self.pinned.upstream.protection.as_ref();
         let limits = protection.and_then(|protection| protection.limits);
@@ -29,27 +29,27 @@ impl ProxiedExchange<'_, '_> {
     }
 
     /// Tries endpoints that have room. A first attempt leaves room to the requests that wait for it.
-    fn admit_at_once(&self, history: &mut AttemptHistory) -> Result<Option<AdmittedEndpoint>, Full> {
+    fn admit_at_once(&self, history: &mut AttemptHistory) -> Result<Option<AdmittedEndpoint>, LimiterFull> {
         let AttemptHistory { tried, request_permit, .. } = history;
         let Some(protection) = self.pinned.upstream.protection.as_ref().filter(|_| tried.count() == 0) else {
             return self.try_admit(tried, request_permit);
         };
         let free_for_all = protection.gate.avoided_by_all();
         if free_for_all == 0 {
-            return Err(Full);
+            return Err(LimiterFull);
         }
         match self.try_admit(&tried.without(!free_for_all), request_permit) {
-            Ok(None) if free_for_all != u128::MAX => Err(Full),
+            Ok(None) if free_for_all != u128::MAX => Err(LimiterFull),
             found => found,
         }
     }
 
     async fn wait_for_room(
         &mut self,
-        limits: Limits,
+        limits: ProtectionLimits,
         history: &mut AttemptHistory,
     ) -> Result<AdmittedEndpoint, Fault> {
-        let full = Fault { kind: Kind::UpstreamFull, unsent: true };
+        let full = Fault { kind: FaultKind::UpstreamFull, unsent: true };
         let gate = self.pinned.upstream.protection.as_ref().map(|protection| protection.gate.clone());
         let (worker, now_ms) = (self.conn.worker.id, clock::now().mono_ms());
         let timeout_ms = self.queue_timeout_ms(&limits, history);
@@ -75,7 +75,7 @@ impl ProxiedExchange<'_, '_> {
 
     /// How long the request may wait now: no longer in all than the limits allow, and for a retry not beyond the time
     /// for retries.
-    fn queue_timeout_ms(&self, limits: &Limits, history: &AttemptHistory) -> u64 {
+    fn queue_timeout_ms(&self, limits: &ProtectionLimits, history: &AttemptHistory) -> u64 {
         let left_ms = limits.pending_timeout_ms.saturating_sub(history.waited_ms);
         let retry_timeout_ms = self.pinned.upstream.retry_timeout_ms;
         if retry_timeout_ms == 0 || history.tried.count() == 0 {
@@ -91,22 +91,22 @@ impl ProxiedExchange<'_, '_> {
         ticket: &QueueTicket,
         wait: &mut Wait,
         history: &mut AttemptHistory,
-    ) -> Poll<Result<Option<AdmittedEndpoint>, Kind>> {
-        if ticket.is_called(cx.waker(), clock::now().mono_ms()) {
+    ) -> Poll<Result<Option<AdmittedEndpoint>, FaultKind>> {
+        if ticket.is_woken(cx.waker(), clock::now().mono_ms()) {
             self.follow_changes(ticket, history);
             let AttemptHistory { tried, request_permit, .. } = history;
             match self.try_admit(tried, request_permit) {
                 Ok(found) => return Poll::Ready(Ok(found)),
-                Err(Full) => ticket.pass_on(),
+                Err(LimiterFull) => ticket.pass_on(),
             }
         }
-        if let Some(kind) = self.conn.stream.given_up(cx) {
+        if let Some(kind) = self.conn.stream.client_gone(cx) {
             return Poll::Ready(Err(kind));
         }
         match wait.poll(cx, self.conn, true) {
             None => Poll::Pending,
-            Some(End::Late) => Poll::Ready(Err(Kind::UpstreamQueue)),
-            Some(End::ClientLeft) => Poll::Ready(Err(Kind::ClientGone)),
+            Some(WaitEnd::Timeout) => Poll::Ready(Err(FaultKind::UpstreamQueue)),
+            Some(WaitEnd::ClientLeft) => Poll::Ready(Err(FaultKind::ClientGone)),
         }
     }
 
@@ -117,7 +117,7 @@ impl ProxiedExchange<'_, '_> {
         let is_in_force = self.pinned.renew(&self.conn.worker.pinned());
         let now = self.pinned.upstream;
         if !std::ptr::eq(before, now) {
-            history.tried = history.tried.carried_over(&before.endpoints, &now.endpoints);
+            history.tried = history.tried.remap(&before.endpoints, &now.endpoints);
         }
         ticket.avoid(if is_in_force { history.tried.bits() } else { u128::MAX });
     }
@@ -125,9 +125,9 @@ impl ProxiedExchange<'_, '_> {
     /// Admits the request to an endpoint that has room; `Ok(None)` if there is none to pick.
     pub(super) fn try_admit(
         &self,
-        tried: &Tried,
+        tried: &TriedEndpoints,
         request_permit: &mut Option<RequestPermit>,
-    ) -> Result<Option<AdmittedEndpoint>, Full> {
+    ) -> Result<Option<AdmittedEndpoint>, LimiterFull> {
         let (ex, upstream) = (&*self.ex, self.pinned.upstream);
         let pool_key = |index| request::target(ex, self.route, upstream, index).pool_key();
         self.conn.worker.upstream.admit(upstream, ex, tried, request_permit, pool_key)

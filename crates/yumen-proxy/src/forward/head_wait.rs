@@ -6,21 +6,21 @@ use std::task::{Context, Poll};
 
 use yumen_http::Framing;
 use yumen_plugin::Exchange;
-use yumen_snapshot::Timeouts;
+use yumen_snapshot::AttemptTimeouts;
 
 use crate::backlog::BacklogEntry;
+use crate::client_wait::{Wait, WaitEnd};
 use crate::clock;
-use crate::connection::Connection;
-use crate::fault::{Fault, Kind};
+use crate::connection::DownstreamConnection;
+use crate::fault::{Fault, FaultKind};
 use crate::grpc;
-use crate::pace::{Pace, Rate};
-use crate::stream::Stream;
-use crate::tcp::Tcp;
+use crate::minimum_rate::{MinimumRate, RateWindow};
+use crate::stream::TransportStream;
+use crate::tcp::TcpConnection;
 use crate::transfer::Transfer;
 use crate::upstream::attempt::{Attempt, RequestSent};
 use crate::upstream::connection::HeadRead;
 use crate::upstream::upload::RequestUpload;
-use crate::wait::{End, Wait};
 
 /// The most bytes of a response that the first receive brings, where the rest of a long one can go from socket to socket:
 /// most responses are shorter, and bytes that are read are copied.
@@ -28,12 +28,12 @@ const FIRST_BYTES_MAX: usize = 16 * 1024;
 
 /// The wait for a response head.
 pub(super) struct HeadWait {
-    timeouts: Timeouts,
+    timeouts: AttemptTimeouts,
     /// How long the client may send nothing of its body.
     body_ms: u64,
     /// The slowest rate at which the client may send.
-    rate: Rate,
-    pace: Pace,
+    rate: MinimumRate,
+    pace: RateWindow,
     read: HeadRead,
     wait: Wait,
     progress: Option<(u64, bool)>,
@@ -46,7 +46,7 @@ pub(super) struct HeadWait {
 }
 
 impl HeadWait {
-    pub(super) fn new(conn: &Connection, ex: &Exchange<'_>, timeouts: Timeouts) -> HeadWait {
+    pub(super) fn new(conn: &DownstreamConnection, ex: &Exchange<'_>, timeouts: AttemptTimeouts) -> HeadWait {
         // Between two messages of a call the client may pause as long as its endpoint may.
         let has_pauses = ex.request.framing != Framing::None && grpc::is_call(ex);
         let body_ms = if has_pauses { timeouts.read_ms } else { conn.worker.settings.body_timeout_ms };
@@ -55,7 +55,7 @@ impl HeadWait {
             timeouts,
             body_ms,
             rate: conn.body_rate(ex),
-            pace: Pace::default(),
+            pace: RateWindow::default(),
             read: HeadRead::new(ex.request.method(), bytes_max),
             wait: Wait::new(),
             progress: None,
@@ -68,7 +68,7 @@ impl HeadWait {
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        conn: &mut Connection,
+        conn: &mut DownstreamConnection,
         upload: &mut RequestUpload,
         sent: &mut Attempt<'_, RequestSent>,
     ) -> Poll<Result<(), Fault>> {
@@ -90,9 +90,9 @@ impl HeadWait {
     fn push_body(
         &mut self,
         cx: &mut Context<'_>,
-        conn: &mut Connection,
+        conn: &mut DownstreamConnection,
         upload: &mut RequestUpload,
-        sink: &mut Stream,
+        sink: &mut TransportStream,
     ) -> Result<(), Fault> {
         if self.upload_broken || upload.transfer.is_done() {
             return Ok(());
@@ -115,32 +115,32 @@ impl HeadWait {
     fn wait(
         &mut self,
         cx: &mut Context<'_>,
-        conn: &mut Connection,
+        conn: &mut DownstreamConnection,
         upload: &RequestUpload,
-        sink: &Stream,
+        sink: &TransportStream,
     ) -> Poll<Result<(), Fault>> {
         let transfer = &upload.transfer;
-        if let Some(kind) = conn.stream.given_up(cx) {
+        if let Some(kind) = conn.stream.client_gone(cx) {
             return Poll::Ready(Err(kind.into()));
         }
         let is_held_up = transfer.waits_for_sink() && !self.upload_broken;
         if (is_held_up || self.backlog.is_some()) && self.overstays(cx, conn, transfer, sink) {
-            return Poll::Ready(Err(Kind::SendTimeout.into()));
+            return Poll::Ready(Err(FaultKind::SendTimeout.into()));
         }
         let (timeout_ms, late) = if transfer.is_done() || self.upload_broken {
-            (self.timeouts.read_ms, Kind::ReadTimeout)
+            (self.timeouts.read_ms, FaultKind::ReadTimeout)
         } else if transfer.waits_for_sink() {
-            (self.timeouts.send_ms, Kind::SendTimeout)
+            (self.timeouts.send_ms, FaultKind::SendTimeout)
         } else {
             if !self.awaits_client {
                 self.awaits_client = true;
-                conn.stream.tcp().into_iter().for_each(Tcp::acknowledge);
+                conn.stream.tcp().into_iter().for_each(TcpConnection::acknowledge);
             }
-            (self.body_ms, Kind::ClientTimeout)
+            (self.body_ms, FaultKind::ClientTimeout)
         };
         if self.rate.is_set() {
             match late {
-                Kind::ClientTimeout => return self.wait_at_pace(cx, conn, transfer.read_bytes),
+                FaultKind::ClientTimeout => return self.wait_at_pace(cx, conn, transfer.read_bytes),
                 _ => self.pace.rest(),
             }
         }
@@ -149,13 +149,13 @@ impl HeadWait {
             self.progress = progress;
             self.wait.begin(conn, timeout_ms);
         } else if std::mem::take(&mut self.read.has_received) {
-            self.wait.prolong(conn, timeout_ms);
+            self.wait.extend(conn, timeout_ms);
         }
         // A client that is waited for shows by itself that it has left.
-        match self.wait.poll(cx, conn, matches!(late, Kind::ReadTimeout)) {
+        match self.wait.poll(cx, conn, matches!(late, FaultKind::ReadTimeout)) {
             None => Poll::Pending,
-            Some(End::Late) => Poll::Ready(Err(late.into())),
-            Some(End::ClientLeft) => Poll::Ready(Err(Kind::ClientGone.into())),
+            Some(WaitEnd::Timeout) => Poll::Ready(Err(late.into())),
+            Some(WaitEnd::ClientLeft) => Poll::Ready(Err(FaultKind::ClientGone.into())),
         }
     }
 
@@ -164,9 +164,9 @@ impl HeadWait {
     fn overstays(
         &mut self,
         cx: &Context<'_>,
-        conn: &mut Connection,
+        conn: &mut DownstreamConnection,
         transfer: &Transfer,
-        sink: &Stream,
+        sink: &TransportStream,
     ) -> bool {
         let bytes = transfer.backlog_bytes(&mut conn.stream, &conn.inbox, sink);
         let (backlog, now_ms) = (&conn.worker.buffers.backlog, clock::now().mono_ms());
@@ -178,18 +178,18 @@ impl HeadWait {
     fn wait_at_pace(
         &mut self,
         cx: &mut Context<'_>,
-        conn: &Connection,
+        conn: &DownstreamConnection,
         read_bytes: u64,
     ) -> Poll<Result<(), Fault>> {
         // The next wait, for whichever side, starts anew.
         self.progress = None;
         let slow = self.pace.poll_slow(cx, &conn.timer, self.rate, read_bytes as i64);
-        slow.map(|()| Err(Kind::ClientTimeout.into()))
+        slow.map(|()| Err(FaultKind::ClientTimeout.into()))
     }
 }
 
 /// Whether a closed connection has taken nothing of the request.
 #[cold]
-fn is_unsent(kind: Kind, upload: &RequestUpload, stream: &Stream) -> bool {
-    kind == Kind::UpstreamClosed && !stream.is_shared() && upload.transfer.sent_bytes == 0
+fn is_unsent(kind: FaultKind, upload: &RequestUpload, stream: &TransportStream) -> bool {
+    kind == FaultKind::UpstreamClosed && !stream.is_shared() && upload.transfer.sent_bytes == 0
 }

@@ -2,20 +2,20 @@
 
 use std::future::poll_fn;
 
-use yumen_http::body::Chunked;
+use yumen_http::body::ChunkedDecoder;
 use yumen_http::fields::write_line;
-use yumen_http::{Framing, Known, Version, encode};
+use yumen_http::{Framing, HttpVersion, KnownField, encode};
 use yumen_plugin::{Exchange, forwarding};
-use yumen_snapshot::{Endpoint, PassHost, Route, Scheme, Upstream};
+use yumen_snapshot::{Endpoint, HostRewrite, Route, Upstream, UpstreamScheme};
 
 use super::head_wait::HeadWait;
 use super::resend::left_of_body;
-use crate::apart::apart;
 use crate::buffer::InboxMark;
-use crate::fault::{Fault, Kind};
+use crate::cold_future::apart;
+use crate::fault::{Fault, FaultKind};
 use crate::forwarded;
 use crate::proxied::ProxiedExchange;
-use crate::stream::{HeadSent, Stream};
+use crate::stream::{HeadSent, TransportStream};
 use crate::tls::TlsName;
 use crate::transfer::Transfer;
 use crate::upstream::attempt::{Attempt, EndpointConnected, RequestSent, RequestText, UnansweredAttempt};
@@ -59,11 +59,13 @@ fn tls_name<'a>(ex: &'a Exchange<'_>, upstream: &'a Upstream, endpoint: &'a Endp
     let own = TlsName { host: endpoint.host.as_bytes(), is_asked_for: false };
     let name = match (&ex.upstream.host, &upstream.pass_host) {
         (Some(host), _) => TlsName { host: host_only(host), is_asked_for: true },
-        (None, PassHost::Pass) if endpoint.host.parse::<std::net::IpAddr>().is_ok() => {
+        (None, HostRewrite::Pass) if endpoint.host.parse::<std::net::IpAddr>().is_ok() => {
             TlsName { host: ex.request.host(), is_asked_for: true }
         }
-        (None, PassHost::Rewrite(host)) => TlsName { host: host_only(host.as_bytes()), is_asked_for: false },
-        (None, PassHost::Node | PassHost::Pass) => own,
+        (None, HostRewrite::Rewrite(host)) => {
+            TlsName { host: host_only(host.as_bytes()), is_asked_for: false }
+        }
+        (None, HostRewrite::Node | HostRewrite::Pass) => own,
     };
     if name.host.is_empty() { own } else { name }
 }
@@ -89,7 +91,8 @@ fn host_only(authority: &[u8]) -> &[u8] {
 fn speaks_http2(ex: &Exchange<'_>, route: &Route, upstream: &Upstream) -> bool {
     upstream.http2
         && ex.upstream.scheme.is_none()
-        && (matches!(upstream.scheme, Scheme::Grpc | Scheme::Grpcs) || !wants_upgrade(ex, route))
+        && (matches!(upstream.scheme, UpstreamScheme::Grpc | UpstreamScheme::Grpcs)
+            || !wants_upgrade(ex, route))
 }
 
 /// Whether the client asks for another protocol, and the route allows it.
@@ -98,8 +101,8 @@ fn wants_upgrade(ex: &Exchange<'_>, route: &Route) -> bool {
     route.enable_websocket
         && ex.request.options.upgrade
         // Clients of HTTP/1.0 have no Upgrade (RFC 9110 §7.8).
-        && ex.request.version != Version::Http10
-        && ex.request.fields.known(Known::Upgrade).is_some()
+        && ex.request.version != HttpVersion::Http10
+        && ex.request.fields.known(KnownField::Upgrade).is_some()
         && ex.request.framing == Framing::None
 }
 
@@ -112,7 +115,7 @@ impl<'s> ProxiedExchange<'_, 's> {
             let status = sent.head().status;
             match status {
                 101 if self.is_upgrade(sent) => return Ok(true),
-                101 => return Err(Kind::UnexpectedUpgrade.into()),
+                101 => return Err(FaultKind::UnexpectedUpgrade.into()),
                 100..=199 => {
                     apart(self.pass_interim(sent)).await?;
                     sent.clear_head();
@@ -130,7 +133,7 @@ impl<'s> ProxiedExchange<'_, 's> {
     fn is_upgrade(&self, sent: &mut Attempt<'s, RequestSent>) -> bool {
         !sent.connection().stream.is_shared()
             && wants_upgrade(self.ex, self.route)
-            && sent.head().fields.known(Known::Upgrade).is_some()
+            && sent.head().fields.known(KnownField::Upgrade).is_some()
     }
 
     #[cold]
@@ -170,7 +173,7 @@ impl<'s> ProxiedExchange<'_, 's> {
         };
         let (mut sent, head_sent) = connected.send_head(&self.conn.worker.upstream, &request)?;
         if head_sent == HeadSent::Separately {
-            self.conn.worker.buffers.give_text(std::mem::take(&mut text));
+            self.conn.worker.buffers.put_text(std::mem::take(&mut text));
         }
         self.begin_upload(text, &sent.connection().stream);
         Ok(sent)
@@ -178,7 +181,7 @@ impl<'s> ProxiedExchange<'_, 's> {
 
     /// Queues `text` and the body behind it for the endpoint.
     #[inline]
-    fn begin_upload(&mut self, mut text: Vec<u8>, sink: &Stream) {
+    fn begin_upload(&mut self, mut text: Vec<u8>, sink: &TransportStream) {
         let is_chunked = self.ex.request.framing == Framing::Chunked;
         let mut framing = self.conn.stream.incoming(self.ex.request.framing);
         if let Some(body) = &self.ex.body {
@@ -198,9 +201,9 @@ impl<'s> ProxiedExchange<'_, 's> {
         encode::request_line(out, request);
         let host: &[u8] = match (&ex.upstream.host, &self.pinned.upstream.pass_host) {
             (Some(host), _) => host,
-            (None, PassHost::Pass) => request.authority(),
-            (None, PassHost::Node) => endpoint.authority.as_bytes(),
-            (None, PassHost::Rewrite(host)) => host.as_bytes(),
+            (None, HostRewrite::Pass) => request.authority(),
+            (None, HostRewrite::Node) => endpoint.authority.as_bytes(),
+            (None, HostRewrite::Rewrite(host)) => host.as_bytes(),
         };
         write_line(out, b"Host", host);
         self.write_forwarding(out);
@@ -209,8 +212,12 @@ impl<'s> ProxiedExchange<'_, 's> {
         }
         let mut has_length = false;
         encode::request_fields(out, request, |field| match field.known() {
-            Known::Host | Known::XRealIp | Known::XForwardedFor | Known::Forwarded | Known::Trailer => true,
-            Known::ContentLength => {
+            KnownField::Host
+            | KnownField::XRealIp
+            | KnownField::XForwardedFor
+            | KnownField::Forwarded
+            | KnownField::Trailer => true,
+            KnownField::ContentLength => {
                 // The client's field stays only if it is the length of the body that follows, whatever plugins set.
                 let is_told = ex.body.is_none()
                     && field.is_received()
@@ -218,7 +225,7 @@ impl<'s> ProxiedExchange<'_, 's> {
                 has_length |= is_told;
                 !is_told
             }
-            Known::Other => forwarded::is_false(&request.fields, field),
+            KnownField::Other => forwarded::is_false(&request.fields, field),
             _ => false,
         });
         match &ex.body {
@@ -228,7 +235,7 @@ impl<'s> ProxiedExchange<'_, 's> {
         }
         if form == RequestForm::Upgrade {
             out.extend_from_slice(b"Connection: upgrade\r\n");
-            write_line(out, b"Upgrade", request.fields.known(Known::Upgrade).unwrap_or_default());
+            write_line(out, b"Upgrade", request.fields.known(KnownField::Upgrade).unwrap_or_default());
         }
         if form == RequestForm::Stream && self.wants_trailers() {
             out.extend_from_slice(b"TE: trailers\r\n");
@@ -238,19 +245,23 @@ impl<'s> ProxiedExchange<'_, 's> {
 
     /// Whether the endpoint may send trailers: for clients that accept them, and for gRPC, which needs them.
     fn wants_trailers(&self) -> bool {
-        let mut te = self.ex.request.fields.all_known(Known::Te).flat_map(yumen_http::head::tokens);
-        matches!(self.pinned.upstream.scheme, Scheme::Grpc | Scheme::Grpcs)
+        let mut te = self.ex.request.fields.all_known(KnownField::Te).flat_map(yumen_http::head::tokens);
+        matches!(self.pinned.upstream.scheme, UpstreamScheme::Grpc | UpstreamScheme::Grpcs)
             || te.any(|token| token.eq_ignore_ascii_case(b"trailers"))
     }
 
     /// Writes the fields that describe the client. Without fields of other proxies they were prepared per connection.
     fn write_forwarding(&self, out: &mut Vec<u8>) {
-        const OF_PROXIES: [Known; 4] =
-            [Known::XForwardedFor, Known::XForwardedProto, Known::XForwardedHost, Known::XForwardedPort];
+        const OF_PROXIES: [KnownField; 4] = [
+            KnownField::XForwardedFor,
+            KnownField::XForwardedProto,
+            KnownField::XForwardedHost,
+            KnownField::XForwardedPort,
+        ];
         let (conn, ex) = (&*self.conn, &*self.ex);
         let fields = &ex.request.fields;
         let is_peer = ex.remote_ip == ex.client.peer.ip().to_canonical();
-        if is_peer && !fields.ever_had_any(&OF_PROXIES) {
+        if is_peer && !fields.may_have_any(&OF_PROXIES) {
             out.extend_from_slice(&conn.peer.forwarding);
             write_line(out, b"X-Forwarded-Host", ex.request.host());
             return;
@@ -273,11 +284,11 @@ impl<'s> ProxiedExchange<'_, 's> {
         let mut text = Vec::new();
         encode::status_line(&mut text, head.status, head.reason());
         // An interim response has no body, whose length this could be (RFC 9110 §8.6).
-        encode::response_fields(&mut text, head, |field| field.known() == Known::ContentLength);
+        encode::response_fields(&mut text, head, |field| field.known() == KnownField::ContentLength);
         text.extend_from_slice(b"\r\n");
         let bytes_max = self.conn.worker.settings.response_head.head_bytes_max;
         self.interim.count(text.len(), bytes_max)?;
-        if self.ex.request.version == Version::Http10 {
+        if self.ex.request.version == HttpVersion::Http10 {
             return Ok(());
         }
         self.conn.send_interim(text).await
@@ -291,6 +302,6 @@ fn check_body(sent: &mut Attempt<'_, RequestSent>) -> Result<(), Fault> {
     if framing != Framing::Chunked || connection.stream.is_shared() {
         return Ok(());
     }
-    let begun = Chunked::default().step(connection.inbox.bytes());
-    begun.map_or_else(|error| Err(Kind::UpstreamBody(error).into()), |_| Ok(()))
+    let begun = ChunkedDecoder::default().step(connection.inbox.bytes());
+    begun.map_or_else(|error| Err(FaultKind::UpstreamBody(error).into()), |_| Ok(()))
 }

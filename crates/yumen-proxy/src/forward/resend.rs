@@ -3,8 +3,8 @@
 use yumen_http::Framing;
 
 use crate::buffer::InboxMark;
-use crate::connection::Connection;
-use crate::flow::RequestBody;
+use crate::connection::DownstreamConnection;
+use crate::exchange_stats::RequestBodyState;
 use crate::proxied::ProxiedExchange;
 use crate::upstream::replay::RequestReplay;
 use crate::upstream::upload::RequestUpload;
@@ -40,7 +40,7 @@ impl ResendSource {
         proxied.flow.body = match self {
             ResendSource::Inbox => {
                 proxied.conn.inbox.rewind(mark);
-                RequestBody::Whole
+                RequestBodyState::Whole
             }
             // The part that was read does not come back to the inbox.
             ResendSource::Replay => left_of_body(proxied.conn, &mut proxied.upload, mark),
@@ -50,17 +50,17 @@ impl ResendSource {
 
 /// The part of the request body that an attempt left to be read; `mark` is where the body began.
 pub(super) fn left_of_body(
-    conn: &mut Connection,
+    conn: &mut DownstreamConnection,
     upload: &mut RequestUpload,
     mark: InboxMark,
-) -> RequestBody {
+) -> RequestBodyState {
     let RequestUpload { transfer, replay } = upload;
     if transfer.is_read() {
         // The bytes behind it in the inbox are the next request.
         transfer.discard_frame(&mut conn.inbox);
-        return RequestBody::Read;
+        return RequestBodyState::Read;
     }
     // A body that is kept was begun by some attempt.
     let is_begun = transfer.read_bytes > 0 || matches!(replay, RequestReplay::Kept(_));
-    if !is_begun && conn.inbox.mark() == mark { RequestBody::Whole } else { RequestBody::Torn }
+    if !is_begun && conn.inbox.mark() == mark { RequestBodyState::Whole } else { RequestBodyState::Partial }
 }

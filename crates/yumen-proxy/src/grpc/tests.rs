@@ -40,14 +40,14 @@ fn timeouts_have_a_unit() {
     }
 }
 
-fn told(response: &Response) -> Vec<(String, String)> {
+fn told(response: &LocalResponse) -> Vec<(String, String)> {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     response.fields().iter().map(|(name, value)| (text(name).to_lowercase(), text(value))).collect()
 }
 
 #[test]
 fn refusals_tell_a_status_and_why() {
-    let check = |refused: Response, fault: Option<Kind>, status: &str, message: &str| {
+    let check = |refused: LocalResponse, fault: Option<FaultKind>, status: &str, message: &str| {
         let http_status = refused.status;
         let answer = refusal(refused, fault);
         let fields = told(&answer);
@@ -59,16 +59,21 @@ fn refusals_tell_a_status_and_why() {
         ];
         assert_eq!(fields[fields.len() - 3..], expected, "{http_status}");
     };
-    check(Response::message(401, "Missing API key"), None, "16", "Missing API key");
-    check(Response::message(403, "no"), None, "7", "no");
-    check(Response::error_msg(404, "404 Route Not Found"), None, "12", "404 Route Not Found");
-    check(Response::status(503), None, "14", "Service Unavailable");
-    check(Response::status(418), None, "2", "");
-    check(Response::status(400).body("100 %, na\u{ef}ve"), None, "13", "Bad Request");
-    check(Response::message(429, "50%\n"), None, "14", "50%25%0A");
-    check(Response::status(504), Some(Kind::Deadline), "4", "the deadline of the request has passed");
-    check(Response::status(502), Some(Kind::Connect), "14", "the upstream could not be reached");
-    let kept = refusal(Response::status(429).field("Retry-After", "1"), None);
+    check(LocalResponse::message(401, "Missing API key"), None, "16", "Missing API key");
+    check(LocalResponse::message(403, "no"), None, "7", "no");
+    check(LocalResponse::error_msg(404, "404 Route Not Found"), None, "12", "404 Route Not Found");
+    check(LocalResponse::status(503), None, "14", "Service Unavailable");
+    check(LocalResponse::status(418), None, "2", "");
+    check(LocalResponse::status(400).body("100 %, na\u{ef}ve"), None, "13", "Bad Request");
+    check(LocalResponse::message(429, "50%\n"), None, "14", "50%25%0A");
+    check(
+        LocalResponse::status(504),
+        Some(FaultKind::Deadline),
+        "4",
+        "the deadline of the request has passed",
+    );
+    check(LocalResponse::status(502), Some(FaultKind::Connect), "14", "the upstream could not be reached");
+    let kept = refusal(LocalResponse::status(429).field("Retry-After", "1"), None);
     assert!(told(&kept).contains(&("retry-after".to_owned(), "1".to_owned())));
 }
 
@@ -88,6 +93,6 @@ fn statuses_are_read_from_heads_and_trailers() {
 
 #[test]
 fn a_call_that_breaks_off_ends_with_a_status() {
-    let lines = broken_off(Kind::UpstreamClosed);
+    let lines = abort_trailers(FaultKind::UpstreamClosed);
     assert_eq!(status_of_lines(lines.as_bytes()), Some(14));
 }

@@ -11,10 +11,10 @@ use h2::SendStream;
 use h2::client::{ResponseFuture, SendRequest};
 use http::Request;
 use tokio::sync::Notify;
-use yumen_snapshot::upstream::Keepalive;
+use yumen_snapshot::upstream::KeepaliveLimits;
 
 use crate::backlog::{SendQueue, StreamQueue};
-use crate::fault::Kind;
+use crate::fault::FaultKind;
 use crate::fault::SharedFailure;
 use crate::timers::Timer;
 
@@ -63,7 +63,7 @@ pub(crate) struct StreamPermit {
 impl H2Connection {
     pub(crate) fn new(
         sender: SendRequest<Bytes>,
-        keep: &Keepalive,
+        keep: &KeepaliveLimits,
         queue: SendQueue,
         timer: Timer,
     ) -> Rc<H2Connection> {
@@ -114,9 +114,9 @@ impl H2Connection {
     }
 
     /// Returns once SETTINGS have arrived, or never will.
-    pub(crate) async fn settings_received(&self) -> Result<(), Kind> {
+    pub(crate) async fn settings_received(&self) -> Result<(), FaultKind> {
         self.settled.notified().await;
-        if self.is_closed() && !self.has_settings() { Err(Kind::UpstreamClosed) } else { Ok(()) }
+        if self.is_closed() && !self.has_settings() { Err(FaultKind::UpstreamClosed) } else { Ok(()) }
     }
 
     /// Notes the current stream limit of the endpoint.

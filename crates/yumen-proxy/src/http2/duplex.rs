@@ -19,13 +19,13 @@ use super::connection::StreamPermit;
 use super::heads;
 use crate::backlog::StreamQueue;
 use crate::buffer::{Buffers, Inbox, gather};
-use crate::fault::{Fault, Kind};
+use crate::fault::{Fault, FaultKind};
 use crate::settings::HeadLimits;
 use crate::timers::Timer;
 
 /// A stream.
-pub(crate) struct Duplex {
-    part: Part,
+pub(crate) struct Http2Duplex {
+    part: Http2Role,
     /// The peer's body, once its head is known.
     incoming: Option<RecvStream>,
     /// What came of it and was not taken.
@@ -47,17 +47,17 @@ pub(crate) struct Duplex {
 }
 
 /// Whose request it carries.
-enum Part {
+enum Http2Role {
     /// A client's, to be answered where its connection has room.
-    Served(SendResponse<Bytes>, StreamQueue),
+    Server(SendResponse<Bytes>, StreamQueue),
     /// Ours; the answer, as long as its head has not come.
-    Asked { answer: Option<ResponseFuture>, occupied: StreamPermit, queue: Option<StreamQueue> },
+    Client { answer: Option<ResponseFuture>, occupied: StreamPermit, queue: Option<StreamQueue> },
 }
 
 /// What stands at the head of an answer.
 pub(crate) type Answer<'a> = (&'a HeadLimits, Method, &'a mut ResponseHead);
 
-impl Duplex {
+impl Http2Duplex {
     /// A client's request.
     ///
     /// `is_connect` says that it asks for a tunnel. Trailers are held to the limits of its head.
@@ -66,10 +66,10 @@ impl Duplex {
         (respond, queue): (SendResponse<Bytes>, StreamQueue),
         is_connect: bool,
         limits: &HeadLimits,
-    ) -> Duplex {
+    ) -> Http2Duplex {
         let has_ended = incoming.is_end_stream();
-        let duplex = Duplex::new(Part::Served(respond, queue), limits);
-        Duplex { incoming: Some(incoming), has_ended, is_connect, ..duplex }
+        let duplex = Http2Duplex::new(Http2Role::Server(respond, queue), limits);
+        Http2Duplex { incoming: Some(incoming), has_ended, is_connect, ..duplex }
     }
 
     /// A request of ours; `is_whole` says that its head is all there is of it. The trailers of the answer are held to
@@ -80,13 +80,13 @@ impl Duplex {
         is_whole: bool,
         occupied: StreamPermit,
         limits: &HeadLimits,
-    ) -> Duplex {
-        let part = Part::Asked { answer: Some(answer), occupied, queue: None };
-        Duplex { outgoing: Some(outgoing), is_finished: is_whole, ..Duplex::new(part, limits) }
+    ) -> Http2Duplex {
+        let part = Http2Role::Client { answer: Some(answer), occupied, queue: None };
+        Http2Duplex { outgoing: Some(outgoing), is_finished: is_whole, ..Http2Duplex::new(part, limits) }
     }
 
-    fn new(part: Part, limits: &HeadLimits) -> Duplex {
-        Duplex {
+    fn new(part: Http2Role, limits: &HeadLimits) -> Http2Duplex {
+        Http2Duplex {
             part,
             incoming: None,
             waiting: Bytes::new(),
@@ -104,7 +104,7 @@ impl Duplex {
 
     /// Tells the connection that no answer came in time.
     pub(crate) fn doubt(&self) {
-        if let Part::Asked { occupied, .. } = &self.part {
+        if let Http2Role::Client { occupied, .. } = &self.part {
             occupied.doubt();
         }
     }
@@ -187,8 +187,8 @@ impl Duplex {
         let outgoing = self.outgoing.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         let wanted: usize = slices.iter().map(|slice| slice.len()).sum();
         let queue = match &mut self.part {
-            Part::Served(_, queue) => queue,
-            Part::Asked { occupied, queue, .. } => queue.get_or_insert_with(|| occupied.queue()),
+            Http2Role::Server(_, queue) => queue,
+            Http2Role::Client { occupied, queue, .. } => queue.get_or_insert_with(|| occupied.queue()),
         };
         let free = ready!(queue.poll_free(cx));
         outgoing.reserve_capacity(wanted);
@@ -229,26 +229,26 @@ impl Duplex {
         let reason = if self.is_tunnel { Reason::CANCEL } else { Reason::INTERNAL_ERROR };
         match (&mut self.outgoing, &mut self.part) {
             (Some(outgoing), _) => outgoing.send_reset(reason),
-            (None, Part::Served(respond, _)) => respond.send_reset(reason),
-            (None, Part::Asked { .. }) => {}
+            (None, Http2Role::Server(respond, _)) => respond.send_reset(reason),
+            (None, Http2Role::Client { .. }) => {}
         }
     }
 
     /// Why a client waits no more, if so: it took its request back, its connection is lost, or the time
     /// it gave has passed.
-    pub(crate) fn given_up(&mut self, cx: &mut Context<'_>) -> Option<Kind> {
+    pub(crate) fn client_gone(&mut self, cx: &mut Context<'_>) -> Option<FaultKind> {
         if self.is_finished {
             return None;
         }
         let reset = match (&mut self.outgoing, &mut self.part) {
             (Some(outgoing), _) => outgoing.poll_reset(cx).map(drop),
-            (None, Part::Served(respond, _)) => respond.poll_reset(cx).map(drop),
-            (None, Part::Asked { .. }) => Poll::Pending,
+            (None, Http2Role::Server(respond, _)) => respond.poll_reset(cx).map(drop),
+            (None, Http2Role::Client { .. }) => Poll::Pending,
         };
         if reset.is_ready() {
-            return Some(Kind::ClientGone);
+            return Some(FaultKind::ClientGone);
         }
-        self.deadline.as_ref().filter(|deadline| deadline.is_over(cx)).map(|_| Kind::Deadline)
+        self.deadline.as_ref().filter(|deadline| deadline.is_over(cx)).map(|_| FaultKind::Deadline)
     }
 
     /// How long the client waits for all of its answer.
@@ -258,7 +258,7 @@ impl Duplex {
 
     /// Answers a client with a head of HTTP/1 text, interim or final; `ends` says that no body follows.
     pub(crate) fn send_head(&mut self, text: &[u8], ends: bool) -> io::Result<()> {
-        let Part::Served(respond, _) = &mut self.part else {
+        let Http2Role::Server(respond, _) = &mut self.part else {
             return Err(io::ErrorKind::Unsupported.into());
         };
         let head = heads::response(text, self.is_connect).ok_or(io::ErrorKind::InvalidData)?;
@@ -277,8 +277,8 @@ impl Duplex {
         cx: &mut Context<'_>,
         (limits, asked, head): Answer<'_>,
     ) -> Poll<Result<(), Fault>> {
-        let Part::Asked { answer: Some(answer), .. } = &mut self.part else {
-            return Poll::Ready(Err(Kind::UpstreamClosed.into()));
+        let Http2Role::Client { answer: Some(answer), .. } = &mut self.part else {
+            return Poll::Ready(Err(FaultKind::UpstreamClosed.into()));
         };
         // What it says of the final one it says again.
         if let Some(Ok(interim)) = ready!(answer.poll_informational(cx)) {
@@ -293,9 +293,9 @@ impl Duplex {
     }
 }
 
-impl Part {
+impl Http2Role {
     fn answered(&mut self) {
-        if let Part::Asked { answer, .. } = self {
+        if let Http2Role::Client { answer, .. } = self {
             *answer = None;
         }
     }
@@ -307,7 +307,7 @@ fn read_head<T>(
     (limits, asked, head): Answer<'_>,
 ) -> Result<(), Fault> {
     let read = heads::read_response(response, has_ended, limits, asked, head);
-    read.map_err(|error| Kind::UpstreamHead(error).into())
+    read.map_err(|error| FaultKind::UpstreamHead(error).into())
 }
 
 /// What a request came to that was not answered. A stream that was refused, or is beyond what the
@@ -319,9 +319,9 @@ fn fault(error: &h2::Error) -> Fault {
     let is_beyond = error.is_go_away() && error.is_remote();
     let is_malformed = error.is_reset() && error.is_library();
     let kind = match is_reset && !is_refused {
-        true => Kind::UpstreamReset,
-        false if is_malformed => Kind::UpstreamHead(HeadError::Malformed("the head is malformed")),
-        false => Kind::UpstreamClosed,
+        true => FaultKind::UpstreamReset,
+        false if is_malformed => FaultKind::UpstreamHead(HeadError::Malformed("the head is malformed")),
+        false => FaultKind::UpstreamClosed,
     };
     Fault { kind, unsent: is_refused || is_beyond }
 }

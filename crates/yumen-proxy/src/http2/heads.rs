@@ -9,8 +9,8 @@ use h2::ext::Protocol;
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use yumen_http::fields::write_line;
-use yumen_http::parse::{HeadError, HeadLimits, apart};
-use yumen_http::{Framing, Known, RequestHead, ResponseHead, Version};
+use yumen_http::parse::{HeadError, HeadLimits, field_parts};
+use yumen_http::{Framing, HttpVersion, KnownField, RequestHead, ResponseHead};
 
 /// What is told in place of a success where a tunnel was asked for and there is none.
 pub(crate) const NO_TUNNEL: u16 = 502;
@@ -41,15 +41,15 @@ pub(crate) fn read_request<T>(
     let fields = pairs(request.headers()).filter(|(name, _)| *name != b"host");
     let upgrade = if is_websocket { UPGRADE } else { &[] };
     let fields = host.chain(fields).chain(upgrade.iter().copied());
-    apart::request(method.as_bytes(), target, fields, limits, head)?;
-    head.version = Version::Http2;
-    if is_websocket && head.fields.known(Known::ContentLength).is_some() {
+    field_parts::request(method.as_bytes(), target, fields, limits, head)?;
+    head.version = HttpVersion::Http2;
+    if is_websocket && head.fields.known(KnownField::ContentLength).is_some() {
         // Its bytes are those of a tunnel and no content, which could have a length (RFC 9110 §9.3.6).
         return Err(HeadError::Malformed("a WebSocket has a Content-Length"));
     }
     if has_ended || is_websocket {
         head.framing = Framing::None;
-    } else if head.framing == Framing::None && head.fields.known(Known::ContentLength).is_none() {
+    } else if head.framing == Framing::None && head.fields.known(KnownField::ContentLength).is_none() {
         // A length of 0 is one: with chunks beside it the request would have two (RFC 9112 §6.2).
         head.framing = Framing::Chunked;
     }
@@ -64,15 +64,15 @@ pub(crate) fn note_refused<T>(request: &Request<T>, limits: &HeadLimits, head: &
     let host = named.or_else(|| Some(request.headers().get(http::header::HOST)?.as_bytes()));
     let host = host.unwrap_or_default();
     let target = uri.path_and_query().map_or(host, |target| target.as_str().as_bytes());
-    apart::refused_request(request.method().as_str().as_bytes(), target, host, limits, head);
-    head.version = Version::Http2;
+    field_parts::refused_request(request.method().as_str().as_bytes(), target, host, limits, head);
+    head.version = HttpVersion::Http2;
 }
 
 /// Whether it is an extended CONNECT of HTTP/2 or 3 (RFC 8441, RFC 9220). Over HTTP/1.1 an upgrade may be ignored;
 /// this cannot, since any success would say that the tunnel stands.
 pub(crate) fn asks_for_tunnel(request: &RequestHead) -> bool {
     // No other request of these versions has connection options.
-    request.options.upgrade && matches!(request.version, Version::Http2 | Version::Http3)
+    request.options.upgrade && matches!(request.version, HttpVersion::Http2 | HttpVersion::Http3)
 }
 
 /// Refuses fields that belong to a connection, which a message of HTTP/2 or 3 must not have (RFC 9114 §4.2). Of
@@ -130,8 +130,8 @@ pub(crate) fn read_response<T>(
     asked: yumen_http::Method,
     head: &mut ResponseHead,
 ) -> Result<(), HeadError> {
-    apart::response(response.status().as_u16(), pairs(response.headers()), limits, asked, head)?;
-    head.version = Version::Http2;
+    field_parts::response(response.status().as_u16(), pairs(response.headers()), limits, asked, head)?;
+    head.version = HttpVersion::Http2;
     if has_ended && !matches!(head.framing, Framing::None) {
         head.framing = Framing::Length(0);
     }
@@ -152,9 +152,9 @@ pub(crate) fn request(
     text: &[u8],
     is_tls: bool,
     authority: &str,
-    last: &mut LastFields,
+    last: &mut CachedFields,
 ) -> Option<Request<()>> {
-    let mut lines = Lines(text);
+    let mut lines = HeadLines(text);
     let mut words = lines.next()?.split(|byte| *byte == b' ');
     let method = Method::from_bytes(words.next()?).ok()?;
     let target = path_and_query(words.next()?)?;
@@ -178,25 +178,25 @@ pub(crate) fn request(
 /// The fields that a client's last request was sent with. Its next mostly has the same, and to copy them is a
 /// fifth of the work of making them.
 #[derive(Default)]
-pub(crate) struct LastFields {
+pub(crate) struct CachedFields {
     lines: Bytes,
     /// Once they have come twice.
-    made: Option<Made>,
+    made: Option<EncodedHead>,
 }
 
 /// Fields without the host, and the host.
-type Made = (HeaderMap, Option<Authority>);
+type EncodedHead = (HeaderMap, Option<Authority>);
 
-impl LastFields {
+impl CachedFields {
     /// Longer ones are not kept, so that a client cannot have much kept.
     const BYTES_MAX: usize = 2048;
 
-    fn tell(&mut self, Lines(lines): Lines<'_>) -> Option<Made> {
-        if lines.len() > LastFields::BYTES_MAX {
+    fn tell(&mut self, HeadLines(lines): HeadLines<'_>) -> Option<EncodedHead> {
+        if lines.len() > CachedFields::BYTES_MAX {
             return make(&Bytes::copy_from_slice(lines));
         }
         if *lines != *self.lines {
-            *self = LastFields { lines: Bytes::copy_from_slice(lines), made: None };
+            *self = CachedFields { lines: Bytes::copy_from_slice(lines), made: None };
             return make(&self.lines);
         }
         if self.made.is_none() {
@@ -206,13 +206,13 @@ impl LastFields {
     }
 }
 
-fn make(block: &Bytes) -> Option<Made> {
-    let lines = Lines(block);
+fn make(block: &Bytes) -> Option<EncodedHead> {
+    let lines = HeadLines(block);
     // One of them is the host.
     let mut fields = HeaderMap::with_capacity(lines.left().saturating_sub(1));
     let host = read_fields(block, lines, &mut fields, |known, _, value| {
         // All that may be said with it (RFC 9113 §8.2.2).
-        is_told(known) || (known == Known::Te && value == b"trailers")
+        is_told(known) || (known == KnownField::Te && value == b"trailers")
     });
     let host = host.filter(|host| !host.is_empty()).map(Authority::from_maybe_shared);
     Some((fields, host.transpose().ok()?))
@@ -239,7 +239,7 @@ fn path_and_query(target: &[u8]) -> Option<PathAndQuery> {
 /// would be taken for the tunnel (RFC 9110 §9.3.6).
 pub(crate) fn response(text: &[u8], is_connect: bool) -> Option<Response<()>> {
     let block = Bytes::copy_from_slice(text);
-    let mut lines = Lines(&block);
+    let mut lines = HeadLines(&block);
     let status = StatusCode::from_bytes(lines.next()?.get(9..12)?).ok()?;
     let mut response = Response::new(());
     let is_tunnel = status == StatusCode::SWITCHING_PROTOCOLS;
@@ -263,38 +263,38 @@ pub(crate) fn is_tunnel(text: &[u8]) -> bool {
 /// Trailers from field lines.
 pub(crate) fn trailers(lines: &[u8]) -> HeaderMap {
     let block = Bytes::copy_from_slice(lines);
-    let lines = Lines(&block);
+    let lines = HeadLines(&block);
     let mut trailers = HeaderMap::with_capacity(lines.left());
     read_fields(&block, lines, &mut trailers, |known, _, _| known.may_trail());
     trailers
 }
 
 /// Whether a field may stand in a message of HTTP/2: not those of one connection (RFC 9113 §8.2.2).
-pub(crate) fn is_told(known: Known) -> bool {
+pub(crate) fn is_told(known: KnownField) -> bool {
     !matches!(
         known,
-        Known::Connection
-            | Known::KeepAlive
-            | Known::ProxyConnection
-            | Known::TransferEncoding
-            | Known::Upgrade
-            | Known::Te
+        KnownField::Connection
+            | KnownField::KeepAlive
+            | KnownField::ProxyConnection
+            | KnownField::TransferEncoding
+            | KnownField::Upgrade
+            | KnownField::Te
     )
 }
 
 /// Fields from the lines of a block, whose memory their values share, but for the host, which is given back.
 fn read_fields(
     block: &Bytes,
-    lines: Lines<'_>,
+    lines: HeadLines<'_>,
     fields: &mut HeaderMap,
-    is_told: impl Fn(Known, &[u8], &[u8]) -> bool,
+    is_told: impl Fn(KnownField, &[u8], &[u8]) -> bool,
 ) -> Option<Bytes> {
     let mut host = None;
     for line in lines {
         let Some(colon) = memchr::memchr(b':', line) else { continue };
         let (name, value) = (&line[..colon], block.slice_ref(line[colon + 1..].trim_ascii()));
-        let known = Known::of(name);
-        if known == Known::Host {
+        let known = KnownField::of(name);
+        if known == KnownField::Host {
             host = Some(value);
         } else if is_told(known, name, &value)
             && let (Some(name), Ok(mut value)) =
@@ -309,14 +309,14 @@ fn read_fields(
 
 /// Whether a field is one that nobody on the way may index (RFC 7541 §7.1.3), however it came: on a connection that
 /// many clients share, one could find out another's by how short its own becomes. So do other libraries.
-fn is_secret(known: Known) -> bool {
-    matches!(known, Known::Authorization | Known::ProxyAuthorization)
+fn is_secret(known: KnownField) -> bool {
+    matches!(known, KnownField::Authorization | KnownField::ProxyAuthorization)
 }
 
 /// A field name; the known ones are made once.
-fn field_name(known: Known, name: &[u8]) -> Option<HeaderName> {
+fn field_name(known: KnownField, name: &[u8]) -> Option<HeaderName> {
     static NAMES: LazyLock<Vec<HeaderName>> =
-        LazyLock::new(|| Known::ALL.iter().map(|known| HeaderName::from_static(known.name())).collect());
+        LazyLock::new(|| KnownField::ALL.iter().map(|known| HeaderName::from_static(known.name())).collect());
     match (known as usize).checked_sub(1) {
         Some(at) => NAMES.get(at).cloned(),
         None => HeaderName::from_bytes(name).ok(),
@@ -324,16 +324,16 @@ fn field_name(known: Known, name: &[u8]) -> Option<HeaderName> {
 }
 
 /// Lines up to the empty one, without their ends.
-struct Lines<'a>(&'a [u8]);
+struct HeadLines<'a>(&'a [u8]);
 
-impl Lines<'_> {
+impl HeadLines<'_> {
     /// How many there are, for a map that is not built twice nor larger than what an allocator has at hand.
     fn left(&self) -> usize {
         memchr::memchr_iter(b'\n', self.0).count().saturating_sub(1)
     }
 }
 
-impl<'a> Iterator for Lines<'a> {
+impl<'a> Iterator for HeadLines<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {

@@ -13,19 +13,19 @@ use h3::error::internal_error::InternalConnectionError;
 use h3::error::{Code, StreamError};
 use h3::server::RequestStream;
 
-use super::outgoing::Outgoing;
-use super::quic::{Cut, Framed};
-use super::transport::Receiving;
+use super::quic::{FilteredStream, TruncatedFrame};
+use super::send_queue::Http3SendQueue;
+use super::transport::QuicReceiveStream;
 use crate::buffer::{Buffers, Inbox, gather};
-use crate::fault::Kind;
+use crate::fault::FaultKind;
 use crate::http2::heads;
 use crate::timers::Timer;
 
 /// The library's half of a stream that receives.
-pub(crate) type Receiver = RequestStream<Framed<Receiving>, Bytes>;
+pub(crate) type Receiver = RequestStream<FilteredStream<QuicReceiveStream>, Bytes>;
 
 /// A stream that carries a client's request.
-pub(crate) struct Duplex {
+pub(crate) struct Http3Duplex {
     incoming: Receiver,
     /// What came of the body and was not taken.
     waiting: Bytes,
@@ -39,7 +39,7 @@ pub(crate) struct Duplex {
     has_ended: bool,
     /// The client took the body back, or it was not what its head said.
     is_torn: bool,
-    outgoing: Rc<Outgoing>,
+    outgoing: Rc<Http3SendQueue>,
     is_last: bool,
     is_finished: bool,
     /// How much the client may send before it was taken.
@@ -47,17 +47,17 @@ pub(crate) struct Duplex {
     deadline: Option<Timer>,
 }
 
-impl Duplex {
+impl Http3Duplex {
     /// `length` is what the head says of the body's, `is_connect` that it asks for a tunnel, `window_bytes` how much the
     /// client may send before it was taken.
     pub(crate) fn new(
         incoming: Receiver,
-        outgoing: Rc<Outgoing>,
+        outgoing: Rc<Http3SendQueue>,
         length: Option<u64>,
         is_connect: bool,
         window_bytes: usize,
-    ) -> Duplex {
-        Duplex {
+    ) -> Http3Duplex {
+        Http3Duplex {
             incoming,
             waiting: Bytes::new(),
             left_bytes: length,
@@ -145,7 +145,7 @@ impl Duplex {
     /// The body is not as long as its head says.
     #[cold]
     fn malformed(&self) -> io::Error {
-        self.outgoing.answers_malformed();
+        self.outgoing.set_malformed();
         io::ErrorKind::InvalidData.into()
     }
 
@@ -153,8 +153,8 @@ impl Duplex {
     #[cold]
     fn failed(&mut self, error: StreamError) -> io::Error {
         io::Error::other(match error {
-            StreamError::Undefined(cause) if cause.is::<Cut>() => {
-                let told = InternalConnectionError::new(Code::H3_FRAME_ERROR, Cut.to_string());
+            StreamError::Undefined(cause) if cause.is::<TruncatedFrame>() => {
+                let told = InternalConnectionError::new(Code::H3_FRAME_ERROR, TruncatedFrame.to_string());
                 self.incoming.handle_connection_error_on_stream(told)
             }
             error => error,
@@ -245,15 +245,15 @@ impl Duplex {
 
     /// Why the client waits no more, if so: it takes nothing more, its connection is lost, or the time it gave
     /// has passed.
-    pub(crate) fn given_up(&mut self, cx: &mut Context<'_>) -> Option<Kind> {
+    pub(crate) fn client_gone(&mut self, cx: &mut Context<'_>) -> Option<FaultKind> {
         if self.is_finished {
             return None;
         }
         if self.outgoing.is_broken() {
-            return Some(Kind::ClientGone);
+            return Some(FaultKind::ClientGone);
         }
         self.outgoing.wait(cx);
-        self.deadline.as_ref().filter(|deadline| deadline.is_over(cx)).map(|_| Kind::Deadline)
+        self.deadline.as_ref().filter(|deadline| deadline.is_over(cx)).map(|_| FaultKind::Deadline)
     }
 
     /// How long the client waits for all of its answer.
@@ -262,7 +262,7 @@ impl Duplex {
     }
 }
 
-impl Drop for Duplex {
+impl Drop for Http3Duplex {
     /// The client is told where what it got is not whole, also by an exchange that panicked.
     fn drop(&mut self) {
         if !self.is_finished {

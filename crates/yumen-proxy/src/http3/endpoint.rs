@@ -11,13 +11,15 @@ use std::time::Duration;
 use aws_lc_rs::{hkdf, hmac, rand};
 use quinn::{Endpoint, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig};
 
-use super::link::{Mouth, Pipe};
-use super::runtime::Thread;
-use super::steer::{Mail, Mailbox, SECRET_BYTES, SteeredSocket, Steering, mailboxes, pass_on};
+use super::datagram_link::{DatagramForwarder, DatagramReceiver};
+use super::runtime::WorkerRuntime;
+use super::steering::{
+    DatagramSteering, SECRET_BYTES, SteeredSocket, SteeringMailbox, SteeringMessage, mailboxes, pass_on,
+};
 use tokio::sync::mpsc::Sender;
 
-use crate::settings::Settings;
-use crate::tls::Acceptor;
+use crate::settings::WorkerSettings;
+use crate::tls::DownstreamTlsAcceptor;
 
 /// Bytes of answers that wait for a client on all its streams.
 const SEND_WINDOW_BYTES: u64 = 1024 * 1024;
@@ -32,9 +34,9 @@ pub struct Http3Listener {
     number: usize,
     server: ServerConfig,
     reset_key: Arc<hmac::Key>,
-    steering: Steering,
-    mailbox: Mailbox,
-    before: Arc<[Pipe]>,
+    steering: DatagramSteering,
+    mailbox: SteeringMailbox,
+    before: Arc<[DatagramForwarder]>,
 }
 
 /// What all HTTP/3 of a node shares, so that endpoints can answer for each other; a process that takes over has
@@ -67,7 +69,7 @@ impl Http3Identity {
     fn key<const BYTES: usize>(&self, purpose: &[u8]) -> [u8; BYTES] {
         let secret = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&self.secret);
         let mut key = [0; BYTES];
-        let filled = secret.expand(&[purpose], Length(BYTES)).and_then(|all| all.fill(&mut key));
+        let filled = secret.expand(&[purpose], KeyLength(BYTES)).and_then(|all| all.fill(&mut key));
         filled.expect("a few bytes can be made of any secret");
         key
     }
@@ -79,9 +81,9 @@ impl std::fmt::Debug for Http3Identity {
     }
 }
 
-struct Length(usize);
+struct KeyLength(usize);
 
-impl hkdf::KeyType for Length {
+impl hkdf::KeyType for KeyLength {
     fn len(&self) -> usize {
         self.0
     }
@@ -89,23 +91,24 @@ impl hkdf::KeyType for Length {
 
 /// Tells the endpoints of a listener that another process reads from their sockets.
 #[derive(Clone)]
-pub struct Http3Leave {
-    steering: Steering,
-    endpoints: Vec<Sender<Mail>>,
+pub struct Http3HandoverSender {
+    steering: DatagramSteering,
+    endpoints: Vec<Sender<SteeringMessage>>,
 }
 
-impl Http3Leave {
+impl Http3HandoverSender {
     /// From now on what is for this process comes through `pipe`. It is read on a thread of its own: workers end
     /// one by one, each as soon as it has served its own, and the last one still needs it.
     pub fn leave(&self, pipe: OwnedFd) {
-        let Http3Leave { steering, endpoints } = self.clone();
+        let Http3HandoverSender { steering, endpoints } = self.clone();
         let thread = std::thread::Builder::new().name("yumen-http3".to_owned());
-        if let Err(error) = thread.spawn(move || pass_on(Mouth::new(pipe), &steering, &endpoints)) {
-            tracing::error!(%error, "connections of HTTP/3 cannot go on");
+        if let Err(error) = thread.spawn(move || pass_on(DatagramReceiver::new(pipe), &steering, &endpoints))
+        {
+            tracing::error!(%error, "HTTP/3 connections lost: no forwarding to the successor");
         }
         for endpoint in &self.endpoints {
             // An endpoint that has ended reads nothing anyway.
-            let _ = endpoint.blocking_send(Mail::Leave);
+            let _ = endpoint.blocking_send(SteeringMessage::HandOver);
         }
     }
 }
@@ -114,22 +117,22 @@ impl Http3Leave {
 /// were taken over from.
 pub fn listen(
     sockets: Vec<UdpSocket>,
-    acceptor: &Acceptor,
-    settings: &Settings,
+    acceptor: &DownstreamTlsAcceptor,
+    settings: &WorkerSettings,
     identity: &Http3Identity,
-    before: Vec<Pipe>,
-) -> Result<(Vec<Http3Listener>, Http3Leave), String> {
+    before: Vec<DatagramForwarder>,
+) -> Result<(Vec<Http3Listener>, Http3HandoverSender), String> {
     let token_key = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&identity.key::<32>(b"tokens"));
     let reset_key = hmac::Key::new(hmac::HMAC_SHA256, &identity.key::<32>(b"resets"));
     let mut server =
         ServerConfig::new(Arc::new(acceptor.quic(settings.http3.early_data)?), Arc::new(token_key));
     server.transport_config(Arc::new(transport(settings)));
     let secret: [u8; SECRET_BYTES] = identity.key(b"identifiers");
-    let steering = Steering::new(&secret, identity.generation, sockets.len());
-    let (reset_key, before) = (Arc::new(reset_key), Arc::<[Pipe]>::from(before));
+    let steering = DatagramSteering::new(&secret, identity.generation, sockets.len());
+    let (reset_key, before) = (Arc::new(reset_key), Arc::<[DatagramForwarder]>::from(before));
     let mailboxes = mailboxes(sockets.len());
     let endpoints = mailboxes.first().map(|mailbox| mailbox.others.clone()).unwrap_or_default();
-    let leave = Http3Leave { steering: steering.clone(), endpoints };
+    let leave = Http3HandoverSender { steering: steering.clone(), endpoints };
     let each = sockets.into_iter().zip(mailboxes).enumerate();
     let each = each.map(|(number, (socket, mailbox))| Http3Listener {
         socket,
@@ -143,7 +146,7 @@ pub fn listen(
     Ok((each.collect(), leave))
 }
 
-fn transport(settings: &Settings) -> TransportConfig {
+fn transport(settings: &WorkerSettings) -> TransportConfig {
     let http3 = &settings.http3;
     let mut transport = TransportConfig::default();
     let idle = IdleTimeout::try_from(Duration::from_millis(settings.idle_timeout_ms)).ok();
@@ -165,7 +168,7 @@ impl Http3Listener {
         let mut config = EndpointConfig::new(self.reset_key);
         let steering = self.steering.clone();
         config.cid_generator(move || Box::new(steering.ids(self.number)));
-        let runtime: Arc<dyn quinn::Runtime> = Arc::new(Thread::start());
+        let runtime: Arc<dyn quinn::Runtime> = Arc::new(WorkerRuntime::start());
         let socket = runtime.wrap_udp_socket(self.socket)?;
         let socket = SteeredSocket::new(socket, self.steering, self.number, self.mailbox, self.before);
         Endpoint::new_with_abstract_socket(config, Some(self.server), Arc::new(socket), runtime)

@@ -15,19 +15,19 @@ use h3::server::{RequestResolver, RequestStream};
 use http::Request;
 use yumen_http::HeadError;
 use yumen_http::field_section::{self, take_protocol};
-use yumen_http::http3_frames::TooLong;
+use yumen_http::http3_frames::Http3FrameTooLong;
 
-use super::quic::{Framed, Quic};
-use super::transport::Both;
+use super::quic::{FilteredStream, QuicConnection};
+use super::transport::QuicBidiStream;
 use crate::timers::{Timer, until};
 
 /// What reads a head from a stream that has just begun.
-pub(crate) type Resolver = RequestResolver<Quic, Bytes>;
+pub(crate) type Resolver = RequestResolver<QuicConnection, Bytes>;
 /// A stream behind its head.
-pub(crate) type Incoming = RequestStream<Framed<Both>, Bytes>;
+pub(crate) type Incoming = RequestStream<FilteredStream<QuicBidiStream>, Bytes>;
 
 /// Why a stream did not become a request.
-pub(crate) enum Unread {
+pub(crate) enum HeadReadFailure {
     /// Its head was not whole in time. The client is told that it was not looked at.
     Late,
     /// Its head was refused, and the client was told so.
@@ -42,15 +42,15 @@ pub(crate) async fn resolved(
     mut resolver: Resolver,
     timer: &Timer,
     size_max: u64,
-) -> Result<(Request<()>, Incoming), Unread> {
+) -> Result<(Request<()>, Incoming), HeadReadFailure> {
     let reading = pin!(poll_fn(|cx| resolver.frame_stream.poll_next(cx)));
     let Some(mut frame) = until(timer, reading).await else {
         // Without this, dropping it would end it as an answer does.
         SendStream::<Bytes>::reset(&mut resolver.frame_stream, Code::H3_REQUEST_REJECTED.value());
-        return Err(Unread::Late);
+        return Err(HeadReadFailure::Late);
     };
     if let Err(FrameStreamError::Quic(StreamErrorIncoming::Unknown(cause))) = &frame
-        && cause.is::<TooLong>()
+        && cause.is::<Http3FrameTooLong>()
     {
         frame = Ok(Some(Frame::Headers(larger_than(size_max))));
     }
@@ -60,13 +60,14 @@ pub(crate) async fn resolved(
     {
         *section = left.into();
         asked = Some(match protocol {
-            field_section::Protocol::WebSocket => Protocol::from_static("websocket"),
-            field_section::Protocol::Other => Protocol::from_static("unknown"),
+            field_section::ConnectProtocol::WebSocket => Protocol::from_static("websocket"),
+            field_section::ConnectProtocol::Other => Protocol::from_static("unknown"),
         });
     }
     let resolving = resolver.accept_with_frame(frame).map_err(|error| unread(&error))?.resolve();
     // All that it waits for is room for its own answer to a head that is too large.
-    let resolved = until(timer, pin!(resolving)).await.ok_or(Unread::Refused(HeadError::TooLarge))?;
+    let resolved =
+        until(timer, pin!(resolving)).await.ok_or(HeadReadFailure::Refused(HeadError::TooLarge))?;
     let (mut request, stream) = resolved.map_err(|error| unread(&error))?;
     if let Some(protocol) = asked {
         request.extensions_mut().insert(protocol);
@@ -83,15 +84,15 @@ fn larger_than(size_max: u64) -> Bytes {
 }
 
 /// What the library made of a head.
-fn unread(error: &StreamError) -> Unread {
+fn unread(error: &StreamError) -> HeadReadFailure {
     match error {
-        StreamError::HeaderTooBig { .. } => Unread::Refused(HeadError::TooLarge),
+        StreamError::HeaderTooBig { .. } => HeadReadFailure::Refused(HeadError::TooLarge),
         StreamError::StreamError { code, .. } if *code == Code::H3_MESSAGE_ERROR => {
-            Unread::Refused(HeadError::Malformed("the request head is malformed"))
+            HeadReadFailure::Refused(HeadError::Malformed("the request head is malformed"))
         }
         StreamError::StreamError { code, .. } if *code == Code::H3_REQUEST_INCOMPLETE => {
-            Unread::Refused(HeadError::Malformed("the request has no head"))
+            HeadReadFailure::Refused(HeadError::Malformed("the request has no head"))
         }
-        _ => Unread::Gone,
+        _ => HeadReadFailure::Gone,
     }
 }

@@ -11,46 +11,46 @@ use bytes::Bytes;
 use h3::error::{Code, ConnectionError};
 use h3::quic::{self, ConnectionErrorIncoming, StreamErrorIncoming, StreamId, WriteBuf};
 
-use yumen_http::http3_frames::{Ended, Frames, TooLong};
+use yumen_http::http3_frames::{Http3FrameFilter, Http3FrameTooLong, Http3StreamEnd};
 
-use super::transport::{Acceptor, Both, Receiving, Sending};
+use super::transport::{QuicBidiStream, QuicReceiveStream, QuicSendStream, StreamAcceptor};
 
 /// What the encoding may add to a field section, whose size counts 32 bytes for each field (RFC 9114 §4.2.2).
 const ENCODING_BYTES: u64 = 1024;
 
 /// A connection.
-pub(crate) struct Quic {
-    opener: Opener,
-    acceptor: Acceptor,
+pub(crate) struct QuicConnection {
+    opener: StreamOpener,
+    acceptor: StreamAcceptor,
     /// The longest head or trailers, as they are encoded.
     section_bytes_max: u64,
 }
 
-impl Quic {
+impl QuicConnection {
     /// Heads and trailers may be so large before they are encoded.
     pub(crate) fn new(connection: quinn::Connection, field_section_size_max: u64) -> Self {
         let section_bytes_max = field_section_size_max.saturating_add(ENCODING_BYTES);
-        let acceptor = Acceptor::new(connection.clone());
-        let opener = Opener(quic::Connection::<Bytes>::opener(&h3_quinn::Connection::new(connection)));
-        Quic { opener, acceptor, section_bytes_max }
+        let acceptor = StreamAcceptor::new(connection.clone());
+        let opener = StreamOpener(quic::Connection::<Bytes>::opener(&h3_quinn::Connection::new(connection)));
+        QuicConnection { opener, acceptor, section_bytes_max }
     }
 }
 
 /// What opens streams of a connection.
 #[derive(Clone)]
-pub(crate) struct Opener(h3_quinn::OpenStreams);
+pub(crate) struct StreamOpener(h3_quinn::OpenStreams);
 
 /// Whether a connection failed by a frame that is too long.
 pub(crate) fn is_too_long(error: &ConnectionError) -> bool {
     let ConnectionError::Remote(ConnectionErrorIncoming::Undefined(cause)) = error else { return false };
-    cause.is::<TooLong>()
+    cause.is::<Http3FrameTooLong>()
 }
 
 /// A request stream, the half of one that receives, or a stream that only the client sends on.
-pub(crate) struct Framed<S> {
+pub(crate) struct FilteredStream<S> {
     stream: S,
     id: StreamId,
-    frames: Frames,
+    frames: Http3FrameFilter,
     /// What came and was not looked at.
     came: Bytes,
 }
@@ -58,37 +58,40 @@ pub(crate) struct Framed<S> {
 /// A stream ended within a frame of data.
 #[derive(Debug, thiserror::Error)]
 #[error("the stream ended within a frame")]
-pub(super) struct Cut;
+pub(super) struct TruncatedFrame;
 
 /// A server asks nothing: it opens no stream for that.
 #[derive(Debug, thiserror::Error)]
 #[error("a server opens no request stream")]
-struct NoRequest;
+struct ServerOpensNoRequests;
 
-impl<S: quic::RecvStream<Buf = Bytes>> Framed<S> {
-    fn new(stream: S, frames: Frames) -> Self {
+impl<S: quic::RecvStream<Buf = Bytes>> FilteredStream<S> {
+    fn new(stream: S, frames: Http3FrameFilter) -> Self {
         let id = stream.recv_id();
-        Framed { stream, id, frames, came: Bytes::new() }
+        FilteredStream { stream, id, frames, came: Bytes::new() }
     }
 }
 
 /// A head that is too long is its stream's fault, any other frame the connection's: the library hands on the error
 /// of either as it is.
 #[cold]
-fn refused(why: TooLong) -> StreamErrorIncoming {
+fn refused(why: Http3FrameTooLong) -> StreamErrorIncoming {
     match why {
-        TooLong::Section => StreamErrorIncoming::Unknown(Box::new(why)),
-        TooLong::Frame => StreamErrorIncoming::ConnectionErrorIncoming {
+        Http3FrameTooLong::Section => StreamErrorIncoming::Unknown(Box::new(why)),
+        Http3FrameTooLong::Frame => StreamErrorIncoming::ConnectionErrorIncoming {
             connection_error: ConnectionErrorIncoming::Undefined(Arc::new(why)),
         },
     }
 }
 
-impl quic::OpenStreams<Bytes> for Quic {
-    type BidiStream = Framed<Both>;
+impl quic::OpenStreams<Bytes> for QuicConnection {
+    type BidiStream = FilteredStream<QuicBidiStream>;
     type SendStream = h3_quinn::SendStream<Bytes>;
 
-    fn poll_open_bidi(&mut self, cx: &mut Context<'_>) -> Poll<Result<Framed<Both>, StreamErrorIncoming>> {
+    fn poll_open_bidi(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<FilteredStream<QuicBidiStream>, StreamErrorIncoming>> {
         self.opener.poll_open_bidi(cx)
     }
 
@@ -104,12 +107,15 @@ impl quic::OpenStreams<Bytes> for Quic {
     }
 }
 
-impl quic::OpenStreams<Bytes> for Opener {
-    type BidiStream = Framed<Both>;
+impl quic::OpenStreams<Bytes> for StreamOpener {
+    type BidiStream = FilteredStream<QuicBidiStream>;
     type SendStream = h3_quinn::SendStream<Bytes>;
 
-    fn poll_open_bidi(&mut self, _: &mut Context<'_>) -> Poll<Result<Framed<Both>, StreamErrorIncoming>> {
-        Poll::Ready(Err(StreamErrorIncoming::Unknown(Box::new(NoRequest))))
+    fn poll_open_bidi(
+        &mut self,
+        _: &mut Context<'_>,
+    ) -> Poll<Result<FilteredStream<QuicBidiStream>, StreamErrorIncoming>> {
+        Poll::Ready(Err(StreamErrorIncoming::Unknown(Box::new(ServerOpensNoRequests))))
     }
 
     fn poll_open_send(
@@ -124,31 +130,33 @@ impl quic::OpenStreams<Bytes> for Opener {
     }
 }
 
-impl quic::Connection<Bytes> for Quic {
-    type RecvStream = Framed<Receiving>;
-    type OpenStreams = Opener;
+impl quic::Connection<Bytes> for QuicConnection {
+    type RecvStream = FilteredStream<QuicReceiveStream>;
+    type OpenStreams = StreamOpener;
 
     fn poll_accept_recv(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Framed<Receiving>, ConnectionErrorIncoming>> {
-        self.acceptor.poll_one_way(cx).map_ok(|stream| Framed::new(stream, Frames::one_way()))
+    ) -> Poll<Result<FilteredStream<QuicReceiveStream>, ConnectionErrorIncoming>> {
+        self.acceptor
+            .poll_one_way(cx)
+            .map_ok(|stream| FilteredStream::new(stream, Http3FrameFilter::one_way()))
     }
 
     fn poll_accept_bidi(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Framed<Both>, ConnectionErrorIncoming>> {
-        let frames = Frames::of_request(self.section_bytes_max);
-        self.acceptor.poll_both_ways(cx).map_ok(|stream| Framed::new(stream, frames))
+    ) -> Poll<Result<FilteredStream<QuicBidiStream>, ConnectionErrorIncoming>> {
+        let frames = Http3FrameFilter::of_request(self.section_bytes_max);
+        self.acceptor.poll_both_ways(cx).map_ok(|stream| FilteredStream::new(stream, frames))
     }
 
-    fn opener(&self) -> Opener {
+    fn opener(&self) -> StreamOpener {
         self.opener.clone()
     }
 }
 
-impl<S: quic::RecvStream<Buf = Bytes>> quic::RecvStream for Framed<S> {
+impl<S: quic::RecvStream<Buf = Bytes>> quic::RecvStream for FilteredStream<S> {
     type Buf = Bytes;
 
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
@@ -163,8 +171,10 @@ impl<S: quic::RecvStream<Buf = Bytes>> quic::RecvStream for Framed<S> {
                 Some(came) => self.came = came,
                 None => {
                     return Poll::Ready(match self.frames.end() {
-                        Ended::Told(rest) => Ok(Some(rest).filter(|rest| !rest.is_empty())),
-                        Ended::Cut => Err(StreamErrorIncoming::Unknown(Box::new(Cut))),
+                        Http3StreamEnd::Clean(rest) => Ok(Some(rest).filter(|rest| !rest.is_empty())),
+                        Http3StreamEnd::Truncated => {
+                            Err(StreamErrorIncoming::Unknown(Box::new(TruncatedFrame)))
+                        }
                     });
                 }
             }
@@ -180,7 +190,7 @@ impl<S: quic::RecvStream<Buf = Bytes>> quic::RecvStream for Framed<S> {
     }
 }
 
-impl<S: quic::SendStream<Bytes>> quic::SendStream<Bytes> for Framed<S> {
+impl<S: quic::SendStream<Bytes>> quic::SendStream<Bytes> for FilteredStream<S> {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
         self.stream.poll_ready(cx)
     }
@@ -202,13 +212,13 @@ impl<S: quic::SendStream<Bytes>> quic::SendStream<Bytes> for Framed<S> {
     }
 }
 
-impl quic::BidiStream<Bytes> for Framed<Both> {
-    type SendStream = Sending;
-    type RecvStream = Framed<Receiving>;
+impl quic::BidiStream<Bytes> for FilteredStream<QuicBidiStream> {
+    type SendStream = QuicSendStream;
+    type RecvStream = FilteredStream<QuicReceiveStream>;
 
-    fn split(self) -> (Sending, Framed<Receiving>) {
-        let Framed { stream, id, frames, came } = self;
+    fn split(self) -> (QuicSendStream, FilteredStream<QuicReceiveStream>) {
+        let FilteredStream { stream, id, frames, came } = self;
         let (sender, receiver) = stream.split();
-        (sender, Framed { stream: receiver, id, frames, came })
+        (sender, FilteredStream { stream: receiver, id, frames, came })
     }
 }

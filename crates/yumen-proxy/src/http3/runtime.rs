@@ -17,13 +17,13 @@ use crate::clock;
 use crate::timers::{Timer, Timers};
 
 thread_local! {
-    static ALARMS: RefCell<Alarms> = RefCell::default();
+    static ALARMS: RefCell<QuicTimers> = RefCell::default();
 }
 
 /// The deadlines of one thread's connections. The library wants to be able to send them to another thread,
 /// which never happens: they stay here, and it holds their numbers.
 #[derive(Default)]
-struct Alarms {
+struct QuicTimers {
     timers: Option<Rc<Timers>>,
     set: Vec<Option<Timer>>,
     free: Vec<usize>,
@@ -31,29 +31,29 @@ struct Alarms {
 
 /// The runtime of the thread it is used on, which is a worker's.
 #[derive(Debug)]
-pub(super) struct Thread;
+pub(super) struct WorkerRuntime;
 
-impl Thread {
+impl WorkerRuntime {
     /// Made once a thread serves HTTP/3; its deadlines are then kept to the millisecond.
-    pub(super) fn start() -> Thread {
+    pub(super) fn start() -> WorkerRuntime {
         ALARMS.with_borrow_mut(|alarms| {
             let timers = alarms.timers.get_or_insert_with(|| {
-                let timers = Rc::new(Timers::fine());
+                let timers = Rc::new(Timers::millisecond_precise());
                 let driven = timers.clone();
                 tokio::task::spawn_local(async move {
                     if let Err(error) = driven.drive().await {
-                        tracing::error!(%error, "timers of HTTP/3 ended");
+                        tracing::error!(%error, "HTTP/3 timer task failed");
                     }
                 });
                 timers
             });
             drop(timers.clone());
         });
-        Thread
+        WorkerRuntime
     }
 }
 
-impl Runtime for Thread {
+impl Runtime for WorkerRuntime {
     fn new_timer(&self, at: Instant) -> Pin<Box<dyn AsyncTimer>> {
         let number = ALARMS.with_borrow_mut(|alarms| {
             let timer = alarms.timers.as_ref().map(Timers::timer);
@@ -68,7 +68,7 @@ impl Runtime for Thread {
                 }
             }
         });
-        let mut alarm = Box::pin(Alarm(number));
+        let mut alarm = Box::pin(QuicTimer(number));
         alarm.as_mut().reset(at);
         alarm
     }
@@ -83,15 +83,15 @@ impl Runtime for Thread {
 }
 
 /// A deadline of the library's.
-struct Alarm(usize);
+struct QuicTimer(usize);
 
-impl Alarm {
+impl QuicTimer {
     fn with<T>(&self, then: impl FnOnce(&Timer) -> T) -> Option<T> {
         ALARMS.with_borrow(|alarms| alarms.set.get(self.0)?.as_ref().map(then))
     }
 }
 
-impl AsyncTimer for Alarm {
+impl AsyncTimer for QuicTimer {
     fn reset(self: Pin<&mut Self>, at: Instant) {
         let left = at.saturating_duration_since(Instant::now());
         // The worker's clock stood still since it last waited; a deadline that comes early would come again.
@@ -108,13 +108,13 @@ impl AsyncTimer for Alarm {
     }
 }
 
-impl fmt::Debug for Alarm {
+impl fmt::Debug for QuicTimer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Alarm").field(&self.0).finish()
     }
 }
 
-impl Drop for Alarm {
+impl Drop for QuicTimer {
     fn drop(&mut self) {
         // Where the thread ends, its deadlines are gone already.
         let _ = ALARMS.try_with(|alarms| {

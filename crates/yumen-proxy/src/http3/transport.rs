@@ -14,7 +14,7 @@ use quinn::{ConnectionError, ReadError, StoppedError, VarInt, WriteError};
 type Accepting<S> = Pin<Box<dyn Future<Output = Result<S, ConnectionError>>>>;
 
 /// Takes the streams that the client opens.
-pub(super) struct Acceptor {
+pub(super) struct StreamAcceptor {
     connection: quinn::Connection,
     /// Those to ask on.
     both_ways: Option<Accepting<(quinn::SendStream, quinn::RecvStream)>>,
@@ -22,30 +22,30 @@ pub(super) struct Acceptor {
     one_way: Option<Accepting<quinn::RecvStream>>,
 }
 
-impl Acceptor {
-    pub(super) fn new(connection: quinn::Connection) -> Acceptor {
-        Acceptor { connection, both_ways: None, one_way: None }
+impl StreamAcceptor {
+    pub(super) fn new(connection: quinn::Connection) -> StreamAcceptor {
+        StreamAcceptor { connection, both_ways: None, one_way: None }
     }
 
     pub(super) fn poll_both_ways(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Both, ConnectionErrorIncoming>> {
+    ) -> Poll<Result<QuicBidiStream, ConnectionErrorIncoming>> {
         let accept = |connection: quinn::Connection| async move { connection.accept_bi().await };
         let accepted = ready!(poll_accept(&mut self.both_ways, cx, &self.connection, accept));
-        Poll::Ready(accepted.map_err(lost).map(|(sender, receiver)| Both {
-            sender: Sending { stream: sender, writing: None, ending: None },
-            receiver: Receiving(receiver),
+        Poll::Ready(accepted.map_err(lost).map(|(sender, receiver)| QuicBidiStream {
+            sender: QuicSendStream { stream: sender, writing: None, ending: None },
+            receiver: QuicReceiveStream(receiver),
         }))
     }
 
     pub(super) fn poll_one_way(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Receiving, ConnectionErrorIncoming>> {
+    ) -> Poll<Result<QuicReceiveStream, ConnectionErrorIncoming>> {
         let accept = |connection: quinn::Connection| async move { connection.accept_uni().await };
         let accepted = ready!(poll_accept(&mut self.one_way, cx, &self.connection, accept));
-        Poll::Ready(accepted.map_err(lost).map(Receiving))
+        Poll::Ready(accepted.map_err(lost).map(QuicReceiveStream))
     }
 }
 
@@ -84,9 +84,9 @@ fn id(id: quinn::StreamId) -> StreamId {
 }
 
 /// The half of a stream that receives.
-pub(crate) struct Receiving(quinn::RecvStream);
+pub(crate) struct QuicReceiveStream(quinn::RecvStream);
 
-impl quic::RecvStream for Receiving {
+impl quic::RecvStream for QuicReceiveStream {
     type Buf = Bytes;
 
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
@@ -112,14 +112,14 @@ impl quic::RecvStream for Receiving {
 type Ended = Result<Option<VarInt>, StoppedError>;
 
 /// The half of a stream that sends.
-pub(crate) struct Sending {
+pub(crate) struct QuicSendStream {
     stream: quinn::SendStream,
     writing: Option<WriteBuf<Bytes>>,
     /// All was said, and the client has still to acknowledge it.
     ending: Option<Pin<Box<dyn Future<Output = Ended>>>>,
 }
 
-impl quic::SendStream<Bytes> for Sending {
+impl quic::SendStream<Bytes> for QuicSendStream {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
         while let Some(data) = self.writing.as_mut().filter(|data| data.has_remaining()) {
             let written = ready!(Pin::new(&mut self.stream).poll_write(cx, data.chunk()));
@@ -163,12 +163,12 @@ impl quic::SendStream<Bytes> for Sending {
 }
 
 /// A stream before its halves part.
-pub(crate) struct Both {
-    sender: Sending,
-    receiver: Receiving,
+pub(crate) struct QuicBidiStream {
+    sender: QuicSendStream,
+    receiver: QuicReceiveStream,
 }
 
-impl quic::RecvStream for Both {
+impl quic::RecvStream for QuicBidiStream {
     type Buf = Bytes;
 
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
@@ -184,7 +184,7 @@ impl quic::RecvStream for Both {
     }
 }
 
-impl quic::SendStream<Bytes> for Both {
+impl quic::SendStream<Bytes> for QuicBidiStream {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
         self.sender.poll_ready(cx)
     }
@@ -206,11 +206,11 @@ impl quic::SendStream<Bytes> for Both {
     }
 }
 
-impl quic::BidiStream<Bytes> for Both {
-    type SendStream = Sending;
-    type RecvStream = Receiving;
+impl quic::BidiStream<Bytes> for QuicBidiStream {
+    type SendStream = QuicSendStream;
+    type RecvStream = QuicReceiveStream;
 
-    fn split(self) -> (Sending, Receiving) {
+    fn split(self) -> (QuicSendStream, QuicReceiveStream) {
         (self.sender, self.receiver)
     }
 }

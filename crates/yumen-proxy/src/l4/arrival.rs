@@ -5,22 +5,26 @@ use std::net::SocketAddr;
 
 use rustix::net::RecvFlags;
 use tokio::io::Interest;
-use yumen_http::client_hello::{self, ClientHello};
-use yumen_http::proxy_protocol::{self, Ends, HEADER_BYTES_MAX, ProxyHeader};
-use yumen_plugin::{Client, TlsInfo};
+use yumen_http::client_hello::{self, ClientHelloPeek};
+use yumen_http::proxy_protocol::{self, HEADER_BYTES_MAX, ProxyAddresses, ProxyHeader};
+use yumen_plugin::{ClientInfo, TlsInfo};
 
-use super::{Fault, Front, phases};
+use super::{Front, StreamFault, phases};
+use crate::log_suppression::{SuppressionKey, should_log};
 use crate::settings::StreamProtocol;
-use crate::stream::Stream;
-use crate::tcp::Tcp;
-use crate::telling::{Told, may_tell};
+use crate::stream::TransportStream;
+use crate::tcp::TcpConnection;
 use crate::timers::{Timer, until};
-use crate::tls::{self, Accepted, Acceptor, Refused};
+use crate::tls::{self, AcceptedTls, DownstreamTlsAcceptor, HandshakeRefusal};
 use crate::worker::Worker;
 
 /// Takes the PROXY header off a connection, byte for byte, and makes the client whom it tells. Says whether
 /// the connection may go on.
-pub(crate) async fn take_proxy_header(worker: &Worker, tcp: &mut Tcp, client: &mut Client) -> bool {
+pub(crate) async fn take_proxy_header(
+    worker: &Worker,
+    tcp: &mut TcpConnection,
+    client: &mut ClientInfo,
+) -> bool {
     let timer: Timer = worker.timers.timer();
     timer.set(worker.settings.handshake_timeout_ms);
     let taken = until(&timer, std::pin::pin!(read_proxy_header(tcp))).await;
@@ -33,7 +37,7 @@ pub(crate) async fn take_proxy_header(worker: &Worker, tcp: &mut Tcp, client: &m
         }
         failed => {
             let error = failed.and_then(Result::err).map_or("too late".to_owned(), |error| error.to_string());
-            tracing::debug!(error, peer = %client.peer, "no PROXY header from a peer that must send one");
+            tracing::debug!(error, peer = %client.peer, "PROXY header missing or invalid");
             worker.counters.streams.no_proxy_header();
             false
         }
@@ -41,7 +45,7 @@ pub(crate) async fn take_proxy_header(worker: &Worker, tcp: &mut Tcp, client: &m
 }
 
 /// Looks at what has arrived without taking it until the header is whole, then takes just the header.
-async fn read_proxy_header(tcp: &mut Tcp) -> io::Result<Option<Ends>> {
+async fn read_proxy_header(tcp: &mut TcpConnection) -> io::Result<Option<ProxyAddresses>> {
     let mut room = [0; HEADER_BYTES_MAX];
     loop {
         tcp.register()?.readable().await?;
@@ -54,7 +58,7 @@ async fn read_proxy_header(tcp: &mut Tcp) -> io::Result<Option<Ends>> {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             match proxy_protocol::parse(&room[..count]).map_err(io::Error::other)? {
-                ProxyHeader::Whole { used, ends } => Ok((used, ends)),
+                ProxyHeader::Complete { used, ends } => Ok((used, ends)),
                 // The reactor tells when more has come.
                 ProxyHeader::Partial => Err(io::ErrorKind::WouldBlock.into()),
             }
@@ -78,10 +82,10 @@ async fn read_proxy_header(tcp: &mut Tcp) -> io::Result<Option<Ends>> {
 pub(super) async fn open(
     worker: &Worker,
     front: &mut Front,
-    client: &mut Client,
+    client: &mut ClientInfo,
     protocol: StreamProtocol,
-    tls: Option<&Acceptor>,
-) -> Result<(), Fault> {
+    tls: Option<&DownstreamTlsAcceptor>,
+) -> Result<(), StreamFault> {
     front.timer.set(worker.settings.handshake_timeout_ms);
     match (protocol, tls) {
         (StreamProtocol::TlsPassthrough, _) => {
@@ -97,12 +101,14 @@ pub(super) async fn open(
 }
 
 /// Reads the client's first TLS message and leaves it for the endpoint.
-async fn server_name(worker: &Worker, front: &mut Front) -> Result<Option<Box<str>>, Fault> {
+async fn server_name(worker: &Worker, front: &mut Front) -> Result<Option<Box<str>>, StreamFault> {
     loop {
         match client_hello::parse(front.inbox.bytes()) {
-            Ok(ClientHello::Whole(name)) => return Ok(name.map(|name| tls::asked_name(Some(&name)).into())),
-            Ok(ClientHello::Partial) => phases::fill(worker, front).await?,
-            Err(_) => return Err(Fault::NotTls),
+            Ok(ClientHelloPeek::Complete(name)) => {
+                return Ok(name.map(|name| tls::asked_name(Some(&name)).into()));
+            }
+            Ok(ClientHelloPeek::Partial) => phases::fill(worker, front).await?,
+            Err(_) => return Err(StreamFault::NotTls),
         }
     }
 }
@@ -111,38 +117,38 @@ async fn server_name(worker: &Worker, front: &mut Front) -> Result<Option<Box<st
 async fn handshake(
     worker: &Worker,
     front: &mut Front,
-    acceptor: &Acceptor,
+    acceptor: &DownstreamTlsAcceptor,
     local: SocketAddr,
-) -> Result<TlsInfo, Fault> {
-    let Stream::Tcp(tcp) = &mut front.stream else { return Err(Fault::ClientTls) };
-    let tcp = std::mem::replace(tcp, Tcp::moving());
+) -> Result<TlsInfo, StreamFault> {
+    let TransportStream::Tcp(tcp) = &mut front.stream else { return Err(StreamFault::ClientTls) };
+    let tcp = std::mem::replace(tcp, TcpConnection::moving());
     match until(&front.timer, Box::pin(acceptor.accept(tcp)).as_mut()).await {
-        Some(Ok(Accepted { stream, info, .. })) => {
+        Some(Ok(AcceptedTls { stream, info, .. })) => {
             worker.counters.handshakes.add(1);
-            front.stream = Stream::Accepted(Box::new(stream));
-            if let Some(reason) = tls::refuses_stream(&worker.pinned(), &info) {
+            front.stream = TransportStream::Accepted(Box::new(stream));
+            if let Some(reason) = tls::stream_refusal(&worker.pinned(), &info) {
                 tracing::debug!(reason, "stream refused");
-                return Err(Fault::ClientTls);
+                return Err(StreamFault::ClientTls);
             }
             Ok(info)
         }
         Some(Err(refused)) => {
             worker.counters.handshake_failures.add(1);
             match refused {
-                Refused::NotTls(_) => Err(Fault::NotTls),
-                Refused::UnknownName(sni) => {
+                HandshakeRefusal::NotTls(_) => Err(StreamFault::NotTls),
+                HandshakeRefusal::UnknownName(sni) => {
                     warn_of_unknown_name(local, &sni);
-                    Err(Fault::UnknownName)
+                    Err(StreamFault::UnknownName)
                 }
-                Refused::Failed(error) => {
+                HandshakeRefusal::Failed(error) => {
                     tracing::debug!(%error, "tls handshake failed");
-                    Err(Fault::ClientTls)
+                    Err(StreamFault::ClientTls)
                 }
             }
         }
         None => {
             worker.counters.handshake_failures.add(1);
-            Err(Fault::ClientTimeout)
+            Err(StreamFault::ClientTimeout)
         }
     }
 }
@@ -150,7 +156,7 @@ async fn handshake(
 /// Tells the operator why clients without a name, or under one that was forgotten, do not get in.
 #[cold]
 fn warn_of_unknown_name(local: SocketAddr, sni: &str) {
-    if let Some(untold) = may_tell(local, Told::UnknownName) {
+    if let Some(untold) = should_log(local, SuppressionKey::UnknownName) {
         let reason = "no ssl object is for the server name, and others ask clients for certificates";
         tracing::warn!(listener = %local, sni, reason, untold, "stream refused");
     }

@@ -1,12 +1,12 @@
 //! A connection to an endpoint of the upstream, tried on one after another.
 
-use yumen_http::proxy_protocol::{self, Ends};
-use yumen_plugin::{Client, Exchange};
-use yumen_snapshot::{Endpoint, PassHost, Scheme, Tried, Upstream};
+use yumen_http::proxy_protocol::{self, ProxyAddresses};
+use yumen_plugin::{ClientInfo, Exchange};
+use yumen_snapshot::{Endpoint, HostRewrite, TriedEndpoints, Upstream, UpstreamScheme};
 
-use super::{Fault, Tally};
+use super::{StreamFault, Tally};
 use crate::clock;
-use crate::fault::Kind;
+use crate::fault::FaultKind;
 use crate::timers::Timer;
 use crate::tls::TlsName;
 use crate::upstream::health;
@@ -21,7 +21,7 @@ pub(super) async fn connect<'u>(
     upstream: &'u Upstream,
     timer: &Timer,
     tally: &mut Tally,
-) -> Result<EndpointStream<'u>, Fault> {
+) -> Result<EndpointStream<'u>, StreamFault> {
     let mut attempts = StreamAttempts::new(upstream, tally);
     loop {
         let index = attempts.next(ex)?;
@@ -42,9 +42,9 @@ pub(super) async fn connect<'u>(
 pub(super) struct StreamAttempts<'a> {
     upstream: &'a Upstream,
     tally: &'a mut Tally,
-    tried: Tried,
+    tried: TriedEndpoints,
     began_ms: u64,
-    last: Fault,
+    last: StreamFault,
 }
 
 impl<'a> StreamAttempts<'a> {
@@ -54,14 +54,14 @@ impl<'a> StreamAttempts<'a> {
         StreamAttempts {
             upstream,
             tally,
-            tried: Tried::default(),
+            tried: TriedEndpoints::default(),
             began_ms: now.mono_ms(),
-            last: Fault::NoEndpoint,
+            last: StreamFault::NoEndpoint,
         }
     }
 
     /// The endpoint for the next attempt.
-    pub(super) fn next(&mut self, ex: &mut Exchange<'_>) -> Result<usize, Fault> {
+    pub(super) fn next(&mut self, ex: &mut Exchange<'_>) -> Result<usize, StreamFault> {
         let index = self.upstream.pick(ex, &self.tried).ok_or(self.last)?;
         let address = self.upstream.endpoints[index].addr;
         ex.endpoint = Some(address);
@@ -71,12 +71,12 @@ impl<'a> StreamAttempts<'a> {
     }
 
     /// Notes a failure; an error where it was the last attempt.
-    pub(super) fn failed(&mut self, index: usize, kind: Kind) -> Result<(), Fault> {
+    pub(super) fn failed(&mut self, index: usize, kind: FaultKind) -> Result<(), StreamFault> {
         let fault = match kind {
-            Kind::ConnectTimeout => Fault::ConnectTimeout,
-            Kind::UpstreamTls | Kind::RequestedTls => Fault::UpstreamTls,
-            Kind::RequestedName => Fault::UpstreamName,
-            _ => Fault::Connect,
+            FaultKind::ConnectTimeout => StreamFault::ConnectTimeout,
+            FaultKind::UpstreamTls | FaultKind::RequestedTls => StreamFault::UpstreamTls,
+            FaultKind::RequestedName => StreamFault::UpstreamName,
+            _ => StreamFault::Connect,
         };
         health::observe_fault(self.upstream, index, kind, None);
         self.tried.push(index);
@@ -89,10 +89,10 @@ impl<'a> StreamAttempts<'a> {
 }
 
 /// The endpoint with this index, as streams connect to it.
-fn target<'a>(client: &'a Client, upstream: &'a Upstream, index: usize) -> EndpointTarget<'a> {
+fn target<'a>(client: &'a ClientInfo, upstream: &'a Upstream, index: usize) -> EndpointTarget<'a> {
     let endpoint = &upstream.endpoints[index];
     // Only the scheme `tls` asks for TLS: an upstream that serves requests as well may have one of HTTP.
-    let is_tls = matches!(upstream.scheme, Scheme::Tls);
+    let is_tls = matches!(upstream.scheme, UpstreamScheme::Tls);
     EndpointTarget {
         upstream,
         index,
@@ -104,10 +104,10 @@ fn target<'a>(client: &'a Client, upstream: &'a Upstream, index: usize) -> Endpo
 }
 
 /// The PROXY header that the endpoint expects, if it does.
-fn opening(client: &Client, upstream: &Upstream) -> Vec<u8> {
+fn opening(client: &ClientInfo, upstream: &Upstream) -> Vec<u8> {
     let mut header = Vec::new();
     if let Some(version) = upstream.proxy_protocol {
-        let ends = Ends { source: client.peer, destination: client.local };
+        let ends = ProxyAddresses { source: client.peer, destination: client.local };
         proxy_protocol::write(&mut header, version, &ends);
     }
     header
@@ -115,12 +115,12 @@ fn opening(client: &Client, upstream: &Upstream) -> Vec<u8> {
 
 /// The name the endpoint's certificate is asked for: the one written, the endpoint's own, or the client's
 /// where the endpoint has only an address.
-fn tls_name<'n>(client: &'n Client, upstream: &'n Upstream, endpoint: &'n Endpoint) -> TlsName<'n> {
+fn tls_name<'n>(client: &'n ClientInfo, upstream: &'n Upstream, endpoint: &'n Endpoint) -> TlsName<'n> {
     let asked = client.tls.as_ref().and_then(|tls| tls.sni.as_deref());
     let is_address = endpoint.host.parse::<std::net::IpAddr>().is_ok();
     let (host, is_asked_for) = match (&upstream.pass_host, asked) {
-        (PassHost::Rewrite(host), _) => (host.as_ref(), false),
-        (PassHost::Pass, Some(asked)) if is_address => (asked, true),
+        (HostRewrite::Rewrite(host), _) => (host.as_ref(), false),
+        (HostRewrite::Pass, Some(asked)) if is_address => (asked, true),
         _ => (endpoint.host.as_ref(), false),
     };
     TlsName { host: host.as_bytes(), is_asked_for }

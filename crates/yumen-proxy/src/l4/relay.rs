@@ -6,17 +6,17 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use super::Fault;
-use crate::direction::{Pair, Side};
-use crate::stream::Stream;
-use crate::ties::Tie;
+use super::StreamFault;
+use crate::one_way_copy::{BidirectionalCopy, CopySide};
+use crate::stream::TransportStream;
 use crate::timers::Timer;
+use crate::tunnel_binding::TunnelBinding;
 use crate::worker::Worker;
 
 /// Both directions of a stream, and what ends it beside its two sides.
 pub(super) struct Relay {
-    pub(super) pair: Pair,
-    pub(super) tie: Option<Rc<Tie>>,
+    pub(super) pair: BidirectionalCopy,
+    pub(super) tie: Option<Rc<TunnelBinding>>,
 }
 
 impl Relay {
@@ -31,14 +31,14 @@ impl Relay {
         &mut self,
         worker: &Worker,
         timer: &Timer,
-        client: &mut Stream,
-        endpoint: &mut Stream,
-    ) -> Result<(), Fault> {
+        client: &mut TransportStream,
+        endpoint: &mut TransportStream,
+    ) -> Result<(), StreamFault> {
         let ended = poll_fn(|cx| self.poll(cx, worker, timer, client, endpoint)).await;
         self.pair.settle(worker, client, endpoint).await;
         match self.pair.broken() {
-            Some(Side::Client) => Err(Fault::ClientReset),
-            Some(Side::Endpoint) => Err(Fault::UpstreamReset),
+            Some(CopySide::Client) => Err(StreamFault::ClientReset),
+            Some(CopySide::Endpoint) => Err(StreamFault::UpstreamReset),
             None => ended,
         }
     }
@@ -48,15 +48,15 @@ impl Relay {
         cx: &mut Context<'_>,
         worker: &Worker,
         timer: &Timer,
-        client: &mut Stream,
-        endpoint: &mut Stream,
-    ) -> Poll<Result<(), Fault>> {
+        client: &mut TransportStream,
+        endpoint: &mut TransportStream,
+    ) -> Poll<Result<(), StreamFault>> {
         if self.pair.poll(cx, worker, (client, endpoint), None).is_ready() {
             return Poll::Ready(Ok(()));
         }
         if self.tie.as_ref().is_some_and(|tie| tie.is_over(cx)) {
-            return Poll::Ready(Err(Fault::Changed));
+            return Poll::Ready(Err(StreamFault::Changed));
         }
-        self.pair.poll_silence(cx, worker, timer).map(|()| Err(Fault::Idle))
+        self.pair.poll_silence(cx, worker, timer).map(|()| Err(StreamFault::Idle))
     }
 }

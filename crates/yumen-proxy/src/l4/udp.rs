@@ -19,21 +19,21 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
-use yumen_plugin::{Client, Exchange};
+use yumen_plugin::{ClientInfo, Exchange};
 use yumen_snapshot::{StreamRoute, Upstream};
 
 use self::front::{Front, Pair};
 use super::dial::StreamAttempts;
-use super::{Fault, Tally, exchange, find, finish, phases, upstream};
+use super::{StreamFault, Tally, exchange, find, finish, phases, upstream};
 use crate::clock;
 use crate::counters::StreamCounters;
-use crate::duty::Duty;
-use crate::fault::Kind;
+use crate::fault::FaultKind;
 use crate::settings::{ListenerSettings, StreamProtocol};
-use crate::ties::Tie;
 use crate::timers::Timer;
+use crate::tunnel_binding::TunnelBinding;
 use crate::upstream::stream_attempt::StreamAttempt;
-use crate::worker::{Admitted, Worker};
+use crate::worker::{ConnectionGuard, Worker};
+use crate::worker_duty::WorkerDuty;
 
 /// No datagram is longer.
 const DATAGRAM_BYTES_MAX: usize = 65_536;
@@ -109,10 +109,10 @@ struct Session {
 
 /// Serves datagrams as long as the worker runs; one that drains begins no session. Where another process
 /// takes the socket over, what endpoints still send is passed back, and what clients send is that process's.
-pub(crate) async fn serve(worker: Rc<Worker>, datagrams: Datagrams, mut duty: watch::Receiver<Duty>) {
+pub(crate) async fn serve(worker: Rc<Worker>, datagrams: Datagrams, mut duty: watch::Receiver<WorkerDuty>) {
     let front = match Front::open(datagrams.socket) {
         Ok(front) => front,
-        Err(error) => return tracing::error!(%error, "socket for datagrams could not be registered"),
+        Err(error) => return tracing::error!(%error, "UDP socket registration failed"),
     };
     let mut room = vec![0; DATAGRAM_BYTES_MAX];
     let table = Table { worker, front, sessions: RefCell::default(), room: RefCell::new(room.clone()) };
@@ -120,7 +120,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, datagrams: Datagrams, mut duty: wa
     loop {
         let is_readable = tokio::select! {
             ready = table.front.readable() => ready.is_ok(),
-            _ = duty.wait_for(|duty| matches!(duty, Duty::HandOver { .. })) => false,
+            _ = duty.wait_for(|duty| matches!(duty, WorkerDuty::HandOver { .. })) => false,
         };
         if !is_readable {
             return;
@@ -192,7 +192,7 @@ impl Table {
         });
         self.sessions.borrow_mut().insert(pair, session.clone());
         let connection = worker.counters.accepted.get();
-        let client = Client { peer: pair.peer, local: pair.local, tls: None, connection };
+        let client = ClientInfo { peer: pair.peer, local: pair.local, tls: None, connection };
         tokio::task::spawn_local(run(self.clone(), session.clone(), client, admitted));
         Some(session)
     }
@@ -271,7 +271,7 @@ impl Drop for Listed<'_> {
 }
 
 /// One session, from its first datagram until none comes any more.
-async fn run(table: Rc<Table>, session: Rc<Session>, client: Client, _admitted: Admitted) {
+async fn run(table: Rc<Table>, session: Rc<Session>, client: ClientInfo, _admitted: ConnectionGuard) {
     let worker = &table.worker;
     let began_us = clock::now().mono_us;
     let _open = worker.counters.streams.open(StreamProtocol::Udp);
@@ -295,7 +295,7 @@ async fn pass(
     ex: &mut Exchange<'_>,
     route: &StreamRoute,
     tally: &mut Tally,
-) -> Result<(), Fault> {
+) -> Result<(), StreamFault> {
     let worker = &table.worker;
     let upstream = upstream(worker, route)?;
     session.idle_ms.set(upstream.stream_idle_ms.unwrap_or(worker.settings.udp_idle_ms));
@@ -304,7 +304,7 @@ async fn pass(
     {
         let first = session.waiting.borrow().first().cloned().unwrap_or_default();
         if !phases::look(&route.chain, ex, &first)? {
-            return Err(Fault::Protocol);
+            return Err(StreamFault::Protocol);
         }
     }
     phases::decided(ex)?;
@@ -313,14 +313,14 @@ async fn pass(
         let (underway, back) = connect(ex, &upstream, &mut attempts).await?;
         let back = Rc::new(back);
         session.begin(&worker.counters.streams, &back).await;
-        let tie = worker.ties.tie_stream(&worker.timers, &upstream, ex.endpoint);
+        let tie = worker.ties.bind_stream(&worker.timers, &upstream, ex.endpoint);
         let pair = Pair { peer: ex.client.peer, local: ex.client.local };
         let mut answers = Answers::new(table, session, underway, back, pair, tie);
         let ended = answers.pass().await;
-        let has_failed = ended.is_err_and(|fault| fault != Fault::Changed);
+        let has_failed = ended.is_err_and(|fault| fault != StreamFault::Changed);
         // Nobody listens there.
-        let is_refused = ended == Err(Fault::Connect) || (has_failed && !answers.answered);
-        let is_last = is_refused && attempts.failed(answers.underway.index(), Kind::Connect).is_err();
+        let is_refused = ended == Err(StreamFault::Connect) || (has_failed && !answers.answered);
+        let is_last = is_refused && attempts.failed(answers.underway.index(), FaultKind::Connect).is_err();
         if !is_refused || is_last || !session.takes_back() {
             return ended;
         }
@@ -333,15 +333,15 @@ async fn connect<'u>(
     ex: &mut Exchange<'_>,
     upstream: &'u Upstream,
     attempts: &mut StreamAttempts<'_>,
-) -> Result<(StreamAttempt<'u>, UdpSocket), Fault> {
+) -> Result<(StreamAttempt<'u>, UdpSocket), StreamFault> {
     loop {
         let index = attempts.next(ex)?;
         let underway = StreamAttempt::begin(upstream, index);
         match open(upstream.endpoints[index].addr).await {
             Ok(socket) => return Ok((underway, socket)),
             Err(error) => {
-                tracing::debug!(%error, endpoint = %upstream.endpoints[index].addr, "no socket for datagrams");
-                attempts.failed(index, Kind::Connect)?;
+                tracing::debug!(%error, endpoint = %upstream.endpoints[index].addr, "UDP socket creation failed");
+                attempts.failed(index, FaultKind::Connect)?;
             }
         }
     }
@@ -366,7 +366,7 @@ struct Answers<'s> {
     pair: Pair,
     answered: bool,
     draining: bool,
-    tie: Option<Rc<Tie>>,
+    tie: Option<Rc<TunnelBinding>>,
 }
 
 impl<'s> Answers<'s> {
@@ -376,13 +376,13 @@ impl<'s> Answers<'s> {
         underway: StreamAttempt<'s>,
         back: Rc<UdpSocket>,
         pair: Pair,
-        tie: Option<Rc<Tie>>,
+        tie: Option<Rc<TunnelBinding>>,
     ) -> Answers<'s> {
         let (answered, draining) = (false, false);
         Answers { table, session, underway, back, pair, answered, draining, tie }
     }
 
-    async fn pass(&mut self) -> Result<(), Fault> {
+    async fn pass(&mut self) -> Result<(), StreamFault> {
         let back = self.back.clone();
         loop {
             // That nobody listens is an error of the socket, and no datagram to read.
@@ -393,7 +393,7 @@ impl<'s> Answers<'s> {
             });
             match came.await {
                 Err(ended) => return ended,
-                Ok(Err(_)) => return Err(Fault::UpstreamReset),
+                Ok(Err(_)) => return Err(StreamFault::UpstreamReset),
                 Ok(Ok(_)) if self.receive()? => {}
                 Ok(Ok(_)) => tokio::task::yield_now().await,
             }
@@ -401,7 +401,7 @@ impl<'s> Answers<'s> {
     }
 
     /// Ready when the session is over, whatever the endpoint sends.
-    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamFault>> {
         let (worker, session) = (&self.table.worker, self.session);
         if worker.draining.get() && !worker.keeps_idle.get() && !self.draining {
             self.draining = true;
@@ -409,16 +409,16 @@ impl<'s> Answers<'s> {
             session.touch();
         }
         if self.tie.as_ref().is_some_and(|tie| tie.is_over(cx)) {
-            return Poll::Ready(Err(Fault::Changed));
+            return Poll::Ready(Err(StreamFault::Changed));
         }
         if session.timer.is_over(cx) {
-            return Poll::Ready(if session.refused.get() { Err(Fault::Connect) } else { Ok(()) });
+            return Poll::Ready(if session.refused.get() { Err(StreamFault::Connect) } else { Ok(()) });
         }
         Poll::Pending
     }
 
     /// Passes on what has come, up to a batch; says whether that was all.
-    fn receive(&mut self) -> Result<bool, Fault> {
+    fn receive(&mut self) -> Result<bool, StreamFault> {
         let (table, session) = (self.table, self.session);
         take_error(&self.back)?;
         for _ in 0..BATCH {
@@ -449,7 +449,7 @@ impl<'s> Answers<'s> {
 }
 
 /// An error of the socket that waits; it is waited for anew once it was taken.
-fn take_error(back: &UdpSocket) -> Result<(), Fault> {
+fn take_error(back: &UdpSocket) -> Result<(), StreamFault> {
     let taken: io::Result<()> = back.try_io(Interest::ERROR, || match back.take_error()? {
         Some(error) => Err(error),
         None => Err(io::ErrorKind::WouldBlock.into()),
@@ -462,6 +462,6 @@ fn take_error(back: &UdpSocket) -> Result<(), Fault> {
 
 /// What a host on the way, or the endpoint's, told of what was sent: that nobody listens, unless it was just too long,
 /// which the next one will not be.
-fn told(error: &io::Error) -> Result<(), Fault> {
-    if error.raw_os_error() == Some(libc::EMSGSIZE) { Ok(()) } else { Err(Fault::Connect) }
+fn told(error: &io::Error) -> Result<(), StreamFault> {
+    if error.raw_os_error() == Some(libc::EMSGSIZE) { Ok(()) } else { Err(StreamFault::Connect) }
 }

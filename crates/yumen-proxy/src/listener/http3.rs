@@ -6,21 +6,25 @@ use std::rc::Rc;
 
 use tokio::sync::watch;
 
-use crate::conversation;
-use crate::duty::Duty;
+use crate::downstream;
 use crate::http3::Http3Listener;
 use crate::worker::Worker;
+use crate::worker_duty::WorkerDuty;
 
 /// While so many handshakes are under way, a client shows first that it is where it says (RFC 9000 §8.1.2).
 const UNPROVEN_MAX: usize = 256;
 /// Serves a listener until the worker drains; its connections go on to their ends.
-pub(crate) async fn accept(worker: Rc<Worker>, listener: Http3Listener, mut duty: watch::Receiver<Duty>) {
+pub(crate) async fn accept(
+    worker: Rc<Worker>,
+    listener: Http3Listener,
+    mut duty: watch::Receiver<WorkerDuty>,
+) {
     let opened = listener.open().and_then(|endpoint| Ok((endpoint.local_addr()?, endpoint)));
     let (local, endpoint) = match opened {
         Ok(opened) => opened,
-        Err(error) => return tracing::error!(%error, "socket for HTTP/3 could not be registered"),
+        Err(error) => return tracing::error!(%error, "HTTP/3 socket registration failed"),
     };
-    let door = Rc::new(Door { worker, endpoint, local, shaking: Rc::default() });
+    let door = Rc::new(Http3ListenerContext { worker, endpoint, local, shaking: Rc::default() });
     tokio::select! {
         () = door.accept() => return,
         _ = duty.wait_for(|duty| duty.is_over()) => {}
@@ -30,7 +34,7 @@ pub(crate) async fn accept(worker: Rc<Worker>, listener: Http3Listener, mut duty
     tokio::task::spawn_local(async move {
         tokio::select! {
             () = door.accept() => return,
-            _ = duty.wait_for(|duty| matches!(duty, Duty::End { .. })) => {}
+            _ = duty.wait_for(|duty| matches!(duty, WorkerDuty::End { .. })) => {}
         }
         while let Some(incoming) = door.endpoint.accept().await {
             incoming.refuse();
@@ -39,14 +43,14 @@ pub(crate) async fn accept(worker: Rc<Worker>, listener: Http3Listener, mut duty
 }
 
 /// A worker's endpoint of a listener.
-struct Door {
+struct Http3ListenerContext {
     worker: Rc<Worker>,
     endpoint: quinn::Endpoint,
     local: SocketAddr,
     shaking: Rc<Cell<usize>>,
 }
 
-impl Door {
+impl Http3ListenerContext {
     /// Begins connections as long as the endpoint lives.
     async fn accept(&self) {
         while let Some(incoming) = self.endpoint.accept().await {
@@ -60,8 +64,8 @@ impl Door {
                 incoming.refuse();
                 continue;
             };
-            let hands = Shaking::begin(&self.shaking);
-            tokio::task::spawn_local(conversation::open_http3(
+            let hands = Http3HandshakeGuard::begin(&self.shaking);
+            tokio::task::spawn_local(downstream::open_http3(
                 self.worker.clone(),
                 incoming,
                 self.local,
@@ -73,16 +77,16 @@ impl Door {
 }
 
 /// A handshake under way; counted out however it ends.
-struct Shaking(Rc<Cell<usize>>);
+struct Http3HandshakeGuard(Rc<Cell<usize>>);
 
-impl Shaking {
-    fn begin(count: &Rc<Cell<usize>>) -> Shaking {
+impl Http3HandshakeGuard {
+    fn begin(count: &Rc<Cell<usize>>) -> Http3HandshakeGuard {
         count.set(count.get() + 1);
-        Shaking(count.clone())
+        Http3HandshakeGuard(count.clone())
     }
 }
 
-impl Drop for Shaking {
+impl Drop for Http3HandshakeGuard {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }

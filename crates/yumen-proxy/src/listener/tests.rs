@@ -32,7 +32,7 @@ async fn an_answer_acknowledges_its_request_unless_more_of_it_is_waited_for() {
     let mut room = [0; 16];
     assert_eq!(accepted.read(&mut room).unwrap(), 6);
     accepted.set_nonblocking(true).unwrap();
-    let mut tcp = Tcp::fresh(accepted);
+    let mut tcp = TcpConnection::fresh(accepted);
     tcp.register().unwrap();
     assert!(tcp_quickack(tcp.fd().unwrap()).unwrap(), "the client may hold back the rest until it hears");
 }
@@ -42,7 +42,7 @@ async fn a_connection_that_was_answered_waits_as_it_is() {
     let listening = listening(true);
     let (_client, accepted) = connect(&listening);
     accepted.set_nonblocking(true).unwrap();
-    let mut tcp = Tcp::fresh(accepted);
+    let mut tcp = TcpConnection::fresh(accepted);
     let mut cx = Context::from_waker(Waker::noop());
     assert!(tcp.write(&mut cx, &[IoSlice::new(b"100")]).is_ready());
     tcp.register().unwrap();

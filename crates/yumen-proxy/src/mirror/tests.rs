@@ -1,11 +1,12 @@
-use yumen_plugin::{Mirror, UpstreamSlot};
+use yumen_plugin::{MirrorTarget, UpstreamSlot};
 
 use super::target;
 
 #[test]
 fn a_mirror_may_be_asked_for_another_path() {
     let check = |path: Option<&str>, is_prefix: bool, asked: &str, expected: &str| {
-        let mirror = Mirror { upstream: UpstreamSlot::default(), path: path.map(Into::into), is_prefix };
+        let mirror =
+            MirrorTarget { upstream: UpstreamSlot::default(), path: path.map(Into::into), is_prefix };
         assert_eq!(String::from_utf8_lossy(&target(asked.as_bytes(), &mirror)), expected);
     };
     check(None, false, "/a?b=c", "/a?b=c");

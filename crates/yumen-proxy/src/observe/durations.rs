@@ -9,12 +9,12 @@ const BUCKETS_MAX: usize = 106;
 
 /// Durations in microseconds. Holds no more buckets than the longest of them needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Durations {
+pub(crate) struct DurationHistogram {
     counts: Vec<u64>,
     pub(crate) sum_ns: u64,
 }
 
-impl Durations {
+impl DurationHistogram {
     /// Counts a duration as often as its sample stands for.
     pub(crate) fn add(&mut self, ns: u64, weight: u64) {
         let bucket = bucket_of(ns / 1000);
@@ -26,7 +26,7 @@ impl Durations {
     }
 
     /// Adds what another counted.
-    pub(crate) fn merge(&mut self, other: &Durations) {
+    pub(crate) fn merge(&mut self, other: &DurationHistogram) {
         if self.counts.len() < other.counts.len() {
             self.counts.resize(other.counts.len(), 0);
         }

@@ -5,13 +5,13 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 use yumen_plugin::Exchange;
 
-use super::Stopwatch;
+use super::ExchangeStopwatch;
 
 /// Clients and proxies before us take at least this much in one field.
 const BYTES_MAX: usize = 6 * 1024;
 
 /// What is known of the exchange when the head of its answer is made.
-pub(crate) fn explain(watch: &Stopwatch, ex: &Exchange<'_>, upstream: Option<&str>) -> String {
+pub(crate) fn explain(watch: &ExchangeStopwatch, ex: &Exchange<'_>, upstream: Option<&str>) -> String {
     let arrival = watch.arrival.borrow();
     let arrival = arrival.as_ref();
     bounded(json!({
@@ -47,8 +47,8 @@ fn bounded(mut told: Value) -> String {
     if text.len() <= BYTES_MAX { text } else { r#"{"error":"too long to tell"}"#.to_owned() }
 }
 
-fn plugins(watch: &Stopwatch) -> Vec<Value> {
-    let describe = |ran: &super::Ran| {
+fn plugins(watch: &ExchangeStopwatch) -> Vec<Value> {
+    let describe = |ran: &super::PluginTiming| {
         let mut plugin = json!({
             "name": ran.name,
             "origin": ran.origin.as_deref(),
@@ -66,8 +66,8 @@ fn plugins(watch: &Stopwatch) -> Vec<Value> {
     watch.plugins.borrow().iter().map(describe).collect()
 }
 
-fn attempts(watch: &Stopwatch) -> Vec<Value> {
-    let describe = |tried: &super::stopwatch::Tried| {
+fn attempts(watch: &ExchangeStopwatch) -> Vec<Value> {
+    let describe = |tried: &super::stopwatch::AttemptTiming| {
         let mut attempt = json!({
             "endpoint": tried.endpoint.to_string(),
             "head_ns": tried.head_ns,

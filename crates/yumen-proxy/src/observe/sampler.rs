@@ -12,7 +12,7 @@ const PERIOD_MAX: u32 = 4096;
 /// Draws samples by lot, so that no rhythm of the traffic meets the rhythm of the sampling.
 ///
 /// Every sample stands for itself and the requests since the one before: the weights add up to the requests.
-pub(crate) struct Sampler {
+pub(crate) struct RequestSampler {
     /// So many requests between two ticks are all taken; above that, about as many of them.
     per_tick: u32,
     /// Requests until the next sample, itself included.
@@ -30,10 +30,10 @@ pub(crate) struct Sampler {
     random: Cell<u64>,
 }
 
-impl Sampler {
+impl RequestSampler {
     /// The first request is taken, unless none is to be.
-    pub(crate) fn new(seed: u64, per_second: u32) -> Sampler {
-        Sampler {
+    pub(crate) fn new(seed: u64, per_second: u32) -> RequestSampler {
+        RequestSampler {
             per_tick: per_second.div_ceil(TICKS_PER_SECOND),
             left: Cell::new(1),
             gap: Cell::new(1),

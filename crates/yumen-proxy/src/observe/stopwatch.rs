@@ -7,8 +7,8 @@ use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::pin;
 
-use yumen_plugin::{Instance, Origin, Phase};
-use yumen_snapshot::Arrival;
+use yumen_plugin::{Origin, Phase, PluginInstance};
+use yumen_snapshot::MatchExplanation;
 
 use super::RecentRequest;
 use crate::clock;
@@ -20,7 +20,7 @@ const ATTEMPTS_MAX: usize = 16;
 
 /// A plugin in one of its phases.
 #[derive(Debug, Clone)]
-pub(crate) struct Ran {
+pub(crate) struct PluginTiming {
     pub(crate) name: &'static str,
     pub(crate) phase: Phase,
     /// Where its settings stand; noted only where it will be told.
@@ -32,7 +32,7 @@ pub(crate) struct Ran {
 
 /// A try on an endpoint.
 #[derive(Debug, Clone)]
-pub(crate) struct Tried {
+pub(crate) struct AttemptTiming {
     pub(crate) endpoint: SocketAddr,
     /// `None` where a kept connection did.
     pub(crate) connect_ns: Option<u64>,
@@ -43,7 +43,7 @@ pub(crate) struct Tried {
 }
 
 /// What is measured of one exchange.
-pub(crate) struct Stopwatch {
+pub(crate) struct ExchangeStopwatch {
     /// Requests it stands for; 0 where it was only asked to explain itself.
     pub(crate) weight: u32,
     /// Whether its answer tells what is measured here.
@@ -52,9 +52,9 @@ pub(crate) struct Stopwatch {
     pub(crate) revision: Cell<u64>,
     pub(crate) request: RefCell<Option<RecentRequest>>,
     /// How it came to its route, where that will be told.
-    pub(crate) arrival: RefCell<Option<Arrival>>,
-    pub(crate) plugins: RefCell<Vec<Ran>>,
-    pub(crate) attempts: RefCell<Vec<Tried>>,
+    pub(crate) arrival: RefCell<Option<MatchExplanation>>,
+    pub(crate) plugins: RefCell<Vec<PluginTiming>>,
+    pub(crate) attempts: RefCell<Vec<AttemptTiming>>,
     started_ns: u64,
     /// When the worker last turned to it.
     resumed_ns: Cell<u64>,
@@ -63,9 +63,9 @@ pub(crate) struct Stopwatch {
     connect_ns: Cell<Option<u64>>,
 }
 
-impl Stopwatch {
-    pub(crate) fn start(weight: u32, explains: bool) -> Stopwatch {
-        Stopwatch {
+impl ExchangeStopwatch {
+    pub(crate) fn start(weight: u32, explains: bool) -> ExchangeStopwatch {
+        ExchangeStopwatch {
             weight,
             explains,
             revision: Cell::new(0),
@@ -102,22 +102,29 @@ impl Stopwatch {
     }
 
     /// Notes what a plugin did in a phase; more of the same, as for pieces of a body, is added up.
-    pub(crate) fn ran(&self, instance: &Instance, phase: Phase, run_ns: u64, wait_ns: u64, answered: bool) {
+    pub(crate) fn ran(
+        &self,
+        instance: &PluginInstance,
+        phase: Phase,
+        run_ns: u64,
+        wait_ns: u64,
+        answered: bool,
+    ) {
         let mut all = self.plugins.borrow_mut();
         let origin = self.explains.then(|| instance.origin.clone());
         let is_same =
-            |ran: &&mut Ran| ran.name == instance.name && ran.phase == phase && ran.origin == origin;
+            |ran: &&mut PluginTiming| ran.name == instance.name && ran.phase == phase && ran.origin == origin;
         if let Some(ran) = all.iter_mut().rev().find(is_same) {
             ran.run_ns += run_ns;
             ran.wait_ns += wait_ns;
             ran.answered |= answered;
         } else if all.len() < RAN_MAX {
-            all.push(Ran { name: instance.name, phase, origin, run_ns, wait_ns, answered });
+            all.push(PluginTiming { name: instance.name, phase, origin, run_ns, wait_ns, answered });
         }
     }
 
     /// A plugin's synchronous phase.
-    pub(crate) fn run<T>(&self, instance: &Instance, phase: Phase, call: impl FnOnce() -> T) -> T {
+    pub(crate) fn run<T>(&self, instance: &PluginInstance, phase: Phase, call: impl FnOnce() -> T) -> T {
         let started_ns = clock::nanos();
         let result = call();
         self.ran(instance, phase, clock::nanos().saturating_sub(started_ns), 0, false);
@@ -127,7 +134,7 @@ impl Stopwatch {
     /// A plugin's step, which may wait: being polled is running, the rest is waiting.
     pub(crate) async fn step<T>(
         &self,
-        instance: &Instance,
+        instance: &PluginInstance,
         phase: Phase,
         step: impl Future<Output = T>,
         is_answer: impl FnOnce(&T) -> bool,
@@ -150,7 +157,7 @@ impl Stopwatch {
     }
 
     /// An attempt begins, or begins again on a new connection.
-    pub(crate) fn lap(&self) {
+    pub(crate) fn begin_attempt(&self) {
         self.lap_ns.set(clock::nanos());
         self.connect_ns.set(None);
     }
@@ -163,7 +170,8 @@ impl Stopwatch {
     /// The attempt is over.
     pub(crate) fn attempted(&self, endpoint: SocketAddr, fault: Option<Fault>) {
         let fault = fault.map_or("", |fault| fault.kind.facts().2);
-        let tried = Tried { endpoint, connect_ns: self.connect_ns.take(), head_ns: self.split(), fault };
+        let tried =
+            AttemptTiming { endpoint, connect_ns: self.connect_ns.take(), head_ns: self.split(), fault };
         let mut attempts = self.attempts.borrow_mut();
         if attempts.len() < ATTEMPTS_MAX {
             attempts.push(tried);

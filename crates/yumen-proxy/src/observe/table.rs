@@ -4,14 +4,14 @@
 
 use std::collections::HashMap;
 
-use super::durations::Durations;
+use super::durations::DurationHistogram;
 
 /// Rows of one table. Where more are in use, the one unused longest makes room.
 const ROWS_MAX: usize = 512;
 
 /// What something was used for, scaled to all requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Usage {
+pub(crate) struct UsageTotals {
     /// Requests it took part in.
     pub(crate) requests: u64,
     /// Those answered 500 or above; of a plugin, those it answered so itself.
@@ -25,12 +25,12 @@ pub(crate) struct Usage {
     pub(crate) received_bytes: u64,
     pub(crate) sent_bytes: u64,
     /// How long it took.
-    pub(crate) durations: Durations,
+    pub(crate) durations: DurationHistogram,
 }
 
-impl Usage {
+impl UsageTotals {
     /// Adds what another counted.
-    pub(crate) fn merge(&mut self, other: &Usage) {
+    pub(crate) fn merge(&mut self, other: &UsageTotals) {
         self.requests += other.requests;
         self.errors += other.errors;
         self.answers += other.answers;
@@ -44,31 +44,31 @@ impl Usage {
 
 /// One of what the table is about.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Row {
+pub(crate) struct UsageRow {
     /// What users call it beside its id; may be empty.
     pub(crate) name: Box<str>,
-    pub(crate) usage: Usage,
+    pub(crate) usage: UsageTotals,
     /// When it was used last, in uses of the table.
     used: u64,
 }
 
 /// Rows by id.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
-    pub(crate) rows: HashMap<Box<str>, Row, foldhash::fast::RandomState>,
+pub(crate) struct UsageTable {
+    pub(crate) rows: HashMap<Box<str>, UsageRow, foldhash::fast::RandomState>,
     /// Of the rows that made room, so that nothing is missing from the sum.
-    pub(crate) rest: Usage,
+    pub(crate) rest: UsageTotals,
     uses: u64,
 }
 
-impl Table {
+impl UsageTable {
     /// The usage of `id`, which may push out another.
-    pub(crate) fn at(&mut self, id: &str, name: &str) -> &mut Usage {
+    pub(crate) fn at(&mut self, id: &str, name: &str) -> &mut UsageTotals {
         if !self.rows.contains_key(id) {
             if self.rows.len() >= ROWS_MAX {
                 self.make_room();
             }
-            self.rows.insert(id.into(), Row { name: name.into(), ..Row::default() });
+            self.rows.insert(id.into(), UsageRow { name: name.into(), ..UsageRow::default() });
         }
         self.uses += 1;
         let row = self.rows.get_mut(id).expect("it was just put there");
@@ -87,7 +87,7 @@ impl Table {
     }
 
     /// Adds what another worker counted; this is the reader's, and as large as all workers' together.
-    pub(crate) fn merge(&mut self, other: &Table) {
+    pub(crate) fn merge(&mut self, other: &UsageTable) {
         for (id, row) in &other.rows {
             let into = self.rows.entry(id.clone()).or_default();
             into.name.clone_from(&row.name);

@@ -1,13 +1,13 @@
 use serde_json::json;
-use yumen_base::metric::{Gather, Value as Number};
-use yumen_plugin::{Outcome, Phase};
+use yumen_base::metric::{MetricSource, MetricValue as Number};
+use yumen_plugin::{ExchangeOutcome, Phase};
 
-use super::{Observed, Ran, RecentRequest, Seen};
+use super::{PluginTiming, RecentRequest, SampledExchange, WorkerObservations};
 use crate::all_counters::AllCounters;
-use crate::counters::Counters;
+use crate::counters::WorkerCounters;
 
-fn ran(name: &'static str, phase: Phase, run_ns: u64, wait_ns: u64, answered: bool) -> Ran {
-    Ran { name, phase, origin: None, run_ns, wait_ns, answered }
+fn ran(name: &'static str, phase: Phase, run_ns: u64, wait_ns: u64, answered: bool) -> PluginTiming {
+    PluginTiming { name, phase, origin: None, run_ns, wait_ns, answered }
 }
 
 fn recent(path: &str, at_unix_ms: u64) -> RecentRequest {
@@ -28,9 +28,10 @@ fn recent(path: &str, at_unix_ms: u64) -> RecentRequest {
 }
 
 /// Notes a request of so much weight, through route `r` and upstream `u`, with these plugins.
-fn note(observed: &Observed, weight: u32, status: u16, plugins: &[Ran]) -> bool {
-    let outcome = Outcome { status, received_bytes: 10, sent_bytes: 20, ..Outcome::default() };
-    observed.note(Seen {
+fn note(observed: &WorkerObservations, weight: u32, status: u16, plugins: &[PluginTiming]) -> bool {
+    let outcome =
+        ExchangeOutcome { status, received_bytes: 10, sent_bytes: 20, ..ExchangeOutcome::default() };
+    observed.note(SampledExchange {
         weight,
         total_ns: 100_000,
         busy_ns: 7_000,
@@ -47,7 +48,7 @@ fn note(observed: &Observed, weight: u32, status: u16, plugins: &[Ran]) -> bool 
 
 #[test]
 fn a_sample_counts_for_all_it_stands_for() {
-    let workers = AllCounters(vec![Counters::default().into(), Counters::default().into()]);
+    let workers = AllCounters(vec![WorkerCounters::default().into(), WorkerCounters::default().into()]);
     let plugins = [
         ran("cors", Phase::Rewrite, 1_000, 0, false),
         ran("limit-count", Phase::Access, 500, 2_000, true),
@@ -81,7 +82,7 @@ fn a_sample_counts_for_all_it_stands_for() {
 
 #[test]
 fn the_cost_of_plugins_becomes_families() {
-    let workers = AllCounters(vec![Counters::default().into()]);
+    let workers = AllCounters(vec![WorkerCounters::default().into()]);
     note(&workers.0[0].observed, 2, 200, &[ran("cors", Phase::Rewrite, 1_000, 500, false)]);
     let mut families = Vec::new();
     workers.gather(&mut families);
@@ -98,19 +99,19 @@ fn the_cost_of_plugins_becomes_families() {
 
 #[test]
 fn the_oldest_request_is_forgotten_first() {
-    let workers = AllCounters(vec![Counters::default().into(), Counters::default().into()]);
+    let workers = AllCounters(vec![WorkerCounters::default().into(), WorkerCounters::default().into()]);
     for (worker, path, at) in [(0, "/a", 1), (0, "/b", 3), (1, "/c", 2), (0, "/d", 4)] {
-        workers.0[worker].observed.0.lock().unwrap().remember(recent(path, at), 2);
+        workers.0[worker].observed.0.lock().unwrap().push_recent(recent(path, at), 2);
     }
     let paths: Vec<_> = workers.recent().into_iter().map(|request| request.path.into_string()).collect();
     assert_eq!(paths, ["/d", "/b", "/c"]);
-    workers.0[1].observed.0.lock().unwrap().remember(recent("/e", 5), 0);
+    workers.0[1].observed.0.lock().unwrap().push_recent(recent("/e", 5), 0);
     assert_eq!(workers.recent().len(), 3, "none are remembered where none shall be");
 }
 
 #[test]
 fn a_worker_does_not_wait_for_a_reader() {
-    let observed = Observed::default();
+    let observed = WorkerObservations::default();
     let reading = observed.0.lock().unwrap();
     assert!(!note(&observed, 1, 200, &[]));
     drop(reading);

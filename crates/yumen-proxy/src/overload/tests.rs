@@ -8,13 +8,13 @@ fn lot(number: u64) -> u64 {
 fn a_worker_takes_so_many_exchanges_at_a_time() {
     let spared_paths = vec!["/health".to_owned()];
     let settings = OverloadSettings { exchanges_max: 2, spared_paths, ..OverloadSettings::default() };
-    let overload = Overload::new(&settings).unwrap();
+    let overload = OverloadGuard::new(&settings).unwrap();
     let running: Vec<_> = (0..2).map(|_| overload.admit(b"/", 0).unwrap()).collect();
-    assert_eq!(overload.admit(b"/", 0).err(), Some(Kind::Overloaded));
+    assert_eq!(overload.admit(b"/", 0).err(), Some(FaultKind::Overloaded));
     assert!(overload.admit(b"/healthz", 0).is_ok());
     drop(running);
     assert!(overload.admit(b"/", 0).is_ok());
-    assert!(Overload::new(&OverloadSettings::default()).is_none());
+    assert!(OverloadGuard::new(&OverloadSettings::default()).is_none());
 }
 
 #[test]
@@ -23,9 +23,9 @@ fn nothing_is_taken_on_while_memory_is_short() {
     let memory_full = Some(full.clone());
     let spared_paths = vec!["/health".to_owned()];
     let settings = OverloadSettings { memory_full, spared_paths, ..OverloadSettings::default() };
-    let overload = Overload::new(&settings).unwrap();
+    let overload = OverloadGuard::new(&settings).unwrap();
     for path in [&b"/"[..], b"/health"] {
-        assert_eq!(overload.admit(path, 0).err(), Some(Kind::Overloaded));
+        assert_eq!(overload.admit(path, 0).err(), Some(FaultKind::Overloaded));
     }
     full.store(false, Relaxed);
     assert!(overload.admit(b"/", 0).is_ok());
@@ -38,8 +38,8 @@ fn between_looks(waited_ms: u64) -> u64 {
 }
 
 /// What the waits in milliseconds come to with a target of 10, and after how long.
-fn noted(waits: &[u64]) -> (Lag, u64) {
-    let (mut lag, mut now_ms) = (Lag::since(1_000_000), 1000);
+fn noted(waits: &[u64]) -> (EventLag, u64) {
+    let (mut lag, mut now_ms) = (EventLag::since(1_000_000), 1000);
     for waited_ms in waits {
         now_ms += between_looks(*waited_ms);
         lag.note(now_ms * 1000, waited_ms * 1000, 10_000);
@@ -95,7 +95,7 @@ fn shedding_ends_within_three_seconds_once_nothing_waits() {
 /// that a turn is as long as what was taken on then takes.
 fn overloaded(factor: f64, seconds: u64) -> Vec<(u64, u64, f64)> {
     const REFUSING: f64 = 0.1;
-    let (mut lag, mut now_us, mut turn_us) = (Lag::since(0), 0_u64, 1000_u64);
+    let (mut lag, mut now_us, mut turn_us) = (EventLag::since(0), 0_u64, 1000_u64);
     let (mut look_at_us, mut before_us, mut turns) = (SAMPLE_MS * 1000, None, Vec::new());
     while now_us < seconds * 1_000_000 {
         let shed = f64::from(lag.shed) / 1024.0;

@@ -3,27 +3,27 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
-use yumen_plugin::{Chunk, Exchange};
+use yumen_plugin::{BodyChunk, Exchange};
 
 use super::pump::BodyCopy;
 use crate::body_edit::{BodyEdit, PluginEdit};
-use crate::chains::Chains;
+use crate::chains::ExchangeChains;
 use crate::deadline;
-use crate::fault::Kind;
+use crate::fault::FaultKind;
 use crate::grpc;
 use crate::transfer::Edit;
 
 /// An exchange whose answer goes through plugins.
 pub(super) struct Edited<'a, 's> {
     pub(super) ex: &'a mut Exchange<'s>,
-    pub(super) chains: &'a Chains<'a>,
+    pub(super) chains: &'a ExchangeChains<'a>,
     /// Whether the client made a call of gRPC.
     pub(super) is_call: bool,
 }
 
 impl Edited<'_, '_> {
     /// Moves both bodies; also gives the status that trailers told, which plugins may have taken out.
-    pub(super) async fn pass_on(self, mut bodies: BodyCopy<'_>) -> (Result<(), Kind>, Option<u8>) {
+    pub(super) async fn pass_on(self, mut bodies: BodyCopy<'_>) -> (Result<(), FaultKind>, Option<u8>) {
         let Edited { ex, chains, is_call } = self;
         bodies.download.expect_edit();
         let mut edit_body = PluginEdit::new(ex, chains);
@@ -33,12 +33,12 @@ impl Edited<'_, '_> {
         if let Err(kind) = result
             && is_call
             && told.is_none()
-            && kind != Kind::ClientGone
+            && kind != FaultKind::ClientGone
         {
             // The client gets the status that the log has: a deadline is no failure of the endpoint.
-            let trailers = grpc::broken_off(deadline::settle(bodies.conn, kind.into()).kind).into_bytes();
+            let trailers = grpc::abort_trailers(deadline::settle(bodies.conn, kind.into()).kind).into_bytes();
             let status = grpc::status_of_lines(&trailers);
-            let end = Chunk { last: true, trailers, ..Chunk::default() };
+            let end = BodyChunk { last: true, trailers, ..BodyChunk::default() };
             if let Poll::Ready(edited) = edit_body.edit(end) {
                 told = end_with(bodies, edited).await.and(status);
             }
@@ -49,7 +49,7 @@ impl Edited<'_, '_> {
 
 /// Ends a response that broke off with what plugins make of the end of a call; nothing where that can no
 /// longer be sent.
-async fn end_with(bodies: BodyCopy<'_>, edited: Chunk) -> Option<()> {
+async fn end_with(bodies: BodyCopy<'_>, edited: BodyChunk) -> Option<()> {
     let BodyCopy { conn, connection, download, .. } = bodies;
     if download.waits_for_sink() {
         return None;

@@ -6,17 +6,17 @@ use std::future::poll_fn;
 use std::task::{Context, Poll};
 
 use crate::backlog::BacklogEntry;
+use crate::client_wait::{Wait, WaitEnd};
 use crate::clock;
-use crate::connection::Connection;
-use crate::fault::Kind;
-use crate::pace::Pace;
-use crate::transfer::{Broken, Edit, Transfer};
+use crate::connection::DownstreamConnection;
+use crate::fault::FaultKind;
+use crate::minimum_rate::RateWindow;
+use crate::transfer::{Edit, Transfer, TransferFailure};
 use crate::upstream::connection::UpstreamConnection;
-use crate::wait::{End, Wait};
 
 /// Both bodies of an exchange, and the sides between which they move.
 pub(super) struct BodyCopy<'a> {
-    pub(super) conn: &'a mut Connection,
+    pub(super) conn: &'a mut DownstreamConnection,
     pub(super) connection: &'a mut UpstreamConnection,
     /// The request's body.
     pub(super) upload: &'a mut Transfer,
@@ -30,9 +30,12 @@ pub(super) struct BodyCopy<'a> {
 impl BodyCopy<'_> {
     /// Moves both bodies on until the response's has ended or either side fails. What is rare has a copy of its own, so
     /// that what is not stays in one piece with its caller.
-    pub(super) async fn run<const RARE: bool>(&mut self, edit: &mut Option<Edit<'_>>) -> Result<(), Kind> {
+    pub(super) async fn run<const RARE: bool>(
+        &mut self,
+        edit: &mut Option<Edit<'_>>,
+    ) -> Result<(), FaultKind> {
         let BodyCopy { conn, connection, upload, download, keeps, read_timeout_ms } = self;
-        if let Err(broken) = download.take_waiting(&mut connection.inbox, edit) {
+        if let Err(broken) = download.take_buffered(&mut connection.inbox, edit) {
             return Err(upstream_kind(&broken));
         }
         // A client that sent a body may send more than it said, if only an empty line: see `linger`.
@@ -40,7 +43,7 @@ impl BodyCopy<'_> {
         if is_last && download.write_last(&mut connection.inbox, &mut conn.stream) {
             return Ok(());
         }
-        let (pace, wait) = (Pace::default(), Wait::new());
+        let (pace, wait) = (RateWindow::default(), Wait::new());
         let read_timeout_ms = *read_timeout_ms;
         let mut pump =
             Pump { pace, wait, progress: None, upload_broken: false, read_timeout_ms, backlog: None };
@@ -48,11 +51,11 @@ impl BodyCopy<'_> {
     }
 }
 
-fn upstream_kind(broken: &Broken) -> Kind {
+fn upstream_kind(broken: &TransferFailure) -> FaultKind {
     match broken {
-        Broken::Framing(error) => Kind::UpstreamBody(*error),
-        Broken::Read | Broken::TooLarge => Kind::UpstreamClosed,
-        Broken::Write => Kind::ClientGone,
+        TransferFailure::Framing(error) => FaultKind::UpstreamBody(*error),
+        TransferFailure::Read | TransferFailure::TooLarge => FaultKind::UpstreamClosed,
+        TransferFailure::Write => FaultKind::ClientGone,
     }
 }
 
@@ -78,7 +81,7 @@ impl Progress {
 }
 
 struct Pump {
-    pace: Pace,
+    pace: RateWindow,
     wait: Wait,
     /// What had moved when it was last waited for anew; `None` where nothing that was waited for goes on.
     progress: Option<Progress>,
@@ -95,7 +98,7 @@ impl Pump {
         cx: &mut Context<'_>,
         bodies: &mut BodyCopy<'_>,
         edit: &mut Option<Edit<'_>>,
-    ) -> Poll<Result<(), Kind>> {
+    ) -> Poll<Result<(), FaultKind>> {
         let BodyCopy { conn, connection, upload, download, .. } = bodies;
         let worker = &conn.worker;
         let mut client_fault = None;
@@ -119,7 +122,7 @@ impl Pump {
         {
             return Poll::Ready(Err(kind));
         }
-        if let Some(kind) = conn.stream.given_up(cx) {
+        if let Some(kind) = conn.stream.client_gone(cx) {
             return Poll::Ready(Err(kind));
         }
         if let Some(late) = self.overstays(cx, bodies) {
@@ -129,13 +132,13 @@ impl Pump {
         let worker = &conn.worker;
         let progress = Progress::of(upload, download);
         let (timeout_ms, late) = if progress.waits_for_client {
-            (worker.settings.send_timeout_ms, Kind::ClientStalled)
+            (worker.settings.send_timeout_ms, FaultKind::ClientStalled)
         } else {
-            (self.read_timeout_ms, Kind::ReadTimeout)
+            (self.read_timeout_ms, FaultKind::ReadTimeout)
         };
         if worker.settings.answer_rate.is_set() {
             match late {
-                Kind::ClientStalled => {
+                FaultKind::ClientStalled => {
                     // Whoever is waited for next is waited for anew.
                     self.progress = None;
                     let slow = conn.poll_slow_reader(cx, &mut self.pace, download.taken_bytes());
@@ -146,36 +149,36 @@ impl Pump {
         }
         self.note(conn, progress, timeout_ms);
         // A client that is waited for tells by itself that it has left.
-        match self.wait.poll(cx, conn, matches!(late, Kind::ReadTimeout)) {
+        match self.wait.poll(cx, conn, matches!(late, FaultKind::ReadTimeout)) {
             None => Poll::Pending,
-            Some(End::Late) => Poll::Ready(Err(late)),
-            Some(End::ClientLeft) => Poll::Ready(Err(Kind::ClientGone)),
+            Some(WaitEnd::Timeout) => Poll::Ready(Err(late)),
+            Some(WaitEnd::ClientLeft) => Poll::Ready(Err(FaultKind::ClientGone)),
         }
     }
 
     /// Notes the memory that waits for either side. Returns the fault that ends the exchange where there is too much.
     #[inline(always)]
-    fn overstays(&mut self, cx: &Context<'_>, bodies: &mut BodyCopy<'_>) -> Option<Kind> {
+    fn overstays(&mut self, cx: &Context<'_>, bodies: &mut BodyCopy<'_>) -> Option<FaultKind> {
         let BodyCopy { upload, download, .. } = &*bodies;
         let waits = download.waits_for_sink() || (upload.waits_for_sink() && !self.upload_broken);
         if waits || self.backlog.is_some() { self.note_backlog(cx, bodies) } else { None }
     }
 
     #[inline(never)]
-    fn note_backlog(&mut self, cx: &Context<'_>, bodies: &mut BodyCopy<'_>) -> Option<Kind> {
+    fn note_backlog(&mut self, cx: &Context<'_>, bodies: &mut BodyCopy<'_>) -> Option<FaultKind> {
         let BodyCopy { conn, connection, upload, download, .. } = bodies;
         let down_bytes = download.backlog_bytes(&mut connection.stream, &connection.inbox, &conn.stream);
         let bytes = down_bytes + upload.backlog_bytes(&mut conn.stream, &conn.inbox, &connection.stream);
         let taken_bytes = download.taken_bytes() + upload.taken_bytes();
         let (backlog, now_ms) = (&conn.worker.buffers.backlog, clock::now().mono_ms());
         let is_over = backlog.note(&mut self.backlog, cx, (bytes, taken_bytes), now_ms);
-        let late = if down_bytes > 0 { Kind::ClientStalled } else { Kind::SendTimeout };
+        let late = if down_bytes > 0 { FaultKind::ClientStalled } else { FaultKind::SendTimeout };
         is_over.then_some(late)
     }
 
     /// Waits anew where something has moved.
     #[inline(always)]
-    fn note(&mut self, conn: &Connection, progress: Progress, timeout_ms: u64) {
+    fn note(&mut self, conn: &DownstreamConnection, progress: Progress, timeout_ms: u64) {
         let Some(before) = self.progress.replace(progress) else {
             return self.wait.begin(conn, timeout_ms);
         };
@@ -184,7 +187,7 @@ impl Pump {
             return;
         }
         if progress == only_read {
-            self.wait.prolong(conn, timeout_ms);
+            self.wait.extend(conn, timeout_ms);
         } else {
             self.wait.begin(conn, timeout_ms);
         }

@@ -7,25 +7,25 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use yumen_plugin::Client;
+use yumen_plugin::ClientInfo;
 use yumen_snapshot::Publisher;
 
 use super::*;
-use crate::connection::Peer;
+use crate::connection::DownstreamPeer;
 use crate::serve::refuse;
-use crate::stream::Stream;
+use crate::stream::TransportStream;
 use crate::worker::tests::worker;
 
 /// What a client hears of a fault, and how its connection goes on; its deadline may have passed as well.
-fn told(kind: Kind, is_late: bool) -> (String, Poll<After>) {
+fn told(kind: FaultKind, is_late: bool) -> (String, Poll<After>) {
     let worker = worker(Arc::new(Publisher::default()));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let mut at_client = TcpStream::connect(address).unwrap();
-    let stream = Stream::Tcp(Tcp::fresh(listener.accept().unwrap().0));
-    let client = Client { peer: address, local: address, tls: None, connection: 1 };
-    let peer = Rc::new(Peer::new(&worker, client));
-    let mut conn = Connection::of(worker, peer, stream);
+    let stream = TransportStream::Tcp(TcpConnection::fresh(listener.accept().unwrap().0));
+    let client = ClientInfo { peer: address, local: address, tls: None, connection: 1 };
+    let peer = Rc::new(DownstreamPeer::new(&worker, client));
+    let mut conn = DownstreamConnection::of(worker, peer, stream);
     if is_late {
         conn.timer.cap(clock::now().mono_ms());
     }
@@ -38,11 +38,11 @@ fn told(kind: Kind, is_late: bool) -> (String, Poll<After>) {
 
 #[test]
 fn nothing_is_said_behind_half_of_an_interim_answer() {
-    for kind in [Kind::ClientGone, Kind::ClientStalled] {
+    for kind in [FaultKind::ClientGone, FaultKind::ClientStalled] {
         for is_late in [false, true] {
             assert_eq!(told(kind, is_late), (String::new(), Poll::Ready(After::Close)));
         }
     }
-    assert!(told(Kind::ClientTimeout, false).0.starts_with("HTTP/1.1 408 "));
-    assert!(told(Kind::ClientTimeout, true).0.starts_with("HTTP/1.1 504 "));
+    assert!(told(FaultKind::ClientTimeout, false).0.starts_with("HTTP/1.1 408 "));
+    assert!(told(FaultKind::ClientTimeout, true).0.starts_with("HTTP/1.1 504 "));
 }

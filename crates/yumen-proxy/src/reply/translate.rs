@@ -2,15 +2,15 @@
 //!
 //! Knows no protocol; the plugin that translated the request left a translator.
 
-use yumen_plugin::{Chunk, Computation, Response, Source, WholeAnswer, compute};
+use yumen_plugin::{BodyChunk, BufferedResponse, Computation, LocalResponse, ResponseSource, compute};
 
 use super::pump::BodyCopy;
 use super::{answer, apologize, note_upstream_status};
-use crate::body::Ending;
+use crate::body::BodyEncoding;
 use crate::clock;
 use crate::disposition::After;
-use crate::fault::Kind;
-use crate::flow::RequestBody;
+use crate::exchange_stats::RequestBodyState;
+use crate::fault::FaultKind;
 use crate::grpc;
 use crate::proxied::ProxiedExchange;
 use crate::transfer::{Edit, Transfer};
@@ -35,7 +35,7 @@ pub(crate) async fn pass_on_translated<'s>(
     let upload = &upload.transfer;
     flow.received_bytes += upload.read_bytes;
     // The translator read all of the request that it wants.
-    flow.body = if upload.is_read() { RequestBody::Read } else { RequestBody::Torn };
+    flow.body = if upload.is_read() { RequestBodyState::Read } else { RequestBodyState::Partial };
     let now = clock::now();
     flow.note_upstream_end(now.mono_us);
     let mut finished = attempt.finish(now);
@@ -57,14 +57,15 @@ pub(crate) async fn pass_on_translated<'s>(
         finished.close(client);
     }
     let bytes = data.len();
-    let work = move || translate.translate(WholeAnswer { head: &head, body: &data, trailers: &trailers });
+    let work =
+        move || translate.translate(BufferedResponse { head: &head, body: &data, trailers: &trailers });
     let translated = match compute(&*conn.worker, bytes, work) {
         Computation::Ready(translated) => translated,
         Computation::Pending(translating) => translating.await,
     };
-    let response = translated.unwrap_or_else(|refused| Response::error_msg(503, &refused.to_string()));
+    let response = translated.unwrap_or_else(|refused| LocalResponse::error_msg(503, &refused.to_string()));
     let after = answer(conn, ex, chains, response, flow).await;
-    flow.source = Source::Upstream;
+    flow.source = ResponseSource::Upstream;
     flow.grpc_status = status;
     after
 }
@@ -74,18 +75,18 @@ async fn collect<'s>(
     proxied: &mut ProxiedExchange<'_, 's>,
     attempt: &mut Attempt<'s, ResponseStarted>,
     bytes_max: usize,
-) -> Result<CollectedBody, Kind> {
+) -> Result<CollectedBody, FaultKind> {
     let read_timeout_ms = proxied.timeouts().read_ms;
     let framing = attempt.head().framing;
     let connection = attempt.connection();
     let received = connection.stream.incoming(framing);
-    let mut download = Transfer::new(received, Ending::Known, Vec::new(), bytes_max as u64);
+    let mut download = Transfer::new(received, BodyEncoding::Known, Vec::new(), bytes_max as u64);
     download.expect_edit();
     let mut collected = CollectedBody { data: Vec::new(), trailers: Vec::new() };
-    let mut take = |chunk: Chunk| {
+    let mut take = |chunk: BodyChunk| {
         collected.data.extend_from_slice(&chunk.data);
         collected.trailers.extend_from_slice(&chunk.trailers);
-        Chunk::default()
+        BodyChunk::default()
     };
     let mut edit: Option<Edit<'_>> = Some(&mut take);
     let mut bodies = BodyCopy {
@@ -98,7 +99,7 @@ async fn collect<'s>(
     };
     let read = bodies.run::<true>(&mut edit).await;
     if bytes_max != 0 && download.read_bytes > bytes_max as u64 {
-        return Err(Kind::UpstreamTooLarge);
+        return Err(FaultKind::UpstreamTooLarge);
     }
     read.map(|()| collected)
 }

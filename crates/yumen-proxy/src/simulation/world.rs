@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use tokio::sync::watch;
 use yumen_plugin::kind::NodeFacts;
-use yumen_plugin::{Carry, Client, Registry};
-use yumen_snapshot::protection::Tally;
-use yumen_snapshot::upstream::{Keepalive, Timeouts};
-use yumen_snapshot::{Compiler, Defaults, Env, Publisher, Snapshot, Upstream};
+use yumen_plugin::{Carry, ClientInfo, PluginRegistry};
+use yumen_snapshot::protection::EndpointCounts;
+use yumen_snapshot::upstream::{AttemptTimeouts, KeepaliveLimits};
+use yumen_snapshot::{Compiler, CompilerEnv, Publisher, Snapshot, Upstream, UpstreamDefaults};
 
 use super::client::{self, Habits};
 use super::endpoint::{Endpoint, Manners};
@@ -20,12 +20,12 @@ use super::ledger::Ledger;
 use super::net::{End, Net, Weather};
 use super::scheduler::{Random, Scheduler};
 use super::{http2, http2_endpoint};
-use crate::duty::Duty;
-use crate::pace::Rate;
-use crate::settings::Settings;
-use crate::tcp::Tcp;
+use crate::minimum_rate::MinimumRate;
+use crate::settings::WorkerSettings;
+use crate::tcp::TcpConnection;
 use crate::worker::{Worker, WorkerParts};
-use crate::{Counters, clock, conversation};
+use crate::worker_duty::WorkerDuty;
+use crate::{WorkerCounters, clock, downstream};
 
 /// A world that has not ended after so many steps never will.
 const STEPS_MAX: usize = 400_000;
@@ -49,7 +49,7 @@ pub(crate) struct World {
     /// Step at which the worker begins to drain.
     drains_at: Option<usize>,
     http2: Http2,
-    _duty: watch::Sender<Duty>,
+    _duty: watch::Sender<WorkerDuty>,
 }
 
 impl World {
@@ -63,12 +63,12 @@ impl World {
         let snapshot = snapshot(random, calm, http2);
         let publisher = Arc::new(Publisher::default());
         publisher.publish(snapshot.clone());
-        let (duty, asked) = watch::channel(Duty::Serve);
+        let (duty, asked) = watch::channel(WorkerDuty::Serve);
         let worker = Worker::new(WorkerParts {
             id: 0,
             settings: Arc::new(settings(random, calm)),
             publisher,
-            counters: Arc::new(Counters::default()),
+            counters: Arc::new(WorkerCounters::default()),
             applied: Arc::default(),
             log: None,
             duty: asked,
@@ -230,7 +230,7 @@ impl World {
     fn check_counts(&self, upstream: &Upstream, kept: usize) {
         let Some(protection) = &upstream.protection else { return };
         let gate = &protection.gate;
-        let sum = |read: fn(&Tally) -> &AtomicU32| -> u32 {
+        let sum = |read: fn(&EndpointCounts) -> &AtomicU32| -> u32 {
             protection.endpoints.iter().map(|tally| read(tally).load(Relaxed)).sum()
         };
         let left = [
@@ -303,9 +303,9 @@ impl Visitor {
         let Some(admitted) = self.worker.admit() else { return };
         let peer = SocketAddr::from(([10, 0, 0, self.number as u8], 5000));
         let local = SocketAddr::from(([10, 0, 1, 1], 80));
-        let client = Client { peer, local, tls: None, connection: self.worker.counters.accepted.get() };
+        let client = ClientInfo { peer, local, tls: None, connection: self.worker.counters.accepted.get() };
         let worker = self.worker.clone();
-        let run = conversation::run(worker, Tcp::memory(end), client, None, admitted);
+        let run = downstream::run(worker, TcpConnection::memory(end), client, None, admitted);
         self.net.scheduler.spawn(format!("gateway for {name}"), run);
     }
 }
@@ -358,7 +358,7 @@ fn manners(random: &Random, calm: bool) -> Manners {
         refuses: few(),
         never_accepts: few() / 3,
         ends_early: few(),
-        hangs: few() / 3,
+        stalled_pid: few() / 3,
         answers_early: few(),
         breaks_answer: few(),
         closes_idle: few(),
@@ -382,20 +382,20 @@ fn habits(random: &Random, calm: bool) -> Habits {
     }
 }
 
-fn settings(random: &Random, calm: bool) -> Settings {
+fn settings(random: &Random, calm: bool) -> WorkerSettings {
     if calm {
-        return Settings::default();
+        return WorkerSettings::default();
     }
     let timeout = || random.one(&[500, 3_000, 60_000]);
-    Settings {
+    WorkerSettings {
         head_timeout_ms: timeout(),
         body_timeout_ms: timeout(),
         idle_timeout_ms: timeout(),
         send_timeout_ms: timeout(),
         body_bytes_max: random.one(&[0, 0, 100_000]),
-        body_rate: Rate { bytes_per_s: random.one(&[0, 0, 1000]), window_ms: 1000 },
-        answer_rate: Rate { bytes_per_s: random.one(&[0, 0, 1000]), window_ms: 1000 },
-        ..Settings::default()
+        body_rate: MinimumRate { bytes_per_s: random.one(&[0, 0, 1000]), window_ms: 1000 },
+        answer_rate: MinimumRate { bytes_per_s: random.one(&[0, 0, 1000]), window_ms: 1000 },
+        ..WorkerSettings::default()
     }
 }
 
@@ -428,8 +428,9 @@ fn protection(random: &Random, calm: bool, http2: Http2) -> String {
 
 fn snapshot(random: &Random, calm: bool, http2: Http2) -> Arc<Snapshot> {
     let timeout = || if calm { 60_000 } else { random.one(&[200, 2_000, 60_000]) };
-    let timeouts = Timeouts { connect_ms: timeout(), send_ms: timeout(), read_ms: timeout(), total_ms: 0 };
-    let keepalive = Keepalive {
+    let timeouts =
+        AttemptTimeouts { connect_ms: timeout(), send_ms: timeout(), read_ms: timeout(), total_ms: 0 };
+    let keepalive = KeepaliveLimits {
         size: random.below(5) as u32,
         idle_timeout_ms: random.one(&[300, 60_000]),
         requests: random.one(&[2, 1000]),
@@ -457,9 +458,9 @@ fn snapshot(random: &Random, calm: bool, http2: Http2) -> Arc<Snapshot> {
     );
     let (resources, problems) = yumen_config::document::parse(&document, &|_| None);
     assert!(problems.is_empty(), "{document}\n{problems:?}");
-    let env = Env {
+    let env = CompilerEnv {
         node: NodeFacts { workers: 1, tls_ports: Vec::new() },
-        defaults: Defaults { timeouts, keepalive },
+        defaults: UpstreamDefaults { timeouts, keepalive },
         path_parameters: false,
         workers: 1,
         missing: Default::default(),
@@ -468,12 +469,12 @@ fn snapshot(random: &Random, calm: bool, http2: Http2) -> Arc<Snapshot> {
         load_certificate: Arc::new(
             |_: &str,
              _: &str|
-             -> Result<yumen_snapshot::compile::Loaded, yumen_snapshot::compile::PairFlaw> {
-                Err(yumen_snapshot::compile::PairFlaw::Certificate("there is no TLS here".into()))
+             -> Result<yumen_snapshot::compile::Loaded, yumen_snapshot::compile::KeyPairError> {
+                Err(yumen_snapshot::compile::KeyPairError::Certificate("there is no TLS here".into()))
             },
         ),
     };
-    let registry = Arc::new(Registry::new(yumen_plugins::BUILTIN));
+    let registry = Arc::new(PluginRegistry::new(yumen_plugins::BUILTIN));
     let compiled = Compiler::new(registry, Arc::new(Carry::default()), env).replace_all(resources, 1);
     assert!(compiled.problems.is_empty(), "{document}\n{:?}", compiled.problems);
     compiled.snapshot

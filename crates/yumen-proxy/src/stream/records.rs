@@ -8,27 +8,27 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::tcp::Tcp;
+use crate::tcp::TcpConnection;
 
 /// What stands before a record: its type, a version, its length (RFC 8446 §5.1).
 const HEADER_BYTES: u8 = 5;
 
 /// A connection that carries records of TLS.
-pub(crate) struct Records {
-    tcp: Tcp,
-    read: Boundary,
+pub(crate) struct RecordStream {
+    tcp: TcpConnection,
+    read: RecordBoundary,
 }
 
 /// Where in a record reading has come to.
 #[derive(Debug, Default)]
-struct Boundary {
+struct RecordBoundary {
     /// Bytes of the header that were read.
     header_bytes: u8,
     /// The length, as far as it was read; then what is left of the record.
     left_bytes: u16,
 }
 
-impl Boundary {
+impl RecordBoundary {
     fn pass(&mut self, mut bytes: &[u8]) {
         while let Some((first, rest)) = bytes.split_first() {
             if self.header_bytes < HEADER_BYTES {
@@ -43,18 +43,18 @@ impl Boundary {
                 bytes = &bytes[count..];
             }
             if self.header_bytes == HEADER_BYTES && self.left_bytes == 0 {
-                *self = Boundary::default();
+                *self = RecordBoundary::default();
             }
         }
     }
 }
 
-impl Records {
-    pub(crate) fn new(tcp: Tcp) -> Records {
-        Records { tcp, read: Boundary::default() }
+impl RecordStream {
+    pub(crate) fn new(tcp: TcpConnection) -> RecordStream {
+        RecordStream { tcp, read: RecordBoundary::default() }
     }
 
-    pub(crate) fn tcp(&self) -> &Tcp {
+    pub(crate) fn tcp(&self) -> &TcpConnection {
         &self.tcp
     }
 
@@ -64,7 +64,7 @@ impl Records {
     }
 }
 
-impl AsyncRead for Records {
+impl AsyncRead for RecordStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -78,7 +78,7 @@ impl AsyncRead for Records {
     }
 }
 
-impl AsyncWrite for Records {
+impl AsyncWrite for RecordStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().tcp).poll_write(cx, bytes)
     }
@@ -106,14 +106,14 @@ impl AsyncWrite for Records {
 
 #[cfg(test)]
 mod tests {
-    use super::Boundary;
+    use super::RecordBoundary;
 
     #[test]
     fn a_record_is_known_to_end_however_it_is_cut() {
         let record = |length: u16| [&[23, 3, 3], &length.to_be_bytes()[..], &vec![7; length.into()]].concat();
         let (all, ends) = ([record(3), record(0), record(300), record(1)].concat(), [8, 13, 318, 324]);
         for step in 1..=all.len() {
-            let (mut boundary, mut read) = (Boundary::default(), 0);
+            let (mut boundary, mut read) = (RecordBoundary::default(), 0);
             for piece in all.chunks(step) {
                 boundary.pass(piece);
                 read += piece.len();

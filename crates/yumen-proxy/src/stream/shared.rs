@@ -5,9 +5,9 @@ use std::task::Context;
 
 use yumen_http::Framing;
 
-use super::Stream;
-use crate::body::{Ending, Rest};
-use crate::fault::Kind;
+use super::TransportStream;
+use crate::body::{BodyDecoder, BodyEncoding};
+use crate::fault::FaultKind;
 use crate::timers::Timer;
 
 /// How a message head leaves.
@@ -19,10 +19,10 @@ pub(crate) enum HeadSent {
     Separately,
 }
 
-impl Stream {
+impl TransportStream {
     /// Whether it is one of many on its connection.
     pub(crate) fn is_shared(&self) -> bool {
-        matches!(self, Stream::Http2(_) | Stream::Http3(_))
+        matches!(self, TransportStream::Http2(_) | TransportStream::Http3(_))
     }
 
     /// How the end of a body with this framing is told when it is read from here.
@@ -40,8 +40,8 @@ impl Stream {
     /// Whether all the peer sends has come, and nothing behind the body.
     pub(crate) fn has_ended_plainly(&self) -> bool {
         match self {
-            Stream::Http2(duplex) => duplex.has_ended() && !duplex.has_trailers(),
-            Stream::Http3(duplex) => duplex.has_ended() && !duplex.has_trailers(),
+            TransportStream::Http2(duplex) => duplex.has_ended() && !duplex.has_trailers(),
+            TransportStream::Http3(duplex) => duplex.has_ended() && !duplex.has_trailers(),
             _ => false,
         }
     }
@@ -49,33 +49,33 @@ impl Stream {
     /// How long a client waits for all of its answer.
     pub(crate) fn set_deadline(&mut self, deadline: Timer) {
         match self {
-            Stream::Http2(duplex) => duplex.set_deadline(deadline),
-            Stream::Http3(duplex) => duplex.set_deadline(deadline),
+            TransportStream::Http2(duplex) => duplex.set_deadline(deadline),
+            TransportStream::Http3(duplex) => duplex.set_deadline(deadline),
             _ => {}
         }
     }
 
     /// How the end of a body is told that is written here; `chunked` is how HTTP/1 would.
-    pub(crate) fn ending(&self, chunked: bool) -> Ending {
+    pub(crate) fn ending(&self, chunked: bool) -> BodyEncoding {
         match self {
-            Stream::Http2(_) | Stream::Http3(_) => Ending::Stream,
-            _ if chunked => Ending::Chunk,
-            _ => Ending::Known,
+            TransportStream::Http2(_) | TransportStream::Http3(_) => BodyEncoding::Stream,
+            _ if chunked => BodyEncoding::Chunk,
+            _ => BodyEncoding::Known,
         }
     }
 
     /// What is left of a body that lasts to the end: `None` while nobody knows. `count` bytes were read
     /// last; `waiting` are not decoded yet. The stream keeps its trailers, for a body that is sent once more.
-    pub(crate) fn end(&self, count: usize, waiting: usize) -> Option<Rest> {
+    pub(crate) fn end(&self, count: usize, waiting: usize) -> Option<BodyDecoder> {
         let trailers = match self {
-            Stream::Http2(duplex) => duplex.has_ended().then(|| duplex.trailers()),
-            Stream::Http3(duplex) => duplex.has_ended().then(|| duplex.trailers()),
-            _ => return (count == 0).then_some(Rest::Done),
+            TransportStream::Http2(duplex) => duplex.has_ended().then(|| duplex.trailers()),
+            TransportStream::Http3(duplex) => duplex.has_ended().then(|| duplex.trailers()),
+            _ => return (count == 0).then_some(BodyDecoder::Done),
         }?;
         match waiting {
-            0 if trailers.is_empty() => Some(Rest::Done),
-            0 => Some(Rest::Trailers(trailers.to_vec())),
-            waiting if trailers.is_empty() => Some(Rest::Length(waiting as u64)),
+            0 if trailers.is_empty() => Some(BodyDecoder::Done),
+            0 => Some(BodyDecoder::Trailers(trailers.to_vec())),
+            waiting if trailers.is_empty() => Some(BodyDecoder::Length(waiting as u64)),
             // They are told when what waits before them has been taken.
             _ => None,
         }
@@ -84,8 +84,8 @@ impl Stream {
     /// The next bytes written are the last.
     pub(crate) fn expect_end(&mut self) {
         match self {
-            Stream::Http2(duplex) => duplex.expect_end(),
-            Stream::Http3(duplex) => duplex.expect_end(),
+            TransportStream::Http2(duplex) => duplex.expect_end(),
+            TransportStream::Http3(duplex) => duplex.expect_end(),
             _ => {}
         }
     }
@@ -93,8 +93,8 @@ impl Stream {
     /// Ends a stream, with trailers if there are any.
     pub(crate) fn finish(&mut self, trailers: &[u8]) -> io::Result<()> {
         match self {
-            Stream::Http2(duplex) => duplex.finish(trailers),
-            Stream::Http3(duplex) => duplex.finish(trailers),
+            TransportStream::Http2(duplex) => duplex.finish(trailers),
+            TransportStream::Http3(duplex) => duplex.finish(trailers),
             _ => Ok(()),
         }
     }
@@ -103,8 +103,8 @@ impl Stream {
     #[inline]
     pub(crate) fn send_head(&mut self, text: &[u8], ends: bool) -> io::Result<HeadSent> {
         match self {
-            Stream::Http2(duplex) => duplex.send_head(text, ends)?,
-            Stream::Http3(duplex) => duplex.send_head(text, ends)?,
+            TransportStream::Http2(duplex) => duplex.send_head(text, ends)?,
+            TransportStream::Http3(duplex) => duplex.send_head(text, ends)?,
             _ => return Ok(HeadSent::InBand),
         }
         Ok(HeadSent::Separately)
@@ -113,17 +113,17 @@ impl Stream {
     /// Tells a connection that carries many requests that no answer to this one came in time.
     #[cold]
     pub(crate) fn doubt(&self) {
-        if let Stream::Http2(duplex) = self {
+        if let TransportStream::Http2(duplex) = self {
             duplex.doubt();
         }
     }
 
     /// Why the peer waits no more, if so; a connection tells that only by what is read from it.
     #[inline]
-    pub(crate) fn given_up(&mut self, cx: &mut Context<'_>) -> Option<Kind> {
+    pub(crate) fn client_gone(&mut self, cx: &mut Context<'_>) -> Option<FaultKind> {
         match self {
-            Stream::Http2(duplex) => duplex.given_up(cx),
-            Stream::Http3(duplex) => duplex.given_up(cx),
+            TransportStream::Http2(duplex) => duplex.client_gone(cx),
+            TransportStream::Http3(duplex) => duplex.client_gone(cx),
             _ => None,
         }
     }

@@ -13,11 +13,11 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::names::rfc2253;
 use super::provider::provider;
-use super::revoked::Revoked;
+use super::revocation::RevocationLists;
 
 /// When something that is trusted holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Term {
+pub struct ValidityTerm {
     /// Whose it is, as a name of X.509.
     pub name: String,
     /// When it begins, in seconds since the Unix epoch.
@@ -28,23 +28,23 @@ pub struct Term {
 
 /// Authorities, each with its time. A trust anchor has none by itself (RFC 5280 §6.1.1), but OpenSSL looks at it, and
 /// whoever gave an authority for a year did not mean it for ever.
-pub(super) struct Authorities {
+pub(super) struct TrustedAuthorities {
     given: Vec<CertificateDer<'static>>,
     /// As many as given, in the same order.
     anchors: Vec<TrustAnchor<'static>>,
     /// As many as given, in the same order.
-    terms: Vec<Term>,
+    terms: Vec<ValidityTerm>,
 }
 
-impl std::fmt::Debug for Authorities {
+impl std::fmt::Debug for TrustedAuthorities {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Authorities").field("anchors", &self.anchors.len()).finish_non_exhaustive()
     }
 }
 
-impl Authorities {
+impl TrustedAuthorities {
     /// Reads PEM. An error quotes nothing of it: a key may stand where a certificate should.
-    pub(super) fn read(pem: &str) -> Result<Authorities, String> {
+    pub(super) fn read(pem: &str) -> Result<TrustedAuthorities, String> {
         let mut store = RootCertStore::empty();
         let (mut given, mut terms) = (Vec::new(), Vec::new());
         for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
@@ -56,8 +56,8 @@ impl Authorities {
             given.push(certificate);
         }
         match given.is_empty() {
-            true => Err("there is no trusted CA in the PEM text".into()),
-            false => Ok(Authorities { given, anchors: store.roots, terms }),
+            true => Err("no CA certificate in the PEM text".into()),
+            false => Ok(TrustedAuthorities { given, anchors: store.roots, terms }),
         }
     }
 
@@ -67,11 +67,11 @@ impl Authorities {
     }
 
     /// When each of them holds.
-    pub(super) fn terms(&self) -> &[Term] {
+    pub(super) fn terms(&self) -> &[ValidityTerm] {
         &self.terms
     }
 
-    pub(super) fn into_terms(self) -> Vec<Term> {
+    pub(super) fn into_terms(self) -> Vec<ValidityTerm> {
         self.terms
     }
 
@@ -83,7 +83,7 @@ impl Authorities {
         above: &[CertificateDer<'_>],
         now: UnixTime,
         usage: KeyUsage,
-        revoked: &Revoked,
+        revoked: &RevocationLists,
     ) -> Result<usize, webpki::Error> {
         let certificate = EndEntityCert::try_from(leaf)?;
         let path = certificate.verify_for_usage(
@@ -129,7 +129,7 @@ impl Authorities {
     }
 }
 
-impl Term {
+impl ValidityTerm {
     fn holds(&self, now: UnixTime) -> Result<(), webpki::Error> {
         let now_unix_s = now.as_secs() as i64;
         if now_unix_s < self.from_unix_s {
@@ -166,9 +166,9 @@ pub(super) fn unix_time(unix_s: i64) -> UnixTime {
     UnixTime::since_unix_epoch(Duration::from_secs(unix_s.max(0).unsigned_abs()))
 }
 
-fn term(certificate: &CertificateDer<'_>) -> Result<Term, String> {
+fn term(certificate: &CertificateDer<'_>) -> Result<ValidityTerm, String> {
     let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| error.to_string())?;
-    Ok(Term {
+    Ok(ValidityTerm {
         name: rfc2253(parsed.subject()),
         from_unix_s: parsed.validity().not_before.timestamp(),
         until_unix_s: parsed.validity().not_after.timestamp(),

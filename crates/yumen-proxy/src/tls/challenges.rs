@@ -9,7 +9,7 @@ use rustls::ServerConfig;
 use rustls::server::ClientHello;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
-use super::pair;
+use super::certificate_key_pair;
 use super::provider::provider;
 
 /// The protocol by which an ACME server asks.
@@ -17,28 +17,28 @@ pub(super) const ALPN: &[u8] = b"acme-tls/1";
 
 /// The challenges under way, by server name.
 #[derive(Debug, Default)]
-pub struct Challenges {
+pub struct TlsAlpnChallenges {
     by_name: Mutex<HashMap<String, Arc<CertifiedKey>>>,
 }
 
 /// One of them, to be taken away again.
 #[derive(Debug)]
-pub struct Challenge {
+pub struct TlsAlpnChallenge {
     name: String,
     pair: Arc<CertifiedKey>,
 }
 
-impl Challenges {
+impl TlsAlpnChallenges {
     /// Shows this certificate, PEM, to an ACME server that asks for `name`, in place of the one before.
-    pub fn put(&self, name: &str, certificate: &str, key: &str) -> Result<Challenge, String> {
-        let pair = pair::load_unchecked(certificate, key).map_err(|flaw| flaw.to_string())?;
+    pub fn put(&self, name: &str, certificate: &str, key: &str) -> Result<TlsAlpnChallenge, String> {
+        let pair = certificate_key_pair::load_unchecked(certificate, key).map_err(|flaw| flaw.to_string())?;
         let name = name.to_ascii_lowercase();
         self.lock().insert(name.clone(), pair.clone());
-        Ok(Challenge { name, pair })
+        Ok(TlsAlpnChallenge { name, pair })
     }
 
     /// The challenge is over; another one for its name, which has taken its place, is not.
-    pub fn remove(&self, challenge: &Challenge) {
+    pub fn remove(&self, challenge: &TlsAlpnChallenge) {
         let mut shown = self.lock();
         if shown.get(&challenge.name).is_some_and(|pair| Arc::ptr_eq(pair, &challenge.pair)) {
             shown.remove(&challenge.name);
@@ -47,8 +47,8 @@ impl Challenges {
 
     /// How to answer, where this is an ACME server that asks for something.
     pub(super) fn answer(&self, hello: &ClientHello<'_>) -> Option<Arc<ServerConfig>> {
-        let asks = hello.alpn().is_some_and(|mut all| all.any(|one| one == ALPN));
-        if !asks {
+        let note_attempt = hello.alpn().is_some_and(|mut all| all.any(|one| one == ALPN));
+        if !note_attempt {
             return None;
         }
         let pair = self.lock().get(&hello.server_name()?.to_ascii_lowercase()).cloned()?;

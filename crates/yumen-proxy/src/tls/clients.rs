@@ -9,37 +9,37 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
 use webpki::{KeyUsage, RequiredEkuNotFoundContext};
 use x509_parser::prelude::{FromDer, X509Certificate};
-use yumen_plugin::{ClientCertificate, ClientVerdict};
-use yumen_snapshot::compile::ClientRules;
+use yumen_plugin::{ClientCertVerdict, ClientCertificate};
+use yumen_snapshot::compile::ClientCertRules;
 
-use super::authorities::{Authorities, as_rustls, key_usage};
+use super::authorities::{TrustedAuthorities, as_rustls, key_usage};
 use super::names::rfc2253;
 use super::provider::provider;
-use super::revoked::Revoked;
+use super::revocation::RevocationLists;
 use super::terms::{CA, CRL};
 
 /// Decides which certificates of clients hold.
-pub(super) struct ClientCheck {
-    authorities: Authorities,
+pub(super) struct ClientCertChecker {
+    authorities: TrustedAuthorities,
     hints: Vec<DistinguishedName>,
-    revoked: Revoked,
+    revoked: RevocationLists,
     depth: usize,
     is_optional: bool,
     provider: Arc<CryptoProvider>,
 }
 
-impl std::fmt::Debug for ClientCheck {
+impl std::fmt::Debug for ClientCertChecker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ClientCheck").field("authorities", &self.authorities).finish_non_exhaustive()
     }
 }
 
-impl ClientCheck {
+impl ClientCertChecker {
     /// Reads authorities and lists of the revoked; an error names the field of the ssl object.
-    pub(super) fn new(rules: &ClientRules<'_>) -> Result<ClientCheck, (&'static str, String)> {
-        let authorities = Authorities::read(rules.ca).map_err(|error| (CA, error))?;
-        let revoked = rules.crl.map(Revoked::read).transpose().map_err(|error| (CRL, error))?;
-        Ok(ClientCheck {
+    pub(super) fn new(rules: &ClientCertRules<'_>) -> Result<ClientCertChecker, (&'static str, String)> {
+        let authorities = TrustedAuthorities::read(rules.ca).map_err(|error| (CA, error))?;
+        let revoked = rules.crl.map(RevocationLists::read).transpose().map_err(|error| (CRL, error))?;
+        Ok(ClientCertChecker {
             hints: authorities.hints(),
             authorities,
             revoked: revoked.unwrap_or_default(),
@@ -69,16 +69,16 @@ impl ClientCheck {
     }
 
     /// The authorities, and the lists of what they have revoked.
-    pub(super) fn trusted(&self) -> (&Authorities, &Revoked) {
+    pub(super) fn trusted(&self) -> (&TrustedAuthorities, &RevocationLists) {
         (&self.authorities, &self.revoked)
     }
 
     /// What is told of a chain that was shown.
-    pub(super) fn verdict(&self, chain: &[CertificateDer<'_>]) -> ClientVerdict {
-        let Some((leaf, above)) = chain.split_first() else { return ClientVerdict::Absent };
+    pub(super) fn verdict(&self, chain: &[CertificateDer<'_>]) -> ClientCertVerdict {
+        let Some((leaf, above)) = chain.split_first() else { return ClientCertVerdict::Absent };
         match self.verify(leaf, above, UnixTime::now()) {
-            Ok(()) => ClientVerdict::Verified,
-            Err(error) => ClientVerdict::Failed(reason(&error).into()),
+            Ok(()) => ClientCertVerdict::Verified,
+            Err(error) => ClientCertVerdict::Failed(reason(&error).into()),
         }
     }
 }
@@ -136,7 +136,7 @@ fn openssl_time(time: x509_parser::time::ASN1Time) -> String {
     format!("{month} {:2} {hour:02}:{minute:02}:{second:02} {} GMT", time.day(), time.year())
 }
 
-impl ClientCertVerifier for ClientCheck {
+impl ClientCertVerifier for ClientCertChecker {
     fn client_auth_mandatory(&self) -> bool {
         !self.is_optional
     }

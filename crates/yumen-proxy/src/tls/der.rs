@@ -19,7 +19,7 @@ pub(super) mod tag {
 
 /// One value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Value<'a> {
+pub(super) struct DerValue<'a> {
     pub(super) tag: u8,
     /// What is in it.
     pub(super) content: &'a [u8],
@@ -29,11 +29,11 @@ pub(super) struct Value<'a> {
 
 /// Values one after another.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Der<'a>(pub(super) &'a [u8]);
+pub(super) struct DerReader<'a>(pub(super) &'a [u8]);
 
-impl<'a> Der<'a> {
+impl<'a> DerReader<'a> {
     /// The next value.
-    pub(super) fn next(&mut self) -> Option<Value<'a>> {
+    pub(super) fn next(&mut self) -> Option<DerValue<'a>> {
         let bytes = self.0;
         let (&tag, rest) = bytes.split_first()?;
         let (&first, mut rest) = rest.split_first()?;
@@ -49,11 +49,11 @@ impl<'a> Der<'a> {
         }
         let (content, after) = rest.split_at_checked(length)?;
         self.0 = after;
-        Some(Value { tag, content, whole: &bytes[..bytes.len() - after.len()] })
+        Some(DerValue { tag, content, whole: &bytes[..bytes.len() - after.len()] })
     }
 
     /// The next value, if it has this tag.
-    pub(super) fn take(&mut self, tag: u8) -> Option<Value<'a>> {
+    pub(super) fn take(&mut self, tag: u8) -> Option<DerValue<'a>> {
         let mut ahead = *self;
         let value = ahead.next().filter(|value| value.tag == tag)?;
         *self = ahead;
@@ -61,8 +61,8 @@ impl<'a> Der<'a> {
     }
 
     /// What is in the next value, if it has this tag.
-    pub(super) fn enter(&mut self, tag: u8) -> Option<Der<'a>> {
-        self.take(tag).map(|value| Der(value.content))
+    pub(super) fn enter(&mut self, tag: u8) -> Option<DerReader<'a>> {
+        self.take(tag).map(|value| DerReader(value.content))
     }
 }
 

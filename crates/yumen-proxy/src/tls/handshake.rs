@@ -10,12 +10,12 @@ use tokio_rustls::TlsConnector;
 use yumen_snapshot::{Endpoint, Upstream};
 
 use super::HTTP2;
-use super::sessions::Client;
+use super::sessions::UpstreamTlsClient;
 use super::upstream::client_of;
-use crate::fault::Kind;
-use crate::stream::{Records, Stream};
-use crate::tcp::Tcp;
-use crate::telling::{Told, may_tell};
+use crate::fault::FaultKind;
+use crate::log_suppression::{SuppressionKey, should_log};
+use crate::stream::{RecordStream, TransportStream};
+use crate::tcp::TcpConnection;
 
 /// The name TLS is begun with, and an endpoint's certificate is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,8 +27,8 @@ pub(crate) struct TlsName<'n> {
 }
 
 /// A handshake with an endpoint, ready before there is a connection.
-pub(crate) struct Handshake {
-    client: Arc<Client>,
+pub(crate) struct UpstreamHandshake {
+    client: Arc<UpstreamTlsClient>,
     name: ServerName<'static>,
     is_asked_for: bool,
     http2: bool,
@@ -37,22 +37,22 @@ pub(crate) struct Handshake {
     endpoint: SocketAddr,
 }
 
-impl Handshake {
+impl UpstreamHandshake {
     /// `http2` is whether that is asked for. An error is what the attempt has failed by.
     pub(crate) fn new(
         upstream: &Upstream,
         endpoint: &Endpoint,
         name: TlsName<'_>,
         http2: bool,
-    ) -> Result<Handshake, Kind> {
+    ) -> Result<UpstreamHandshake, FaultKind> {
         let client = client_of(upstream, http2).map_err(|error| {
-            warn(&upstream.origin, endpoint.addr, Kind::UpstreamTls, &error);
-            Kind::UpstreamTls
+            warn(&upstream.origin, endpoint.addr, FaultKind::UpstreamTls, &error);
+            FaultKind::UpstreamTls
         })?;
         let name_of =
             || server_name(std::str::from_utf8(name.host).ok()?, endpoint.addr, upstream.tls.verify);
         let Some(server_name) = name_of() else {
-            let kind = if name.is_asked_for { Kind::RequestedName } else { Kind::UpstreamTls };
+            let kind = if name.is_asked_for { FaultKind::RequestedName } else { FaultKind::UpstreamTls };
             warn(
                 &upstream.origin,
                 endpoint.addr,
@@ -63,13 +63,13 @@ impl Handshake {
         };
         let (is_asked_for, endpoint) = (name.is_asked_for, endpoint.addr);
         let origin = upstream.origin.clone();
-        Ok(Handshake { client, name: server_name, is_asked_for, http2, origin, endpoint })
+        Ok(UpstreamHandshake { client, name: server_name, is_asked_for, http2, origin, endpoint })
     }
 
     /// Shakes hands on a new connection.
-    pub(crate) async fn shake(self, tcp: Tcp) -> Result<Stream, Kind> {
+    pub(crate) async fn shake(self, tcp: TcpConnection) -> Result<TransportStream, FaultKind> {
         let connector = TlsConnector::from(self.client.config());
-        let shaken = connector.connect(self.name, Records::new(tcp)).await;
+        let shaken = connector.connect(self.name, RecordStream::new(tcp)).await;
         let stream = shaken.map_err(|error| {
             let kind = kind_of(&error, self.is_asked_for);
             warn(&self.origin, self.endpoint, kind, &error.to_string());
@@ -81,7 +81,7 @@ impl Handshake {
             warn(&self.origin, self.endpoint, kind, "the endpoint did not agree on HTTP/2");
             return Err(kind);
         }
-        Ok(Stream::Connected(Box::new(stream)))
+        Ok(TransportStream::Connected(Box::new(stream)))
     }
 }
 
@@ -97,35 +97,35 @@ pub(crate) fn server_name(host: &str, address: SocketAddr, verify: bool) -> Opti
 }
 
 /// Whose fault a handshake was that failed.
-fn kind_of(error: &io::Error, is_asked_for: bool) -> Kind {
+fn kind_of(error: &io::Error, is_asked_for: bool) -> FaultKind {
     use rustls::Error::{AlertReceived, InvalidCertificate};
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
     match inner {
         // Only HTTP/2 is ever asked for.
         Some(AlertReceived(AlertDescription::NoApplicationProtocol)) => other_version(is_asked_for),
-        _ if !is_asked_for => Kind::UpstreamTls,
+        _ if !is_asked_for => FaultKind::UpstreamTls,
         Some(InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-        )) => Kind::RequestedName,
+        )) => FaultKind::RequestedName,
         // Servers that know no such name say so in many ways: alerts, another site's certificate, silence.
-        _ => Kind::RequestedTls,
+        _ => FaultKind::RequestedTls,
     }
 }
 
 /// What an attempt has failed by whose endpoint does not agree on HTTP/2: under some names it may.
-fn other_version(is_asked_for: bool) -> Kind {
-    if is_asked_for { Kind::RequestedVersion } else { Kind::UpstreamVersion }
+fn other_version(is_asked_for: bool) -> FaultKind {
+    if is_asked_for { FaultKind::RequestedVersion } else { FaultKind::UpstreamVersion }
 }
 
 /// Tells the operator why an endpoint is not spoken to.
 #[cold]
-fn warn(upstream: &str, endpoint: SocketAddr, kind: Kind, error: &str) {
+fn warn(upstream: &str, endpoint: SocketAddr, kind: FaultKind, error: &str) {
     let which = match kind {
-        Kind::RequestedName => Told::Name,
-        Kind::RequestedTls | Kind::RequestedVersion => Told::Requested,
-        _ => Told::Own,
+        FaultKind::RequestedName => SuppressionKey::Name,
+        FaultKind::RequestedTls | FaultKind::RequestedVersion => SuppressionKey::Requested,
+        _ => SuppressionKey::Own,
     };
-    if let Some(untold) = may_tell(endpoint, which) {
+    if let Some(untold) = should_log(endpoint, which) {
         tracing::warn!(%endpoint, upstream, error, untold, "upstream TLS handshake failed");
     }
 }
@@ -133,12 +133,12 @@ fn warn(upstream: &str, endpoint: SocketAddr, kind: Kind, error: &str) {
 /// Tells the operator that an endpoint has broken off, if that is what this error of reading is: with TLS 1.3 it looks at
 /// our certificate only when we have done with the handshake.
 #[cold]
-pub(crate) fn warn_of_alert(tcp: &Tcp, error: &io::Error) {
+pub(crate) fn log_alert(tcp: &TcpConnection, error: &io::Error) {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
     if let (Some(rustls::Error::AlertReceived(_)), Some(endpoint)) = (inner, tcp.peer())
-        && let Some(untold) = may_tell(endpoint, Told::Alert)
+        && let Some(untold) = should_log(endpoint, SuppressionKey::Alert)
     {
-        tracing::warn!(%endpoint, %error, untold, "upstream broke off TLS");
+        tracing::warn!(%endpoint, %error, untold, "upstream sent a TLS alert");
     }
 }
 
@@ -158,26 +158,26 @@ mod tests {
         let alert = || failed(AlertReceived(AlertDescription::UnrecognisedName));
         let end = || io::Error::from(io::ErrorKind::UnexpectedEof);
         for (error, expected) in [
-            (not_for_name(), Kind::RequestedName),
-            (unknown_issuer(), Kind::RequestedTls),
-            (alert(), Kind::RequestedTls),
-            (end(), Kind::RequestedTls),
+            (not_for_name(), FaultKind::RequestedName),
+            (unknown_issuer(), FaultKind::RequestedTls),
+            (alert(), FaultKind::RequestedTls),
+            (end(), FaultKind::RequestedTls),
         ] {
             assert_eq!(kind_of(&error, true), expected, "{error}");
-            assert_eq!(kind_of(&error, false), Kind::UpstreamTls, "{error}");
+            assert_eq!(kind_of(&error, false), FaultKind::UpstreamTls, "{error}");
         }
         let other_version = || failed(AlertReceived(AlertDescription::NoApplicationProtocol));
-        assert_eq!(kind_of(&other_version(), true), Kind::RequestedVersion);
-        assert_eq!(kind_of(&other_version(), false), Kind::UpstreamVersion);
+        assert_eq!(kind_of(&other_version(), true), FaultKind::RequestedVersion);
+        assert_eq!(kind_of(&other_version(), false), FaultKind::UpstreamVersion);
     }
 
     #[test]
     fn what_fails_again_and_again_is_told_once_in_a_while() {
         let [one, other] = [1, 2].map(|port| SocketAddr::from(([192, 0, 2, 1], port)));
-        assert_eq!(may_tell(one, Told::Name), Some(0));
-        assert_eq!(may_tell(one, Told::Name), None);
-        assert_eq!(may_tell(one, Told::Own), Some(0), "another failure is news");
-        assert_eq!(may_tell(other, Told::Name), Some(0), "so is another endpoint");
+        assert_eq!(should_log(one, SuppressionKey::Name), Some(0));
+        assert_eq!(should_log(one, SuppressionKey::Name), None);
+        assert_eq!(should_log(one, SuppressionKey::Own), Some(0), "another failure is news");
+        assert_eq!(should_log(other, SuppressionKey::Name), Some(0), "so is another endpoint");
     }
 
     #[test]

@@ -8,40 +8,40 @@ use aws_lc_rs::digest::{SHA256, digest};
 use quinn::crypto::rustls::QuicServerConfig;
 use rustls::SupportedCipherSuite;
 use tokio::sync::mpsc::UnboundedSender;
-use yumen_snapshot::compile::{HandshakeRules, LoadTls, Loaded, PairFlaw};
+use yumen_snapshot::compile::{HandshakeRules, KeyPairError, Loaded, TlsLoader};
 
-use super::authorities::Authorities;
-use super::clients::ClientCheck;
-use super::pair::Pair;
-use super::provider::{Versions, suites};
-use super::variants::Configs;
+use super::authorities::TrustedAuthorities;
+use super::certificate_key_pair::CertificateKeyPair;
+use super::clients::ClientCertChecker;
+use super::provider::{TlsVersions, suites};
+use super::variants::TlsVariantConfigs;
 
 /// Reads certificates for compilers.
 #[derive(Default)]
-pub struct Loader {
+pub struct CertificateLoader {
     shared: Mutex<HashMap<u128, Weak<[u8]>, foldhash::fast::RandomState>>,
-    rules: Mutex<HashMap<u128, Weak<Rules>, foldhash::fast::RandomState>>,
-    wanted: Option<UnboundedSender<Weak<Pair>>>,
+    rules: Mutex<HashMap<u128, Weak<CompiledTlsRules>, foldhash::fast::RandomState>>,
+    wanted: Option<UnboundedSender<Weak<CertificateKeyPair>>>,
 }
 
 /// What the handshakes of some certificates ask beyond the node's settings.
-pub(super) struct Rules {
+pub(super) struct CompiledTlsRules {
     /// Tells them from all others.
     pub(super) id: u128,
-    pub(super) versions: Option<Versions>,
+    pub(super) versions: Option<TlsVersions>,
     pub(super) suites: Option<Vec<SupportedCipherSuite>>,
-    pub(super) client: Option<Arc<ClientCheck>>,
+    pub(super) client: Option<Arc<ClientCertChecker>>,
     /// Made by the acceptor, once.
-    pub(super) configs: Configs,
+    pub(super) configs: TlsVariantConfigs,
     /// The same for HTTP/3.
     pub(super) quic: OnceLock<Arc<QuicServerConfig>>,
 }
 
-impl Loader {
+impl CertificateLoader {
     /// A loader whose certificates say when their status is wanted: those that must show one at once,
     /// others at their first handshake.
-    pub fn telling(wanted: UnboundedSender<Weak<Pair>>) -> Loader {
-        Loader { wanted: Some(wanted), ..Loader::default() }
+    pub fn telling(wanted: UnboundedSender<Weak<CertificateKeyPair>>) -> CertificateLoader {
+        CertificateLoader { wanted: Some(wanted), ..CertificateLoader::default() }
     }
 
     /// One copy of a certificate that stands in many chains.
@@ -80,29 +80,29 @@ fn id_of_rules(written: &HandshakeRules<'_>) -> u128 {
     id_of(&[policy.as_bytes(), flags.as_bytes(), client.ca.as_bytes(), crl])
 }
 
-impl Rules {
-    fn read(id: u128, written: &HandshakeRules<'_>) -> Result<Rules, (&'static str, String)> {
-        let versions = written.versions.map(|(tls12, tls13)| Versions { tls12, tls13 });
+impl CompiledTlsRules {
+    fn read(id: u128, written: &HandshakeRules<'_>) -> Result<CompiledTlsRules, (&'static str, String)> {
+        let versions = written.versions.map(|(tls12, tls13)| TlsVersions { tls12, tls13 });
         if versions.is_some_and(|versions| !versions.tls12 && !versions.tls13) {
-            let message = "none of these versions is spoken: TLSv1.2 and TLSv1.3 are";
+            let message = "unsupported TLS versions; supported: TLSv1.2, TLSv1.3";
             return Err(("ssl_protocols", message.to_owned()));
         }
         let suites = written.ciphers.map(suites).transpose().map_err(|error| ("ssl_ciphers", error))?;
-        let client = written.client.as_ref().map(ClientCheck::new).transpose()?;
-        Ok(Rules {
+        let client = written.client.as_ref().map(ClientCertChecker::new).transpose()?;
+        Ok(CompiledTlsRules {
             id,
             versions,
             suites,
             client: client.map(Arc::new),
-            configs: Configs::default(),
+            configs: TlsVariantConfigs::default(),
             quic: OnceLock::new(),
         })
     }
 }
 
-impl LoadTls for Loader {
-    fn pair(&self, certificate: &str, key: &str) -> Result<Loaded, PairFlaw> {
-        Ok(Pair::read(certificate, key, |der| self.share(der), self.wanted.clone())?)
+impl TlsLoader for CertificateLoader {
+    fn pair(&self, certificate: &str, key: &str) -> Result<Loaded, KeyPairError> {
+        Ok(CertificateKeyPair::read(certificate, key, |der| self.share(der), self.wanted.clone())?)
     }
 
     fn rules(&self, written: &HandshakeRules<'_>) -> Result<Loaded, (&'static str, String)> {
@@ -111,13 +111,13 @@ impl LoadTls for Loader {
         if let Some(known) = all.get(&id).and_then(Weak::upgrade) {
             return Ok(known);
         }
-        let rules = Arc::new(Rules::read(id, written)?);
+        let rules = Arc::new(CompiledTlsRules::read(id, written)?);
         forget_unused(&mut all);
         all.insert(id, Arc::downgrade(&rules));
         Ok(rules as Arc<dyn Any + Send + Sync>)
     }
 
     fn authorities(&self, pem: &str) -> Result<(), String> {
-        Authorities::read(pem).map(drop)
+        TrustedAuthorities::read(pem).map(drop)
     }
 }

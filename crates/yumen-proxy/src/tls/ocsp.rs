@@ -5,13 +5,13 @@
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::der::{Der, Value, tag, value};
-use super::pair::responder;
+use super::certificate_key_pair::responder;
+use super::der::{DerReader, DerValue, tag, value};
 use super::provider::provider;
 
 /// What is asked of whom.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Question {
+pub struct OcspRequest {
     /// Where, as `http://host/path`.
     pub url: String,
     /// The request, DER.
@@ -22,16 +22,16 @@ pub struct Question {
 
 /// An answer that may be shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Good {
+pub struct OcspGoodResponse {
     /// When it was made, in seconds since the Unix epoch.
     pub this_update_unix_s: i64,
     /// Until when it holds; `None` is for a moment only.
     pub next_update_unix_s: Option<i64>,
 }
 
-impl Question {
+impl OcspRequest {
     /// About the certificate `leaf`, signed by `issuer`; `None` where it names nobody to ask.
-    pub fn about(leaf: &[u8], issuer: &[u8]) -> Option<Question> {
+    pub fn about(leaf: &[u8], issuer: &[u8]) -> Option<OcspRequest> {
         let (_, leaf) = X509Certificate::from_der(leaf).ok()?;
         let (_, issuer) = X509Certificate::from_der(issuer).ok()?;
         let url = responder(&leaf)?.to_owned();
@@ -48,22 +48,22 @@ impl Question {
         let id = value(tag::SEQUENCE, &id.concat());
         // Request, list of requests, TBSRequest, OCSPRequest.
         let body = (0..4).fold(id.clone(), |inner, _| value(tag::SEQUENCE, &inner));
-        Some(Question { url, body, id })
+        Some(OcspRequest { url, body, id })
     }
 
     /// Whether an answer says that the certificate is good, is signed by its issuer, and holds now. An
     /// error says why it must not be shown.
-    pub fn check(&self, answer: &[u8], issuer: &[u8], now_unix_s: i64) -> Result<Good, String> {
+    pub fn check(&self, answer: &[u8], issuer: &[u8], now_unix_s: i64) -> Result<OcspGoodResponse, String> {
         /// Clocks differ by so much.
         const SKEW_S: i64 = 300;
-        let broken = || "it is no OCSP answer".to_owned();
+        let broken = || "not an OCSP response".to_owned();
         let basic = basic_response(answer)?;
-        let mut parts = Der(basic).enter(tag::SEQUENCE).ok_or_else(broken)?;
+        let mut parts = DerReader(basic).enter(tag::SEQUENCE).ok_or_else(broken)?;
         let signed = parts.take(tag::SEQUENCE).ok_or_else(broken)?;
         let algorithm = parts.take(tag::SEQUENCE).ok_or_else(broken)?;
         let signature = parts.take(tag::BIT_STRING).ok_or_else(broken)?;
         let certificates = parts.enter(tag::context(0)).and_then(|mut all| all.enter(tag::SEQUENCE));
-        let signature = Signature { signed, algorithm, bits: signature.content };
+        let signature = SignedData { signed, algorithm, bits: signature.content };
         signature.check(issuer, certificates, now_unix_s)?;
         let good = self.find(signed.content).ok_or_else(broken)??;
         if good.this_update_unix_s > now_unix_s + SKEW_S {
@@ -76,8 +76,8 @@ impl Question {
     }
 
     /// What is said of the certificate, among what is said of several.
-    fn find(&self, signed: &[u8]) -> Option<Result<Good, String>> {
-        let mut data = Der(signed);
+    fn find(&self, signed: &[u8]) -> Option<Result<OcspGoodResponse, String>> {
+        let mut data = DerReader(signed);
         data.take(tag::context(0));
         data.next()?;
         data.take(tag::GENERALIZED_TIME)?;
@@ -95,7 +95,7 @@ impl Question {
                 continue;
             }
             return Some(match status.tag & 0x1f {
-                0 => Ok(Good { this_update_unix_s, next_update_unix_s }),
+                0 => Ok(OcspGoodResponse { this_update_unix_s, next_update_unix_s }),
                 1 => Err("the certificate is revoked".into()),
                 _ => Err("the responder does not know the certificate".into()),
             });
@@ -107,7 +107,7 @@ impl Question {
 /// Whether two ids are of one certificate: all but whether the algorithm's empty parameters are written.
 fn is_same(one: &[u8], other: &[u8]) -> bool {
     let parts = |id| {
-        let mut id = Der(id).enter(tag::SEQUENCE)?;
+        let mut id = DerReader(id).enter(tag::SEQUENCE)?;
         let algorithm = id.enter(tag::SEQUENCE)?.take(tag::OID)?;
         Some((algorithm.content, id.0))
     };
@@ -115,11 +115,11 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
 }
 
 fn basic_response(answer: &[u8]) -> Result<&[u8], String> {
-    let broken = || "it is no OCSP answer".to_owned();
-    let mut response = Der(answer).enter(tag::SEQUENCE).ok_or_else(broken)?;
+    let broken = || "not an OCSP response".to_owned();
+    let mut response = DerReader(answer).enter(tag::SEQUENCE).ok_or_else(broken)?;
     match response.take(tag::ENUMERATED).ok_or_else(broken)?.content {
         [0] => {}
-        [3] => return Err("the responder asks to try later".into()),
+        [3] => return Err("the OCSP responder is busy (tryLater)".into()),
         other => return Err(format!("the responder failed with status {other:?}")),
     }
     let basic = response.enter(tag::context(0)).and_then(|mut bytes| {
@@ -130,20 +130,25 @@ fn basic_response(answer: &[u8]) -> Result<&[u8], String> {
     basic.map(|basic| basic.content).ok_or_else(broken)
 }
 
-struct Signature<'a> {
-    signed: Value<'a>,
-    algorithm: Value<'a>,
+struct SignedData<'a> {
+    signed: DerValue<'a>,
+    algorithm: DerValue<'a>,
     bits: &'a [u8],
 }
 
-impl Signature<'_> {
+impl SignedData<'_> {
     /// By the issuer itself, or by one the issuer says may (RFC 6960 §4.2.2.2).
-    fn check(&self, issuer: &[u8], certificates: Option<Der<'_>>, now_unix_s: i64) -> Result<(), String> {
+    fn check(
+        &self,
+        issuer: &[u8],
+        certificates: Option<DerReader<'_>>,
+        now_unix_s: i64,
+    ) -> Result<(), String> {
         let (_, parsed) = X509Certificate::from_der(issuer).map_err(|error| error.to_string())?;
         if self.is_by(parsed.public_key().raw) {
             return Ok(());
         }
-        let mut certificates = certificates.unwrap_or(Der(&[]));
+        let mut certificates = certificates.unwrap_or(DerReader(&[]));
         while let Some(delegate) = certificates.take(tag::SEQUENCE) {
             let Ok((_, delegate)) = X509Certificate::from_der(delegate.whole) else { continue };
             let may_sign = delegate
@@ -168,7 +173,7 @@ impl Signature<'_> {
 /// Whether `bits` sign `message` under a SubjectPublicKeyInfo.
 fn is_signature(public_key: &[u8], algorithm: &[u8], message: &[u8], bits: &[u8]) -> bool {
     let split = || {
-        let mut info = Der(public_key).enter(tag::SEQUENCE)?;
+        let mut info = DerReader(public_key).enter(tag::SEQUENCE)?;
         let kind = info.take(tag::SEQUENCE)?.content;
         Some((kind, info.take(tag::BIT_STRING)?.content.split_first()?.1))
     };
@@ -184,7 +189,7 @@ fn is_signature(public_key: &[u8], algorithm: &[u8], message: &[u8], bits: &[u8]
 fn is_issued_by(delegate: &X509Certificate<'_>, issuer: &X509Certificate<'_>) -> bool {
     let names_it = delegate.issuer().as_raw() == issuer.subject().as_raw();
     let certificate = delegate.as_raw();
-    let mut parts = Der(certificate).enter(tag::SEQUENCE).unwrap_or(Der(&[]));
+    let mut parts = DerReader(certificate).enter(tag::SEQUENCE).unwrap_or(DerReader(&[]));
     let (Some(signed), Some(algorithm), Some(bits)) =
         (parts.take(tag::SEQUENCE), parts.take(tag::SEQUENCE), parts.take(tag::BIT_STRING))
     else {
@@ -214,10 +219,10 @@ fn time(text: &[u8]) -> Option<i64> {
     Some((days - 719_468) * 86_400 + hour * 3600 + minute * 60 + second)
 }
 
-impl super::Pair {
+impl super::CertificateKeyPair {
     /// What to ask of whom about this certificate.
-    pub fn question(&self) -> Option<Question> {
-        Question::about(self.leaf(), self.issuer()?)
+    pub fn question(&self) -> Option<OcspRequest> {
+        OcspRequest::about(self.leaf(), self.issuer()?)
     }
 }
 

@@ -54,7 +54,7 @@ pub(super) fn suites(names: &[String]) -> Result<Vec<SupportedCipherSuite>, Stri
         let found = all.iter().find(|suite| suite.suite().as_str() == Some(ours)).copied();
         found.ok_or_else(|| {
             let known: Vec<&str> = SUITES.iter().map(|(openssl, _)| *openssl).collect();
-            format!("`{name}` is not offered; known are {}", known.join(", "))
+            format!("`{name}` is not supported; supported: {}", known.join(", "))
         })
     };
     names.iter().map(find).collect()
@@ -75,14 +75,14 @@ pub(super) fn with_suites(suites: &[SupportedCipherSuite]) -> Arc<CryptoProvider
 
 /// The versions spoken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Versions {
+pub struct TlsVersions {
     /// RFC 5246.
     pub tls12: bool,
     /// RFC 8446.
     pub tls13: bool,
 }
 
-impl Versions {
+impl TlsVersions {
     pub(super) fn supported(self) -> &'static [&'static SupportedProtocolVersion] {
         static ONLY_12: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS12];
         static ONLY_13: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];

@@ -20,9 +20,9 @@ use rustls::server::{StoresServerSessions, WebPkiClientVerifier};
 use rustls::{AlertDescription, ServerConfig};
 use yumen_plugin::TlsInfo;
 
-use super::loader::Rules;
+use super::loader::CompiledTlsRules;
 use super::tickets::BoundTickets;
-use super::{Acceptor, Shared, asked_name, clients, provider};
+use super::{DownstreamTlsAcceptor, SharedTls, asked_name, clients, provider};
 
 /// How HTTP/3 is called in a handshake (RFC 9114 §3.1).
 const HTTP3: &[u8] = b"h3";
@@ -32,16 +32,16 @@ const HELLO_BYTES_MAX: usize = 16 * 1024;
 const MESSAGE_HEADER_BYTES: usize = 4;
 const RECORD_BYTES_MAX: usize = 16 * 1024;
 
-impl Acceptor {
+impl DownstreamTlsAcceptor {
     /// The same, telling clients where else they may connect.
     ///
     /// `line` is the whole line of the answers' heads.
-    pub fn telling(&self, line: Vec<u8>) -> Acceptor {
-        Acceptor { alt_svc: Some(line.into()), ..self.clone() }
+    pub fn telling(&self, line: Vec<u8>) -> DownstreamTlsAcceptor {
+        DownstreamTlsAcceptor { alt_svc: Some(line.into()), ..self.clone() }
     }
 
     /// What answers tell clients that were greeted under these rules.
-    pub(super) fn alt_svc(&self, rules: Option<&Rules>) -> Option<Arc<[u8]>> {
+    pub(super) fn alt_svc(&self, rules: Option<&CompiledTlsRules>) -> Option<Arc<[u8]>> {
         self.alt_svc.clone().filter(|_| admits_quic(rules))
     }
 
@@ -61,13 +61,13 @@ impl Acceptor {
     }
 }
 
-impl Shared {
+impl SharedTls {
     /// How to answer under these rules, or the node's settings where there are none.
     fn quic_config(
         &self,
         early_data: bool,
         sessions: &Arc<dyn StoresServerSessions>,
-        rules: Option<&Rules>,
+        rules: Option<&CompiledTlsRules>,
     ) -> Result<QuicServerConfig, String> {
         let settings = &self.settings;
         if !admits_quic(rules) {
@@ -115,13 +115,13 @@ impl Shared {
 }
 
 /// Whether QUIC may be spoken under these rules, or the node's settings where there are none.
-fn admits_quic(rules: Option<&Rules>) -> bool {
+fn admits_quic(rules: Option<&CompiledTlsRules>) -> bool {
     rules.and_then(|rules| rules.versions).is_none_or(|versions| versions.tls13)
 }
 
 /// What the handshakes of HTTP/3 share.
 pub(crate) struct QuicTls {
-    shared: Arc<Shared>,
+    shared: Arc<SharedTls>,
     sessions: Arc<dyn StoresServerSessions>,
     early_data: bool,
     /// Where the certificate asks for nothing of its own.
@@ -130,7 +130,7 @@ pub(crate) struct QuicTls {
 
 impl QuicTls {
     /// How to answer under these rules; made once.
-    fn config(&self, rules: Option<&Rules>) -> Result<Arc<QuicServerConfig>, String> {
+    fn config(&self, rules: Option<&CompiledTlsRules>) -> Result<Arc<QuicServerConfig>, String> {
         let Some(rules) = rules else { return Ok(self.plain.clone()) };
         if let Some(config) = rules.quic.get() {
             return Ok(config.clone());
@@ -150,53 +150,58 @@ impl crypto::ServerConfig for QuicTls {
     }
 
     fn start_session(self: Arc<Self>, version: u32, params: &TransportParameters) -> Box<dyn Session> {
-        Box::new(Shaking { tls: self, version, params: *params, state: State::Hello(Vec::new()) })
+        Box::new(QuicHandshake {
+            tls: self,
+            version,
+            params: *params,
+            state: QuicHandshakeState::Hello(Vec::new()),
+        })
     }
 }
 
 /// A handshake.
-struct Shaking {
+struct QuicHandshake {
     tls: Arc<QuicTls>,
     version: u32,
     params: TransportParameters,
-    state: State,
+    state: QuicHandshakeState,
 }
 
-enum State {
+enum QuicHandshakeState {
     /// The hello, as far as it has come.
     Hello(Vec<u8>),
     /// The library's session under the rules of the name that was asked for.
-    Begun { session: Box<dyn Session>, rules: Option<Arc<Rules>> },
+    Begun { session: Box<dyn Session>, rules: Option<Arc<CompiledTlsRules>> },
 }
 
 /// What a handshake told before it was over.
-struct Told {
+struct QuicHandshakeInfo {
     server_name: Option<String>,
-    rules: Option<Arc<Rules>>,
+    rules: Option<Arc<CompiledTlsRules>>,
 }
 
 fn refuse(alert: AlertDescription, reason: impl ToString) -> TransportError {
     TransportError { code: TransportErrorCode::crypto(alert.into()), frame: None, reason: reason.to_string() }
 }
 
-impl Shaking {
+impl QuicHandshake {
     fn session(&self) -> Option<&dyn Session> {
         match &self.state {
-            State::Hello(_) => None,
-            State::Begun { session, .. } => Some(&**session),
+            QuicHandshakeState::Hello(_) => None,
+            QuicHandshakeState::Begun { session, .. } => Some(&**session),
         }
     }
 
     fn session_mut(&mut self) -> Option<&mut Box<dyn Session>> {
         match &mut self.state {
-            State::Hello(_) => None,
-            State::Begun { session, .. } => Some(session),
+            QuicHandshakeState::Hello(_) => None,
+            QuicHandshakeState::Begun { session, .. } => Some(session),
         }
     }
 
     /// Begins under the rules of the name in the hello, if all of it is here.
     fn begin(&mut self) -> Result<bool, TransportError> {
-        let State::Hello(hello) = &self.state else { return Ok(false) };
+        let QuicHandshakeState::Hello(hello) = &self.state else { return Ok(false) };
         let Some([_, length @ ..]) = hello.first_chunk::<MESSAGE_HEADER_BYTES>() else { return Ok(false) };
         let length = length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
         if length > HELLO_BYTES_MAX {
@@ -209,7 +214,9 @@ impl Shaking {
         let config = self.tls.config(rules.as_deref());
         let config = config.map_err(|error| refuse(AlertDescription::ProtocolVersion, error))?;
         let session = crypto::ServerConfig::start_session(config, self.version, &self.params);
-        let State::Hello(hello) = std::mem::replace(&mut self.state, State::Begun { session, rules }) else {
+        let QuicHandshakeState::Hello(hello) =
+            std::mem::replace(&mut self.state, QuicHandshakeState::Begun { session, rules })
+        else {
             return Ok(false);
         };
         self.session_mut().map_or(Ok(false), |session| session.read_handshake(&hello))
@@ -219,7 +226,7 @@ impl Shaking {
 impl QuicTls {
     /// The rules of the name a hello asks for, read by the library that will judge it: what two readers could
     /// read differently would lead around the rules.
-    fn rules(&self, hello: &[u8]) -> Result<Option<Arc<Rules>>, TransportError> {
+    fn rules(&self, hello: &[u8]) -> Result<Option<Arc<CompiledTlsRules>>, TransportError> {
         let mut records = Vec::with_capacity(hello.len() + 16);
         for piece in hello.chunks(RECORD_BYTES_MAX) {
             records.extend_from_slice(&[22, 3, 1]);
@@ -239,16 +246,16 @@ impl QuicTls {
     }
 }
 
-impl Session for Shaking {
+impl Session for QuicHandshake {
     fn initial_keys(&self, dst_cid: &ConnectionId, _side: Side) -> Keys {
         let keys = crypto::ServerConfig::initial_keys(&*self.tls.plain, self.version, dst_cid);
         keys.unwrap_or_else(|_| unreachable!("no session is started for a version without keys"))
     }
 
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
-        let State::Begun { session, rules } = &self.state else { return None };
+        let QuicHandshakeState::Begun { session, rules } = &self.state else { return None };
         let data = session.handshake_data()?.downcast::<HandshakeData>().ok()?;
-        Some(Box::new(Told { server_name: data.server_name, rules: rules.clone() }))
+        Some(Box::new(QuicHandshakeInfo { server_name: data.server_name, rules: rules.clone() }))
     }
 
     fn peer_identity(&self) -> Option<Box<dyn Any>> {
@@ -269,8 +276,8 @@ impl Session for Shaking {
 
     fn read_handshake(&mut self, bytes: &[u8]) -> Result<bool, TransportError> {
         match &mut self.state {
-            State::Begun { session, .. } => session.read_handshake(bytes),
-            State::Hello(hello) => {
+            QuicHandshakeState::Begun { session, .. } => session.read_handshake(bytes),
+            QuicHandshakeState::Hello(hello) => {
                 hello.extend_from_slice(bytes);
                 self.begin()
             }
@@ -306,14 +313,14 @@ impl Session for Shaking {
 
 /// Whether a handshake, of which this was told so far, still waits for a certificate of the client.
 pub(crate) fn asks_client(told: &dyn Any) -> bool {
-    told.downcast_ref::<Told>()
+    told.downcast_ref::<QuicHandshakeInfo>()
         .and_then(|told| told.rules.as_deref())
         .is_some_and(|rules| rules.client.is_some())
 }
 
 /// What a handshake told. The library does not tell suite and group.
 pub(crate) fn quic_info(connection: &quinn::Connection) -> TlsInfo {
-    let told = connection.handshake_data().and_then(|told| told.downcast::<Told>().ok());
+    let told = connection.handshake_data().and_then(|told| told.downcast::<QuicHandshakeInfo>().ok());
     let chain = connection.peer_identity();
     let chain = chain.and_then(|chain| chain.downcast::<Vec<CertificateDer<'static>>>().ok());
     let chain = chain.map(|chain| *chain).unwrap_or_default();

@@ -6,26 +6,29 @@ use rustls::ClientConfig;
 use rustls::client::Resumption;
 use rustls::pki_types::UnixTime;
 
-use super::authorities::Authorities;
+use super::authorities::TrustedAuthorities;
 
 /// Settings towards servers, kept as long as somebody speaks to them.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub(crate) struct UpstreamTlsClient {
     /// Those that were given. Of the system's it is not known when they begin and end.
-    authorities: Option<Arc<Authorities>>,
-    current: Mutex<Current>,
+    authorities: Option<Arc<TrustedAuthorities>>,
+    current: Mutex<CurrentTlsConfig>,
 }
 
 #[derive(Debug)]
-struct Current {
+struct CurrentTlsConfig {
     config: Arc<ClientConfig>,
     looked_at: UnixTime,
 }
 
-impl Client {
-    pub(super) fn new(config: ClientConfig, authorities: Option<Arc<Authorities>>) -> Client {
-        let current = Current { config: Arc::new(config), looked_at: UnixTime::now() };
-        Client { authorities, current: Mutex::new(current) }
+impl UpstreamTlsClient {
+    pub(super) fn new(
+        config: ClientConfig,
+        authorities: Option<Arc<TrustedAuthorities>>,
+    ) -> UpstreamTlsClient {
+        let current = CurrentTlsConfig { config: Arc::new(config), looked_at: UnixTime::now() };
+        UpstreamTlsClient { authorities, current: Mutex::new(current) }
     }
 
     /// What a handshake that begins now goes by.
@@ -37,7 +40,7 @@ impl Client {
     /// before are resumed no more, and neither is what their servers send once it has come.
     pub(super) fn config_at(&self, now: UnixTime) -> Arc<ClientConfig> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_changed = |given: &Arc<Authorities>| given.have_changed(current.looked_at, now);
+        let has_changed = |given: &Arc<TrustedAuthorities>| given.have_changed(current.looked_at, now);
         if self.authorities.as_ref().is_some_and(has_changed) {
             let mut config = ClientConfig::clone(&current.config);
             config.resumption = Resumption::default();

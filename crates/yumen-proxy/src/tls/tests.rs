@@ -8,8 +8,8 @@ use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, ServerConnec
 use serde_json::json;
 use yumen_config::{Kind, Resource};
 use yumen_plugin::kind::NodeFacts;
-use yumen_plugin::{Carry, Registry};
-use yumen_snapshot::compile::{Change, Compiler, Defaults, Env, LoadTls};
+use yumen_plugin::{Carry, PluginRegistry};
+use yumen_snapshot::compile::{Compiler, CompilerEnv, ConfigChange, TlsLoader, UpstreamDefaults};
 
 use super::*;
 
@@ -24,32 +24,32 @@ fn ecdsa() -> KeyPair {
 }
 
 /// Handshakes with the certificates of these names, each its own.
-fn acceptor_for(names: &[&str]) -> Acceptor {
-    let env = Env {
+fn acceptor_for(names: &[&str]) -> DownstreamTlsAcceptor {
+    let env = CompilerEnv {
         node: NodeFacts::default(),
-        defaults: Defaults::default(),
+        defaults: UpstreamDefaults::default(),
         path_parameters: true,
         workers: 1,
         missing: Default::default(),
         fetched: Arc::default(),
         variables: Arc::new(|_| None),
-        load_certificate: Arc::new(Loader::default()),
+        load_certificate: Arc::new(CertificateLoader::default()),
     };
-    let registry = Arc::new(Registry::new(yumen_plugins::BUILTIN));
+    let registry = Arc::new(PluginRegistry::new(yumen_plugins::BUILTIN));
     let mut compiler = Compiler::new(registry, Arc::new(Carry::default()), env);
     let put = |name: &&str| {
         let (cert, key) = pair(name, &ecdsa());
         let value = json!({ "cert": cert, "key": key, "snis": [name] });
-        Change::Put(Resource::new(Kind::Ssls, name, &value))
+        ConfigChange::Put(Resource::new(Kind::Ssls, name, &value))
     };
     let compiled = compiler.apply(names.iter().map(put).collect(), 1);
     assert_eq!(compiled.problems, []);
     let publisher = Arc::new(Publisher::default());
     publisher.publish(compiled.snapshot);
-    acceptor(ServerTls {
+    acceptor(DownstreamTlsSettings {
         publisher,
         default: None,
-        versions: Versions { tls12: true, tls13: true },
+        versions: TlsVersions { tls12: true, tls13: true },
         ciphers: Vec::new(),
         http2: false,
         tickets: None,
@@ -67,12 +67,16 @@ struct Flights {
     group: String,
 }
 
-fn shake_hands(acceptor: &Acceptor, name: &str, groups: &[&'static dyn SupportedKxGroup]) -> Flights {
+fn shake_hands(
+    acceptor: &DownstreamTlsAcceptor,
+    name: &str,
+    groups: &[&'static dyn SupportedKxGroup],
+) -> Flights {
     shake_hands_with(acceptor, name, groups, upstream::unverified())
 }
 
 fn shake_hands_with(
-    acceptor: &Acceptor,
+    acceptor: &DownstreamTlsAcceptor,
     name: &str,
     groups: &[&'static dyn SupportedKxGroup],
     verifier: Arc<dyn ServerCertVerifier>,
@@ -85,7 +89,7 @@ fn shake_hands_with(
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
     let mut client = ClientConnection::new(Arc::new(config), name.to_owned().try_into().unwrap()).unwrap();
-    let variant = Variant { streams: false, clients_order: false };
+    let variant = TlsVariant { streams: false, clients_order: false };
     let config = acceptor.shared.config(variant, None).unwrap();
     let mut server = ServerConnection::new(config).unwrap();
     let mut hello = Vec::new();
@@ -124,7 +128,7 @@ fn a_certificate_is_made_ready_by_its_first_handshake_and_no_other() {
         let snapshot = acceptor.shared.settings.publisher.load();
         ["a.test", "b.test", "c.test"].map(|name| {
             let certificate = snapshot.certificate(name).unwrap();
-            certificate.keys[0].downcast_ref::<Pair>().unwrap().is_ready()
+            certificate.keys[0].downcast_ref::<CertificateKeyPair>().unwrap().is_ready()
         })
     };
     assert_eq!(ready(), [false; 3]);
@@ -179,7 +183,7 @@ impl ServerCertVerifier for Reader {
 fn a_staple_is_shown_until_it_ends_and_not_longer() {
     let acceptor = acceptor_for(&["a.test"]);
     let snapshot = acceptor.shared.settings.publisher.load();
-    let pair = snapshot.certificate("a.test").unwrap().keys[0].downcast_ref::<Pair>().unwrap();
+    let pair = snapshot.certificate("a.test").unwrap().keys[0].downcast_ref::<CertificateKeyPair>().unwrap();
     let shown_after = |seconds: u64| {
         crate::clock::simulate(seconds * 1_000_000);
         let reader = Arc::new(Reader { any: upstream::unverified(), staple: Mutex::default() });
@@ -199,12 +203,12 @@ fn a_staple_is_shown_until_it_ends_and_not_longer() {
 
 #[test]
 fn certificates_are_read_whatever_the_kind_of_their_key() {
-    let loader = Loader::default();
+    let loader = CertificateLoader::default();
     let keys = [&PKCS_ECDSA_P256_SHA256, &rcgen::PKCS_ECDSA_P384_SHA384, &PKCS_ED25519, &PKCS_RSA_SHA256];
     for kind in keys {
         let (cert, key) = pair("a.test", &KeyPair::generate_for(kind).unwrap());
         let read = loader.pair(&cert, &key).unwrap_or_else(|error| panic!("{kind:?}: {error}"));
-        let read = read.downcast::<Pair>().unwrap();
+        let read = read.downcast::<CertificateKeyPair>().unwrap();
         assert!(!read.is_ready());
         read.ready(0).unwrap_or_else(|error| panic!("{kind:?}: {error}"));
     }
@@ -219,7 +223,7 @@ fn what_cannot_be_shown_is_refused_when_it_is_read() {
     let (_, edwards) = pair("a.test", &KeyPair::generate_for(&PKCS_ED25519).unwrap());
     let garbage = |label: &str| format!("-----BEGIN {label}-----\nAAAA\n-----END {label}-----\n");
     let check = |cert: &str, key: &str, expected: &str| {
-        let error = Loader::default().pair(cert, key).err().map(|flaw| flaw.to_string());
+        let error = CertificateLoader::default().pair(cert, key).err().map(|flaw| flaw.to_string());
         let error = error.unwrap_or_default();
         assert!(error.starts_with(expected), "{error:?} instead of {expected:?}");
     };
@@ -243,7 +247,7 @@ fn an_error_carries_nothing_of_a_key() {
     let armor = |text: &str| text.starts_with("-----");
     let secrets: Vec<&str> = key.lines().filter(|line| !armor(line)).collect();
     let check = |cert: &str, broken: &str| {
-        let told = Loader::default().pair(cert, broken).expect_err("it is broken").to_string();
+        let told = CertificateLoader::default().pair(cert, broken).expect_err("it is broken").to_string();
         let numbers = |text: &str| text.bytes().take(8).map(|byte| byte.to_string()).collect::<Vec<_>>();
         for secret in &secrets {
             assert!(!told.contains(&secret[..8]), "{told}");
@@ -268,8 +272,8 @@ fn an_error_carries_nothing_of_a_key() {
         check(way, &key);
         check(&format!("{}{way}", cert.replace('\n', "")), way);
         for read in [
-            super::authorities::Authorities::read(way).err(),
-            super::pair::load(&cert, way).err().map(|flaw| flaw.to_string()),
+            super::authorities::TrustedAuthorities::read(way).err(),
+            super::certificate_key_pair::load(&cert, way).err().map(|flaw| flaw.to_string()),
         ] {
             let told = read.unwrap_or_default();
             assert!(
@@ -282,11 +286,11 @@ fn an_error_carries_nothing_of_a_key() {
 
 #[test]
 fn alike_rules_are_one_and_what_stands_in_many_chains_is_kept_once() {
-    let loader = Loader::default();
+    let loader = CertificateLoader::default();
     let (above, _) = pair("issuer", &ecdsa());
     let read = |name: &str| {
         let (cert, key) = pair(name, &ecdsa());
-        loader.pair(&(cert + &above), &key).unwrap().downcast::<Pair>().unwrap()
+        loader.pair(&(cert + &above), &key).unwrap().downcast::<CertificateKeyPair>().unwrap()
     };
     let (one, other) = (read("a.test"), read("b.test"));
     assert!(std::ptr::eq(one.issuer().unwrap(), other.issuer().unwrap()));

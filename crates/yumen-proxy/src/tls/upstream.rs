@@ -12,17 +12,17 @@ use webpki::KeyUsage;
 use yumen_snapshot::{Upstream, UpstreamTls};
 
 use super::HTTP2;
-use super::authorities::{Authorities, as_rustls};
-use super::pair;
+use super::authorities::{TrustedAuthorities, as_rustls};
+use super::certificate_key_pair;
 use super::provider::provider;
-use super::revoked::Revoked;
-use super::sessions::Client;
+use super::revocation::RevocationLists;
+use super::sessions::UpstreamTlsClient;
 
-type Known = Vec<(UpstreamTls, bool, Arc<Client>)>;
+type Known = Vec<(UpstreamTls, bool, Arc<UpstreamTlsClient>)>;
 
 /// The client settings of an upstream, made once and shared by all with the same settings, so that
 /// sessions are resumed across configuration changes.
-pub(crate) fn client_of(upstream: &Upstream, http2: bool) -> Result<Arc<Client>, String> {
+pub(crate) fn client_of(upstream: &Upstream, http2: bool) -> Result<Arc<UpstreamTlsClient>, String> {
     if http2 {
         // Its connections are few: the shared table is quick enough.
         return shared_client(&upstream.tls, true);
@@ -38,7 +38,7 @@ pub(crate) fn client_of(upstream: &Upstream, http2: bool) -> Result<Arc<Client>,
 const KNOWN_MAX: usize = 1024;
 
 /// `http2` is whether that is asked for in the handshake.
-pub(crate) fn shared_client(tls: &UpstreamTls, http2: bool) -> Result<Arc<Client>, String> {
+pub(crate) fn shared_client(tls: &UpstreamTls, http2: bool) -> Result<Arc<UpstreamTlsClient>, String> {
     static KNOWN: Mutex<Known> = Mutex::new(Vec::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((.., client)) = known.iter().find(|known| known.0 == *tls && known.1 == http2) {
@@ -58,22 +58,22 @@ pub(crate) fn plain_client(verify: bool) -> Result<Arc<ClientConfig>, String> {
     Ok(shared_client(&UpstreamTls { verify, ..UpstreamTls::default() }, false)?.config())
 }
 
-fn build_client(tls: &UpstreamTls, http2: bool) -> Result<Client, String> {
+fn build_client(tls: &UpstreamTls, http2: bool) -> Result<UpstreamTlsClient, String> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
     let given =
-        tls.ca_pem.as_deref().filter(|_| tls.verify).map(Authorities::read).transpose()?.map(Arc::new);
+        tls.ca_pem.as_deref().filter(|_| tls.verify).map(TrustedAuthorities::read).transpose()?.map(Arc::new);
     let verifier = match &given {
         _ if !tls.verify => unverified(),
         None => by_system()?,
-        Some(given) => Arc::new(ByGiven { authorities: given.clone(), provider: provider() }),
+        Some(given) => Arc::new(CustomCaVerifier { authorities: given.clone(), provider: provider() }),
     };
     let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
     let mut config = match &tls.client {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => {
-            let pair = pair::load(certificate, key).map_err(|flaw| flaw.to_string())?;
+            let pair = certificate_key_pair::load(certificate, key).map_err(|flaw| flaw.to_string())?;
             let resolver = rustls::sign::SingleCertAndKey::from(pair);
             builder.with_client_cert_resolver(Arc::new(resolver))
         }
@@ -81,7 +81,7 @@ fn build_client(tls: &UpstreamTls, http2: bool) -> Result<Client, String> {
     if http2 {
         config.alpn_protocols = vec![HTTP2.to_vec()];
     }
-    Ok(Client::new(config, given))
+    Ok(UpstreamTlsClient::new(config, given))
 }
 
 fn system_roots() -> Result<RootCertStore, String> {
@@ -98,12 +98,12 @@ fn by_system() -> Result<Arc<dyn ServerCertVerifier>, String> {
 
 /// Takes a certificate that leads to one of the authorities that were given, and is one for the name.
 #[derive(Debug)]
-struct ByGiven {
-    authorities: Arc<Authorities>,
+struct CustomCaVerifier {
+    authorities: Arc<TrustedAuthorities>,
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for ByGiven {
+impl ServerCertVerifier for CustomCaVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -113,7 +113,8 @@ impl ServerCertVerifier for ByGiven {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         let usage = KeyUsage::server_auth();
-        let path = self.authorities.verify(end_entity, intermediates, now, usage, &Revoked::default());
+        let path =
+            self.authorities.verify(end_entity, intermediates, now, usage, &RevocationLists::default());
         path.map_err(as_rustls)?;
         verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
         Ok(ServerCertVerified::assertion())
@@ -146,15 +147,15 @@ impl ServerCertVerifier for ByGiven {
 
 /// Takes a certificate as it comes.
 pub(super) fn unverified() -> Arc<dyn ServerCertVerifier> {
-    Arc::new(NotVerified)
+    Arc::new(AcceptAnyCertificate)
 }
 
 /// Accepts any certificate, as APISIX does unless told to verify, be it one that could be read or not. Nor is it
 /// looked whether the server holds its key: whoever stands between could show a certificate of his own.
 #[derive(Debug)]
-struct NotVerified;
+struct AcceptAnyCertificate;
 
-impl ServerCertVerifier for NotVerified {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

@@ -10,20 +10,20 @@ const CHACHA: [u16; 3] = [0x1303, 0xcca9, 0xcca8];
 
 /// What sets handshakes under the same rules apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Variant {
+pub(super) struct TlsVariant {
     /// Inside is a stream of bytes, for which no protocol is agreed on.
     pub(super) streams: bool,
     /// The client's order of suites counts, because it knows what is dear to it.
     pub(super) clients_order: bool,
 }
 
-impl Variant {
+impl TlsVariant {
     /// What serves this client best. Where both have AES in hardware, the gateway chooses: SHA-256 is made
     /// by the processor as well, and SHA-384 is not.
-    pub(super) fn of(hello: &ClientHello<'_>, streams: bool) -> Variant {
+    pub(super) fn of(hello: &ClientHello<'_>, streams: bool) -> TlsVariant {
         let first =
             hello.cipher_suites().iter().map(|suite| u16::from(*suite)).find(|suite| !is_grease(*suite));
-        Variant { streams, clients_order: first.is_some_and(|suite| CHACHA.contains(&suite)) }
+        TlsVariant { streams, clients_order: first.is_some_and(|suite| CHACHA.contains(&suite)) }
     }
 
     fn index(self) -> usize {
@@ -38,13 +38,13 @@ fn is_grease(suite: u16) -> bool {
 
 /// Settings, each made when first wanted.
 #[derive(Default)]
-pub(super) struct Configs([OnceLock<Arc<ServerConfig>>; 4]);
+pub(super) struct TlsVariantConfigs([OnceLock<Arc<ServerConfig>>; 4]);
 
-impl Configs {
+impl TlsVariantConfigs {
     /// Those of a variant, made by `make` the first time.
     pub(super) fn get(
         &self,
-        variant: Variant,
+        variant: TlsVariant,
         make: impl FnOnce() -> Result<ServerConfig, String>,
     ) -> Result<Arc<ServerConfig>, String> {
         let cell = &self.0[variant.index()];

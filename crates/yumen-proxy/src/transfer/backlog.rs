@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::{JOINED_BYTES_MAX, Transfer};
 use crate::buffer::{BUFFER_BYTES, Inbox};
-use crate::stream::Stream;
+use crate::stream::TransportStream;
 
 impl Transfer {
     /// Puts the next piece of a body into the frame behind what is in it, and says how long it is.
@@ -26,7 +26,12 @@ impl Transfer {
 
     /// Bytes of memory that wait for the sink, those included that the source has sent and that were not taken; 0 where
     /// the sink does not keep the transfer waiting.
-    pub(crate) fn backlog_bytes(&self, source: &mut Stream, inbox: &Inbox, sink: &Stream) -> usize {
+    pub(crate) fn backlog_bytes(
+        &self,
+        source: &mut TransportStream,
+        inbox: &Inbox,
+        sink: &TransportStream,
+    ) -> usize {
         if !self.waits_for_sink() {
             return 0;
         }

@@ -3,21 +3,26 @@
 use std::task::{Context, Poll, ready};
 
 use yumen_http::BodyError;
-use yumen_plugin::Chunk;
+use yumen_plugin::BodyChunk;
 
-use super::{Broken, Edit, Transfer};
-use crate::body::Rest;
+use super::{Edit, Transfer, TransferFailure};
+use crate::body::BodyDecoder;
 use crate::body_edit::DeferredPart;
 use crate::buffer::Inbox;
 
 impl Transfer {
     /// Puts a piece that was edited into the frame; `last` where its source has ended.
-    pub(super) fn take_edited(&mut self, inbox: &mut Inbox, edited: Chunk, last: bool) -> Result<(), Broken> {
+    pub(super) fn take_edited(
+        &mut self,
+        inbox: &mut Inbox,
+        edited: BodyChunk,
+        last: bool,
+    ) -> Result<(), TransferFailure> {
         if edited.broken {
-            return Err(Broken::Framing(BodyError::Coding));
+            return Err(TransferFailure::Framing(BodyError::Coding));
         }
         if last {
-            self.rest = Rest::Trailers(edited.trailers);
+            self.rest = BodyDecoder::Trailers(edited.trailers);
         }
         self.frame_edited(inbox, &edited.data, last || edited.last);
         Ok(())
@@ -31,8 +36,8 @@ impl Transfer {
         inbox: &mut Inbox,
         edit: &mut Option<Edit<'_>>,
         last: bool,
-    ) -> Poll<Result<usize, Broken>> {
-        let Some(edit) = edit else { return Poll::Ready(Err(Broken::Read)) };
+    ) -> Poll<Result<usize, TransferFailure>> {
+        let Some(edit) = edit else { return Poll::Ready(Err(TransferFailure::Read)) };
         let DeferredPart { chunk, has_more } = ready!(edit.poll_deferred(cx));
         self.deferred = has_more.then_some(last);
         let bytes = chunk.data.len();

@@ -4,15 +4,15 @@ use std::task::{Context, Poll};
 
 use yumen_http::Framing;
 
-use super::{Broken, Transfer};
-use crate::body::Ending;
+use super::{Transfer, TransferFailure};
+use crate::body::BodyEncoding;
 use crate::buffer::{Buffers, Inbox};
-use crate::stream::Stream;
+use crate::stream::TransportStream;
 
 impl Transfer {
     /// What its source still has to say behind an end that an edit made, no more than so much of it.
     pub(crate) fn take_surplus(&mut self, bytes_max: u64) -> Transfer {
-        let mut surplus = Transfer::new(Framing::None, Ending::Known, Vec::new(), bytes_max);
+        let mut surplus = Transfer::new(Framing::None, BodyEncoding::Known, Vec::new(), bytes_max);
         surplus.rest = self.take_rest();
         surplus
     }
@@ -22,10 +22,10 @@ impl Transfer {
         &mut self,
         cx: &mut Context<'_>,
         buffers: &Buffers,
-        (source, inbox): (&mut Stream, &mut Inbox),
-    ) -> Poll<Result<(), Broken>> {
+        (source, inbox): (&mut TransportStream, &mut Inbox),
+    ) -> Poll<Result<(), TransferFailure>> {
         loop {
-            let piece = self.rest.decode(inbox).map_err(Broken::Framing)?;
+            let piece = self.rest.decode(inbox).map_err(TransferFailure::Framing)?;
             // Framing is read as data is.
             self.read_bytes += (piece.data + piece.skip) as u64;
             inbox.consume(piece.data + piece.skip);
@@ -33,7 +33,7 @@ impl Transfer {
                 return Poll::Ready(Ok(()));
             }
             if self.read_bytes > self.bytes_max {
-                return Poll::Ready(Err(Broken::TooLarge));
+                return Poll::Ready(Err(TransferFailure::TooLarge));
             }
             let Poll::Ready(filled) = source.poll_fill(cx, inbox, buffers) else {
                 inbox.park(buffers);

@@ -7,12 +7,12 @@ use std::task::Waker;
 
 use tokio::task::{LocalSet, coop, yield_now};
 use yumen_http::Framing;
-use yumen_plugin::Chunk;
+use yumen_plugin::BodyChunk;
 
 use super::*;
 use crate::simulation::net::{Net, Weather};
 use crate::simulation::scheduler::Scheduler;
-use crate::tcp::Tcp;
+use crate::tcp::TcpConnection;
 
 fn net() -> Rc<Net> {
     let weather = Weather { crumbs: 0, again: 0, resets: 0, stalls: 0, room_max: 1 };
@@ -23,9 +23,9 @@ fn net() -> Rc<Net> {
 fn a_surplus_is_read_no_further_than_its_bound_in_however_many_reads() {
     let net = net();
     let (source, endpoint) = net.pair("gateway", "endpoint");
-    let mut source = Stream::Tcp(Tcp::memory(source));
+    let mut source = TransportStream::Tcp(TcpConnection::memory(source));
     let (buffers, mut inbox) = (Buffers::default(), Inbox::default());
-    let mut cut = Transfer::new(Framing::Close, Ending::Known, Vec::new(), 0);
+    let mut cut = Transfer::new(Framing::Close, BodyEncoding::Known, Vec::new(), 0);
     let mut surplus = cut.take_surplus(10_000);
     let cx = &mut Context::from_waker(Waker::noop());
     let mut sent = 0;
@@ -36,7 +36,9 @@ fn a_surplus_is_read_no_further_than_its_bound_in_however_many_reads() {
         }
         match surplus.poll_surplus(cx, &buffers, (&mut source, &mut inbox)) {
             Poll::Pending => assert!(sent <= 10_000),
-            Poll::Ready(read) => break assert!(matches!(read, Err(Broken::TooLarge)) && sent == 11_000),
+            Poll::Ready(read) => {
+                break assert!(matches!(read, Err(TransferFailure::TooLarge)) && sent == 11_000);
+            }
         }
     }
     net.close();
@@ -52,13 +54,16 @@ async fn what_is_held_back_goes_where_no_budget_is_left_and_the_source_is_silent
     let tells = told.clone();
     let local = LocalSet::new();
     local.spawn_local(async move {
-        let (mut source, mut sink) = (Stream::Tcp(Tcp::memory(source)), Stream::Tcp(Tcp::memory(sink)));
+        let (mut source, mut sink) = (
+            TransportStream::Tcp(TcpConnection::memory(source)),
+            TransportStream::Tcp(TcpConnection::memory(sink)),
+        );
         let (buffers, mut inbox) = (Buffers::default(), Inbox::default());
-        let mut transfer = Transfer::new(Framing::Close, Ending::Known, Vec::new(), 0);
+        let mut transfer = Transfer::new(Framing::Close, BodyEncoding::Known, Vec::new(), 0);
         transfer.held = true;
-        let mut edit = |chunk: Chunk| {
+        let mut edit = |chunk: BodyChunk| {
             tells.borrow_mut().push(chunk.pause);
-            Chunk { data: b"held".to_vec(), ..Chunk::default() }
+            BodyChunk { data: b"held".to_vec(), ..BodyChunk::default() }
         };
         let mut is_spent = false;
         let polled = poll_fn(|cx| {

@@ -12,10 +12,10 @@ use super::*;
 use crate::worker::tests::worker;
 
 /// A connection of the tunnel, and its peer.
-fn side() -> (Stream, TcpStream) {
+fn side() -> (TransportStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    (Stream::Tcp(Tcp::fresh(listener.accept().unwrap().0)), peer)
+    (TransportStream::Tcp(TcpConnection::fresh(listener.accept().unwrap().0)), peer)
 }
 
 #[test]
@@ -27,9 +27,9 @@ fn a_panic_is_counted_and_both_sides_hear_that_they_were_cut_off() {
         endpoint,
         timer: worker.timers.timer(),
         worker: worker.clone(),
-        opening: Transfer::new(Framing::None, Ending::Known, Vec::new(), 0),
+        opening: Transfer::new(Framing::None, BodyEncoding::Known, Vec::new(), 0),
         is_open: true,
-        pair: Pair::new(Inbox::default(), Inbox::default(), 1000),
+        pair: BidirectionalCopy::new(Inbox::default(), Inbox::default(), 1000),
         tied: None,
     };
     let mut task = Box::pin(async move {

@@ -1,8 +1,8 @@
 //! Admission to upstreams that limit requests or connections. The counts are in `yumen-snapshot`.
 
 use yumen_plugin::Exchange;
-use yumen_snapshot::protection::{EndpointPermit, Full, RequestPermit};
-use yumen_snapshot::{Tried, Upstream};
+use yumen_snapshot::protection::{EndpointPermit, LimiterFull, RequestPermit};
+use yumen_snapshot::{TriedEndpoints, Upstream};
 
 use crate::clock;
 use crate::upstream::UpstreamClient;
@@ -29,19 +29,19 @@ impl UpstreamClient {
         &self,
         upstream: &Upstream,
         ex: &Exchange<'_>,
-        tried: &Tried,
+        tried: &TriedEndpoints,
         request_permit: &mut Option<RequestPermit>,
         pool_key: impl Fn(usize) -> PoolKey,
-    ) -> Result<Option<AdmittedEndpoint>, Full> {
+    ) -> Result<Option<AdmittedEndpoint>, LimiterFull> {
         let Some(protection) = &upstream.protection else {
             return Ok(upstream.pick(ex, tried).map(AdmittedEndpoint::without_limits));
         };
-        protection.revive(clock::now().mono_ms());
+        protection.end_ejections(clock::now().mono_ms());
         let limiter = protection.counts_connections();
         let has_idle =
             |index: usize| self.pool.borrow_mut().has(pool_key(index), limiter, clock::now().mono_ms());
         let mut admitted = upstream.admit(protection, ex, tried, request_permit, has_idle);
-        if admitted == Err(Full) && protection.is_out_of_connections() {
+        if admitted == Err(LimiterFull) && protection.is_out_of_connections() {
             // A connection that idles at another endpoint is worth less than one that a request waits for.
             let made_room = self.pool.borrow_mut().drop_one(&protection.gate);
             if made_room {

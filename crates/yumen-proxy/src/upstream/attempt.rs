@@ -19,14 +19,14 @@ use std::task::{Context, Poll};
 use yumen_base::Now;
 use yumen_http::ResponseHead;
 use yumen_snapshot::protection::{EndpointPermit, RequestPermit};
-use yumen_snapshot::upstream::Keepalive;
+use yumen_snapshot::upstream::KeepaliveLimits;
 use yumen_snapshot::{InFlight, Upstream};
 
 use crate::clock;
-use crate::fault::{Fault, Kind, SharedFailure};
-use crate::http2::heads::{self, LastFields};
-use crate::http2::{Duplex, StreamPermit};
-use crate::stream::{HeadSent, Stream};
+use crate::fault::{Fault, FaultKind, SharedFailure};
+use crate::http2::heads::{self, CachedFields};
+use crate::http2::{Http2Duplex, StreamPermit};
+use crate::stream::{HeadSent, TransportStream};
 use crate::upstream::UpstreamClient;
 use crate::upstream::connection::{HeadRead, UpstreamConnection};
 use crate::upstream::health;
@@ -81,7 +81,7 @@ pub(crate) struct RequestText<'a> {
     /// No body follows.
     pub(crate) is_complete: bool,
     /// The fields of the client's last request over HTTP/2 (decision 39).
-    pub(crate) last_fields: &'a RefCell<Option<Box<LastFields>>>,
+    pub(crate) last_fields: &'a RefCell<Option<Box<CachedFields>>>,
 }
 
 /// An attempt that got no response. Its connection is closed.
@@ -111,13 +111,13 @@ pub(crate) struct FinishedAttempt {
 
 /// A failure to connect.
 pub(super) struct ConnectFailure {
-    pub(super) kind: Kind,
+    pub(super) kind: FaultKind,
     /// Set if other attempts waited for the same connection.
     pub(super) shared_failure: Option<Rc<SharedFailure>>,
 }
 
-impl From<Kind> for ConnectFailure {
-    fn from(kind: Kind) -> ConnectFailure {
+impl From<FaultKind> for ConnectFailure {
+    fn from(kind: FaultKind) -> ConnectFailure {
         ConnectFailure { kind, shared_failure: None }
     }
 }
@@ -294,13 +294,14 @@ fn send_on_stream(
 ) -> Result<Box<UpstreamConnection>, Fault> {
     let mut last = request.last_fields.borrow_mut();
     let last = last.get_or_insert_default();
-    let head = heads::request(request.text, request.is_tls, request.authority, last).ok_or(Kind::NotHttp2)?;
+    let head =
+        heads::request(request.text, request.is_tls, request.authority, last).ok_or(FaultKind::NotHttp2)?;
     let requests = permit.requests_before();
     let sent = permit.send(head, request.is_complete);
-    let (answer, outgoing) = sent.map_err(|_| Fault { kind: Kind::UpstreamClosed, unsent: true })?;
+    let (answer, outgoing) = sent.map_err(|_| Fault { kind: FaultKind::UpstreamClosed, unsent: true })?;
     let limits = &client.settings.response_head;
-    let duplex = Duplex::asked(answer, outgoing, request.is_complete, permit, limits);
-    let connection = UpstreamConnection::new(Stream::Http2(Box::new(duplex)), pool_key, None);
+    let duplex = Http2Duplex::asked(answer, outgoing, request.is_complete, permit, limits);
+    let connection = UpstreamConnection::new(TransportStream::Http2(Box::new(duplex)), pool_key, None);
     Ok(client.box_stream(UpstreamConnection { requests, ..connection }))
 }
 
@@ -356,7 +357,7 @@ impl<'u> Attempt<'u, RequestSent> {
 impl<'u> UnansweredAttempt<'u> {
     /// Whether a reused connection was found closed, which its endpoint may do at any time (RFC 9112 §9.5).
     pub(crate) fn is_stale(&self) -> bool {
-        self.was_reused && self.fault.kind == Kind::UpstreamClosed
+        self.was_reused && self.fault.kind == FaultKind::UpstreamClosed
     }
 
     /// Ends the attempt as failed.
@@ -373,9 +374,9 @@ impl<'u> UnansweredAttempt<'u> {
 impl FailedAttempt {
     /// Counts the failure for the health of the endpoint. `kind` is the fault as the exchange sees it.
     #[cold]
-    pub(crate) fn observe(&self, upstream: &Upstream, index: usize, kind: Kind) {
+    pub(crate) fn observe(&self, upstream: &Upstream, index: usize, kind: FaultKind) {
         // A reused connection may have been closed for its idleness, which is no failure of the endpoint.
-        let was_stale = self.was_reused && kind == Kind::UpstreamClosed;
+        let was_stale = self.was_reused && kind == FaultKind::UpstreamClosed;
         if !was_stale {
             health::observe_fault(upstream, index, kind, self.shared_failure.as_deref());
         }
@@ -413,7 +414,7 @@ impl<'u> Attempt<'u, ResponseStarted> {
 impl FinishedAttempt {
     /// Keeps the connection for other requests.
     #[inline]
-    pub(crate) fn keep(self, client: &UpstreamClient, keepalive: &Keepalive, now: Now) {
+    pub(crate) fn keep(self, client: &UpstreamClient, keepalive: &KeepaliveLimits, now: Now) {
         let FinishedAttempt { connection, head, request_permit } = self;
         client.give_response(head);
         client.keep(connection, keepalive, now);
@@ -443,7 +444,7 @@ impl FinishedAttempt {
 impl UpstreamConnection {
     /// Reports a failure that may be the connection's to the streams that share it: nothing arrived in time.
     #[cold]
-    pub(crate) fn note_fault(&self, kind: Kind) {
+    pub(crate) fn note_fault(&self, kind: FaultKind) {
         if kind.is_silence() {
             self.stream.doubt();
         }

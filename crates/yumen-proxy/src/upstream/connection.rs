@@ -2,20 +2,20 @@
 
 use std::task::{Context, Poll};
 
-use yumen_http::parse::{self, Parsed};
+use yumen_http::parse::{self, ParsedHead};
 use yumen_http::{Method, ResponseHead};
 use yumen_snapshot::protection::EndpointPermit;
 
 use crate::buffer::Inbox;
-use crate::fault::{Fault, Kind};
-use crate::stream::Stream;
+use crate::fault::{Fault, FaultKind};
+use crate::stream::TransportStream;
 use crate::upstream::UpstreamClient;
 use crate::upstream::pool::PoolKey;
 
 /// A connection to an endpoint while it carries an exchange. The fields drop in order: whoever gets the permit next must
 /// find the connection closed.
 pub(crate) struct UpstreamConnection {
-    pub(crate) stream: Stream,
+    pub(crate) stream: TransportStream,
     pub(crate) inbox: Inbox,
     /// Requests that it carried before this one.
     pub(crate) requests: u64,
@@ -45,7 +45,7 @@ impl HeadRead {
 
 impl UpstreamConnection {
     pub(crate) fn new(
-        stream: Stream,
+        stream: TransportStream,
         pool_key: PoolKey,
         permit: Option<EndpointPermit>,
     ) -> UpstreamConnection {
@@ -85,7 +85,7 @@ impl UpstreamConnection {
         head: &mut ResponseHead,
     ) -> Poll<Result<(), Fault>> {
         let limits = &client.settings.response_head;
-        if let Stream::Http2(duplex) = &mut self.stream {
+        if let TransportStream::Http2(duplex) = &mut self.stream {
             let polled = duplex.poll_head(cx, (limits, read.method, head));
             if polled.is_ready() {
                 // Body bytes that have arrived leave with the head. An error here returns when the body is read.
@@ -100,17 +100,17 @@ impl UpstreamConnection {
         loop {
             if self.inbox.len() > read.scanned {
                 match parse::response(self.inbox.bytes(), read.scanned, limits, read.method, head) {
-                    Ok(Parsed::Head(used)) => {
+                    Ok(ParsedHead::Head(used)) => {
                         self.inbox.consume(used);
                         return Poll::Ready(Ok(()));
                     }
-                    Ok(Parsed::Partial) => read.scanned = self.inbox.len(),
-                    Err(error) => return Poll::Ready(Err(Kind::UpstreamHead(error).into())),
+                    Ok(ParsedHead::Partial) => read.scanned = self.inbox.len(),
+                    Err(error) => return Poll::Ready(Err(FaultKind::UpstreamHead(error).into())),
                 }
             }
             let bytes_max = client.buffers.backlog.read_ahead(0).min(read.bytes_max);
             match self.stream.poll_fill_some(cx, &mut self.inbox, &client.buffers, bytes_max) {
-                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(Kind::UpstreamClosed.into())),
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(FaultKind::UpstreamClosed.into())),
                 Poll::Ready(Ok(_)) => read.has_received = true,
                 Poll::Pending => {
                     self.inbox.park(&client.buffers);

@@ -4,10 +4,10 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 
-use crate::fault::{self, Kind};
-use crate::stream::Stream;
-use crate::tcp::Tcp;
-use crate::tls::Handshake;
+use crate::fault::{self, FaultKind};
+use crate::stream::TransportStream;
+use crate::tcp::TcpConnection;
+use crate::tls::UpstreamHandshake;
 
 /// A connection that is about to be opened.
 pub(crate) struct EndpointDial {
@@ -15,27 +15,27 @@ pub(crate) struct EndpointDial {
     /// Bytes to send first, before any TLS: a PROXY header.
     pub(crate) opening: Vec<u8>,
     /// The TLS handshake; `None` for cleartext.
-    pub(crate) handshake: Option<Handshake>,
+    pub(crate) handshake: Option<UpstreamHandshake>,
     /// The connect timeout in milliseconds; 0 for no limit. The caller enforces it.
     pub(crate) timeout_ms: u64,
 }
 
 impl EndpointDial {
     /// Connects and performs the handshake.
-    pub(crate) async fn connect(self) -> Result<Stream, Kind> {
+    pub(crate) async fn connect(self) -> Result<TransportStream, FaultKind> {
         let tcp = open(self.address, &self.opening).await.map_err(|error| {
             tracing::debug!(%error, endpoint = %self.address, "connect failed");
             fault::of_connect(&error)
         })?;
         match self.handshake {
             Some(handshake) => handshake.shake(tcp).await,
-            None => Ok(Stream::Tcp(tcp)),
+            None => Ok(TransportStream::Tcp(tcp)),
         }
     }
 }
 
-async fn open(address: SocketAddr, opening: &[u8]) -> io::Result<Tcp> {
-    let mut tcp = Tcp::connect(address).await?;
+async fn open(address: SocketAddr, opening: &[u8]) -> io::Result<TcpConnection> {
+    let mut tcp = TcpConnection::connect(address).await?;
     let mut sent = 0;
     while sent < opening.len() {
         sent += poll_fn(|cx| tcp.write(cx, &[IoSlice::new(&opening[sent..])])).await?;

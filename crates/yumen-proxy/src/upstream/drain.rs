@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
 
-use yumen_snapshot::upstream::Keepalive;
+use yumen_snapshot::upstream::KeepaliveLimits;
 
 use crate::clock;
 use crate::task;
@@ -31,7 +31,7 @@ impl FinishedAttempt {
         self,
         client: &Rc<UpstreamClient>,
         download: &mut Transfer,
-        keepalive: Keepalive,
+        keepalive: KeepaliveLimits,
         client_waits: bool,
     ) {
         let surplus = download.take_surplus(DRAIN_BYTES_MAX);

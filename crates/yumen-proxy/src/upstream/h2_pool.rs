@@ -14,18 +14,18 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use h2::client::Connection;
-use yumen_snapshot::upstream::Keepalive;
+use yumen_snapshot::upstream::KeepaliveLimits;
 
 use crate::buffer::Inbox;
 use crate::clock;
 use crate::http2::{H2Connection, PREFACE_BYTES, STREAMS_MAX, StreamPermit, client_builder};
-use crate::stream::Stream;
+use crate::http2_transport::{FrameBudget, Http2Transport};
+use crate::log_suppression::{SuppressionKey, should_log};
+use crate::stream::TransportStream;
 use crate::task;
-use crate::tcp::Tcp;
-use crate::telling::{Told, may_tell};
+use crate::tcp::TcpConnection;
 use crate::upstream::UpstreamClient;
 use crate::upstream::pool::PoolKey;
-use crate::wire::{Patience, Wire};
 use panic_watch::PanicWatch;
 pub(crate) use pending::{ConnectTask, PendingConnect};
 
@@ -60,7 +60,7 @@ pub(crate) enum StreamAcquisition {
 
 impl H2ConnectionPool {
     /// A stream on an open connection to an endpoint, if one has room.
-    pub(crate) fn free(&self, key: PoolKey, keep: &Keepalive) -> Option<StreamPermit> {
+    pub(crate) fn free(&self, key: PoolKey, keep: &KeepaliveLimits) -> Option<StreamPermit> {
         let by_endpoint = self.by_endpoint.borrow();
         let groups = by_endpoint.get(&key.endpoint())?;
         groups.iter().find(|group| group.tls_name == key.tls_name())?.free(keep)
@@ -70,7 +70,7 @@ impl H2ConnectionPool {
     pub(crate) fn acquire(
         self: &Rc<Self>,
         key: PoolKey,
-        keep: &Keepalive,
+        keep: &KeepaliveLimits,
         connect_ms: u64,
     ) -> StreamAcquisition {
         let mut by_endpoint = self.by_endpoint.borrow_mut();
@@ -118,16 +118,16 @@ impl H2ConnectionPool {
         &self,
         key: PoolKey,
         client: &Rc<UpstreamClient>,
-        stream: Stream,
-        keep: Keepalive,
+        stream: TransportStream,
+        keep: KeepaliveLimits,
     ) -> Option<()> {
         let settings = &client.settings.http2;
         let stall_ms = client.settings.send_timeout_ms;
         // Requests that time out one by one do not show that the host has vanished.
         stream.tcp().into_iter().for_each(|tcp| tcp.break_after(stall_ms));
-        let patience = Patience::with_endpoint(settings.patience, PREFACE_BYTES, clock::now().mono_ms());
-        let endpoint = stream.tcp().and_then(Tcp::peer);
-        let wire = Wire::new(stream, Inbox::default(), patience, client.buffers.clone());
+        let patience = FrameBudget::with_endpoint(settings.patience, PREFACE_BYTES, clock::now().mono_ms());
+        let endpoint = stream.tcp().and_then(TcpConnection::peer);
+        let wire = Http2Transport::new(stream, Inbox::default(), patience, client.buffers.clone());
         let (sender, library) = client_builder(&client.settings).handshake(wire.clone()).await.ok()?;
         let (queue, timer) = (client.buffers.backlog.queue(), client.timers.timer());
         let connection = H2Connection::new(sender, &keep, queue, timer);
@@ -219,7 +219,7 @@ impl ConnectionGroup {
         self.connections.iter().map(|connection| connection.room()).max().unwrap_or(STREAMS_MAX).max(1)
     }
 
-    fn free(&self, keep: &Keepalive) -> Option<StreamPermit> {
+    fn free(&self, keep: &KeepaliveLimits) -> Option<StreamPermit> {
         let open = self
             .connections
             .iter()
@@ -231,9 +231,9 @@ impl ConnectionGroup {
 /// Moves the frames of a connection until it ends or has idled for long.
 struct H2ConnectionDriver {
     connection: Rc<H2Connection>,
-    library: Connection<Wire, Bytes>,
-    wire: Wire,
-    keep: Keepalive,
+    library: Connection<Http2Transport, Bytes>,
+    wire: Http2Transport,
+    keep: KeepaliveLimits,
     stall_ms: u64,
     /// Bytes that were sent when the endpoint last stopped reading.
     stalled_at: Option<u64>,
@@ -271,9 +271,9 @@ impl H2ConnectionDriver {
     fn note_flood(&self) {
         self.watched.counters.upstream_http2_floods.add(1);
         if let Some(endpoint) = self.watched.endpoint
-            && let Some(untold) = may_tell(endpoint, Told::Flood)
+            && let Some(untold) = should_log(endpoint, SuppressionKey::Flood)
         {
-            tracing::warn!(%endpoint, untold, "upstream connection closed for a flood of HTTP/2 frames");
+            tracing::warn!(%endpoint, untold, "upstream connection closed: HTTP/2 control frame flood");
         }
     }
 
@@ -300,8 +300,8 @@ impl Future for H2ConnectionDriver {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         // A closed connection still carries the requests that it has, however long the endpoint takes to read them.
-        let is_left = self.connection.is_closed() && self.connection.is_idle();
-        if is_left || (self.connection.is_due(cx) && self.is_spent()) || self.poll_step(cx).is_ready() {
+        let is_closing = self.connection.is_closed() && self.connection.is_idle();
+        if is_closing || (self.connection.is_due(cx) && self.is_spent()) || self.poll_step(cx).is_ready() {
             self.connection.retire();
             return Poll::Ready(());
         }

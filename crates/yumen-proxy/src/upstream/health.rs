@@ -8,11 +8,11 @@ use yumen_base::Counter;
 use yumen_http::ResponseHead;
 use yumen_plugin::Exchange;
 use yumen_snapshot::Upstream;
-use yumen_snapshot::protection::{Failure, News, Protection};
-use yumen_snapshot::upstream::{ActiveChecks, Counts, Health, PassiveChecks};
+use yumen_snapshot::protection::{AttemptFailure, EjectionEvent, UpstreamProtection};
+use yumen_snapshot::upstream::{ActiveChecks, EndpointHealth, HealthCounts, PassiveChecks};
 
 use crate::clock;
-use crate::fault::{Kind, SharedFailure};
+use crate::fault::{FaultKind, SharedFailure};
 use crate::grpc;
 
 /// Changes of state since the process began: to down and to up.
@@ -20,7 +20,7 @@ pub(crate) static CHANGES: [Counter; 2] = [Counter::new(), Counter::new()];
 
 /// One thing seen of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Observation {
+pub(crate) enum HealthObservation {
     /// It answered with this status.
     Status(u16),
     /// It answered with something that is not HTTP.
@@ -65,24 +65,28 @@ macro_rules! rule_of {
 rule_of!(ActiveChecks, PassiveChecks);
 
 /// What one observation counts as.
-enum Meaning<'n> {
+enum ObservationEffect<'n> {
     Success,
     /// A failure of a kind, with its count and threshold.
     Failure(&'n AtomicU32, u32),
-    Nothing,
+    Ignored,
 }
 
 impl HealthRule<'_> {
-    fn meaning<'n>(&self, seen: Observation, counts: &'n Counts) -> Meaning<'n> {
-        let http_failure = Meaning::Failure(&counts.http_failures, self.http_failures);
+    fn meaning<'n>(&self, seen: HealthObservation, counts: &'n HealthCounts) -> ObservationEffect<'n> {
+        let http_failure = ObservationEffect::Failure(&counts.http_failures, self.http_failures);
         match seen {
-            Observation::Status(status) if self.unhealthy_statuses.contains(&status) => http_failure,
-            Observation::Status(status) if self.healthy_statuses.contains(&status) => Meaning::Success,
-            Observation::Status(_) => Meaning::Nothing,
-            Observation::Malformed => http_failure,
-            Observation::Connected => Meaning::Success,
-            Observation::TcpFailure => Meaning::Failure(&counts.tcp_failures, self.tcp_failures),
-            Observation::Timeout => Meaning::Failure(&counts.timeouts, self.timeouts),
+            HealthObservation::Status(status) if self.unhealthy_statuses.contains(&status) => http_failure,
+            HealthObservation::Status(status) if self.healthy_statuses.contains(&status) => {
+                ObservationEffect::Success
+            }
+            HealthObservation::Status(_) => ObservationEffect::Ignored,
+            HealthObservation::Malformed => http_failure,
+            HealthObservation::Connected => ObservationEffect::Success,
+            HealthObservation::TcpFailure => {
+                ObservationEffect::Failure(&counts.tcp_failures, self.tcp_failures)
+            }
+            HealthObservation::Timeout => ObservationEffect::Failure(&counts.timeouts, self.timeouts),
         }
     }
 }
@@ -93,14 +97,14 @@ impl HealthRule<'_> {
 /// row of its own. Successes of an endpoint that is up and failures of one that is down are not
 /// counted. A threshold of 0 is never reached, and failures of its kind mean nothing.
 pub(crate) fn judge(
-    health: &Health,
-    counts: &Counts,
+    health: &EndpointHealth,
+    counts: &HealthCounts,
     rule: &HealthRule<'_>,
-    seen: Observation,
+    seen: HealthObservation,
 ) -> Option<bool> {
     let (up, reached, decisive) = match rule.meaning(seen, counts) {
-        Meaning::Nothing | Meaning::Failure(_, 0) => return None,
-        Meaning::Success => {
+        ObservationEffect::Ignored | ObservationEffect::Failure(_, 0) => return None,
+        ObservationEffect::Success => {
             for count in [&counts.http_failures, &counts.tcp_failures, &counts.timeouts] {
                 clear(count);
             }
@@ -108,7 +112,7 @@ pub(crate) fn judge(
             let reached = counted && counts.successes.fetch_add(1, Relaxed) + 1 >= rule.successes;
             (true, reached, &counts.successes)
         }
-        Meaning::Failure(count, threshold) => {
+        ObservationEffect::Failure(count, threshold) => {
             clear(&counts.successes);
             (false, health.is_up() && count.fetch_add(1, Relaxed) + 1 >= threshold, count)
         }
@@ -136,28 +140,30 @@ fn clear(count: &AtomicU32) {
 }
 
 /// Counts what an attempt saw, where the upstream has passive checks.
-pub(crate) fn observe(upstream: &Upstream, index: usize, seen: Observation) {
+pub(crate) fn observe(upstream: &Upstream, index: usize, seen: HealthObservation) {
     let Some(passive) = upstream.checks.as_ref().and_then(|checks| checks.passive.as_ref()) else { return };
     let endpoint = &upstream.endpoints[index];
     let Some(health) = &endpoint.health else { return };
     if let Some(up) = judge(health, &health.passive, &passive.into(), seen) {
-        tracing::info!(endpoint = %endpoint.addr, upstream = %upstream.origin, up, "endpoint health changed by traffic");
+        tracing::info!(endpoint = %endpoint.addr, upstream = %upstream.origin, up, "endpoint health changed by a passive check");
     }
 }
 
 /// Judges whether the endpoint fails while others do not, where the upstream wants that.
 #[cold]
-fn note_outlier(upstream: &Upstream, protection: &Protection, index: usize, failure: Failure) {
-    if let Some(News { index, reason, for_ms }) = protection.observe(index, failure, clock::now().mono_ms()) {
+fn note_outlier(upstream: &Upstream, protection: &UpstreamProtection, index: usize, failure: AttemptFailure) {
+    if let Some(EjectionEvent { index, reason, for_ms }) =
+        protection.observe(index, failure, clock::now().mono_ms())
+    {
         let endpoint = upstream.endpoints[index].addr;
-        tracing::warn!(%endpoint, upstream = %upstream.origin, reason, for_ms, "endpoint left out");
+        tracing::warn!(%endpoint, upstream = %upstream.origin, reason, for_ms, "endpoint ejected");
     }
 }
 
 /// [`observe`] for an attempt that was answered.
 #[inline]
 pub(crate) fn observe_answer(upstream: &Upstream, index: usize, ex: &Exchange<'_>, head: &ResponseHead) {
-    observe(upstream, index, Observation::Status(head.status));
+    observe(upstream, index, HealthObservation::Status(head.status));
     if let Some(protection) = &upstream.protection {
         note_outlier(upstream, protection, index, failure_of(ex, head));
     }
@@ -165,32 +171,41 @@ pub(crate) fn observe_answer(upstream: &Upstream, index: usize, ex: &Exchange<'_
 
 /// [`observe`] for a stream whose endpoint is there.
 pub(crate) fn observe_connected(upstream: &Upstream, index: usize) {
-    observe(upstream, index, Observation::Connected);
+    observe(upstream, index, HealthObservation::Connected);
     if let Some(protection) = &upstream.protection {
-        note_outlier(upstream, protection, index, Failure::None);
+        note_outlier(upstream, protection, index, AttemptFailure::None);
     }
 }
 
 /// What an answer tells of the endpoint's state; calls tell it in a status of their own.
 #[cold]
-fn failure_of(ex: &Exchange<'_>, head: &ResponseHead) -> Failure {
+fn failure_of(ex: &Exchange<'_>, head: &ResponseHead) -> AttemptFailure {
     match grpc::status_of_answer(ex, &head.fields) {
-        Some(grpc::UNAVAILABLE) => Failure::Gateway,
-        Some(grpc::INTERNAL | grpc::UNKNOWN) => Failure::Server,
-        _ => Failure::of_status(head.status),
+        Some(grpc::UNAVAILABLE) => AttemptFailure::Gateway,
+        Some(grpc::INTERNAL | grpc::UNKNOWN) => AttemptFailure::Server,
+        _ => AttemptFailure::of_status(head.status),
     }
 }
 
 /// [`observe`] for an attempt that failed; what others waited for with it is noted once.
-pub(crate) fn observe_fault(upstream: &Upstream, index: usize, kind: Kind, shared: Option<&SharedFailure>) {
+pub(crate) fn observe_fault(
+    upstream: &Upstream,
+    index: usize,
+    kind: FaultKind,
+    shared: Option<&SharedFailure>,
+) {
     let seen = match kind {
-        Kind::Connect
-        | Kind::UpstreamTls
-        | Kind::UpstreamVersion
-        | Kind::UpstreamClosed
-        | Kind::UpstreamReset => Observation::TcpFailure,
-        Kind::ConnectTimeout | Kind::SendTimeout | Kind::ReadTimeout => Observation::Timeout,
-        Kind::UpstreamHead(_) | Kind::UpstreamBody(_) | Kind::UnexpectedUpgrade => Observation::Malformed,
+        FaultKind::Connect
+        | FaultKind::UpstreamTls
+        | FaultKind::UpstreamVersion
+        | FaultKind::UpstreamClosed
+        | FaultKind::UpstreamReset => HealthObservation::TcpFailure,
+        FaultKind::ConnectTimeout | FaultKind::SendTimeout | FaultKind::ReadTimeout => {
+            HealthObservation::Timeout
+        }
+        FaultKind::UpstreamHead(_) | FaultKind::UpstreamBody(_) | FaultKind::UnexpectedUpgrade => {
+            HealthObservation::Malformed
+        }
         // What a client brings about by the name it asks for says nothing of the endpoint: RequestedName, RequestedTls,
         // RequestedVersion.
         _ => return,
@@ -200,7 +215,7 @@ pub(crate) fn observe_fault(upstream: &Upstream, index: usize, kind: Kind, share
     }
     observe(upstream, index, seen);
     if let Some(protection) = &upstream.protection {
-        note_outlier(upstream, protection, index, Failure::Gateway);
+        note_outlier(upstream, protection, index, AttemptFailure::Gateway);
     }
 }
 

@@ -5,7 +5,7 @@
 
 use yumen_http::HeadError;
 
-use crate::fault::Kind;
+use crate::fault::FaultKind;
 
 /// An endpoint that says it is still at work does so every few seconds at most, and not for ever.
 const HEADS_MAX: usize = 16;
@@ -19,11 +19,11 @@ pub(crate) struct InterimCount {
 
 impl InterimCount {
     /// Counts one of this length; all of them may take as many bytes as a final head may.
-    pub(crate) fn count(&mut self, bytes: usize, bytes_max: usize) -> Result<(), Kind> {
+    pub(crate) fn count(&mut self, bytes: usize, bytes_max: usize) -> Result<(), FaultKind> {
         self.heads += 1;
         self.bytes += bytes;
         let fits = self.heads <= HEADS_MAX && self.bytes <= bytes_max;
-        if fits { Ok(()) } else { Err(Kind::UpstreamHead(HeadError::TooLarge)) }
+        if fits { Ok(()) } else { Err(FaultKind::UpstreamHead(HeadError::TooLarge)) }
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
-use yumen_snapshot::protection::{EndpointPermit, Gate};
-use yumen_snapshot::upstream::{Endpoint, Keepalive};
+use yumen_snapshot::protection::{EndpointPermit, UpstreamLimiter};
+use yumen_snapshot::upstream::{Endpoint, KeepaliveLimits};
 
 use crate::upstream::connection::UpstreamConnection;
 
@@ -54,7 +54,7 @@ impl IdleConnection {
         self.connection.permit.as_ref()
     }
 
-    fn stands_in(&self, key: PoolKey, gate: Option<&Arc<Gate>>) -> bool {
+    fn stands_in(&self, key: PoolKey, gate: Option<&Arc<UpstreamLimiter>>) -> bool {
         self.connection.pool_key.tls_name == key.tls_name && self.is_counted_at(gate)
     }
 
@@ -66,7 +66,7 @@ impl IdleConnection {
 
     /// Whether it is counted by the limiter `gate`, or neither counts: upstreams may share an endpoint, but not their
     /// limits.
-    fn is_counted_at(&self, gate: Option<&Arc<Gate>>) -> bool {
+    fn is_counted_at(&self, gate: Option<&Arc<UpstreamLimiter>>) -> bool {
         match (self.permit(), gate) {
             (None, None) => true,
             (Some(permit), Some(gate)) => permit.is_of(gate),
@@ -87,7 +87,7 @@ impl ConnectionPool {
     pub(crate) fn take(
         &mut self,
         key: PoolKey,
-        gate: Option<&Arc<Gate>>,
+        gate: Option<&Arc<UpstreamLimiter>>,
         now_ms: u64,
     ) -> Option<Box<UpstreamConnection>> {
         let idle = self.by_endpoint.get_mut(&key.endpoint)?;
@@ -106,7 +106,7 @@ impl ConnectionPool {
     }
 
     /// Whether [`ConnectionPool::take`] would return a connection.
-    pub(crate) fn has(&mut self, key: PoolKey, gate: Option<&Arc<Gate>>, now_ms: u64) -> bool {
+    pub(crate) fn has(&mut self, key: PoolKey, gate: Option<&Arc<UpstreamLimiter>>, now_ms: u64) -> bool {
         let Some(idle) = self.by_endpoint.get_mut(&key.endpoint) else { return false };
         let stands_in = |one: &IdleConnection| one.stands_in(key, gate);
         idle.back().is_some_and(|one| stands_in(one) && one.is_good(now_ms)) || {
@@ -116,7 +116,12 @@ impl ConnectionPool {
     }
 
     /// Keeps a connection, unless it has carried as many requests as it may. The one that idled longest makes room.
-    pub(crate) fn give(&mut self, mut connection: Box<UpstreamConnection>, keep: &Keepalive, now_ms: u64) {
+    pub(crate) fn give(
+        &mut self,
+        mut connection: Box<UpstreamConnection>,
+        keep: &KeepaliveLimits,
+        now_ms: u64,
+    ) {
         connection.requests += 1;
         if connection.requests >= keep.requests || keep.size == 0 {
             return;
@@ -133,7 +138,7 @@ impl ConnectionPool {
     }
 
     /// Closes one connection of an upstream that may have no more; false if none idles.
-    pub(crate) fn drop_one(&mut self, gate: &Arc<Gate>) -> bool {
+    pub(crate) fn drop_one(&mut self, gate: &Arc<UpstreamLimiter>) -> bool {
         let is_of = |one: &IdleConnection| one.permit().is_some_and(|permit| permit.is_of(gate));
         for idle in self.by_endpoint.values_mut() {
             if let Some(at) = idle.iter().position(is_of) {

@@ -17,12 +17,12 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep};
-use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
+use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricSource, MetricValue};
 use yumen_base::{Counter, Gauge};
-use yumen_snapshot::upstream::{Checks, Endpoint, Health};
+use yumen_snapshot::upstream::{Endpoint, EndpointHealth, HealthChecks};
 use yumen_snapshot::{Snapshot, Upstream};
 
-use crate::upstream::health::{Observation, judge};
+use crate::upstream::health::{HealthObservation, judge};
 pub use report::{HealthMetrics, NodeCounter, NodeHealth, NodeStatus, UpstreamHealth, report, status_family};
 use request::ProbeRequest;
 
@@ -51,23 +51,23 @@ pub struct ProbeCounters {
     timed_out: Counter,
 }
 
-impl Gather for ProbeCounters {
-    fn gather(&self, out: &mut Vec<Family>) {
-        let sample = |label: Option<(&'static str, &str)>, value: f64| Sample {
+impl MetricSource for ProbeCounters {
+    fn gather(&self, out: &mut Vec<MetricFamily>) {
+        let sample = |label: Option<(&'static str, &str)>, value: f64| MetricSeries {
             labels: label.into_iter().map(|(name, value)| (name, value.to_owned())).collect(),
-            value: Value::Number(value),
+            value: MetricValue::Number(value),
         };
         let count =
             |label, value: &str, counter: &Counter| sample(Some((label, value)), counter.get() as f64);
-        out.push(Family {
+        out.push(MetricFamily {
             name: "yumen_health_checkers".into(),
             help: "Checkers running, one per endpoint and check settings.".into(),
             kind: MetricKind::Gauge,
             samples: vec![sample(None, self.checkers.get() as f64)],
         });
-        out.push(Family {
+        out.push(MetricFamily {
             name: "yumen_health_probes_total".into(),
-            help: "Probes of endpoints, by what came of them.".into(),
+            help: "Active health probes, by outcome.".into(),
             kind: MetricKind::Counter,
             samples: vec![
                 count("outcome", "answered", &self.answered),
@@ -173,9 +173,9 @@ impl Supervisor {
     fn watch(
         &self,
         upstream: &Upstream,
-        checks: &Arc<Checks>,
+        checks: &Arc<HealthChecks>,
         endpoint: &Endpoint,
-        health: &Arc<Health>,
+        health: &Arc<EndpointHealth>,
     ) -> Watch {
         Watch {
             question: ProbeRequest::new(&checks.active, endpoint, &upstream.tls),
@@ -204,7 +204,7 @@ impl Supervisor {
     }
 }
 
-fn address(health: &Arc<Health>) -> usize {
+fn address(health: &Arc<EndpointHealth>) -> usize {
     Arc::as_ptr(health) as usize
 }
 
@@ -214,8 +214,8 @@ struct Watch {
     endpoint: std::net::SocketAddr,
     /// Of the upstream that named the endpoint first, for the log.
     origin: Arc<str>,
-    health: Arc<Health>,
-    checks: Arc<Checks>,
+    health: Arc<EndpointHealth>,
+    checks: Arc<HealthChecks>,
     permits: Arc<Semaphore>,
     counters: Arc<ProbeCounters>,
     /// Drawn once, decides when the first probe is.
@@ -245,17 +245,17 @@ impl Watch {
         Duration::from_millis(interval_ms).max(PAUSE_MIN)
     }
 
-    fn conclude(&self, seen: Observation) {
+    fn conclude(&self, seen: HealthObservation) {
         let counter = match seen {
-            Observation::TcpFailure | Observation::Malformed => &self.counters.failed,
-            Observation::Timeout => &self.counters.timed_out,
-            Observation::Status(_) | Observation::Connected => &self.counters.answered,
+            HealthObservation::TcpFailure | HealthObservation::Malformed => &self.counters.failed,
+            HealthObservation::Timeout => &self.counters.timed_out,
+            HealthObservation::Status(_) | HealthObservation::Connected => &self.counters.answered,
         };
         counter.add_shared(1);
         let rule = (&self.checks.active).into();
         if let Some(up) = judge(&self.health, &self.health.active, &rule, seen) {
             let (endpoint, upstream) = (self.endpoint, &self.origin);
-            tracing::info!(%endpoint, %upstream, up, ?seen, "endpoint health changed by its checker");
+            tracing::info!(%endpoint, %upstream, up, ?seen, "endpoint health changed by an active check");
         }
     }
 }

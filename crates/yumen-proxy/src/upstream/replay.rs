@@ -7,14 +7,14 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use yumen_http::Framing;
-use yumen_plugin::{Chunk, Exchange};
+use yumen_plugin::{BodyChunk, Exchange};
 use yumen_snapshot::Upstream;
 
-use crate::body::Rest;
+use crate::body::BodyDecoder;
 use crate::buffer::{Buffers, Inbox};
 use crate::grpc;
-use crate::stream::Stream;
-use crate::transfer::{Broken, Transfer};
+use crate::stream::TransportStream;
+use crate::transfer::{Transfer, TransferFailure};
 
 /// The longest body that is kept. Messages of unary calls are seldom longer, and a stream of messages may be endless.
 const CALL_BYTES_MAX: usize = 64 * 1024;
@@ -107,7 +107,7 @@ impl RequestReplay {
 
     /// Starts an attempt. Returns how the body goes on behind the buffer, if another attempt has begun it.
     #[cold]
-    pub(crate) fn begin(&mut self, upload: &mut Transfer, all: &Rc<ReplayBudget>) -> Option<Rest> {
+    pub(crate) fn begin(&mut self, upload: &mut Transfer, all: &Rc<ReplayBudget>) -> Option<BodyDecoder> {
         match self {
             RequestReplay::Kept(_) => return Some(upload.take_rest()),
             RequestReplay::Wanted => *self = RequestReplay::Kept(ReplayBuffer::nothing(all)),
@@ -118,7 +118,7 @@ impl RequestReplay {
 
     /// Sends the buffer, and then the rest of the body.
     #[cold]
-    pub(crate) fn send_again(&self, upload: &mut Transfer, inbox: &mut Inbox, rest: Rest) {
+    pub(crate) fn send_again(&self, upload: &mut Transfer, inbox: &mut Inbox, rest: BodyDecoder) {
         let RequestReplay::Kept(kept) = self else { return };
         upload.resume(inbox, &kept.data, rest);
     }
@@ -129,14 +129,14 @@ impl RequestReplay {
         &mut self,
         cx: &mut Context<'_>,
         buffers: &Buffers,
-        source: (&mut Stream, &mut Inbox),
-        sink: &mut Stream,
+        source: (&mut TransportStream, &mut Inbox),
+        sink: &mut TransportStream,
         upload: &mut Transfer,
-    ) -> Poll<Result<(), Broken>> {
+    ) -> Poll<Result<(), TransferFailure>> {
         if !matches!(self, RequestReplay::Kept(_)) {
             return upload.poll(cx, buffers, source, sink, &mut None);
         }
-        let mut keep = |chunk: Chunk| {
+        let mut keep = |chunk: BodyChunk| {
             self.keep(&chunk.data);
             chunk
         };

@@ -8,8 +8,8 @@ use std::pin::pin;
 use yumen_snapshot::{InFlight, Upstream};
 
 use crate::clock;
-use crate::fault::Kind;
-use crate::stream::Stream;
+use crate::fault::FaultKind;
+use crate::stream::TransportStream;
 use crate::upstream::UpstreamClient;
 use crate::upstream::health;
 use crate::upstream::target::EndpointTarget;
@@ -27,7 +27,7 @@ pub(crate) struct StreamAttempt<'u> {
 
 /// The connection of a stream to its endpoint. It closes before the attempt ends.
 pub(crate) struct EndpointStream<'u> {
-    pub(crate) stream: Stream,
+    pub(crate) stream: TransportStream,
     _attempt: StreamAttempt<'u>,
 }
 
@@ -49,11 +49,11 @@ impl<'u> StreamAttempt<'u> {
         target: &EndpointTarget<'_>,
         opening: Vec<u8>,
         wait: &mut impl AttemptWait,
-    ) -> Result<EndpointStream<'u>, Kind> {
+    ) -> Result<EndpointStream<'u>, FaultKind> {
         client.counters.connects.add(1);
         let dial = target.dial(opening)?;
         wait.start(dial.timeout_ms);
-        let stream = wait_for(wait, Kind::ConnectTimeout, pin!(dial.connect())).await??;
+        let stream = wait_for(wait, FaultKind::ConnectTimeout, pin!(dial.connect())).await??;
         self.note_connected();
         Ok(EndpointStream { stream, _attempt: self })
     }

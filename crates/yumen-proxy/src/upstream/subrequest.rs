@@ -8,11 +8,11 @@ use std::task::{Context, Poll};
 
 use yumen_http::{Framing, Method};
 use yumen_snapshot::Upstream;
-use yumen_snapshot::upstream::Keepalive;
+use yumen_snapshot::upstream::KeepaliveLimits;
 
-use crate::body::{Ending, Rest};
+use crate::body::{BodyDecoder, BodyEncoding};
 use crate::clock;
-use crate::fault::{Fault, Kind};
+use crate::fault::{Fault, FaultKind};
 use crate::stream::HeadSent;
 use crate::transfer::Transfer;
 use crate::upstream::UpstreamClient;
@@ -153,7 +153,7 @@ impl Subrequest {
             let mut read = HeadRead::new(self.method, usize::MAX);
             if let Err(fault) = poll_fn(|cx| sent.poll_head(cx, client, &mut read)).await {
                 let is_partial = is_interim || !sent.connection().inbox.is_empty();
-                return Err((fault, is_partial || fault.kind != Kind::UpstreamClosed));
+                return Err((fault, is_partial || fault.kind != FaultKind::UpstreamClosed));
             }
             if sent.head().status >= 200 {
                 return Ok(());
@@ -169,11 +169,11 @@ async fn send_text(connection: &mut UpstreamConnection, text: Vec<u8>) -> Result
     let UpstreamConnection { stream, inbox, .. } = connection;
     let ending = stream.ending(false);
     let mut transfer = Transfer::new(Framing::None, ending, text, 0);
-    let closed = Fault::from(Kind::UpstreamClosed);
+    let closed = Fault::from(FaultKind::UpstreamClosed);
     poll_fn(|cx| transfer.poll_flush(cx, inbox, stream)).await.map_err(|_| closed)?;
     poll_fn(|cx| stream.poll_flush(cx)).await.map_err(|_| closed)?;
-    if ending == Ending::Stream {
-        stream.finish(b"").map_err(|_| Fault::from(Kind::UpstreamReset))?;
+    if ending == BodyEncoding::Stream {
+        stream.finish(b"").map_err(|_| Fault::from(FaultKind::UpstreamReset))?;
     }
     Ok(())
 }
@@ -183,12 +183,12 @@ impl Attempt<'_, ResponseStarted> {
     pub(crate) async fn read_body(
         mut self,
         client: &UpstreamClient,
-        keepalive: &Keepalive,
+        keepalive: &KeepaliveLimits,
         body_use: ResponseBodyUse,
     ) -> Result<Option<Vec<u8>>, BrokenResponse> {
         let (connection, head) = self.parts();
         let persists = head.persistent();
-        let rest = Rest::from(connection.stream.incoming(head.framing));
+        let rest = BodyDecoder::from(connection.stream.incoming(head.framing));
         let mut body = ResponseBody { rest, body_use, data: Vec::new(), read_bytes: 0 };
         while !body.rest.is_done() && body.read_bytes <= RESPONSE_BYTES_MAX {
             poll_fn(|cx| body.poll_more(cx, client, connection)).await?;
@@ -207,7 +207,7 @@ impl Attempt<'_, ResponseStarted> {
 }
 
 struct ResponseBody {
-    rest: Rest,
+    rest: BodyDecoder,
     body_use: ResponseBodyUse,
     data: Vec<u8>,
     read_bytes: usize,
@@ -239,7 +239,7 @@ impl ResponseBody {
             Poll::Ready(Err(_)) => Poll::Ready(Err(BrokenResponse)),
             Poll::Ready(Ok(count)) => {
                 match self.rest {
-                    Rest::UntilClose => {
+                    BodyDecoder::UntilClose => {
                         if let Some(ended) = stream.end(count, inbox.len()) {
                             self.rest = ended;
                         }

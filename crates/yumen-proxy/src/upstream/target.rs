@@ -1,11 +1,11 @@
 //! One endpoint of an upstream, and the way in which an attempt connects to it.
 
-use yumen_snapshot::protection::{EndpointPermit, Full};
-use yumen_snapshot::upstream::Keepalive;
-use yumen_snapshot::{Endpoint, Protection, Upstream};
+use yumen_snapshot::protection::{EndpointPermit, LimiterFull};
+use yumen_snapshot::upstream::KeepaliveLimits;
+use yumen_snapshot::{Endpoint, Upstream, UpstreamProtection};
 
-use crate::fault::Kind;
-use crate::tls::{Handshake, TlsName};
+use crate::fault::FaultKind;
+use crate::tls::{TlsName, UpstreamHandshake};
 use crate::upstream::UpstreamClient;
 use crate::upstream::dial::EndpointDial;
 use crate::upstream::pool::PoolKey;
@@ -19,7 +19,7 @@ pub(crate) struct EndpointTarget<'a> {
     pub(crate) tls_name: Option<TlsName<'a>>,
     pub(crate) is_http2: bool,
     /// The limits that count the connection, if any do.
-    pub(crate) protection: Option<&'a Protection>,
+    pub(crate) protection: Option<&'a UpstreamProtection>,
     /// The time to connect, in milliseconds; 0 for no limit.
     pub(crate) connect_ms: u64,
 }
@@ -42,7 +42,7 @@ impl<'a> EndpointTarget<'a> {
         &self.upstream.endpoints[self.index]
     }
 
-    pub(crate) fn keepalive(&self) -> &'a Keepalive {
+    pub(crate) fn keepalive(&self) -> &'a KeepaliveLimits {
         &self.upstream.keepalive
     }
 
@@ -53,9 +53,10 @@ impl<'a> EndpointTarget<'a> {
     }
 
     /// Prepares a new connection that `opening` begins, before any TLS.
-    pub(crate) fn dial(&self, opening: Vec<u8>) -> Result<EndpointDial, Kind> {
-        let handshake =
-            self.tls_name.map(|name| Handshake::new(self.upstream, self.endpoint(), name, self.is_http2));
+    pub(crate) fn dial(&self, opening: Vec<u8>) -> Result<EndpointDial, FaultKind> {
+        let handshake = self
+            .tls_name
+            .map(|name| UpstreamHandshake::new(self.upstream, self.endpoint(), name, self.is_http2));
         Ok(EndpointDial {
             address: self.endpoint().addr,
             opening,
@@ -70,12 +71,12 @@ impl<'a> EndpointTarget<'a> {
         &self,
         client: &UpstreamClient,
         permit: &mut Option<EndpointPermit>,
-    ) -> Result<EndpointDial, Kind> {
+    ) -> Result<EndpointDial, FaultKind> {
         let dial = self.dial(Vec::new())?;
         if permit.is_none()
             && let Some(protection) = self.protection
         {
-            *permit = protection.connect(self.index).map_err(|Full| Kind::UpstreamFull)?;
+            *permit = protection.connect(self.index).map_err(|LimiterFull| FaultKind::UpstreamFull)?;
         }
         client.counters.connects.add(1);
         client.removed_endpoints.connected(self.pool_key().endpoint(), &self.endpoint().state);

@@ -5,10 +5,10 @@ use std::task::{Context, Poll};
 
 use yumen_http::Framing;
 
-use crate::body::Ending;
+use crate::body::BodyEncoding;
 use crate::buffer::{Buffers, Inbox};
-use crate::stream::Stream;
-use crate::transfer::{Broken, Transfer};
+use crate::stream::TransportStream;
+use crate::transfer::{Transfer, TransferFailure};
 use crate::upstream::replay::{ReplayBudget, RequestReplay};
 
 /// The body of a request on its way to an endpoint. It may still be sent when the response arrives.
@@ -21,7 +21,7 @@ pub(crate) struct RequestUpload {
 impl RequestUpload {
     #[inline(always)]
     pub(crate) fn new() -> RequestUpload {
-        let transfer = Transfer::new(Framing::None, Ending::Known, Vec::new(), 0);
+        let transfer = Transfer::new(Framing::None, BodyEncoding::Known, Vec::new(), 0);
         RequestUpload { transfer, replay: RequestReplay::Off }
     }
 
@@ -47,9 +47,9 @@ impl RequestUpload {
         &mut self,
         cx: &mut Context<'_>,
         buffers: &Buffers,
-        source: (&mut Stream, &mut Inbox),
-        sink: &mut Stream,
-    ) -> Poll<Result<(), Broken>> {
+        source: (&mut TransportStream, &mut Inbox),
+        sink: &mut TransportStream,
+    ) -> Poll<Result<(), TransferFailure>> {
         match &mut self.replay {
             RequestReplay::Off => self.transfer.poll(cx, buffers, source, sink, &mut None),
             replay => replay.poll(cx, buffers, source, sink, &mut self.transfer),

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::fault::Kind;
+use crate::fault::FaultKind;
 use crate::timers::Timer;
 
 /// The bound of a wait, and the party that wants its result.
@@ -13,15 +13,15 @@ pub(crate) trait AttemptWait {
     fn start(&mut self, timeout_ms: u64);
 
     /// Ready with the reason when the wait is over: `late` if its time has passed.
-    fn poll_end(&mut self, cx: &mut Context<'_>, late: Kind) -> Poll<Kind>;
+    fn poll_end(&mut self, cx: &mut Context<'_>, late: FaultKind) -> Poll<FaultKind>;
 }
 
 /// Returns the output of `future`, or the reason why the wait ended before.
 pub(crate) async fn wait_for<F: Future + ?Sized>(
     wait: &mut impl AttemptWait,
-    late: Kind,
+    late: FaultKind,
     mut future: Pin<&mut F>,
-) -> Result<F::Output, Kind> {
+) -> Result<F::Output, FaultKind> {
     poll_fn(|cx| {
         if let Poll::Ready(output) = future.as_mut().poll(cx) {
             return Poll::Ready(Ok(output));
@@ -36,7 +36,7 @@ impl AttemptWait for &Timer {
         self.set(timeout_ms);
     }
 
-    fn poll_end(&mut self, cx: &mut Context<'_>, late: Kind) -> Poll<Kind> {
+    fn poll_end(&mut self, cx: &mut Context<'_>, late: FaultKind) -> Poll<FaultKind> {
         if self.is_over(cx) { Poll::Ready(late) } else { Poll::Pending }
     }
 }

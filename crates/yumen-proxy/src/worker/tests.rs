@@ -7,19 +7,19 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use yumen_config::{Kind, Resource};
 use yumen_plugin::kind::NodeFacts;
-use yumen_plugin::{Chain, Registry};
-use yumen_snapshot::compile::Change;
-use yumen_snapshot::{Compiler, Defaults, Env, Publisher};
+use yumen_plugin::{PluginChain, PluginRegistry};
+use yumen_snapshot::compile::ConfigChange;
+use yumen_snapshot::{Compiler, CompilerEnv, Publisher, UpstreamDefaults};
 
 use super::{Worker, WorkerParts};
-use crate::counters::Counters;
-use crate::duty::Duty;
-use crate::settings::Settings;
+use crate::counters::WorkerCounters;
+use crate::settings::WorkerSettings;
+use crate::worker_duty::WorkerDuty;
 
 pub(crate) fn compiler() -> Compiler {
-    let env = Env {
+    let env = CompilerEnv {
         node: NodeFacts::default(),
-        defaults: Defaults::default(),
+        defaults: UpstreamDefaults::default(),
         path_parameters: true,
         workers: 1,
         missing: Default::default(),
@@ -28,34 +28,34 @@ pub(crate) fn compiler() -> Compiler {
         load_certificate: Arc::new(
             |_: &str,
              _: &str|
-             -> Result<yumen_snapshot::compile::Loaded, yumen_snapshot::compile::PairFlaw> {
-                Err(yumen_snapshot::compile::PairFlaw::Certificate("there is no TLS here".into()))
+             -> Result<yumen_snapshot::compile::Loaded, yumen_snapshot::compile::KeyPairError> {
+                Err(yumen_snapshot::compile::KeyPairError::Certificate("there is no TLS here".into()))
             },
         ),
     };
-    Compiler::new(Arc::new(Registry::new(yumen_plugins::BUILTIN)), Arc::default(), env)
+    Compiler::new(Arc::new(PluginRegistry::new(yumen_plugins::BUILTIN)), Arc::default(), env)
 }
 
-pub(crate) fn put(kind: Kind, id: &str, value: &Value) -> Change {
-    Change::Put(Resource { kind, id: id.into(), json: value.to_string().into() })
+pub(crate) fn put(kind: Kind, id: &str, value: &Value) -> ConfigChange {
+    ConfigChange::Put(Resource { kind, id: id.into(), json: value.to_string().into() })
 }
 
 /// A worker that serves from these snapshots.
 pub(crate) fn worker(publisher: Arc<Publisher>) -> Rc<Worker> {
     Worker::new(WorkerParts {
         id: 0,
-        settings: Arc::<Settings>::default(),
+        settings: Arc::<WorkerSettings>::default(),
         publisher,
-        counters: Arc::<Counters>::default(),
+        counters: Arc::<WorkerCounters>::default(),
         applied: Arc::default(),
         log: None,
-        duty: watch::channel(Duty::Serve).1,
+        duty: watch::channel(WorkerDuty::Serve).1,
         seed: 1,
     })
 }
 
 /// The chain that the worker has for the one route and the one consumer now.
-fn merged(worker: &Worker) -> Rc<Chain> {
+fn merged(worker: &Worker) -> Rc<PluginChain> {
     let pinned = worker.pinned();
     let routes = pinned.router.routes();
     pinned.merged(routes["a"], pinned.consumers.named("ada").expect("it was written"))

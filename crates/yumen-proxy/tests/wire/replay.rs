@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use yumen_plugin::kind::NodeFacts;
-use yumen_plugin::{Carry, Registry};
+use yumen_plugin::{Carry, PluginRegistry};
 use yumen_proxy::settings::DotSegmentPolicy;
-use yumen_proxy::{Counters, Duty, Listener, ListenerSettings, Settings, WorkerParts, listener, run};
-use yumen_snapshot::{Compiler, Defaults, Env, Publisher};
+use yumen_proxy::{
+    Listener, ListenerSettings, WorkerCounters, WorkerDuty, WorkerParts, WorkerSettings, listener, run,
+};
+use yumen_snapshot::{Compiler, CompilerEnv, Publisher, UpstreamDefaults};
 
 use crate::case::{Case, Step};
 
@@ -33,13 +35,13 @@ pub(crate) enum Cut {
 pub(crate) struct Gateway {
     address: SocketAddr,
     upstream: TcpListener,
-    duty: watch::Sender<Duty>,
+    duty: watch::Sender<WorkerDuty>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        let _ = self.duty.send(Duty::End { within_ms: 100 });
+        let _ = self.duty.send(WorkerDuty::End { within_ms: 100 });
         let _ = self.thread.take().expect("it is taken once").join();
     }
 }
@@ -55,14 +57,14 @@ impl Gateway {
         let listening = ListenerSettings::plain(address);
         let socket = listener::bind(&listening, 1).unwrap().pop().unwrap();
         let address = socket.local_addr().unwrap();
-        let (duty, asked) = watch::channel(Duty::Serve);
+        let (duty, asked) = watch::channel(WorkerDuty::Serve);
         let settings = settings(case);
         let thread = std::thread::spawn(move || {
             let parts = WorkerParts {
                 id: 0,
                 settings: Arc::new(settings),
                 publisher,
-                counters: Arc::new(Counters::default()),
+                counters: Arc::new(WorkerCounters::default()),
                 applied: Arc::default(),
                 log: None,
                 duty: asked,
@@ -136,9 +138,9 @@ impl Gateway {
 fn compile(document: &str) -> Arc<yumen_snapshot::Snapshot> {
     let (resources, problems) = yumen_config::document::parse(document, &|_| None);
     assert!(problems.is_empty(), "{document}\n{problems:?}");
-    let env = Env {
+    let env = CompilerEnv {
         node: NodeFacts { workers: 1, tls_ports: Vec::new() },
-        defaults: Defaults::default(),
+        defaults: UpstreamDefaults::default(),
         path_parameters: false,
         workers: 1,
         missing: Default::default(),
@@ -147,19 +149,19 @@ fn compile(document: &str) -> Arc<yumen_snapshot::Snapshot> {
         load_certificate: Arc::new(
             |_: &str,
              _: &str|
-             -> Result<yumen_snapshot::compile::Loaded, yumen_snapshot::compile::PairFlaw> {
-                Err(yumen_snapshot::compile::PairFlaw::Certificate("there is no TLS here".into()))
+             -> Result<yumen_snapshot::compile::Loaded, yumen_snapshot::compile::KeyPairError> {
+                Err(yumen_snapshot::compile::KeyPairError::Certificate("there is no TLS here".into()))
             },
         ),
     };
-    let registry = Arc::new(Registry::new(yumen_plugins::BUILTIN));
+    let registry = Arc::new(PluginRegistry::new(yumen_plugins::BUILTIN));
     let compiled = Compiler::new(registry, Arc::new(Carry::default()), env).replace_all(resources, 1);
     assert!(compiled.problems.is_empty(), "{document}\n{:?}", compiled.problems);
     compiled.snapshot
 }
 
-fn settings(case: &Case) -> Settings {
-    let mut settings = Settings::default();
+fn settings(case: &Case) -> WorkerSettings {
+    let mut settings = WorkerSettings::default();
     for (name, value) in &case.settings {
         match name.as_str() {
             "head_bytes_max" => settings.request_head.head_bytes_max = *value as usize,

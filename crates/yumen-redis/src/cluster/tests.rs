@@ -1,4 +1,4 @@
-use yumen_plugin::outbound::Script;
+use yumen_plugin::background::RedisScript;
 
 use super::*;
 use crate::testing::{self, address, array, bulk, listen, run, serve, tools};
@@ -23,11 +23,11 @@ fn slots_are_those_of_the_specification() {
 fn refusals_are_read_as_servers_write_them() {
     let asked = address("seed", 7000);
     let check = |why: &str, expected| assert_eq!(refusal(why, &asked), expected, "{why}");
-    check("MOVED 3999 127.0.0.1:6381", Refusal::Moved(address("127.0.0.1", 6381)));
-    check("ASK 3999 ::1:6381", Refusal::Ask(address("::1", 6381)));
-    check("MOVED 3999 :6381", Refusal::Moved(address("seed", 6381)));
-    check("ASK 3999 :6381", Refusal::Ask(address("seed", 6381)));
-    for elsewhere in [
+    check("MOVED 3999 127.0.0.1:6381", ClusterErrorKind::Moved(address("127.0.0.1", 6381)));
+    check("ASK 3999 ::1:6381", ClusterErrorKind::Ask(address("::1", 6381)));
+    check("MOVED 3999 :6381", ClusterErrorKind::Moved(address("seed", 6381)));
+    check("ASK 3999 :6381", ClusterErrorKind::Ask(address("seed", 6381)));
+    for predecessor_requests in [
         "CLUSTERDOWN Hash slot not served",
         "CLUSTERDOWN The cluster is down",
         "LOADING Redis is loading the dataset in memory",
@@ -36,12 +36,12 @@ fn refusals_are_read_as_servers_write_them() {
         "MOVED 3999 ?:6381",
         "ASK 3999 ?:6381",
     ] {
-        check(elsewhere, Refusal::Elsewhere);
+        check(predecessor_requests, ClusterErrorKind::NotServed);
     }
-    check("TRYAGAIN Multiple keys request during rehashing of slot", Refusal::Moving);
-    check("NOSCRIPT No matching script.", Refusal::UnknownScript);
+    check("TRYAGAIN Multiple keys request during rehashing of slot", ClusterErrorKind::SlotMigrating);
+    check("NOSCRIPT No matching script.", ClusterErrorKind::UnknownScript);
     for other in ["MOVED", "MOVED 1 nowhere", "ERR a b:1", "NOPERM no", "CLUSTERDOWNED", ""] {
-        check(other, Refusal::Final);
+        check(other, ClusterErrorKind::Final);
     }
 }
 
@@ -72,13 +72,17 @@ fn the_map_is_read_and_nothing_else_is_taken_for_one() {
 }
 
 /// A call whose key is in slot 12182.
-fn call() -> ScriptCall {
-    ScriptCall { script: Script { text: "return 1" }, keys: vec![b"foo".to_vec()], args: Vec::new() }
+fn call() -> RedisScriptCall {
+    RedisScriptCall {
+        script: RedisScript { text: "return 1" },
+        keys: vec![b"foo".to_vec()],
+        args: Vec::new(),
+    }
 }
 
-fn cluster(named: &[&RedisAddress]) -> Rc<Cluster> {
-    let place = RedisPlace::Cluster(named.iter().copied().cloned().collect());
-    Cluster::new(&tools(), &Rc::new(testing::target(place)))
+fn cluster(named: &[&RedisAddress]) -> Rc<RedisCluster> {
+    let place = RedisTopology::Cluster(named.iter().copied().cloned().collect());
+    RedisCluster::new(&tools(), &Rc::new(testing::target(place)))
 }
 
 /// A map that gives all slots to one node, as servers write it.
@@ -98,7 +102,7 @@ fn node(command: &str, map: &str, state: &str, script: &str) -> String {
     }
 }
 
-async fn ask(cluster: &Rc<Cluster>) -> RedisResult {
+async fn ask(cluster: &Rc<RedisCluster>) -> RedisResult {
     cluster.clone().run(Rc::default(), call()).await
 }
 
@@ -173,8 +177,8 @@ fn a_redirection_without_a_host_leads_to_that_of_the_node_that_was_asked() {
             }
             _ => node(command, &told_too, "ok", "+OK\r\n"),
         });
-        let (_, nobody) = listen("127.0.0.1").await;
-        let cluster = cluster(&[&nobody, &asked]);
+        let (_, missing_anonymous_consumers) = listen("127.0.0.1").await;
+        let cluster = cluster(&[&missing_anonymous_consumers, &asked]);
         assert_eq!(ask(&cluster).await, Ok(RedisReply::Integer(2)));
     });
 }

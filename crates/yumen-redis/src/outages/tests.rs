@@ -1,4 +1,4 @@
-use yumen_plugin::outbound::{RedisAddress, RedisPlace};
+use yumen_plugin::background::{RedisAddress, RedisTopology};
 
 use super::*;
 use crate::testing::target;
@@ -6,7 +6,7 @@ use crate::testing::target;
 #[test]
 fn connections_to_one_server_that_are_made_otherwise_are_outages_of_their_own() {
     let server = RedisAddress { host: "outages.test".to_owned(), port: 1 };
-    let plain = target(RedisPlace::Server(server.clone()));
+    let plain = target(RedisTopology::Server(server.clone()));
     let login = |username: &str, password: &str| RedisLogin {
         username: username.to_owned(),
         password: password.to_owned(),
@@ -18,9 +18,9 @@ fn connections_to_one_server_that_are_made_otherwise_are_outages_of_their_own() 
         RedisTarget { login: login("shop", "secret-2"), ..plain.clone() },
         RedisTarget { tls: Some(RedisTls { verify: true }), ..plain.clone() },
     ];
-    let whom = |target: &RedisTarget| Whom::new(server.to_string(), target);
+    let whom = |target: &RedisTarget| RedisConnectKey::new(server.to_string(), target);
     assert_eq!(whom(&plain), whom(&patient));
-    let all: Vec<Whom> = std::iter::once(&plain).chain(&others).map(whom).collect();
+    let all: Vec<RedisConnectKey> = std::iter::once(&plain).chain(&others).map(whom).collect();
     let known = || {
         let known = OUTAGES.lock().unwrap_or_else(PoisonError::into_inner);
         known.iter().filter(|one| one.whom.server == server.to_string()).map(|one| one.links).sum::<usize>()
@@ -37,8 +37,8 @@ fn connections_to_one_server_that_are_made_otherwise_are_outages_of_their_own() 
 
 #[test]
 fn another_reason_is_told_once_and_not_for_ever() {
-    let mut outage = Outage {
-        whom: Whom::new("a:1".to_owned(), &target(RedisPlace::Cluster(Vec::new()))),
+    let mut outage = RedisOutage {
+        whom: RedisConnectKey::new("a:1".to_owned(), &target(RedisTopology::Cluster(Vec::new()))),
         links: 1,
         told: Vec::new(),
     };

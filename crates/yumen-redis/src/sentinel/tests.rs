@@ -1,7 +1,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use yumen_plugin::outbound::RedisPlace;
+use yumen_plugin::background::RedisTopology;
 
 use super::*;
 use crate::testing::{self, address, array, bulk, listen, run, serve, tools};
@@ -33,11 +33,11 @@ async fn nowhere() -> RedisAddress {
     listen("127.0.0.1").await.1
 }
 
-fn sentinels(named: &[&RedisAddress]) -> (Sentinels, RedisTarget) {
+fn sentinels(named: &[&RedisAddress]) -> (SentinelSet, RedisTarget) {
     let named: Vec<RedisAddress> = named.iter().copied().cloned().collect();
     let (master_name, login) = ("shop".to_owned(), RedisLogin::default());
-    let sentinels = Sentinels::new(&named, &master_name, &login);
-    (sentinels, testing::target(RedisPlace::Sentinel { sentinels: named, master_name, login }))
+    let sentinels = SentinelSet::new(&named, &master_name, &login);
+    (sentinels, testing::target(RedisTopology::Sentinel { sentinels: named, master_name, login }))
 }
 
 #[test]
@@ -59,8 +59,9 @@ fn a_sentinel_whose_word_is_not_true_is_left_for_one_whose_is() {
 fn a_master_that_takes_all_of_the_time_is_not_the_first_one_tried_again() {
     run(async {
         // It accepts and says nothing.
-        let (_silent, hangs) = listen("127.0.0.1").await;
-        let ((wrong, _), (right, _)) = (sentinel(&hangs).await, sentinel(&server("master").await).await);
+        let (_silent, stalled_pid) = listen("127.0.0.1").await;
+        let ((wrong, _), (right, _)) =
+            (sentinel(&stalled_pid).await, sentinel(&server("master").await).await);
         let (sentinels, target) = sentinels(&[&wrong, &right]);
         let tools = tools();
         let first = tokio::time::timeout(Duration::from_millis(100), sentinels.connect(&tools, &target));
@@ -72,13 +73,18 @@ fn a_master_that_takes_all_of_the_time_is_not_the_first_one_tried_again() {
 #[test]
 fn a_fault_says_who_named_whom_and_one_master_is_tried_once() {
     run(async {
-        let (gone, nobody) = (address("127.0.0.1", 1), nowhere().await);
+        let (gone, missing_anonymous_consumers) = (address("127.0.0.1", 1), nowhere().await);
         let ((one, _), (other, _)) = (sentinel(&gone).await, sentinel(&gone).await);
-        let (sentinels, target) = sentinels(&[&nobody, &one, &other]);
+        let (sentinels, target) = sentinels(&[&missing_anonymous_consumers, &one, &other]);
         let Err(RedisFault::Connect(why)) = sentinels.connect(&tools(), &target).await else {
             panic!("no master is there");
         };
-        assert!(why.starts_with(&format!("sentinel {nobody}: {nobody}: ")), "{why}");
+        assert!(
+            why.starts_with(&format!(
+                "sentinel {missing_anonymous_consumers}: {missing_anonymous_consumers}: "
+            )),
+            "{why}"
+        );
         assert_eq!(why.matches("names 127.0.0.1:1").count(), 1, "{why}");
     });
 }

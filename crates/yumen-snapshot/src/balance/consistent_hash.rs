@@ -5,9 +5,9 @@
 use std::net::IpAddr;
 
 use yumen_config::resource as config;
-use yumen_plugin::{Exchange, Template, Var};
+use yumen_plugin::{Exchange, Var, VarTemplate};
 
-use super::Pool;
+use super::EndpointCandidates;
 use super::policy::{BalancingPolicy, PolicyContext};
 use crate::upstream::Endpoint;
 
@@ -29,7 +29,7 @@ pub(super) enum HashKey {
     /// The consumer's name.
     Consumer,
     /// A text with variables in it.
-    Template(Template),
+    Template(VarTemplate),
 }
 
 /// A ring of points, each an endpoint's.
@@ -83,7 +83,7 @@ impl BalancingPolicy for ConsistentHash {
         ConsistentHash::new(context.endpoints, HashKey::of(context.written))
     }
 
-    fn pick(&self, pool: &Pool<'_>, ex: &Exchange<'_>) -> Option<usize> {
+    fn pick(&self, pool: &EndpointCandidates<'_>, ex: &Exchange<'_>) -> Option<usize> {
         let wanted = self.hash_of(ex) as u32;
         let start = self.ring.partition_point(|(hash, _)| *hash < wanted);
         let round = self.ring[start..].iter().chain(&self.ring[..start]);
@@ -92,14 +92,14 @@ impl BalancingPolicy for ConsistentHash {
 }
 
 impl HashKey {
-    fn of(written: &config::Upstream) -> HashKey {
+    fn of(written: &config::UpstreamSpec) -> HashKey {
         let key = written.key.as_deref().unwrap_or("remote_addr");
         match written.hash_on {
             config::HashOn::Vars => HashKey::Var(Var::parse(key)),
             config::HashOn::Header => HashKey::Field(key.to_ascii_lowercase().into()),
             config::HashOn::Cookie => HashKey::Cookie(key.into()),
             config::HashOn::Consumer => HashKey::Consumer,
-            config::HashOn::VarsCombinations => HashKey::Template(Template::parse(key)),
+            config::HashOn::VarsCombinations => HashKey::Template(VarTemplate::parse(key)),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use yumen_plugin::Exchange;
 
 use super::policy::{BalancingPolicy, PolicyContext};
-use super::{Pool, count_active, uncount_active};
+use super::{EndpointCandidates, count_active, uncount_active};
 use crate::upstream::{Endpoint, EndpointState};
 
 /// After so long without news an average has lost two thirds of its weight.
@@ -22,7 +22,7 @@ impl BalancingPolicy for Ewma {
         Ewma
     }
 
-    fn pick(&self, pool: &Pool<'_>, ex: &Exchange<'_>) -> Option<usize> {
+    fn pick(&self, pool: &EndpointCandidates<'_>, ex: &Exchange<'_>) -> Option<usize> {
         let lots = ex.host.random();
         let count = pool.endpoints.len();
         let first = from(pool, (lots as u32) as usize % count, None)?;
@@ -53,7 +53,7 @@ impl BalancingPolicy for Ewma {
 }
 
 /// The first endpoint of the pool at or after `start`, around the end, other than `not`.
-fn from(pool: &Pool<'_>, start: usize, not: Option<usize>) -> Option<usize> {
+fn from(pool: &EndpointCandidates<'_>, start: usize, not: Option<usize>) -> Option<usize> {
     let count = pool.endpoints.len();
     (start..count).chain(0..start).find(|index| Some(*index) != not && pool.has(*index))
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use yumen_plugin::Exchange;
 
 use super::policy::{BalancingPolicy, PolicyContext};
-use super::{Pool, count_active, uncount_active};
+use super::{EndpointCandidates, count_active, uncount_active};
 use crate::upstream::Endpoint;
 
 /// The policy `least_conn`.
@@ -20,7 +20,7 @@ impl BalancingPolicy for LeastConn {
     }
 
     /// Ties are broken by lot, so that idle endpoints share evenly.
-    fn pick(&self, pool: &Pool<'_>, ex: &Exchange<'_>) -> Option<usize> {
+    fn pick(&self, pool: &EndpointCandidates<'_>, ex: &Exchange<'_>) -> Option<usize> {
         let mut best: Option<(usize, u64, u64)> = None;
         let mut ties = 1;
         for (index, endpoint) in pool.iter() {

@@ -1,23 +1,23 @@
 //! The interface of load balancing policies, and the table of them.
 //!
-//! Health, priority and slow start are decided in the [`Pool`], not here.
+//! Health, priority and slow start are decided in the [`EndpointCandidates`], not here.
 
 use std::sync::Arc;
 
 use yumen_config::resource as config;
 use yumen_plugin::{Carry, Exchange};
 
-use super::Pool;
+use super::EndpointCandidates;
 use super::consistent_hash::ConsistentHash;
 use super::ewma::Ewma;
 use super::least_conn::LeastConn;
-use super::round_robin::{RoundRobin, UpstreamState};
+use super::round_robin::{RoundRobin, RoundRobinState};
 use crate::upstream::Endpoint;
 
 /// Input to the construction of a policy for one upstream.
 pub(crate) struct PolicyContext<'c> {
     /// The upstream as written, for settings of the policy.
-    pub(crate) written: &'c config::Upstream,
+    pub(crate) written: &'c config::UpstreamSpec,
     /// The stable name of the upstream, for names of carried state.
     pub(crate) origin: &'c str,
     /// The endpoints, in the order of the indexes that a policy picks.
@@ -27,7 +27,7 @@ pub(crate) struct PolicyContext<'c> {
     /// State that outlives the snapshot.
     pub(crate) carry: &'c Carry,
     /// Positions of upstreams without a choice.
-    pub(crate) no_turns: &'c Arc<UpstreamState>,
+    pub(crate) no_turns: &'c Arc<RoundRobinState>,
 }
 
 /// A load balancing policy: picks one of several endpoints for an attempt.
@@ -54,10 +54,10 @@ pub(super) trait BalancingPolicy {
     }
 
     /// Picks an endpoint of the pool by its index in the upstream.
-    fn pick(&self, pool: &Pool<'_>, ex: &Exchange<'_>) -> Option<usize>;
+    fn pick(&self, pool: &EndpointCandidates<'_>, ex: &Exchange<'_>) -> Option<usize>;
 
     /// The result of the next pick for a first attempt, without a change of state.
-    fn peek(&self, pool: &Pool<'_>, ex: &Exchange<'_>) -> Option<usize> {
+    fn peek(&self, pool: &EndpointCandidates<'_>, ex: &Exchange<'_>) -> Option<usize> {
         self.pick(pool, ex)
     }
 
@@ -88,7 +88,7 @@ macro_rules! balancing_policies {
             /// Builds the policy that an upstream names as its `type`.
             pub(crate) fn build(context: &PolicyContext<'_>) -> Balancer {
                 match context.written.balance {
-                    $(config::Balance::$written => Balancer::$policy($policy::build(context)),)+
+                    $(config::BalancerType::$written => Balancer::$policy($policy::build(context)),)+
                 }
             }
 
@@ -120,13 +120,13 @@ macro_rules! balancing_policies {
             }
 
             #[inline]
-            pub(super) fn pick(&self, pool: &Pool<'_>, ex: &Exchange<'_>) -> Option<usize> {
+            pub(super) fn pick(&self, pool: &EndpointCandidates<'_>, ex: &Exchange<'_>) -> Option<usize> {
                 match self {
                     $(Balancer::$policy(policy) => policy.pick(pool, ex),)+
                 }
             }
 
-            pub(super) fn peek(&self, pool: &Pool<'_>, ex: &Exchange<'_>) -> Option<usize> {
+            pub(super) fn peek(&self, pool: &EndpointCandidates<'_>, ex: &Exchange<'_>) -> Option<usize> {
                 match self {
                     $(Balancer::$policy(policy) => policy.peek(pool, ex),)+
                 }

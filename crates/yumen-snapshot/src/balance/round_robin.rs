@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use yumen_plugin::Exchange;
 
-use super::Pool;
+use super::EndpointCandidates;
 use super::policy::{BalancingPolicy, PolicyContext};
 use crate::upstream::Endpoint;
 
@@ -15,18 +15,18 @@ const TURNS_MAX: u64 = 4096;
 /// One worker's positions, on a cache line of their own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Cursors {
-    first: Cursor,
+struct WorkerCursors {
+    first: RoundRobinCursor,
     /// Further attempts have turns of their own: out of the same ones, they would take those of the
     /// endpoints behind one that fails, which would then get more first attempts than its share.
-    again: Cursor,
+    again: RoundRobinCursor,
 }
 
 /// How many turns are over; only the worker that it is of moves it.
 #[derive(Debug, Default)]
-struct Cursor(AtomicU32);
+struct RoundRobinCursor(AtomicU32);
 
-impl Cursor {
+impl RoundRobinCursor {
     #[inline]
     fn take(&self) -> u32 {
         let turn = self.0.load(Relaxed);
@@ -42,23 +42,23 @@ impl Cursor {
 
 /// Where each worker stands in its turns; kept across snapshots.
 #[derive(Debug, Default)]
-pub struct UpstreamState {
-    cursors: Box<[Cursors]>,
+pub struct RoundRobinState {
+    cursors: Box<[WorkerCursors]>,
 }
 
-impl UpstreamState {
+impl RoundRobinState {
     /// Positions of so many workers, spread over `turns` so that they do not all begin at the same
     /// endpoint.
-    pub fn new(workers: usize, turns: usize) -> UpstreamState {
+    pub fn new(workers: usize, turns: usize) -> RoundRobinState {
         let start = |worker| {
-            let cursor = || Cursor(AtomicU32::new((worker * turns / workers.max(1)) as u32));
-            Cursors { first: cursor(), again: cursor() }
+            let cursor = || RoundRobinCursor(AtomicU32::new((worker * turns / workers.max(1)) as u32));
+            WorkerCursors { first: cursor(), again: cursor() }
         };
-        UpstreamState { cursors: (0..workers.max(1)).map(start).collect() }
+        RoundRobinState { cursors: (0..workers.max(1)).map(start).collect() }
     }
 
     /// How many turns of first attempts are over on each worker.
-    pub(crate) fn turns_taken(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn positions(&self) -> impl Iterator<Item = u32> {
         self.cursors.iter().map(|cursors| cursors.first.0.load(Relaxed))
     }
 
@@ -70,14 +70,14 @@ impl UpstreamState {
     }
 
     #[inline]
-    fn cursors(&self, worker: usize) -> Option<&Cursors> {
+    fn cursors(&self, worker: usize) -> Option<&WorkerCursors> {
         self.cursors.get(worker).or(self.cursors.first())
     }
 }
 
 /// The turns of one priority.
 #[derive(Debug)]
-struct Group {
+struct PriorityGroup {
     priority: i32,
     turns: Box<[u32]>,
 }
@@ -85,19 +85,19 @@ struct Group {
 /// Endpoints in turn, by weight.
 #[derive(Debug)]
 pub struct RoundRobin {
-    groups: Box<[Group]>,
+    groups: Box<[PriorityGroup]>,
     /// Whether no endpoint can be down, nor get less than its turns.
     is_unchecked: bool,
-    state: Arc<UpstreamState>,
+    state: Arc<RoundRobinState>,
 }
 
 impl RoundRobin {
-    pub(super) fn new(endpoints: &[Endpoint], state: Arc<UpstreamState>) -> RoundRobin {
+    pub(super) fn new(endpoints: &[Endpoint], state: Arc<RoundRobinState>) -> RoundRobin {
         let mut priorities: Vec<i32> =
             endpoints.iter().filter(|endpoint| endpoint.weight > 0).map(|one| one.priority).collect();
         priorities.sort_unstable_by(|a, b| b.cmp(a));
         priorities.dedup();
-        let group = |priority| Group { priority, turns: schedule(endpoints, priority) };
+        let group = |priority| PriorityGroup { priority, turns: schedule(endpoints, priority) };
         RoundRobin {
             groups: priorities.into_iter().map(group).collect(),
             is_unchecked: endpoints.iter().all(|one| one.health.is_none() && one.outlier.is_none()),
@@ -105,7 +105,7 @@ impl RoundRobin {
         }
     }
 
-    /// How many turns the longest round has: what [`UpstreamState::new`] spreads workers over.
+    /// How many turns the longest round has: what [`RoundRobinState::new`] spreads workers over.
     fn turns(endpoints: &[Endpoint]) -> usize {
         let highest = endpoints.iter().filter(|one| one.weight > 0).map(|one| one.priority).max();
         highest.map_or(0, |priority| scaled(endpoints, priority).map(|(_, weight)| weight as usize).sum())
@@ -113,7 +113,7 @@ impl RoundRobin {
 
     /// The next turn of an endpoint in the pool. Those on the way are over: were they to come again, whoever
     /// follows an endpoint that is down would stand in for it each time, and bear two shares alone.
-    fn pick_turn(&self, pool: &Pool<'_>, worker: usize) -> Option<usize> {
+    fn pick_turn(&self, pool: &EndpointCandidates<'_>, worker: usize) -> Option<usize> {
         let is_first = pool.tried.count() == 0;
         let cursors = self.state.cursors(worker);
         let cursor = cursors.map(|cursors| if is_first { &cursors.first } else { &cursors.again });
@@ -125,7 +125,7 @@ impl RoundRobin {
     }
 
     /// In turn, but an endpoint that gets a share of its weight passes the rest of its turns on, by lot.
-    fn pick_by_share(&self, pool: &Pool<'_>, ex: &Exchange<'_>) -> Option<usize> {
+    fn pick_by_share(&self, pool: &EndpointCandidates<'_>, ex: &Exchange<'_>) -> Option<usize> {
         const PASSED_ON_MAX: u32 = 64;
         let most = pool.iter().map(|(index, _)| pool.share(index).0).max()?;
         for _ in 0..PASSED_ON_MAX {
@@ -140,7 +140,11 @@ impl RoundRobin {
 
     /// The next endpoint in the pool, behind so many turns of others. Where nobody takes turns, since there is
     /// but one endpoint, it is the first.
-    fn next(&self, pool: &Pool<'_>, cursor: Option<&Cursor>) -> Option<(usize, usize)> {
+    fn next(
+        &self,
+        pool: &EndpointCandidates<'_>,
+        cursor: Option<&RoundRobinCursor>,
+    ) -> Option<(usize, usize)> {
         let turns = &self.groups.iter().find(|group| group.priority == pool.priority)?.turns;
         let start = cursor.map_or(0, |cursor| cursor.0.load(Relaxed)) as usize % turns.len();
         let round = turns[start..].iter().chain(&turns[..start]);
@@ -158,8 +162,8 @@ impl BalancingPolicy for RoundRobin {
         if endpoints.len() < 2 {
             return RoundRobin::new(endpoints, context.no_turns.clone());
         }
-        let make = || UpstreamState::new(context.workers, RoundRobin::turns(endpoints));
-        RoundRobin::new(endpoints, carry.keep_portable(&format!("turns {origin}"), make))
+        let make = || RoundRobinState::new(context.workers, RoundRobin::turns(endpoints));
+        RoundRobin::new(endpoints, carry.get_or_create_portable(&format!("turns {origin}"), make))
     }
 
     fn require_pool(&mut self) {
@@ -174,14 +178,14 @@ impl BalancingPolicy for RoundRobin {
         Some(turns[turn as usize % turns.len()] as usize)
     }
 
-    fn pick(&self, pool: &Pool<'_>, ex: &Exchange<'_>) -> Option<usize> {
+    fn pick(&self, pool: &EndpointCandidates<'_>, ex: &Exchange<'_>) -> Option<usize> {
         match pool.slow {
             Some(_) => self.pick_by_share(pool, ex),
             None => self.pick_turn(pool, ex.host.worker()),
         }
     }
 
-    fn peek(&self, pool: &Pool<'_>, ex: &Exchange<'_>) -> Option<usize> {
+    fn peek(&self, pool: &EndpointCandidates<'_>, ex: &Exchange<'_>) -> Option<usize> {
         self.next(pool, self.state.cursors(ex.host.worker()).map(|cursors| &cursors.first))
             .map(|(_, index)| index)
     }

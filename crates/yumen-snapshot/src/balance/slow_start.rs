@@ -24,12 +24,12 @@ const SINCE_EVER: u64 = u64::MAX;
 pub struct SlowStart {
     window_us: u64,
     /// By endpoint.
-    since: Box<[Arc<Since>]>,
+    since: Box<[Arc<EndpointStart>]>,
 }
 
 /// Since when an endpoint is in use, in microseconds of the monotonic clock.
 #[derive(Debug, Default)]
-pub struct Since(pub(crate) AtomicU64);
+pub struct EndpointStart(pub(crate) AtomicU64);
 
 impl SlowStart {
     /// Endpoints that `before` had go on where they stood; all others are new. `keep` gives what is carried.
@@ -37,7 +37,7 @@ impl SlowStart {
         window_ms: u64,
         endpoints: &[Endpoint],
         before: Option<&Upstream>,
-        keep: impl Fn(&Endpoint) -> Arc<Since>,
+        keep: impl Fn(&Endpoint) -> Arc<EndpointStart>,
     ) -> SlowStart {
         let known = |endpoint: &Endpoint| {
             let before = before?;

@@ -11,16 +11,17 @@ use super::consistent_hash::{ConsistentHash, HashKey};
 use super::ewma::Ewma;
 use super::least_conn::LeastConn;
 use super::round_robin::RoundRobin;
-use super::{Balancer, PolicyContext, SlowStart, UpstreamState};
-use crate::testing::Bench;
+use super::{Balancer, PolicyContext, RoundRobinState, SlowStart};
+use crate::testing::TestWorker;
 use crate::upstream::{
-    Endpoint, EndpointState, Health, Keepalive, PassHost, Scheme, Timeouts, Tried, Upstream,
+    AttemptTimeouts, Endpoint, EndpointHealth, EndpointState, HostRewrite, KeepaliveLimits, TriedEndpoints,
+    Upstream, UpstreamScheme,
 };
 
 /// Endpoints as (weight, priority, up).
 fn endpoints(of: &[(u32, i32, bool)]) -> Box<[Endpoint]> {
     let endpoint = |(at, (weight, priority, up)): (usize, &(u32, i32, bool))| {
-        let health = Health::default();
+        let health = EndpointHealth::default();
         health.set(*up);
         Endpoint {
             addr: ([10, 0, (at >> 8) as u8, at as u8], 80).into(),
@@ -40,19 +41,19 @@ fn upstream(of: &[(u32, i32, bool)], balancer: impl Fn(&[Endpoint]) -> Balancer)
     let endpoints = endpoints(of);
     Upstream {
         origin: "upstreams/1".into(),
-        slot: crate::Slot(0),
-        scheme: Scheme::Http,
+        slot: crate::UpstreamSlotId(0),
+        scheme: UpstreamScheme::Http,
         http2: false,
         grpc_retry_statuses: Box::default(),
         balancer: balancer(&endpoints),
         endpoints,
-        pass_host: PassHost::Pass,
+        pass_host: HostRewrite::Pass,
         retries: 0,
         retry_timeout_ms: 0,
-        timeouts: Timeouts { connect_ms: 1, send_ms: 1, read_ms: 1, total_ms: 0 },
+        timeouts: AttemptTimeouts { connect_ms: 1, send_ms: 1, read_ms: 1, total_ms: 0 },
         stream_idle_ms: None,
         proxy_protocol: None,
-        keepalive: Keepalive { size: 1, idle_timeout_ms: 1, requests: 1 },
+        keepalive: KeepaliveLimits { size: 1, idle_timeout_ms: 1, requests: 1 },
         tls: Arc::default(),
         protection: None,
         checks: None,
@@ -67,17 +68,17 @@ fn upstream(of: &[(u32, i32, bool)], balancer: impl Fn(&[Endpoint]) -> Balancer)
 type Given = (u32, i32, bool);
 type Make = fn(&[Endpoint]) -> Balancer;
 
-const TURNS: Make = |all| Balancer::RoundRobin(RoundRobin::new(all, Arc::new(UpstreamState::new(1, 0))));
+const TURNS: Make = |all| Balancer::RoundRobin(RoundRobin::new(all, Arc::new(RoundRobinState::new(1, 0))));
 const HASH: Make = |all| Balancer::ConsistentHash(ConsistentHash::new(all, HashKey::Field("x-key".into())));
 const ALL: [Make; 4] = [TURNS, HASH, |_| Balancer::LeastConn(LeastConn), |_| Balancer::Ewma(Ewma)];
 
 /// How often each endpoint is picked in `rounds` first attempts, each with a key of its own.
 fn shares(upstream: &Upstream, rounds: usize) -> Vec<usize> {
-    let bench = Bench::default();
+    let bench = TestWorker::default();
     let mut shares = vec![0; upstream.endpoints.len()];
     for round in 0..rounds {
         let ex = bench.exchange(&format!("GET /\nX-Key: key{round}"));
-        shares[upstream.pick(&ex, &Tried::default()).expect("an endpoint")] += 1;
+        shares[upstream.pick(&ex, &TriedEndpoints::default()).expect("an endpoint")] += 1;
     }
     shares
 }
@@ -115,7 +116,7 @@ fn where_all_are_down_one_successful_probe_draws_all_first_attempts() {
         // One that gets no requests is none to wait for.
         (&[(1, 0, false), (0, 0, false)], &[1], &[0]),
     ];
-    let bench = Bench::default();
+    let bench = TestWorker::default();
     let ex = bench.exchange("GET /");
     for (of, recovering, expected) in cases {
         for (number, make) in ALL.into_iter().enumerate() {
@@ -125,7 +126,7 @@ fn where_all_are_down_one_successful_probe_draws_all_first_attempts() {
                 health.active.successes.store(1, Relaxed);
             }
             for _ in 0..10 {
-                let mut tried = Tried::default();
+                let mut tried = TriedEndpoints::default();
                 let mut order = Vec::new();
                 while let Some(index) = upstream.pick(&ex, &tried) {
                     tried.push(index);
@@ -135,19 +136,23 @@ fn where_all_are_down_one_successful_probe_draws_all_first_attempts() {
             }
             // One that is up takes all, whatever the probes of others say.
             upstream.endpoints[0].health.as_ref().expect("some are down").set(true);
-            assert_eq!(upstream.pick(&ex, &Tried::default()), Some(0), "balancer {number} on {of:?}");
+            assert_eq!(
+                upstream.pick(&ex, &TriedEndpoints::default()),
+                Some(0),
+                "balancer {number} on {of:?}"
+            );
         }
     }
 }
 
 #[test]
 fn every_balancer_tries_each_endpoint_once_and_then_gives_up() {
-    let bench = Bench::default();
+    let bench = TestWorker::default();
     let ex = bench.exchange("GET /");
     for of in [&[(1, 0, true), (3, 0, true), (2, -1, true), (0, 0, true)][..], &[(1, 0, true)]] {
         for make in ALL {
             let upstream = upstream(of, make);
-            let mut tried = Tried::default();
+            let mut tried = TriedEndpoints::default();
             let mut order = Vec::new();
             while let Some(index) = upstream.pick(&ex, &tried) {
                 tried.push(index);
@@ -164,11 +169,11 @@ fn every_balancer_tries_each_endpoint_once_and_then_gives_up() {
 
 #[test]
 fn each_of_many_endpoints_is_tried_once() {
-    let bench = Bench::default();
+    let bench = TestWorker::default();
     let ex = bench.exchange("GET /");
     for make in ALL {
         let upstream = upstream(&[(1, 0, true); 300], make);
-        let mut tried = Tried::default();
+        let mut tried = TriedEndpoints::default();
         let mut order = Vec::new();
         while let Some(index) = upstream.pick(&ex, &tried).filter(|_| order.len() <= 300) {
             tried.push(index);
@@ -181,11 +186,11 @@ fn each_of_many_endpoints_is_tried_once() {
 
 #[test]
 fn no_endpoint_or_only_weightless_ones_give_none() {
-    let bench = Bench::default();
+    let bench = TestWorker::default();
     let ex = bench.exchange("GET /");
     for of in [&[][..], &[(0, 0, true)], &[(0, 0, true), (0, 0, true)]] {
         for make in ALL {
-            assert_eq!(upstream(of, make).pick(&ex, &Tried::default()), None);
+            assert_eq!(upstream(of, make).pick(&ex, &TriedEndpoints::default()), None);
         }
     }
 }
@@ -194,9 +199,9 @@ fn no_endpoint_or_only_weightless_ones_give_none() {
 fn round_robin_is_exact_and_smooth() {
     let upstream = upstream(&[(50, 0, true), (10, 0, true), (10, 0, true)], TURNS);
     assert_eq!(shares(&upstream, 70), [50, 10, 10]);
-    let bench = Bench::default();
+    let bench = TestWorker::default();
     let ex = bench.exchange("GET /");
-    let turns: Vec<_> = (0..7).filter_map(|_| upstream.pick(&ex, &Tried::default())).collect();
+    let turns: Vec<_> = (0..7).filter_map(|_| upstream.pick(&ex, &TriedEndpoints::default())).collect();
     assert_eq!(turns, [0, 0, 1, 0, 2, 0, 0]);
 }
 
@@ -235,7 +240,7 @@ fn round_robin_spreads_the_share_of_what_is_down_by_weight() {
 
 #[test]
 fn round_robin_spreads_further_attempts_by_weight_and_keeps_first_ones_so() {
-    let bench = Bench::default();
+    let bench = TestWorker::default();
     let ex = bench.exchange("GET /");
     for (weights, first, again) in [
         ([1, 1, 1, 1], [150, 150, 150, 150], [0, 50, 50, 50]),
@@ -245,7 +250,7 @@ fn round_robin_spreads_further_attempts_by_weight_and_keeps_first_ones_so() {
         let upstream = upstream(&weights.map(|weight| (weight, 0, true)), TURNS);
         let (mut firsts, mut agains) = ([0; 4], [0; 4]);
         for _ in 0..600 {
-            let mut tried = Tried::default();
+            let mut tried = TriedEndpoints::default();
             let index = upstream.pick(&ex, &tried).unwrap();
             firsts[index] += 1;
             // The first endpoint fails, others never do.
@@ -267,13 +272,13 @@ fn huge_weights_are_scaled_and_stay_in_proportion() {
 
 #[test]
 fn workers_begin_at_different_endpoints_and_keep_their_place() {
-    let state = Arc::new(UpstreamState::new(2, 4));
+    let state = Arc::new(RoundRobinState::new(2, 4));
     let of = [(1, 0, true); 4];
     let first = |worker: usize| {
         let upstream = upstream(&of, |all| Balancer::RoundRobin(RoundRobin::new(all, state.clone())));
-        let bench = Bench { worker, ..Bench::default() };
+        let bench = TestWorker { worker, ..TestWorker::default() };
         let ex = bench.exchange("GET /");
-        upstream.pick(&ex, &Tried::default()).unwrap()
+        upstream.pick(&ex, &TriedEndpoints::default()).unwrap()
     };
     assert_eq!([first(0), first(1), first(0), first(1)], [0, 2, 1, 3]);
 }
@@ -285,26 +290,26 @@ fn a_key_keeps_its_endpoint_when_another_goes() {
     let mut without = of.clone();
     without[3].0 = 0;
     let after = upstream(&without, HASH);
-    let bench = Bench::default();
+    let bench = TestWorker::default();
     for key in 0..500 {
         let ex = bench.exchange(&format!("GET /\nX-Key: k{key}"));
-        let old = before.pick(&ex, &Tried::default());
-        assert_eq!(old, before.pick(&ex, &Tried::default()));
+        let old = before.pick(&ex, &TriedEndpoints::default());
+        assert_eq!(old, before.pick(&ex, &TriedEndpoints::default()));
         if old != Some(3) {
-            assert_eq!(old, after.pick(&ex, &Tried::default()));
+            assert_eq!(old, after.pick(&ex, &TriedEndpoints::default()));
         }
     }
 }
 
 #[test]
 fn an_endpoint_that_comes_or_changes_moves_no_keys_between_others() {
-    let bench = Bench::default();
+    let bench = TestWorker::default();
     let picks = |weights: &[u32]| -> Vec<usize> {
         let of: Vec<Given> = weights.iter().map(|weight| (*weight, 0, true)).collect();
         let upstream = upstream(&of, HASH);
         let pick = |key| {
             let ex = bench.exchange(&format!("GET /\nX-Key: k{key}"));
-            upstream.pick(&ex, &Tried::default()).expect("an endpoint")
+            upstream.pick(&ex, &TriedEndpoints::default()).expect("an endpoint")
         };
         (0..1000).map(pick).collect()
     };
@@ -341,18 +346,18 @@ fn consistent_hash_follows_weights_roughly_and_falls_back_to_the_client() {
     let two_to_one = upstream(&[(2, 0, true), (1, 0, true)], HASH);
     let shares = shares(&two_to_one, 6000);
     assert!((3400..=4600).contains(&shares[0]), "{shares:?}");
-    let bench = Bench::default();
+    let bench = TestWorker::default();
     let picks: Vec<_> =
-        (0..5).map(|_| two_to_one.pick(&bench.exchange("GET /"), &Tried::default())).collect();
+        (0..5).map(|_| two_to_one.pick(&bench.exchange("GET /"), &TriedEndpoints::default())).collect();
     assert!(picks.iter().all(|pick| *pick == picks[0] && pick.is_some()));
 }
 
 #[test]
 fn least_conn_goes_where_load_over_weight_is_least() {
     let upstream = upstream(&[(1, 0, true), (4, 0, true)], |_| Balancer::LeastConn(LeastConn));
-    let bench = Bench::default();
+    let bench = TestWorker::default();
     let ex = bench.exchange("GET /");
-    let pick = || upstream.pick(&ex, &Tried::default()).unwrap();
+    let pick = || upstream.pick(&ex, &TriedEndpoints::default()).unwrap();
     let mut underway: Vec<_> = (0..10).map(|_| upstream.started(pick(), 0)).collect();
     let active = |at: usize| upstream.endpoints[at].state.active.load(super::Relaxed);
     assert_eq!((active(0), active(1)), (2, 8));
@@ -368,12 +373,12 @@ fn ewma_avoids_the_slow_endpoint_and_forgives_it_in_time() {
     let upstream = upstream(&[(1, 0, true), (1, 0, true)], |_| Balancer::Ewma(Ewma));
     upstream.started(0, 0).end(500_000, 1_000_000);
     upstream.started(1, 0).end(1_000, 1_000_000);
-    let bench = Bench::default();
+    let bench = TestWorker::default();
     let mut ex = bench.exchange("GET /");
     ex.now.mono_us = 1_000_000;
-    assert!((0..50).all(|_| upstream.pick(&ex, &Tried::default()) == Some(1)));
+    assert!((0..50).all(|_| upstream.pick(&ex, &TriedEndpoints::default()) == Some(1)));
     ex.now.mono_us = 400_000_000;
-    let picks: Vec<_> = (0..50).filter_map(|_| upstream.pick(&ex, &Tried::default())).collect();
+    let picks: Vec<_> = (0..50).filter_map(|_| upstream.pick(&ex, &TriedEndpoints::default())).collect();
     assert!(picks.contains(&0), "an average of long ago counts for nothing");
 }
 
@@ -381,12 +386,12 @@ fn ewma_avoids_the_slow_endpoint_and_forgives_it_in_time() {
 fn an_endpoint_that_is_new_or_up_again_grows_into_its_share() {
     const WINDOW_MS: u64 = 10_000;
     let shares = |upstream: &Upstream, at_ms: u64| {
-        let bench = Bench::default();
+        let bench = TestWorker::default();
         let mut shares = [0; 2];
         for _ in 0..20_000 {
             let mut ex = bench.exchange("GET /");
             ex.now.mono_us = at_ms * 1000 + 1;
-            shares[upstream.pick(&ex, &Tried::default()).expect("an endpoint")] += 1;
+            shares[upstream.pick(&ex, &TriedEndpoints::default()).expect("an endpoint")] += 1;
         }
         shares[1] as f64 / shares[0] as f64
     };
@@ -434,11 +439,11 @@ fn fewest_requests_and_fastest_answers_count_for_more_where_the_share_is_small()
         new.endpoints[0].state = old.endpoints[0].state.clone();
         new.slow_start =
             Some(Box::new(SlowStart::new(10_000, &new.endpoints, Some(&old), |_| Arc::default())));
-        let bench = Bench::default();
+        let bench = TestWorker::default();
         let picks = |at_ms: u64| {
             let mut ex = bench.exchange("GET /");
             ex.now.mono_us = at_ms * 1000 + 1;
-            let picked = (0..200).filter(|_| new.pick(&ex, &Tried::default()) == Some(1)).count();
+            let picked = (0..200).filter(|_| new.pick(&ex, &TriedEndpoints::default()) == Some(1)).count();
             (picked > 0, picked == 200)
         };
         // Equally idle: the old one is preferred until the new one has its whole share.
@@ -457,7 +462,7 @@ fn policies_have_the_names_of_the_schema() {
     let names = schema_of(Kind::Upstreams)["properties"]["type"]["enum"].as_array().unwrap();
     let endpoints = endpoints(&[(1, 0, true), (1, 0, true)]);
     for name in names {
-        let written: config::Upstream =
+        let written: config::UpstreamSpec =
             decode(&serde_json::json!({ "type": name, "nodes": {}, "key": "uri" }).to_string()).unwrap();
         let context = PolicyContext {
             written: &written,

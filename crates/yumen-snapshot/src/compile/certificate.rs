@@ -12,17 +12,17 @@ use yumen_base::Problem;
 use yumen_config::decode;
 use yumen_config::resource as config;
 
-use super::judge::Flaw;
-use super::{Compiler, LoadCertificate, Name, Staged, Variables, invalid, references};
-use crate::snapshot::{Certificate, Certificates, ClientPolicy, find_certificate};
+use super::validate::ObjectError;
+use super::{Compiler, LoadCertificate, ObjectName, StageResult, Variables, invalid, references};
+use crate::snapshot::{Certificates, ClientCertPolicy, CompiledCertificate, find_certificate};
 
 /// Something of the door that speaks TLS.
 pub type Loaded = Arc<dyn Any + Send + Sync>;
 
 /// The door that speaks TLS, as the compiler asks it. Must do no I/O.
-pub trait LoadTls: Send + Sync {
+pub trait TlsLoader: Send + Sync {
     /// Reads a certificate chain and its key, both PEM; they must belong together.
-    fn pair(&self, certificate: &str, key: &str) -> Result<Loaded, PairFlaw>;
+    fn pair(&self, certificate: &str, key: &str) -> Result<Loaded, KeyPairError>;
 
     /// Reads what the handshakes of a certificate ask beyond the node's settings. An error names the
     /// field of the object and says what is wrong with it.
@@ -35,7 +35,7 @@ pub trait LoadTls: Send + Sync {
 /// Why a certificate and its key are refused. What is wrong with a key is a constant: nothing of one can get into
 /// a message, whatever a library would say of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PairFlaw {
+pub enum KeyPairError {
     /// The certificate or one above it cannot be used, and why.
     Certificate(String),
     /// The key is not PEM, and why.
@@ -53,23 +53,23 @@ pub enum PairFlaw {
     },
 }
 
-impl fmt::Display for PairFlaw {
+impl fmt::Display for KeyPairError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PairFlaw::Certificate(message) | PairFlaw::Unresolved { message, .. } => f.write_str(message),
-            PairFlaw::NotPemKey(why) => write!(f, "the private key is not PEM: {why}"),
-            PairFlaw::UnknownKey => f.write_str(
+            KeyPairError::Certificate(message) | KeyPairError::Unresolved { message, .. } => f.write_str(message),
+            KeyPairError::NotPemKey(why) => write!(f, "the private key is not PEM: {why}"),
+            KeyPairError::UnknownKey => f.write_str(
                 "the private key cannot be used: it is neither RSA of 2048 to 8192 bits, nor ECDSA, nor Ed25519",
             ),
-            PairFlaw::KeyOfAnother => f.write_str("the private key is not that of the certificate"),
+            KeyPairError::KeyOfAnother => f.write_str("the private key is not that of the certificate"),
         }
     }
 }
 
-impl PairFlaw {
+impl KeyPairError {
     /// Whether the key is at fault, and not the certificate.
     pub fn is_of_key(&self) -> bool {
-        !matches!(self, PairFlaw::Certificate(_) | PairFlaw::Unresolved { is_key: false, .. })
+        !matches!(self, KeyPairError::Certificate(_) | KeyPairError::Unresolved { is_key: false, .. })
     }
 
     /// The field of an ssl object that is at fault. `at` counts its pairs from 0.
@@ -80,11 +80,11 @@ impl PairFlaw {
 }
 
 /// A door that takes certificates and asks nothing more, for tests.
-impl<F> LoadTls for F
+impl<F> TlsLoader for F
 where
-    F: Fn(&str, &str) -> Result<Loaded, PairFlaw> + Send + Sync,
+    F: Fn(&str, &str) -> Result<Loaded, KeyPairError> + Send + Sync,
 {
-    fn pair(&self, certificate: &str, key: &str) -> Result<Loaded, PairFlaw> {
+    fn pair(&self, certificate: &str, key: &str) -> Result<Loaded, KeyPairError> {
         self(certificate, key)
     }
 
@@ -105,12 +105,12 @@ pub struct HandshakeRules<'w> {
     /// Cipher suites by name, the most liked first; none are the node's.
     pub ciphers: Option<&'w [String]>,
     /// What clients must show.
-    pub client: Option<ClientRules<'w>>,
+    pub client: Option<ClientCertRules<'w>>,
 }
 
 /// What clients must show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClientRules<'w> {
+pub struct ClientCertRules<'w> {
     /// Authorities, PEM.
     pub ca: &'w str,
     /// How many certificates may stand between the client's and an authority.
@@ -122,12 +122,12 @@ pub struct ClientRules<'w> {
 }
 
 /// What is kept of an ssl object.
-pub(super) struct SslHeld {
-    certificate: Arc<Certificate>,
+pub(super) struct StagedSsl {
+    certificate: Arc<CompiledCertificate>,
     snis: Vec<Box<str>>,
 }
 
-impl SslHeld {
+impl StagedSsl {
     /// Whether it has something to show.
     pub(super) fn is_good(&self) -> bool {
         !self.certificate.keys.is_empty()
@@ -141,7 +141,7 @@ pub(super) fn asks_clients(json: &str) -> bool {
     is_in_force && value.get("client").is_some_and(Value::is_object)
 }
 
-fn pairs(written: &config::Ssl) -> impl Iterator<Item = (&str, &str)> {
+fn pairs(written: &config::SslSpec) -> impl Iterator<Item = (&str, &str)> {
     let more = written.certs.iter().flatten().zip(written.keys.iter().flatten());
     let all = std::iter::once((&written.cert, &written.key)).chain(more);
     all.map(|(cert, key)| (cert.as_str(), key.as_str()))
@@ -151,45 +151,45 @@ fn pairs(written: &config::Ssl) -> impl Iterator<Item = (&str, &str)> {
 pub(super) fn resolved<'w>(
     (cert, key): (&'w str, &'w str),
     variables: &Variables,
-) -> Result<(Cow<'w, str>, Cow<'w, str>), PairFlaw> {
+) -> Result<(Cow<'w, str>, Cow<'w, str>), KeyPairError> {
     let resolve = |text, is_key| {
         let meant = references::resolve_text(text, variables);
-        meant.map_err(|message| PairFlaw::Unresolved { is_key, message })
+        meant.map_err(|message| KeyPairError::Unresolved { is_key, message })
     };
     Ok((resolve(cert, false)?, resolve(key, true)?))
 }
 
 /// What an object gives to the snapshot.
-pub(super) struct Parts {
+pub(super) struct CertificateParts {
     keys: Box<[Loaded]>,
     rules: Option<Loaded>,
-    client: Option<ClientPolicy>,
+    client: Option<ClientCertPolicy>,
     /// The first pair that refers to what there is not here, and why.
-    unresolved: Option<(usize, PairFlaw)>,
+    unresolved: Option<(usize, KeyPairError)>,
 }
 
 /// Loads all of an object; what refers to nothing there is here is left out and told.
 pub(super) fn load(
     with: &LoadCertificate,
     variables: &Variables,
-    written: &config::Ssl,
-) -> Result<Parts, Flaw> {
+    written: &config::SslSpec,
+) -> Result<CertificateParts, ObjectError> {
     let (mut keys, mut unresolved) = (Vec::new(), None);
     for (at, pair) in pairs(written).enumerate() {
         match resolved(pair, variables) {
             Ok((cert, key)) => {
-                keys.push(with.pair(&cert, &key).map_err(|flaw| Flaw::Certificate { at, flaw })?);
+                keys.push(with.pair(&cert, &key).map_err(|flaw| ObjectError::Certificate { at, flaw })?);
             }
             Err(flaw) => drop(unresolved.get_or_insert((at, flaw))),
         }
     }
     let rules = handshake_rules(written);
     let rules = rules.map(|rules| with.rules(&rules)).transpose();
-    let rules = rules.map_err(|(path, message)| Flaw::Handshake { path, message })?;
-    Ok(Parts { keys: keys.into(), rules, client: client_policy(written)?, unresolved })
+    let rules = rules.map_err(|(path, message)| ObjectError::Handshake { path, message })?;
+    Ok(CertificateParts { keys: keys.into(), rules, client: client_policy(written)?, unresolved })
 }
 
-fn handshake_rules(written: &config::Ssl) -> Option<HandshakeRules<'_>> {
+fn handshake_rules(written: &config::SslSpec) -> Option<HandshakeRules<'_>> {
     if written.client.is_none() && written.ssl_protocols.is_none() && written.ssl_ciphers.is_none() {
         return None;
     }
@@ -200,7 +200,7 @@ fn handshake_rules(written: &config::Ssl) -> Option<HandshakeRules<'_>> {
             .as_ref()
             .map(|all| (allows(config::SslProtocol::Tls12)(all), allows(config::SslProtocol::Tls13)(all))),
         ciphers: written.ssl_ciphers.as_deref(),
-        client: written.client.as_ref().map(|client| ClientRules {
+        client: written.client.as_ref().map(|client| ClientCertRules {
             ca: &client.ca,
             depth: client.depth,
             crl: client.crl.as_deref(),
@@ -209,26 +209,26 @@ fn handshake_rules(written: &config::Ssl) -> Option<HandshakeRules<'_>> {
     })
 }
 
-fn client_policy(written: &config::Ssl) -> Result<Option<ClientPolicy>, Flaw> {
+fn client_policy(written: &config::SslSpec) -> Result<Option<ClientCertPolicy>, ObjectError> {
     let Some(client) = &written.client else { return Ok(None) };
     let patterns = client.skip_mtls_uri_regex.iter().flatten();
-    let skip = RegexSet::new(patterns).map_err(|error| Flaw::Handshake {
+    let skip = RegexSet::new(patterns).map_err(|error| ObjectError::Handshake {
         path: "client.skip_mtls_uri_regex",
         message: error.to_string(),
     })?;
-    Ok(Some(ClientPolicy { skip }))
+    Ok(Some(ClientCertPolicy { skip }))
 }
 
 impl Compiler {
-    pub(super) fn stage_ssl(&mut self, name: &Name, json: &str) -> Staged {
-        let written: config::Ssl = decode(json).map_err(|error| vec![invalid(name, error)])?;
-        let of_pair = |(at, flaw): (usize, PairFlaw)| {
+    pub(super) fn stage_ssl(&mut self, name: &ObjectName, json: &str) -> StageResult {
+        let written: config::SslSpec = decode(json).map_err(|error| vec![invalid(name, error)])?;
+        let of_pair = |(at, flaw): (usize, KeyPairError)| {
             vec![Problem::error(name.to_string(), flaw.path(at), flaw.to_string())]
         };
         let loaded = load(&self.env.load_certificate, &self.env.variables, &written);
         let mut parts = loaded.map_err(|flaw| match flaw {
-            Flaw::Certificate { at, flaw } => of_pair((at, flaw)),
-            Flaw::Handshake { path, message } => vec![Problem::error(name.to_string(), path, message)],
+            ObjectError::Certificate { at, flaw } => of_pair((at, flaw)),
+            ObjectError::Handshake { path, message } => vec![Problem::error(name.to_string(), path, message)],
             other => vec![Problem::error(name.to_string(), "", format!("{other:?}"))],
         })?;
         let shown = written.kind == config::SslType::Server && written.status != 0;
@@ -242,17 +242,17 @@ impl Compiler {
         let mut problems = Vec::new();
         let protocols = written.ssl_protocols.as_deref().unwrap_or_default();
         if protocols.contains(&config::SslProtocol::Tls11) {
-            let message = "TLSv1.1 is obsolete (RFC 8996) and not spoken";
+            let message = "TLSv1.1 is obsolete (RFC 8996) and not supported";
             problems.push(Problem::warning(name.to_string(), "ssl_protocols", message));
         }
         let snis = server_names(name, &written, &mut problems);
-        self.hold_ssl(name, parts, snis);
+        self.store_staged_ssl(name, parts, snis);
         Ok(problems)
     }
 
     /// A new object that is broken and asks clients for certificates still claims its names, with nothing
     /// to show: left out, it would leave them open to everybody.
-    pub(super) fn salvage_ssl(&mut self, name: &Name, json: &str) {
+    pub(super) fn salvage_ssl(&mut self, name: &ObjectName, json: &str) {
         if !asks_clients(json) {
             return;
         }
@@ -260,14 +260,18 @@ impl Compiler {
         let several = value.get("snis").and_then(Value::as_array).into_iter().flatten();
         let names = value.get("sni").into_iter().chain(several).filter_map(Value::as_str);
         let snis = names.map(|sni| sni.to_ascii_lowercase().into()).collect();
-        let client = Some(ClientPolicy { skip: RegexSet::empty() });
-        self.hold_ssl(name, Parts { keys: Box::default(), rules: None, client, unresolved: None }, snis);
+        let client = Some(ClientCertPolicy { skip: RegexSet::empty() });
+        self.store_staged_ssl(
+            name,
+            CertificateParts { keys: Box::default(), rules: None, client, unresolved: None },
+            snis,
+        );
     }
 
-    fn hold_ssl(&mut self, name: &Name, parts: Parts, snis: Vec<Box<str>>) {
+    fn store_staged_ssl(&mut self, name: &ObjectName, parts: CertificateParts, snis: Vec<Box<str>>) {
         self.remove_ssl(name);
-        let Parts { keys, rules, client, .. } = parts;
-        let certificate = Arc::new(Certificate { id: Box::from(&*name.id), keys, rules, client });
+        let CertificateParts { keys, rules, client, .. } = parts;
+        let certificate = Arc::new(CompiledCertificate { id: Box::from(&*name.id), keys, rules, client });
         for sni in &snis {
             let claims = self.sni_claims.entry(sni.clone()).or_default();
             claims.insert(name.id.clone());
@@ -276,11 +280,11 @@ impl Compiler {
             }
         }
         self.client_policies += usize::from(certificate.client.is_some());
-        self.ssls.insert(name.id.clone(), SslHeld { certificate, snis });
-        self.settle_snis(name);
+        self.ssls.insert(name.id.clone(), StagedSsl { certificate, snis });
+        self.assign_server_names(name);
     }
 
-    pub(super) fn remove_ssl(&mut self, name: &Name) {
+    pub(super) fn remove_ssl(&mut self, name: &ObjectName) {
         let Some(held) = self.ssls.get(&name.id) else { return };
         for sni in held.snis.clone() {
             if let Some(claims) = self.sni_claims.get_mut(&sni) {
@@ -290,14 +294,14 @@ impl Compiler {
                 }
             }
         }
-        self.settle_snis(name);
+        self.assign_server_names(name);
         if let Some(held) = self.ssls.remove(&name.id) {
             self.client_policies -= usize::from(held.certificate.client.is_some());
         }
     }
 
     /// Gives each server name of an object to the last of those that claim it, but for those the node fetched.
-    fn settle_snis(&mut self, name: &Name) {
+    fn assign_server_names(&mut self, name: &ObjectName) {
         let snis = self.ssls.get(&name.id).map(|held| held.snis.clone()).unwrap_or_default();
         for sni in snis {
             let claims = self.sni_claims.get(&sni);
@@ -336,7 +340,7 @@ impl Compiler {
     }
 
     /// Warnings of names that another object's certificate is shown for: a fetched one, or that of the last object.
-    pub(super) fn sni_problems(&self, name: &Name) -> Vec<Problem> {
+    pub(super) fn sni_problems(&self, name: &ObjectName) -> Vec<Problem> {
         let Some(held) = self.ssls.get(&name.id) else { return Vec::new() };
         let taken = held.snis.iter().filter_map(|sni| {
             let claims = self.sni_claims.get(sni)?;
@@ -355,7 +359,7 @@ impl Compiler {
 }
 
 /// The names an object is for, in lower case.
-fn server_names(name: &Name, written: &config::Ssl, problems: &mut Vec<Problem>) -> Vec<Box<str>> {
+fn server_names(name: &ObjectName, written: &config::SslSpec, problems: &mut Vec<Problem>) -> Vec<Box<str>> {
     let mut snis: Vec<Box<str>> = Vec::new();
     for sni in written.snis().iter() {
         if sni.starts_with('*') && sni.len() > 1 && !sni.starts_with("*.") {

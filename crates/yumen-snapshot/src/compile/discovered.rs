@@ -8,11 +8,11 @@ use std::sync::Arc;
 use yumen_base::Problem;
 use yumen_config::resource as config;
 
-use super::{Name, SetOfNames};
+use super::{ObjectName, SetOfNames};
 
 /// What a source is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Service {
+pub struct DiscoveryQuery {
     /// Who is asked: `discovery_type` of the upstream.
     pub source: Box<str>,
     /// The name there: `service_name`.
@@ -23,21 +23,21 @@ pub struct Service {
 
 /// What a source said of a service.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Found {
+pub struct DiscoveryResult {
     /// Its nodes; `None` leaves those known before in force.
-    pub nodes: Option<Vec<config::Node>>,
+    pub nodes: Option<Vec<config::UpstreamNode>>,
     /// What is wrong, where something is.
     pub trouble: Option<Box<str>>,
 }
 
-impl Service {
+impl DiscoveryQuery {
     /// What an upstream asks for, where it asks instead of naming nodes.
-    pub(super) fn of(written: &config::Upstream) -> Option<Service> {
+    pub(super) fn of(written: &config::UpstreamSpec) -> Option<DiscoveryQuery> {
         if written.nodes.is_some() {
             return None;
         }
         let args = written.discovery_args.as_ref().filter(|args| !args.is_null());
-        Some(Service {
+        Some(DiscoveryQuery {
             source: written.discovery_type.as_deref()?.into(),
             name: written.service_name.as_deref()?.into(),
             args: args.map(ToString::to_string).unwrap_or_default().into(),
@@ -46,24 +46,24 @@ impl Service {
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct DiscoveryEntry {
     owners: SetOfNames,
     /// The number of the want: it is another one where the service was let go in between.
     number: u64,
-    found: Found,
+    found: DiscoveryResult,
 }
 
 /// All services that upstreams want, and what is known of them.
 #[derive(Debug, Default)]
-pub(super) struct Discovered {
-    held: BTreeMap<Arc<Service>, Held>,
+pub(super) struct DiscoveredServices {
+    held: BTreeMap<Arc<DiscoveryQuery>, DiscoveryEntry>,
     /// Those that somebody has ceased to want since the last change ended.
-    released: Vec<Service>,
+    released: Vec<DiscoveryQuery>,
 }
 
-impl Discovered {
+impl DiscoveredServices {
     /// Every service with the number of its want.
-    pub(super) fn wanted(&self) -> impl Iterator<Item = (&Arc<Service>, u64)> {
+    pub(super) fn wanted(&self) -> impl Iterator<Item = (&Arc<DiscoveryQuery>, u64)> {
         self.held.iter().map(|(service, held)| (service, held.number))
     }
 
@@ -72,22 +72,22 @@ impl Discovered {
         self.held.len()
     }
 
-    pub(super) fn nodes(&self, service: &Service) -> &[config::Node] {
+    pub(super) fn nodes(&self, service: &DiscoveryQuery) -> &[config::UpstreamNode] {
         self.held.get(service).and_then(|held| held.found.nodes.as_deref()).unwrap_or_default()
     }
 
     /// What to call a service of which nothing is known here.
-    pub(super) fn unknown(&self, service: &Service) -> Option<Box<str>> {
+    pub(super) fn unknown(&self, service: &DiscoveryQuery) -> Option<Box<str>> {
         let is_known = self.held.get(service).is_some_and(|held| held.found.nodes.is_some());
         (!is_known).then(|| format!("the service {} ({})", service.name, service.source).into())
     }
 
-    pub(super) fn want(&mut self, service: Service, owner: &Name, number: u64) {
-        let new = || Held { number, ..Held::default() };
+    pub(super) fn add_owner(&mut self, service: DiscoveryQuery, owner: &ObjectName, number: u64) {
+        let new = || DiscoveryEntry { number, ..DiscoveryEntry::default() };
         self.held.entry(Arc::new(service)).or_insert_with(new).owners.insert(owner.clone());
     }
 
-    pub(super) fn release(&mut self, service: &Service, owner: &Name) {
+    pub(super) fn release(&mut self, service: &DiscoveryQuery, owner: &ObjectName) {
         let Some(held) = self.held.get_mut(service) else { return };
         held.owners.remove(owner);
         if held.owners.is_empty() {
@@ -96,7 +96,7 @@ impl Discovered {
     }
 
     /// Forgets those that nobody wants; whether there were any.
-    pub(super) fn let_go(&mut self) -> bool {
+    pub(super) fn remove_unused(&mut self) -> bool {
         let mut has_gone = false;
         for service in std::mem::take(&mut self.released) {
             if self.held.get(&service).is_some_and(|held| held.owners.is_empty()) {
@@ -111,8 +111,8 @@ impl Discovered {
     /// `rebuild`.
     pub(super) fn take(
         &mut self,
-        service: &Service,
-        found: Found,
+        service: &DiscoveryQuery,
+        found: DiscoveryResult,
         touched: &mut SetOfNames,
         rebuild: &mut SetOfNames,
     ) {
@@ -127,13 +127,13 @@ impl Discovered {
         }
     }
 
-    pub(super) fn problem(&self, service: &Service, owner: &Name) -> Option<Problem> {
+    pub(super) fn problem(&self, service: &DiscoveryQuery, owner: &ObjectName) -> Option<Problem> {
         let trouble = self.held.get(service)?.found.trouble.as_deref()?;
         Some(Problem::warning(owner.to_string(), "service_name", format!("{}: {trouble}", service.source)))
     }
 
     /// The objects with a finding of this kind.
-    pub(super) fn troubled(&self) -> impl Iterator<Item = &Name> {
+    pub(super) fn failing_objects(&self) -> impl Iterator<Item = &ObjectName> {
         self.held.values().filter(|held| held.found.trouble.is_some()).flat_map(|held| &held.owners)
     }
 }

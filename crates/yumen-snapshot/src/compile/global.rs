@@ -6,13 +6,13 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use yumen_config::resource::{Defect, in_order};
-use yumen_plugin::{Chain, Instance, Meta, Reads};
+use yumen_config::resource::{ResourceDefect, natural_order_key};
+use yumen_plugin::{PluginChain, PluginInstance, PluginMeta, VarInputs};
 
-use super::plugins::{Entry, PluginSet};
-use super::refusal::Refusal;
-use super::settings::{self, Side};
-use super::{Compiler, Name, missing};
+use super::plugins::{PluginEntry, PluginSet};
+use super::settings::{self, PluginOwner};
+use super::unavailable_plugin::UnavailablePlugin;
+use super::{Compiler, ObjectName, missing};
 
 /// The name of refusals in place of plugins that nobody knows.
 const UNKNOWN: &str = "unknown plugin";
@@ -21,14 +21,19 @@ impl Compiler {
     /// The plugins of all global rules, rule after rule.
     pub(super) fn link_global(&mut self) {
         let mut rules: Vec<_> = self.global_rules.iter().collect();
-        rules.sort_unstable_by(|a, b| in_order(a.0).cmp(&in_order(b.0)));
+        rules.sort_unstable_by(|a, b| natural_order_key(a.0).cmp(&natural_order_key(b.0)));
         let all = rules.into_iter().flat_map(|(_, set)| set.chain.all().iter().cloned());
-        self.global = Arc::new(Chain::concat(all.collect()));
+        self.global = Arc::new(PluginChain::concat(all.collect()));
     }
 
     /// Puts in force what can be built of a new broken rule, and refusals for what cannot and would have
     /// guarded. Tells what becomes of requests.
-    pub(super) fn salvage_rule(&mut self, name: &Name, json: &str, defects: &[Defect]) -> String {
+    pub(super) fn salvage_rule(
+        &mut self,
+        name: &ObjectName,
+        json: &str,
+        defects: &[ResourceDefect],
+    ) -> String {
         self.remove_set(name);
         let (mut entries, mut refusing, mut lacking) = (Vec::new(), Vec::new(), Vec::new());
         for (plugin, mut settings) in plugins(json) {
@@ -36,9 +41,9 @@ impl Compiler {
             let is_broken =
                 !settings::is_disabled(&settings) && defects.iter().any(|one| one.is_within(&path));
             let alone = || Map::from_iter([(plugin.clone(), settings.clone())]);
-            let built = (!is_broken).then(|| self.build_plugins(name, Some(alone()), Side::Traffic));
+            let built = (!is_broken).then(|| self.build_plugins(name, Some(alone()), PluginOwner::Traffic));
             if let Some(built) = built.filter(|built| !built.failed) {
-                let instances = built.entries.iter().filter_map(Entry::instance);
+                let instances = built.entries.iter().filter_map(PluginEntry::instance);
                 refusing.extend(instances.filter(|one| one.plugin.is_stand_in()).map(|_| plugin.clone()));
                 entries.extend(built.entries);
                 continue;
@@ -48,7 +53,7 @@ impl Compiler {
                 settings.as_object_mut().map(|settings| settings.remove("_meta"));
             }
             if let Some(refusal) = self.refusal(name, &plugin, settings) {
-                entries.push(Entry::On(Arc::new(refusal)));
+                entries.push(PluginEntry::On(Arc::new(refusal)));
                 refusing.push(plugin);
             } else {
                 lacking.push(plugin);
@@ -64,21 +69,21 @@ impl Compiler {
         drop(self.bind(name, true));
         match (refusing.is_empty(), runs) {
             (false, _) => format!(
-                "requests under global rules are answered 503 until it is mended: they must not pass without {}",
+                "requests under global rules are answered 503 until it is fixed: they must not pass without {}",
                 refusing.join(" and ")
             ),
             (true, true) if lacking.is_empty() => "its plugins are in force all the same".into(),
             (true, true) => format!(
-                "its other plugins are in force; requests pass without {} until it is mended",
+                "its other plugins are active; requests pass without {} until it is fixed",
                 lacking.join(" and ")
             ),
-            (true, false) => "it is not in force, and requests pass without it, until it is mended".into(),
+            (true, false) => "not active: requests pass without it until it is fixed".into(),
         }
     }
 
     /// The refusal in place of a plugin that could not be built, if that would have guarded. A plugin that nobody
     /// knows may guard.
-    fn refusal(&self, name: &Name, plugin: &str, mut settings: Value) -> Option<Instance> {
+    fn refusal(&self, name: &ObjectName, plugin: &str, mut settings: Value) -> Option<PluginInstance> {
         let origin: Arc<str> = name.to_string().into();
         let known = self.registry.get(plugin).map(|registered| &registered.kind);
         let kind = known.map(|kind| (kind.name, kind.priority, kind.guards));
@@ -89,8 +94,14 @@ impl Compiler {
             None if settings::is_disabled(&settings) => return None,
             None => {
                 // Nothing tells which requests it would have seen, or when.
-                let meta = Meta::default();
-                return Some(Refusal::of_rule().instance(UNKNOWN, i32::MAX, meta, origin, Reads::default()));
+                let meta = PluginMeta::default();
+                return Some(UnavailablePlugin::of_rule().instance(
+                    UNKNOWN,
+                    i32::MAX,
+                    meta,
+                    origin,
+                    VarInputs::default(),
+                ));
             }
         };
         if !guards || self.env.missing.allows(plugin) && known.is_none() {
@@ -100,9 +111,9 @@ impl Compiler {
         let filter = settings.pointer("/_meta/filter").cloned().unwrap_or_default();
         let meta = settings::take_meta(&mut settings).ok().flatten().unwrap_or_default();
         let meta = missing::filtered_early(meta);
-        let reads = if meta.filter.is_some() { settings::reads(&filter) } else { Reads::default() };
+        let reads = if meta.filter.is_some() { settings::reads(&filter) } else { VarInputs::default() };
         let priority = meta.priority.unwrap_or(priority);
-        Some(Refusal::of_rule().instance(kind_name, priority, meta, origin, reads))
+        Some(UnavailablePlugin::of_rule().instance(kind_name, priority, meta, origin, reads))
     }
 }
 

@@ -6,29 +6,29 @@
 use serde_json::Value;
 use yumen_base::Problem;
 use yumen_config::resource as config;
-use yumen_config::resource::{Defect, PluginRole, decode_value};
-use yumen_config::{Invalid, Kind, decode};
-use yumen_plugin::proto::Protos;
+use yumen_config::resource::{PluginRole, ResourceDefect, decode_value};
+use yumen_config::{InvalidSettings, Kind, decode};
+use yumen_plugin::proto::ProtoDescriptors;
 
-use super::certificate::{self, SslHeld};
-use super::judge::{self, Flaw, Judge};
-use super::settings::Side;
-use super::{Compiler, Name, Staged, invalid, route, stream, upstream};
+use super::certificate::{self, StagedSsl};
+use super::settings::PluginOwner;
+use super::validate::{self, ObjectError, ObjectValidator};
+use super::{Compiler, ObjectName, StageResult, invalid, route, stream, upstream};
 
 /// The functions that compile objects of one kind.
 pub(super) struct KindCompiler {
     /// Builds the object from its text alone. On an error nothing changes.
-    pub(super) stage: fn(&mut Compiler, &Name, &str) -> Staged,
+    pub(super) stage: fn(&mut Compiler, &ObjectName, &str) -> StageResult,
     /// Resolves the references of a staged object; returns the problems found.
-    pub(super) link: fn(&mut Compiler, &Name) -> Vec<Problem>,
+    pub(super) link: fn(&mut Compiler, &ObjectName) -> Vec<Problem>,
     /// Takes the object out of force.
-    pub(super) withdraw: fn(&mut Compiler, &Name),
+    pub(super) withdraw: fn(&mut Compiler, &ObjectName),
     /// Whether a good version of the object is in force.
-    pub(super) is_good: fn(&Compiler, &Name) -> bool,
+    pub(super) is_good: fn(&Compiler, &ObjectName) -> bool,
     /// Puts in force a replacement for a text that never was good; returns its description for the hint.
-    pub(super) salvage: fn(&mut Compiler, &Name, &str, &[Defect]) -> String,
+    pub(super) salvage: fn(&mut Compiler, &ObjectName, &str, &[ResourceDefect]) -> String,
     /// Judges an object by its text alone, for doors that take single objects.
-    pub(super) judge: fn(&Judge<'_>, Value) -> Result<(), Flaw>,
+    pub(super) judge: fn(&ObjectValidator<'_>, Value) -> Result<(), ObjectError>,
     /// The effect of a change on the objects that depend on this one.
     pub(super) dependents: DependentUpdate,
 }
@@ -79,14 +79,14 @@ static ROUTES: KindCompiler = KindCompiler {
         compiler.salvage_route(name, json, defects);
         // The predicates may be the very part that cannot be parsed.
         match compiler.routes.contains_key(&name.id) {
-            true => "requests it would match are answered 503 until it is mended".to_owned(),
-            false => "requests it would match go to other routes until it is mended".to_owned(),
+            true => "matching requests are answered 503 until it is fixed".to_owned(),
+            false => "matching requests go to other routes until it is fixed".to_owned(),
         }
     },
     judge: |judge, value| {
-        let written = decode_value::<config::Route>(value)?;
+        let written = decode_value::<config::RouteSpec>(value)?;
         route::conditions(&written)?;
-        judge.plugins(written.plugins, Side::Traffic)
+        judge.plugins(written.plugins, PluginOwner::Traffic)
     },
     dependents: DependentUpdate::Link,
 };
@@ -97,13 +97,15 @@ static SERVICES: KindCompiler = KindCompiler {
     withdraw: Compiler::remove_service,
     is_good: |compiler, name| compiler.services.contains_key(&name.id),
     salvage: leave_out,
-    judge: |judge, value| judge.plugins(decode_value::<config::Service>(value)?.plugins, Side::Traffic),
+    judge: |judge, value| {
+        judge.plugins(decode_value::<config::ServiceSpec>(value)?.plugins, PluginOwner::Traffic)
+    },
     dependents: DependentUpdate::LinkTransitively,
 };
 
 static UPSTREAMS: KindCompiler = KindCompiler {
     stage: |compiler, name, json| {
-        let written: config::Upstream = decode(json).map_err(|error| vec![invalid(name, error)])?;
+        let written: config::UpstreamSpec = decode(json).map_err(|error| vec![invalid(name, error)])?;
         compiler.place_upstream(name, &written, "").map_err(|problem| vec![problem])?;
         Ok(upstream::untold(name, "proxy_protocol", Some(&written)).into_iter().collect())
     },
@@ -119,9 +121,11 @@ static CONSUMERS: KindCompiler = KindCompiler {
     stage: Compiler::stage_consumer,
     link: Compiler::link_consumer,
     withdraw: Compiler::remove_consumer,
-    is_good: |compiler, name| compiler.consumers_held.contains_key(&name.id),
+    is_good: |compiler, name| compiler.staged_consumers.contains_key(&name.id),
     salvage: leave_out,
-    judge: |judge, value| judge.plugins(decode_value::<config::Consumer>(value)?.plugins, Side::Consumer),
+    judge: |judge, value| {
+        judge.plugins(decode_value::<config::ConsumerSpec>(value)?.plugins, PluginOwner::Consumer)
+    },
     dependents: DependentUpdate::LinkTransitively,
 };
 
@@ -131,7 +135,9 @@ static CREDENTIALS: KindCompiler = KindCompiler {
     withdraw: Compiler::remove_credential,
     is_good: |compiler, name| compiler.credentials.contains_key(&name.id),
     salvage: leave_out,
-    judge: |judge, value| judge.plugins(decode_value::<config::Credential>(value)?.plugins, Side::Credential),
+    judge: |judge, value| {
+        judge.plugins(decode_value::<config::CredentialSpec>(value)?.plugins, PluginOwner::Credential)
+    },
     dependents: DependentUpdate::Link,
 };
 
@@ -185,8 +191,8 @@ static PLUGIN_METADATA: KindCompiler = KindCompiler {
     salvage: leave_out,
     judge: |judge, value| {
         let written = decode_value::<config::PluginMetadata>(value)?;
-        let id = written.id.as_ref().map_or("", config::Id::as_str).to_owned();
-        Ok(judge::metadata(&judge.known(), &id, written).map(drop)?)
+        let id = written.id.as_ref().map_or("", config::ResourceId::as_str).to_owned();
+        Ok(validate::metadata(&judge.known(), &id, written).map(drop)?)
     },
     dependents: DependentUpdate::Stage,
 };
@@ -195,16 +201,16 @@ static SSLS: KindCompiler = KindCompiler {
     stage: Compiler::stage_ssl,
     link: nothing_to_link,
     withdraw: Compiler::remove_ssl,
-    is_good: |compiler, name| compiler.ssls.get(&name.id).is_some_and(SslHeld::is_good),
+    is_good: |compiler, name| compiler.ssls.get(&name.id).is_some_and(StagedSsl::is_good),
     salvage: |compiler, name, json, defects| {
         compiler.salvage_ssl(name, json);
         match certificate::asks_clients(json) {
-            true => "requests for its names are answered 400 until it is mended".to_owned(),
+            true => "requests for its server names are answered 400 until it is fixed".to_owned(),
             false => leave_out(compiler, name, json, defects),
         }
     },
     judge: |judge, value| {
-        let written = decode_value::<config::Ssl>(value)?;
+        let written = decode_value::<config::SslSpec>(value)?;
         certificate::load(judge.load_certificate, judge.variables, &written).map(drop)
     },
     dependents: DependentUpdate::Stage,
@@ -216,7 +222,9 @@ static PROTOS: KindCompiler = KindCompiler {
     withdraw: |compiler, name| compiler.bindings.remove_proto(&name.id),
     is_good: |compiler, name| compiler.bindings.has_proto(&name.id),
     salvage: leave_out,
-    judge: |_, value| Ok(Protos::compile(&decode_value::<config::Proto>(value)?.content).map(drop)?),
+    judge: |_, value| {
+        Ok(ProtoDescriptors::compile(&decode_value::<config::ProtoSpec>(value)?.content).map(drop)?)
+    },
     dependents: DependentUpdate::StagePlugins,
 };
 
@@ -224,18 +232,18 @@ static STREAM_ROUTES: KindCompiler = KindCompiler {
     stage: Compiler::stage_stream,
     link: Compiler::link_stream,
     withdraw: Compiler::remove_stream,
-    is_good: |compiler, name| compiler.streams_held.get(&name.id).is_some_and(|held| !held.broken),
+    is_good: |compiler, name| compiler.staged_streams.get(&name.id).is_some_and(|held| !held.broken),
     salvage: |compiler, name, json, defects| {
         compiler.salvage_stream(name, json, defects);
-        match compiler.streams_held.contains_key(&name.id) {
-            true => "connections it would match are closed until it is mended".to_owned(),
-            false => "connections it would match go to other stream routes until it is mended".to_owned(),
+        match compiler.staged_streams.contains_key(&name.id) {
+            true => "matching connections are closed until it is fixed".to_owned(),
+            false => "matching connections go to other stream routes until it is fixed".to_owned(),
         }
     },
     judge: |judge, value| {
-        let written = decode_value::<config::StreamRoute>(value)?;
-        stream::check_matching(&written).map_err(|(path, message)| Invalid::at(path, message))?;
-        judge.plugins(written.plugins, Side::Stream)
+        let written = decode_value::<config::StreamRouteSpec>(value)?;
+        stream::check_matching(&written).map_err(|(path, message)| InvalidSettings::at(path, message))?;
+        judge.plugins(written.plugins, PluginOwner::Stream)
     },
     dependents: DependentUpdate::Link,
 };
@@ -243,7 +251,8 @@ static STREAM_ROUTES: KindCompiler = KindCompiler {
 static SECRETS: KindCompiler = KindCompiler {
     stage: |_, name, json| {
         let refused = |error| vec![invalid(name, error)];
-        let value: Value = serde_json::from_str(json).map_err(|error| refused(Invalid::from_serde(error)))?;
+        let value: Value =
+            serde_json::from_str(json).map_err(|error| refused(InvalidSettings::from_serde(error)))?;
         config::check(name.kind, value).map_err(refused)?;
         let message = format!("{} are not served in this version", name.kind.name());
         Ok(vec![Problem::warning(name.to_string(), "", message)])
@@ -270,23 +279,23 @@ static TESTS: KindCompiler = KindCompiler {
 };
 
 /// The link function of kinds whose objects refer to nothing.
-fn nothing_to_link(_: &mut Compiler, _: &Name) -> Vec<Problem> {
+fn nothing_to_link(_: &mut Compiler, _: &ObjectName) -> Vec<Problem> {
     Vec::new()
 }
 
 /// The salvage function of kinds without a safe replacement.
-fn leave_out(_: &mut Compiler, _: &Name, _: &str, _: &[Defect]) -> String {
-    "it is not in force until it is mended".to_owned()
+fn leave_out(_: &mut Compiler, _: &ObjectName, _: &str, _: &[ResourceDefect]) -> String {
+    "not active until it is fixed".to_owned()
 }
 
-impl Side {
+impl PluginOwner {
     /// The side of the plugins in objects of a kind. Kinds without plugins get that of requests.
-    pub(super) fn of(role: PluginRole) -> Side {
+    pub(super) fn of(role: PluginRole) -> PluginOwner {
         match role {
-            PluginRole::Consumer => Side::Consumer,
-            PluginRole::Credential => Side::Credential,
-            PluginRole::Streams => Side::Stream,
-            PluginRole::None | PluginRole::Requests | PluginRole::AllRequests => Side::Traffic,
+            PluginRole::Consumer => PluginOwner::Consumer,
+            PluginRole::Credential => PluginOwner::Credential,
+            PluginRole::Streams => PluginOwner::Stream,
+            PluginRole::None | PluginRole::Requests | PluginRole::AllRequests => PluginOwner::Traffic,
         }
     }
 }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use yumen_base::Problem;
-use yumen_plugin::{Instance, Meta, MissingPlugin, Reads};
+use yumen_plugin::{MissingPlugin, PluginInstance, PluginMeta, VarInputs};
 
 use super::Compiler;
-use super::plugins::{Built, Entry};
-use super::refusal::Refusal;
-use super::settings::{self, Side};
+use super::plugins::{BuiltPlugins, PluginEntry};
+use super::settings::{self, PluginOwner};
+use super::unavailable_plugin::UnavailablePlugin;
 
 /// The setting of the node that lists plugins it runs without.
 const ALLOW_MISSING: &str = "plugins.allow_missing";
@@ -21,7 +21,7 @@ pub(super) struct AbsentPlugin<'m> {
     pub(super) name: &'m str,
     /// Its entry in the table; absent where only the node's settings know it.
     pub(super) entry: Option<&'static MissingPlugin>,
-    pub(super) meta: Box<Meta>,
+    pub(super) meta: Box<PluginMeta>,
     /// The filter in `_meta`, as written.
     pub(super) filter: Value,
 }
@@ -32,15 +32,15 @@ impl Compiler {
         &self,
         object: &Arc<str>,
         absent: AbsentPlugin<'_>,
-        side: Side,
-        built: &mut Built,
+        side: PluginOwner,
+        built: &mut BuiltPlugins,
     ) {
         let AbsentPlugin { name, entry, meta, filter } = absent;
         let path = format!("plugins.{name}");
         let is_credential = match side {
-            Side::Credential => true,
-            Side::Consumer => entry.is_some_and(MissingPlugin::has_credentials),
-            Side::Traffic | Side::Stream => false,
+            PluginOwner::Credential => true,
+            PluginOwner::Consumer => entry.is_some_and(MissingPlugin::has_credentials),
+            PluginOwner::Traffic | PluginOwner::Stream => false,
         };
         let guard = entry.filter(|entry| entry.guards() && !is_credential && !self.env.missing.allows(name));
         let Some(guard) = guard else {
@@ -48,21 +48,21 @@ impl Compiler {
             built.problems.push(Problem::warning(&**object, path, message));
             // Credentials are no plugin of the consumer: they take none away from the route.
             if !is_credential {
-                built.entries.push(Entry::Off(name.into()));
+                built.entries.push(PluginEntry::Off(name.into()));
             }
             return;
         };
-        built.entries.push(Entry::On(Arc::new(stand_in(guard, *meta, &filter, object.clone()))));
+        built.entries.push(PluginEntry::On(Arc::new(stand_in(guard, *meta, &filter, object.clone()))));
         built.missing.push(problem(object, path, name, side));
     }
 
     /// The service's plugins that only stream routes cannot have here and that guard: the first, if there is one.
     pub(super) fn missing_on_streams(
         &self,
-        own: &[Entry],
-        service: &[Entry],
+        own: &[PluginEntry],
+        service: &[PluginEntry],
     ) -> Option<&'static MissingPlugin> {
-        let is_own = |entry: &&Entry| own.iter().any(|own| own.name() == entry.name());
+        let is_own = |entry: &&PluginEntry| own.iter().any(|own| own.name() == entry.name());
         let inherited = service.iter().filter(|entry| entry.instance().is_some() && !is_own(entry));
         let mut guards = inherited.filter_map(|entry| self.env.missing.get(entry.name(), true));
         guards.find(|entry| entry.guards() && !self.env.missing.allows(entry.name))
@@ -75,11 +75,11 @@ pub(super) fn reason(name: &str) -> String {
 }
 
 /// The error about a missing plugin that guards.
-pub(super) fn problem(object: &str, path: String, name: &str, side: Side) -> Problem {
+pub(super) fn problem(object: &str, path: String, name: &str, side: PluginOwner) -> Problem {
     let refused = match side {
-        Side::Stream => "connections are closed",
-        Side::Consumer | Side::Credential => "requests of the consumer are answered 503",
-        Side::Traffic => "requests are answered 503",
+        PluginOwner::Stream => "connections are closed",
+        PluginOwner::Consumer | PluginOwner::Credential => "requests of the consumer are answered 503",
+        PluginOwner::Traffic => "requests are answered 503",
     };
     let message = reason(name);
     let hint = format!(
@@ -90,16 +90,21 @@ pub(super) fn problem(object: &str, path: String, name: &str, side: Side) -> Pro
 }
 
 /// The refusal in place of a missing plugin, for the requests that the plugin would see.
-pub(super) fn stand_in(entry: &MissingPlugin, meta: Meta, filter: &Value, origin: Arc<str>) -> Instance {
+pub(super) fn stand_in(
+    entry: &MissingPlugin,
+    meta: PluginMeta,
+    filter: &Value,
+    origin: Arc<str>,
+) -> PluginInstance {
     let priority = meta.priority.unwrap_or(entry.priority);
     let meta = filtered_early(meta);
-    let reads = if meta.filter.is_some() { settings::reads(filter) } else { Reads::default() };
-    Refusal::of_missing(entry.name).instance(entry.name, priority, meta, origin, reads)
+    let reads = if meta.filter.is_some() { settings::reads(filter) } else { VarInputs::default() };
+    UnavailablePlugin::of_missing(entry.name).instance(entry.name, priority, meta, origin, reads)
 }
 
 /// The same `_meta`, without a filter that nobody can evaluate when the refusal runs, before there is an answer: it
 /// would not hold, and the refusal would let requests pass.
-pub(super) fn filtered_early(mut meta: Meta) -> Meta {
+pub(super) fn filtered_early(mut meta: PluginMeta) -> PluginMeta {
     meta.filter.take_if(|filter| !filter.reads_request_only());
     meta
 }

@@ -8,18 +8,18 @@ use yumen_config::Kind;
 
 /// An object by kind and id; shown as `routes/1`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Name {
+pub(super) struct ObjectName {
     pub(super) kind: Kind,
     pub(super) id: Arc<str>,
 }
 
-impl Name {
-    pub(super) fn new(kind: Kind, id: impl Into<Arc<str>>) -> Name {
-        Name { kind, id: id.into() }
+impl ObjectName {
+    pub(super) fn new(kind: Kind, id: impl Into<Arc<str>>) -> ObjectName {
+        ObjectName { kind, id: id.into() }
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.kind.name(), self.id)
     }
@@ -27,37 +27,37 @@ impl fmt::Display for Name {
 
 /// A name in the order of compiling: what others refer to comes first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Ranked {
+pub(super) struct RankedName {
     rank: u8,
-    pub(super) name: Name,
+    pub(super) name: ObjectName,
 }
 
-impl From<Name> for Ranked {
-    fn from(name: Name) -> Ranked {
+impl From<ObjectName> for RankedName {
+    fn from(name: ObjectName) -> RankedName {
         let rank = Kind::ALL.iter().position(|kind| *kind == name.kind).unwrap_or(0) as u8;
-        Ranked { rank, name }
+        RankedName { rank, name }
     }
 }
 
 /// Pairs of an object and one that depends on it, in one ordered set: compact, and cheap to change
 /// however many dependents an object has.
 #[derive(Debug, Default)]
-pub(super) struct Dependents {
-    pairs: BTreeSet<(Name, Name)>,
+pub(super) struct DependencySet {
+    pairs: BTreeSet<(ObjectName, ObjectName)>,
 }
 
-impl Dependents {
-    pub(super) fn add(&mut self, on: Name, dependent: &Name) {
+impl DependencySet {
+    pub(super) fn add(&mut self, on: ObjectName, dependent: &ObjectName) {
         self.pairs.insert((on, dependent.clone()));
     }
 
-    pub(super) fn remove(&mut self, on: Name, dependent: &Name) {
+    pub(super) fn remove(&mut self, on: ObjectName, dependent: &ObjectName) {
         self.pairs.remove(&(on, dependent.clone()));
     }
 
-    pub(super) fn of<'d>(&'d self, on: &Name) -> impl Iterator<Item = &'d Name> + use<'d> {
+    pub(super) fn of<'d>(&'d self, on: &ObjectName) -> impl Iterator<Item = &'d ObjectName> + use<'d> {
         // Routes are the lowest kind and no id is below the empty one.
-        let first = (on.clone(), Name::new(Kind::Routes, ""));
+        let first = (on.clone(), ObjectName::new(Kind::Routes, ""));
         let on = on.clone();
         self.pairs.range(first..).take_while(move |(one, _)| *one == on).map(|(_, dependent)| dependent)
     }

@@ -4,34 +4,34 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use yumen_base::Problem;
-use yumen_config::Invalid;
+use yumen_config::InvalidSettings;
 use yumen_config::resource::Plugins;
-use yumen_plugin::{Chain, Instance, Setup};
+use yumen_plugin::{PluginBuildContext, PluginChain, PluginInstance};
 
 use super::missing::AbsentPlugin;
-use super::objects::View;
-use super::settings::{Known, Parsed, Side};
-use super::{Compiler, Name};
+use super::objects::CompilerObjects;
+use super::settings::{KnownPlugins, ParsedPlugin, PluginOwner};
+use super::{Compiler, ObjectName};
 
 /// One plugin of an object. One that does not run still hides those of the same name below it.
 #[derive(Debug, Clone)]
-pub(super) enum Entry {
-    On(Arc<Instance>),
+pub(super) enum PluginEntry {
+    On(Arc<PluginInstance>),
     Off(Box<str>),
 }
 
-impl Entry {
+impl PluginEntry {
     pub(super) fn name(&self) -> &str {
         match self {
-            Entry::On(instance) => instance.name,
-            Entry::Off(name) => name,
+            PluginEntry::On(instance) => instance.name,
+            PluginEntry::Off(name) => name,
         }
     }
 
-    pub(super) fn instance(&self) -> Option<&Arc<Instance>> {
+    pub(super) fn instance(&self) -> Option<&Arc<PluginInstance>> {
         match self {
-            Entry::On(instance) => Some(instance),
-            Entry::Off(_) => None,
+            PluginEntry::On(instance) => Some(instance),
+            PluginEntry::Off(_) => None,
         }
     }
 }
@@ -39,22 +39,23 @@ impl Entry {
 /// Plugins of an object others refer to, with the chain of those that add none of their own.
 #[derive(Debug)]
 pub(super) struct PluginSet {
-    pub(super) entries: Box<[Entry]>,
-    pub(super) chain: Arc<Chain>,
+    pub(super) entries: Box<[PluginEntry]>,
+    pub(super) chain: Arc<PluginChain>,
     /// Whether all that was written is among them.
     pub(super) is_whole: bool,
 }
 
 impl PluginSet {
-    pub(super) fn new(entries: Box<[Entry]>, empty: &Arc<Chain>) -> PluginSet {
-        let chain = if entries.is_empty() { empty.clone() } else { Arc::new(Chain::new(merge(&[&entries]))) };
+    pub(super) fn new(entries: Box<[PluginEntry]>, empty: &Arc<PluginChain>) -> PluginSet {
+        let chain =
+            if entries.is_empty() { empty.clone() } else { Arc::new(PluginChain::new(merge(&[&entries]))) };
         PluginSet { entries, chain, is_whole: true }
     }
 }
 
 /// The plugins of several objects, the first of each name winning whole, also where it is one that is off.
-pub(super) fn winning<'e>(layers: &[&'e [Entry]]) -> Vec<&'e Entry> {
-    let mut kept: Vec<&Entry> = Vec::new();
+pub(super) fn winning<'e>(layers: &[&'e [PluginEntry]]) -> Vec<&'e PluginEntry> {
+    let mut kept: Vec<&PluginEntry> = Vec::new();
     for entry in layers.iter().copied().flatten() {
         if !kept.iter().any(|other| other.name() == entry.name()) {
             kept.push(entry);
@@ -64,17 +65,17 @@ pub(super) fn winning<'e>(layers: &[&'e [Entry]]) -> Vec<&'e Entry> {
 }
 
 /// Those of the winning plugins that run.
-pub(super) fn merge(layers: &[&[Entry]]) -> Vec<Arc<Instance>> {
-    winning(layers).into_iter().filter_map(Entry::instance).cloned().collect()
+pub(super) fn merge(layers: &[&[PluginEntry]]) -> Vec<Arc<PluginInstance>> {
+    winning(layers).into_iter().filter_map(PluginEntry::instance).cloned().collect()
 }
 
 /// The chain of a route: its own plugins over its plugin config's over its service's.
 pub(super) fn chain(
-    own: &[Entry],
+    own: &[PluginEntry],
     config: Option<&PluginSet>,
     service: Option<&PluginSet>,
-    empty: &Arc<Chain>,
-) -> Arc<Chain> {
+    empty: &Arc<PluginChain>,
+) -> Arc<PluginChain> {
     let config = config.filter(|set| !set.entries.is_empty());
     let service = service.filter(|set| !set.entries.is_empty());
     match (own.is_empty(), config, service) {
@@ -82,17 +83,17 @@ pub(super) fn chain(
         (true, Some(only), None) | (true, None, Some(only)) => only.chain.clone(),
         _ => {
             let of = |set: Option<&'_ PluginSet>| set.map(|set| set.entries.clone()).unwrap_or_default();
-            Arc::new(Chain::new(merge(&[own, &of(config), &of(service)])))
+            Arc::new(PluginChain::new(merge(&[own, &of(config), &of(service)])))
         }
     }
 }
 
 /// What became of the plugins of an object.
 #[derive(Default)]
-pub(super) struct Built {
-    pub(super) entries: Vec<Entry>,
+pub(super) struct BuiltPlugins {
+    pub(super) entries: Vec<PluginEntry>,
     /// Authentication settings of a consumer or credential: plugin, key, parsed settings.
-    pub(super) keys: Vec<super::consumer::Key>,
+    pub(super) keys: Vec<super::consumer::StagedConsumerKey>,
     pub(super) problems: Vec<Problem>,
     /// Errors about plugins that are missing and have a refusal in their place.
     pub(super) missing: Vec<Problem>,
@@ -102,14 +103,19 @@ pub(super) struct Built {
 
 impl Compiler {
     /// Builds all plugins of an object.
-    pub(super) fn build_plugins(&self, owner: &Name, plugins: Option<Plugins>, side: Side) -> Built {
-        let mut built = Built::default();
+    pub(super) fn build_plugins(
+        &self,
+        owner: &ObjectName,
+        plugins: Option<Plugins>,
+        side: PluginOwner,
+    ) -> BuiltPlugins {
+        let mut built = BuiltPlugins::default();
         let object: Arc<str> = match &plugins {
             Some(plugins) if !plugins.is_empty() => owner.to_string().into(),
             _ => return built,
         };
         for (name, settings) in plugins.into_iter().flatten() {
-            if let Err(Invalid { path, message }) =
+            if let Err(InvalidSettings { path, message }) =
                 self.build_plugin((owner, &object), &name, settings, side, &mut built)
             {
                 let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
@@ -135,7 +141,7 @@ impl Compiler {
     }
 
     /// A warning about metadata of a plugin nobody knows: nothing reads it.
-    pub(super) fn unread_metadata(&self, name: &Name) -> Option<Problem> {
+    pub(super) fn unread_metadata(&self, name: &ObjectName) -> Option<Problem> {
         let plugin = &*name.id;
         if self.registry.get(plugin).is_some() || self.env.missing.is_known(plugin) {
             return None;
@@ -152,33 +158,38 @@ impl Compiler {
     }
 
     /// Which plugins there are, and what their settings may refer to.
-    pub(super) fn known(&self) -> Known<'_> {
-        Known { registry: &self.registry, missing: &self.env.missing, variables: &self.env.variables }
+    pub(super) fn known(&self) -> KnownPlugins<'_> {
+        KnownPlugins { registry: &self.registry, missing: &self.env.missing, variables: &self.env.variables }
     }
 
     fn build_plugin(
         &self,
-        (owner, object): (&Name, &Arc<str>),
+        (owner, object): (&ObjectName, &Arc<str>),
         name: &str,
         settings: Value,
-        side: Side,
-        built: &mut Built,
-    ) -> Result<(), Invalid> {
+        side: PluginOwner,
+        built: &mut BuiltPlugins,
+    ) -> Result<(), InvalidSettings> {
         let metadata = self.metadata.get(name);
-        let view = View { compiler: self, owner, plugin: name };
-        let setup =
-            Setup { carry: &self.carry, owner: object, metadata, node: &self.env.node, objects: Some(&view) };
+        let view = CompilerObjects { compiler: self, owner, plugin: name };
+        let setup = PluginBuildContext {
+            carry: &self.carry,
+            owner: object,
+            metadata,
+            node: &self.env.node,
+            objects: Some(&view),
+        };
         match self.known().parse(name, settings, side, &setup).map_err(|flaw| flaw.told(name))? {
-            Parsed::Disabled => built.entries.push(Entry::Off(name.into())),
-            Parsed::Missing { entry, meta, filter } => {
+            ParsedPlugin::Disabled => built.entries.push(PluginEntry::Off(name.into())),
+            ParsedPlugin::Missing { entry, meta, filter } => {
                 let absent = AbsentPlugin { name, entry, meta, filter };
                 self.leave_out(object, absent, side, built);
             }
-            Parsed::Key { plugin, key: (key, auth) } => {
-                built.keys.push(super::consumer::Key { plugin, key, auth });
+            ParsedPlugin::Key { plugin, key: (key, auth) } => {
+                built.keys.push(super::consumer::StagedConsumerKey { plugin, key, auth });
             }
-            Parsed::Plugin { kind, plugin, meta, reads } => {
-                built.entries.push(Entry::On(Arc::new(Instance {
+            ParsedPlugin::Plugin { kind, plugin, meta, reads } => {
+                built.entries.push(PluginEntry::On(Arc::new(PluginInstance {
                     phases: plugin.phases(),
                     plugin,
                     name: kind.name,

@@ -7,7 +7,8 @@ use yumen_config::resource as config;
 use super::Compiler;
 use super::upstream::millis;
 use crate::protection::{
-    Bounds, Gate, Limits, OutlierRules, Protection, RetryBudget, SuccessRate, Tally, UNBOUNDED,
+    ConcurrencyBounds, EndpointCounts, OutlierRules, ProtectionLimits, RetryBudget, SuccessRateRules,
+    UNBOUNDED, UpstreamLimiter, UpstreamProtection,
 };
 use crate::upstream::{Endpoint, Upstream};
 
@@ -15,10 +16,10 @@ impl Compiler {
     /// The protection of an upstream, and what is counted of its endpoints in them; `None` where it has none.
     pub(super) fn protection(
         &self,
-        written: &config::Upstream,
+        written: &config::UpstreamSpec,
         origin: &str,
         endpoints: &mut [Endpoint],
-    ) -> Option<Box<Protection>> {
+    ) -> Option<Box<UpstreamProtection>> {
         let limits = written.limits.as_ref().map(limits);
         let outliers = written.outlier_detection.as_ref().map(outliers);
         let budget = written
@@ -27,27 +28,27 @@ impl Compiler {
         if limits.is_none() && outliers.is_none() && budget.is_none() {
             return None;
         }
-        let gate = self.carry.keep_portable(&gate_name(origin), Gate::default);
+        let gate = self.carry.get_or_create_portable(&limiter_name(origin), UpstreamLimiter::default);
         let tally = |endpoint: &Endpoint| {
             let name = format!("tally {origin} {} {}", endpoint.addr, endpoint.host);
-            self.carry.keep_portable(&name, || Tally::at(&gate))
+            self.carry.get_or_create_portable(&name, || EndpointCounts::at(&gate))
         };
-        let tallies: Box<[Arc<Tally>]> = endpoints.iter().map(tally).collect();
+        let tallies: Box<[Arc<EndpointCounts>]> = endpoints.iter().map(tally).collect();
         if outliers.is_some() {
             for (endpoint, tally) in endpoints.iter_mut().zip(&tallies) {
                 endpoint.outlier = Some(tally.clone());
             }
         }
-        Some(Box::new(Protection { limits, outliers, budget, gate, endpoints: tallies }))
+        Some(Box::new(UpstreamProtection { limits, outliers, budget, gate, endpoints: tallies }))
     }
 
     /// Puts the bounds of an upstream in force, whose endpoints may be others than before. Who waits for it is called
     /// once the snapshot is published: any sooner the endpoints would be those of before.
-    pub(super) fn put_bounds_in_force(&mut self, built: &Upstream) {
+    pub(super) fn apply_bounds(&mut self, built: &Upstream) {
         let (gate, limits) = match &built.protection {
             Some(protection) => (Some(protection.gate.clone()), protection.limits),
             // Whoever waits there still need not.
-            None => (self.carry.held::<Gate>(&gate_name(&built.origin)), None),
+            None => (self.carry.held::<UpstreamLimiter>(&limiter_name(&built.origin)), None),
         };
         let Some(gate) = gate else { return };
         gate.set_limits(limits.as_ref());
@@ -55,17 +56,17 @@ impl Compiler {
     }
 }
 
-fn gate_name(origin: &str) -> String {
+fn limiter_name(origin: &str) -> String {
     format!("gate {origin}")
 }
 
-fn limits(written: &config::UpstreamLimits) -> Limits {
-    let bounds = |requests: Option<u32>, connections: Option<u32>| Bounds {
+fn limits(written: &config::UpstreamLimitsSpec) -> ProtectionLimits {
+    let bounds = |requests: Option<u32>, connections: Option<u32>| ConcurrencyBounds {
         requests: requests.unwrap_or(UNBOUNDED),
         connections: connections.unwrap_or(UNBOUNDED),
     };
     let each = written.per_endpoint.unwrap_or_default();
-    Limits {
+    ProtectionLimits {
         all: bounds(written.max_requests, written.max_connections),
         each: bounds(each.max_requests, each.max_connections),
         pending_max: written.max_pending,
@@ -73,11 +74,11 @@ fn limits(written: &config::UpstreamLimits) -> Limits {
     }
 }
 
-fn outliers(written: &config::OutlierDetection) -> OutlierRules {
+fn outliers(written: &config::OutlierDetectionSpec) -> OutlierRules {
     OutlierRules {
         consecutive_5xx: written.consecutive_5xx,
         consecutive_gateway_failures: written.consecutive_gateway_failures,
-        success_rate: written.success_rate.map(|rate| SuccessRate {
+        success_rate: written.success_rate.map(|rate| SuccessRateRules {
             requests_min: rate.min_requests,
             endpoints_min: rate.min_endpoints,
             deviations: rate.deviations,

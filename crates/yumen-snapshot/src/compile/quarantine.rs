@@ -6,36 +6,36 @@ use std::sync::Arc;
 use serde_json::Value;
 use yumen_base::{Problem, keep_last_good};
 use yumen_config::Kind;
-use yumen_config::resource::{Defect, defects, is_place};
+use yumen_config::resource::{ResourceDefect, defects, is_place};
 
 use super::kind_table::KindCompiler;
-use super::{Compiler, Name, route};
+use super::{Compiler, ObjectName, route};
 
 /// What is in force in place of a text that cannot be staged.
-pub(super) enum Fate {
+pub(super) enum QuarantineDecision {
     /// Nothing: the text says that the object is disabled, and that much of it is understood.
-    SwitchedOff,
+    Disabled,
     /// What this text says, the last good one.
     LastGood(Arc<str>),
     /// What can be salvaged of a text that never was good.
-    Salvaged,
+    Partial,
 }
 
-impl Fate {
-    pub(super) fn of(name: &Name, json: &str, good: Option<Arc<str>>) -> Fate {
+impl QuarantineDecision {
+    pub(super) fn of(name: &ObjectName, json: &str, good: Option<Arc<str>>) -> QuarantineDecision {
         // What had a place before may be another object, which says nothing of this one.
         let good = good.filter(|_| !is_place(name.kind, &name.id));
         match good {
-            _ if is_switched_off(name.kind, json) => Fate::SwitchedOff,
-            Some(good) => Fate::LastGood(good),
-            None => Fate::Salvaged,
+            _ if is_switched_off(name.kind, json) => QuarantineDecision::Disabled,
+            Some(good) => QuarantineDecision::LastGood(good),
+            None => QuarantineDecision::Partial,
         }
     }
 }
 
 /// A defect that an object came with, as a problem.
-pub(super) fn told(name: &Name, defect: Defect) -> Problem {
-    let Defect { path, message, hint } = defect;
+pub(super) fn told(name: &ObjectName, defect: ResourceDefect) -> Problem {
+    let ResourceDefect { path, message, hint } = defect;
     Problem { hint, ..Problem::error(name.to_string(), path, message) }
 }
 
@@ -50,26 +50,26 @@ impl Compiler {
     /// Leaves in force what is to be, and tells of it with the first error.
     pub(super) fn quarantine(
         &mut self,
-        name: &Name,
+        name: &ObjectName,
         json: &str,
-        fate: Fate,
+        fate: QuarantineDecision,
         mut problems: Vec<Problem>,
     ) -> Vec<Problem> {
-        let stays = matches!(fate, Fate::LastGood(_));
-        if matches!(fate, Fate::SwitchedOff) || !stays && self.is_good(name) {
+        let stays = matches!(fate, QuarantineDecision::LastGood(_));
+        if matches!(fate, QuarantineDecision::Disabled) || !stays && self.is_good(name) {
             self.withdraw(name);
         }
         drop(self.bind(name, false));
-        self.note_hopes(name, json);
+        self.register_missing_references(name, json);
         let defects = defects(json);
         let left = match fate {
-            Fate::SwitchedOff => "it is disabled, as its status says".to_owned(),
-            Fate::LastGood(text) => {
+            QuarantineDecision::Disabled => "disabled by its status".to_owned(),
+            QuarantineDecision::LastGood(text) => {
                 self.good.insert(name.clone(), text);
                 keep_last_good(&mut problems);
-                "its last good version stays in force until it is mended".to_owned()
+                "the last good version stays active until it is fixed".to_owned()
             }
-            Fate::Salvaged => (KindCompiler::of(name.kind).salvage)(self, name, json, &defects),
+            QuarantineDecision::Partial => (KindCompiler::of(name.kind).salvage)(self, name, json, &defects),
         };
         let is_rule = name.kind == Kind::GlobalRules;
         let always_tells = !defects.is_empty() || is_rule && !stays;

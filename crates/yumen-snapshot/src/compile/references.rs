@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::Value;
-use yumen_config::Invalid;
+use yumen_config::InvalidSettings;
 
 /// Finds the value of a variable of the environment.
 pub type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
@@ -17,9 +17,9 @@ const SECRET: &str = "$secret://";
 
 /// What was replaced by what.
 #[derive(Debug, Default)]
-pub(super) struct Followed(Vec<(String, String)>);
+pub(super) struct ResolvedReferences(Vec<(String, String)>);
 
-impl Followed {
+impl ResolvedReferences {
     /// The values that references stand for and that a template could take for variables.
     pub(super) fn data_values(&self) -> Vec<String> {
         self.0.iter().map(|(_, meant)| meant).filter(|meant| meant.contains('$')).cloned().collect()
@@ -42,8 +42,11 @@ pub(super) fn has_one(value: &Value) -> bool {
 }
 
 /// Replaces references in all texts inside `value`. The message tells where, in itself too.
-pub(super) fn resolve(value: &mut Value, variables: &Variables) -> Result<Followed, Invalid> {
-    let mut followed = Followed::default();
+pub(super) fn resolve(
+    value: &mut Value,
+    variables: &Variables,
+) -> Result<ResolvedReferences, InvalidSettings> {
+    let mut followed = ResolvedReferences::default();
     resolve_at(value, variables, "", &mut followed)?;
     Ok(followed)
 }
@@ -52,11 +55,12 @@ fn resolve_at(
     value: &mut Value,
     variables: &Variables,
     path: &str,
-    followed: &mut Followed,
-) -> Result<(), Invalid> {
+    followed: &mut ResolvedReferences,
+) -> Result<(), InvalidSettings> {
     match value {
         Value::String(written) => {
-            let told = |message| Invalid::at(path, format!("\"{path}\" cannot be resolved: {message}"));
+            let told =
+                |message| InvalidSettings::at(path, format!("\"{path}\" cannot be resolved: {message}"));
             if let Cow::Owned(meant) = resolve_text(written, variables).map_err(told)? {
                 let reference = std::mem::replace(written, meant.clone());
                 if !meant.is_empty() {
@@ -88,7 +92,9 @@ pub fn meaning<'t>(text: &'t str, variables: &Variables) -> Option<Cow<'t, str>>
 /// What a text stands for: itself, unless it is a reference.
 pub(super) fn resolve_text<'t>(text: &'t str, variables: &Variables) -> Result<Cow<'t, str>, String> {
     if begins(text, SECRET).is_some() {
-        return Err("secret managers are not asked in this version; use $env:// or write the value".into());
+        return Err(
+            "secret managers are not supported in this version; use $env:// or write the value".into()
+        );
     }
     let Some(rest) = begins(text, ENV) else { return Ok(Cow::Borrowed(text)) };
     let (name, member) = rest.split_once('/').unwrap_or((rest, ""));

@@ -5,11 +5,11 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{Compiler, Service, SetOfNames};
+use super::{Compiler, DiscoveryQuery, SetOfNames};
 
 /// Who wants the addresses of a host.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct HostOwners {
     pub(super) owners: SetOfNames,
     /// The number of the want: it is another one where the name was let go in between.
     pub(super) number: u64,
@@ -23,7 +23,7 @@ impl Compiler {
     }
 
     /// The services whose nodes are wanted, numbered likewise.
-    pub fn services(&self) -> impl Iterator<Item = (&Arc<Service>, u64)> {
+    pub fn services(&self) -> impl Iterator<Item = (&Arc<DiscoveryQuery>, u64)> {
         self.discovered.wanted()
     }
 
@@ -34,7 +34,7 @@ impl Compiler {
 
     /// Forgets names and services that nobody wants by the end of a change. Not before: an object that takes the
     /// place of another one wants what that wanted, and finds what is known of it.
-    pub(super) fn let_go(&mut self) {
+    pub(super) fn remove_unused(&mut self) {
         let mut has_gone = false;
         for host in std::mem::take(&mut self.released) {
             if self.hosts.get(&host).is_some_and(|wanted| wanted.owners.is_empty()) {
@@ -44,13 +44,13 @@ impl Compiler {
                 has_gone = true;
             }
         }
-        has_gone |= self.discovered.let_go();
+        has_gone |= self.discovered.remove_unused();
         self.wants += u64::from(has_gone);
     }
 
     /// Takes the addresses of a host, none where it cannot be resolved; notes who must be compiled again.
     pub(super) fn resolve(&mut self, host: Box<str>, mut addrs: Vec<IpAddr>, rebuild: &mut SetOfNames) {
-        let Some(Wanted { owners, .. }) = self.hosts.get(&host) else { return };
+        let Some(HostOwners { owners, .. }) = self.hosts.get(&host) else { return };
         if addrs.is_empty() {
             self.touched.extend(owners.iter().cloned());
             self.unresolved.insert(host);

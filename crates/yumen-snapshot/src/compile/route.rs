@@ -3,37 +3,37 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use yumen_base::{IpSet, Level, Problem};
+use yumen_base::{IpSet, Problem, ProblemLevel};
 use yumen_config::resource as config;
-use yumen_config::resource::Defect;
-use yumen_config::{Invalid, Kind, closest, decode};
-use yumen_plugin::{Expr, Method, RouteInfo};
+use yumen_config::resource::ResourceDefect;
+use yumen_config::{InvalidSettings, Kind, closest, decode};
+use yumen_plugin::{ConditionExpr, Method, RouteInfo};
 
-use super::judge::Flaw;
-use super::plugins::{self, Entry, PluginSet};
-use super::settings::Side;
-use super::{Compiler, Name, Staged, invalid, upstream};
-use crate::snapshot::{Filters, Matching, Route, Slot, Target};
+use super::plugins::{self, PluginEntry, PluginSet};
+use super::settings::PluginOwner;
+use super::validate::ObjectError;
+use super::{Compiler, ObjectName, StageResult, invalid, upstream};
+use crate::snapshot::{Route, RouteFilters, RouteMatching, RouteTarget, UpstreamSlotId};
 
 /// Where an object sends requests, as written.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Goes {
-    Nowhere,
-    Inline(Slot),
+pub(super) enum StagedTarget {
+    None,
+    Inline(UpstreamSlotId),
     Named(Arc<str>),
 }
 
 /// What is kept of a route to link it again.
 #[derive(Debug)]
-pub(super) struct RouteHeld {
+pub(super) struct StagedRoute {
     /// As linked last.
     pub(super) route: Arc<Route>,
     /// Its own hosts, where the linked ones may be its service's.
     hosts: Arc<[Box<str>]>,
-    own: Box<[Entry]>,
+    own: Box<[PluginEntry]>,
     service: Option<Arc<str>>,
     plugin_config: Option<Arc<str>>,
-    goes: Goes,
+    goes: StagedTarget,
     enable_websocket: Option<bool>,
     enabled: bool,
     /// Whether the router has `route`.
@@ -44,11 +44,11 @@ pub(super) struct RouteHeld {
 
 /// What is kept of a service.
 #[derive(Debug)]
-pub(super) struct ServiceHeld {
+pub(super) struct StagedService {
     pub(super) name: Box<str>,
     hosts: Arc<[Box<str>]>,
     pub(super) plugins: PluginSet,
-    pub(super) goes: Goes,
+    pub(super) goes: StagedTarget,
     enable_websocket: Option<bool>,
 }
 
@@ -56,20 +56,20 @@ fn lower(hosts: impl Iterator<Item = impl AsRef<str>>) -> Arc<[Box<str>]> {
     hosts.map(|host| host.as_ref().to_ascii_lowercase().into()).collect()
 }
 
-fn matching(written: &config::Route) -> Result<Matching, (String, String)> {
+fn matching(written: &config::RouteSpec) -> Result<RouteMatching, (String, String)> {
     if written.filter_func.is_some() {
         return Err(("filter_func".into(), "Lua functions are not supported".into()));
     }
     let filters = conditions(written).map_err(|flaw| match flaw {
-        Flaw::Vars(message) => ("vars".to_owned(), message),
-        Flaw::Address(at) => {
+        ObjectError::Vars(message) => ("vars".to_owned(), message),
+        ObjectError::Address(at) => {
             let found = written.remote_addrs().iter().nth(at).unwrap_or_default();
             ("remote_addrs".to_owned(), format!("\"{found}\" is neither an address nor a network"))
         }
         other => (String::new(), format!("{other:?}")),
     })?;
     let methods = written.methods.iter().flatten();
-    Ok(Matching {
+    Ok(RouteMatching {
         uris: written.uris().iter().map(Box::from).collect(),
         hosts: lower(written.hosts().iter()),
         priority: written.priority.clamp(i32::MIN.into(), i32::MAX.into()) as i32,
@@ -81,45 +81,46 @@ fn matching(written: &config::Route) -> Result<Matching, (String, String)> {
 
 /// A star inside a path stands for itself here, while APISIX's router lets it stand for anything: the route would be
 /// passed over without a word.
-fn literal_star(name: &Name, uri: &str) -> Option<Problem> {
+fn literal_star(name: &ObjectName, uri: &str) -> Option<Problem> {
     let (parents, last) = uri.rsplit_once('/').unwrap_or(("", uri));
     let is_named_rest = last.starts_with('*');
     let inside = if is_named_rest { parents } else { uri.strip_suffix('*').unwrap_or(uri) };
-    let message = format!("the * inside {uri} stands for itself: only one at the end stands for anything");
-    let hint = "name the segment, as in /a/:any/b, or end the path before it and ask for the rest in vars";
+    let message = format!("the * inside {uri} is literal: only a trailing * is a wildcard");
+    let hint =
+        "use a path parameter, as in /a/:any/b, or end the path before the * and match the rest in vars";
     inside.contains('*').then(|| Problem::warning(name.to_string(), "uri", message).hint(hint))
 }
 
 /// All that is wrong with what a route asks for, of what is left of it.
-pub(super) fn faults_of_conditions(left: &Map<String, Value>) -> Vec<Invalid> {
+pub(super) fn faults_of_conditions(left: &Map<String, Value>) -> Vec<InvalidSettings> {
     let asked = ["vars", "remote_addr", "remote_addrs", "filter_func"];
     let mut alone =
         Map::from_iter([("uri".into(), "/".into()), ("plugins".into(), Value::Object(Map::new()))]);
     alone.extend(asked.iter().filter_map(|field| Some(((*field).to_owned(), left.get(*field)?.clone()))));
     let mut faults = Vec::new();
-    while let Ok(written) = config::decode_value::<config::Route>(Value::Object(alone.clone())) {
+    while let Ok(written) = config::decode_value::<config::RouteSpec>(Value::Object(alone.clone())) {
         let Err((path, message)) = matching(&written) else { break };
         let told = alone.remove(&path).is_some();
         // Where it is one address that stands alone, it is told as one of many.
         if !told && alone.remove("remote_addr").is_none() {
             break;
         }
-        faults.push(Invalid::at(path, message));
+        faults.push(InvalidSettings::at(path, message));
     }
     faults
 }
 
 /// What a route asks for beside path, host and method.
-pub(super) fn conditions(written: &config::Route) -> Result<Option<Arc<Filters>>, Flaw> {
+pub(super) fn conditions(written: &config::RouteSpec) -> Result<Option<Arc<RouteFilters>>, ObjectError> {
     for (at, one) in written.remote_addrs().iter().enumerate() {
-        IpSet::parse([one]).map_err(|_| Flaw::Address(at))?;
+        IpSet::parse([one]).map_err(|_| ObjectError::Address(at))?;
     }
-    let remote_addrs = IpSet::parse(written.remote_addrs().iter()).map_err(|_| Flaw::Address(0))?;
+    let remote_addrs = IpSet::parse(written.remote_addrs().iter()).map_err(|_| ObjectError::Address(0))?;
     let vars = match written.vars.as_deref() {
         None | Some([]) => None,
-        Some(vars) => Some(Expr::parse(&Value::Array(vars.to_vec())).map_err(Flaw::Vars)?),
+        Some(vars) => Some(ConditionExpr::parse(&Value::Array(vars.to_vec())).map_err(ObjectError::Vars)?),
     };
-    Ok((!remote_addrs.is_empty() || vars.is_some()).then(|| Arc::new(Filters { remote_addrs, vars })))
+    Ok((!remote_addrs.is_empty() || vars.is_some()).then(|| Arc::new(RouteFilters { remote_addrs, vars })))
 }
 
 /// The fields a broken route is still matched by.
@@ -149,7 +150,7 @@ pub(super) fn matched_by(
     kind: Kind,
     json: &str,
     matching: &[&str],
-    defects: &[Defect],
+    defects: &[ResourceDefect],
 ) -> Option<Map<String, Value>> {
     let mut written: Value = serde_json::from_str(json).ok()?;
     drop(config::take_defects(&mut written));
@@ -192,7 +193,7 @@ pub(super) fn number(value: &Value) -> Option<f64> {
 }
 
 /// Mends fields that say nothing of which requests a route is for, since they may be what is wrong.
-fn mend_what_matches_nothing(kept: &mut Map<String, Value>) {
+fn repair_empty_matches(kept: &mut Map<String, Value>) {
     if !kept.get("name").is_some_and(Value::is_string) {
         kept.remove("name");
     }
@@ -206,7 +207,7 @@ fn mend_what_matches_nothing(kept: &mut Map<String, Value>) {
 }
 
 /// Whether two texts say the same of a route, but for what its upstream says and what is only for people.
-fn say_the_same(before: &str, now: &str) -> bool {
+fn differ_only_in_upstream(before: &str, now: &str) -> bool {
     let essence = |json: &str| {
         let mut written: Map<String, Value> = serde_json::from_str(json).ok()?;
         for field in ["upstream", "create_time", "update_time", "name", "desc", "labels"] {
@@ -218,21 +219,21 @@ fn say_the_same(before: &str, now: &str) -> bool {
 }
 
 impl Compiler {
-    pub(super) fn stage_route(&mut self, name: &Name, json: &str) -> Staged {
-        let mut written: config::Route = decode(json).map_err(|error| vec![invalid(name, error)])?;
+    pub(super) fn stage_route(&mut self, name: &ObjectName, json: &str) -> StageResult {
+        let mut written: config::RouteSpec = decode(json).map_err(|error| vec![invalid(name, error)])?;
         let matching = matching(&written)
             .map_err(|(path, message)| vec![Problem::error(name.to_string(), path, message)])?;
         if written.script.is_some() || written.script_id.is_some() {
             return Err(vec![Problem::error(name.to_string(), "script", "Lua scripts are not supported")]);
         }
-        let built = self.build_plugins(name, written.plugins.take(), Side::Traffic);
+        let built = self.build_plugins(name, written.plugins.take(), PluginOwner::Traffic);
         if built.failed {
             return Err(built.problems);
         }
         let goes = self.stage_goes(name, written.upstream.take(), written.upstream_id.take())?;
         self.unroute(name);
         let mut held = self.held_route(name, &written, matching, built.entries.into(), goes);
-        self.go_on_living(name, json, &mut held);
+        self.keep_lifetime(name, json, &mut held);
         for on in held_refs(&held) {
             self.dependents.add(on, name);
         }
@@ -245,12 +246,12 @@ impl Compiler {
 
     fn held_route(
         &self,
-        name: &Name,
-        written: &config::Route,
-        matching: Matching,
-        own: Box<[Entry]>,
-        goes: Goes,
-    ) -> RouteHeld {
+        name: &ObjectName,
+        written: &config::RouteSpec,
+        matching: RouteMatching,
+        own: Box<[PluginEntry]>,
+        goes: StagedTarget,
+    ) -> StagedRoute {
         let service = written.service_id.as_ref().map(|id| id.0.clone());
         let info = RouteInfo {
             id: Box::from(&*name.id),
@@ -260,7 +261,7 @@ impl Compiler {
         };
         let route = Route {
             info,
-            target: Target::None,
+            target: RouteTarget::None,
             chain: self.empty_chain.clone(),
             enable_websocket: false,
             skips_global_rules: written.skip_global_rules,
@@ -269,7 +270,7 @@ impl Compiler {
             life: Arc::default(),
             matching,
         };
-        RouteHeld {
+        StagedRoute {
             hosts: route.matching.hosts.clone(),
             route: Arc::new(route),
             own,
@@ -286,35 +287,35 @@ impl Compiler {
     /// Where an object sends requests; its own upstream is placed. The last step that can fail.
     pub(super) fn stage_goes(
         &mut self,
-        name: &Name,
-        inline: Option<config::Upstream>,
-        id: Option<config::Id>,
-    ) -> Result<Goes, Vec<Problem>> {
+        name: &ObjectName,
+        inline: Option<config::UpstreamSpec>,
+        id: Option<config::ResourceId>,
+    ) -> Result<StagedTarget, Vec<Problem>> {
         if let Some(id) = id {
             self.remove_upstream(name);
-            return Ok(Goes::Named(id.0));
+            return Ok(StagedTarget::Named(id.0));
         }
         match inline {
             Some(written) => self
                 .place_upstream(name, &written, "upstream")
-                .map(Goes::Inline)
+                .map(StagedTarget::Inline)
                 .map_err(|problem| vec![problem]),
             None => {
                 self.remove_upstream(name);
-                Ok(Goes::Nowhere)
+                Ok(StagedTarget::None)
             }
         }
     }
 
     /// Lets a new broken route match and refuse, if what it matches can be understood.
-    pub(super) fn salvage_route(&mut self, name: &Name, json: &str, defects: &[Defect]) {
+    pub(super) fn salvage_route(&mut self, name: &ObjectName, json: &str, defects: &[ResourceDefect]) {
         self.remove_route(name);
         let Some(mut kept) = matched_by(name.kind, json, &MATCHING_FIELDS, defects) else { return };
-        mend_what_matches_nothing(&mut kept);
+        repair_empty_matches(&mut kept);
         kept.insert("plugins".into(), Value::Object(Map::new()));
-        let Ok(written) = config::decode_value::<config::Route>(Value::Object(kept)) else { return };
+        let Ok(written) = config::decode_value::<config::RouteSpec>(Value::Object(kept)) else { return };
         let Ok(matching) = matching(&written) else { return };
-        let mut held = self.held_route(name, &written, matching, Box::default(), Goes::Nowhere);
+        let mut held = self.held_route(name, &written, matching, Box::default(), StagedTarget::None);
         held.broken = true;
         for on in held_refs(&held) {
             self.dependents.add(on, name);
@@ -323,12 +324,12 @@ impl Compiler {
     }
 
     /// Takes a route out of the router and the index, leaving what is held of it.
-    fn unroute(&mut self, name: &Name) {
+    fn unroute(&mut self, name: &ObjectName) {
         let Some(held) = self.routes.get_mut(&name.id) else { return };
         if std::mem::take(&mut held.routed) {
             self.router.remove(&held.route);
         }
-        let refs: Vec<Name> = held_refs(held).chain(uses(held.own.iter())).collect();
+        let refs: Vec<ObjectName> = held_refs(held).chain(uses(held.own.iter())).collect();
         for on in refs {
             self.dependents.remove(on, name);
         }
@@ -337,16 +338,16 @@ impl Compiler {
     /// A route that says the same as before is the same to its tunnels, wherever its upstream goes now. Asked of
     /// every route that is written anew: which of its upstreams, also those of plugins, ties tunnels to it is not
     /// known here.
-    fn go_on_living(&self, name: &Name, json: &str, held: &mut RouteHeld) {
+    fn keep_lifetime(&self, name: &ObjectName, json: &str, held: &mut StagedRoute) {
         let Some(before) = self.routes.get(&name.id) else { return };
-        let is_same = self.good_text(name).is_some_and(|text| say_the_same(&text, json));
+        let is_same = self.good_text(name).is_some_and(|text| differ_only_in_upstream(&text, json));
         match (is_same, Arc::get_mut(&mut held.route)) {
             (true, Some(route)) => route.life = before.route.life.clone(),
             _ => before.route.life.end(),
         }
     }
 
-    pub(super) fn remove_route(&mut self, name: &Name) {
+    pub(super) fn remove_route(&mut self, name: &ObjectName) {
         self.unroute(name);
         if let Some(held) = self.routes.remove(&name.id) {
             held.route.life.end();
@@ -355,14 +356,14 @@ impl Compiler {
     }
 
     /// Gives a route what its service, plugin config and upstream say now, and routes it.
-    pub(super) fn link_route(&mut self, name: &Name) -> Vec<Problem> {
+    pub(super) fn link_route(&mut self, name: &ObjectName) -> Vec<Problem> {
         let Some(mut held) = self.routes.remove(&name.id) else { return Vec::new() };
         let mut problems = Vec::new();
         let service = held.service.as_ref().and_then(|id| self.services.get(id));
         let config = held.plugin_config.as_ref().and_then(|id| self.plugin_configs.get(id));
         let target = self.target(name, &held, service, &mut problems);
         let chain = match target {
-            Target::Refuse { .. } => self.empty_chain.clone(),
+            RouteTarget::Refuse { .. } => self.empty_chain.clone(),
             _ => plugins::chain(&held.own, config, service.map(|one| &one.plugins), &self.empty_chain),
         };
         let enable_websocket =
@@ -375,7 +376,7 @@ impl Compiler {
         let service_name = service.map(|one| one.name.clone()).unwrap_or_default();
         let route = Route {
             info: RouteInfo { service_name, ..old.info.clone() },
-            matching: Matching { hosts, ..old.matching.clone() },
+            matching: RouteMatching { hosts, ..old.matching.clone() },
             target,
             chain,
             enable_websocket,
@@ -398,16 +399,16 @@ impl Compiler {
 
     fn target(
         &self,
-        name: &Name,
-        held: &RouteHeld,
-        service: Option<&ServiceHeld>,
+        name: &ObjectName,
+        held: &StagedRoute,
+        service: Option<&StagedService>,
         problems: &mut Vec<Problem>,
-    ) -> Target {
-        let refuse = |status, message: &str| Target::Refuse { status, message: message.into() };
+    ) -> RouteTarget {
+        let refuse = |status, message: &str| RouteTarget::Refuse { status, message: message.into() };
         let mut missing = |path: &str, what: &str, id: &str| {
-            let problem = Problem::error(name.to_string(), path, format!("there is no {what} {id} in force"));
-            problems
-                .push(problem.hint(format!("create the {what}, or mend it, and the route heals by itself")));
+            let problem =
+                Problem::error(name.to_string(), path, format!("{what} {id} does not exist or is broken"));
+            problems.push(problem.hint(format!("create or fix the {what}; the route then becomes active")));
         };
         if held.broken {
             return refuse(503, "the route is misconfigured");
@@ -421,14 +422,14 @@ impl Compiler {
             return refuse(503, "the route's plugin config is missing");
         }
         let goes = match (&held.goes, service) {
-            (Goes::Nowhere, Some(service)) => &service.goes,
+            (StagedTarget::None, Some(service)) => &service.goes,
             (own, _) => own,
         };
         match goes {
-            Goes::Nowhere => Target::None,
-            Goes::Inline(slot) => Target::Upstream(*slot),
-            Goes::Named(id) => match self.slots.get(&Name::new(Kind::Upstreams, id.clone())) {
-                Some(slot) => Target::Upstream(Slot(*slot)),
+            StagedTarget::None => RouteTarget::None,
+            StagedTarget::Inline(slot) => RouteTarget::Upstream(*slot),
+            StagedTarget::Named(id) => match self.slots.get(&ObjectName::new(Kind::Upstreams, id.clone())) {
+                Some(slot) => RouteTarget::Upstream(UpstreamSlotId(*slot)),
                 None => {
                     missing("upstream_id", "upstream", id);
                     refuse(503, "the route's upstream is missing")
@@ -437,23 +438,23 @@ impl Compiler {
         }
     }
 
-    pub(super) fn stage_service(&mut self, name: &Name, json: &str) -> Staged {
-        let mut written: config::Service = decode(json).map_err(|error| vec![invalid(name, error)])?;
+    pub(super) fn stage_service(&mut self, name: &ObjectName, json: &str) -> StageResult {
+        let mut written: config::ServiceSpec = decode(json).map_err(|error| vec![invalid(name, error)])?;
         if written.script.is_some() {
             return Err(vec![Problem::error(name.to_string(), "script", "Lua scripts are not supported")]);
         }
-        let built = self.build_plugins(name, written.plugins.take(), Side::Traffic);
+        let built = self.build_plugins(name, written.plugins.take(), PluginOwner::Traffic);
         if built.failed {
             return Err(built.problems);
         }
         let untold = upstream::untold(name, "upstream.proxy_protocol", written.upstream.as_ref());
         let goes = self.stage_goes(name, written.upstream.take(), written.upstream_id.take())?;
         self.unlink_service(name);
-        if let Goes::Named(id) = &goes {
-            self.dependents.add(Name::new(Kind::Upstreams, id.clone()), name);
+        if let StagedTarget::Named(id) = &goes {
+            self.dependents.add(ObjectName::new(Kind::Upstreams, id.clone()), name);
         }
         self.add_uses(name, built.entries.iter());
-        let held = ServiceHeld {
+        let held = StagedService {
             name: written.name.unwrap_or_default().into(),
             hosts: lower(written.hosts.iter().flatten()),
             plugins: PluginSet::new(built.entries.into(), &self.empty_chain),
@@ -464,22 +465,22 @@ impl Compiler {
         Ok(built.problems.into_iter().chain(untold).collect())
     }
 
-    fn unlink_service(&mut self, name: &Name) {
+    fn unlink_service(&mut self, name: &ObjectName) {
         let Some(held) = self.services.remove(&name.id) else { return };
-        if let Goes::Named(id) = held.goes {
-            self.dependents.remove(Name::new(Kind::Upstreams, id), name);
+        if let StagedTarget::Named(id) = held.goes {
+            self.dependents.remove(ObjectName::new(Kind::Upstreams, id), name);
         }
         self.remove_uses(name, held.plugins.entries.iter());
     }
 
-    pub(super) fn remove_service(&mut self, name: &Name) {
+    pub(super) fn remove_service(&mut self, name: &ObjectName) {
         self.unlink_service(name);
         self.remove_upstream(name);
     }
 
     /// Stages an object that is nothing but plugins: a plugin config, consumer group or global rule.
-    pub(super) fn stage_set(&mut self, name: &Name, written: config::Plugins) -> Staged {
-        let built = self.build_plugins(name, Some(written), Side::Traffic);
+    pub(super) fn stage_set(&mut self, name: &ObjectName, written: config::Plugins) -> StageResult {
+        let built = self.build_plugins(name, Some(written), PluginOwner::Traffic);
         if built.failed {
             return Err(built.problems);
         }
@@ -492,20 +493,24 @@ impl Compiler {
         Ok(built.problems)
     }
 
-    pub(super) fn remove_set(&mut self, name: &Name) {
+    pub(super) fn remove_set(&mut self, name: &ObjectName) {
         let gone = self.sets(name.kind).and_then(|sets| sets.remove(&name.id));
         if let Some(gone) = gone {
             self.remove_uses(name, gone.entries.iter());
         }
     }
 
-    pub(super) fn add_uses<'e>(&mut self, name: &Name, entries: impl Iterator<Item = &'e Entry>) {
+    pub(super) fn add_uses<'e>(&mut self, name: &ObjectName, entries: impl Iterator<Item = &'e PluginEntry>) {
         for plugin in uses(entries) {
             self.dependents.add(plugin, name);
         }
     }
 
-    pub(super) fn remove_uses<'e>(&mut self, name: &Name, entries: impl Iterator<Item = &'e Entry>) {
+    pub(super) fn remove_uses<'e>(
+        &mut self,
+        name: &ObjectName,
+        entries: impl Iterator<Item = &'e PluginEntry>,
+    ) {
         for plugin in uses(entries) {
             self.dependents.remove(plugin, name);
         }
@@ -513,24 +518,24 @@ impl Compiler {
 }
 
 /// The objects a route names.
-fn held_refs(held: &RouteHeld) -> impl Iterator<Item = Name> {
+fn held_refs(held: &StagedRoute) -> impl Iterator<Item = ObjectName> {
     let upstream = match &held.goes {
-        Goes::Named(id) => Some(Name::new(Kind::Upstreams, id.clone())),
+        StagedTarget::Named(id) => Some(ObjectName::new(Kind::Upstreams, id.clone())),
         _ => None,
     };
-    let service = held.service.clone().map(|id| Name::new(Kind::Services, id));
-    let config = held.plugin_config.clone().map(|id| Name::new(Kind::PluginConfigs, id));
+    let service = held.service.clone().map(|id| ObjectName::new(Kind::Services, id));
+    let config = held.plugin_config.clone().map(|id| ObjectName::new(Kind::PluginConfigs, id));
     [upstream, service, config].into_iter().flatten()
 }
 
 /// The metadata objects that plugins look at.
-pub(super) fn uses<'e>(entries: impl Iterator<Item = &'e Entry>) -> impl Iterator<Item = Name> {
-    entries.map(|entry| Name::new(Kind::PluginMetadata, entry.name()))
+pub(super) fn uses<'e>(entries: impl Iterator<Item = &'e PluginEntry>) -> impl Iterator<Item = ObjectName> {
+    entries.map(|entry| ObjectName::new(Kind::PluginMetadata, entry.name()))
 }
 
 /// Whether any of these puts its object into quarantine.
 pub(super) fn any_error(problems: &[Problem]) -> bool {
-    problems.iter().any(|problem| problem.level == Level::Error)
+    problems.iter().any(|problem| problem.level == ProblemLevel::Error)
 }
 
 #[cfg(test)]

@@ -6,17 +6,20 @@ use std::ops::BitOr;
 use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
-use yumen_config::{Invalid, schema};
-use yumen_plugin::kind::{ConsumerKey, Registered};
+use yumen_config::{InvalidSettings, schema};
+use yumen_plugin::kind::{ConsumerKey, RegisteredPlugin};
 use yumen_plugin::vars::with_data_values;
-use yumen_plugin::{Expr, Kind, Meta, MissingPlugin, MissingPlugins, Plugin, Reads, Registry, Setup};
+use yumen_plugin::{
+    ConditionExpr, MissingPlugin, MissingPlugins, Plugin, PluginBuildContext, PluginKind, PluginMeta,
+    PluginRegistry, VarInputs,
+};
 
 use super::Variables;
-use super::references::{self, Followed};
+use super::references::{self, ResolvedReferences};
 
 /// Whose plugins they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum PluginOwner {
     /// They run for requests.
     Traffic,
     /// They run for streams.
@@ -29,8 +32,8 @@ pub(crate) enum Side {
 
 /// Which plugins there are.
 #[derive(Clone, Copy)]
-pub(crate) struct Known<'k> {
-    pub(crate) registry: &'k Registry,
+pub(crate) struct KnownPlugins<'k> {
+    pub(crate) registry: &'k PluginRegistry,
     /// Those that may be configured although this version does not run them.
     pub(crate) missing: &'k MissingPlugins,
     /// The environment that settings refer to.
@@ -38,90 +41,91 @@ pub(crate) struct Known<'k> {
 }
 
 /// Settings that were understood.
-pub(crate) enum Parsed<'k> {
+pub(crate) enum ParsedPlugin<'k> {
     /// Switched off by `_meta.disable`.
     Disabled,
     /// Not run by this version. The entry is absent where only the node's settings know the plugin.
-    Missing { entry: Option<&'static MissingPlugin>, meta: Box<Meta>, filter: Value },
+    Missing { entry: Option<&'static MissingPlugin>, meta: Box<PluginMeta>, filter: Value },
     /// What a consumer or credential holds.
     Key { plugin: &'static str, key: ConsumerKey },
     /// To run.
-    Plugin { kind: &'k Kind, plugin: Arc<dyn Plugin>, meta: Box<Meta>, reads: Reads },
+    Plugin { kind: &'k PluginKind, plugin: Arc<dyn Plugin>, meta: Box<PluginMeta>, reads: VarInputs },
 }
 
 /// Why a plugin's settings were refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PluginFlaw {
+pub enum PluginSettingsError {
     /// They are no object but this; what stands there may be a bare secret.
     NotAnObject(&'static str),
     /// Nobody knows the plugin.
     Unknown,
     /// They do not meet the plugin's rules, or those of `_meta`.
-    Settings(Invalid),
+    Settings(InvalidSettings),
     /// `_meta.filter` is no condition.
     Filter(String),
     /// A credential holds authentication settings only.
     NotAuthentication,
 }
 
-impl PluginFlaw {
+impl PluginSettingsError {
     /// The flaw without what was read from elsewhere.
-    fn masked(self, followed: &Followed) -> PluginFlaw {
+    fn masked(self, followed: &ResolvedReferences) -> PluginSettingsError {
         match self {
-            PluginFlaw::Settings(Invalid { path, message }) => {
-                PluginFlaw::Settings(Invalid::at(path, followed.mask(message)))
+            PluginSettingsError::Settings(InvalidSettings { path, message }) => {
+                PluginSettingsError::Settings(InvalidSettings::at(path, followed.mask(message)))
             }
-            PluginFlaw::Filter(message) => PluginFlaw::Filter(followed.mask(message)),
+            PluginSettingsError::Filter(message) => PluginSettingsError::Filter(followed.mask(message)),
             other => other,
         }
     }
 
     /// The flaw at its path inside the settings.
-    pub(crate) fn told(self, name: &str) -> Invalid {
+    pub(crate) fn told(self, name: &str) -> InvalidSettings {
         match self {
-            PluginFlaw::NotAnObject(found) => {
-                Invalid::new(format!("invalid plugin conf for plugin [{name}]: expected object, got {found}"))
-            }
-            PluginFlaw::Unknown => Invalid::new(format!("unknown plugin [{name}]")),
-            PluginFlaw::Settings(invalid) => invalid,
-            PluginFlaw::Filter(message) => Invalid::at("_meta.filter", message),
-            PluginFlaw::NotAuthentication => {
-                Invalid::new(format!("plugin {name} is not an authentication plugin"))
+            PluginSettingsError::NotAnObject(found) => InvalidSettings::new(format!(
+                "invalid plugin conf for plugin [{name}]: expected object, got {found}"
+            )),
+            PluginSettingsError::Unknown => InvalidSettings::new(format!("unknown plugin [{name}]")),
+            PluginSettingsError::Settings(invalid) => invalid,
+            PluginSettingsError::Filter(message) => InvalidSettings::at("_meta.filter", message),
+            PluginSettingsError::NotAuthentication => {
+                InvalidSettings::new(format!("plugin {name} is not an authentication plugin"))
             }
         }
     }
 }
 
-impl<'k> Known<'k> {
+impl<'k> KnownPlugins<'k> {
     /// Reads the settings of the plugin called `name`.
     pub(crate) fn parse(
         self,
         name: &str,
         mut settings: Value,
-        side: Side,
-        setup: &Setup<'_>,
-    ) -> Result<Parsed<'k>, PluginFlaw> {
+        side: PluginOwner,
+        setup: &PluginBuildContext<'_>,
+    ) -> Result<ParsedPlugin<'k>, PluginSettingsError> {
         // To the tools an empty list is an empty object, and any list a table.
         if !settings.is_object() && !settings.is_array() {
-            return Err(PluginFlaw::NotAnObject(kind_of(&settings)));
+            return Err(PluginSettingsError::NotAnObject(kind_of(&settings)));
         }
-        let serves = |one: &&Registered| match side {
-            Side::Stream => one.kind.serves.streams(),
+        let serves = |one: &&RegisteredPlugin| match side {
+            PluginOwner::Stream => one.kind.serves.streams(),
             _ => one.kind.serves.http(),
         };
         let registered = self.registry.get(name).filter(serves);
-        let missing = self.missing.get(name, side == Side::Stream);
+        let missing = self.missing.get(name, side == PluginOwner::Stream);
         if registered.is_none() && missing.is_none() && !self.missing.allows(name) {
-            return Err(PluginFlaw::Unknown);
+            return Err(PluginSettingsError::Unknown);
         }
         let is_auth = registered.map(|one| one.kind.is_auth).or(missing.map(MissingPlugin::is_auth));
-        if side == Side::Credential && is_auth == Some(false) {
-            return Err(PluginFlaw::NotAuthentication);
+        if side == PluginOwner::Credential && is_auth == Some(false) {
+            return Err(PluginSettingsError::NotAuthentication);
         }
         // Of what does not run nothing is looked at.
-        let mut followed = Followed::default();
+        let mut followed = ResolvedReferences::default();
         if registered.is_some() && !is_disabled(&settings) {
-            followed = references::resolve(&mut settings, self.variables).map_err(PluginFlaw::Settings)?;
+            followed =
+                references::resolve(&mut settings, self.variables).map_err(PluginSettingsError::Settings)?;
         }
         let parsed = match registered {
             Some(registered) => {
@@ -147,33 +151,33 @@ fn kind_of(value: &Value) -> &'static str {
 
 /// Builds what settings that hold no references any more are of.
 fn understand<'k>(
-    registered: &'k Registered,
+    registered: &'k RegisteredPlugin,
     mut settings: Value,
-    side: Side,
-    setup: &Setup<'_>,
-) -> Result<Parsed<'k>, PluginFlaw> {
+    side: PluginOwner,
+    setup: &PluginBuildContext<'_>,
+) -> Result<ParsedPlugin<'k>, PluginSettingsError> {
     let reads = reads(&settings);
-    let Some(meta) = take_meta(&mut settings)? else { return Ok(Parsed::Disabled) };
+    let Some(meta) = take_meta(&mut settings)? else { return Ok(ParsedPlugin::Disabled) };
     let kind = &registered.kind;
-    if matches!(side, Side::Consumer | Side::Credential) && kind.is_auth {
+    if matches!(side, PluginOwner::Consumer | PluginOwner::Credential) && kind.is_auth {
         let key = registered
             .consumer_key(settings)
-            .unwrap_or_else(|| Err(Invalid::new("the plugin cannot be configured on a consumer")));
-        return Ok(Parsed::Key { plugin: kind.name, key: key.map_err(PluginFlaw::Settings)? });
+            .unwrap_or_else(|| Err(InvalidSettings::new("the plugin cannot be configured on a consumer")));
+        return Ok(ParsedPlugin::Key { plugin: kind.name, key: key.map_err(PluginSettingsError::Settings)? });
     }
-    let plugin = registered.build(settings, setup).map_err(PluginFlaw::Settings)?;
-    Ok(Parsed::Plugin { kind, plugin, meta: Box::new(meta), reads })
+    let plugin = registered.build(settings, setup).map_err(PluginSettingsError::Settings)?;
+    Ok(ParsedPlugin::Plugin { kind, plugin, meta: Box::new(meta), reads })
 }
 
 /// Reads `_meta` of a plugin that this version does not run: its other settings mean nothing here.
 fn set_aside<'k>(
     entry: Option<&'static MissingPlugin>,
     mut settings: Value,
-) -> Result<Parsed<'k>, PluginFlaw> {
+) -> Result<ParsedPlugin<'k>, PluginSettingsError> {
     let filter = settings.pointer("/_meta/filter").cloned().unwrap_or_default();
     Ok(match take_meta(&mut settings)? {
-        None => Parsed::Disabled,
-        Some(meta) => Parsed::Missing { entry, meta: Box::new(meta), filter },
+        None => ParsedPlugin::Disabled,
+        Some(meta) => ParsedPlugin::Missing { entry, meta: Box::new(meta), filter },
     })
 }
 
@@ -198,12 +202,12 @@ pub fn meta_schema() -> &'static Value {
 }
 
 /// What the variables are in that texts in settings name.
-pub(crate) fn reads(settings: &Value) -> Reads {
+pub(crate) fn reads(settings: &Value) -> VarInputs {
     match settings {
-        Value::String(text) => Reads::of(text),
-        Value::Array(items) => items.iter().map(reads).fold(Reads::default(), Reads::bitor),
-        Value::Object(members) => members.values().map(reads).fold(Reads::default(), Reads::bitor),
-        _ => Reads::default(),
+        Value::String(text) => VarInputs::of(text),
+        Value::Array(items) => items.iter().map(reads).fold(VarInputs::default(), VarInputs::bitor),
+        Value::Object(members) => members.values().map(reads).fold(VarInputs::default(), VarInputs::bitor),
+        _ => VarInputs::default(),
     }
 }
 
@@ -213,26 +217,27 @@ pub(super) fn is_disabled(settings: &Value) -> bool {
 }
 
 /// Takes `_meta` off the settings. `None` where it disables the plugin: then nothing else is looked at.
-pub(crate) fn take_meta(settings: &mut Value) -> Result<Option<Meta>, PluginFlaw> {
+pub(crate) fn take_meta(settings: &mut Value) -> Result<Option<PluginMeta>, PluginSettingsError> {
     if is_disabled(settings) {
         return Ok(None);
     }
     let Some(mut written) = settings.as_object_mut().and_then(|settings| settings.remove("_meta")) else {
-        return Ok(Some(Meta::default()));
+        return Ok(Some(PluginMeta::default()));
     };
-    schema::validate(meta_schema(), &mut written).map_err(|Invalid { path, message }| {
+    schema::validate(meta_schema(), &mut written).map_err(|InvalidSettings { path, message }| {
         let message = format!("property \"_meta\" validation failed: {message}");
-        PluginFlaw::Settings(Invalid { path, message }.under("_meta"))
+        PluginSettingsError::Settings(InvalidSettings { path, message }.under("_meta"))
     })?;
-    let mut meta = Meta::default();
+    let mut meta = PluginMeta::default();
     let filter = written.get("filter").filter(|filter| filter.as_array().is_some_and(|all| !all.is_empty()));
     if let Some(filter) = filter {
-        meta.filter = Some(Expr::parse(filter).map_err(PluginFlaw::Filter)?);
+        meta.filter = Some(ConditionExpr::parse(filter).map_err(PluginSettingsError::Filter)?);
     }
     if let Some(priority) = written.get("priority") {
         let number = priority.as_i64().and_then(|number| i32::try_from(number).ok());
-        let refused = || Invalid::at("_meta.priority", format!("{priority} is not an integer of 32 bits"));
-        meta.priority = Some(number.ok_or_else(refused).map_err(PluginFlaw::Settings)?);
+        let refused =
+            || InvalidSettings::at("_meta.priority", format!("{priority} is not an integer of 32 bits"));
+        meta.priority = Some(number.ok_or_else(refused).map_err(PluginSettingsError::Settings)?);
     }
     meta.error_response = written.get("error_response").cloned();
     Ok(Some(meta))

@@ -7,20 +7,20 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use yumen_base::Level;
-use yumen_config::schema::Invalid;
+use yumen_base::ProblemLevel;
+use yumen_config::schema::InvalidSettings;
 use yumen_config::{Kind, Resource};
 use yumen_plugin::kind::NodeFacts;
-use yumen_plugin::plugin::Phases;
+use yumen_plugin::plugin::PhaseSet;
 use yumen_plugin::{
-    Carry, Configure, ConsumerAuth, MissingPlugin, MissingPlugins, MissingRole, Plugin, Registry, Serves,
-    Setup,
+    Carry, ConsumerAuth, MissingPlugin, MissingPlugins, MissingRole, Plugin, PluginBuildContext,
+    PluginFactory, PluginRegistry, ServedTraffic,
 };
 
-use super::{Change, Compiled, Compiler, Defaults, Env};
-use crate::testing::{Bench, Random};
-use crate::upstream::Tried;
-use crate::{Snapshot, Target};
+use super::{CompileOutput, Compiler, CompilerEnv, ConfigChange, UpstreamDefaults};
+use crate::testing::{SeededRandom, TestWorker};
+use crate::upstream::TriedEndpoints;
+use crate::{RouteTarget, Snapshot};
 
 #[derive(Deserialize, JsonSchema)]
 struct Tag {
@@ -33,32 +33,32 @@ struct Second;
 struct Key;
 
 impl Plugin for First {
-    fn phases(&self) -> Phases {
-        Phases::REWRITE
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::REWRITE
     }
 }
 
 impl Plugin for Second {
-    fn phases(&self) -> Phases {
-        Phases::ACCESS
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::ACCESS
     }
 }
 
 impl Plugin for Key {
-    fn phases(&self) -> Phases {
-        Phases::REWRITE
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::REWRITE
     }
 }
 
-impl Configure for First {
+impl PluginFactory for First {
     const NAME: &'static str = "first";
     const PRIORITY: i32 = 100;
     type Config = Tag;
 
-    fn build(config: Tag, setup: &Setup<'_>) -> Result<First, Invalid> {
+    fn build(config: Tag, setup: &PluginBuildContext<'_>) -> Result<First, InvalidSettings> {
         let needs = config.text == "needs metadata";
         if config.text == "bad" || (needs && setup.metadata.is_none()) {
-            return Err(Invalid::at("text", "bad text"));
+            return Err(InvalidSettings::at("text", "bad text"));
         }
         let counter = setup.carry.keep(&format!("first {}", setup.owner), || AtomicU32::new(0));
         counter.fetch_add(1, Relaxed);
@@ -66,12 +66,12 @@ impl Configure for First {
     }
 }
 
-impl Configure for Second {
+impl PluginFactory for Second {
     const NAME: &'static str = "second";
     const PRIORITY: i32 = 50;
     type Config = Tag;
 
-    fn build(_config: Tag, _setup: &Setup<'_>) -> Result<Second, Invalid> {
+    fn build(_config: Tag, _setup: &PluginBuildContext<'_>) -> Result<Second, InvalidSettings> {
         Ok(Second)
     }
 }
@@ -84,13 +84,13 @@ struct KeyOf {
     key: String,
 }
 
-impl Configure for Key {
+impl PluginFactory for Key {
     const NAME: &'static str = "key-auth";
     const PRIORITY: i32 = 2500;
     const IS_AUTH: bool = true;
     type Config = Nothing;
 
-    fn build(_config: Nothing, _setup: &Setup<'_>) -> Result<Key, Invalid> {
+    fn build(_config: Nothing, _setup: &PluginBuildContext<'_>) -> Result<Key, InvalidSettings> {
         Ok(Key)
     }
 }
@@ -117,7 +117,7 @@ fn variable(name: &str) -> Option<String> {
 }
 
 const fn missing(name: &'static str, role: MissingRole) -> MissingPlugin {
-    MissingPlugin { name, priority: 5, role, serves: Serves::Both }
+    MissingPlugin { name, priority: 5, role, serves: ServedTraffic::Both }
 }
 
 /// Plugins that the tests' compiler does not run.
@@ -126,48 +126,48 @@ const MISSING: &[MissingPlugin] = &[
     missing("gate", MissingRole::Guard),
     missing("login", MissingRole::Authentication { has_credentials: false }),
     missing("ldap", MissingRole::Authentication { has_credentials: true }),
-    MissingPlugin { serves: Serves::Streams, ..missing("second", MissingRole::Guard) },
+    MissingPlugin { serves: ServedTraffic::Streams, ..missing("second", MissingRole::Guard) },
 ];
 
 fn compiler_with(carry: Arc<Carry>) -> Compiler {
     let kinds = [
-        yumen_plugin::Kind::of::<First>(),
-        yumen_plugin::Kind::of::<Second>(),
-        yumen_plugin::Kind::of_auth::<Key>(),
+        yumen_plugin::PluginKind::of::<First>(),
+        yumen_plugin::PluginKind::of::<Second>(),
+        yumen_plugin::PluginKind::of_auth::<Key>(),
     ];
-    let env = Env {
+    let env = CompilerEnv {
         node: NodeFacts::default(),
-        defaults: Defaults::default(),
+        defaults: UpstreamDefaults::default(),
         path_parameters: true,
         workers: 2,
         missing: MissingPlugins::of(MISSING),
         fetched: Arc::default(),
         variables: Arc::new(variable),
         load_certificate: Arc::new(
-            |cert: &str, _: &str| -> Result<crate::compile::Loaded, crate::compile::PairFlaw> {
+            |cert: &str, _: &str| -> Result<crate::compile::Loaded, crate::compile::KeyPairError> {
                 match cert.starts_with("bad") {
-                    true => Err(crate::compile::PairFlaw::Certificate("not a certificate".into())),
+                    true => Err(crate::compile::KeyPairError::Certificate("not a certificate".into())),
                     false => Ok(Arc::new(cert.to_owned())),
                 }
             },
         ),
     };
-    Compiler::new(Arc::new(Registry::new(&kinds)), carry, env)
+    Compiler::new(Arc::new(PluginRegistry::new(&kinds)), carry, env)
 }
 
 pub(super) fn compiler() -> Compiler {
     compiler_with(Arc::default())
 }
 
-pub(super) fn put(kind: Kind, id: &str, value: Value) -> Change {
-    Change::Put(Resource::new(kind, id, &value))
+pub(super) fn put(kind: Kind, id: &str, value: Value) -> ConfigChange {
+    ConfigChange::Put(Resource::new(kind, id, &value))
 }
 
 pub(super) fn nodes(address: &str) -> Value {
     json!({ "nodes": { address: 1 } })
 }
 
-pub(super) fn route(id: &str, mut value: Value) -> Change {
+pub(super) fn route(id: &str, mut value: Value) -> ConfigChange {
     if value.get("uri").is_none() {
         value["uri"] = json!(format!("/{id}"));
     }
@@ -176,16 +176,17 @@ pub(super) fn route(id: &str, mut value: Value) -> Change {
 
 /// What a request comes to: the route, where it goes, and its plugins with their origins.
 pub(super) fn answer(snapshot: &Snapshot, request: &str) -> String {
-    let bench = Bench::default();
+    let bench = TestWorker::default();
     let mut ex = bench.exchange(request);
     let Some(route) = snapshot.router.find(&mut ex, &mut ()) else { return "-".into() };
     let goes = match &route.target {
-        Target::None => "none".into(),
-        Target::Refuse { status, .. } => status.to_string(),
-        Target::Upstream(slot) => {
+        RouteTarget::None => "none".into(),
+        RouteTarget::Refuse { status, .. } => status.to_string(),
+        RouteTarget::Upstream(slot) => {
             let upstream = snapshot.upstream(*slot).expect("a slot in use is filled");
             // What stands in for endpoints that are not known yet tells of what was before.
-            let picked = upstream.pick(&ex, &Tried::default()).filter(|_| upstream.unresolved.is_empty());
+            let picked =
+                upstream.pick(&ex, &TriedEndpoints::default()).filter(|_| upstream.unresolved.is_empty());
             picked.map_or("empty".into(), |index| upstream.endpoints[index].addr.to_string())
         }
     };
@@ -194,13 +195,13 @@ pub(super) fn answer(snapshot: &Snapshot, request: &str) -> String {
     format!("{} {goes} {}", route.info.id, plugins.join(" ")).trim_end().to_owned()
 }
 
-pub(super) fn get(compiled: &Compiled, path: &str) -> String {
+pub(super) fn get(compiled: &CompileOutput, path: &str) -> String {
     answer(&compiled.snapshot, &format!("GET {path}"))
 }
 
 /// Problems as `level object at path`.
 pub(super) fn found(problems: &[yumen_base::Problem]) -> Vec<String> {
-    let level = |level| if level == Level::Error { "error" } else { "warning" };
+    let level = |level| if level == ProblemLevel::Error { "error" } else { "warning" };
     problems.iter().map(|one| format!("{} {} at {}", level(one.level), one.object, one.path)).collect()
 }
 
@@ -236,7 +237,7 @@ fn routes_without_plugins_of_their_own_share_a_chain() {
     let service = json!({ "plugins": { "first": { "text": "" } } });
     let one = |id| route(id, json!({ "service_id": "s" }));
     let compiled = compiler().apply(vec![put(Kind::Services, "s", service), one("a"), one("b")], 1);
-    let bench = Bench::default();
+    let bench = TestWorker::default();
     let chain = |path: &str| {
         let mut ex = bench.exchange(&format!("GET {path}"));
         Arc::as_ptr(&compiled.snapshot.router.find(&mut ex, &mut ()).unwrap().chain)
@@ -279,7 +280,7 @@ fn what_is_missing_refuses_and_heals_by_itself() {
         ],
         1,
     );
-    let all = |compiled: &Compiled| ["/s", "/u", "/c", "/su"].map(|path| get(compiled, path));
+    let all = |compiled: &CompileOutput| ["/s", "/u", "/c", "/su"].map(|path| get(compiled, path));
     assert_eq!(all(&compiled), ["s 404", "u 503", "c 503", "su 503"]);
     let missing = [
         "error routes/c at plugin_config_id",
@@ -298,8 +299,8 @@ fn what_is_missing_refuses_and_heals_by_itself() {
     );
     assert_eq!(all(&healed), ["s 10.0.0.3:80", "u 10.0.0.4:80", "c 10.0.0.1:80", "su 10.0.0.4:80"]);
     assert_eq!(found(&compiler.problems()), [""; 0]);
-    let gone =
-        [Kind::Services, Kind::Upstreams, Kind::PluginConfigs].map(|kind| Change::Delete(kind, "x".into()));
+    let gone = [Kind::Services, Kind::Upstreams, Kind::PluginConfigs]
+        .map(|kind| ConfigChange::Delete(kind, "x".into()));
     let compiled = compiler.apply(gone.into(), 3);
     assert_eq!(all(&compiled), ["s 404", "u 503", "c 503", "su 503"]);
     assert_eq!(found(&compiler.problems()), missing);
@@ -376,7 +377,7 @@ fn metadata_nobody_reads_is_told_with_what_was_meant() {
         ["warning plugin_metadata/fisrt at ", "warning plugin_metadata/http at "]
     );
     assert_eq!(hints, [Some("did you mean \"first\"?".to_owned()), None]);
-    compiler.apply(vec![Change::Delete(Kind::PluginMetadata, "fisrt".into())], 2);
+    compiler.apply(vec![ConfigChange::Delete(Kind::PluginMetadata, "fisrt".into())], 2);
     assert_eq!(found(&compiler.problems()), ["warning plugin_metadata/http at "]);
 }
 
@@ -412,7 +413,7 @@ fn keys_lead_to_consumers_and_the_later_of_two_is_a_problem() {
         ],
         1,
     );
-    let who = |compiled: &Compiled, key: &str| {
+    let who = |compiled: &CompileOutput, key: &str| {
         let identity = compiled.snapshot.consumers.find("key-auth", key.as_bytes())?;
         let plugins: Vec<_> = identity.consumer.plugins.iter().map(|one| &*one.origin).collect();
         Some(format!("{} {:?} {plugins:?}", identity.consumer.username, identity.credential_id.as_deref()))
@@ -422,8 +423,10 @@ fn keys_lead_to_consumers_and_the_later_of_two_is_a_problem() {
     assert_eq!(who(&compiled, "e"), None);
     let expected = ["error consumers/bob at plugins.key-auth", "error credentials/eve/credentials/c at "];
     assert_eq!(found(&compiler.problems()), expected);
-    let gone =
-        [Change::Delete(Kind::Consumers, "alice".into()), Change::Delete(Kind::ConsumerGroups, "g".into())];
+    let gone = [
+        ConfigChange::Delete(Kind::Consumers, "alice".into()),
+        ConfigChange::Delete(Kind::ConsumerGroups, "g".into()),
+    ];
     let compiled = compiler.apply(gone.into(), 2);
     assert_eq!(who(&compiled, "k").as_deref(), Some(r#"bob None ["consumers/bob"]"#), "its refusal");
     assert_eq!(who(&compiled, "c").as_deref(), Some(r#"bob Some("c") ["consumers/bob"]"#));
@@ -445,15 +448,16 @@ fn certificates_are_found_by_exact_name_then_one_label_then_default() {
         ],
         1,
     );
-    let id =
-        |compiled: &Compiled, sni: &str| compiled.snapshot.certificate(sni).map(|one| one.id.to_string());
+    let id = |compiled: &CompileOutput, sni: &str| {
+        compiled.snapshot.certificate(sni).map(|one| one.id.to_string())
+    };
     for (sni, expected) in
         [("A.x.com", "1"), ("b.x.com", "2"), ("c.b.x.com", "3"), ("", "3"), ("bad.com", "3")]
     {
         assert_eq!(id(&compiled, sni).as_deref(), Some(expected), "{sni}");
     }
     assert_eq!(found(&compiler.problems()), ["warning ssls/1 at snis", "error ssls/4 at cert"]);
-    let compiled = compiler.apply(vec![Change::Delete(Kind::Ssls, "2".into())], 2);
+    let compiled = compiler.apply(vec![ConfigChange::Delete(Kind::Ssls, "2".into())], 2);
     assert_eq!(id(&compiled, "b.x.com").as_deref(), Some("1"));
     assert_eq!(found(&compiler.problems()), ["error ssls/4 at cert"]);
 }
@@ -468,7 +472,7 @@ fn carried_state_survives_a_change_and_goes_with_its_last_user() {
     let counter = || carry.keep("first routes/a", || AtomicU32::new(100)).load(Relaxed);
     assert_eq!(counter(), 2);
     drop((first, second));
-    drop(compiler.apply(vec![Change::Delete(Kind::Routes, "a".into())], 3));
+    drop(compiler.apply(vec![ConfigChange::Delete(Kind::Routes, "a".into())], 3));
     carry.sweep();
     assert_eq!((carry.len(), counter()), (0, 100));
 }
@@ -478,7 +482,7 @@ fn an_old_snapshot_answers_as_before() {
     let mut compiler = compiler();
     let old = compiler
         .apply(vec![route("a", nodes_in("10.0.0.1")), put(Kind::Upstreams, "u", nodes("10.0.0.5"))], 1);
-    let changes = vec![route("a", nodes_in("10.0.0.2")), Change::Delete(Kind::Upstreams, "u".into())];
+    let changes = vec![route("a", nodes_in("10.0.0.2")), ConfigChange::Delete(Kind::Upstreams, "u".into())];
     let new = compiler.apply(changes, 2);
     assert_eq!([get(&old, "/a"), get(&new, "/a")], ["a 10.0.0.1:80", "a 10.0.0.2:80"]);
     assert_eq!((old.snapshot.upstreams().count(), new.snapshot.upstreams().count()), (2, 1));
@@ -492,8 +496,8 @@ fn a_change_of_an_upstream_touches_no_route() {
         1,
     );
     let new = compiler.apply(vec![put(Kind::Upstreams, "u", nodes("10.0.0.6"))], 2);
-    let bench = Bench::default();
-    let at = |compiled: &Compiled| {
+    let bench = TestWorker::default();
+    let at = |compiled: &CompileOutput| {
         let mut ex = bench.exchange("GET /a");
         std::ptr::from_ref(compiled.snapshot.router.find(&mut ex, &mut ()).unwrap())
     };
@@ -511,10 +515,10 @@ fn chains_are_new_only_where_something_else_than_endpoints_changes() {
     for (change, is_new) in [
         (upstream("10.0.0.6"), false),
         (upstream("a.test"), false),
-        (Change::Resolved { host: "a.test".into(), addrs: vec![address] }, false),
+        (ConfigChange::Resolved { host: "a.test".into(), addrs: vec![address] }, false),
         (route("a", json!({ "upstream_id": "u", "name": "other" })), true),
         (put(Kind::Upstreams, "u", service), false),
-        (Change::Delete(Kind::Upstreams, "u".into()), true),
+        (ConfigChange::Delete(Kind::Upstreams, "u".into()), true),
         (put(Kind::Consumers, "c", json!({ "username": "c" })), true),
     ] {
         let what = format!("{change:?}");
@@ -525,7 +529,7 @@ fn chains_are_new_only_where_something_else_than_endpoints_changes() {
 }
 
 /// A random resource of a small world in which ids meet.
-fn some_change(random: &Random) -> Change {
+fn some_change(random: &SeededRandom) -> ConfigChange {
     let id = random.one(&["1", "2", "3"]);
     let kinds = [
         Kind::Routes,
@@ -539,7 +543,7 @@ fn some_change(random: &Random) -> Change {
     ];
     let kind = random.one(&kinds);
     if random.below(4) == 0 {
-        return Change::Delete(kind, id.into());
+        return ConfigChange::Delete(kind, id.into());
     }
     let other = random.one(&["1", "2", "3"]);
     let tag = json!({ random.one(&["first", "second"]): { "text": id } });
@@ -599,16 +603,16 @@ fn view(compiler: &Compiler, snapshot: &Snapshot) -> Vec<String> {
 #[test]
 fn one_by_one_in_batches_shuffled_or_from_scratch_gives_the_same() {
     for seed in 0..300 {
-        let random = Random::new(seed);
-        let changes: Vec<Change> = (0..30).map(|_| some_change(&random)).collect();
+        let random = SeededRandom::new(seed);
+        let changes: Vec<ConfigChange> = (0..30).map(|_| some_change(&random)).collect();
         let mut one_by_one = compiler();
         let mut last = None;
         let mut held = std::collections::BTreeMap::new();
         for change in &changes {
             match change {
-                Change::Put(one) => drop(held.insert((one.kind, one.id.to_string()), one.clone())),
-                Change::Delete(kind, id) => drop(held.remove(&(*kind, id.to_string()))),
-                Change::Resolved { .. } | Change::Discovered(..) => {}
+                ConfigChange::Put(one) => drop(held.insert((one.kind, one.id.to_string()), one.clone())),
+                ConfigChange::Delete(kind, id) => drop(held.remove(&(*kind, id.to_string()))),
+                ConfigChange::Resolved { .. } | ConfigChange::Discovered(..) => {}
             }
             last = Some(one_by_one.apply(vec![change.clone()], 1));
         }
@@ -623,7 +627,7 @@ fn one_by_one_in_batches_shuffled_or_from_scratch_gives_the_same() {
         let mut shuffled = compiler();
         let mut compiled = shuffled.apply(Vec::new(), 1);
         for resource in &resources {
-            compiled = shuffled.apply(vec![Change::Put(resource.clone())], 1);
+            compiled = shuffled.apply(vec![ConfigChange::Put(resource.clone())], 1);
         }
         assert_eq!(view(&shuffled, &compiled.snapshot), expected, "seed {seed}: shuffled");
         let mut replaced = compiler();
@@ -644,22 +648,22 @@ fn a_broken_certificate_that_asks_clients_does_not_leave_its_names_open() {
         }
         put(Kind::Ssls, "1", value)
     };
-    let asks = |snapshot: &Snapshot, name| {
+    let note_attempt = |snapshot: &Snapshot, name| {
         snapshot.certificate(name).is_some_and(|certificate| certificate.client.is_some())
     };
     let broken = compiler.apply(vec![ssl("bad", true)], 1);
     assert_eq!(found(&broken.problems), ["error ssls/1 at cert"]);
     let hint = broken.problems[0].hint.as_deref().unwrap();
     assert!(hint.contains("answered 400"), "{hint}");
-    assert!(broken.snapshot.asks_clients() && asks(&broken.snapshot, "a.test"));
-    assert!(asks(&broken.snapshot, "b.test"));
+    assert!(broken.snapshot.asks_clients() && note_attempt(&broken.snapshot, "a.test"));
+    assert!(note_attempt(&broken.snapshot, "b.test"));
     assert!(broken.snapshot.certificate("a.test").unwrap().keys.is_empty());
     let mended = compiler.apply(vec![ssl("good", false)], 2).snapshot;
     assert!(!mended.asks_clients() && !mended.certificate("a.test").unwrap().keys.is_empty());
     // what was good stays, whatever the broken text asks for
     let kept = compiler.apply(vec![ssl("bad", true)], 3).snapshot;
     assert!(!kept.asks_clients() && !kept.certificate("a.test").unwrap().keys.is_empty());
-    let gone = compiler.apply(vec![Change::Delete(Kind::Ssls, "1".into())], 4).snapshot;
+    let gone = compiler.apply(vec![ConfigChange::Delete(Kind::Ssls, "1".into())], 4).snapshot;
     assert!(gone.certificate("a.test").is_none());
     // one that asks nothing claims nothing
     assert!(compiler.apply(vec![ssl("bad", false)], 5).snapshot.certificate("a.test").is_none());

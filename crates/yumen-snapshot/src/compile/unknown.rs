@@ -5,16 +5,16 @@
 use serde_json::Value;
 use yumen_base::Problem;
 use yumen_config::closest;
-use yumen_plugin::vars::{Fixed, unknown_names};
+use yumen_plugin::vars::{FixedVar, unknown_names};
 
-use super::{Compiler, Name, Staged};
+use super::{Compiler, ObjectName, StageResult};
 
 /// Members that are for people or for other objects, and never name a variable.
 const NEVER_READ: &[&str] = &["name", "desc", "labels", "id"];
 
 impl Compiler {
     /// [`Compiler::stage`], with a warning for every place that names a variable nobody knows.
-    pub(super) fn stage_with_names(&mut self, name: &Name, json: &str) -> Staged {
+    pub(super) fn stage_with_names(&mut self, name: &ObjectName, json: &str) -> StageResult {
         let (staged, names) = unknown_names(|| self.stage(name, json));
         let mut warnings = staged?;
         if !names.is_empty()
@@ -32,10 +32,10 @@ impl Compiler {
     }
 }
 
-fn warning(object: &Name, path: String, unknown: &str) -> Problem {
-    let message = format!("there is no variable ${unknown}: it never has a value");
+fn warning(object: &ObjectName, path: String, unknown: &str) -> Problem {
+    let message = format!("unknown variable ${unknown}: it never has a value");
     let problem = Problem::warning(object.to_string(), path, message);
-    match closest(unknown.trim_start_matches('$'), Fixed::NAMES.iter().copied()) {
+    match closest(unknown.trim_start_matches('$'), FixedVar::NAMES.iter().copied()) {
         Some(meant) => problem.hint(format!("did you mean \"{meant}\"?")),
         None => problem,
     }

@@ -10,13 +10,13 @@ use yumen_config::resource as config;
 use yumen_config::{Kind, decode};
 use yumen_http::proxy_protocol::ProxyVersion;
 
-use super::resolved::Wanted;
-use super::{Compiler, LoadCertificate, Name, Service, SetOfNames, certificate};
-use crate::balance::{Balancer, PolicyContext, Since, SlowStart};
-use crate::snapshot::{OnChange, Slot};
+use super::resolved::HostOwners;
+use super::{Compiler, DiscoveryQuery, LoadCertificate, ObjectName, SetOfNames, certificate};
+use crate::balance::{Balancer, EndpointStart, PolicyContext, SlowStart};
+use crate::snapshot::{TunnelPolicy, UpstreamSlotId};
 use crate::upstream::{
-    ActiveChecks, Checks, Endpoint, EndpointState, Health, Keepalive, PassHost, PassiveChecks, Probe, Scheme,
-    Timeouts, Upstream, UpstreamTls,
+    ActiveChecks, AttemptTimeouts, Endpoint, EndpointHealth, EndpointState, HealthChecks, HostRewrite,
+    KeepaliveLimits, PassiveChecks, ProbeKind, Upstream, UpstreamScheme, UpstreamTls,
 };
 
 /// Ten years are as good as for ever, and can be added to any time.
@@ -27,8 +27,8 @@ pub(super) fn millis(seconds: f64) -> u64 {
     (seconds * 1000.0).ceil().clamp(0.0, MILLIS_MAX) as u64
 }
 
-pub(super) fn timeouts(written: &config::Timeout) -> Timeouts {
-    Timeouts {
+pub(super) fn timeouts(written: &config::TimeoutSpec) -> AttemptTimeouts {
+    AttemptTimeouts {
         connect_ms: millis(written.connect).max(1),
         send_ms: millis(written.send).max(1),
         read_ms: millis(written.read).max(1),
@@ -37,24 +37,25 @@ pub(super) fn timeouts(written: &config::Timeout) -> Timeouts {
 }
 
 /// What a route or an upstream says of tunnels.
-pub(super) fn on_change(written: config::OnChange) -> OnChange {
+pub(super) fn on_change(written: config::OnChangeSpec) -> TunnelPolicy {
     match written {
-        config::OnChange::Keep => OnChange::Keep,
-        config::OnChange::Close => OnChange::EndAfter(0),
-        config::OnChange::Drain(seconds) => OnChange::EndAfter(millis(seconds)),
+        config::OnChangeSpec::Keep => TunnelPolicy::Keep,
+        config::OnChangeSpec::Close => TunnelPolicy::EndAfter(0),
+        config::OnChangeSpec::Drain(seconds) => TunnelPolicy::EndAfter(millis(seconds)),
     }
 }
 
 /// What an upstream asks for and endpoints of datagrams do not get.
-pub(super) fn untold(name: &Name, path: &str, written: Option<&config::Upstream>) -> Option<Problem> {
+pub(super) fn untold(
+    name: &ObjectName,
+    path: &str,
+    written: Option<&config::UpstreamSpec>,
+) -> Option<Problem> {
     let written = written.filter(|one| one.proxy_protocol.is_some())?;
     let is_of_streams = name.kind == Kind::StreamRoutes
-        || matches!(written.scheme, config::Scheme::Tcp | config::Scheme::Tls);
-    let (message, hint) = if written.scheme == config::Scheme::Udp {
-        (
-            "endpoints of datagrams are not told of the client: a PROXY header begins connections only",
-            "take it out, or pass the client on over TCP",
-        )
+        || matches!(written.scheme, config::SchemeSpec::Tcp | config::SchemeSpec::Tls);
+    let (message, hint) = if written.scheme == config::SchemeSpec::Udp {
+        ("a PROXY header is not sent to UDP endpoints", "take it out, or pass the client on over TCP")
     } else if written.checks.is_some() && !is_of_streams {
         (
             "streams begin with a PROXY header, requests do not, and so neither do the checks of an upstream of both",
@@ -66,18 +67,18 @@ pub(super) fn untold(name: &Name, path: &str, written: Option<&config::Upstream>
     Some(Problem::warning(name.to_string(), path, message).hint(hint))
 }
 
-fn checks(written: &config::Checks, of: &config::Upstream, is_of_streams: bool) -> Checks {
+fn checks(written: &config::HealthCheckSpec, of: &config::UpstreamSpec, is_of_streams: bool) -> HealthChecks {
     let active = &written.active;
     let path: Box<str> = active.http_path.as_str().into();
     // What endpoints are called by requests they are called by probes.
-    let rewritten = || of.upstream_host.as_deref().filter(|_| of.pass_host == config::PassHost::Rewrite);
+    let rewritten = || of.upstream_host.as_deref().filter(|_| of.pass_host == config::PassHostMode::Rewrite);
     let host = active.host.as_deref().or_else(rewritten).map(Box::from);
     let field = |line: &String| {
         let (name, value) = line.split_once(':')?;
         Some((Box::from(name.trim()), Box::from(value.trim())))
     };
     let fields = active.req_headers.iter().flatten().filter_map(field).collect();
-    let grpc = |verify| Probe::Grpc {
+    let grpc = |verify| ProbeKind::Grpc {
         host: host.clone(),
         service: active.grpc_service.as_deref().unwrap_or_default().into(),
         verify,
@@ -86,10 +87,10 @@ fn checks(written: &config::Checks, of: &config::Upstream, is_of_streams: bool) 
     let probe = match active.kind {
         config::CheckType::Grpc => grpc(None),
         config::CheckType::Grpcs => grpc(Some(active.https_verify_certificate)),
-        config::CheckType::Tcp => Probe::Tcp,
-        config::CheckType::Http => Probe::Http { path, host, fields },
+        config::CheckType::Tcp => ProbeKind::Tcp,
+        config::CheckType::Http => ProbeKind::Http { path, host, fields },
         config::CheckType::Https => {
-            Probe::Https { path, host, fields, verify: active.https_verify_certificate }
+            ProbeKind::Https { path, host, fields, verify: active.https_verify_certificate }
         }
     };
     let passive = written.passive.as_ref().map(|passive| PassiveChecks {
@@ -119,7 +120,7 @@ fn checks(written: &config::Checks, of: &config::Upstream, is_of_streams: bool) 
         tcp_failures: active.unhealthy.tcp_failures.into(),
         timeouts: active.unhealthy.timeouts.into(),
     };
-    Checks { active, passive }
+    HealthChecks { active, passive }
 }
 
 /// A number for TLS settings in the names of carried state; keys and certificates are not kept in names.
@@ -137,19 +138,19 @@ fn bare_host(host: &str) -> &str {
 }
 
 /// Names among nodes that are not addresses.
-fn host_names(nodes: &[config::Node]) -> impl Iterator<Item = &str> {
+fn host_names(nodes: &[config::UpstreamNode]) -> impl Iterator<Item = &str> {
     nodes.iter().map(|node| bare_host(&node.host)).filter(|host| host.parse::<IpAddr>().is_err())
 }
 
 /// What an upstream depends on beside its text.
 #[derive(Debug, Default)]
-pub(super) struct Links {
+pub(super) struct UpstreamDependencies {
     pub(super) hosts: Vec<Box<str>>,
-    pub(super) service: Option<Service>,
+    pub(super) service: Option<DiscoveryQuery>,
     certificate: Option<Arc<str>>,
 }
 
-impl Links {
+impl UpstreamDependencies {
     fn is_empty(&self) -> bool {
         self.hosts.is_empty() && self.service.is_none() && self.certificate.is_none()
     }
@@ -159,17 +160,17 @@ impl Compiler {
     /// Builds the upstream of an object into its slot. An error leaves the slot as it was.
     pub(super) fn place_upstream(
         &mut self,
-        owner: &Name,
-        written: &config::Upstream,
+        owner: &ObjectName,
+        written: &config::UpstreamSpec,
         path: &str,
-    ) -> Result<Slot, Problem> {
+    ) -> Result<UpstreamSlotId, Problem> {
         let mut built = self.build_upstream(owner, written).map_err(|(at, message)| {
             let dot = if path.is_empty() { "" } else { "." };
             Problem::error(owner.to_string(), format!("{path}{dot}{at}"), message)
         })?;
-        let links = Links {
+        let links = UpstreamDependencies {
             hosts: host_names(self.nodes_of(written)).map(Box::from).collect(),
-            service: Service::of(written),
+            service: DiscoveryQuery::of(written),
             certificate: written.tls.as_ref().and_then(|tls| Some(tls.client_cert_id.as_ref()?.0.clone())),
         };
         self.link_upstream(owner, links);
@@ -180,15 +181,15 @@ impl Compiler {
                 self.upstreams.len() as u32 - 1
             }
         });
-        built.slot = Slot(slot);
-        self.put_bounds_in_force(&built);
+        built.slot = UpstreamSlotId(slot);
+        self.apply_bounds(&built);
         self.put_in_slot(slot, Some(Arc::new(built)));
-        Ok(Slot(slot))
+        Ok(UpstreamSlotId(slot))
     }
 
     /// Empties the slot of an object that has no upstream any more.
-    pub(super) fn remove_upstream(&mut self, owner: &Name) {
-        self.link_upstream(owner, Links::default());
+    pub(super) fn remove_upstream(&mut self, owner: &ObjectName) {
+        self.link_upstream(owner, UpstreamDependencies::default());
         if let Some(slot) = self.slots.remove(owner) {
             self.put_in_slot(slot, None);
             if self.bindings.may_reuse(slot) {
@@ -210,15 +211,15 @@ impl Compiler {
 
     /// Notes what an upstream depends on now. What it depended on before too stays wanted, with what is known
     /// of it.
-    fn link_upstream(&mut self, owner: &Name, links: Links) {
+    fn link_upstream(&mut self, owner: &ObjectName, links: UpstreamDependencies) {
         let wanted_before = (self.hosts.len(), self.discovered.len());
         let number = self.wants + 1;
         for host in &links.hosts {
-            let new = || Wanted { owners: SetOfNames::new(), number };
+            let new = || HostOwners { owners: SetOfNames::new(), number };
             self.hosts.entry(host.clone()).or_insert_with(new).owners.insert(owner.clone());
         }
         if let Some(service) = &links.service {
-            self.discovered.want(service.clone(), owner, number);
+            self.discovered.add_owner(service.clone(), owner, number);
         }
         self.wants += u64::from(wanted_before != (self.hosts.len(), self.discovered.len()));
         let before = self.upstream_links.remove(owner).unwrap_or_default();
@@ -234,10 +235,10 @@ impl Compiler {
             self.discovered.release(&service, owner);
         }
         if let Some(id) = before.certificate {
-            self.dependents.remove(Name::new(Kind::Ssls, id), owner);
+            self.dependents.remove(ObjectName::new(Kind::Ssls, id), owner);
         }
         if let Some(id) = &links.certificate {
-            self.dependents.add(Name::new(Kind::Ssls, id.clone()), owner);
+            self.dependents.add(ObjectName::new(Kind::Ssls, id.clone()), owner);
         }
         if !links.is_empty() {
             self.upstream_links.insert(owner.clone(), links);
@@ -245,28 +246,28 @@ impl Compiler {
     }
 
     /// The nodes of an upstream: as written, or as discovered.
-    fn nodes_of<'u>(&'u self, written: &'u config::Upstream) -> &'u [config::Node] {
+    fn nodes_of<'u>(&'u self, written: &'u config::UpstreamSpec) -> &'u [config::UpstreamNode] {
         match &written.nodes {
             Some(nodes) => &nodes.0,
-            None => Service::of(written).map_or(&[], |service| self.discovered.nodes(&service)),
+            None => DiscoveryQuery::of(written).map_or(&[], |service| self.discovered.nodes(&service)),
         }
     }
 
     /// Builds an upstream again from the text of its object, after what it refers to has changed.
-    pub(super) fn rebuild_upstream(&mut self, owner: &Name) -> Result<(), Problem> {
+    pub(super) fn rebuild_upstream(&mut self, owner: &ObjectName) -> Result<(), Problem> {
         if let Some(written) = self.bindings.inline(owner).cloned() {
             return self.place_upstream(owner, &written, "").map(drop);
         }
         let Some(json) = self.good_text(owner) else { return Ok(()) };
         let (upstream, path) = match owner.kind {
-            Kind::Upstreams => (decode::<config::Upstream>(&json).ok(), ""),
+            Kind::Upstreams => (decode::<config::UpstreamSpec>(&json).ok(), ""),
             Kind::Services => {
-                (decode::<config::Service>(&json).ok().and_then(|one| one.upstream), "upstream")
+                (decode::<config::ServiceSpec>(&json).ok().and_then(|one| one.upstream), "upstream")
             }
             Kind::StreamRoutes => {
-                (decode::<config::StreamRoute>(&json).ok().and_then(|one| one.upstream), "upstream")
+                (decode::<config::StreamRouteSpec>(&json).ok().and_then(|one| one.upstream), "upstream")
             }
-            _ => (decode::<config::Route>(&json).ok().and_then(|one| one.upstream), "upstream"),
+            _ => (decode::<config::RouteSpec>(&json).ok().and_then(|one| one.upstream), "upstream"),
         };
         match upstream {
             Some(upstream) => self.place_upstream(owner, &upstream, path).map(drop),
@@ -276,34 +277,35 @@ impl Compiler {
 
     pub(super) fn build_upstream(
         &self,
-        owner: &Name,
-        written: &config::Upstream,
+        owner: &ObjectName,
+        written: &config::UpstreamSpec,
     ) -> Result<Upstream, (String, String)> {
         let refuse = |path: &str, message: String| Err((path.to_owned(), message));
         let scheme = match written.scheme {
-            config::Scheme::Http => Scheme::Http,
-            config::Scheme::Https => Scheme::Https,
-            config::Scheme::Grpc => Scheme::Grpc,
-            config::Scheme::Grpcs => Scheme::Grpcs,
-            config::Scheme::Tcp => Scheme::Tcp,
-            config::Scheme::Tls => Scheme::Tls,
-            config::Scheme::Udp => Scheme::Udp,
+            config::SchemeSpec::Http => UpstreamScheme::Http,
+            config::SchemeSpec::Https => UpstreamScheme::Https,
+            config::SchemeSpec::Grpc => UpstreamScheme::Grpc,
+            config::SchemeSpec::Grpcs => UpstreamScheme::Grpcs,
+            config::SchemeSpec::Tcp => UpstreamScheme::Tcp,
+            config::SchemeSpec::Tls => UpstreamScheme::Tls,
+            config::SchemeSpec::Udp => UpstreamScheme::Udp,
             other => return refuse("scheme", format!("scheme {other:?} is not supported in this version")),
         };
         let tls = self.upstream_tls(written.tls.as_ref())?;
         let origin: Arc<str> = owner.to_string().into();
         // Requests to the same endpoints are told nothing of the client: who takes them would not understand a header.
-        let is_of_streams = owner.kind == Kind::StreamRoutes || matches!(scheme, Scheme::Tcp | Scheme::Tls);
+        let is_of_streams =
+            owner.kind == Kind::StreamRoutes || matches!(scheme, UpstreamScheme::Tcp | UpstreamScheme::Tls);
         let checks =
             written.checks.as_ref().map(|of_checks| Arc::new(checks(of_checks, written, is_of_streams)));
         let before = self.slots.get(owner).and_then(|slot| self.upstreams.get(*slot as usize)?.as_deref());
-        let named = Naming::new(scheme, &tls, checks.as_deref(), before);
+        let named = CarryNaming::new(scheme, &tls, checks.as_deref(), before);
         let (mut endpoints, unresolved) = self.places(written, &named, before);
         let protection = self.protection(written, &origin, &mut endpoints);
         let mut balancer = self.balancer(written, &origin, &endpoints);
         let since = |endpoint: &Endpoint| {
             let name = format!("slow start {origin} {} {}", endpoint.addr, endpoint.host);
-            self.carry.keep_portable(&name, Since::default)
+            self.carry.get_or_create_portable(&name, EndpointStart::default)
         };
         let slow_start =
             written.slow_start_ms.map(|ms| Box::new(SlowStart::new(ms, &endpoints, before, since)));
@@ -317,10 +319,10 @@ impl Compiler {
             on_change: written.on_change.map(on_change).unwrap_or_default(),
             origin,
             // Known once it is placed.
-            slot: Slot(u32::MAX),
+            slot: UpstreamSlotId(u32::MAX),
             scheme,
-            http2: written.http_version == Some(config::HttpVersion::V2)
-                || matches!(scheme, Scheme::Grpc | Scheme::Grpcs),
+            http2: written.http_version == Some(config::UpstreamHttpVersion::V2)
+                || matches!(scheme, UpstreamScheme::Grpc | UpstreamScheme::Grpcs),
             grpc_retry_statuses: written.grpc_retry_statuses.as_deref().unwrap_or_default().into(),
             pass_host: pass_host(written),
             unresolved,
@@ -337,14 +339,14 @@ impl Compiler {
         })
     }
 
-    fn balancer(&self, written: &config::Upstream, origin: &str, endpoints: &[Endpoint]) -> Balancer {
+    fn balancer(&self, written: &config::UpstreamSpec, origin: &str, endpoints: &[Endpoint]) -> Balancer {
         let (workers, carry, no_turns) = (self.env.workers, &*self.carry, &self.no_turns);
         Balancer::build(&PolicyContext { written, origin, endpoints, workers, carry, no_turns })
     }
 
     fn upstream_tls(
         &self,
-        written: Option<&config::UpstreamTls>,
+        written: Option<&config::UpstreamTlsSpec>,
     ) -> Result<Arc<UpstreamTls>, (String, String)> {
         let Some(written) = written else { return Ok(self.plain_tls.clone()) };
         let mut client = written
@@ -353,10 +355,10 @@ impl Compiler {
             .zip(written.client_key.as_deref())
             .map(|(cert, key)| (Box::from(cert), Box::from(key)));
         if let Some(id) = &written.client_cert_id {
-            let name = Name::new(Kind::Ssls, id.0.clone());
-            let ssl = self.good_text(&name).and_then(|json| decode::<config::Ssl>(&json).ok());
+            let name = ObjectName::new(Kind::Ssls, id.0.clone());
+            let ssl = self.good_text(&name).and_then(|json| decode::<config::SslSpec>(&json).ok());
             let Some(ssl) = ssl else {
-                return Err(("tls.client_cert_id".into(), format!("there is no ssl object {id}")));
+                return Err(("tls.client_cert_id".into(), format!("ssl object {id} does not exist")));
             };
             if ssl.kind != config::SslType::Client {
                 return Err(("tls.client_cert_id".into(), "wrong ssl type".into()));
@@ -377,15 +379,15 @@ impl Compiler {
     /// The endpoints of an upstream, and what has no address yet.
     fn places(
         &self,
-        written: &config::Upstream,
-        named: &Naming<'_>,
+        written: &config::UpstreamSpec,
+        named: &CarryNaming<'_>,
         before: Option<&Upstream>,
     ) -> (Box<[Endpoint]>, Box<[Box<str>]>) {
         let nodes = self.nodes_of(written);
         let unresolved: Box<[Box<str>]> = host_names(nodes)
             .filter(|host| !self.resolved.contains_key(*host))
             .map(Box::from)
-            .chain(Service::of(written).and_then(|service| self.discovered.unknown(&service)))
+            .chain(DiscoveryQuery::of(written).and_then(|service| self.discovered.unknown(&service)))
             .collect();
         let found: Box<[Endpoint]> = nodes.iter().flat_map(|node| self.endpoints_of(node, named)).collect();
         match before.filter(|_| found.is_empty() && !unresolved.is_empty()) {
@@ -398,7 +400,7 @@ impl Compiler {
         }
     }
 
-    fn endpoints_of(&self, node: &config::Node, named: &Naming<'_>) -> Vec<Endpoint> {
+    fn endpoints_of(&self, node: &config::UpstreamNode, named: &CarryNaming<'_>) -> Vec<Endpoint> {
         let host = bare_host(&node.host);
         let addresses: Vec<IpAddr> = match host.parse() {
             Ok(address) => vec![address],
@@ -413,7 +415,7 @@ impl Compiler {
             true => node.host.clone(),
             false => format!("{}:{port}", node.host),
         };
-        let place = |address| Place {
+        let place = |address| EndpointAddress {
             addr: SocketAddr::new(address, port),
             authority: &authority,
             host,
@@ -423,13 +425,13 @@ impl Compiler {
         addresses.into_iter().map(|address| self.endpoint(place(address), named)).collect()
     }
 
-    fn endpoint(&self, place: Place<'_>, named: &Naming<'_>) -> Endpoint {
-        let Place { addr, authority, host, weight, priority } = place;
+    fn endpoint(&self, place: EndpointAddress<'_>, named: &CarryNaming<'_>) -> Endpoint {
+        let EndpointAddress { addr, authority, host, weight, priority } = place;
         let state = format!("endpoint {} {addr} {host} {}", named.scheme, named.tls);
         let health =
             named.checks.as_ref().map(|checks| format!("health {addr} {host} {checks}")).map(|name| {
                 let is_up = || !named.down.contains(&(addr, host));
-                self.carry.keep_portable(&name, || Health::new(is_up()))
+                self.carry.get_or_create_portable(&name, || EndpointHealth::new(is_up()))
             });
         Endpoint {
             addr,
@@ -437,7 +439,7 @@ impl Compiler {
             host: host.into(),
             weight,
             priority,
-            state: self.carry.keep_portable(&state, EndpointState::new),
+            state: self.carry.get_or_create_portable(&state, EndpointState::new),
             health,
             outlier: None,
         }
@@ -445,7 +447,7 @@ impl Compiler {
 }
 
 /// Where an endpoint is, and its part in the upstream.
-struct Place<'p> {
+struct EndpointAddress<'p> {
     addr: SocketAddr,
     authority: &'p str,
     host: &'p str,
@@ -453,9 +455,9 @@ struct Place<'p> {
     priority: i32,
 }
 
-impl<'p> From<&'p Endpoint> for Place<'p> {
-    fn from(of: &'p Endpoint) -> Place<'p> {
-        Place {
+impl<'p> From<&'p Endpoint> for EndpointAddress<'p> {
+    fn from(of: &'p Endpoint) -> EndpointAddress<'p> {
+        EndpointAddress {
             addr: of.addr,
             authority: &of.authority,
             host: &of.host,
@@ -466,7 +468,7 @@ impl<'p> From<&'p Endpoint> for Place<'p> {
 }
 
 /// What the names of carried state are made of, beside the endpoint itself.
-struct Naming<'b> {
+struct CarryNaming<'b> {
     scheme: &'static str,
     default_port: u16,
     tls: String,
@@ -475,45 +477,47 @@ struct Naming<'b> {
     down: HashSet<(SocketAddr, &'b str)>,
 }
 
-impl<'b> Naming<'b> {
+impl<'b> CarryNaming<'b> {
     fn new(
-        scheme: Scheme,
+        scheme: UpstreamScheme,
         tls: &UpstreamTls,
-        checks: Option<&Checks>,
+        checks: Option<&HealthChecks>,
         before: Option<&'b Upstream>,
-    ) -> Naming<'b> {
+    ) -> CarryNaming<'b> {
         let default_port = match scheme {
             // Nothing is left out where nothing is usual.
-            Scheme::Tcp | Scheme::Tls | Scheme::Udp => 0,
+            UpstreamScheme::Tcp | UpstreamScheme::Tls | UpstreamScheme::Udp => 0,
             _ if scheme.is_tls() => 443,
             _ => 80,
         };
         // Probes over TLS trust what the upstream trusts: under other certificates it is another question.
-        let probe_tls = |checks: &Checks| match checks.active.probe {
-            Probe::Https { .. } | Probe::Grpc { verify: Some(_), .. } => {
+        let probe_tls = |checks: &HealthChecks| match checks.active.probe {
+            ProbeKind::Https { .. } | ProbeKind::Grpc { verify: Some(_), .. } => {
                 format!("{:032x}", tls_identity(tls))
             }
-            Probe::Http { .. } | Probe::Tcp | Probe::Grpc { verify: None, .. } => String::new(),
+            ProbeKind::Http { .. } | ProbeKind::Tcp | ProbeKind::Grpc { verify: None, .. } => String::new(),
         };
         let checks = checks.map(|checks| format!("{checks:?} {}", probe_tls(checks)));
         let tls = if scheme.is_tls() { format!("{:032x}", tls_identity(tls)) } else { String::new() };
         let is_down = |endpoint: &&Endpoint| endpoint.health.as_ref().is_some_and(|health| !health.is_up());
         let down = before.filter(|_| checks.is_some()).into_iter().flat_map(|before| &before.endpoints);
         let down = down.filter(is_down).map(|endpoint| (endpoint.addr, &*endpoint.host)).collect();
-        Naming { scheme: scheme.name(), default_port, tls, checks, down }
+        CarryNaming { scheme: scheme.name(), default_port, tls, checks, down }
     }
 }
 
 /// What connections to its endpoints begin with; datagrams do not.
-fn proxy_protocol(written: &config::Upstream) -> Option<ProxyVersion> {
-    written.proxy_protocol.filter(|_| written.scheme != config::Scheme::Udp).map(|version| match version {
-        config::ProxyProtocol::V1 => ProxyVersion::V1,
-        config::ProxyProtocol::V2 => ProxyVersion::V2,
-    })
+fn proxy_protocol(written: &config::UpstreamSpec) -> Option<ProxyVersion> {
+    written.proxy_protocol.filter(|_| written.scheme != config::SchemeSpec::Udp).map(
+        |version| match version {
+            config::ProxyProtocolSpec::V1 => ProxyVersion::V1,
+            config::ProxyProtocolSpec::V2 => ProxyVersion::V2,
+        },
+    )
 }
 
-fn keepalive(pool: config::KeepalivePool) -> Keepalive {
-    Keepalive {
+fn keepalive(pool: config::KeepalivePool) -> KeepaliveLimits {
+    KeepaliveLimits {
         size: pool.size,
         // 0 is for ever.
         idle_timeout_ms: if pool.idle_timeout == 0.0 { u64::MAX } else { millis(pool.idle_timeout) },
@@ -521,12 +525,12 @@ fn keepalive(pool: config::KeepalivePool) -> Keepalive {
     }
 }
 
-fn pass_host(written: &config::Upstream) -> PassHost {
+fn pass_host(written: &config::UpstreamSpec) -> HostRewrite {
     match written.pass_host {
-        config::PassHost::Pass => PassHost::Pass,
-        config::PassHost::Node => PassHost::Node,
-        config::PassHost::Rewrite => {
-            PassHost::Rewrite(written.upstream_host.as_deref().unwrap_or_default().into())
+        config::PassHostMode::Pass => HostRewrite::Pass,
+        config::PassHostMode::Node => HostRewrite::Node,
+        config::PassHostMode::Rewrite => {
+            HostRewrite::Rewrite(written.upstream_host.as_deref().unwrap_or_default().into())
         }
     }
 }
@@ -537,7 +541,7 @@ mod tests;
 /// What only the first request would tell otherwise: the path in the upstream, and what is wrong there.
 pub(super) fn check_tls(
     door: &LoadCertificate,
-    written: &config::UpstreamTls,
+    written: &config::UpstreamTlsSpec,
 ) -> Result<(), (String, String)> {
     if let (Some(cert), Some(key)) = (&written.client_cert, &written.client_key) {
         door.pair(cert, key).map_err(|flaw| {

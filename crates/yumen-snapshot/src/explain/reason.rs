@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
-use yumen_base::Level;
+use yumen_base::ProblemLevel;
 use yumen_config::Kind;
 use yumen_plugin::Exchange;
 
-use super::{Background, Candidate, Losing, NEAREST_MAX};
-use crate::{Lost, Route, Snapshot, Target, Trace};
+use super::{ExplainContext, NEAREST_MAX, RouteCandidate, RouteMismatch};
+use crate::{MatchTrace, MismatchReason, Route, RouteTarget, Snapshot};
 
 /// What there is to say about the routes that did not get the request.
-pub(super) struct Said {
-    pub(super) candidates: Vec<Candidate>,
+pub(super) struct CandidateReasons {
+    pub(super) candidates: Vec<RouteCandidate>,
     pub(super) other_hosts: usize,
     pub(super) other_paths: usize,
-    pub(super) why_not: Option<Candidate>,
+    pub(super) why_not: Option<RouteCandidate>,
 }
 
 type Routes<'s> = BTreeMap<&'s str, &'s Arc<Route>>;
@@ -25,15 +25,17 @@ pub(super) fn said(
     snapshot: &Snapshot,
     ex: &Exchange<'_>,
     winner: Option<&Route>,
-    trace: &Trace,
+    trace: &MatchTrace,
     asked_after: Option<&str>,
-    background: &Background<'_>,
-) -> Said {
+    background: &ExplainContext<'_>,
+) -> CandidateReasons {
     let routes = snapshot.router.routes();
-    let words = Words { snapshot, ex, winner, routes: &routes };
-    let of = |lost: Lost| trace.lost.iter().filter(move |losing| losing.lost == lost);
-    let mut candidates: Vec<Candidate> = Vec::new();
-    for losing in trace.lost.iter().filter(|losing| !matches!(losing.lost, Lost::Host | Lost::Path)) {
+    let words = MismatchText { snapshot, ex, winner, routes: &routes };
+    let of = |lost: MismatchReason| trace.lost.iter().filter(move |losing| losing.lost == lost);
+    let mut candidates: Vec<RouteCandidate> = Vec::new();
+    for losing in
+        trace.lost.iter().filter(|losing| !matches!(losing.lost, MismatchReason::Host | MismatchReason::Path))
+    {
         // A route may be met once for each of its paths; the closest says why.
         if !candidates.iter().any(|known| known.route == losing.id) {
             candidates.push(words.candidate(losing));
@@ -42,10 +44,10 @@ pub(super) fn said(
     if winner.is_none() {
         candidates.extend(words.nearest(trace).into_iter().map(|losing| words.candidate(losing)));
     }
-    Said {
+    CandidateReasons {
         candidates,
-        other_hosts: of(Lost::Host).count(),
-        other_paths: of(Lost::Path).count(),
+        other_hosts: of(MismatchReason::Host).count(),
+        other_paths: of(MismatchReason::Path).count(),
         why_not: asked_after.map(|asked| words.why_not(asked, trace, background)),
     }
 }
@@ -53,18 +55,19 @@ pub(super) fn said(
 /// That the text of the winner is broken and an older one answers, unless a remark gives the same reason.
 pub(super) fn stale(
     winner: Option<&Route>,
-    background: &Background<'_>,
+    background: &ExplainContext<'_>,
     remarks: &[String],
 ) -> Option<String> {
     let object = format!("routes/{}", winner?.info.id);
-    let problem = background.problems.iter().find(|one| one.object == object && one.level == Level::Error)?;
+    let problem =
+        background.problems.iter().find(|one| one.object == object && one.level == ProblemLevel::Error)?;
     if remarks.iter().any(|remark| remark.ends_with(&problem.message)) {
         return None;
     }
     Some(format!("{object} is not in force as written: {}", problem.message))
 }
 
-struct Words<'w, 's> {
+struct MismatchText<'w, 's> {
     snapshot: &'s Snapshot,
     ex: &'w Exchange<'s>,
     winner: Option<&'w Route>,
@@ -75,19 +78,19 @@ fn list(patterns: &[Box<str>]) -> String {
     patterns.join(", ")
 }
 
-impl Words<'_, '_> {
-    fn candidate(&self, losing: &Losing) -> Candidate {
+impl MismatchText<'_, '_> {
+    fn candidate(&self, losing: &RouteMismatch) -> RouteCandidate {
         let why = self.routes.get(&*losing.id).map_or_else(String::new, |route| self.why(route, losing));
-        Candidate { route: losing.id.clone(), lost: Some(losing.lost), why }
+        RouteCandidate { route: losing.id.clone(), lost: Some(losing.lost), why }
     }
 
-    fn why(&self, route: &Route, losing: &Losing) -> String {
+    fn why(&self, route: &Route, losing: &RouteMismatch) -> String {
         let matching = &route.matching;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let path =
             || format!("its path is {}, not {}", list(&matching.uris), text(self.ex.request.routed_path()));
         match losing.lost {
-            Lost::Host => {
+            MismatchReason::Host => {
                 let host = match text(self.ex.request.host()) {
                     host if host.is_empty() => "none".to_owned(),
                     host => host,
@@ -95,9 +98,11 @@ impl Words<'_, '_> {
                 let both = if self.fits_path(route) { String::new() } else { format!("; {}", path()) };
                 format!("its host is {}, not {host}{both}", list(&matching.hosts))
             }
-            Lost::Path => path(),
-            Lost::Shadowed => self.shadowed(route),
-            Lost::Method | Lost::RemoteAddr | Lost::Vars => losing.detail.clone(),
+            MismatchReason::Path => path(),
+            MismatchReason::Shadowed => self.shadowed(route),
+            MismatchReason::Method | MismatchReason::RemoteAddr | MismatchReason::Vars => {
+                losing.detail.clone()
+            }
         }
     }
 
@@ -128,17 +133,21 @@ impl Words<'_, '_> {
     }
 
     /// The routes that would have matched but for one thing: the host, or the end of the path.
-    fn nearest<'t>(&self, trace: &'t Trace) -> Vec<&'t Losing> {
+    fn nearest<'t>(&self, trace: &'t MatchTrace) -> Vec<&'t RouteMismatch> {
         let path = self.ex.request.routed_path();
         let common = |uri: &str| uri.bytes().zip(path).take_while(|(a, b)| a == *b).count();
-        let mut ranked: Vec<(usize, &Losing)> = Vec::new();
-        for losing in trace.lost.iter().filter(|losing| matches!(losing.lost, Lost::Host | Lost::Path)) {
+        let mut ranked: Vec<(usize, &RouteMismatch)> = Vec::new();
+        for losing in trace
+            .lost
+            .iter()
+            .filter(|losing| matches!(losing.lost, MismatchReason::Host | MismatchReason::Path))
+        {
             let Some(route) = self.routes.get(&*losing.id) else { continue };
             let closest = route.matching.uris.iter().map(|uri| common(uri)).max().unwrap_or(0);
             match losing.lost {
-                Lost::Host if self.fits_path(route) => ranked.push((usize::MAX, losing)),
+                MismatchReason::Host if self.fits_path(route) => ranked.push((usize::MAX, losing)),
                 // One slash in common says nothing.
-                Lost::Path if closest > 1 => ranked.push((closest, losing)),
+                MismatchReason::Path if closest > 1 => ranked.push((closest, losing)),
                 _ => {}
             }
         }
@@ -146,28 +155,30 @@ impl Words<'_, '_> {
         ranked.into_iter().take(NEAREST_MAX).map(|(_, losing)| losing).collect()
     }
 
-    fn why_not(&self, asked: &str, trace: &Trace, background: &Background<'_>) -> Candidate {
+    fn why_not(&self, asked: &str, trace: &MatchTrace, background: &ExplainContext<'_>) -> RouteCandidate {
         let by_name = || self.routes.values().find(|route| &*route.info.name == asked);
         let Some(route) = self.routes.get(asked).or_else(by_name) else {
-            return Candidate { route: asked.into(), lost: None, why: absent(asked, background) };
+            return RouteCandidate { route: asked.into(), lost: None, why: absent(asked, background) };
         };
         let id = &route.info.id;
         if self.winner.is_some_and(|winner| winner.info.id == *id) {
             let why = match &route.target {
-                Target::Refuse { status, message } => {
+                RouteTarget::Refuse { status, message } => {
                     format!("it gets the request, and answers {status}: {}", message.trim_end())
                 }
                 _ => "it gets the request".to_owned(),
             };
-            return Candidate { route: id.clone(), lost: None, why };
+            return RouteCandidate { route: id.clone(), lost: None, why };
         }
         let mut said = match trace.lost.iter().find(|losing| losing.id == *id) {
             Some(losing) => self.candidate(losing),
-            None => {
-                Candidate { route: id.clone(), lost: None, why: "it has no path a request could have".into() }
-            }
+            None => RouteCandidate {
+                route: id.clone(),
+                lost: None,
+                why: "it has no path a request could have".into(),
+            },
         };
-        if let Target::Refuse { status, message } = &route.target {
+        if let RouteTarget::Refuse { status, message } = &route.target {
             said.why.push_str(&format!("; it could only answer {status} now: {}", message.trim_end()));
         }
         said
@@ -175,21 +186,20 @@ impl Words<'_, '_> {
 }
 
 /// Why a route is not in force at all.
-fn absent(asked: &str, background: &Background<'_>) -> String {
+fn absent(asked: &str, background: &ExplainContext<'_>) -> String {
     let object = format!("routes/{asked}");
     if let Some(problem) =
-        background.problems.iter().find(|one| one.object == object && one.level == Level::Error)
+        background.problems.iter().find(|one| one.object == object && one.level == ProblemLevel::Error)
     {
         let at = if problem.path.is_empty() { String::new() } else { format!(" at {}", problem.path) };
         return format!("it is not in force: {}{at}", problem.message);
     }
     let Some(texts) = background.text else {
-        return "no route of this id or name is in force: there is none, it is disabled, or it is broken"
-            .into();
+        return "no active route has this id or name: it does not exist, is disabled, or is broken".into();
     };
     let Some(written) = texts(Kind::Routes, asked).and_then(|text| serde_json::from_str::<Value>(&text).ok())
     else {
-        return "there is no route of this id or name".into();
+        return "no route has this id or name".into();
     };
     if written.get("status").and_then(Value::as_u64) == Some(0) {
         return "it is disabled: its status is 0".into();

@@ -3,15 +3,15 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::{
-    Answer, CertificateChoice, Decision, Explained, Explanation, PluginStep, StreamExplanation,
-    UpstreamChoice, UpstreamView,
+    CertificateChoice, ExplainResult, ExplainedResponse, ExplainedStep, PluginDecision, RequestExplanation,
+    StreamExplanation, UpstreamChoice, UpstreamView,
 };
 
-impl Display for Explained {
+impl Display for ExplainResult {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Explained::Request(explanation) => explanation.fmt(f),
-            Explained::Stream(explanation) => explanation.fmt(f),
+            ExplainResult::Request(explanation) => explanation.fmt(f),
+            ExplainResult::Stream(explanation) => explanation.fmt(f),
         }
     }
 }
@@ -24,7 +24,7 @@ impl Display for StreamExplanation {
         fmt_certificate(self.certificate.as_ref(), asked.sni.as_deref(), f)?;
         writeln!(f, "\nStream route")?;
         match &self.stream_route {
-            None => writeln!(f, "  none matches: the connection is closed")?,
+            None => writeln!(f, "  no match: the connection is closed")?,
             Some(route) if route.matched.is_empty() => {
                 writeln!(f, "  {}, which takes whatever comes", route.id)?
             }
@@ -50,7 +50,7 @@ impl Display for StreamExplanation {
     }
 }
 
-impl Display for Explanation {
+impl Display for RequestExplanation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let asked = &self.request;
         let host = if asked.host.is_empty() { "(no host)" } else { &asked.host };
@@ -75,7 +75,7 @@ impl Display for Explanation {
     }
 }
 
-impl Explanation {
+impl RequestExplanation {
     fn fmt_route(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "\nRoute")?;
         match &self.route {
@@ -116,28 +116,28 @@ fn fmt_certificate(
     }
 }
 
-fn fmt_plugins(plugins: &[PluginStep], f: &mut Formatter<'_>) -> fmt::Result {
+fn fmt_plugins(plugins: &[ExplainedStep], f: &mut Formatter<'_>) -> fmt::Result {
     if plugins.is_empty() {
         return Ok(());
     }
     writeln!(f, "\nPlugins, in running order")?;
-    for PluginStep { plugin, origin, phase, decision, says, .. } in plugins {
+    for ExplainedStep { plugin, origin, phase, decision, says, .. } in plugins {
         let says = says.as_ref().map_or_else(String::new, |says| format!(": {says}"));
         writeln!(f, "  {phase:<16} {plugin:<20} of {origin:<24} {}{says}", word(*decision))?;
     }
     Ok(())
 }
 
-fn word(decision: Decision) -> &'static str {
+fn word(decision: PluginDecision) -> &'static str {
     match decision {
-        Decision::Continues => "goes on",
-        Decision::Answers => "answers",
-        Decision::Assumed => "assumed",
-        Decision::Unknown => "cannot be told",
-        Decision::Skipped => "skipped",
-        Decision::NotReached => "not reached",
-        Decision::StepsBack => "steps back for the route's own",
-        Decision::Later => "takes part",
+        PluginDecision::Continues => "goes on",
+        PluginDecision::Answers => "answers",
+        PluginDecision::Assumed => "assumed",
+        PluginDecision::Unknown => "cannot be told",
+        PluginDecision::Skipped => "skipped",
+        PluginDecision::NotReached => "not reached",
+        PluginDecision::StepsBack => "steps back for the route's own",
+        PluginDecision::Later => "takes part",
     }
 }
 
@@ -176,7 +176,7 @@ fn fmt_asked(upstream: &UpstreamChoice, f: &mut Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-fn fmt_answer(answer: &Answer, f: &mut Formatter<'_>) -> fmt::Result {
+fn fmt_answer(answer: &ExplainedResponse, f: &mut Formatter<'_>) -> fmt::Result {
     let by = match (answer.plugin, &answer.origin) {
         (Some(plugin), Some(origin)) => format!("{plugin} of {origin}"),
         _ => "the gateway".to_owned(),

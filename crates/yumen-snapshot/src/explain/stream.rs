@@ -6,18 +6,19 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use serde::Serialize;
-use yumen_base::Level;
+use yumen_base::ProblemLevel;
 use yumen_config::resource::Question;
-use yumen_config::{Invalid, Kind};
+use yumen_config::{InvalidSettings, Kind};
 use yumen_http::RequestHead;
-use yumen_plugin::{Client, Exchange, StreamFacts, TlsInfo};
+use yumen_plugin::{ClientInfo, Exchange, StreamInfo, TlsInfo};
 
-use super::walk::Walk;
+use super::simulation::RequestSimulation;
 use super::{
-    Background, CertificateChoice, NEAREST_MAX, PluginStep, Still, UpstreamView, certificate_choice,
+    CertificateChoice, DryRunHost, ExplainContext, ExplainedStep, NEAREST_MAX, UpstreamView,
+    certificate_choice,
 };
-use crate::streams::{Differs, StreamAsk, StreamMatching, StreamRoute};
-use crate::{Snapshot, Target};
+use crate::streams::{StreamLookup, StreamMatching, StreamMismatch, StreamRoute};
+use crate::{RouteTarget, Snapshot};
 
 /// What becomes of a stream, and why.
 #[derive(Debug, Clone, Serialize)]
@@ -25,7 +26,7 @@ pub struct StreamExplanation {
     /// Revision of the snapshot.
     pub revision: u64,
     /// The stream, as it was understood.
-    pub stream: StreamAsking,
+    pub stream: ExplainedStream,
     /// The certificate the client is shown where the listener ends TLS.
     pub certificate: Option<CertificateChoice>,
     /// The route it gets to; with `None` it is closed.
@@ -37,7 +38,7 @@ pub struct StreamExplanation {
     /// About the route that was asked after.
     pub why_not: Option<StreamCandidate>,
     /// Plugins in running order.
-    pub plugins: Vec<PluginStep>,
+    pub plugins: Vec<ExplainedStep>,
     /// Where it goes.
     pub upstream: Option<UpstreamView>,
     /// What else should be known.
@@ -46,7 +47,7 @@ pub struct StreamExplanation {
 
 /// A stream as it was understood.
 #[derive(Debug, Clone, Serialize)]
-pub struct StreamAsking {
+pub struct ExplainedStream {
     /// `tcp`, `tls` or `udp`.
     pub protocol: &'static str,
     /// Where it arrives.
@@ -74,26 +75,26 @@ pub struct StreamCandidate {
     /// Its id, or what was asked after where there is no such route.
     pub stream_route: Box<str>,
     /// The first thing that differs; `None` where nothing does.
-    pub differs: Option<Differs>,
+    pub differs: Option<StreamMismatch>,
     /// Why, in words.
     pub why: String,
 }
 
 /// A stream that arrives.
-pub(super) struct Arriving {
+pub(super) struct SyntheticStream {
     protocol: &'static str,
-    client: Client,
+    client: ClientInfo,
 }
 
-impl Arriving {
+impl SyntheticStream {
     /// Reads a question; `None` where it is about a request.
-    pub(super) fn parse(question: &Question) -> Result<Option<Arriving>, Invalid> {
+    pub(super) fn parse(question: &Question) -> Result<Option<SyntheticStream>, InvalidSettings> {
         let scheme = question.url.split_once("://").map(|(scheme, rest)| (scheme.to_ascii_lowercase(), rest));
         let Some((scheme, rest)) = scheme else { return Ok(None) };
         let Some(protocol) = ["tcp", "tls", "udp"].into_iter().find(|known| *known == scheme) else {
             return Ok(None);
         };
-        let refuse = |message: String| Invalid::at("url", format!("{:?} {message}", question.url));
+        let refuse = |message: String| InvalidSettings::at("url", format!("{:?} {message}", question.url));
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         let (host, port) = authority.rsplit_once(':').unwrap_or((authority, ""));
         let port = port
@@ -107,39 +108,39 @@ impl Arriving {
         let sni = question.sni.clone().or_else(|| is_name.then(|| host.to_owned()));
         if sni.is_some() && protocol != "tls" {
             let message = format!("a stream of {protocol} tells no server name: ask for tls://{authority}");
-            return Err(Invalid::at("sni", message));
+            return Err(InvalidSettings::at("sni", message));
         }
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let local = SocketAddr::new(address.unwrap_or(here).to_canonical(), port);
         let peer = SocketAddr::new(question.client_ip.unwrap_or(here).to_canonical(), 0);
         let sni = sni.map(|sni| sni.to_ascii_lowercase().into_boxed_str());
         let tls = (protocol == "tls").then(|| TlsInfo { sni, ..TlsInfo::default() });
-        Ok(Some(Arriving { protocol, client: Client { peer, local, tls, connection: 0 } }))
+        Ok(Some(SyntheticStream { protocol, client: ClientInfo { peer, local, tls, connection: 0 } }))
     }
 
     fn sni(&self) -> Option<&str> {
         self.client.tls.as_ref()?.sni.as_deref()
     }
 
-    fn ask(&self) -> StreamAsk<'_> {
-        StreamAsk { remote: self.client.peer.ip(), server: self.client.local, sni: self.sni() }
+    fn ask(&self) -> StreamLookup<'_> {
+        StreamLookup { remote: self.client.peer.ip(), server: self.client.local, sni: self.sni() }
     }
 }
 
 /// Thinks a stream through.
 pub(super) fn explain(
     snapshot: &Snapshot,
-    arriving: &Arriving,
+    arriving: &SyntheticStream,
     question: &Question,
-    background: &Background<'_>,
+    background: &ExplainContext<'_>,
 ) -> StreamExplanation {
     let ask = arriving.ask();
     let winner = snapshot.streams.find(&ask);
-    let words = Words { snapshot, ask, winner: winner.map(|route| &**route) };
+    let words = StreamMismatchText { snapshot, ask, winner: winner.map(|route| &**route) };
     let (candidates, others) = words.candidates();
     let mut explanation = StreamExplanation {
         revision: snapshot.revision,
-        stream: StreamAsking {
+        stream: ExplainedStream {
             protocol: arriving.protocol,
             server: ask.server,
             client_ip: ask.remote,
@@ -175,12 +176,12 @@ pub(super) fn explain(
 /// Plugins and upstream of the route that gets the stream.
 fn follow(
     snapshot: &Snapshot,
-    arriving: &Arriving,
+    arriving: &SyntheticStream,
     route: &StreamRoute,
-    background: &Background<'_>,
+    background: &ExplainContext<'_>,
     explanation: &mut StreamExplanation,
 ) {
-    let host = Still(background.now);
+    let host = DryRunHost(background.now);
     let mut ex = Exchange::new(
         Box::<RequestHead>::default(),
         &arriving.client,
@@ -188,9 +189,9 @@ fn follow(
         &host,
         &snapshot.consumers,
     );
-    ex.stream = Some(StreamFacts { protocol: arriving.protocol, mqtt_client_id: None });
+    ex.stream = Some(StreamInfo { protocol: arriving.protocol, mqtt_client_id: None });
     ex.route = Some(&route.info);
-    let mut walk = Walk::new(snapshot, &mut ex, None, None);
+    let mut walk = RequestSimulation::new(snapshot, &mut ex, None, None);
     walk.decide_stream(&route.chain);
     let is_refused = walk.answered.is_some();
     (explanation.plugins, explanation.remarks) = (walk.steps, walk.remarks);
@@ -202,7 +203,7 @@ fn follow(
         return explanation.remarks.push("a plugin refuses it: the connection is closed".into());
     }
     let upstream = match route.target {
-        Target::Upstream(slot) => snapshot.upstream(slot),
+        RouteTarget::Upstream(slot) => snapshot.upstream(slot),
         _ => None,
     };
     let Some(upstream) = upstream else {
@@ -215,32 +216,33 @@ fn follow(
     explanation.upstream = Some(UpstreamView::of(upstream, next));
 }
 
-fn finding<'b>(object: &str, background: &Background<'b>) -> Option<&'b str> {
-    let problem = background.problems.iter().find(|one| one.object == object && one.level == Level::Error);
+fn finding<'b>(object: &str, background: &ExplainContext<'b>) -> Option<&'b str> {
+    let problem =
+        background.problems.iter().find(|one| one.object == object && one.level == ProblemLevel::Error);
     problem.map(|problem| &*problem.message)
 }
 
 /// All a route asks for, in the order in which it is looked at.
-fn asked_for(matching: &StreamMatching) -> Vec<(Differs, String)> {
-    let network = |name: &str, network: &Option<crate::streams::Network>| {
+fn asked_for(matching: &StreamMatching) -> Vec<(StreamMismatch, String)> {
+    let network = |name: &str, network: &Option<crate::streams::AddressBlock>| {
         network.as_ref().map(|network| format!("{name} {}", network.text()))
     };
     let all = [
-        (Differs::ServerName, matching.sni.as_ref().map(|sni| format!("sni {sni}"))),
-        (Differs::ServerPort, matching.server_port.map(|port| format!("server_port {port}"))),
-        (Differs::ServerAddress, network("server_addr", &matching.server_addr)),
-        (Differs::ClientAddress, network("remote_addr", &matching.remote_addr)),
+        (StreamMismatch::ServerName, matching.sni.as_ref().map(|sni| format!("sni {sni}"))),
+        (StreamMismatch::ServerPort, matching.server_port.map(|port| format!("server_port {port}"))),
+        (StreamMismatch::ServerAddress, network("server_addr", &matching.server_addr)),
+        (StreamMismatch::ClientAddress, network("remote_addr", &matching.remote_addr)),
     ];
     all.into_iter().filter_map(|(what, text)| Some((what, text?))).collect()
 }
 
-struct Words<'w> {
+struct StreamMismatchText<'w> {
     snapshot: &'w Snapshot,
-    ask: StreamAsk<'w>,
+    ask: StreamLookup<'w>,
     winner: Option<&'w StreamRoute>,
 }
 
-impl Words<'_> {
+impl StreamMismatchText<'_> {
     /// Those that fit too, or the nearest where none fits; and how many are left.
     fn candidates(&self) -> (Vec<StreamCandidate>, usize) {
         let streams = &self.snapshot.streams;
@@ -268,10 +270,10 @@ impl Words<'_> {
         while let Some(differs) = matching.differs(&self.ask) {
             misses += 1;
             match differs {
-                Differs::ServerName => matching.sni = None,
-                Differs::ServerPort => matching.server_port = None,
-                Differs::ServerAddress => matching.server_addr = None,
-                Differs::ClientAddress => matching.remote_addr = None,
+                StreamMismatch::ServerName => matching.sni = None,
+                StreamMismatch::ServerPort => matching.server_port = None,
+                StreamMismatch::ServerAddress => matching.server_addr = None,
+                StreamMismatch::ClientAddress => matching.remote_addr = None,
             }
         }
         misses
@@ -284,10 +286,10 @@ impl Words<'_> {
             Some(differs) => {
                 let asked = asked_for(&route.matching).into_iter().find(|(what, _)| *what == differs);
                 let found = match differs {
-                    Differs::ServerName => self.ask.sni.unwrap_or("no name at all").to_owned(),
-                    Differs::ServerPort => self.ask.server.port().to_string(),
-                    Differs::ServerAddress => self.ask.server.ip().to_string(),
-                    Differs::ClientAddress => self.ask.remote.to_string(),
+                    StreamMismatch::ServerName => self.ask.sni.unwrap_or("no name at all").to_owned(),
+                    StreamMismatch::ServerPort => self.ask.server.port().to_string(),
+                    StreamMismatch::ServerAddress => self.ask.server.ip().to_string(),
+                    StreamMismatch::ClientAddress => self.ask.remote.to_string(),
                 };
                 format!("it asks for {}, not {found}", asked.map(|(_, text)| text).unwrap_or_default())
             }
@@ -321,7 +323,7 @@ impl Words<'_> {
         format!("stream route {id} asks for as much and has a lower id")
     }
 
-    fn why_not(&self, asked: &str, background: &Background<'_>) -> StreamCandidate {
+    fn why_not(&self, asked: &str, background: &ExplainContext<'_>) -> StreamCandidate {
         let found =
             self.snapshot.streams.all().find(|one| *one.info.id == *asked || *one.info.name == *asked);
         let Some(route) = found else {
@@ -340,13 +342,13 @@ impl Words<'_> {
 }
 
 /// Why a stream route is not in force at all.
-fn absent(asked: &str, background: &Background<'_>) -> String {
+fn absent(asked: &str, background: &ExplainContext<'_>) -> String {
     if let Some(message) = finding(&format!("stream_routes/{asked}"), background) {
         return format!("it is not in force: {message}");
     }
     match background.text.map(|texts| texts(Kind::StreamRoutes, asked).is_some()) {
         Some(true) => "it is written, and not in force".into(),
-        Some(false) => "there is no stream route of this id or name".into(),
+        Some(false) => "no stream route has this id or name".into(),
         None => "no stream route of this id or name is in force".into(),
     }
 }

@@ -8,7 +8,7 @@ use yumen_config::document;
 use yumen_config::resource::Question;
 use yumen_config::{Kind, Resource};
 
-use super::{Background, Ports, explain};
+use super::{ExplainContext, ListenerPorts, explain};
 use crate::Compiler;
 use crate::testing::compiler;
 
@@ -28,10 +28,10 @@ fn node(text: &str) -> Node {
 
 impl Node {
     fn ask(&self, question: Value) -> Value {
-        self.ask_at(Ports::default(), question)
+        self.ask_at(ListenerPorts::default(), question)
     }
 
-    fn ask_at(&self, listeners: Ports, question: Value) -> Value {
+    fn ask_at(&self, listeners: ListenerPorts, question: Value) -> Value {
         let question: Question = serde_json::from_value(question).unwrap();
         let text = |kind: Kind, id: &str| {
             let found = self.resources.iter().find(|one| one.kind == kind && *one.id == *id);
@@ -39,7 +39,7 @@ impl Node {
         };
         let problems = self.compiler.problems();
         let now = Now { mono_us: 5_000_000, unix_ms: 1_700_000_000_000 };
-        let background = Background { now, problems: &problems, text: Some(&text), listeners };
+        let background = ExplainContext { now, problems: &problems, text: Some(&text), listeners };
         serde_json::to_value(explain(&self.snapshot, &question, &background).unwrap()).unwrap()
     }
 
@@ -103,7 +103,7 @@ fn every_way_to_lose_has_its_words() {
         ("one", "its path is /users/:id, not /users/5/x"),
         ("other", "its host is b.com, not a.com"),
         ("off", "it is disabled: its status is 0"),
-        ("nobody", "there is no route of this id or name"),
+        ("nobody", "no route has this id or name"),
         (
             "broken",
             "its path is /broken, not /users/5/x; it could only answer 503 now: the route is misconfigured",
@@ -340,7 +340,7 @@ fn an_assumed_consumer_must_exist_and_be_asked_for() {
     let told = node.ask(json!({"url": "/shop/1", "consumer": "bob"}));
     assert_eq!(told["remarks"], json!(["there is no consumer bob in force"]));
     let told = node.ask(json!({"url": "/named", "consumer": "alice"}));
-    let remark = "no plugin on the way asks who the consumer is; the one given plays no part";
+    let remark = "no plugin authenticates consumers; --consumer has no effect";
     assert_eq!(told["remarks"][0], remark);
 }
 
@@ -383,7 +383,7 @@ fn what_is_no_request_is_refused_with_its_place() {
     ] {
         let asked: Question = serde_json::from_value(question.clone()).unwrap();
         let refused =
-            explain(&node.snapshot, &asked, &Background::default()).expect_err(&question.to_string());
+            explain(&node.snapshot, &asked, &ExplainContext::default()).expect_err(&question.to_string());
         assert_eq!(refused.path, path, "{question}: {refused:?}");
         assert!(refused.message.contains(part), "{question}: {refused:?}");
     }
@@ -395,7 +395,7 @@ fn the_text_form_reads_from_top_to_bottom() {
     let question: Question =
         serde_json::from_value(json!({"url": "http://a.com/shop/1", "consumer": "alice", "why_not": "old"}))
             .unwrap();
-    let text = explain(&node.snapshot, &question, &Background::default()).unwrap().to_string();
+    let text = explain(&node.snapshot, &question, &ExplainContext::default()).unwrap().to_string();
     let mut rest = &text[..];
     for part in [
         "GET a.com/shop/1 from 127.0.0.1",
@@ -420,7 +420,7 @@ fn a_url_without_a_port_comes_in_by_the_nodes_first_listener() {
     let node = node(
         "routes:\n- {id: a, uri: /a, vars: [[server_port, '==', '9080']], plugins: {redirect: {uri: /b}}}\n- {id: s, uri: /s, vars: [[server_port, '==', '9443']], plugins: {redirect: {uri: /b}}}\n",
     );
-    let ports = Ports { http: Some(9080), https: Some(9443) };
+    let ports = ListenerPorts { http: Some(9080), https: Some(9443) };
     for (url, route) in [
         ("/a", json!("a")),
         ("http://x/a", json!("a")),

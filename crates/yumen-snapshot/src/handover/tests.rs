@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::protection::{Failure, OutlierRules};
+use crate::protection::{AttemptFailure, OutlierRules};
 
 const NOW: Now = Now { mono_us: 5_000_000, unix_ms: 1_000 };
 
 #[test]
 fn an_endpoint_that_is_down_stays_down_with_its_counts() {
-    let before = Health::default();
+    let before = EndpointHealth::default();
     assert_eq!(before.tell(), Value::Null, "a fresh one knows as much");
     before.set(false);
     before.active.successes.store(2, Relaxed);
     before.passive.timeouts.store(7, Relaxed);
-    let after = Health::default();
+    let after = EndpointHealth::default();
     after.take_over(&before.tell(), NOW);
     assert!(!after.is_up());
     assert_eq!(after.active.successes.load(Relaxed), 2);
@@ -39,9 +39,9 @@ fn an_average_is_taken_over_unless_there_is_a_newer_one() {
 #[test]
 fn turns_go_on_for_as_many_workers_as_there_are() {
     let check = |told: Value, workers: usize, expected: &[u32]| {
-        let state = UpstreamState::new(workers, 0);
+        let state = RoundRobinState::new(workers, 0);
         state.take_over(&told, NOW);
-        assert_eq!(state.turns_taken().collect::<Vec<_>>(), expected, "{told}");
+        assert_eq!(state.positions().collect::<Vec<_>>(), expected, "{told}");
     };
     check(json!([4, 5]), 2, &[4, 5]);
     check(json!([4, 5]), 3, &[4, 5, 4]);
@@ -52,10 +52,10 @@ fn turns_go_on_for_as_many_workers_as_there_are() {
 
 #[test]
 fn an_endpoint_goes_on_starting_slowly_where_it_was() {
-    let before = Since::default();
+    let before = EndpointStart::default();
     assert_eq!(before.tell(), Value::Null, "nobody has looked yet");
     before.0.store(4_000_000, Relaxed);
-    let after = Since::default();
+    let after = EndpointStart::default();
     after.take_over(&before.tell(), NOW);
     assert_eq!(after.0.load(Relaxed), 4_000_000);
 }
@@ -71,13 +71,13 @@ fn an_outlier_stays_out_for_the_rest_of_its_time() {
         max_ejection_ms: 300_000,
         max_ejected_percent: 50,
     };
-    let upstream = || (Gate::default(), [0; 2].map(|_| Arc::new(Tally::default())));
+    let upstream = || (UpstreamLimiter::default(), [0; 2].map(|_| Arc::new(EndpointCounts::default())));
     let ((gate, endpoints), (next_gate, next)) = (upstream(), upstream());
     assert_eq!((gate.tell(), endpoints[0].tell()), (Value::Null, Value::Null));
     for _ in 0..2 {
-        gate.outliers.observe(&rules, &endpoints, 1, Failure::Server, 1000);
+        gate.outliers.observe(&rules, &endpoints, 1, AttemptFailure::Server, 1000);
     }
-    gate.outliers.observe(&rules, &endpoints, 0, Failure::Server, 1000);
+    gate.outliers.observe(&rules, &endpoints, 0, AttemptFailure::Server, 1000);
     next_gate.take_over(&gate.tell(), NOW);
     for (next, endpoint) in next.iter().zip(&endpoints) {
         next.take_over(&endpoint.tell(), NOW);
@@ -85,10 +85,10 @@ fn an_outlier_stays_out_for_the_rest_of_its_time() {
     assert_eq!(next[1].ejection.until_ms(), Some(31_000));
     assert_eq!((next[0].ejection.until_ms(), next[1].ejection.total()), (None, 1));
     assert!(!next_gate.outliers.is_due(30_999) && next_gate.outliers.is_due(31_000));
-    next_gate.outliers.revive(&next, 31_000);
+    next_gate.outliers.end_ejections(&next, 31_000);
     assert!(!next[1].ejection.is_ejected());
     // One failure was seen before: with the next one they are two in a row.
-    assert!(next_gate.outliers.observe(&rules, &next, 0, Failure::Server, 31_000).is_some());
+    assert!(next_gate.outliers.observe(&rules, &next, 0, AttemptFailure::Server, 31_000).is_some());
     next[1].take_over(&json!("another version's"), NOW);
     assert_eq!(next[1].ejection.total(), 1);
 }
@@ -96,8 +96,8 @@ fn an_outlier_stays_out_for_the_rest_of_its_time() {
 #[test]
 fn requests_under_way_in_the_process_before_count_until_they_have_ended() {
     let upstream = || {
-        let gate = Arc::new(Gate::default());
-        let tally = Arc::new(Tally::at(&gate));
+        let gate = Arc::new(UpstreamLimiter::default());
+        let tally = Arc::new(EndpointCounts::at(&gate));
         (gate, tally)
     };
     let ((gate, tally), (next_gate, next)) = (upstream(), upstream());
@@ -122,10 +122,10 @@ fn requests_under_way_in_the_process_before_count_until_they_have_ended() {
 
 #[test]
 fn what_is_under_way_hides_nothing_of_outliers() {
-    let (gate, tally) = (Gate::default(), Tally::default());
-    gate.outliers.look_at(7);
+    let (gate, tally) = (UpstreamLimiter::default(), EndpointCounts::default());
+    gate.outliers.evaluate_at(7);
     gate.requests.store(1, Relaxed);
-    let next = Gate::default();
+    let next = UpstreamLimiter::default();
     next.take_over(&gate.tell(), NOW);
     assert_eq!(next.outliers.due_ms(), 7);
     next.take_over(&json!({"under_way": 5}), NOW);

@@ -4,7 +4,7 @@ use serde_json::Value;
 use yumen_base::Problem;
 use yumen_config::Kind;
 
-use super::{Lint, Texts};
+use super::{LintInput, ResourceTexts};
 
 /// What has to be known of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ const SOON_DAYS: i64 = 30;
 /// CA/Browser Forum baseline requirements §6.1.5.
 const RSA_BITS_MIN: usize = 2048;
 
-pub(super) fn check(input: &Lint<'_>, texts: &Texts<'_>) -> Vec<Problem> {
+pub(super) fn check(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (one, value) in texts.iter().filter(|(one, _)| one.kind == Kind::Ssls) {
         let object = one.to_string();

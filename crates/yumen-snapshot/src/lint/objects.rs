@@ -7,7 +7,7 @@ use yumen_base::Problem;
 use yumen_config::Kind;
 use yumen_config::resource::{KindDescriptor, ReferencePlace, ReferenceRule};
 
-use super::{Lint, Texts};
+use super::{LintInput, ResourceTexts};
 use crate::Upstream;
 
 /// The kind of the objects that a field names.
@@ -17,10 +17,10 @@ fn kind_named_by(field: &str) -> Option<Kind> {
     Kind::descriptors().iter().find(named).map(|one| one.kind)
 }
 
-pub(super) fn check(input: &Lint<'_>, texts: &Texts<'_>) -> Vec<Problem> {
+pub(super) fn check(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Problem> {
     let mut problems = unused(texts);
     problems.extend(keyless(texts));
-    problems.extend(nobody(texts));
+    problems.extend(missing_anonymous_consumers(texts));
     for (_, upstream) in input.snapshot.upstreams() {
         problems.extend(nowhere(upstream));
         if input.strict && upstream.scheme.is_tls() && !upstream.tls.verify {
@@ -32,7 +32,7 @@ pub(super) fn check(input: &Lint<'_>, texts: &Texts<'_>) -> Vec<Problem> {
     problems
 }
 
-fn unused(texts: &Texts<'_>) -> Vec<Problem> {
+fn unused(texts: &ResourceTexts<'_>) -> Vec<Problem> {
     let mut named = BTreeSet::new();
     for (_, value) in texts.iter() {
         collect(value, &mut named);
@@ -42,7 +42,9 @@ fn unused(texts: &Texts<'_>) -> Vec<Problem> {
         reference.is_some_and(|rule| rule.place.is_only_use()) && !named.contains(&(kind, id.to_owned()))
     };
     let unused = texts.iter().filter(|(one, _)| is_unused(one.kind, &one.id));
-    unused.map(|(one, _)| Problem::warning(one.to_string(), "", "nobody names this object")).collect()
+    unused
+        .map(|(one, _)| Problem::warning(one.to_string(), "", "unused: no other object references this one"))
+        .collect()
 }
 
 /// Names anywhere in a text: plugins name upstreams too.
@@ -63,7 +65,7 @@ pub(crate) fn collect(value: &Value, named: &mut BTreeSet<(Kind, String)>) {
 }
 
 /// Consumers that no key leads to, unless a plugin takes them for the anonymous one.
-fn keyless(texts: &Texts<'_>) -> Vec<Problem> {
+fn keyless(texts: &ResourceTexts<'_>) -> Vec<Problem> {
     let of_kind = |kind: Kind| texts.iter().filter(move |(one, _)| one.kind == kind);
     let owners: BTreeSet<&str> =
         of_kind(Kind::Credentials).filter_map(|(one, _)| Some(one.id.split_once('/')?.0)).collect();
@@ -81,13 +83,13 @@ fn keyless(texts: &Texts<'_>) -> Vec<Problem> {
         !has_key(value) && !owners.contains(&*one.id) && !anonymous.contains(&*one.id)
     });
     let problem = |name: String| {
-        Problem::warning(name, "plugins", "nothing leads to this consumer: it has neither key nor credential")
+        Problem::warning(name, "plugins", "unreachable consumer: it has neither a key nor a credential")
     };
     keyless.map(|(one, _)| problem(one.to_string())).collect()
 }
 
 /// Anonymous consumers that are not there.
-fn nobody(texts: &Texts<'_>) -> Vec<Problem> {
+fn missing_anonymous_consumers(texts: &ResourceTexts<'_>) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (one, value) in texts.iter() {
         let plugins = value.get("plugins").and_then(Value::as_object).into_iter().flatten();
@@ -112,7 +114,7 @@ fn inside(upstream: &Upstream) -> &'static str {
 
 fn nowhere(upstream: &Upstream) -> Option<Problem> {
     let message = match &*upstream.endpoints {
-        [] if upstream.unresolved.is_empty() => "there is no endpoint: requests are answered 503",
+        [] if upstream.unresolved.is_empty() => "no endpoint: requests are answered 503",
         [] => return None,
         all if all.iter().all(|endpoint| endpoint.weight == 0) => {
             "all endpoints have weight 0: requests are answered 503"

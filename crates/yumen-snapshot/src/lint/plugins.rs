@@ -6,10 +6,10 @@ use std::sync::Arc;
 use serde_json::Value;
 use yumen_base::Problem;
 use yumen_config::Kind;
-use yumen_plugin::Instance;
+use yumen_plugin::PluginInstance;
 
-use super::{Lint, Texts};
-use crate::{Route, Target};
+use super::{LintInput, ResourceTexts};
+use crate::{Route, RouteTarget};
 
 /// A plugin that answers every request, and one that then has nothing left to do.
 const DEAD: &[(&str, &str)] = &[
@@ -20,7 +20,7 @@ const DEAD: &[(&str, &str)] = &[
     ("redirect", "limit-conn"),
 ];
 
-pub(super) fn check(input: &Lint<'_>, texts: &Texts<'_>) -> Vec<Problem> {
+pub(super) fn check(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Problem> {
     let routes = input.snapshot.router.routes();
     let global = input.snapshot.global.all();
     let all = || routes.values().flat_map(|route| route.chain.all()).chain(global);
@@ -30,7 +30,7 @@ pub(super) fn check(input: &Lint<'_>, texts: &Texts<'_>) -> Vec<Problem> {
     problems.extend(doubled(texts));
     // Settings that stand in a service are told once, not for each of its routes.
     let mut seen = BTreeSet::new();
-    let first = |one: &&Arc<Instance>| seen.insert((one.origin.clone(), one.name));
+    let first = |one: &&Arc<PluginInstance>| seen.insert((one.origin.clone(), one.name));
     problems.extend(all().filter(first).filter_map(|instance| alone(instance, texts)));
     if input.strict || all().any(|instance| asks_who(instance)) {
         problems.extend(routes.values().filter_map(|route| open(route, rules(route))));
@@ -39,7 +39,7 @@ pub(super) fn check(input: &Lint<'_>, texts: &Texts<'_>) -> Vec<Problem> {
 }
 
 /// Plugins in more than one global rule: all run, where the Admin API admits one.
-fn doubled(texts: &Texts<'_>) -> Vec<Problem> {
+fn doubled(texts: &ResourceTexts<'_>) -> Vec<Problem> {
     let is_on = |settings: &&Value| settings.pointer("/_meta/disable") != Some(&Value::Bool(true));
     let mut rules: Vec<(String, &Value)> = texts
         .iter()
@@ -54,8 +54,9 @@ fn doubled(texts: &Texts<'_>) -> Vec<Problem> {
         for (plugin, _) in plugins.filter(|(_, settings)| is_on(settings)) {
             let other = *first.entry(plugin).or_insert(rule);
             if other != rule {
-                let message =
-                    format!("it stands in {other} as well, and both run: the Admin API admits one of them");
+                let message = format!(
+                    "also configured in {other}, and both run: the Admin API accepts only one of them"
+                );
                 problems.push(Problem::warning(rule, format!("plugins.{plugin}"), message));
             }
         }
@@ -64,7 +65,7 @@ fn doubled(texts: &Texts<'_>) -> Vec<Problem> {
 }
 
 /// What is wrong with the settings of one plugin by themselves.
-fn alone(instance: &Instance, texts: &Texts<'_>) -> Option<Problem> {
+fn alone(instance: &PluginInstance, texts: &ResourceTexts<'_>) -> Option<Problem> {
     let settings = texts.settings(&instance.origin, instance.name)?;
     let is = |field: &str, value: &str| settings.get(field).and_then(Value::as_str) == Some(value);
     let credentials = settings.get("allow_credential").and_then(Value::as_bool) == Some(true);
@@ -78,14 +79,15 @@ fn alone(instance: &Instance, texts: &Texts<'_>) -> Option<Problem> {
 }
 
 /// What is wrong with the plugins of a route side by side.
-fn together(route: &Route, global: &[Arc<Instance>], texts: &Texts<'_>) -> Vec<Problem> {
+fn together(route: &Route, global: &[Arc<PluginInstance>], texts: &ResourceTexts<'_>) -> Vec<Problem> {
     let object = format!("routes/{}", route.info.id);
     let chain = route.chain.all();
     let find = |name: &str| chain.iter().find(|instance| instance.name == name);
     let mut problems = Vec::new();
     let auth: Vec<&str> = chain.iter().filter(|one| one.is_auth).map(|one| one.name).collect();
     if auth.len() > 1 {
-        let message = format!("{} stand side by side: a client has to pass all of them", auth.join(" and "));
+        let message =
+            format!("several authentication plugins: a client must satisfy all of {}", auth.join(" and "));
         problems.push(Problem::warning(&*object, "plugins", message).hint("keep one of them on a route"));
     }
     for (answers, dead) in DEAD {
@@ -96,12 +98,12 @@ fn together(route: &Route, global: &[Arc<Instance>], texts: &Texts<'_>) -> Vec<P
             problems.push(Problem::warning(&*object, format!("plugins.{dead}"), message));
         }
     }
-    let asks = chain.iter().chain(global).any(|one| one.is_auth);
-    if let Some(restriction) = find("consumer-restriction").filter(|_| !asks) {
+    let note_attempt = chain.iter().chain(global).any(|one| one.is_auth);
+    if let Some(restriction) = find("consumer-restriction").filter(|_| !note_attempt) {
         let kind = texts.settings(&restriction.origin, restriction.name).and_then(|it| it.get("type"));
         let kind = kind.and_then(Value::as_str).unwrap_or("consumer_name");
         if kind.starts_with("consumer") {
-            let message = "it refuses everybody: no plugin of the route finds out who the consumer is";
+            let message = "refuses every request: no plugin of the route identifies a consumer";
             let problem = Problem::error(&*object, "plugins.consumer-restriction", message);
             problems.push(problem.hint("add an authentication plugin, such as key-auth"));
         }
@@ -110,13 +112,13 @@ fn together(route: &Route, global: &[Arc<Instance>], texts: &Texts<'_>) -> Vec<P
 }
 
 /// Whether a redirect spares nobody.
-fn always(redirect: &Instance, texts: &Texts<'_>) -> bool {
+fn always(redirect: &PluginInstance, texts: &ResourceTexts<'_>) -> bool {
     let settings = texts.settings(&redirect.origin, redirect.name);
     redirect.meta.filter.is_none() && settings.is_some_and(|settings| settings.get("uri").is_some())
 }
 
 /// Where settings stand that are not the route's own.
-fn origins(first: &Instance, second: &Instance, route: &Route) -> String {
+fn origins(first: &PluginInstance, second: &PluginInstance, route: &Route) -> String {
     let own = format!("routes/{}", route.info.id);
     if *first.origin == *own && *second.origin == *own {
         return String::new();
@@ -125,22 +127,22 @@ fn origins(first: &Instance, second: &Instance, route: &Route) -> String {
 }
 
 /// Whether it finds out who the client is, or has somebody else do so.
-fn asks_who(instance: &Instance) -> bool {
+fn asks_who(instance: &PluginInstance) -> bool {
     instance.is_auth || instance.name == "forward-auth"
 }
 
 /// A route that forwards requests of anybody from anywhere.
-fn open(route: &Route, global: &[Arc<Instance>]) -> Option<Problem> {
-    let guards = |instance: &Arc<Instance>| {
+fn open(route: &Route, global: &[Arc<PluginInstance>]) -> Option<Problem> {
+    let guards = |instance: &Arc<PluginInstance>| {
         asks_who(instance) || instance.name == "ip-restriction" || instance.plugin.is_stand_in()
     };
     let is_guarded = route.chain.all().iter().chain(global).any(guards);
     let filters = route.matching.filters.as_ref();
     let is_local = filters.is_some_and(|filters| !filters.remote_addrs.is_empty());
-    if is_guarded || is_local || !matches!(route.target, Target::Upstream(_)) {
+    if is_guarded || is_local || !matches!(route.target, RouteTarget::Upstream(_)) {
         return None;
     }
-    let message = "anybody may call this route: no plugin asks who the client is";
+    let message = "public route: no plugin authenticates the client";
     let problem = Problem::warning(format!("routes/{}", route.info.id), "plugins", message);
     Some(problem.hint("add an authentication plugin or ip-restriction if that is not meant"))
 }

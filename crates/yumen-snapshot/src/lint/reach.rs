@@ -8,9 +8,9 @@ use yumen_base::Problem;
 use yumen_config::Kind;
 use yumen_config::resource::TrafficClass;
 
-use super::{Lint, Texts};
+use super::{LintInput, ResourceTexts};
 
-pub(super) fn check(input: &Lint<'_>, texts: &Texts<'_>) -> Vec<Problem> {
+pub(super) fn check(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Problem> {
     let guarded = guarded(texts);
     let mut problems = Vec::new();
     for (one, value) in texts.iter() {
@@ -42,7 +42,7 @@ pub(super) fn check(input: &Lint<'_>, texts: &Texts<'_>) -> Vec<Problem> {
 
 /// Stream routes that look at no name, where some certificates ask clients for theirs and others do not. On a listener
 /// without TLS that is as it should be.
-fn nameless_streams(input: &Lint<'_>, texts: &Texts<'_>) -> Vec<Problem> {
+fn nameless_streams(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Problem> {
     let by_name: BTreeMap<_, _> = input.snapshot.certificates().collect();
     let open = by_name.iter().find(|(_, certificate)| certificate.client.is_none());
     let closed = by_name.iter().find(|(_, certificate)| certificate.client.is_some());
@@ -57,7 +57,7 @@ fn nameless_streams(input: &Lint<'_>, texts: &Texts<'_>) -> Vec<Problem> {
 }
 
 /// The wildcards under which clients are asked for certificates, and the object that asks.
-fn guarded<'t>(texts: &'t Texts<'_>) -> BTreeMap<String, &'t str> {
+fn guarded<'t>(texts: &'t ResourceTexts<'_>) -> BTreeMap<String, &'t str> {
     let mut guarded = BTreeMap::new();
     for (one, value) in texts.iter().filter(|(one, _)| one.kind == Kind::Ssls) {
         let text = |field: &str| value.get(field).and_then(Value::as_str);

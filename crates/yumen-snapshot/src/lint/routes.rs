@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use yumen_base::Problem;
 
-use crate::router::Overlap;
+use crate::router::RouteOverlap;
 use crate::{Route, Snapshot};
 
 pub(super) fn check(snapshot: &Snapshot) -> Vec<Problem> {
@@ -13,12 +13,14 @@ pub(super) fn check(snapshot: &Snapshot) -> Vec<Problem> {
     snapshot.router.overlaps().iter().filter_map(|overlap| problem(overlap, &routes)).collect()
 }
 
-fn problem(overlap: &Overlap, routes: &BTreeMap<&str, &Arc<Route>>) -> Option<Problem> {
-    let Overlap { route: id, by, is_shadowed } = overlap;
+fn problem(overlap: &RouteOverlap, routes: &BTreeMap<&str, &Arc<Route>>) -> Option<Problem> {
+    let RouteOverlap { route: id, by, is_shadowed } = overlap;
     let (route, first) = (&routes.get(&**id)?.matching, &routes.get(&**by)?.matching);
     let is_star = first.hosts.iter().any(|host| &**host == "*");
     let reason = match () {
-        () if is_star && route.hosts.is_empty() => "is for the host * and so comes before routes without one",
+        () if is_star && route.hosts.is_empty() => {
+            "has the host * and therefore precedes routes without a host"
+        }
         () if first.priority != route.priority => "has the same host and path and a higher priority",
         () if first.created != route.created => "has the same host, path and priority and is older",
         () => "has the same host, path and priority and a lower id",
@@ -29,6 +31,6 @@ fn problem(overlap: &Overlap, routes: &BTreeMap<&str, &Arc<Route>>) -> Option<Pr
             .hint("give it a higher priority or a path of its own, or remove it")
     } else {
         Problem::warning(object, "priority", format!("routes/{by} {reason}, and gets the requests of both"))
-            .hint("give the two different priorities, to say which is meant")
+            .hint("give the two routes different priorities")
     })
 }

@@ -2,7 +2,7 @@
 
 use yumen_config::document;
 
-use super::{CertificateFacts, KeyFacts, Lint, lint};
+use super::{CertificateFacts, KeyFacts, LintInput, lint};
 use crate::testing::compiler;
 
 const DAY_S: u64 = 86_400;
@@ -26,9 +26,17 @@ fn found(text: &str, strict: bool) -> Vec<String> {
     let mut compiler = compiler();
     let snapshot = compiler.replace_all(resources.clone(), 1).snapshot;
     let problems = compiler.problems();
-    assert!(problems.iter().all(|one| one.level == yumen_base::Level::Warning), "{text}: {problems:?}");
-    let input =
-        Lint { resources: &resources, snapshot: &snapshot, now_unix_s: NOW_S, certificate: &facts, strict };
+    assert!(
+        problems.iter().all(|one| one.level == yumen_base::ProblemLevel::Warning),
+        "{text}: {problems:?}"
+    );
+    let input = LintInput {
+        resources: &resources,
+        snapshot: &snapshot,
+        now_unix_s: NOW_S,
+        certificate: &facts,
+        strict,
+    };
     let problems = lint(&input);
     problems.iter().map(|one| one.to_string().lines().next().unwrap_or_default().to_owned()).collect()
 }
@@ -60,7 +68,7 @@ fn routes_that_nobody_reaches_are_errors() {
     );
     check_routes(
         &["id: a, uri: /api/*, host: '*'", "id: b, uris: [/api/x, '/api/y/*']"],
-        &[&shadowed("a", "is for the host * and so comes before routes without one")],
+        &[&shadowed("a", "has the host * and therefore precedes routes without a host")],
     );
     check_routes(&["id: a, uri: /x", "id: a2, uri: /y", "id: b, uris: [/x, /y]"], &[&shadowed("a", same)]);
 }
@@ -93,7 +101,7 @@ fn routes_that_only_look_alike_are_in_order() {
 
 #[test]
 fn conditions_that_never_hold_are_told() {
-    let none = |variable: &str| format!("there is no value that {variable} could have");
+    let none = |variable: &str| format!("no value of {variable} satisfies all conditions");
     for (vars, reason) in [
         ("[[arg_a, '==', '1'], [arg_a, '==', '2']]", none("arg_a")),
         ("[[arg_a, '==', '1'], [arg_a, in, ['2', '3']]]", none("arg_a")),
@@ -149,7 +157,7 @@ fn plugins_that_contradict_each_other_are_told() {
         ),
         (
             "consumer-restriction: {whitelist: [a]}",
-            "error: routes/r at plugins.consumer-restriction: it refuses everybody: no plugin of the route finds out who the consumer is",
+            "error: routes/r at plugins.consumer-restriction: refuses every request: no plugin of the route identifies a consumer",
         ),
         (
             "cors: {allow_credential: true, allow_origins: '**', allow_methods: '**', allow_headers: '**'}",
@@ -177,8 +185,7 @@ const OPEN: &str = "routes:
 
 #[test]
 fn an_open_route_is_told_where_others_ask_who_the_client_is_or_when_strict() {
-    let open =
-        "warning: routes/open at plugins: anybody may call this route: no plugin asks who the client is";
+    let open = "warning: routes/open at plugins: public route: no plugin authenticates the client";
     assert_eq!(found(OPEN, false), [""; 0]);
     assert_eq!(found(OPEN, true), [open]);
     let guarded =
@@ -186,8 +193,8 @@ fn an_open_route_is_told_where_others_ask_who_the_client_is_or_when_strict() {
     assert_eq!(found(&format!("{OPEN}{guarded}"), false), [open]);
     let asked = "- {id: asked, uri: /asked, plugins: {forward-auth: {uri: 'http://10.0.0.2/'}}, upstream: {nodes: {'10.0.0.1:80': 1}}}\n";
     assert_eq!(found(&format!("{OPEN}{asked}"), false), [open]);
-    let everywhere = "global_rules:\n- {id: all, plugins: {key-auth: {}}}\n";
-    assert_eq!(found(&format!("{OPEN}{everywhere}"), true), [""; 0]);
+    let newest_applied = "global_rules:\n- {id: all, plugins: {key-auth: {}}}\n";
+    assert_eq!(found(&format!("{OPEN}{newest_applied}"), true), [""; 0]);
 }
 
 #[test]
@@ -202,13 +209,13 @@ fn objects_nobody_names_and_upstreams_without_endpoints_are_told() {
          consumers:\n- {username: a}\n- {username: b, plugins: {key-auth: {key: k}}}\n- {username: c}\n\
          credentials:\n- {id: x, username: c, plugins: {key-auth: {key: l}}}\n",
         &[
-            "warning: consumer_groups/g: nobody names this object",
-            "warning: consumers/a at plugins: nothing leads to this consumer: it has neither key nor credential",
-            "warning: plugin_configs/p: nobody names this object",
-            "error: services/t at upstream.nodes: there is no endpoint: requests are answered 503",
+            "warning: consumer_groups/g: unused: no other object references this one",
+            "warning: consumers/a at plugins: unreachable consumer: it has neither a key nor a credential",
+            "warning: plugin_configs/p: unused: no other object references this one",
+            "error: services/t at upstream.nodes: no endpoint: requests are answered 503",
             "error: upstreams/7 at nodes: all endpoints have weight 0: requests are answered 503",
-            "error: upstreams/empty at nodes: there is no endpoint: requests are answered 503",
-            "warning: upstreams/unused: nobody names this object",
+            "error: upstreams/empty at nodes: no endpoint: requests are answered 503",
+            "warning: upstreams/unused: unused: no other object references this one",
         ],
     );
 }
@@ -246,23 +253,23 @@ fn wildcards_of_routes_that_reach_past_those_of_client_certificates_are_told() {
     let ssl = |id: &str, sni: &str, more: &str| {
         format!("- {{id: {id}, sni: '{sni}', cert: {pem}, key: {pem}{more}}}\n")
     };
-    let asks = format!(", client: {{ca: {pem}}}");
+    let note_attempt = format!(", client: {{ca: {pem}}}");
     let to = "plugins: {key-auth: {}}, upstream: {nodes: {'10.0.0.1:80': 1}}";
     let routes = format!(
         "routes:\n- {{id: r, uri: /r, hosts: [closed.test, '*.closed.test'], {to}}}\n- {{id: o, uri: /o, host: '*.open.test', {to}}}\n"
     );
-    let guarded = format!("{}{}", ssl("c", "*.closed.test", &asks), ssl("o", "*.open.test", ""));
+    let guarded = format!("{}{}", ssl("c", "*.closed.test", &note_attempt), ssl("o", "*.open.test", ""));
     let told = "warning: routes/r at hosts[1]: *.closed.test of a route reaches names such as a.b.closed.test, which *.closed.test of ssls/c does not: they are served without a client certificate";
     check(&format!("{routes}ssls:\n{guarded}"), &[told]);
     // what is asked under every name is asked there too
-    check(&format!("{routes}ssls:\n{guarded}{}", ssl("all", "*", &asks)), &[]);
+    check(&format!("{routes}ssls:\n{guarded}{}", ssl("all", "*", &note_attempt)), &[]);
     let stream = "stream_routes:\n- {id: s, sni: '*.closed.test', upstream: {nodes: {'10.0.0.1:80': 1}, scheme: tcp}}\n";
     let reaches = "warning: stream_routes/s at sni: *.closed.test of a stream route reaches names such as a.b.closed.test, which *.closed.test of ssls/c does not:";
     let refused = format!("{reaches} listeners of protocol tls refuse them");
     check(&format!("{stream}ssls:\n{guarded}"), &[&refused]);
     let served = format!("{reaches} they are served without a client certificate");
     check(&format!("{stream}ssls:\n{guarded}{}", ssl("all", "*", "")), &[&served]);
-    check(&format!("{stream}ssls:\n{guarded}{}", ssl("all", "*", &asks)), &[]);
+    check(&format!("{stream}ssls:\n{guarded}{}", ssl("all", "*", &note_attempt)), &[]);
 }
 
 #[test]

@@ -6,14 +6,14 @@ use serde_json::Value;
 use yumen_base::Problem;
 use yumen_config::Kind;
 
-use super::Texts;
+use super::ResourceTexts;
 
-pub(super) fn check(texts: &Texts<'_>) -> Vec<Problem> {
+pub(super) fn check(texts: &ResourceTexts<'_>) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (resource, value) in texts.iter() {
         let mut look = |path: String, conditions: Option<&Value>, what: &str| {
             if let Some(reason) = conditions.and_then(never) {
-                let message = format!("no request meets these conditions: {reason}; {what}");
+                let message = format!("contradictory conditions, never matched: {reason}; {what}");
                 problems.push(Problem::error(resource.to_string(), path, message));
             }
         };
@@ -36,7 +36,7 @@ fn never(condition: &Value) -> Option<String> {
 }
 
 /// Notes what all of which must hold asks of each variable; gives the reason where a part alone never holds.
-fn gather<'v>(condition: &'v Value, asked: &mut BTreeMap<&'v str, Asked>) -> Option<String> {
+fn gather<'v>(condition: &'v Value, asked: &mut BTreeMap<&'v str, VarConstraints>) -> Option<String> {
     let items = condition.as_array()?;
     match items.first()? {
         Value::String(word) if word == "AND" => items[1..].iter().find_map(|item| gather(item, asked)),
@@ -48,7 +48,7 @@ fn gather<'v>(condition: &'v Value, asked: &mut BTreeMap<&'v str, Asked>) -> Opt
         Value::String(word) if word == "!AND" || word == "!OR" => None,
         Value::Array(_) => items.iter().find_map(|item| gather(item, asked)),
         Value::String(variable) => {
-            let asked = asked.entry(variable).or_insert_with(|| Asked::of(variable));
+            let asked = asked.entry(variable).or_insert_with(|| VarConstraints::of(variable));
             match &items[1..] {
                 [value] => asked.equals([text(value)].into()),
                 [operator, value] => asked.meets(operator.as_str()?, value),
@@ -67,7 +67,7 @@ fn text(value: &Value) -> String {
 }
 
 /// What is asked of one variable.
-struct Asked {
+struct VarConstraints {
     /// Any of these, where only some will do.
     one_of: Option<BTreeSet<String>>,
     not: BTreeSet<String>,
@@ -77,12 +77,12 @@ struct Asked {
     at_most: f64,
 }
 
-impl Asked {
+impl VarConstraints {
     /// Before anything is asked: what the variable may be at all.
-    fn of(variable: &str) -> Asked {
+    fn of(variable: &str) -> VarConstraints {
         let schemes = || ["http", "https"].map(str::to_owned).into();
         let infinite = (f64::NEG_INFINITY, f64::INFINITY);
-        Asked {
+        VarConstraints {
             one_of: (variable == "scheme").then(schemes),
             not: BTreeSet::new(),
             above: infinite.0,
@@ -136,7 +136,7 @@ impl Asked {
         }
         let left = self.one_of.as_ref()?.iter().find(|one| !self.not.contains(*one) && self.is_between(one));
         match left {
-            None => Some(format!("there is no value that {variable} could have")),
+            None => Some(format!("no value of {variable} satisfies all conditions")),
             Some(method) if variable == "request_method" => {
                 let is_method = |one: &String| !one.bytes().any(|byte| byte.is_ascii_lowercase());
                 let wrong = !self.one_of.iter().flatten().any(is_method);

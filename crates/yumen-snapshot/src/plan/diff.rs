@@ -10,7 +10,7 @@ use yumen_config::{Kind, Resource};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the names say it")]
-pub enum What {
+pub enum ObjectChangeKind {
     Added,
     Changed,
     Removed,
@@ -24,7 +24,7 @@ pub struct ObjectChange {
     /// Its id.
     pub id: String,
     /// What happens to it.
-    pub what: What,
+    pub what: ObjectChangeKind,
     /// The places that differ, where it is in both.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
@@ -37,16 +37,16 @@ pub fn diff(before: &[Resource], after: &[Resource]) -> Vec<ObjectChange> {
     let mut changes = BTreeMap::new();
     for (at, one) in &old {
         if !new.contains_key(at) {
-            changes.insert(*at, change(one, What::Removed, Vec::new()));
+            changes.insert(*at, change(one, ObjectChangeKind::Removed, Vec::new()));
         }
     }
     for (at, one) in &new {
         match old.get(at) {
-            None => drop(changes.insert(*at, change(one, What::Added, Vec::new()))),
+            None => drop(changes.insert(*at, change(one, ObjectChangeKind::Added, Vec::new()))),
             Some(was) if was.json != one.json => {
                 let paths = places(&was.json, &one.json);
                 if !paths.is_empty() {
-                    changes.insert(*at, change(one, What::Changed, paths));
+                    changes.insert(*at, change(one, ObjectChangeKind::Changed, paths));
                 }
             }
             Some(_) => {}
@@ -62,7 +62,7 @@ fn by_rank(resources: &[Resource]) -> ByRank<'_> {
     resources.iter().map(|one| ((rank(one.kind), &*one.id), one)).collect()
 }
 
-fn change(one: &Resource, what: What, paths: Vec<String>) -> ObjectChange {
+fn change(one: &Resource, what: ObjectChangeKind, paths: Vec<String>) -> ObjectChange {
     ObjectChange { kind: one.kind.name(), id: one.id.to_string(), what, paths }
 }
 

@@ -2,19 +2,19 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::{Plan, Planned, What};
-use crate::explain::Outcome;
+use super::{ChangePlan, ObjectChangeKind, PlannedProblem};
+use crate::explain::RequestDestination;
 
-impl Display for Plan {
+impl Display for ChangePlan {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if self.changes.is_empty() {
             writeln!(f, "No object changes.")?;
         }
         for change in &self.changes {
             let sign = match change.what {
-                What::Added => "+",
-                What::Changed => "~",
-                What::Removed => "-",
+                ObjectChangeKind::Added => "+",
+                ObjectChangeKind::Changed => "~",
+                ObjectChangeKind::Removed => "-",
             };
             let paths = change.paths.join(", ");
             let colon = if paths.is_empty() { "" } else { ": " };
@@ -29,13 +29,13 @@ impl Display for Plan {
     }
 }
 
-impl Plan {
+impl ChangePlan {
     fn fmt_problems(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let (new, known): (Vec<&Planned>, Vec<&Planned>) =
+        let (new, known): (Vec<&PlannedProblem>, Vec<&PlannedProblem>) =
             self.problems.iter().partition(|planned| planned.is_new);
-        let (near, far): (Vec<&Planned>, Vec<&Planned>) =
+        let (near, far): (Vec<&PlannedProblem>, Vec<&PlannedProblem>) =
             known.into_iter().partition(|planned| planned.is_near);
-        for (title, problems) in [("New problems", new), ("There already, where this leads to", near)] {
+        for (title, problems) in [("New problems", new), ("Already present before this change", near)] {
             if !problems.is_empty() {
                 writeln!(f, "\n{title}")?;
             }
@@ -57,25 +57,31 @@ impl Plan {
             (impact.change_route, "would get to another route"),
             (impact.change_answer, "would get another answer of the gateway"),
             (impact.change_upstream, "would go to another upstream"),
-            (impact.refused, "of the sample are no requests"),
+            (impact.refused, "sampled entries are not requests"),
         ] {
             if count > 0 {
                 writeln!(f, "  {count} {what}")?;
             }
         }
         for example in &impact.examples {
-            writeln!(f, "  {}: {} -> {}", example.request, Way(&example.before), Way(&example.after))?;
+            writeln!(
+                f,
+                "  {}: {} -> {}",
+                example.request,
+                DestinationText(&example.before),
+                DestinationText(&example.after)
+            )?;
         }
         Ok(())
     }
 }
 
 /// Where a request goes, in a few words.
-struct Way<'o>(&'o Outcome);
+struct DestinationText<'o>(&'o RequestDestination);
 
-impl Display for Way<'_> {
+impl Display for DestinationText<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Outcome { route, status, plugin, upstream } = self.0;
+        let RequestDestination { route, status, plugin, upstream } = self.0;
         match route {
             Some(route) => write!(f, "route {route}")?,
             None => write!(f, "no route")?,

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
-use yumen_base::{Level, Now};
+use yumen_base::{Now, ProblemLevel};
 use yumen_config::{Resource, document};
 
-use super::{Limits, Plan, Workshop, plan};
+use super::{ChangePlan, PlanContext, PlanLimits, plan};
 use crate::Question;
 use crate::testing::compiler;
 
@@ -26,14 +26,14 @@ fn resources(text: &str) -> Vec<Resource> {
     resources
 }
 
-fn planned(before: &str, after: &str, sample: &[&str], limits: Limits) -> Plan {
+fn planned(before: &str, after: &str, sample: &[&str], limits: PlanLimits) -> ChangePlan {
     let ask = |line: &&str| {
         let (method, url) = line.split_once(' ').unwrap();
         Question { method: method.into(), url: url.into(), ..Question::default() }
     };
     let sample: Vec<Question> = sample.iter().map(ask).collect();
     let down: SocketAddr = "10.0.0.3:80".parse().unwrap();
-    let workshop = Workshop {
+    let workshop = PlanContext {
         compiler: &compiler,
         now: Now::default(),
         certificate: &|_| Err("none here".into()),
@@ -43,7 +43,7 @@ fn planned(before: &str, after: &str, sample: &[&str], limits: Limits) -> Plan {
     plan(&resources(before), &resources(after), &sample, &workshop)
 }
 
-fn as_json(plan: &Plan) -> Value {
+fn as_json(plan: &ChangePlan) -> Value {
     serde_json::to_value(plan).unwrap()
 }
 
@@ -51,11 +51,11 @@ fn as_json(plan: &Plan) -> Value {
 fn the_same_document_changes_nothing_however_it_is_written() {
     let same = BEFORE
         .replace("{id: b, uri: /b, upstream_id: u}", "{upstream_id: u, id: b, update_time: 7, uri: /b}");
-    let plan = planned(BEFORE, &same, &["GET /a/1", "GET /b"], Limits::default());
+    let plan = planned(BEFORE, &same, &["GET /a/1", "GET /b"], PlanLimits::default());
     assert_eq!((plan.changes.len(), plan.impact.changed, plan.impact.asked), (0, 0, 2));
     assert_eq!(plan.needs_confirmation, None);
     assert!(plan.problems.iter().all(|planned| !planned.is_new), "{:?}", plan.problems);
-    assert!(!plan.brings_errors());
+    assert!(!plan.introduces_errors());
 }
 
 const AFTER: &str = r#"
@@ -71,7 +71,7 @@ upstreams:
 
 #[test]
 fn objects_are_told_in_the_order_of_compiling_with_the_places_that_differ() {
-    let changes = as_json(&planned(BEFORE, AFTER, &[], Limits::default()))["changes"].clone();
+    let changes = as_json(&planned(BEFORE, AFTER, &[], PlanLimits::default()))["changes"].clone();
     assert_eq!(
         changes,
         json!([
@@ -88,7 +88,7 @@ fn objects_are_told_in_the_order_of_compiling_with_the_places_that_differ() {
 
 #[test]
 fn problems_that_the_change_brings_are_marked() {
-    let plan = planned(BEFORE, AFTER, &[], Limits::default());
+    let plan = planned(BEFORE, AFTER, &[], PlanLimits::default());
     let told: Vec<(bool, String)> = plan
         .problems
         .iter()
@@ -100,28 +100,29 @@ fn problems_that_the_change_brings_are_marked() {
         "routes/e: no request gets to this route: routes/d has the same host, path and priority and a lower id"
     )), "{told:?}");
     assert!(told.contains(&(false, "upstreams/spare: no endpoint is healthy now")), "{told:?}");
-    assert!(plan.brings_errors());
+    assert!(plan.introduces_errors());
 }
 
 #[test]
 fn errors_that_are_there_already_are_none_of_the_change() {
-    let plan = planned(AFTER, &AFTER.replace("uri: /c,", "uri: /c2,"), &[], Limits::default());
-    assert!(plan.problems.iter().any(|planned| planned.problem.level == Level::Error));
-    assert!(!plan.brings_errors(), "{:?}", plan.problems);
+    let plan = planned(AFTER, &AFTER.replace("uri: /c,", "uri: /c2,"), &[], PlanLimits::default());
+    assert!(plan.problems.iter().any(|planned| planned.problem.level == ProblemLevel::Error));
+    assert!(!plan.introduces_errors(), "{:?}", plan.problems);
 }
 
 #[test]
 fn an_id_is_the_same_as_number_and_as_text() {
     let route =
         |id: &str| format!("routes:\n- {{id: {id}, uri: /a, upstream: {{nodes: {{\"10.0.0.1:80\": 1}}}}}}\n");
-    let plan = planned(&route("8"), &route("\"8\""), &[], Limits::default());
+    let plan = planned(&route("8"), &route("\"8\""), &[], PlanLimits::default());
     assert_eq!(plan.changes, []);
 }
 
 #[test]
 fn the_sample_is_asked_before_and_after() {
     let sample = ["GET /a/1", "GET /a/x", "GET /b", "POST /b", "GET /c", "GET /nobody", "GET nonsense"];
-    let plan = planned(BEFORE, AFTER, &sample, Limits { changed_share_max: 1.0, ..Limits::default() });
+    let plan =
+        planned(BEFORE, AFTER, &sample, PlanLimits { changed_share_max: 1.0, ..PlanLimits::default() });
     let impact = &as_json(&plan)["impact"];
     for (field, count) in [
         ("asked", 6),
@@ -153,12 +154,12 @@ fn the_sample_is_asked_before_and_after() {
 #[test]
 fn a_change_that_does_much_needs_somebodys_word() {
     let sample = ["GET /a/1", "GET /a/x", "GET /b", "GET /c"];
-    let few = Limits { changed_share_max: 0.5, deleted_routes_max: 2 };
+    let few = PlanLimits { changed_share_max: 0.5, deleted_routes_max: 2 };
     let reason = planned(BEFORE, "routes: []", &sample, few).needs_confirmation.unwrap();
     let expected =
         "3 routes would be removed, more than 2; 4 of 4 sampled requests would change, more than 50 %";
     assert_eq!(reason, expected);
-    let many = Limits { changed_share_max: 1.0, deleted_routes_max: 3 };
+    let many = PlanLimits { changed_share_max: 1.0, deleted_routes_max: 3 };
     assert_eq!(planned(BEFORE, "routes: []", &sample, many).needs_confirmation, None);
 }
 
@@ -166,10 +167,10 @@ fn a_change_that_does_much_needs_somebodys_word() {
 fn what_is_wrong_already_where_a_change_leads_to_is_told_in_full() {
     let spare_too = BEFORE.replace("routes:", "routes:\n- {id: s, uri: /s, upstream_id: spare}");
     let told = "upstreams/spare at nodes: no endpoint is healthy now";
-    let plan = |after: &str| planned(&spare_too, after, &[], Limits::default()).to_string();
+    let plan = |after: &str| planned(&spare_too, after, &[], PlanLimits::default()).to_string();
     let near =
         plan(&spare_too.replace("{id: b, uri: /b, upstream_id: u}", "{id: b, uri: /b, upstream_id: spare}"));
-    assert!(near.contains("There already, where this leads to") && near.contains(told), "{near}");
+    assert!(near.contains("Already present before this change") && near.contains(told), "{near}");
     let far = plan(&spare_too.replace("desc: old", "desc: new"));
     assert!(!far.contains(told) && far.contains("1 problems are there already"), "{far}");
 }

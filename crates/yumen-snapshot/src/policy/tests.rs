@@ -1,6 +1,6 @@
 //! Documents with tests in, what the tests find out.
 
-use yumen_base::{Level, Now};
+use yumen_base::{Now, ProblemLevel};
 use yumen_config::document;
 
 use super::{quoted, run};
@@ -28,7 +28,7 @@ fn check(test: &str, expected: &[&str]) {
     let snapshot = compiler.replace_all(resources.clone(), 1).snapshot;
     assert!(compiler.problems().is_empty(), "{test}: {:?}", compiler.problems());
     let found = run(&snapshot, &resources, Now::default());
-    assert!(found.iter().all(|one| one.level == Level::Error && one.object == "tests/t"), "{found:?}");
+    assert!(found.iter().all(|one| one.level == ProblemLevel::Error && one.object == "tests/t"), "{found:?}");
     let found: Vec<String> = found.iter().map(|one| format!("{}: {}", one.path, one.message)).collect();
     assert_eq!(found, expected, "{test}");
 }

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::gate::Tally;
+use super::limiter::EndpointCounts;
 
 /// Endpoints stay out at least so long, in milliseconds, even where all others fail as well.
 const EARLY_RETURN_MS: u64 = 1000;
@@ -18,7 +18,7 @@ pub struct OutlierRules {
     /// So many gateway failures in a row; 0 does not look.
     pub consecutive_gateway_failures: u32,
     /// How far success rates may differ.
-    pub success_rate: Option<SuccessRate>,
+    pub success_rate: Option<SuccessRateRules>,
     /// How often success rates are compared, in milliseconds.
     pub interval_ms: u64,
     /// The first time out, in milliseconds; each further one adds as much.
@@ -31,7 +31,7 @@ pub struct OutlierRules {
 
 /// How far an endpoint may fall behind the others.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SuccessRate {
+pub struct SuccessRateRules {
     /// Requests in an interval below which an endpoint is not compared.
     pub requests_min: u32,
     /// Endpoints compared below which none is left out.
@@ -42,7 +42,7 @@ pub struct SuccessRate {
 
 /// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Failure {
+pub enum AttemptFailure {
     /// Well.
     None,
     /// With an answer of 5xx that the endpoint itself may have made.
@@ -51,20 +51,20 @@ pub enum Failure {
     Gateway,
 }
 
-impl Failure {
+impl AttemptFailure {
     /// What an answer's status tells.
-    pub fn of_status(status: u16) -> Failure {
+    pub fn of_status(status: u16) -> AttemptFailure {
         match status {
-            502..=504 => Failure::Gateway,
-            500..=599 => Failure::Server,
-            _ => Failure::None,
+            502..=504 => AttemptFailure::Gateway,
+            500..=599 => AttemptFailure::Server,
+            _ => AttemptFailure::None,
         }
     }
 }
 
 /// What was decided about an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct News {
+pub struct EjectionEvent {
     /// Which.
     pub index: usize,
     /// Why, in a word for logs.
@@ -75,7 +75,7 @@ pub struct News {
 
 /// Whether an endpoint is left out, and what speaks for it.
 #[derive(Debug, Default)]
-pub struct Ejection {
+pub struct EndpointEjection {
     is_ejected: AtomicBool,
     /// When it comes back, in milliseconds of the monotonic clock.
     until_ms: AtomicU64,
@@ -90,7 +90,7 @@ pub struct Ejection {
     successes: AtomicU32,
 }
 
-impl Ejection {
+impl EndpointEjection {
     /// Whether it is left out.
     pub fn is_ejected(&self) -> bool {
         self.is_ejected.load(Relaxed)
@@ -129,23 +129,23 @@ impl Ejection {
         self.is_ejected.store(is_ejected != 0, Relaxed);
     }
 
-    fn count(&self, rules: &OutlierRules, failure: Failure) -> Option<&'static str> {
+    fn count(&self, rules: &OutlierRules, failure: AttemptFailure) -> Option<&'static str> {
         self.requests.fetch_add(1, Relaxed);
         let add = |count: &AtomicU32| count.fetch_add(1, Relaxed) + 1;
         match failure {
-            Failure::None => {
+            AttemptFailure::None => {
                 self.successes.fetch_add(1, Relaxed);
                 clear(&self.failures_5xx);
                 clear(&self.failures_gateway);
                 return None;
             }
-            Failure::Server => clear(&self.failures_gateway),
-            Failure::Gateway if rules.consecutive_gateway_failures > 0 => {
+            AttemptFailure::Server => clear(&self.failures_gateway),
+            AttemptFailure::Gateway if rules.consecutive_gateway_failures > 0 => {
                 if add(&self.failures_gateway) >= rules.consecutive_gateway_failures {
                     return Some("consecutive gateway failures");
                 }
             }
-            Failure::Gateway => {}
+            AttemptFailure::Gateway => {}
         }
         let is_over = rules.consecutive_5xx > 0 && add(&self.failures_5xx) >= rules.consecutive_5xx;
         is_over.then_some("consecutive 5xx")
@@ -172,7 +172,7 @@ impl Ejection {
     }
 
     /// Back, with a clean slate but for how often it was out.
-    fn let_in(&self) {
+    fn end_ejection(&self) {
         for count in [&self.failures_5xx, &self.failures_gateway, &self.requests, &self.successes] {
             clear(count);
         }
@@ -208,14 +208,14 @@ impl OutlierState {
     }
 
     /// Lets endpoints in whose time is over.
-    pub fn revive(&self, all: &[Arc<Tally>], now_ms: u64) {
+    pub fn end_ejections(&self, all: &[Arc<EndpointCounts>], now_ms: u64) {
         let _deciding = self.deciding.lock().unwrap_or_else(PoisonError::into_inner);
         for ejection in all.iter().map(|tally| &tally.ejection) {
             if ejection.until_ms().is_some_and(|until_ms| now_ms >= until_ms) {
-                ejection.let_in();
+                ejection.end_ejection();
             }
         }
-        self.note_due(all);
+        self.schedule_evaluation(all);
     }
 
     /// When the next endpoint comes back, in milliseconds of the monotonic clock; 0 is never.
@@ -224,11 +224,11 @@ impl OutlierState {
     }
 
     /// Looks at endpoints at this time, which others have set.
-    pub(crate) fn look_at(&self, due_ms: u64) {
+    pub(crate) fn evaluate_at(&self, due_ms: u64) {
         self.due_ms.store(due_ms, Relaxed);
     }
 
-    fn note_due(&self, all: &[Arc<Tally>]) {
+    fn schedule_evaluation(&self, all: &[Arc<EndpointCounts>]) {
         let next = all.iter().filter_map(|tally| tally.ejection.until_ms()).min();
         self.due_ms.store(next.unwrap_or(0), Relaxed);
     }
@@ -237,11 +237,11 @@ impl OutlierState {
     pub fn observe(
         &self,
         rules: &OutlierRules,
-        all: &[Arc<Tally>],
+        all: &[Arc<EndpointCounts>],
         index: usize,
-        failure: Failure,
+        failure: AttemptFailure,
         now_ms: u64,
-    ) -> Option<News> {
+    ) -> Option<EjectionEvent> {
         let reason = all[index].ejection.count(rules, failure);
         let mut news = reason.and_then(|reason| self.eject(rules, all, index, reason, now_ms));
         if self.ends_interval(rules, now_ms) {
@@ -253,11 +253,11 @@ impl OutlierState {
     fn eject(
         &self,
         rules: &OutlierRules,
-        all: &[Arc<Tally>],
+        all: &[Arc<EndpointCounts>],
         index: usize,
         reason: &'static str,
         now_ms: u64,
-    ) -> Option<News> {
+    ) -> Option<EjectionEvent> {
         let _deciding = self.deciding.lock().unwrap_or_else(PoisonError::into_inner);
         let ejection = &all[index].ejection;
         let out = all.iter().filter(|tally| tally.ejection.is_ejected()).count();
@@ -271,23 +271,23 @@ impl OutlierState {
         }
         self.ejected_at_ms.store(now_ms, Relaxed);
         let for_ms = ejection.eject(rules, now_ms);
-        self.note_due(all);
-        Some(News { index, reason, for_ms })
+        self.schedule_evaluation(all);
+        Some(EjectionEvent { index, reason, for_ms })
     }
 
     /// Lets all endpoints in where those that are in fail like those that are out: the ejected ones may have recovered,
     /// and only requests can show that. Must be called with `deciding` held.
-    fn return_early(&self, rules: &OutlierRules, all: &[Arc<Tally>], now_ms: u64) {
+    fn return_early(&self, rules: &OutlierRules, all: &[Arc<EndpointCounts>], now_ms: u64) {
         let lasts_ms = now_ms.saturating_sub(self.ejected_at_ms.load(Relaxed));
-        let fails = |ejection: &Ejection| ejection.is_ejected() || ejection.is_failing(rules);
+        let fails = |ejection: &EndpointEjection| ejection.is_ejected() || ejection.is_failing(rules);
         if lasts_ms < EARLY_RETURN_MS || !all.iter().all(|tally| fails(&tally.ejection)) {
             return;
         }
         for ejection in all.iter().map(|tally| &tally.ejection).filter(|ejection| ejection.is_ejected()) {
             ejection.take_back_one_time();
         }
-        all.iter().for_each(|tally| tally.ejection.let_in());
-        self.note_due(all);
+        all.iter().for_each(|tally| tally.ejection.end_ejection());
+        self.schedule_evaluation(all);
     }
 
     /// Whether the interval is over; true for one caller only.
@@ -301,7 +301,12 @@ impl OutlierState {
     }
 
     /// Compares success rates, and takes back one time out from whoever is in.
-    fn end_interval(&self, rules: &OutlierRules, all: &[Arc<Tally>], now_ms: u64) -> Option<News> {
+    fn end_interval(
+        &self,
+        rules: &OutlierRules,
+        all: &[Arc<EndpointCounts>],
+        now_ms: u64,
+    ) -> Option<EjectionEvent> {
         let mut rates = Vec::new();
         for (index, ejection) in all.iter().map(|tally| &tally.ejection).enumerate() {
             let requests = ejection.requests.swap(0, Relaxed);

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::pattern::path_key;
-use super::trie::Reach;
-use super::{Router, Way};
+use super::trie::KeyMatch;
+use super::{RoutePath, Router};
 use crate::Route;
 
 /// A route that another one stands in the way of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Overlap {
+pub struct RouteOverlap {
     /// Id of the route.
     pub route: Box<str>,
     /// Id of the one that goes first.
@@ -20,7 +20,7 @@ pub struct Overlap {
 
 /// What is known of one route.
 #[derive(Default)]
-struct Standing<'r> {
+struct RouteCoverage<'r> {
     ways: usize,
     covered: usize,
     by: Option<&'r str>,
@@ -30,8 +30,8 @@ struct Standing<'r> {
 impl Router {
     /// Routes that get no request because others take all of theirs, and routes that only age or id
     /// tells from another. What is told is so; what conditions on variables make so is not looked for.
-    pub fn overlaps(&self) -> Vec<Overlap> {
-        let mut standings: BTreeMap<&str, Standing<'_>> = BTreeMap::new();
+    pub fn overlaps(&self) -> Vec<RouteOverlap> {
+        let mut standings: BTreeMap<&str, RouteCoverage<'_>> = BTreeMap::new();
         let tables = self.hosts.values().map(|table| &table.paths).chain([&self.any_host]);
         for bucket in tables.flat_map(|paths| paths.values()) {
             for (at, way) in bucket.ways().iter().enumerate() {
@@ -47,16 +47,16 @@ impl Router {
             }
         }
         self.cover_any_host(&mut standings);
-        let overlap = |(route, standing): (&str, Standing<'_>)| {
+        let overlap = |(route, standing): (&str, RouteCoverage<'_>)| {
             let is_shadowed = standing.covered >= standing.ways;
             let by = if is_shadowed { standing.by } else { standing.tied }?;
-            Some(Overlap { route: route.into(), by: by.into(), is_shadowed })
+            Some(RouteOverlap { route: route.into(), by: by.into(), is_shadowed })
         };
         standings.into_iter().filter_map(overlap).collect()
     }
 
     /// Routes of the host `*` come before those that name no host, and match the same requests.
-    fn cover_any_host<'r>(&'r self, standings: &mut BTreeMap<&'r str, Standing<'r>>) {
+    fn cover_any_host<'r>(&'r self, standings: &mut BTreeMap<&'r str, RouteCoverage<'r>>) {
         let Some(star) = self.hosts.values().find(|table| &*table.pattern == "*") else { return };
         for bucket in self.any_host.values() {
             for (at, way) in bucket.ways().iter().enumerate() {
@@ -79,14 +79,14 @@ impl Router {
         }
     }
 
-    fn uri<'w>(&self, way: &'w Way) -> Option<&'w str> {
+    fn uri<'w>(&self, way: &'w RoutePath) -> Option<&'w str> {
         way.route.matching.uris.get(usize::from(way.uri)).map(|uri| &**uri)
     }
 
     /// Whether a way found for a key matches all that a pattern of that key matches.
-    fn reaches(&self, way: &Way, reach: Reach, bytes: &[u8]) -> bool {
+    fn reaches(&self, way: &RoutePath, reach: KeyMatch, bytes: &[u8]) -> bool {
         let Some(key) = self.uri(way).and_then(|uri| path_key(uri, self.parameters)) else { return false };
-        key.reach == Reach::Prefix || (reach == Reach::Exact && *key.bytes == *bytes)
+        key.reach == KeyMatch::Prefix || (reach == KeyMatch::Exact && *key.bytes == *bytes)
     }
 }
 
@@ -105,6 +105,6 @@ fn covers(first: &Route, second: &Route) -> bool {
 /// Whether only age or id says which of the two gets some request.
 fn ties(first: &Route, second: &Route) -> bool {
     let (ours, theirs) = (&first.matching, &second.matching);
-    let meet = ours.methods == 0 || theirs.methods == 0 || ours.methods & theirs.methods != 0;
-    meet && ours.priority == theirs.priority && ours.filters == theirs.filters
+    let hosts_overlap = ours.methods == 0 || theirs.methods == 0 || ours.methods & theirs.methods != 0;
+    hosts_overlap && ours.priority == theirs.priority && ours.filters == theirs.filters
 }

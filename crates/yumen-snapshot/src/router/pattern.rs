@@ -5,12 +5,12 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::trie::{PARAMETER, Reach};
+use super::trie::{KeyMatch, PARAMETER};
 
 /// A pattern in the form it is stored under.
 pub(crate) struct PatternKey<'p> {
     pub(crate) bytes: Cow<'p, [u8]>,
-    pub(crate) reach: Reach,
+    pub(crate) reach: KeyMatch,
     /// Whether a match has named parts.
     pub(crate) captures: bool,
 }
@@ -31,7 +31,7 @@ pub(crate) fn path_key(pattern: &str, parameters: bool) -> Option<PatternKey<'_>
     }
     if tail.len() > 1 && tail.starts_with('*') {
         bytes.push(b'/');
-        return Some(PatternKey { bytes: bytes.into(), reach: Reach::Prefix, captures: true });
+        return Some(PatternKey { bytes: bytes.into(), reach: KeyMatch::Prefix, captures: true });
     }
     captures |= push_segment(tail, &mut bytes);
     Some(plain(pattern, bytes.into(), captures))
@@ -40,7 +40,7 @@ pub(crate) fn path_key(pattern: &str, parameters: bool) -> Option<PatternKey<'_>
 fn plain<'p>(pattern: &str, bytes: Cow<'p, [u8]>, captures: bool) -> PatternKey<'p> {
     // A tail such as `:rest*` names a parameter; its star is part of the name.
     if !pattern.ends_with('*') || bytes.last() == Some(&PARAMETER) {
-        return PatternKey { bytes, reach: Reach::Exact, captures };
+        return PatternKey { bytes, reach: KeyMatch::Exact, captures };
     }
     let end = bytes.len() - 1;
     let bytes = match bytes {
@@ -50,7 +50,7 @@ fn plain<'p>(pattern: &str, bytes: Cow<'p, [u8]>, captures: bool) -> PatternKey<
             Cow::Owned(bytes)
         }
     };
-    PatternKey { bytes, reach: Reach::Prefix, captures }
+    PatternKey { bytes, reach: KeyMatch::Prefix, captures }
 }
 
 /// Appends a slash and a segment; says whether it was a parameter.
@@ -84,8 +84,8 @@ pub(crate) fn capture<'p>(pattern: &'p str, path: &[u8], out: &mut Vec<(&'p str,
 /// The key of a lower-case host pattern: reversed, so that a suffix becomes a prefix.
 pub(crate) fn host_key(pattern: &str) -> PatternKey<'static> {
     let (text, reach) = match pattern.strip_prefix('*') {
-        Some(suffix) => (suffix, Reach::Prefix),
-        None => (pattern, Reach::Exact),
+        Some(suffix) => (suffix, KeyMatch::Prefix),
+        None => (pattern, KeyMatch::Exact),
     };
     let bytes: Vec<u8> = text.bytes().rev().collect();
     PatternKey { bytes: bytes.into(), reach, captures: false }

@@ -4,19 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use yumen_base::IpSet;
-use yumen_plugin::{Expr, Method};
+use yumen_plugin::{ConditionExpr, Method};
 
-use super::{Lost, Router};
+use super::{MismatchReason, Router};
 use crate::explain::outcome;
-use crate::testing::{Bench, Random, route};
-use crate::{Background, Filters, Matching, Question, Route, Snapshot, explain};
+use crate::testing::{SeededRandom, TestWorker, route};
+use crate::{ExplainContext, Question, Route, RouteFilters, RouteMatching, Snapshot, explain};
 
 fn texts(list: &[&str]) -> Box<[Box<str>]> {
     list.iter().map(|text| Box::from(*text)).collect()
 }
 
-fn matching(uris: &[&str], hosts: &[&str]) -> Matching {
-    Matching { uris: texts(uris).into(), hosts: texts(hosts).into(), ..Matching::default() }
+fn matching(uris: &[&str], hosts: &[&str]) -> RouteMatching {
+    RouteMatching { uris: texts(uris).into(), hosts: texts(hosts).into(), ..RouteMatching::default() }
 }
 
 /// Routes as (id, path, hosts).
@@ -29,7 +29,7 @@ fn table(routes: &[(&str, &str, &[&str])]) -> Router {
 }
 
 fn found(router: &Router, request: &str) -> String {
-    let bench = Bench::default();
+    let bench = TestWorker::default();
     let mut ex = bench.exchange(request);
     router.find(&mut ex, &mut ()).map_or("-".into(), |route| route.info.id.to_string())
 }
@@ -103,10 +103,10 @@ fn an_exact_host_beats_longer_wildcards_beat_shorter_beat_none() {
 #[test]
 fn a_level_whose_routes_fail_falls_through_to_the_next() {
     let mut router = table(&[("any", "/*", &[]), ("wide", "/a*", &["*.com"])]);
-    let post = Matching { methods: Method::Post.bit(), ..matching(&["/ab"], &["x.com"]) };
+    let post = RouteMatching { methods: Method::Post.bit(), ..matching(&["/ab"], &["x.com"]) };
     router.insert(&route("post", post));
-    let block = Filters { remote_addrs: IpSet::parse(["192.168.0.0/16"]).unwrap(), vars: None };
-    let inside = Matching { filters: Some(Arc::new(block)), ..matching(&["/ab"], &["*.com"]) };
+    let block = RouteFilters { remote_addrs: IpSet::parse(["192.168.0.0/16"]).unwrap(), vars: None };
+    let inside = RouteMatching { filters: Some(Arc::new(block)), ..matching(&["/ab"], &["*.com"]) };
     router.insert(&route("inside", inside));
     check(&router, &[("/ab", "x.com", "wide"), ("/b", "x.com", "any")]);
     assert_eq!(found(&router, "POST /ab\nHost: x.com"), "post");
@@ -115,15 +115,15 @@ fn a_level_whose_routes_fail_falls_through_to_the_next() {
 #[test]
 fn a_body_is_wanted_only_where_it_decides() {
     let looks = |uri: &str, host: &[&str]| {
-        let vars = Expr::parse(&serde_json::json!([["post_arg_a", "==", "1"]])).unwrap();
-        let filters = Filters { vars: Some(vars), ..Filters::default() };
+        let vars = ConditionExpr::parse(&serde_json::json!([["post_arg_a", "==", "1"]])).unwrap();
+        let filters = RouteFilters { vars: Some(vars), ..RouteFilters::default() };
         let methods = Method::Post.bit();
-        Matching { filters: Some(Arc::new(filters)), methods, ..matching(&[uri], host) }
+        RouteMatching { filters: Some(Arc::new(filters)), methods, ..matching(&[uri], host) }
     };
     let mut router = table(&[("any", "/*", &[]), ("exact", "/u/exact", &["a.com"])]);
     router.insert(&route("body", looks("/u/:id", &["a.com"])));
     let look_up = |request: &str, body: Option<&str>| {
-        let bench = Bench::default();
+        let bench = TestWorker::default();
         let mut ex = bench.exchange(&format!("{request}\nContent-Type: application/json\nContent-Length: 9"));
         ex.body = body.map(|body| body.as_bytes().to_vec().into());
         let found = router.find_before_body(&mut ex).map(|route| route.map_or("-", |route| &route.info.id));
@@ -146,7 +146,7 @@ fn a_body_is_wanted_only_where_it_decides() {
 fn priority_then_age_then_id_decide_within_a_bucket() {
     let mut router = Router::default();
     for (id, priority, created) in [("d", 0, 0), ("c", 0, 0), ("b", 5, 9), ("a", 5, 10)] {
-        router.insert(&route(id, Matching { priority, created, ..matching(&["/"], &[]) }));
+        router.insert(&route(id, RouteMatching { priority, created, ..matching(&["/"], &[]) }));
     }
     let mut order = Vec::new();
     loop {
@@ -156,7 +156,7 @@ fn priority_then_age_then_id_decide_within_a_bucket() {
         }
         let gone = [("a", 5, 10), ("b", 5, 9), ("c", 0, 0), ("d", 0, 0)].into_iter().find(|x| x.0 == id);
         let (_, priority, created) = gone.unwrap();
-        router.remove(&route(&id, Matching { priority, created, ..matching(&["/"], &[]) }));
+        router.remove(&route(&id, RouteMatching { priority, created, ..matching(&["/"], &[]) }));
         order.push(id);
     }
     assert_eq!(order, ["b", "a", "c", "d"]);
@@ -166,7 +166,7 @@ fn priority_then_age_then_id_decide_within_a_bucket() {
 #[test]
 fn captures_and_matched_patterns_are_noted() {
     let router = table(&[("r", "/u/:id/f/*rest", &["*.foo.com"])]);
-    let bench = Bench::default();
+    let bench = TestWorker::default();
     let mut ex = bench.exchange("GET /u/42/f/a/b\nHost: x.foo.com");
     assert!(router.find(&mut ex, &mut ()).is_some());
     let path = ex.request.routed_path();
@@ -191,7 +191,7 @@ fn an_encoded_slash_is_part_of_a_parameter() {
             ("/g/a/b", "", "-"),
         ],
     );
-    let bench = Bench::default();
+    let bench = TestWorker::default();
     let mut ex = bench.exchange("GET /c/a%2Fb%25%41/x");
     assert!(router.find(&mut ex, &mut ()).is_some());
     assert_eq!(ex.path_param("id").as_deref(), Some(&b"a/b%A"[..]));
@@ -209,7 +209,7 @@ fn a_route_is_found_by_the_path_that_is_forwarded() {
         ("/pub/..%5cadmin/x", "admin", "/admin/x"),
         ("http://h/pub/../admin/x?a=../b", "admin", "/admin/x?a=../b"),
     ] {
-        let bench = Bench::default();
+        let bench = TestWorker::default();
         let mut ex = bench.exchange(&format!("GET {target}"));
         let found = router.find(&mut ex, &mut ()).map(|route| &*route.info.id);
         let sent = ex.request.upstream_target().escape_ascii().to_string();
@@ -230,7 +230,7 @@ fn thousands_of_nested_prefixes_neither_overflow_nor_lose_a_level() {
     let mut uri = String::from("/");
     for depth in 0..3000 {
         let methods = if depth == 1 { 0 } else { Method::Post.bit() };
-        let matching = Matching { methods, ..matching(&[&format!("{uri}*")], &[]) };
+        let matching = RouteMatching { methods, ..matching(&[&format!("{uri}*")], &[]) };
         router.insert(&route(&depth.to_string(), matching));
         uri.push('a');
     }
@@ -245,15 +245,19 @@ fn explain_tells_why_each_other_route_lost() {
         ("path", "/b", &[]),
         ("host", "/a", &["y.com"]),
     ]);
-    let post = Matching { methods: Method::Post.bit(), priority: 1, ..matching(&["/a"], &["x.com"]) };
+    let post = RouteMatching { methods: Method::Post.bit(), priority: 1, ..matching(&["/a"], &["x.com"]) };
     router.insert(&route("method", post));
-    let bench = Bench::default();
+    let bench = TestWorker::default();
     let mut ex = bench.exchange("GET /a\nHost: x.com");
     let (winner, trace) = router.explain(&mut ex);
     assert_eq!(winner.map(|route| &*route.info.id), Some("won"));
     let lost: BTreeMap<_, _> = trace.lost.iter().map(|one| (&*one.id, one.lost)).collect();
-    let expected =
-        [("host", Lost::Host), ("method", Lost::Method), ("path", Lost::Path), ("shadowed", Lost::Shadowed)];
+    let expected = [
+        ("host", MismatchReason::Host),
+        ("method", MismatchReason::Method),
+        ("path", MismatchReason::Path),
+        ("shadowed", MismatchReason::Shadowed),
+    ];
     assert_eq!(lost, expected.into_iter().collect());
 }
 
@@ -336,7 +340,7 @@ fn naive(routes: &BTreeMap<String, Arc<Route>>, path: &str, host: &str, method: 
     best.map_or("-".into(), |(_, id)| id.to_string())
 }
 
-fn some_path(random: &Random) -> String {
+fn some_path(random: &SeededRandom) -> String {
     let mut path = String::new();
     for _ in 0..=random.below(4) {
         path.push('/');
@@ -348,7 +352,7 @@ fn some_path(random: &Random) -> String {
     path
 }
 
-fn some_uri(random: &Random) -> String {
+fn some_uri(random: &SeededRandom) -> String {
     let mut path = some_path(random);
     match random.below(6) {
         0 => path.push('*'),
@@ -362,19 +366,19 @@ fn some_uri(random: &Random) -> String {
 
 const HOSTS: [&str; 8] = ["x.com", "a.x.com", "b.x.com", "*.x.com", "*x.com", "*.com", "*", "c.a.x.com"];
 
-fn some_route(random: &Random, id: &str) -> Arc<Route> {
+fn some_route(random: &SeededRandom, id: &str) -> Arc<Route> {
     let uris: Vec<String> = (0..=random.below(3)).map(|_| some_uri(random)).collect();
     let hosts: Vec<&str> = (0..random.below(3)).map(|_| random.one(&HOSTS)).collect();
     let uris: Vec<&str> = uris.iter().map(String::as_str).collect();
     let methods = random.one(&[0, 0, Method::Post.bit(), Method::Get.bit()]);
-    route(id, Matching { methods, priority: random.below(3) as i32, ..matching(&uris, &hosts) })
+    route(id, RouteMatching { methods, priority: random.below(3) as i32, ..matching(&uris, &hosts) })
 }
 
 /// Checks some requests, and notes the routes they get to.
 fn agree(
     router: &Router,
     routes: &BTreeMap<String, Arc<Route>>,
-    random: &Random,
+    random: &SeededRandom,
     reached: &mut BTreeSet<String>,
 ) {
     for _ in 0..12 {
@@ -405,7 +409,7 @@ fn explains_as_it_serves(
     question.headers.insert("Host".into(), host.into());
     for id in routes.keys() {
         question.why_not = Some(id.clone());
-        let told = explain(&snapshot, &question, &Background::default()).unwrap();
+        let told = explain(&snapshot, &question, &ExplainContext::default()).unwrap();
         let why_not = told.why_not.unwrap();
         assert_eq!(told.route.map_or("-".into(), |route| route.id.to_string()), expected, "{line} at {host}");
         assert_eq!(why_not.lost.is_none(), id == expected, "{line} at {host}: {id} {why_not:?}");
@@ -449,7 +453,7 @@ fn labels_and_forks_of_every_length_are_found_and_left_clean() {
 #[test]
 fn random_tables_answer_as_the_plain_rules_do_through_every_change() {
     for seed in 0..400 {
-        let random = Random::new(seed);
+        let random = SeededRandom::new(seed);
         let mut router = Router::default();
         let mut routes: BTreeMap<String, Arc<Route>> = BTreeMap::new();
         let mut old = Vec::new();

@@ -11,7 +11,7 @@ pub(crate) const PARAMETER: u8 = 0;
 
 /// How a key is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum KeyMatch {
     /// The whole of what is looked up.
     Exact,
     /// Any start of what is looked up.
@@ -19,7 +19,7 @@ pub(crate) enum Reach {
 }
 
 /// What is looked up.
-pub(crate) trait Key: Copy {
+pub(crate) trait TrieKey: Copy {
     fn len(self) -> usize;
     fn byte(self, at: usize) -> u8;
     fn has_at(self, at: usize, label: &[u8]) -> bool;
@@ -27,7 +27,7 @@ pub(crate) trait Key: Copy {
     fn segment_end(self, at: usize) -> usize;
 }
 
-impl Key for &[u8] {
+impl TrieKey for &[u8] {
     fn len(self) -> usize {
         <[u8]>::len(self)
     }
@@ -49,9 +49,9 @@ impl Key for &[u8] {
 
 /// Bytes looked up from their end, without copying them.
 #[derive(Clone, Copy)]
-pub(crate) struct Reversed<'k>(pub(crate) &'k [u8]);
+pub(crate) struct ReversedKey<'k>(pub(crate) &'k [u8]);
 
-impl Key for Reversed<'_> {
+impl TrieKey for ReversedKey<'_> {
     fn len(self) -> usize {
         self.0.len()
     }
@@ -76,46 +76,48 @@ const SHORT: usize = 16;
 
 /// The label of a node, then the first byte of each child, ascending.
 #[derive(Debug, Clone)]
-enum Text {
+enum NodeLabel {
     /// In the node itself, as most are.
     Short { label_len: u8, len: u8, is_wild: bool, bytes: [u8; SHORT] },
     /// Elsewhere.
-    Long(Box<LongText>),
+    Long(Box<LongNodeLabel>),
 }
 
 #[derive(Debug, Clone)]
-struct LongText {
+struct LongNodeLabel {
     label_len: usize,
     is_wild: bool,
     bytes: Box<[u8]>,
 }
 
-impl Text {
-    fn new(label: &[u8], firsts: impl Iterator<Item = u8>) -> Text {
+impl NodeLabel {
+    fn new(label: &[u8], firsts: impl Iterator<Item = u8>) -> NodeLabel {
         let bytes: Label = label.iter().copied().chain(firsts).collect();
         let is_wild = label.contains(&PARAMETER);
         if bytes.len() > SHORT {
             let bytes = bytes.into_boxed_slice();
-            return Text::Long(Box::new(LongText { label_len: label.len(), is_wild, bytes }));
+            return NodeLabel::Long(Box::new(LongNodeLabel { label_len: label.len(), is_wild, bytes }));
         }
         let mut short = [0; SHORT];
         short[..bytes.len()].copy_from_slice(&bytes);
-        Text::Short { label_len: label.len() as u8, len: bytes.len() as u8, is_wild, bytes: short }
+        NodeLabel::Short { label_len: label.len() as u8, len: bytes.len() as u8, is_wild, bytes: short }
     }
 
     #[inline]
     fn label(&self) -> &[u8] {
         match self {
-            Text::Short { label_len, bytes, .. } => &bytes[..usize::from(*label_len)],
-            Text::Long(long) => &long.bytes[..long.label_len],
+            NodeLabel::Short { label_len, bytes, .. } => &bytes[..usize::from(*label_len)],
+            NodeLabel::Long(long) => &long.bytes[..long.label_len],
         }
     }
 
     #[inline]
     fn firsts(&self) -> &[u8] {
         match self {
-            Text::Short { label_len, len, bytes, .. } => &bytes[usize::from(*label_len)..usize::from(*len)],
-            Text::Long(long) => &long.bytes[long.label_len..],
+            NodeLabel::Short { label_len, len, bytes, .. } => {
+                &bytes[usize::from(*label_len)..usize::from(*len)]
+            }
+            NodeLabel::Long(long) => &long.bytes[long.label_len..],
         }
     }
 
@@ -123,8 +125,8 @@ impl Text {
     #[inline]
     fn is_wild(&self) -> bool {
         match self {
-            Text::Short { is_wild, .. } => *is_wild,
-            Text::Long(long) => long.is_wild,
+            NodeLabel::Short { is_wild, .. } => *is_wild,
+            NodeLabel::Long(long) => long.is_wild,
         }
     }
 
@@ -134,13 +136,13 @@ impl Text {
     #[inline]
     fn child_at(&self, first: u8) -> Option<usize> {
         match self {
-            Text::Short { label_len, len, bytes, .. } => {
+            NodeLabel::Short { label_len, len, bytes, .. } => {
                 let count = usize::from(len - label_len);
                 let firsts = equal_bytes(*bytes, first).checked_shr(8 * u32::from(*label_len))?;
                 let at = firsts.trailing_zeros() as usize / 8;
                 (at < count).then_some(at)
             }
-            Text::Long(_) => self.firsts().binary_search(&first).ok(),
+            NodeLabel::Long(_) => self.firsts().binary_search(&first).ok(),
         }
     }
 }
@@ -156,7 +158,7 @@ fn equal_bytes(bytes: [u8; SHORT], byte: u8) -> u128 {
 
 /// What ends at a node.
 #[derive(Debug, Clone)]
-enum Values<T> {
+enum NodeValues<T> {
     None,
     Exact(T),
     Prefix(T),
@@ -164,58 +166,58 @@ enum Values<T> {
     Both(Arc<(T, T)>),
 }
 
-impl<T> Values<T> {
-    fn new(reach: Reach, value: T) -> Values<T> {
+impl<T> NodeValues<T> {
+    fn new(reach: KeyMatch, value: T) -> NodeValues<T> {
         match reach {
-            Reach::Exact => Values::Exact(value),
-            Reach::Prefix => Values::Prefix(value),
+            KeyMatch::Exact => NodeValues::Exact(value),
+            KeyMatch::Prefix => NodeValues::Prefix(value),
         }
     }
 
     #[inline]
     fn exact(&self) -> Option<&T> {
         match self {
-            Values::Exact(value) => Some(value),
-            Values::Both(both) => Some(&both.0),
-            Values::None | Values::Prefix(_) => None,
+            NodeValues::Exact(value) => Some(value),
+            NodeValues::Both(both) => Some(&both.0),
+            NodeValues::None | NodeValues::Prefix(_) => None,
         }
     }
 
     #[inline]
     fn prefix(&self) -> Option<&T> {
         match self {
-            Values::Prefix(value) => Some(value),
-            Values::Both(both) => Some(&both.1),
-            Values::None | Values::Exact(_) => None,
+            NodeValues::Prefix(value) => Some(value),
+            NodeValues::Both(both) => Some(&both.1),
+            NodeValues::None | NodeValues::Exact(_) => None,
         }
     }
 
     fn is_none(&self) -> bool {
-        matches!(self, Values::None)
+        matches!(self, NodeValues::None)
     }
 }
 
-impl<T: Clone> Values<T> {
+impl<T: Clone> NodeValues<T> {
     /// Replaces the value of one reach by what `change` makes of it.
-    fn update(&mut self, reach: Reach, change: impl FnOnce(Option<T>) -> Option<T>) {
-        let (exact, prefix) = match std::mem::replace(self, Values::None) {
-            Values::None => (None, None),
-            Values::Exact(value) => (Some(value), None),
-            Values::Prefix(value) => (None, Some(value)),
-            Values::Both(both) => {
+    fn update(&mut self, reach: KeyMatch, change: impl FnOnce(Option<T>) -> Option<T>) {
+        let (exact, prefix) = match std::mem::replace(self, NodeValues::None) {
+            NodeValues::None => (None, None),
+            NodeValues::Exact(value) => (Some(value), None),
+            NodeValues::Prefix(value) => (None, Some(value)),
+            NodeValues::Both(both) => {
                 let (exact, prefix) = Arc::unwrap_or_clone(both);
                 (Some(exact), Some(prefix))
             }
         };
         let (exact, prefix) = match reach {
-            Reach::Exact => (change(exact), prefix),
-            Reach::Prefix => (exact, change(prefix)),
+            KeyMatch::Exact => (change(exact), prefix),
+            KeyMatch::Prefix => (exact, change(prefix)),
         };
         *self = match (exact, prefix) {
-            (Some(exact), Some(prefix)) => Values::Both(Arc::new((exact, prefix))),
-            (Some(exact), None) => Values::Exact(exact),
-            (None, Some(prefix)) => Values::Prefix(prefix),
-            (None, None) => Values::None,
+            (Some(exact), Some(prefix)) => NodeValues::Both(Arc::new((exact, prefix))),
+            (Some(exact), None) => NodeValues::Exact(exact),
+            (None, Some(prefix)) => NodeValues::Prefix(prefix),
+            (None, None) => NodeValues::None,
         };
     }
 }
@@ -228,19 +230,19 @@ type Label = SmallVec<[u8; SHORT]>;
 /// touches costs.
 #[derive(Debug, Clone)]
 #[repr(align(64))]
-pub(crate) struct Node<T> {
-    text: Text,
-    children: Option<Arc<[Node<T>]>>,
-    values: Values<T>,
+pub(crate) struct TrieNode<T> {
+    text: NodeLabel,
+    children: Option<Arc<[TrieNode<T>]>>,
+    values: NodeValues<T>,
 }
 
-impl<T> Node<T> {
-    fn leaf(label: &[u8], values: Values<T>) -> Node<T> {
-        Node { text: Text::new(label, std::iter::empty()), children: None, values }
+impl<T> TrieNode<T> {
+    fn leaf(label: &[u8], values: NodeValues<T>) -> TrieNode<T> {
+        TrieNode { text: NodeLabel::new(label, std::iter::empty()), children: None, values }
     }
 
     #[inline]
-    fn children(&self) -> &[Node<T>] {
+    fn children(&self) -> &[TrieNode<T>] {
         self.children.as_deref().unwrap_or_default()
     }
 
@@ -254,14 +256,15 @@ impl<T> Node<T> {
     }
 
     /// Sets label and children together, since the text depends on both.
-    fn set_shape(&mut self, label: &[u8], children: Option<Arc<[Node<T>]>>) {
-        self.text = Text::new(label, children.iter().flat_map(|children| children.iter()).map(Node::first));
+    fn set_shape(&mut self, label: &[u8], children: Option<Arc<[TrieNode<T>]>>) {
+        self.text =
+            NodeLabel::new(label, children.iter().flat_map(|children| children.iter()).map(TrieNode::first));
         self.children = children;
     }
 
     /// Where the key stands after the label, if it has the label at `at`.
     #[inline]
-    fn pass<K: Key>(&self, key: K, at: usize) -> Option<usize> {
+    fn pass<K: TrieKey>(&self, key: K, at: usize) -> Option<usize> {
         let label = self.text.label();
         if !self.text.is_wild() {
             return key.has_at(at, label).then(|| at + label.len());
@@ -269,9 +272,9 @@ impl<T> Node<T> {
         pass_wild(label, key, at)
     }
 
-    /// [`Node::pass`] where the first byte was found to be the label's.
+    /// [`TrieNode::pass`] where the first byte was found to be the label's.
     #[inline]
-    fn pass_found<K: Key>(&self, key: K, at: usize) -> Option<usize> {
+    fn pass_found<K: TrieKey>(&self, key: K, at: usize) -> Option<usize> {
         if self.text.label().len() == 1 {
             return Some(at + 1);
         }
@@ -279,7 +282,7 @@ impl<T> Node<T> {
     }
 }
 
-fn pass_wild<K: Key>(label: &[u8], key: K, mut at: usize) -> Option<usize> {
+fn pass_wild<K: TrieKey>(label: &[u8], key: K, mut at: usize) -> Option<usize> {
     for &wanted in label {
         if wanted == PARAMETER {
             let end = key.segment_end(at);
@@ -296,16 +299,16 @@ fn pass_wild<K: Key>(label: &[u8], key: K, mut at: usize) -> Option<usize> {
     Some(at)
 }
 
-impl<T: Clone> Node<T> {
+impl<T: Clone> TrieNode<T> {
     /// Cuts the label at `at`: what follows becomes the only child.
     fn split(&mut self, at: usize) {
         let label = Label::from(self.text.label());
-        let mut lower = Node::leaf(&label[at..], std::mem::replace(&mut self.values, Values::None));
+        let mut lower = TrieNode::leaf(&label[at..], std::mem::replace(&mut self.values, NodeValues::None));
         lower.set_shape(&label[at..], self.children.take());
         self.set_shape(&label[..at], Some(Arc::new([lower])));
     }
 
-    fn add_child(&mut self, child: Node<T>) {
+    fn add_child(&mut self, child: TrieNode<T>) {
         let label = Label::from(self.text.label());
         let at = self.children().partition_point(|other| other.first() < child.first());
         let (before, behind) = self.children().split_at(at);
@@ -331,7 +334,7 @@ impl<T: Clone> Node<T> {
     }
 
     /// The child at a place, to be changed.
-    fn child_mut(&mut self, at: usize) -> &mut Node<T> {
+    fn child_mut(&mut self, at: usize) -> &mut TrieNode<T> {
         &mut Arc::make_mut(self.children.get_or_insert_with(Arc::default))[at]
     }
 }
@@ -339,7 +342,7 @@ impl<T: Clone> Node<T> {
 /// The trie. A clone is a snapshot: later changes to either do not show in the other.
 #[derive(Debug, Clone)]
 pub(crate) struct Trie<T> {
-    root: Option<Arc<Node<T>>>,
+    root: Option<Arc<TrieNode<T>>>,
 }
 
 impl<T> Default for Trie<T> {
@@ -355,7 +358,7 @@ impl<T> Trie<T> {
 
     /// All values, in no useful order.
     pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
-        let mut stack: Vec<&Node<T>> = self.root.as_deref().into_iter().collect();
+        let mut stack: Vec<&TrieNode<T>> = self.root.as_deref().into_iter().collect();
         std::iter::from_fn(move || {
             let node = stack.pop()?;
             stack.extend(node.children());
@@ -364,19 +367,29 @@ impl<T> Trie<T> {
         .flatten()
     }
 
-    /// Starts looking up a key; see [`Search::next`].
+    /// Starts looking up a key; see [`TrieSearch::next`].
     #[inline]
-    pub(crate) fn search(&self) -> Search<'_, T> {
-        Search { root: self.root.as_deref(), pending: [const { None }; INLINE], len: 0, spilt: Vec::new() }
+    pub(crate) fn search(&self) -> TrieSearch<'_, T> {
+        TrieSearch {
+            root: self.root.as_deref(),
+            pending: [const { None }; INLINE],
+            len: 0,
+            spilt: Vec::new(),
+        }
     }
 }
 
 impl<T: Clone> Trie<T> {
     /// Replaces the value under a key by what `change` makes of it.
-    pub(crate) fn update(&mut self, key: &[u8], reach: Reach, change: impl FnOnce(Option<T>) -> Option<T>) {
-        let new = |value| Values::new(reach, value);
+    pub(crate) fn update(
+        &mut self,
+        key: &[u8],
+        reach: KeyMatch,
+        change: impl FnOnce(Option<T>) -> Option<T>,
+    ) {
+        let new = |value| NodeValues::new(reach, value);
         let Some(root) = self.root.as_mut() else {
-            self.root = change(None).map(|value| Arc::new(Node::leaf(key, new(value))));
+            self.root = change(None).map(|value| Arc::new(TrieNode::leaf(key, new(value))));
             return;
         };
         let mut node = Arc::make_mut(root);
@@ -394,7 +407,7 @@ impl<T: Clone> Trie<T> {
             let Some(first) = rest.first() else { break };
             let Some(at) = node.text.child_at(*first) else {
                 if let Some(value) = change(None) {
-                    node.add_child(Node::leaf(rest, new(value)));
+                    node.add_child(TrieNode::leaf(rest, new(value)));
                 }
                 return;
             };
@@ -435,54 +448,54 @@ impl<T: Clone> Trie<T> {
     }
 }
 
-fn add_by_split<T: Clone>(node: &mut Node<T>, at: usize, rest: &[u8], values: Values<T>) {
+fn add_by_split<T: Clone>(node: &mut TrieNode<T>, at: usize, rest: &[u8], values: NodeValues<T>) {
     node.split(at);
     if rest.is_empty() {
         node.values = values;
     } else {
-        node.add_child(Node::leaf(rest, values));
+        node.add_child(TrieNode::leaf(rest, values));
     }
 }
 
 #[derive(Clone, Copy)]
-enum Todo {
+enum PendingBranch {
     Prefix,
     Parameter,
 }
 
-struct Frame<'t, T> {
-    node: &'t Node<T>,
+struct SearchFrame<'t, T> {
+    node: &'t TrieNode<T>,
     at: u32,
-    todo: Todo,
+    todo: PendingBranch,
 }
 
-impl<T> Clone for Frame<'_, T> {
+impl<T> Clone for SearchFrame<'_, T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for Frame<'_, T> {}
+impl<T> Copy for SearchFrame<'_, T> {}
 
 /// Alternatives kept without allocating; a table nested deeper than this spills.
 const INLINE: usize = 12;
 
 /// A look-up under way. The key is handed in at each step, so that it may live in what the caller
 /// changes between steps; it must be the same each time.
-pub(crate) struct Search<'t, T> {
-    root: Option<&'t Node<T>>,
-    pending: [Option<Frame<'t, T>>; INLINE],
+pub(crate) struct TrieSearch<'t, T> {
+    root: Option<&'t TrieNode<T>>,
+    pending: [Option<SearchFrame<'t, T>>; INLINE],
     len: usize,
-    spilt: Vec<Frame<'t, T>>,
+    spilt: Vec<SearchFrame<'t, T>>,
 }
 
-impl<'t, T> Search<'t, T> {
+impl<'t, T> TrieSearch<'t, T> {
     /// The next best match: at each node the literal continuation, then a parameter, then the
     /// prefix that ends there; so the exact key first, longer prefixes before shorter.
     ///
     /// A node is visited at most once, so the work is bounded by the table whatever the key.
     #[inline]
-    pub(crate) fn next<K: Key>(&mut self, key: K) -> Option<&'t T> {
+    pub(crate) fn next<K: TrieKey>(&mut self, key: K) -> Option<&'t T> {
         if let Some(root) = self.root.take()
             && let Some(at) = root.pass(key, 0)
             && let Some(found) = self.walk(root, key, at)
@@ -491,8 +504,8 @@ impl<'t, T> Search<'t, T> {
         }
         while let Some(frame) = self.pop() {
             match frame.todo {
-                Todo::Prefix => return frame.node.values.prefix(),
-                Todo::Parameter => {
+                PendingBranch::Prefix => return frame.node.values.prefix(),
+                PendingBranch::Parameter => {
                     let child = &frame.node.children()[0];
                     if let Some(at) = child.pass(key, frame.at as usize)
                         && let Some(found) = self.walk(child, key, at)
@@ -506,16 +519,16 @@ impl<'t, T> Search<'t, T> {
     }
 
     #[inline]
-    fn walk<K: Key>(&mut self, mut node: &'t Node<T>, key: K, mut at: usize) -> Option<&'t T> {
+    fn walk<K: TrieKey>(&mut self, mut node: &'t TrieNode<T>, key: K, mut at: usize) -> Option<&'t T> {
         loop {
             if node.values.prefix().is_some() {
-                self.push(Frame { node, at: at as u32, todo: Todo::Prefix });
+                self.push(SearchFrame { node, at: at as u32, todo: PendingBranch::Prefix });
             }
             if at == key.len() {
                 return node.values.exact();
             }
             if node.has_parameter_child() {
-                self.push(Frame { node, at: at as u32, todo: Todo::Parameter });
+                self.push(SearchFrame { node, at: at as u32, todo: PendingBranch::Parameter });
             }
             let first = key.byte(at);
             if first == PARAMETER {
@@ -527,7 +540,7 @@ impl<'t, T> Search<'t, T> {
         }
     }
 
-    fn push(&mut self, frame: Frame<'t, T>) {
+    fn push(&mut self, frame: SearchFrame<'t, T>) {
         match self.pending.get_mut(self.len) {
             Some(free) => {
                 *free = Some(frame);
@@ -537,7 +550,7 @@ impl<'t, T> Search<'t, T> {
         }
     }
 
-    fn pop(&mut self) -> Option<Frame<'t, T>> {
+    fn pop(&mut self) -> Option<SearchFrame<'t, T>> {
         if let Some(frame) = self.spilt.pop() {
             return Some(frame);
         }

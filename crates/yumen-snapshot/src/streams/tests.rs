@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::{Network, StreamAsk, StreamMatching, StreamRoute, StreamRouter};
-use crate::snapshot::Target;
-use crate::testing::Random;
+use super::{AddressBlock, StreamLookup, StreamMatching, StreamRoute, StreamRouter};
+use crate::snapshot::RouteTarget;
+use crate::testing::SeededRandom;
 
 /// A route from `id port server remote sni`; `-` stands for absent.
 fn route(text: &str) -> Arc<StreamRoute> {
     let words: Vec<&str> = text.split(' ').collect();
     let given = |at: usize| Some(words[at]).filter(|word| *word != "-");
-    let network = |at| given(at).map(|word| Network::parse(word).expect("a network"));
+    let network = |at| given(at).map(|word| AddressBlock::parse(word).expect("a network"));
     let matching = StreamMatching {
         server_port: given(1).map(|port| port.parse().expect("a port")),
         server_addr: network(2),
@@ -18,7 +18,7 @@ fn route(text: &str) -> Arc<StreamRoute> {
         sni: given(4).map(Box::from),
     };
     let info = yumen_plugin::RouteInfo { id: words[0].into(), ..Default::default() };
-    Arc::new(StreamRoute { info, matching, target: Target::None, chain: Arc::default() })
+    Arc::new(StreamRoute { info, matching, target: RouteTarget::None, chain: Arc::default() })
 }
 
 fn router<'t>(routes: impl IntoIterator<Item = &'t str>) -> StreamRouter {
@@ -30,7 +30,7 @@ fn router<'t>(routes: impl IntoIterator<Item = &'t str>) -> StreamRouter {
 /// Who gets the connection `remote server sni`; empty for nobody.
 fn found(router: &StreamRouter, connection: &str) -> String {
     let words: Vec<&str> = connection.split(' ').collect();
-    let ask = StreamAsk {
+    let ask = StreamLookup {
         remote: words[0].parse().expect("an address"),
         server: words[1].parse().expect("an end"),
         sni: Some(words[2]).filter(|word| *word != "-"),
@@ -95,7 +95,7 @@ fn what_was_taken_out_is_not_found_and_leaves_nothing() {
 
 #[test]
 fn random_tables_give_what_a_search_through_all_gives() {
-    let random = Random::new(3);
+    let random = SeededRandom::new(3);
     for _ in 0..300 {
         let texts: Vec<String> = (0..random.below(12))
             .map(|id| {
@@ -120,7 +120,7 @@ fn random_tables_give_what_a_search_through_all_gives() {
 /// The best of all that match, by the rule as it is documented.
 fn naive(texts: &[String], connection: &str) -> String {
     let words: Vec<&str> = connection.split(' ').collect();
-    let ask = StreamAsk {
+    let ask = StreamLookup {
         remote: words[0].parse().unwrap(),
         server: words[1].parse().unwrap(),
         sni: Some(words[2]).filter(|word| *word != "-"),

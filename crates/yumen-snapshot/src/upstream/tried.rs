@@ -4,18 +4,18 @@ use super::Endpoint;
 
 /// Endpoints already tried for an exchange, and others that are not to be, by index.
 #[derive(Debug, Clone, Default)]
-pub struct Tried {
+pub struct TriedEndpoints {
     low: u128,
     count: u32,
     /// The first one past the low ones, plus one: an attempt that needs no other allocates nothing.
     first_high: u32,
-    high: Option<Box<Bits>>,
+    high: Option<Box<BitSet>>,
 }
 
 /// How many have a bit in the exchange itself.
 const LOW: usize = u128::BITS as usize;
 
-impl Tried {
+impl TriedEndpoints {
     /// Notes an attempt at an endpoint.
     pub fn push(&mut self, index: usize) {
         self.leave_out(index);
@@ -30,15 +30,15 @@ impl Tried {
     }
 
     /// Leaves more endpoints out, as bits, though there was no attempt at them.
-    pub fn without(&self, endpoints: u128) -> Tried {
-        Tried { low: self.low | endpoints, ..self.clone() }
+    pub fn without(&self, endpoints: u128) -> TriedEndpoints {
+        TriedEndpoints { low: self.low | endpoints, ..self.clone() }
     }
 
     /// The same of the endpoints an upstream has now, which had `before`.
-    pub fn carried_over(&self, before: &[Endpoint], now: &[Endpoint]) -> Tried {
+    pub fn remap(&self, before: &[Endpoint], now: &[Endpoint]) -> TriedEndpoints {
         let tried = before.iter().enumerate().filter(|(index, _)| self.has(*index));
         let tried: Vec<u64> = tried.map(|(_, endpoint)| endpoint.state.id).collect();
-        let mut carried = Tried { count: self.count, ..Tried::default() };
+        let mut carried = TriedEndpoints { count: self.count, ..TriedEndpoints::default() };
         let stands = now.iter().enumerate().filter(|(_, endpoint)| tried.contains(&endpoint.state.id));
         stands.for_each(|(index, _)| carried.leave_out(index));
         carried
@@ -82,9 +82,9 @@ impl Tried {
 
 /// A set of numbers, as long as the largest needs.
 #[derive(Debug, Clone, Default)]
-struct Bits(Vec<u64>);
+struct BitSet(Vec<u64>);
 
-impl Bits {
+impl BitSet {
     const WORD: usize = u64::BITS as usize;
 
     fn set(&mut self, number: usize) {

@@ -7,12 +7,12 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Care, DATABASE, Embedded, file, format, guarded, tables};
+use super::{DATABASE, EmbeddedMedium, OpenCheck, file, format, guarded, tables};
 use crate::directory::{self, DataDir, about};
 use crate::engine::now_ms;
 use crate::last_good::{LastGood, forget_versions};
-use crate::seal::{Edge, Seal};
-use crate::state::{Authorship, Committed, Revision, State};
+use crate::seal::{OptionalSeal, TextSeal};
+use crate::state::{Authorship, Revision, StoreCommit, StoreState};
 use crate::store::StoreError;
 
 /// What the file a restore replaced is called.
@@ -21,7 +21,7 @@ pub(super) const REPLACED: &str = "yumen.redb.replaced";
 /// Who a restored store says had it go on.
 const RESTORE: &str = "restore";
 
-impl Embedded {
+impl EmbeddedMedium {
     /// Writes all entries, settings and history, as of one moment, to the file `to`.
     ///
     /// Writes go on meanwhile. The file appears when it is whole, in place of what had its name.
@@ -34,7 +34,7 @@ impl Embedded {
         // The copy's own errors must not be told as those of the store's file, hence two results.
         let copied = self.settled(|source| Ok(file::write(&draft, |copy| tables::copy(source, copy))))?;
         copied?;
-        Ok(directory::put_in_place(&draft, to)?)
+        Ok(directory::rename_durably(&draft, to)?)
     }
 }
 
@@ -44,8 +44,12 @@ impl Embedded {
 /// and opened with `seal`. The replaced file is kept as `yumen.redb.replaced`. Revisions go on behind its newest, by
 /// one that changes nothing and says so: none is counted twice, so what clients know of objects and of the store by
 /// their numbers is never true of something else.
-pub fn restore(from: &Path, directory: &Path, seal: Option<Arc<dyn Seal>>) -> Result<State, StoreError> {
-    let edge = Edge(seal);
+pub fn restore(
+    from: &Path,
+    directory: &Path,
+    seal: Option<Arc<dyn TextSeal>>,
+) -> Result<StoreState, StoreError> {
+    let edge = OptionalSeal(seal);
     let directory = DataDir::lock(directory)?;
     let place = directory.file(DATABASE);
     let draft = directory::suffixed(&place, ".restoring");
@@ -59,19 +63,19 @@ pub fn restore(from: &Path, directory: &Path, seal: Option<Arc<dyn Seal>>) -> Re
     });
     let state = state.inspect_err(|_| drop(directory::remove_if_there(&draft)))?;
     directory::keep_as(&place, &directory.file(REPLACED))?;
-    directory::put_in_place(&draft, &place)?;
+    directory::rename_durably(&draft, &place)?;
     LastGood::save(directory.path(), &state, &edge)?;
     forget_versions(directory.path())?;
     Ok(state)
 }
 
 /// The newest revision of the store that is replaced, as far as anything of it can be read.
-fn reached(directory: &DataDir, edge: &Edge) -> Option<Revision> {
+fn reached(directory: &DataDir, edge: &OptionalSeal) -> Option<Revision> {
     let place = directory.file(DATABASE);
     let stored = file::check(&place).and_then(|()| {
         guarded(&place, || {
             // A damaged file is kept as it is.
-            let database = file::builder(Care::Whole).open(&place)?;
+            let database = file::builder(OpenCheck::Full).open(&place)?;
             let revision = tables::revision_of(&database)?;
             database.close()?;
             Ok(revision)
@@ -82,30 +86,30 @@ fn reached(directory: &DataDir, edge: &Edge) -> Option<Revision> {
 }
 
 /// Has the draft of a store go on behind a revision that others may know.
-fn go_on(state: State, replaced: Revision, draft: &Path) -> Result<State, StoreError> {
+fn go_on(state: StoreState, replaced: Revision, draft: &Path) -> Result<StoreState, StoreError> {
     let revision = Revision(state.revision.max(replaced).0 + 1);
     let reason = Some(format!("the store of revision {} was restored", state.revision.0));
     let by = Authorship { author: RESTORE.to_owned(), reason };
-    let leap = Committed { revision, time_ms: now_ms(), by, changes: Vec::new() };
+    let skip_revisions = StoreCommit { revision, time_ms: now_ms(), by, changes: Vec::new() };
     guarded(draft, || {
-        let database = file::builder(Care::Needed).open(draft)?;
-        tables::leap(&database, &leap)?;
+        let database = file::builder(OpenCheck::Quick).open(draft)?;
+        tables::skip_revisions(&database, &skip_revisions)?;
         Ok(database.close()?)
     })?;
     Ok(state.with(revision, []))
 }
 
-fn from_last_good(from: &Path, draft: &Path, edge: &Edge) -> Result<State, StoreError> {
+fn from_last_good(from: &Path, draft: &Path, edge: &OptionalSeal) -> Result<StoreState, StoreError> {
     let state = LastGood::read(from, edge)?;
     file::write(draft, |database| tables::initialise(database, &state, edge))?;
     Ok(state)
 }
 
-fn from_backup(from: &Path, draft: &Path, edge: &Edge) -> Result<State, StoreError> {
+fn from_backup(from: &Path, draft: &Path, edge: &OptionalSeal) -> Result<StoreState, StoreError> {
     file::check(from)?;
     copy_unused(from, draft)?;
     guarded(from, || {
-        let database = file::builder(Care::Whole).open(draft)?;
+        let database = file::builder(OpenCheck::Full).open(draft)?;
         format::migrate(&database)?;
         let state = tables::load(&database, edge)?;
         tables::verify_history(&database, edge)?;

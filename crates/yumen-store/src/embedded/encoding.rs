@@ -6,34 +6,34 @@ use std::sync::Arc;
 
 use yumen_config::Kind;
 
-use crate::state::{Authorship, Changed, Committed, Entry, Key, Revision};
+use crate::state::{Authorship, EntryChange, ResourceKey, Revision, StoreCommit, StoreEntry};
 
 /// A key as text; kinds go by the names they have in URIs.
-pub(super) fn key_text(key: &Key) -> String {
+pub(super) fn key_text(key: &ResourceKey) -> String {
     format!("{}/{}", key.kind.name(), key.id)
 }
 
 /// The key of such a text; `None` where this version knows no such kind.
-pub(super) fn key_of(text: &str) -> Option<Key> {
+pub(super) fn key_of(text: &str) -> Option<ResourceKey> {
     let (kind, id) = text.split_once('/')?;
-    Some(Key::new(Kind::from_name(kind)?, id))
+    Some(ResourceKey::new(Kind::from_name(kind)?, id))
 }
 
-pub(super) fn encode_entry(entry: &Entry) -> Vec<u8> {
+pub(super) fn encode_entry(entry: &StoreEntry) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(entry.json.len() + 16);
     put_entry_head(&mut bytes, entry);
     bytes.extend_from_slice(entry.json.as_bytes());
     bytes
 }
 
-pub(super) fn decode_entry(bytes: &[u8]) -> Option<Entry> {
-    let mut reader = Reader(bytes);
+pub(super) fn decode_entry(bytes: &[u8]) -> Option<StoreEntry> {
+    let mut reader = EncodingReader(bytes);
     let head = reader.entry_head()?;
     Some(head.with(std::str::from_utf8(reader.0).ok()?))
 }
 
 /// The time comes first, so that trimming by age reads nothing else.
-pub(super) fn encode_revision(committed: &Committed) -> Vec<u8> {
+pub(super) fn encode_revision(committed: &StoreCommit) -> Vec<u8> {
     let mut bytes = Vec::new();
     put_number(&mut bytes, committed.time_ms);
     put_text(&mut bytes, &committed.by.author);
@@ -47,8 +47,8 @@ pub(super) fn encode_revision(committed: &Committed) -> Vec<u8> {
     bytes
 }
 
-pub(super) fn decode_revision(revision: Revision, bytes: &[u8]) -> Option<Committed> {
-    let mut reader = Reader(bytes);
+pub(super) fn decode_revision(revision: Revision, bytes: &[u8]) -> Option<StoreCommit> {
+    let mut reader = EncodingReader(bytes);
     let time_ms = reader.number()?;
     let author = reader.text()?.to_owned();
     let reason = reader.optional(|reader| Some(reader.text()?.to_owned()))?;
@@ -56,17 +56,17 @@ pub(super) fn decode_revision(revision: Revision, bytes: &[u8]) -> Option<Commit
     let mut changes = Vec::new();
     for _ in 0..count {
         let key = key_of(reader.text()?)?;
-        let before = reader.optional(Reader::entry)?;
-        let after = reader.optional(Reader::entry)?;
-        changes.push(Changed { key, before, after });
+        let before = reader.optional(EncodingReader::entry)?;
+        let after = reader.optional(EncodingReader::entry)?;
+        changes.push(EntryChange { key, before, after });
     }
     let whole = reader.0.is_empty();
-    whole.then_some(Committed { revision, time_ms, by: Authorship { author, reason }, changes })
+    whole.then_some(StoreCommit { revision, time_ms, by: Authorship { author, reason }, changes })
 }
 
 /// When an encoded revision was written.
 pub(super) fn time_ms_of(bytes: &[u8]) -> Option<u64> {
-    Reader(bytes).number()
+    EncodingReader(bytes).number()
 }
 
 fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
@@ -89,12 +89,12 @@ fn put_optional<T>(bytes: &mut Vec<u8>, value: Option<T>, put: impl FnOnce(&mut 
     }
 }
 
-fn put_entry(bytes: &mut Vec<u8>, entry: &Entry) {
+fn put_entry(bytes: &mut Vec<u8>, entry: &StoreEntry) {
     put_entry_head(bytes, entry);
     put_text(bytes, &entry.json);
 }
 
-fn put_entry_head(bytes: &mut Vec<u8>, entry: &Entry) {
+fn put_entry_head(bytes: &mut Vec<u8>, entry: &StoreEntry) {
     put_number(bytes, entry.created.0);
     put_number(bytes, entry.modified.0);
     put_optional(bytes, entry.expires_ms, put_number);
@@ -108,16 +108,16 @@ struct EntryHead {
 }
 
 impl EntryHead {
-    fn with(self, json: &str) -> Entry {
+    fn with(self, json: &str) -> StoreEntry {
         let EntryHead { created, modified, expires_ms } = self;
-        Entry { json: Arc::from(json), created, modified, expires_ms }
+        StoreEntry { json: Arc::from(json), created, modified, expires_ms }
     }
 }
 
 /// What of an encoding is still to be read. `None` means that the bytes are not what was written.
-struct Reader<'a>(&'a [u8]);
+struct EncodingReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> EncodingReader<'a> {
     fn byte(&mut self) -> Option<u8> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;
@@ -155,11 +155,11 @@ impl<'a> Reader<'a> {
         Some(EntryHead {
             created: Revision(self.number()?),
             modified: Revision(self.number()?),
-            expires_ms: self.optional(Reader::number)?,
+            expires_ms: self.optional(EncodingReader::number)?,
         })
     }
 
-    fn entry(&mut self) -> Option<Entry> {
+    fn entry(&mut self) -> Option<StoreEntry> {
         let head = self.entry_head()?;
         Some(head.with(self.text()?))
     }

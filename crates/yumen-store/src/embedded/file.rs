@@ -7,18 +7,18 @@ use std::path::Path;
 
 use redb::{Builder, Database};
 
-use super::{Care, guarded, tables};
+use super::{OpenCheck, guarded, tables};
 use crate::directory::{self, about};
-use crate::seal::Edge;
-use crate::state::State;
+use crate::seal::OptionalSeal;
+use crate::state::StoreState;
 use crate::store::StoreError;
 
 /// History is read page by page and everything else is in memory: little need to be cached.
 const CACHE_BYTES: usize = 16 << 20;
 
-pub(super) fn builder(care: Care) -> Builder {
+pub(super) fn builder(care: OpenCheck) -> Builder {
     let mut builder = Database::builder();
-    builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(care == Care::Whole);
+    builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(care == OpenCheck::Full);
     builder
 }
 
@@ -36,8 +36,8 @@ pub(super) fn check(path: &Path) -> Result<(), StoreError> {
 /// An empty database at `path`.
 pub(super) fn create(path: &Path) -> Result<(), StoreError> {
     let draft = directory::suffixed(path, ".new");
-    write(&draft, |database| tables::initialise(database, &State::default(), &Edge::default()))?;
-    Ok(directory::put_in_place(&draft, path)?)
+    write(&draft, |database| tables::initialise(database, &StoreState::default(), &OptionalSeal::default()))?;
+    Ok(directory::rename_durably(&draft, path)?)
 }
 
 /// A new database file, filled and closed; nothing is left of it where that fails.
@@ -47,7 +47,7 @@ pub(super) fn write(
 ) -> Result<(), StoreError> {
     drop(directory::create_private(path)?);
     let written = guarded(path, || {
-        let database = builder(Care::Needed).create(path)?;
+        let database = builder(OpenCheck::Quick).create(path)?;
         fill(&database)?;
         Ok(database.close()?)
     });

@@ -7,10 +7,10 @@ use redb::{Database, WriteTransaction};
 use super::tables::{self, Result};
 
 /// From one version to the next, within a transaction that also notes the new version.
-pub(super) type Step = fn(&WriteTransaction) -> Result<()>;
+pub(super) type MigrationStep = fn(&WriteTransaction) -> Result<()>;
 
 /// What comes first leads from version 1 to version 2, and so on.
-const STEPS: &[Step] = &[];
+const STEPS: &[MigrationStep] = &[];
 
 /// The version this program writes.
 pub(super) const CURRENT: u64 = 1 + STEPS.len() as u64;
@@ -22,7 +22,7 @@ pub(super) fn migrate(database: &Database) -> Result<()> {
     migrate_by(database, STEPS)
 }
 
-pub(super) fn migrate_by(database: &Database, steps: &[Step]) -> Result<()> {
+pub(super) fn migrate_by(database: &Database, steps: &[MigrationStep]) -> Result<()> {
     let found = tables::format_of(database)?;
     let current = 1 + steps.len() as u64;
     if found == 0 || found > current {
@@ -36,7 +36,7 @@ pub(super) fn migrate_by(database: &Database, steps: &[Step]) -> Result<()> {
         step(&transaction)?;
         tables::set_format(&transaction, version + 1)?;
         transaction.commit()?;
-        tracing::info!(from = version, to = version + 1, "the store was brought to a newer format");
+        tracing::info!(from = version, to = version + 1, "store migrated to a newer format");
     }
     Ok(())
 }

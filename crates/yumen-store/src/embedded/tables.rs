@@ -11,10 +11,10 @@ use redb::{Table, TableDefinition, WriteTransaction};
 
 use super::encoding::{decode_entry, decode_revision, encode_entry, encode_revision};
 use super::encoding::{key_of, key_text, time_ms_of};
-use super::{Options, format};
-use crate::engine::Batch;
-use crate::seal::{Edge, SealError};
-use crate::state::{Committed, Entry, Key, Revision, State};
+use super::{EmbeddedOptions, format};
+use crate::engine::CommitBatch;
+use crate::seal::{OptionalSeal, SealError};
+use crate::state::{ResourceKey, Revision, StoreCommit, StoreEntry, StoreState};
 
 /// `kind/id` to what [`encode_entry`] writes.
 const ENTRIES: TableDefinition<&str, &[u8]> = TableDefinition::new("entries");
@@ -38,7 +38,7 @@ const TRIMMED_MAX: usize = 4096;
 pub(super) type Result<T> = std::result::Result<T, redb::Error>;
 
 /// Makes the tables in an empty database, holding `state` without history.
-pub(super) fn initialise(database: &Database, state: &State, edge: &Edge) -> Result<()> {
+pub(super) fn initialise(database: &Database, state: &StoreState, edge: &OptionalSeal) -> Result<()> {
     let transaction = database.begin_write()?;
     {
         let mut entries = transaction.open_table(ENTRIES)?;
@@ -71,7 +71,7 @@ pub(super) fn set_format(transaction: &WriteTransaction, version: u64) -> Result
 }
 
 /// Everything but the history.
-pub(super) fn load(database: &Database, edge: &Edge) -> Result<State> {
+pub(super) fn load(database: &Database, edge: &OptionalSeal) -> Result<StoreState> {
     let transaction = database.begin_read()?;
     let mut entries = Vec::new();
     for row in transaction.open_table(ENTRIES)?.iter()? {
@@ -88,7 +88,7 @@ pub(super) fn load(database: &Database, edge: &Edge) -> Result<State> {
         let (name, value) = row?;
         settings.push((name.value().into(), value.value().into()));
     }
-    Ok(State::new(newest(&transaction)?, entries, settings))
+    Ok(StoreState::new(newest(&transaction)?, entries, settings))
 }
 
 /// The newest revision.
@@ -102,9 +102,9 @@ fn newest(transaction: &ReadTransaction) -> Result<Revision> {
 }
 
 /// Goes on with a revision that changes nothing, behind numbers that were never used here.
-pub(super) fn leap(database: &Database, committed: &Committed) -> Result<()> {
+pub(super) fn skip_revisions(database: &Database, committed: &StoreCommit) -> Result<()> {
     let transaction = database.begin_write()?;
-    let mut history = History::open(&transaction)?;
+    let mut history = HistoryTable::open(&transaction)?;
     history.append(committed)?;
     history.close(committed.revision)?;
     Ok(transaction.commit()?)
@@ -115,8 +115,8 @@ pub(super) fn history(
     database: &Database,
     before: Revision,
     limit: usize,
-    edge: &Edge,
-) -> Result<Vec<Arc<Committed>>> {
+    edge: &OptionalSeal,
+) -> Result<Vec<Arc<StoreCommit>>> {
     let revisions = database.begin_read()?.open_table(REVISIONS)?;
     let mut page = Vec::new();
     for row in revisions.range(..before.0)?.rev().take(limit) {
@@ -127,7 +127,7 @@ pub(super) fn history(
 }
 
 /// Reads every revision that is kept, to know that it can be read, and gives their number.
-pub(super) fn verify_history(database: &Database, edge: &Edge) -> Result<usize> {
+pub(super) fn verify_history(database: &Database, edge: &OptionalSeal) -> Result<usize> {
     let revisions = database.begin_read()?.open_table(REVISIONS)?;
     let mut count = 0;
     for row in revisions.iter()? {
@@ -139,9 +139,14 @@ pub(super) fn verify_history(database: &Database, edge: &Edge) -> Result<usize> 
 }
 
 /// Writes a batch and trims the history, all in one transaction.
-pub(super) fn write(database: &Database, batch: &Batch, options: &Options, now_ms: u64) -> Result<()> {
+pub(super) fn write(
+    database: &Database,
+    batch: &CommitBatch,
+    options: &EmbeddedOptions,
+    now_ms: u64,
+) -> Result<()> {
     let changes = batch.revisions.iter().flat_map(|committed| &committed.changes);
-    let entries: BTreeMap<&Key, Option<&Entry>> =
+    let entries: BTreeMap<&ResourceKey, Option<&StoreEntry>> =
         changes.map(|changed| (&changed.key, changed.after.as_ref())).collect();
     let settings = batch.settings.iter().map(|(name, value)| (&**name, value.as_deref()));
     let edge = options.edge();
@@ -149,7 +154,7 @@ pub(super) fn write(database: &Database, batch: &Batch, options: &Options, now_m
     write_entries(&transaction, entries, &edge)?;
     write_settings(&transaction, settings)?;
     if let Some(newest) = batch.revisions.last() {
-        let mut history = History::open(&transaction)?;
+        let mut history = HistoryTable::open(&transaction)?;
         for committed in &batch.revisions {
             history.append(&edge.sealed_revision(committed))?;
         }
@@ -160,27 +165,27 @@ pub(super) fn write(database: &Database, batch: &Batch, options: &Options, now_m
 }
 
 /// Makes the file say what `batch.base` says, whether or not the batch got into it.
-pub(super) fn take_back(database: &Database, batch: &Batch, edge: &Edge) -> Result<()> {
+pub(super) fn take_back(database: &Database, batch: &CommitBatch, edge: &OptionalSeal) -> Result<()> {
     let base = &batch.base;
-    if !got_through(database, batch)? {
+    if !is_committed(database, batch)? {
         // Mostly so, and on a full disk nothing else would do.
         return Ok(());
     }
     let changes = batch.revisions.iter().flat_map(|committed| &committed.changes);
-    let entries: BTreeMap<&Key, Option<&Entry>> =
+    let entries: BTreeMap<&ResourceKey, Option<&StoreEntry>> =
         changes.map(|changed| (&changed.key, base.get(changed.key.kind, &changed.key.id))).collect();
     let settings = batch.settings.keys().map(|name| (&**name, base.setting(name).map(|value| &**value)));
     let transaction = database.begin_write()?;
     write_entries(&transaction, entries, edge)?;
     write_settings(&transaction, settings)?;
-    let mut history = History::open(&transaction)?;
+    let mut history = HistoryTable::open(&transaction)?;
     history.forget_after(base.revision)?;
     history.close(base.revision)?;
     Ok(transaction.commit()?)
 }
 
 /// Whether there is anything of a batch in the file; it is all or nothing of it.
-fn got_through(database: &Database, batch: &Batch) -> Result<bool> {
+fn is_committed(database: &Database, batch: &CommitBatch) -> Result<bool> {
     let transaction = database.begin_read()?;
     let revision = transaction.open_table(META)?.get(REVISION)?.map(|value| value.value());
     if revision != Some(batch.base.revision.0) {
@@ -221,8 +226,8 @@ fn copy_table<K: redb::Key, V: redb::Value>(
 
 fn write_entries(
     transaction: &WriteTransaction,
-    entries: BTreeMap<&Key, Option<&Entry>>,
-    edge: &Edge,
+    entries: BTreeMap<&ResourceKey, Option<&StoreEntry>>,
+    edge: &OptionalSeal,
 ) -> Result<()> {
     let mut table = transaction.open_table(ENTRIES)?;
     for (key, entry) in entries {
@@ -253,20 +258,20 @@ fn write_settings<'a>(
 }
 
 /// The revisions of a transaction, and how many bytes they are.
-struct History<'t> {
+struct HistoryTable<'t> {
     revisions: Table<'t, u64, &'static [u8]>,
     meta: Table<'t, &'static str, u64>,
     bytes: u64,
 }
 
-impl<'t> History<'t> {
-    fn open(transaction: &'t WriteTransaction) -> Result<History<'t>> {
+impl<'t> HistoryTable<'t> {
+    fn open(transaction: &'t WriteTransaction) -> Result<HistoryTable<'t>> {
         let (revisions, meta) = (transaction.open_table(REVISIONS)?, transaction.open_table(META)?);
         let bytes = meta.get(HISTORY_BYTES)?.map_or(0, |value| value.value());
-        Ok(History { revisions, meta, bytes })
+        Ok(HistoryTable { revisions, meta, bytes })
     }
 
-    fn append(&mut self, committed: &Committed) -> Result<()> {
+    fn append(&mut self, committed: &StoreCommit) -> Result<()> {
         let encoded = encode_revision(committed);
         self.bytes += encoded.len() as u64;
         self.revisions.insert(committed.revision.0, encoded.as_slice())?;
@@ -274,7 +279,7 @@ impl<'t> History<'t> {
     }
 
     /// Forgets the oldest while there are too many, too old or too large ones; the newest stays.
-    fn trim(&mut self, options: &Options, now_ms: u64) -> Result<()> {
+    fn trim(&mut self, options: &EmbeddedOptions, now_ms: u64) -> Result<()> {
         let oldest_ms = options.revisions_age_max.map(|age| now_ms.saturating_sub(age.as_millis() as u64));
         let mut count = self.revisions.len()?;
         for _ in 0..TRIMMED_MAX {
@@ -317,7 +322,7 @@ impl<'t> History<'t> {
     }
 }
 
-fn decoded(revision: u64, bytes: &[u8], edge: &Edge) -> Result<Committed> {
+fn decoded(revision: u64, bytes: &[u8], edge: &OptionalSeal) -> Result<StoreCommit> {
     let committed = decode_revision(Revision(revision), bytes);
     let committed = committed.ok_or_else(|| corrupted(format!("revision {revision} is unreadable")))?;
     edge.opened_revision(committed).map_err(closed)

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use redb::{Database, DatabaseError, StorageBackend};
 
-use super::{Care, Embedded, Options, file, tables};
-use crate::seal::Edge;
-use crate::state::State;
+use super::{EmbeddedMedium, EmbeddedOptions, OpenCheck, file, tables};
+use crate::seal::OptionalSeal;
+use crate::state::StoreState;
 use crate::store::StoreError;
 use crate::test_kit::Random;
 
@@ -46,19 +46,19 @@ impl Disk {
             dead: false,
         };
         let disk = Disk(Arc::new(Mutex::new(platter)));
-        let database = disk.open(Care::Needed).unwrap();
-        tables::initialise(&database, &State::default(), &Edge::default()).unwrap();
+        let database = disk.open(OpenCheck::Quick).unwrap();
+        tables::initialise(&database, &StoreState::default(), &OptionalSeal::default()).unwrap();
         database.close().unwrap();
         disk
     }
 
-    pub(super) fn open(&self, care: Care) -> Result<Database, DatabaseError> {
+    pub(super) fn open(&self, care: OpenCheck) -> Result<Database, DatabaseError> {
         file::builder(care).create_with_backend(self.clone())
     }
 
-    pub(super) fn load(&self, options: Options) -> Result<(Embedded, State), StoreError> {
+    pub(super) fn load(&self, options: EmbeddedOptions) -> Result<(EmbeddedMedium, StoreState), StoreError> {
         let disk = self.clone();
-        Embedded::load("disk".into(), Box::new(move |care| disk.open(care)), options, None)
+        EmbeddedMedium::load("disk".into(), Box::new(move |care| disk.open(care)), options, None)
     }
 
     pub(super) fn fail(&self, per_mille: u64) {

@@ -18,12 +18,12 @@ use super::test_disk::Disk;
 use super::*;
 use crate::engine::EXPIRY;
 use crate::last_good::LastGood;
-use crate::state::{Authorship, Changed, Entry, Key};
+use crate::state::{Authorship, EntryChange, ResourceKey, StoreEntry};
 use crate::store::{Draft, Store};
 use crate::test_kit::{Contents, Random, TestDir, WAIT, contents, key, put, write};
 
 fn open(dir: &TestDir) -> EmbeddedStore {
-    Embedded::open(dir.path(), Options::default()).unwrap()
+    EmbeddedMedium::open(dir.path(), EmbeddedOptions::default()).unwrap()
 }
 
 fn refusal(opened: Result<EmbeddedStore, StoreError>) -> String {
@@ -37,8 +37,10 @@ fn what_was_committed_is_there_after_reopening() {
     assert_eq!(put(&store, "a", "{\"v\":1}").unwrap(), 1);
     assert_eq!(put(&store, "a", "{\"v\":2}").unwrap(), 2);
     write(&store, |draft| draft.set("door", Some("hash"))).unwrap();
-    write(&store, |draft| draft.put(Key::new(Kind::Credentials, "u/credentials/k"), "{}".into(), None))
-        .unwrap();
+    write(&store, |draft| {
+        draft.put(ResourceKey::new(Kind::Credentials, "u/credentials/k"), "{}".into(), None)
+    })
+    .unwrap();
     let before = (contents(&store.state()), store.history(None, 9).unwrap());
     drop(store);
     let store = open(&dir);
@@ -52,7 +54,7 @@ fn what_was_committed_is_there_after_reopening() {
 fn a_directory_in_use_is_refused_by_name() {
     let dir = TestDir::new();
     let first = open(&dir);
-    let message = refusal(Embedded::open(dir.path(), Options::default()));
+    let message = refusal(EmbeddedMedium::open(dir.path(), EmbeddedOptions::default()));
     assert!(message.contains(dir.path().to_str().unwrap()) && message.contains("in use"), "{message}");
     drop(first);
     open(&dir);
@@ -81,7 +83,7 @@ fn strange_files_are_refused_and_left_as_they_are() {
     for (name, bytes) in cases {
         let dir = TestDir::new();
         fs::write(dir.join(DATABASE), bytes).unwrap();
-        let opened = Embedded::open(dir.path(), Options::default());
+        let opened = EmbeddedMedium::open(dir.path(), EmbeddedOptions::default());
         let error = opened.err().expect(name);
         assert!(matches!(error, StoreError::Corrupt(_)), "{name}: {error:?}");
         assert!(error.to_string().contains(DATABASE), "{name}: {error}");
@@ -94,10 +96,10 @@ fn a_missing_file_is_not_a_new_beginning() {
     let dir = TestDir::new();
     let store = open(&dir);
     put(&store, "a", "{}").unwrap();
-    LastGood::save(dir.path(), &store.state(), &Edge::default()).unwrap();
+    LastGood::save(dir.path(), &store.state(), &OptionalSeal::default()).unwrap();
     drop(store);
     fs::remove_file(dir.join(DATABASE)).unwrap();
-    let message = refusal(Embedded::open(dir.path(), Options::default()));
+    let message = refusal(EmbeddedMedium::open(dir.path(), EmbeddedOptions::default()));
     assert!(message.contains("is missing, but last-good.json shows"), "{message}");
     let restored = restore(&dir.join("last-good.json"), dir.path(), None).unwrap();
     assert_eq!(contents(&open(&dir).state()), contents(&restored));
@@ -111,7 +113,7 @@ fn only_the_owner_may_read_what_is_written() {
     let dir = TestDir::new();
     let store = open(&dir);
     store.medium().backup(&dir.join("backup")).unwrap();
-    LastGood::save(dir.path(), &store.state(), &Edge::default()).unwrap();
+    LastGood::save(dir.path(), &store.state(), &OptionalSeal::default()).unwrap();
     for name in [DATABASE, "backup", "last-good.json", "lock"] {
         assert_eq!(fs::metadata(dir.join(name)).unwrap().permissions().mode() & 0o077, 0, "{name}");
     }
@@ -172,7 +174,7 @@ fn a_file_of_version_1_is_read() {
 fn a_file_from_the_future_is_refused() {
     let dir = TestDir::new();
     write_version_1(&dir.join(DATABASE), 7);
-    let message = refusal(Embedded::open(dir.path(), Options::default()));
+    let message = refusal(EmbeddedMedium::open(dir.path(), EmbeddedOptions::default()));
     assert!(message.contains("is of format 7") && message.contains(DATABASE), "{message}");
     write_version_1(&dir.join("zero"), 0);
     let message = restore(&dir.join("zero"), dir.path(), None).unwrap_err().to_string();
@@ -191,7 +193,7 @@ fn migration_runs_the_missing_steps_in_order_and_once() {
     let dir = TestDir::new();
     write_version_1(&dir.join(DATABASE), 1);
     let database = Database::open(dir.join(DATABASE)).unwrap();
-    let (one, two, three): (format::Step, format::Step, format::Step) =
+    let (one, two, three): (format::MigrationStep, format::MigrationStep, format::MigrationStep) =
         (|t| log(t, 1), |t| log(t, 2), |_| Err(tables::corrupted("no".into())));
     format::migrate_by(&database, &[one]).unwrap();
     format::migrate_by(&database, &[one, two]).unwrap();
@@ -206,24 +208,24 @@ fn migration_runs_the_missing_steps_in_order_and_once() {
 
 #[test]
 fn history_is_bounded_by_count_bytes_and_age() {
-    let all = Options {
+    let all = EmbeddedOptions {
         revisions_max: 1000,
         revisions_age_max: None,
         history_bytes_max: 1 << 30,
-        ..Options::default()
+        ..EmbeddedOptions::default()
     };
     let cases = [
-        (Options { ..all.clone() }, 40),
-        (Options { revisions_max: 7, ..all.clone() }, 7),
-        (Options { revisions_max: 0, ..all.clone() }, 1),
+        (EmbeddedOptions { ..all.clone() }, 40),
+        (EmbeddedOptions { revisions_max: 7, ..all.clone() }, 7),
+        (EmbeddedOptions { revisions_max: 0, ..all.clone() }, 1),
         // A revision of a text of 1000 bytes is a bit more than 1000 bytes.
-        (Options { history_bytes_max: 5_900, ..all.clone() }, 5),
-        (Options { history_bytes_max: 10, ..all.clone() }, 1),
-        (Options { revisions_age_max: Some(Duration::from_secs(3600)), ..all.clone() }, 40),
+        (EmbeddedOptions { history_bytes_max: 5_900, ..all.clone() }, 5),
+        (EmbeddedOptions { history_bytes_max: 10, ..all.clone() }, 1),
+        (EmbeddedOptions { revisions_age_max: Some(Duration::from_secs(3600)), ..all.clone() }, 40),
     ];
     for (options, kept) in cases {
         let (medium, state) = Disk::new(1).load(options.clone()).unwrap();
-        let store = Engine::start(medium, state).unwrap();
+        let store = StoreEngine::start(medium, state).unwrap();
         for i in 0..40 {
             put(&store, &format!("r{i}"), &"x".repeat(1000)).unwrap();
         }
@@ -240,14 +242,19 @@ fn history_is_bounded_by_count_bytes_and_age() {
 
 #[test]
 fn what_is_too_old_goes_with_the_next_write() {
-    let options = Options { revisions_age_max: Some(Duration::from_secs(60)), ..Options::default() };
+    let options =
+        EmbeddedOptions { revisions_age_max: Some(Duration::from_secs(60)), ..EmbeddedOptions::default() };
     let (medium, mut state) = Disk::new(1).load(options).unwrap();
     // The draft's clock is ours to set: written two minutes ago, and now.
     for at_ms in [now_ms() - 120_000, now_ms() - 120_000, now_ms()] {
         let mut draft = Draft::new(state.clone(), at_ms);
         draft.put(key("a"), format!("{at_ms}").into(), None);
         let finished = draft.finish(Authorship::by("test"));
-        let batch = Batch { base: state, revisions: Vec::from_iter(finished.committed), ..Batch::default() };
+        let batch = CommitBatch {
+            base: state,
+            revisions: Vec::from_iter(finished.committed),
+            ..CommitBatch::default()
+        };
         medium.persist(&batch).unwrap();
         state = finished.state;
     }
@@ -292,19 +299,19 @@ fn a_backup_is_of_one_moment_while_writes_go_on() {
 
 #[test]
 fn restoring_keeps_what_it_replaces_and_refuses_what_is_not_whole() {
-    let (dir, elsewhere) = (TestDir::new(), TestDir::new());
+    let (dir, predecessor_requests) = (TestDir::new(), TestDir::new());
     let store = open(&dir);
     put(&store, "a", "{\"v\":1}").unwrap();
-    let backup = elsewhere.join("backup.redb");
+    let backup = predecessor_requests.join("backup.redb");
     store.medium().backup(&backup).unwrap();
     put(&store, "a", "{\"v\":2}").unwrap();
     let message = restore(&backup, dir.path(), None).unwrap_err().to_string();
     assert!(message.contains("in use"), "{message}");
-    let message = restore(&dir.join(DATABASE), elsewhere.path(), None).unwrap_err().to_string();
+    let message = restore(&dir.join(DATABASE), predecessor_requests.path(), None).unwrap_err().to_string();
     assert!(message.contains("in use"), "{message}");
     drop(store);
     let bytes = fs::read(&backup).unwrap();
-    let cut = elsewhere.join("cut.redb");
+    let cut = predecessor_requests.join("cut.redb");
     for (name, bytes) in [("cut", &bytes[..bytes.len() / 3]), ("empty", &[]), ("text", b"hello")] {
         fs::write(&cut, bytes).unwrap();
         restore(&cut, dir.path(), None).expect_err(name);
@@ -312,7 +319,7 @@ fn restoring_keeps_what_it_replaces_and_refuses_what_is_not_whole() {
     }
     assert_eq!(restore(&backup, dir.path(), None).unwrap().revision, Revision(3));
     assert_eq!(contents(&open(&dir).state()).0, 3);
-    assert_eq!(LastGood::load(dir.path(), &Edge::default()).unwrap().revision, Revision(3));
+    assert_eq!(LastGood::load(dir.path(), &OptionalSeal::default()).unwrap().revision, Revision(3));
     fs::rename(dir.join("yumen.redb.replaced"), dir.join(DATABASE)).unwrap();
     assert_eq!(contents(&open(&dir).state()).0, 2);
 }
@@ -339,7 +346,7 @@ fn a_hundred_thousand_entries_open() {
 
 #[test]
 fn encodings_that_are_cut_or_run_on_are_refused() {
-    let entry = |json: &str, expires_ms| Entry {
+    let entry = |json: &str, expires_ms| StoreEntry {
         json: json.into(),
         created: Revision(u64::MAX),
         modified: Revision(128),
@@ -347,13 +354,13 @@ fn encodings_that_are_cut_or_run_on_are_refused() {
     };
     let encoded = encode_entry(&entry("{}", Some(u64::MAX)));
     assert_eq!(decode_entry(&encoded), Some(entry("{}", Some(u64::MAX))));
-    let committed = Committed {
+    let committed = StoreCommit {
         revision: Revision(9),
         time_ms: 0,
         by: Authorship { author: String::new(), reason: Some("é".into()) },
         changes: vec![
-            Changed { key: key("a"), before: Some(entry("", None)), after: None },
-            Changed { key: key("b/c"), before: None, after: Some(entry("[1]", Some(0))) },
+            EntryChange { key: key("a"), before: Some(entry("", None)), after: None },
+            EntryChange { key: key("b/c"), before: None, after: Some(entry("[1]", Some(0))) },
         ],
     };
     let mut encoded = encode_revision(&committed);
@@ -367,8 +374,8 @@ fn encodings_that_are_cut_or_run_on_are_refused() {
 }
 
 /// Some random transactions on top of `state`, as the engine makes them.
-fn random_batch(random: &mut Random, state: &State) -> (Batch, State, Vec<State>) {
-    let mut batch = Batch { base: state.clone(), ..Batch::default() };
+fn random_batch(random: &mut Random, state: &StoreState) -> (CommitBatch, StoreState, Vec<StoreState>) {
+    let mut batch = CommitBatch { base: state.clone(), ..CommitBatch::default() };
     let (mut staged, mut states) = (state.clone(), Vec::new());
     for _ in 0..=random.below(3) {
         let mut draft = Draft::new(staged.clone(), now_ms());
@@ -394,13 +401,13 @@ fn random_batch(random: &mut Random, state: &State) -> (Batch, State, Vec<State>
 
 /// What must be on the disk, and what may be.
 struct Expected {
-    acknowledged: State,
-    doubtful: Vec<State>,
+    acknowledged: StoreState,
+    doubtful: Vec<StoreState>,
     past: BTreeMap<u64, Contents>,
 }
 
 impl Expected {
-    fn persist(&mut self, medium: &Embedded, random: &mut Random) -> bool {
+    fn persist(&mut self, medium: &EmbeddedMedium, random: &mut Random) -> bool {
         let (batch, staged, states) = random_batch(random, &self.acknowledged);
         let persisted = medium.persist(&batch);
         match &persisted {
@@ -415,14 +422,14 @@ impl Expected {
         persisted.is_ok()
     }
 
-    fn learn(&mut self, states: &[State]) {
+    fn learn(&mut self, states: &[StoreState]) {
         self.past.extend(states.iter().map(|state| (state.revision.0, contents(state))));
     }
 
     /// After a crash: what is there must be what was acknowledged, or all of what was in doubt.
-    fn adopt(&mut self, loaded: &State, medium: &Embedded, seed: u64) {
+    fn adopt(&mut self, loaded: &StoreState, medium: &EmbeddedMedium, seed: u64) {
         let allowed = std::iter::once(&self.acknowledged).chain(&self.doubtful);
-        let same = |state: &&State| contents(state) == contents(loaded);
+        let same = |state: &&StoreState| contents(state) == contents(loaded);
         assert!(allowed.clone().any(|state| same(&state)), "seed {seed}: {:?}", loaded.revision);
         let was_acknowledged = same(&&self.acknowledged);
         self.doubtful.clear();
@@ -449,7 +456,7 @@ impl Expected {
 fn check_faults(seed: u64) -> (u32, u32) {
     let mut random = Random(seed);
     let disk = Disk::new(seed);
-    let options = Options { revisions_max: 100_000, ..Options::default() };
+    let options = EmbeddedOptions { revisions_max: 100_000, ..EmbeddedOptions::default() };
     let (mut medium, state) = disk.load(options.clone()).unwrap();
     let mut expected = Expected { acknowledged: state, doubtful: Vec::new(), past: BTreeMap::new() };
     let (mut good, mut bad) = (0, 0);
@@ -502,8 +509,8 @@ fn failing_disks_and_power_losses_lose_nothing_acknowledged_and_halve_nothing() 
 #[test]
 fn the_engine_keeps_its_state_when_the_disk_is_full_and_goes_on_when_there_is_room() {
     let disk = Disk::new(3);
-    let (medium, state) = disk.load(Options::default()).unwrap();
-    let store = Engine::start(medium, state).unwrap();
+    let (medium, state) = disk.load(EmbeddedOptions::default()).unwrap();
+    let store = StoreEngine::start(medium, state).unwrap();
     put(&store, "a", "1").unwrap();
     let before = contents(&store.state());
     disk.fail(1000);
@@ -515,7 +522,7 @@ fn the_engine_keeps_its_state_when_the_disk_is_full_and_goes_on_when_there_is_ro
     disk.fail(0);
     assert_eq!(put(&store, "a", "3").unwrap(), 2);
     drop(store);
-    let (_, state) = disk.load(Options::default()).unwrap();
+    let (_, state) = disk.load(EmbeddedOptions::default()).unwrap();
     assert_eq!((state.revision, &*state.get(Kind::Routes, "a").unwrap().json), (Revision(2), "3"));
 }
 
@@ -573,8 +580,9 @@ impl Model {
 
     fn check(&self, store: &EmbeddedStore, revisions_max: usize) {
         let state = store.state();
-        let texts = |state: &State| -> BTreeMap<String, String> {
-            let text = |(key, entry): (&Key, &Entry)| (key.id.to_string(), entry.json.to_string());
+        let texts = |state: &StoreState| -> BTreeMap<String, String> {
+            let text =
+                |(key, entry): (&ResourceKey, &StoreEntry)| (key.id.to_string(), entry.json.to_string());
             state.entries().map(text).collect()
         };
         let settings = state.settings().map(|(name, value)| (name.to_string(), value.to_string()));
@@ -677,8 +685,8 @@ proptest! {
     fn the_store_does_what_a_map_with_a_memory_does(actions in actions(), revisions_max in 1..30usize) {
         let disk = Disk::new(7);
         let open = || {
-            let (medium, state) = disk.load(Options { revisions_max, ..Options::default() }).unwrap();
-            Engine::start(medium, state).unwrap()
+            let (medium, state) = disk.load(EmbeddedOptions { revisions_max, ..EmbeddedOptions::default() }).unwrap();
+            StoreEngine::start(medium, state).unwrap()
         };
         let (mut store, mut model) = (open(), Model::default());
         for action in &actions {

@@ -6,20 +6,20 @@ use std::time::Duration;
 use yumen_config::Kind;
 
 use super::*;
-use crate::memory::{Memory, MemoryStore};
-use crate::state::Entry;
+use crate::memory::{MemoryMedium, MemoryStore};
+use crate::state::StoreEntry;
 use crate::store::commit;
 use crate::test_kit::{until, write};
 
 const WAIT: Duration = Duration::from_secs(20);
 
 fn store() -> MemoryStore {
-    Memory::store(1000).unwrap()
+    MemoryMedium::store(1000).unwrap()
 }
 
 fn put(store: &dyn Store, id: &str, json: &str) -> Revision {
     let (tell, told) = channel();
-    let (key, json): (Key, Arc<str>) = (Key::new(Kind::Routes, id), json.into());
+    let (key, json): (ResourceKey, Arc<str>) = (ResourceKey::new(Kind::Routes, id), json.into());
     store.propose(Proposal {
         by: Authorship::by("test"),
         decide: Box::new(move |draft| {
@@ -31,8 +31,8 @@ fn put(store: &dyn Store, id: &str, json: &str) -> Revision {
     told.recv_timeout(WAIT).unwrap().unwrap().unwrap().revision
 }
 
-fn entry(expires_ms: Option<u64>) -> Entry {
-    Entry { json: "{}".into(), created: Revision(1), modified: Revision(1), expires_ms }
+fn entry(expires_ms: Option<u64>) -> StoreEntry {
+    StoreEntry { json: "{}".into(), created: Revision(1), modified: Revision(1), expires_ms }
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn every_commit_is_a_revision_and_the_past_can_be_seen() {
     assert_eq!(put(&store, "a", "{\"v\":1}"), Revision(1));
     assert_eq!(put(&store, "a", "{\"v\":2}"), Revision(2));
     assert_eq!(put(&store, "b", "{}"), Revision(3));
-    let entry = |state: &State, id: &str| state.get(Kind::Routes, id).cloned();
+    let entry = |state: &StoreState, id: &str| state.get(Kind::Routes, id).cloned();
     let now = entry(&store.state(), "a").unwrap();
     assert_eq!((&*now.json, now.created, now.modified), ("{\"v\":2}", Revision(1), Revision(2)));
     let past = store.state_at(Revision(1)).unwrap();
@@ -78,7 +78,7 @@ fn followers_hear_of_every_revision_once_and_in_order() {
 async fn a_refusal_writes_nothing_and_gives_its_reason() {
     let store = store();
     let refused = commit(&store, Authorship::by("test"), |draft| {
-        draft.put(Key::new(Kind::Routes, "a"), "{}".into(), None);
+        draft.put(ResourceKey::new(Kind::Routes, "a"), "{}".into(), None);
         Err::<(), &str>("no")
     });
     assert_eq!(refused.await.unwrap(), Err("no"));
@@ -96,7 +96,7 @@ fn what_expires_is_deleted_by_a_revision_of_its_own() {
         by: Authorship::by("test"),
         decide: Box::new(|draft| {
             let at_ms = draft.now_ms() + 30;
-            draft.put(Key::new(Kind::Routes, "a"), "{}".into(), Some(at_ms));
+            draft.put(ResourceKey::new(Kind::Routes, "a"), "{}".into(), Some(at_ms));
             true
         }),
         done: Box::new(|_| ()),
@@ -110,7 +110,7 @@ fn what_expires_is_deleted_by_a_revision_of_its_own() {
 async fn a_proposal_that_panics_fails_alone() {
     let store = store();
     let panicking = commit(&store, Authorship::by("test"), |draft| -> Result<(), ()> {
-        draft.put(Key::new(Kind::Routes, "a"), "{}".into(), None);
+        draft.put(ResourceKey::new(Kind::Routes, "a"), "{}".into(), None);
         panic!("a mistake of whoever decides");
     });
     assert!(matches!(panicking.await, Err(StoreError::Io(_))));
@@ -125,8 +125,8 @@ struct Broken {
     is_mended: AtomicBool,
 }
 
-impl Medium for Broken {
-    fn persist(&self, _: &Batch) -> Result<(), StoreError> {
+impl StoreMedium for Broken {
+    fn persist(&self, _: &CommitBatch) -> Result<(), StoreError> {
         self.batches.fetch_add(1, Ordering::Relaxed);
         match self.is_mended.load(Ordering::Relaxed) {
             true => Ok(()),
@@ -134,16 +134,16 @@ impl Medium for Broken {
         }
     }
 
-    fn history(&self, _: Option<Revision>, _: usize) -> Result<Vec<Arc<Committed>>, StoreError> {
+    fn history(&self, _: Option<Revision>, _: usize) -> Result<Vec<Arc<StoreCommit>>, StoreError> {
         Ok(Vec::new())
     }
 }
 
 #[test]
 fn what_cannot_expire_is_not_tried_without_pause() {
-    let state = State::new(Revision(1), [(Key::new(Kind::Routes, "a"), entry(Some(1)))], []);
+    let state = StoreState::new(Revision(1), [(ResourceKey::new(Kind::Routes, "a"), entry(Some(1)))], []);
     let begin = std::time::Instant::now();
-    let store = Engine::start(Broken::default(), state).unwrap();
+    let store = StoreEngine::start(Broken::default(), state).unwrap();
     until("two attempts", || store.medium().batches.load(Ordering::Relaxed) >= 2);
     assert!(begin.elapsed() >= Duration::from_millis(900));
     assert_eq!(store.state().len(), 1);
@@ -151,7 +151,7 @@ fn what_cannot_expire_is_not_tried_without_pause() {
 
 #[test]
 fn a_failed_write_is_told_until_one_succeeds() {
-    let store = Engine::start(Broken::default(), State::default()).unwrap();
+    let store = StoreEngine::start(Broken::default(), StoreState::default()).unwrap();
     assert!(store.failure().is_none());
     crate::test_kit::put(&store, "a", "{}").unwrap_err();
     assert!(matches!(store.failure(), Some(StoreError::Full(_))));
@@ -165,13 +165,13 @@ fn a_failed_write_is_told_until_one_succeeds() {
 #[test]
 fn what_is_written_anew_inherits_nothing_of_what_could_not_be_deleted_in_time() {
     let entries = [
-        (Key::new(Kind::Consumers, "jack"), entry(Some(1))),
-        (Key::new(Kind::Credentials, "jack/credentials/a"), entry(None)),
+        (ResourceKey::new(Kind::Consumers, "jack"), entry(Some(1))),
+        (ResourceKey::new(Kind::Credentials, "jack/credentials/a"), entry(None)),
     ];
-    let store = Engine::start(Broken::default(), State::new(Revision(1), entries, [])).unwrap();
+    let store = StoreEngine::start(Broken::default(), StoreState::new(Revision(1), entries, [])).unwrap();
     until("an attempt", || store.failure().is_some());
     store.medium().is_mended.store(true, Ordering::Relaxed);
-    write(&store, |draft| draft.put(Key::new(Kind::Consumers, "jack"), "{}".into(), None)).unwrap();
+    write(&store, |draft| draft.put(ResourceKey::new(Kind::Consumers, "jack"), "{}".into(), None)).unwrap();
     let left: Vec<String> = store.state().entries().map(|(key, _)| key.to_string()).collect();
     assert_eq!(left, ["consumers/jack"]);
 }
@@ -182,7 +182,7 @@ fn a_consumers_credentials_end_with_it() {
     let by_hand: Delete = |draft| assert!(draft.delete(Kind::Consumers, "jack"));
     let by_its_lifetime: Delete = |draft| {
         let now_ms = draft.now_ms();
-        draft.put(Key::new(Kind::Consumers, "jack"), "{}".into(), Some(now_ms));
+        draft.put(ResourceKey::new(Kind::Consumers, "jack"), "{}".into(), Some(now_ms));
     };
     for delete in [by_hand, by_its_lifetime] {
         let store = store();
@@ -200,8 +200,12 @@ fn a_consumers_credentials_end_with_it() {
         };
         write(Box::new(|draft| {
             for id in ["jack", "jacky"] {
-                draft.put(Key::new(Kind::Consumers, id), "{}".into(), None);
-                draft.put(Key::new(Kind::Credentials, format!("{id}/credentials/a")), "{}".into(), None);
+                draft.put(ResourceKey::new(Kind::Consumers, id), "{}".into(), None);
+                draft.put(
+                    ResourceKey::new(Kind::Credentials, format!("{id}/credentials/a")),
+                    "{}".into(),
+                    None,
+                );
             }
         }));
         write(Box::new(delete));

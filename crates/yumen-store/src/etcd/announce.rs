@@ -11,8 +11,8 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::client::Backoff;
-use super::shared::{EtcdStatus, Position, Shared};
+use super::client::RetryBackoff;
+use super::shared::{EtcdShared, EtcdStatus, MirrorPosition};
 use super::wire::RpcError;
 use crate::state::Revision;
 
@@ -22,10 +22,10 @@ const PAUSE: Duration = Duration::from_millis(250);
 const LEAVE_WAIT: Duration = Duration::from_secs(1);
 
 /// What a node says of itself, as of now; nothing more once it is ending.
-pub type Describe = Box<dyn Fn(Position, &EtcdStatus) -> Option<String> + Send + Sync>;
+pub type Describe = Box<dyn Fn(MirrorPosition, &EtcdStatus) -> Option<String> + Send + Sync>;
 
 /// How a node announces itself.
-pub struct Announcement {
+pub struct NodeAnnouncement {
     /// Who it is, on every start again.
     pub id: String,
     /// How long it counts as there when it says nothing; a third of it passes between two records.
@@ -37,16 +37,16 @@ pub struct Announcement {
 }
 
 /// A node that is announced until this is told to leave, or the store ends.
-pub struct Announced {
-    leave: oneshot::Sender<Stays>,
+pub struct AnnouncedNode {
+    leave: oneshot::Sender<KeepNodeRecord>,
     left: mpsc::Receiver<()>,
 }
 
-impl Announced {
+impl AnnouncedNode {
     /// Says nothing more and leaves the record as it is: another process of this node goes on with it. Were it taken back
     /// before that one has said something, the others would do without this node.
     pub fn hand_over(self) {
-        let _ = self.leave.send(Stays);
+        let _ = self.leave.send(KeepNodeRecord);
         let _ = self.left.recv_timeout(LEAVE_WAIT * 2);
     }
 
@@ -59,10 +59,14 @@ impl Announced {
 }
 
 /// The node is there: another process of it announces it.
-struct Stays;
+struct KeepNodeRecord;
 
 /// Announces on the store's runtime.
-pub(super) fn begin(shared: Arc<Shared>, runtime: &tokio::runtime::Handle, what: Announcement) -> Announced {
+pub(super) fn begin(
+    shared: Arc<EtcdShared>,
+    runtime: &tokio::runtime::Handle,
+    what: NodeAnnouncement,
+) -> AnnouncedNode {
     let (leave, asked) = oneshot::channel();
     let (tell, left) = mpsc::channel();
     runtime.spawn(async move {
@@ -77,26 +81,26 @@ pub(super) fn begin(shared: Arc<Shared>, runtime: &tokio::runtime::Handle, what:
             && lease != 0
             && !matches!(timeout(LEAVE_WAIT, shared.client.revoke_lease(lease)).await, Ok(Ok(())))
         {
-            tracing::info!("the node's record stays in etcd until its lease ends");
+            tracing::info!("node record not removed from etcd; its lease expires");
         }
         let _ = tell.send(());
     });
-    Announced { leave, left }
+    AnnouncedNode { leave, left }
 }
 
-async fn keep(shared: &Shared, mut what: Announcement, lease: &AtomicI64) -> Infallible {
-    let mut backoff = Backoff::new(shared.settings.retry);
+async fn keep(shared: &EtcdShared, mut what: NodeAnnouncement, lease: &AtomicI64) -> Infallible {
+    let mut backoff = RetryBackoff::new(shared.settings.retry);
     let mut refusals = 0;
     loop {
         let Err(error) = announce(shared, &mut what, lease, &mut refusals).await;
-        tracing::debug!(%error, "the node cannot be announced");
+        tracing::debug!(%error, "node record not written");
         if matches!(error, RpcError::Status { .. }) {
             // Most likely the lease is one the cluster does not know any more.
             lease.store(0, Ordering::Relaxed);
             refusals += 1;
             // The first may be about the lease alone.
             if refusals > 1 {
-                shared.note_unannounced(Some(error.to_string()));
+                shared.set_announce_error(Some(error.to_string()));
             }
         }
         sleep(backoff.pause()).await;
@@ -105,8 +109,8 @@ async fn keep(shared: &Shared, mut what: Announcement, lease: &AtomicI64) -> Inf
 
 /// Writes records for as long as that works.
 async fn announce(
-    shared: &Shared,
-    what: &mut Announcement,
+    shared: &EtcdShared,
+    what: &mut NodeAnnouncement,
     lease: &AtomicI64,
     refusals: &mut u32,
 ) -> Result<Infallible, RpcError> {
@@ -127,7 +131,7 @@ async fn announce(
         let written = Instant::now();
         let at = shared.client.put(&key, text, lease.load(Ordering::Relaxed)).await?;
         *refusals = 0;
-        shared.note_unannounced(None);
+        shared.set_announce_error(None);
         let due = sleep_until(renewed.unwrap_or(written) + renew_every);
         tokio::select! {
             () = due => {}
@@ -139,7 +143,7 @@ async fn announce(
 }
 
 /// Keeps the lease, or takes one where there is none.
-async fn renew(shared: &Shared, lasts: Duration, lease: &AtomicI64) -> Result<(), RpcError> {
+async fn renew(shared: &EtcdShared, lasts: Duration, lease: &AtomicI64) -> Result<(), RpcError> {
     let known = lease.load(Ordering::Relaxed);
     if known == 0 || shared.client.keep_lease(known).await? == 0 {
         lease.store(0, Ordering::Relaxed);
@@ -156,7 +160,7 @@ async fn moved<T>(news: &mut watch::Receiver<T>) {
 }
 
 /// Returns when somebody else took the record away.
-async fn lost(shared: &Shared, moves: &mut watch::Receiver<u64>, id: &str, at: u64) {
+async fn lost(shared: &EtcdShared, moves: &mut watch::Receiver<u64>, id: &str, at: u64) {
     while !shared.nodes.has_lost(id, at) {
         moved(moves).await;
     }

@@ -15,21 +15,21 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
 use super::proto::{
-    AuthenticateRequest, AuthenticateResponse, DeleteRequest, Event, KeyValue, LeaseGrantRequest,
-    LeaseGrantResponse, LeaseKeepAliveResponse, LeaseRequest, Nothing, PutRequest, RangeRequest,
-    RangeResponse, TxnRequest, TxnResponse, WatchAsk, WatchCreate, WatchRequest, WatchResponse,
-    WriteResponse,
+    AuthenticateRequest, AuthenticateResponse, DeleteRangeRequest, KeyEvent, KeyValue, LeaseGrantRequest,
+    LeaseGrantResponse, LeaseKeepAliveResponse, LeaseRequest, PutRequest, RangeRequest, RangeResponse,
+    TxnRequest, TxnResponse, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchRequestKind,
+    WatchResponse, WriteResponse,
 };
-use super::settings::ClientSettings;
-use super::tls::Secure;
-use super::wire::{Code, Connection, RpcError, Stream};
+use super::settings::EtcdClientSettings;
+use super::tls::EtcdTlsConnector;
+use super::wire::{EtcdConnection, GrpcCode, RpcError, RpcStream};
 
 /// Keys come in pages of so many, so that no answer grows with the table.
 const PAGE: i64 = 1000;
 
 /// Where a cluster stands, as of one answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Head {
+pub struct ClusterHead {
     /// Which cluster it is.
     pub cluster_id: u64,
     /// Its newest revision.
@@ -38,49 +38,49 @@ pub struct Head {
 
 /// Keys as of one revision.
 #[derive(Debug, Clone, Default)]
-pub struct Listing {
+pub struct KeyListing {
     /// Where the cluster stood.
-    pub head: Head,
+    pub head: ClusterHead,
     /// The keys, ascending.
     pub kvs: Vec<KeyValue>,
 }
 
 /// A client; clones share the connection.
 #[derive(Clone)]
-pub struct Client(Arc<Inner>);
+pub struct EtcdClient(Arc<EtcdClientInner>);
 
-struct Inner {
-    settings: ClientSettings,
-    endpoints: Vec<Endpoint>,
-    secure: Option<Secure>,
-    live: Mutex<Option<Arc<Connection>>>,
+struct EtcdClientInner {
+    settings: EtcdClientSettings,
+    endpoints: Vec<EtcdEndpoint>,
+    secure: Option<EtcdTlsConnector>,
+    live: Mutex<Option<Arc<EtcdConnection>>>,
     /// The member asked first the next time.
     next: AtomicUsize,
     /// Whom the connection leads to, for those who look.
     endpoint: RwLock<Option<Arc<str>>>,
 }
 
-struct Endpoint {
+struct EtcdEndpoint {
     url: Arc<str>,
     host: String,
     port: u16,
     is_secure: bool,
 }
 
-impl Client {
+impl EtcdClient {
     /// A client that connects when it is first asked. Fails where an endpoint or a file cannot be read.
-    pub fn new(settings: ClientSettings) -> Result<Client, String> {
-        let endpoints: Vec<Endpoint> =
-            settings.endpoints.iter().map(|url| Endpoint::parse(url)).collect::<Result<_, _>>()?;
+    pub fn new(settings: EtcdClientSettings) -> Result<EtcdClient, String> {
+        let endpoints: Vec<EtcdEndpoint> =
+            settings.endpoints.iter().map(|url| EtcdEndpoint::parse(url)).collect::<Result<_, _>>()?;
         if endpoints.is_empty() {
             return Err("no endpoint of etcd is given".into());
         }
         let is_secure = endpoints.iter().any(|endpoint| endpoint.is_secure);
-        let secure = is_secure.then(|| Secure::new(&settings.tls)).transpose()?;
+        let secure = is_secure.then(|| EtcdTlsConnector::new(&settings.tls)).transpose()?;
         // Nodes that start together spread over the members.
         let next = AtomicUsize::new(super::random_below(endpoints.len()));
         let (live, endpoint) = (Mutex::default(), RwLock::default());
-        Ok(Client(Arc::new(Inner { settings, endpoints, secure, live, next, endpoint })))
+        Ok(EtcdClient(Arc::new(EtcdClientInner { settings, endpoints, secure, live, next, endpoint })))
     }
 
     /// The member in use, where there is one.
@@ -89,8 +89,8 @@ impl Client {
     }
 
     /// The keys that begin with `prefix`, as of `revision` or of the newest one.
-    pub async fn get_prefix(&self, prefix: &str, revision: Option<u64>) -> Result<Listing, RpcError> {
-        let mut listing = Listing::default();
+    pub async fn get_prefix(&self, prefix: &str, revision: Option<u64>) -> Result<KeyListing, RpcError> {
+        let mut listing = KeyListing::default();
         let mut question = RangeRequest {
             key: Bytes::copy_from_slice(prefix.as_bytes()),
             range_end: range_end(prefix),
@@ -100,12 +100,12 @@ impl Client {
         };
         loop {
             let page: RangeResponse = self.call("/etcdserverpb.KV/Range", &question).await?;
-            let head = Head::of(page.header.as_ref());
+            let head = ClusterHead::of(page.header.as_ref());
             if question.revision == 0 {
                 // The pages after this one must be of the same moment.
                 question.revision = head.revision as i64;
             }
-            listing.head = Head { revision: question.revision as u64, ..head };
+            listing.head = ClusterHead { revision: question.revision as u64, ..head };
             if let Some(last) = page.kvs.last().filter(|_| page.more) {
                 question.key = after(&last.key);
             }
@@ -120,14 +120,14 @@ impl Client {
     pub async fn put(&self, key: &str, value: impl Into<Bytes>, lease: i64) -> Result<u64, RpcError> {
         let question = PutRequest { key: key.to_owned().into(), value: value.into(), lease };
         let answer: WriteResponse = self.call("/etcdserverpb.KV/Put", &question).await?;
-        Ok(Head::of(answer.header.as_ref()).revision)
+        Ok(ClusterHead::of(answer.header.as_ref()).revision)
     }
 
     /// Deletes one key; gives the revision.
     pub async fn delete(&self, key: &str) -> Result<u64, RpcError> {
-        let question = DeleteRequest { key: key.to_owned().into(), range_end: Bytes::new() };
+        let question = DeleteRangeRequest { key: key.to_owned().into(), range_end: Bytes::new() };
         let answer: WriteResponse = self.call("/etcdserverpb.KV/DeleteRange", &question).await?;
-        Ok(Head::of(answer.header.as_ref()).revision)
+        Ok(ClusterHead::of(answer.header.as_ref()).revision)
     }
 
     /// Does all of a transaction, or tells how its keys are instead.
@@ -148,7 +148,7 @@ impl Client {
     /// Begins a lease's time anew; gives the seconds it has now, 0 where it has ended.
     pub async fn keep_lease(&self, id: i64) -> Result<u64, RpcError> {
         self.bounded(async {
-            let mut stream: Stream<LeaseKeepAliveResponse> =
+            let mut stream: RpcStream<LeaseKeepAliveResponse> =
                 self.connection().await?.open("/etcdserverpb.Lease/LeaseKeepAlive").await?;
             stream.send(&LeaseRequest { id })?;
             let answer = stream.next().await?;
@@ -164,21 +164,21 @@ impl Client {
     }
 
     /// Watches the keys that begin with `prefix`, from the revision `from` on.
-    pub async fn watch_prefix(&self, prefix: &str, from: u64) -> Result<Watch, RpcError> {
+    pub async fn watch_prefix(&self, prefix: &str, from: u64) -> Result<EtcdWatch, RpcError> {
         let connection = self.connection().await?;
         let mut stream = connection.open("/etcdserverpb.Watch/Watch").await?;
-        let create = WatchCreate {
+        let create = WatchCreateRequest {
             key: Bytes::copy_from_slice(prefix.as_bytes()),
             range_end: range_end(prefix),
             start_revision: from as i64,
             progress_notify: true,
         };
-        stream.send(&WatchRequest { ask: Some(WatchAsk::Create(create)) })?;
-        Ok(Watch { stream, connection })
+        stream.send(&WatchRequest { ask: Some(WatchRequestKind::Create(create)) })?;
+        Ok(EtcdWatch { stream, connection })
     }
 
     /// Where the cluster stands; asks a quorum.
-    pub async fn head(&self) -> Result<Head, RpcError> {
+    pub async fn head(&self) -> Result<ClusterHead, RpcError> {
         let connection = self.connection().await?;
         self.bounded(self.head_by(&connection)).await
     }
@@ -211,8 +211,8 @@ impl Client {
     }
 
     /// Whether a refusal may be about whoever the certificate names, as no user was asked for when the connection began.
-    fn is_taken_for_another(&self, connection: &Connection, code: Code) -> bool {
-        code == Code::PermissionDenied && self.0.settings.user.is_some() && !connection.has_token()
+    fn is_taken_for_another(&self, connection: &EtcdConnection, code: GrpcCode) -> bool {
+        code == GrpcCode::PermissionDenied && self.0.settings.user.is_some() && !connection.has_token()
     }
 
     async fn call_once<Q, A>(&self, path: &str, question: &Q) -> Result<A, RpcError>
@@ -230,7 +230,7 @@ impl Client {
     }
 
     /// The connection that is there, or one to the first member that can answer.
-    pub(super) async fn connection(&self) -> Result<Arc<Connection>, RpcError> {
+    pub(super) async fn connection(&self) -> Result<Arc<EtcdConnection>, RpcError> {
         let mut live = self.0.live.lock().await;
         if let Some(connection) = live.as_ref().filter(|connection| !connection.is_ended()) {
             return Ok(connection.clone());
@@ -260,16 +260,16 @@ impl Client {
     }
 
     /// Connects, says who it is, and has the member prove that it is one of a majority.
-    async fn connect(&self, endpoint: &Endpoint) -> Result<Connection, RpcError> {
+    async fn connect(&self, endpoint: &EtcdEndpoint) -> Result<EtcdConnection, RpcError> {
         let stream =
             TcpStream::connect((&*endpoint.host, endpoint.port)).await.map_err(RpcError::transport)?;
         stream.set_nodelay(true).map_err(RpcError::transport)?;
         let mut connection = match &self.0.secure {
             Some(secure) if endpoint.is_secure => {
                 let stream = secure.handshake(&endpoint.host, stream).await?;
-                Connection::begin(stream, endpoint.url.to_string()).await?
+                EtcdConnection::begin(stream, endpoint.url.to_string()).await?
             }
-            _ => Connection::begin(stream, endpoint.url.to_string()).await?,
+            _ => EtcdConnection::begin(stream, endpoint.url.to_string()).await?,
         };
         if let Some((name, password)) = &self.0.settings.user {
             let question = AuthenticateRequest { name: name.clone(), password: password.clone() };
@@ -286,11 +286,11 @@ impl Client {
         Ok(connection)
     }
 
-    async fn head_by(&self, connection: &Connection) -> Result<Head, RpcError> {
+    async fn head_by(&self, connection: &EtcdConnection) -> Result<ClusterHead, RpcError> {
         let key = Bytes::copy_from_slice(self.0.settings.probe_key.as_bytes());
         let question = RangeRequest { key, limit: 1, keys_only: true, ..RangeRequest::default() };
         let answer: RangeResponse = connection.call("/etcdserverpb.KV/Range", &question).await?;
-        Ok(Head::of(answer.header.as_ref()))
+        Ok(ClusterHead::of(answer.header.as_ref()))
     }
 }
 
@@ -300,17 +300,17 @@ const NO_USERS: &str = "authentication is not enabled";
 const NOBODY: &str = "user name is empty";
 
 /// etcd tells most cases by their text, with codes that mean many things.
-fn is_stale_token(code: Code, message: &str) -> bool {
-    code == Code::Unauthenticated
+fn is_stale_token(code: GrpcCode, message: &str) -> bool {
+    code == GrpcCode::Unauthenticated
         || message.contains(NOBODY)
-        || (code == Code::InvalidArgument && message.contains("revision of auth"))
+        || (code == GrpcCode::InvalidArgument && message.contains("revision of auth"))
         || message.contains("auth: revision in header is old")
 }
 
-impl Endpoint {
-    fn parse(url: &str) -> Result<Endpoint, String> {
+impl EtcdEndpoint {
+    fn parse(url: &str) -> Result<EtcdEndpoint, String> {
         // What stands there may hold a password.
-        let wrong = || "an address is no endpoint of etcd, such as http://127.0.0.1:2379".to_owned();
+        let wrong = || "not an etcd endpoint such as http://127.0.0.1:2379".to_owned();
         let uri: http::Uri = url.trim_end_matches('/').parse().map_err(|_| wrong())?;
         let is_secure = match uri.scheme_str() {
             Some("http") => false,
@@ -319,13 +319,13 @@ impl Endpoint {
         };
         let host = uri.host().ok_or_else(wrong)?.trim_matches(['[', ']']).to_owned();
         let port = uri.port_u16().unwrap_or(2379);
-        Ok(Endpoint { url: url.trim_end_matches('/').into(), host, port, is_secure })
+        Ok(EtcdEndpoint { url: url.trim_end_matches('/').into(), host, port, is_secure })
     }
 }
 
-impl Head {
-    pub(super) fn of(header: Option<&super::proto::Header>) -> Head {
-        header.map_or(Head::default(), |header| Head {
+impl ClusterHead {
+    pub(super) fn of(header: Option<&super::proto::ResponseHeader>) -> ClusterHead {
+        header.map_or(ClusterHead::default(), |header| ClusterHead {
             cluster_id: header.cluster_id,
             revision: header.revision.max(0) as u64,
         })
@@ -353,30 +353,30 @@ fn after(key: &Bytes) -> Bytes {
 
 /// What a watch tells.
 #[derive(Debug, Clone, PartialEq)]
-pub enum WatchNews {
+pub enum WatchMessage {
     /// What happened, whole revisions, ascending; and where the cluster stands.
-    Events(Head, Vec<Event>),
+    Events(ClusterHead, Vec<KeyEvent>),
     /// Nothing up to this revision that was not told, or is about to be.
-    Progress(Head),
+    Progress(ClusterHead),
     /// What was asked for is no longer kept: what there is must be listed anew.
     Compacted,
 }
 
 /// A watch on a prefix. Ends with the connection.
-pub struct Watch {
-    stream: Stream<WatchResponse>,
-    connection: Arc<Connection>,
+pub struct EtcdWatch {
+    stream: RpcStream<WatchResponse>,
+    connection: Arc<EtcdConnection>,
 }
 
-impl Watch {
+impl EtcdWatch {
     /// What comes next. May be given up and asked again.
-    pub async fn next(&mut self) -> Result<WatchNews, RpcError> {
+    pub async fn next(&mut self) -> Result<WatchMessage, RpcError> {
         loop {
             let ended = || RpcError::Transport("the member ended the watch".into());
             let answer = self.stream.next().await?.ok_or_else(ended)?;
-            let head = Head::of(answer.header.as_ref());
+            let head = ClusterHead::of(answer.header.as_ref());
             if answer.compact_revision > 0 {
-                return Ok(WatchNews::Compacted);
+                return Ok(WatchMessage::Compacted);
             }
             if answer.canceled {
                 // What a member refuses, another might not: the next one is asked with a new token.
@@ -384,17 +384,17 @@ impl Watch {
                 return Err(RpcError::Transport(format!("the watch was refused: {}", answer.cancel_reason)));
             }
             if !answer.events.is_empty() {
-                return Ok(WatchNews::Events(head, answer.events));
+                return Ok(WatchMessage::Events(head, answer.events));
             }
             if !answer.created {
-                return Ok(WatchNews::Progress(head));
+                return Ok(WatchMessage::Progress(head));
             }
         }
     }
 
-    /// Asks for a sign of life: [`WatchNews::Progress`] comes.
+    /// Asks for a sign of life: [`WatchMessage::Progress`] comes.
     pub fn ask_progress(&mut self) -> Result<(), RpcError> {
-        self.stream.send(&WatchRequest { ask: Some(WatchAsk::Progress(Nothing {})) })
+        self.stream.send(&WatchRequest { ask: Some(WatchRequestKind::Progress(WatchProgressRequest {})) })
     }
 
     /// Ends the connection under it.
@@ -405,20 +405,20 @@ impl Watch {
 
 /// Pauses that grow, and differ from node to node so that a cluster is not asked by all at once.
 #[derive(Debug)]
-pub(super) struct Backoff {
+pub(super) struct RetryBackoff {
     least: Duration,
     most: Duration,
     next: Duration,
     since: Instant,
 }
 
-impl Backoff {
-    pub(super) fn new((least, most): (Duration, Duration)) -> Backoff {
-        Backoff { least, most, next: least, since: Instant::now() }
+impl RetryBackoff {
+    pub(super) fn new((least, most): (Duration, Duration)) -> RetryBackoff {
+        RetryBackoff { least, most, next: least, since: Instant::now() }
     }
 
     /// Something worked: the next pause is a short one, unless it did not work for long.
-    pub(super) fn worked(&mut self) {
+    pub(super) fn reset_after_success(&mut self) {
         self.since = Instant::now();
     }
 

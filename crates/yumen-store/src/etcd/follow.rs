@@ -7,17 +7,17 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use super::client::{Backoff, Watch, WatchNews};
-use super::mirror::Need;
-use super::shared::Shared;
+use super::client::{EtcdWatch, RetryBackoff, WatchMessage};
+use super::mirror::MirrorNeed;
+use super::shared::EtcdShared;
 use super::wire::RpcError;
 
 /// Follows the cluster; never ends.
-pub(super) async fn run(shared: Arc<Shared>) {
-    let mut backoff = Backoff::new(shared.settings.retry);
+pub(super) async fn run(shared: Arc<EtcdShared>) {
+    let mut backoff = RetryBackoff::new(shared.settings.retry);
     loop {
         let Err(error) = follow(&shared, &mut backoff).await;
-        shared.note_cut(&error);
+        shared.set_disconnected(&error);
         // A member that is cut off from the others still answers, and never anything of use: the next one is asked.
         shared.client.drop_connection(&error.to_string()).await;
         sleep(backoff.pause()).await;
@@ -25,31 +25,31 @@ pub(super) async fn run(shared: Arc<Shared>) {
 }
 
 /// Follows the cluster over one connection.
-async fn follow(shared: &Shared, backoff: &mut Backoff) -> Result<Infallible, RpcError> {
+async fn follow(shared: &EtcdShared, backoff: &mut RetryBackoff) -> Result<Infallible, RpcError> {
     let root = shared.layout.root();
     let head = shared.client.head().await?;
     let mut need = shared.need(head);
     let endpoint = shared.client.endpoint().unwrap_or_default();
     loop {
         let from = match need {
-            Need::Watch(from) => from,
-            Need::List => {
+            MirrorNeed::Watch(from) => from,
+            MirrorNeed::List => {
                 let listing = shared.client.get_prefix(root, None).await?;
                 let (revision, keys) = (listing.head.revision, listing.kvs.len());
-                tracing::info!(endpoint = &*endpoint, revision, keys, "etcd was read");
+                tracing::info!(endpoint = &*endpoint, revision, keys, "etcd listing loaded");
                 shared.take_list(&listing);
                 revision + 1
             }
         };
         let mut watch = shared.client.watch_prefix(root, from).await?;
         shared.note_followed();
-        backoff.worked();
+        backoff.reset_after_success();
         need = listen(shared, &mut watch).await?;
     }
 }
 
 /// Takes in what a watch tells until that is not enough.
-async fn listen(shared: &Shared, watch: &mut Watch) -> Result<Need, RpcError> {
+async fn listen(shared: &EtcdShared, watch: &mut EtcdWatch) -> Result<MirrorNeed, RpcError> {
     let mut probe = interval(shared.settings.probe_every);
     probe.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut heard = Instant::now();
@@ -60,19 +60,19 @@ async fn listen(shared: &Shared, watch: &mut Watch) -> Result<Need, RpcError> {
             news = watch.next() => {
                 heard = Instant::now();
                 match news? {
-                    WatchNews::Events(head, events) => {
+                    WatchMessage::Events(head, events) => {
                         if shared.take_events(head, events) {
-                            tracing::warn!("etcd told of something whose past was never told: it is read anew");
-                            return Ok(Need::List);
+                            tracing::warn!("etcd watch has a gap, reloading all keys");
+                            return Ok(MirrorNeed::List);
                         }
                     }
-                    WatchNews::Progress(head) => shared.take_progress(head),
-                    WatchNews::Compacted => return Ok(Need::List),
+                    WatchMessage::Progress(head) => shared.take_progress(head),
+                    WatchMessage::Compacted => return Ok(MirrorNeed::List),
                 }
             }
             _ = probe.tick() => {
                 if heard.elapsed() > shared.settings.probe_timeout {
-                    watch.fail("the member keeps quiet");
+                    watch.fail("the etcd member does not respond");
                     return Err(RpcError::Late(shared.settings.probe_timeout.as_millis()));
                 }
                 watch.ask_progress()?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use yumen_config::Kind;
 use yumen_config::resource::IdRule;
 
-use crate::state::Key;
+use crate::state::ResourceKey;
 
 /// The directory under the prefix that no other tool writes.
 const OWN: &str = "yumen";
@@ -15,16 +15,16 @@ const CREDENTIALS: &str = "/credentials/";
 
 /// The keys of one store.
 #[derive(Debug, Clone)]
-pub(super) struct Layout {
+pub(super) struct KeyLayout {
     /// With a slash at its end.
     root: String,
 }
 
 /// What lies under a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum KeyRole {
     /// A resource.
-    Resource(Key),
+    Resource(ResourceKey),
     /// A value of the doors.
     Setting(Arc<str>),
     /// Who wrote last.
@@ -33,10 +33,10 @@ pub(super) enum Place {
     Confirmation,
 }
 
-impl Layout {
+impl KeyLayout {
     /// Keys under `prefix`, which has no slash at its end.
-    pub(super) fn new(prefix: &str) -> Layout {
-        Layout { root: format!("{prefix}/") }
+    pub(super) fn new(prefix: &str) -> KeyLayout {
+        KeyLayout { root: format!("{prefix}/") }
     }
 
     /// What all keys begin with.
@@ -55,25 +55,25 @@ impl Layout {
     }
 
     /// The key in etcd.
-    pub(super) fn path(&self, place: &Place) -> String {
+    pub(super) fn path(&self, place: &KeyRole) -> String {
         let root = &self.root;
         match place {
-            Place::Resource(Key { kind, id }) => format!("{root}{}/{id}", kind.collection()),
-            Place::Setting(name) => format!("{root}{OWN}/settings/{name}"),
-            Place::Note => format!("{root}{OWN}/last_write"),
-            Place::Confirmation => format!("{root}{OWN}/confirmed"),
+            KeyRole::Resource(ResourceKey { kind, id }) => format!("{root}{}/{id}", kind.collection()),
+            KeyRole::Setting(name) => format!("{root}{OWN}/settings/{name}"),
+            KeyRole::Note => format!("{root}{OWN}/last_write"),
+            KeyRole::Confirmation => format!("{root}{OWN}/confirmed"),
         }
     }
 
     /// What lies under a key in etcd; `None` where it is nothing of ours, such as a directory's placeholder.
-    pub(super) fn place(&self, path: &[u8]) -> Option<Place> {
+    pub(super) fn place(&self, path: &[u8]) -> Option<KeyRole> {
         let path = std::str::from_utf8(path).ok()?.strip_prefix(&self.root)?;
         let (directory, id) = path.split_once('/').filter(|(_, id)| !id.is_empty())?;
         if directory == OWN {
             return match (id, id.strip_prefix("settings/")) {
-                ("last_write", _) => Some(Place::Note),
-                ("confirmed", _) => Some(Place::Confirmation),
-                (_, Some(name)) => Some(Place::Setting(name.into())),
+                ("last_write", _) => Some(KeyRole::Note),
+                ("confirmed", _) => Some(KeyRole::Confirmation),
+                (_, Some(name)) => Some(KeyRole::Setting(name.into())),
                 _ => None,
             };
         }
@@ -93,7 +93,7 @@ impl Layout {
                 id.split_once(CREDENTIALS).is_some_and(|(user, id)| is_name(user) && is_name(id))
             }
         };
-        is_whole.then(|| Place::Resource(Key::new(kind, id)))
+        is_whole.then(|| KeyRole::Resource(ResourceKey::new(kind, id)))
     }
 
     /// Whether a key lies where objects do and can name none, so that nobody serves what was written there.
@@ -113,17 +113,17 @@ mod tests {
 
     #[test]
     fn every_place_has_a_key_that_leads_back_to_it() {
-        let layout = Layout::new("/apisix");
-        let resource = |kind, id| Place::Resource(Key::new(kind, id));
+        let layout = KeyLayout::new("/apisix");
+        let resource = |kind, id| KeyRole::Resource(ResourceKey::new(kind, id));
         for (place, path) in [
             (resource(Kind::Routes, "1"), "/apisix/routes/1"),
             (resource(Kind::PluginMetadata, "file-logger"), "/apisix/plugin_metadata/file-logger"),
             (resource(Kind::Consumers, "jack"), "/apisix/consumers/jack"),
             (resource(Kind::Credentials, "jack/credentials/a"), "/apisix/consumers/jack/credentials/a"),
             (resource(Kind::Secrets, "vault/1"), "/apisix/secrets/vault/1"),
-            (Place::Setting("admin_keys".into()), "/apisix/yumen/settings/admin_keys"),
-            (Place::Note, "/apisix/yumen/last_write"),
-            (Place::Confirmation, "/apisix/yumen/confirmed"),
+            (KeyRole::Setting("admin_keys".into()), "/apisix/yumen/settings/admin_keys"),
+            (KeyRole::Note, "/apisix/yumen/last_write"),
+            (KeyRole::Confirmation, "/apisix/yumen/confirmed"),
         ] {
             assert_eq!(layout.path(&place), path);
             assert_eq!(layout.place(path.as_bytes()), Some(place), "{path}");
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn what_is_not_ours_is_nothing() {
-        let layout = Layout::new("/apisix");
+        let layout = KeyLayout::new("/apisix");
         for path in [
             "/apisix",
             "/apisix/",
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_key_among_objects_that_names_none_is_astray() {
-        let layout = Layout::new("/apisix");
+        let layout = KeyLayout::new("/apisix");
         for (path, expected) in [
             ("/apisix/routes/we ird/ü", true),
             ("/apisix/secrets/vault", true),

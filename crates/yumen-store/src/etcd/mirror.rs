@@ -3,12 +3,12 @@
 //! Owns which state is served, and so what is never served: a state that no revision had, and the loss of most objects at
 //! once without anybody's word. Must not know sockets, clocks or threads.
 
-mod hold;
+mod confirmation;
+mod deletion_hold;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
 mod tests;
-mod word;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use imbl::{OrdMap, OrdSet, Vector};
 use serde_json::{Map, Value};
 use yumen_base::Problem;
 
-use super::client::{Head, Listing};
-use super::layout::{Layout, Place};
-use super::note::Note;
-use super::proto::{Event, KeyValue};
-use crate::state::{Authorship, Changed, Committed, Entry, Key, Revision, State};
-use crate::store::Difference;
+use super::client::{ClusterHead, KeyListing};
+use super::layout::{KeyLayout, KeyRole};
+use super::note::WriteNote;
+use super::proto::{KeyEvent, KeyValue};
+use crate::state::{Authorship, EntryChange, ResourceKey, Revision, StoreCommit, StoreEntry, StoreState};
+use crate::store::StoreDifference;
 
-pub(super) use hold::Hold;
-use hold::{Moment, Verdict};
-pub(super) use word::Word;
+pub(super) use confirmation::DeletionConfirmation;
+pub(super) use deletion_hold::DeletionHold;
+use deletion_hold::{Moment, Verdict};
 
 /// The author of what no writer left a note about.
 pub const FOREIGN: &str = "etcd";
@@ -43,7 +43,7 @@ const NONCES: usize = 1024;
 
 /// What has to be done before the mirror is in step again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Need {
+pub(super) enum MirrorNeed {
     /// All keys are to be listed.
     List,
     /// All events from this revision on are to be told.
@@ -52,27 +52,27 @@ pub(super) enum Need {
 
 /// What came of news.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
+pub(super) struct MirrorUpdate {
     /// What is in force now, ascending.
-    pub(super) commits: Vec<Arc<Committed>>,
+    pub(super) commits: Vec<Arc<StoreCommit>>,
     /// Something was missed: only a list can tell what.
     pub(super) is_out_of_step: bool,
 }
 
 /// A value that is no object in JSON.
 #[derive(Debug, Clone)]
-struct Unreadable {
+struct UnreadableValue {
     at: u64,
     found: String,
 }
 
 /// The mirror. A clone is cheap, and is of one moment.
 #[derive(Debug, Clone)]
-pub(super) struct Mirror {
-    layout: Layout,
-    served: State,
+pub(super) struct EtcdMirror {
+    layout: KeyLayout,
+    served: StoreState,
     /// Everything up to this revision of the cluster was taken in.
-    seen: Head,
+    seen: ClusterHead,
     /// The newest revision that is known to have changed an object.
     changed_at: u64,
     /// Whether the cluster has spoken since this process began.
@@ -81,42 +81,43 @@ pub(super) struct Mirror {
     note_at: u64,
     confirmed_at: u64,
     /// Confirmations that confirm nothing any more, wherever they turn up again.
-    spent: Vector<Arc<str>>,
-    unreadable: OrdMap<Key, Unreadable>,
+    used_nonces: Vector<Arc<str>>,
+    unreadable: OrdMap<ResourceKey, UnreadableValue>,
     /// Keys among objects that name none.
     strays: OrdSet<Arc<str>>,
-    hold: Hold,
+    hold: DeletionHold,
     /// Own writes that came back: nonce and revision.
     nonces: Vector<(Arc<str>, u64)>,
     /// When leases of this node's writes end, in milliseconds since the Unix epoch.
     leases: OrdMap<i64, u64>,
 }
 
-impl Mirror {
+impl EtcdMirror {
     /// A mirror that begins with what was served last, and lets no more than so many percent go at once.
-    pub(super) fn new(layout: Layout, served: State, hold_percent: u32) -> Mirror {
+    pub(super) fn new(layout: KeyLayout, served: StoreState, hold_percent: u32) -> EtcdMirror {
         let confirmed_at = served.setting(CONFIRMED).and_then(|at| at.parse().ok()).unwrap_or(0);
-        let spent = served.setting(SPENT).map(|spent| spent.split(' ').map(Arc::from).collect());
-        Mirror {
+        let used_nonces =
+            served.setting(SPENT).map(|used_nonces| used_nonces.split(' ').map(Arc::from).collect());
+        EtcdMirror {
             layout,
-            seen: Head { cluster_id: 0, revision: served.revision.0 },
+            seen: ClusterHead { cluster_id: 0, revision: served.revision.0 },
             changed_at: newest_of(served.entries().map(|(_, entry)| entry)),
             served,
             is_listed: false,
             settings_at: OrdMap::new(),
             note_at: 0,
             confirmed_at,
-            spent: spent.unwrap_or_default(),
+            used_nonces: used_nonces.unwrap_or_default(),
             unreadable: OrdMap::new(),
             strays: OrdSet::new(),
-            hold: Hold::new(hold_percent),
+            hold: DeletionHold::new(hold_percent),
             nonces: Vector::new(),
             leases: OrdMap::new(),
         }
     }
 
     /// What is served.
-    pub(super) fn state(&self) -> &State {
+    pub(super) fn state(&self) -> &StoreState {
         &self.served
     }
 
@@ -142,12 +143,12 @@ impl Mirror {
 
     /// What a word about all that is held has to name.
     pub(super) fn held_names(&self) -> Vec<String> {
-        let name = |key: &Key| Some(word::name_of(key, self.served.get(key.kind, &key.id)?));
+        let name = |key: &ResourceKey| Some(confirmation::name_of(key, self.served.get(key.kind, &key.id)?));
         self.hold.keys().filter_map(name).collect()
     }
 
     /// Whether the deletion of a key waits.
-    pub(super) fn holds(&self, key: &Key) -> bool {
+    pub(super) fn holds(&self, key: &ResourceKey) -> bool {
         self.hold.holds(key)
     }
 
@@ -157,34 +158,34 @@ impl Mirror {
     }
 
     /// How it is under one key.
-    pub(super) fn difference(&self, key: &Key) -> Option<Difference> {
+    pub(super) fn difference(&self, key: &ResourceKey) -> Option<StoreDifference> {
         match (self.hold.holds(key), self.unreadable.contains_key(key)) {
-            (true, _) => Some(Difference::Held),
-            (_, true) => Some(Difference::Unreadable),
+            (true, _) => Some(StoreDifference::Held),
+            (_, true) => Some(StoreDifference::Unreadable),
             _ => None,
         }
     }
 
     /// What to ask a cluster that stands at `head`.
-    pub(super) fn need(&self, head: Head) -> Need {
+    pub(super) fn need(&self, head: ClusterHead) -> MirrorNeed {
         match self.is_listed && self.is_same(head) {
-            true => Need::Watch(self.seen.revision + 1),
-            false => Need::List,
+            true => MirrorNeed::Watch(self.seen.revision + 1),
+            false => MirrorNeed::List,
         }
     }
 
     /// Otherwise it is another cluster, or an older copy of this one: revisions of the one say nothing of the other.
-    fn is_same(&self, head: Head) -> bool {
+    fn is_same(&self, head: ClusterHead) -> bool {
         head.cluster_id == self.seen.cluster_id && head.revision >= self.seen.revision
     }
 
     /// The revision a key in etcd must be of for this mirror to be right about it; 0 is absent.
-    pub(super) fn expected(&self, place: &Place) -> u64 {
+    pub(super) fn expected(&self, place: &KeyRole) -> u64 {
         match place {
-            Place::Note => self.note_at,
-            Place::Confirmation => self.confirmed_at,
-            Place::Setting(name) => self.settings_at.get(name).copied().unwrap_or(0),
-            Place::Resource(key) => {
+            KeyRole::Note => self.note_at,
+            KeyRole::Confirmation => self.confirmed_at,
+            KeyRole::Setting(name) => self.settings_at.get(name).copied().unwrap_or(0),
+            KeyRole::Resource(key) => {
                 if let Some(unreadable) = self.unreadable.get(key) {
                     return unreadable.at;
                 }
@@ -208,22 +209,22 @@ impl Mirror {
 
     /// What is wrong with what lies in etcd.
     pub(super) fn problems(&self) -> Vec<Problem> {
-        let unreadable = |(key, unreadable): (&Key, &Unreadable)| {
-            let at = self.layout.path(&Place::Resource(key.clone()));
+        let unreadable = |(key, unreadable): (&ResourceKey, &UnreadableValue)| {
+            let at = self.layout.path(&KeyRole::Resource(key.clone()));
             Problem::error(
                 key.to_string(),
                 "",
-                format!("the value of {at} in etcd is no object in JSON: {}", unreadable.found),
+                format!("the value of {at} in etcd is not a JSON object: {}", unreadable.found),
             )
         };
         let mut problems: Vec<Problem> = self.unreadable.iter().map(unreadable).collect();
-        problems.extend(self.stray());
+        problems.extend(self.stray_keys_problem());
         problems.extend(self.hold.problem());
         problems
     }
 
     /// One for all keys that are astray, however many another tool writes.
-    fn stray(&self) -> Option<Problem> {
+    fn stray_keys_problem(&self) -> Option<Problem> {
         let first = self.strays.get_min()?;
         let found = match self.strays.len() - 1 {
             0 => format!("the key {first} in etcd names no object, so nothing serves what it says"),
@@ -233,11 +234,11 @@ impl Mirror {
         };
         Some(
             Problem::warning("store", "", found)
-                .hint("an id holds no slash, but for `manager/id` of a secret"),
+                .hint("an id must not contain a slash, except `manager/id` of a secret"),
         )
     }
 
-    fn note_stray(&mut self, path: &[u8], is_delete: bool) {
+    fn add_stray_key(&mut self, path: &[u8], is_delete: bool) {
         if self.layout.is_stray(path) {
             let path = String::from_utf8_lossy(path);
             match is_delete {
@@ -248,16 +249,16 @@ impl Mirror {
     }
 
     /// Takes in all keys as of one revision; what differs is one revision.
-    pub(super) fn take_list(&mut self, listing: &Listing, now_ms: u64) -> Taken {
-        let mut listed = Listed::default();
+    pub(super) fn take_list(&mut self, listing: &KeyListing, now_ms: u64) -> MirrorUpdate {
+        let mut listed = ParsedListing::default();
         self.strays.clear();
         for kv in &listing.kvs {
             match self.layout.place(&kv.key) {
                 Some(place) => listed.put(place, kv, self),
-                None => self.note_stray(&kv.key, false),
+                None => self.add_stray_key(&kv.key, false),
             }
         }
-        let gone: Vec<Key> = self
+        let gone: Vec<ResourceKey> = self
             .served
             .entries()
             .map(|(key, _)| key)
@@ -267,14 +268,14 @@ impl Mirror {
         listed.entries.keys().for_each(|key| self.hold.release(key));
         // In a list a word that names nothing may be about anything, in another cluster even.
         let word = listed.word.filter(|word| self.spend(&word.note.nonce));
-        let names = word.as_ref().and_then(Word::names).unwrap_or_default();
+        let names = word.as_ref().and_then(DeletionConfirmation::names).unwrap_or_default();
         let verdict = self.pass(gone, &names, Moment { revision: listing.head.revision, now_ms });
         let is_held = self.hold.len() > 0;
         if !self.is_same(listing.head) {
             self.changed_at = 0;
         }
         self.changed_at = self.changed_at.max(newest_of(listed.entries.values()));
-        let mut after: BTreeMap<Key, Option<Entry>> =
+        let mut after: BTreeMap<ResourceKey, Option<StoreEntry>> =
             listed.entries.into_iter().map(|(key, entry)| (key, Some(entry))).collect();
         after.extend(verdict.changes());
         let changes = self.apply(after);
@@ -291,15 +292,15 @@ impl Mirror {
         (self.seen, self.is_listed) = (listing.head, true);
         let commit = (!changes.is_empty()).then(|| {
             let by = Authorship { author: FOREIGN.into(), reason: Some("listed anew".into()) };
-            Arc::new(Committed { revision: self.served.revision, time_ms: now_ms, by, changes })
+            Arc::new(StoreCommit { revision: self.served.revision, time_ms: now_ms, by, changes })
         });
-        Taken { commits: commit.into_iter().collect(), is_out_of_step: false }
+        MirrorUpdate { commits: commit.into_iter().collect(), is_out_of_step: false }
     }
 
     /// Takes in what a watch told: each revision in it is one revision here.
-    pub(super) fn take_events(&mut self, events: Vec<Event>, now_ms: u64) -> Taken {
-        let mut by_revision: BTreeMap<u64, Vec<(Place, KeyValue, bool)>> = BTreeMap::new();
-        let mut taken = Taken::default();
+    pub(super) fn take_events(&mut self, events: Vec<KeyEvent>, now_ms: u64) -> MirrorUpdate {
+        let mut by_revision: BTreeMap<u64, Vec<(KeyRole, KeyValue, bool)>> = BTreeMap::new();
+        let mut taken = MirrorUpdate::default();
         for event in events {
             let is_delete = event.is_delete();
             let Some(kv) = event.kv else { continue };
@@ -308,7 +309,7 @@ impl Mirror {
             let group = by_revision.entry(revision).or_default();
             match self.layout.place(&kv.key) {
                 Some(place) => group.push((place, kv, is_delete)),
-                None => self.note_stray(&kv.key, is_delete),
+                None => self.add_stray_key(&kv.key, is_delete),
             }
         }
         for (revision, group) in by_revision {
@@ -329,8 +330,8 @@ impl Mirror {
     }
 
     /// Whether something from before what was seen is not known. What was deleted since looks the same: a list tells.
-    fn is_news(&self, place: &Place, revision: u64, is_delete: bool) -> bool {
-        let Place::Resource(_) = place else { return false };
+    fn is_news(&self, place: &KeyRole, revision: u64, is_delete: bool) -> bool {
+        let KeyRole::Resource(_) = place else { return false };
         match (self.expected(place), is_delete) {
             (0, is_delete) => !is_delete,
             (known, _) => known < revision,
@@ -338,8 +339,8 @@ impl Mirror {
     }
 
     /// Whether an event tells of a past that should have been told before.
-    fn shows_a_gap(&self, place: &Place, kv: &KeyValue, is_delete: bool) -> bool {
-        let Place::Resource(_) = place else { return false };
+    fn shows_a_gap(&self, place: &KeyRole, kv: &KeyValue, is_delete: bool) -> bool {
+        let KeyRole::Resource(_) = place else { return false };
         let is_unknown = self.expected(place) == 0;
         is_unknown && (is_delete || kv.create_revision.max(0) as u64 <= self.seen.revision)
     }
@@ -347,15 +348,15 @@ impl Mirror {
     fn take_revision(
         &mut self,
         revision: u64,
-        group: Vec<(Place, KeyValue, bool)>,
+        group: Vec<(KeyRole, KeyValue, bool)>,
         now_ms: u64,
-    ) -> Option<Arc<Committed>> {
-        let mut after: BTreeMap<Key, Option<Entry>> = BTreeMap::new();
+    ) -> Option<Arc<StoreCommit>> {
+        let mut after: BTreeMap<ResourceKey, Option<StoreEntry>> = BTreeMap::new();
         let (mut gone, mut note, mut lost_settings) = (Vec::new(), None, Vec::new());
         let at = Moment { revision, now_ms };
         for (place, kv, is_delete) in group {
             match (place, is_delete) {
-                (Place::Resource(key), false) => match self.entry(&key, &kv) {
+                (KeyRole::Resource(key), false) => match self.entry(&key, &kv) {
                     Ok(entry) => {
                         self.unreadable.remove(&key);
                         self.hold.release(&key);
@@ -366,22 +367,24 @@ impl Mirror {
                         self.unreadable.insert(key, unreadable);
                     }
                 },
-                (Place::Resource(key), true) => {
+                (KeyRole::Resource(key), true) => {
                     self.unreadable.remove(&key);
                     gone.push(key);
                 }
-                (Place::Setting(name), false) => self.put_setting(name, &kv),
-                (Place::Setting(name), true) => lost_settings.push(name),
-                (Place::Note, false) => {
+                (KeyRole::Setting(name), false) => self.put_setting(name, &kv),
+                (KeyRole::Setting(name), true) => lost_settings.push(name),
+                (KeyRole::Note, false) => {
                     self.note_at = revision;
-                    note = Some(Note::parse(&kv.value));
+                    note = Some(WriteNote::parse(&kv.value));
                 }
-                (Place::Note, true) => self.note_at = 0,
-                (Place::Confirmation, false) => {
+                (KeyRole::Note, true) => self.note_at = 0,
+                (KeyRole::Confirmation, false) => {
                     self.note_confirmed(revision);
-                    after.extend(self.take_word(&Word::parse(&kv.value), at).changes());
+                    after.extend(
+                        self.release_deletions(&DeletionConfirmation::parse(&kv.value), at).changes(),
+                    );
                 }
-                (Place::Confirmation, true) => {}
+                (KeyRole::Confirmation, true) => {}
             }
         }
         gone.retain(|key| self.served.get(key.kind, &key.id).is_some());
@@ -399,7 +402,7 @@ impl Mirror {
         }
         after.extend(verdict.changes());
         let changes = self.apply(after);
-        let note = note.unwrap_or_else(|| Note { author: FOREIGN.into(), ..Note::default() });
+        let note = note.unwrap_or_else(|| WriteNote { author: FOREIGN.into(), ..WriteNote::default() });
         if !note.nonce.is_empty() {
             self.nonces.push_back((note.nonce.as_str().into(), revision));
             if self.nonces.len() > NONCES {
@@ -411,21 +414,22 @@ impl Mirror {
         }
         (self.served.revision, self.changed_at) = (Revision(revision), revision);
         let time_ms = if note.time_ms > 0 { note.time_ms } else { now_ms };
-        Some(Arc::new(Committed { revision: Revision(revision), time_ms, by: note.authorship(), changes }))
+        Some(Arc::new(StoreCommit { revision: Revision(revision), time_ms, by: note.authorship(), changes }))
     }
 
     /// What of these deletions is let through: what was to end by now, what a word names, and the rest unless that is
     /// much.
-    fn pass(&mut self, gone: Vec<Key>, names: &BTreeSet<&[u8]>, at: Moment) -> Verdict {
-        let entry_of = |key: &Key| self.served.get(key.kind, &key.id);
-        let has_ended =
-            |key: &Key| entry_of(key).and_then(|entry| entry.expires_ms).is_some_and(|end| end <= at.now_ms);
-        let is_named = |key: &Key| {
-            let entry = entry_of(key).filter(|_| !names.is_empty());
-            entry.is_some_and(|entry| names.contains(word::name_of(key, entry).as_bytes()))
+    fn pass(&mut self, gone: Vec<ResourceKey>, names: &BTreeSet<&[u8]>, at: Moment) -> Verdict {
+        let entry_of = |key: &ResourceKey| self.served.get(key.kind, &key.id);
+        let has_ended = |key: &ResourceKey| {
+            entry_of(key).and_then(|entry| entry.expires_ms).is_some_and(|end| end <= at.now_ms)
         };
-        let (mut passing, gone): (Vec<Key>, Vec<Key>) = gone.into_iter().partition(has_ended);
-        let (named, rest): (Vec<Key>, Vec<Key>) = gone.into_iter().partition(is_named);
+        let is_named = |key: &ResourceKey| {
+            let entry = entry_of(key).filter(|_| !names.is_empty());
+            entry.is_some_and(|entry| names.contains(confirmation::name_of(key, entry).as_bytes()))
+        };
+        let (mut passing, gone): (Vec<ResourceKey>, Vec<ResourceKey>) = gone.into_iter().partition(has_ended);
+        let (named, rest): (Vec<ResourceKey>, Vec<ResourceKey>) = gone.into_iter().partition(is_named);
         let rest = rest.into_iter().filter_map(|key| entry_of(&key).cloned().map(|entry| (key, entry)));
         let rest = rest.collect();
         if !named.is_empty() {
@@ -440,7 +444,7 @@ impl Mirror {
     }
 
     /// What of the held deletions a word lets through that was just given.
-    fn take_word(&mut self, word: &Word, at: Moment) -> Verdict {
+    fn release_deletions(&mut self, word: &DeletionConfirmation, at: Moment) -> Verdict {
         match word.names() {
             _ if !self.spend(&word.note.nonce) => Verdict::default(),
             Some(names) => self.pass(self.hold.keys().cloned().collect(), &names, at),
@@ -453,25 +457,25 @@ impl Mirror {
         if nonce.is_empty() {
             return true;
         }
-        let is_fresh = !self.spent.iter().any(|spent| **spent == *nonce);
+        let is_fresh = !self.used_nonces.iter().any(|used_nonces| **used_nonces == *nonce);
         if is_fresh {
-            self.spent.push_back(nonce.into());
-            if self.spent.len() > SPENT_MAX {
-                self.spent.pop_front();
+            self.used_nonces.push_back(nonce.into());
+            if self.used_nonces.len() > SPENT_MAX {
+                self.used_nonces.pop_front();
             }
-            let spent: Vec<&str> = self.spent.iter().map(|nonce| &**nonce).collect();
-            self.served.replace_setting(&SPENT.into(), Some(spent.join(" ").into()));
+            let used_nonces: Vec<&str> = self.used_nonces.iter().map(|nonce| &**nonce).collect();
+            self.served.replace_setting(&SPENT.into(), Some(used_nonces.join(" ").into()));
         }
         is_fresh
     }
 
     /// Writes into what is served and gives what changed by it, ascending by key.
-    fn apply(&mut self, after: BTreeMap<Key, Option<Entry>>) -> Vec<Changed> {
+    fn apply(&mut self, after: BTreeMap<ResourceKey, Option<StoreEntry>>) -> Vec<EntryChange> {
         let mut changes = Vec::new();
         for (key, after) in after {
             if self.served.get(key.kind, &key.id) != after.as_ref() {
                 let before = self.served.replace(&key, after.clone());
-                changes.push(Changed { key, before, after });
+                changes.push(EntryChange { key, before, after });
             }
         }
         changes
@@ -500,16 +504,17 @@ impl Mirror {
         self.served.replace_setting(&FROM.into(), Some(self.layout.root().into()));
     }
 
-    fn entry(&self, key: &Key, kv: &KeyValue) -> Result<Entry, Unreadable> {
-        let object: Map<String, Value> = serde_json::from_slice(&kv.value)
-            .map_err(|error| Unreadable { at: kv.mod_revision.max(0) as u64, found: error.to_string() })?;
+    fn entry(&self, key: &ResourceKey, kv: &KeyValue) -> Result<StoreEntry, UnreadableValue> {
+        let object: Map<String, Value> = serde_json::from_slice(&kv.value).map_err(|error| {
+            UnreadableValue { at: kv.mod_revision.max(0) as u64, found: error.to_string() }
+        })?;
         let modified = Revision(kv.mod_revision.max(0) as u64);
         let known = self.served.get(key.kind, &key.id).filter(|known| known.modified == modified);
         let expires_ms = match kv.lease {
             0 => None,
             lease => self.leases.get(&lease).copied().or(known.and_then(|known| known.expires_ms)),
         };
-        Ok(Entry {
+        Ok(StoreEntry {
             json: Value::Object(object).to_string().into(),
             created: Revision(kv.create_revision.max(0) as u64),
             modified,
@@ -518,37 +523,39 @@ impl Mirror {
     }
 }
 
-fn newest_of<'a>(entries: impl Iterator<Item = &'a Entry>) -> u64 {
+fn newest_of<'a>(entries: impl Iterator<Item = &'a StoreEntry>) -> u64 {
     entries.map(|entry| entry.modified.0).max().unwrap_or(0)
 }
 
 /// A list, taken apart.
 #[derive(Default)]
-struct Listed {
-    entries: BTreeMap<Key, Entry>,
-    unreadable: OrdMap<Key, Unreadable>,
+struct ParsedListing {
+    entries: BTreeMap<ResourceKey, StoreEntry>,
+    unreadable: OrdMap<ResourceKey, UnreadableValue>,
     settings: BTreeMap<Arc<str>, KeyValue>,
     note_at: u64,
     confirmed_at: u64,
-    word: Option<Word>,
+    word: Option<DeletionConfirmation>,
     nonce: Option<(Arc<str>, u64)>,
 }
 
-impl Listed {
-    fn put(&mut self, place: Place, kv: &KeyValue, mirror: &Mirror) {
+impl ParsedListing {
+    fn put(&mut self, place: KeyRole, kv: &KeyValue, mirror: &EtcdMirror) {
         let at = kv.mod_revision.max(0) as u64;
         match place {
-            Place::Resource(key) => match mirror.entry(&key, kv) {
+            KeyRole::Resource(key) => match mirror.entry(&key, kv) {
                 Ok(entry) => drop(self.entries.insert(key, entry)),
                 Err(unreadable) => drop(self.unreadable.insert(key, unreadable)),
             },
-            Place::Setting(name) => drop(self.settings.insert(name, kv.clone())),
-            Place::Note => {
+            KeyRole::Setting(name) => drop(self.settings.insert(name, kv.clone())),
+            KeyRole::Note => {
                 self.note_at = at;
-                let nonce = Note::parse(&kv.value).nonce;
+                let nonce = WriteNote::parse(&kv.value).nonce;
                 self.nonce = (!nonce.is_empty()).then(|| (nonce.into(), at));
             }
-            Place::Confirmation => (self.confirmed_at, self.word) = (at, Some(Word::parse(&kv.value))),
+            KeyRole::Confirmation => {
+                (self.confirmed_at, self.word) = (at, Some(DeletionConfirmation::parse(&kv.value)))
+            }
         }
     }
 }

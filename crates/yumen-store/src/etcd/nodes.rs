@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 
-use super::client::Listing;
-use super::proto::Event;
+use super::client::KeyListing;
+use super::proto::KeyEvent;
 
 /// What a node said last.
 #[derive(Debug, Clone)]
@@ -22,23 +22,23 @@ pub struct NodeRecord {
 }
 
 /// The records as of one revision.
-pub(super) struct Nodes {
+pub(super) struct NodeRecords {
     /// What their keys begin with.
     root: String,
-    known: Mutex<Known>,
+    known: Mutex<KnownRecords>,
     moved: watch::Sender<u64>,
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownRecords {
     up_to: u64,
     records: BTreeMap<Arc<str>, NodeRecord>,
 }
 
-impl Nodes {
+impl NodeRecords {
     /// Records under keys that begin with `root`.
-    pub(super) fn new(root: String) -> Nodes {
-        Nodes { root, known: Mutex::default(), moved: watch::Sender::new(0) }
+    pub(super) fn new(root: String) -> NodeRecords {
+        NodeRecords { root, known: Mutex::default(), moved: watch::Sender::new(0) }
     }
 
     /// The key of a node's record.
@@ -63,7 +63,7 @@ impl Nodes {
     }
 
     /// All keys, as of one revision. What is as it was has not been heard anew.
-    pub(super) fn take_list(&self, listing: &Listing) {
+    pub(super) fn take_list(&self, listing: &KeyListing) {
         let mut known = self.known();
         let before = std::mem::take(&mut known.records);
         for kv in &listing.kvs {
@@ -78,7 +78,7 @@ impl Nodes {
     }
 
     /// What a watch told; what it tells again is not taken again.
-    pub(super) fn take_events(&self, events: &[Event]) {
+    pub(super) fn take_events(&self, events: &[KeyEvent]) {
         let mut known = self.known();
         let (seen, mut has_moved) = (known.up_to, false);
         for event in events {
@@ -107,7 +107,7 @@ impl Nodes {
         (!id.is_empty()).then(|| (id.into(), NodeRecord { text, heard: Instant::now() }))
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownRecords> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -115,7 +115,7 @@ impl Nodes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::etcd::client::Head;
+    use crate::etcd::client::ClusterHead;
     use crate::etcd::proto::KeyValue;
 
     fn kv(path: &str, value: &str, at: i64) -> KeyValue {
@@ -123,21 +123,21 @@ mod tests {
         KeyValue { key, value, mod_revision: at, ..KeyValue::default() }
     }
 
-    fn put(path: &str, value: &str, at: i64) -> Event {
-        Event { kind: 0, kv: Some(kv(path, value, at)) }
+    fn put(path: &str, value: &str, at: i64) -> KeyEvent {
+        KeyEvent { kind: 0, kv: Some(kv(path, value, at)) }
     }
 
-    fn delete(path: &str, at: i64) -> Event {
-        Event { kind: 1, kv: Some(kv(path, "", at)) }
+    fn delete(path: &str, at: i64) -> KeyEvent {
+        KeyEvent { kind: 1, kv: Some(kv(path, "", at)) }
     }
 
-    fn nodes_of(kvs: Vec<KeyValue>) -> Nodes {
-        let nodes = Nodes::new("/apisix/yumen/nodes/".into());
-        nodes.take_list(&Listing { head: Head { cluster_id: 1, revision: 10 }, kvs });
+    fn nodes_of(kvs: Vec<KeyValue>) -> NodeRecords {
+        let nodes = NodeRecords::new("/apisix/yumen/nodes/".into());
+        nodes.take_list(&KeyListing { head: ClusterHead { cluster_id: 1, revision: 10 }, kvs });
         nodes
     }
 
-    fn check(nodes: &Nodes, expected: &[(&str, &str)]) {
+    fn check(nodes: &NodeRecords, expected: &[(&str, &str)]) {
         let records = nodes.records();
         let found: Vec<(&str, &str)> = records.iter().map(|(id, record)| (&**id, &*record.text)).collect();
         assert_eq!(found, expected);
@@ -163,7 +163,7 @@ mod tests {
         let nodes = nodes_of(vec![kv("/apisix/yumen/nodes/a", "1", 4), kv("/apisix/yumen/nodes/b", "2", 4)]);
         let before = nodes.records();
         let kvs = vec![kv("/apisix/yumen/nodes/a", "1", 4), kv("/apisix/yumen/nodes/b", "3", 12)];
-        nodes.take_list(&Listing { head: Head { cluster_id: 1, revision: 12 }, kvs });
+        nodes.take_list(&KeyListing { head: ClusterHead { cluster_id: 1, revision: 12 }, kvs });
         let after = nodes.records();
         assert_eq!(before["a"].heard, after["a"].heard);
         assert!(before["b"].heard < after["b"].heard);

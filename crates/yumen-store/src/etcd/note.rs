@@ -6,7 +6,7 @@ use crate::state::Authorship;
 
 /// The value of the key every write through a gateway writes too. Tools that do not know it leave it alone.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Note {
+pub(super) struct WriteNote {
     /// Who wrote.
     #[serde(default)]
     pub(super) author: String,
@@ -21,9 +21,9 @@ pub(super) struct Note {
     pub(super) nonce: String,
 }
 
-impl Note {
+impl WriteNote {
     /// Reads a value. Whoever wrote something else there is nobody known.
-    pub(super) fn parse(value: &[u8]) -> Note {
+    pub(super) fn parse(value: &[u8]) -> WriteNote {
         serde_json::from_slice(value).unwrap_or_default()
     }
 

@@ -6,22 +6,23 @@ use std::sync::Arc;
 
 use yumen_config::Kind;
 
-use super::layout::{Layout, Place};
-use super::mirror::Mirror;
-use super::note::Note;
+use super::layout::{KeyLayout, KeyRole};
+use super::mirror::EtcdMirror;
+use super::note::WriteNote;
 use super::proto::{
-    Compare, CompareWith, DeleteRequest, PutRequest, RangeRequest, Step, StepKind, TxnRequest,
+    CompareTarget, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, RequestOpKind, TxnCompare,
+    TxnRequest,
 };
-use crate::state::{Changed, Committed, Key, Revision, State};
-use crate::store::{Draft, Finished, Proposal, StoreError};
+use crate::state::{EntryChange, ResourceKey, Revision, StoreCommit, StoreState};
+use crate::store::{Draft, FinishedDraft, Proposal, StoreError};
 
 /// Values of so many bytes go into one transaction: etcd takes no larger request than 1.5 MiB.
 const BYTES_MAX: usize = 1 << 20;
 
 /// What is to be written under one key, or that it is to be deleted.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Write {
-    pub(super) place: Place,
+pub(super) struct PlannedWrite {
+    pub(super) place: KeyRole,
     pub(super) value: Option<Arc<str>>,
     /// When it is to be deleted by itself, in milliseconds since the Unix epoch.
     pub(super) expires_ms: Option<u64>,
@@ -29,37 +30,37 @@ pub(super) struct Write {
 
 /// What was decided about a proposal.
 #[derive(Debug, Default)]
-pub(super) struct Decision {
+pub(super) struct ProposalDecision {
     /// The change, numbered as if nothing else happened; settings alone are none.
-    pub(super) committed: Option<Arc<Committed>>,
+    pub(super) committed: Option<Arc<StoreCommit>>,
     /// Whether anything is to be written.
     pub(super) writes: bool,
 }
 
 /// A decision, or why there is none.
-pub(super) type Verdict = Result<Decision, StoreError>;
+pub(super) type Verdict = Result<ProposalDecision, StoreError>;
 
 /// What a batch of proposals comes to.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct WritePlan {
     /// One per proposal that was decided, in order; what is left over waits for the next plan.
     pub(super) verdicts: Vec<Verdict>,
     /// In the order in which they may be done one by one: nothing refers to what is not there.
-    pub(super) writes: Vec<Write>,
+    pub(super) writes: Vec<PlannedWrite>,
 }
 
 /// Decides proposals on what the mirror serves, as many as go into one transaction, one at least. `written` has what
 /// parts of it have written already.
 pub(super) fn decide(
-    mirror: &Mirror,
+    mirror: &EtcdMirror,
     proposals: &mut [Proposal],
-    written: &Arc<BTreeSet<Key>>,
+    written: &Arc<BTreeSet<ResourceKey>>,
     now_ms: u64,
     writes_max: usize,
-) -> Plan {
+) -> WritePlan {
     let (base, mut staged) = (mirror.state(), mirror.state().clone());
-    let mut touched = Touched::default();
-    let mut plan = Plan::default();
+    let mut touched = TouchedKeys::default();
+    let mut plan = WritePlan::default();
     for proposal in proposals {
         // Only the first of a batch is written in parts, and then alone.
         let before = if plan.verdicts.is_empty() { written.clone() } else { Arc::default() };
@@ -69,8 +70,8 @@ pub(super) fn decide(
             draft = draft.knowing(move |key| known.difference(key).filter(|_| !written.contains(key)));
         }
         let verdict = match catch_unwind(AssertUnwindSafe(|| (proposal.decide)(&mut draft))) {
-            Err(_) => Err(std::io::Error::other("what was to decide about the change panicked").into()),
-            Ok(false) => Ok(Decision::default()),
+            Err(_) => Err(std::io::Error::other("the change handler panicked").into()),
+            Ok(false) => Ok(ProposalDecision::default()),
             Ok(true) => {
                 let finished = draft.finish(proposal.by.clone());
                 let mut with_it = touched.clone();
@@ -80,10 +81,10 @@ pub(super) fn decide(
                 }
                 refuse_held(mirror, &finished).map(|()| {
                     touched = with_it;
-                    let Finished { state, committed, settings, removed } = finished;
+                    let FinishedDraft { state, committed, settings, removed } = finished;
                     staged = state;
                     let writes = committed.is_some() || !settings.is_empty() || !removed.is_empty();
-                    Decision { writes, committed }
+                    ProposalDecision { writes, committed }
                 })
             }
         };
@@ -98,13 +99,13 @@ pub(super) fn creation(path: String, value: String, lease: i64) -> TxnRequest {
     let put = PutRequest { key: path.clone().into(), value: value.into(), lease };
     TxnRequest {
         compare: vec![demanded(path.into(), 0)],
-        success: vec![Step { kind: Some(StepKind::Put(put)) }],
+        success: vec![RequestOp { kind: Some(RequestOpKind::Put(put)) }],
         failure: Vec::new(),
     }
 }
 
 /// What is held back is gone in etcd already: nothing there can be deleted, and nobody would be told.
-fn refuse_held(mirror: &Mirror, finished: &Finished) -> Result<(), StoreError> {
+fn refuse_held(mirror: &EtcdMirror, finished: &FinishedDraft) -> Result<(), StoreError> {
     let changes = finished.committed.iter().flat_map(|committed| &committed.changes);
     let mut deleted = changes.filter(|changed| changed.after.is_none()).map(|changed| &changed.key);
     match deleted.find(|key| mirror.holds(key)) {
@@ -116,16 +117,16 @@ fn refuse_held(mirror: &Mirror, finished: &Finished) -> Result<(), StoreError> {
 }
 
 #[derive(Debug, Default, Clone)]
-struct Touched {
-    keys: BTreeSet<Key>,
+struct TouchedKeys {
+    keys: BTreeSet<ResourceKey>,
     /// Of these, what is not in the state.
-    removed: BTreeSet<Key>,
+    removed: BTreeSet<ResourceKey>,
     settings: BTreeMap<Arc<str>, Option<Arc<str>>>,
     bytes: usize,
 }
 
-impl Touched {
-    fn extend(&mut self, finished: &Finished) {
+impl TouchedKeys {
+    fn extend(&mut self, finished: &FinishedDraft) {
         let changes = finished.committed.iter().flat_map(|committed| &committed.changes);
         for changed in changes {
             self.bytes += changed.after.as_ref().map_or(0, |after| after.json.len());
@@ -141,10 +142,10 @@ impl Touched {
         self.keys.len() + self.settings.len() <= writes_max && self.bytes <= BYTES_MAX
     }
 
-    fn writes(self, base: &State, staged: &State) -> Vec<Write> {
+    fn writes(self, base: &StoreState, staged: &StoreState) -> Vec<PlannedWrite> {
         let settings = self.settings.into_iter();
-        let mut writes: Vec<Write> = settings
-            .map(|(name, value)| Write { place: Place::Setting(name), value, expires_ms: None })
+        let mut writes: Vec<PlannedWrite> = settings
+            .map(|(name, value)| PlannedWrite { place: KeyRole::Setting(name), value, expires_ms: None })
             .collect();
         let order = |kind: Kind| Kind::ALL.iter().position(|one| *one == kind);
         let mut keys: Vec<_> = self.keys.into_iter().collect();
@@ -155,13 +156,14 @@ impl Touched {
             let entry = staged.get(key.kind, &key.id);
             let expires_ms = entry.and_then(|entry| entry.expires_ms);
             let value = entry.map(|entry| entry.json.clone());
-            writes.push(Write { place: Place::Resource(key), value, expires_ms });
+            writes.push(PlannedWrite { place: KeyRole::Resource(key), value, expires_ms });
         }
         // What was made and deleted again in one batch was never there.
-        let was_there = |key: &Key| base.get(key.kind, &key.id).is_some() || self.removed.contains(key);
+        let was_there =
+            |key: &ResourceKey| base.get(key.kind, &key.id).is_some() || self.removed.contains(key);
         let deletes = deletes.into_iter().rev().filter(was_there);
-        writes.extend(deletes.map(|key| Write {
-            place: Place::Resource(key),
+        writes.extend(deletes.map(|key| PlannedWrite {
+            place: KeyRole::Resource(key),
             value: None,
             expires_ms: None,
         }));
@@ -170,11 +172,11 @@ impl Touched {
 }
 
 /// The writes in parts, each of which one transaction takes; a value that is too large by itself is etcd's to refuse.
-pub(super) fn parts(writes: &[Write], writes_max: usize) -> impl Iterator<Item = &[Write]> {
+pub(super) fn parts(writes: &[PlannedWrite], writes_max: usize) -> impl Iterator<Item = &[PlannedWrite]> {
     let mut rest = writes;
     std::iter::from_fn(move || {
         let mut bytes = 0;
-        let fits = |write: &&Write| {
+        let fits = |write: &&PlannedWrite| {
             bytes += write.value.as_ref().map_or(0, |value| value.len());
             bytes <= BYTES_MAX
         };
@@ -188,43 +190,46 @@ pub(super) fn parts(writes: &[Write], writes_max: usize) -> impl Iterator<Item =
 /// A transaction of these writes, on condition that what was decided on still holds: nobody else wrote what they touch, and
 /// nobody wrote through a gateway since `noted_at`.
 pub(super) fn transaction(
-    mirror: &Mirror,
-    layout: &Layout,
-    writes: &[Write],
+    mirror: &EtcdMirror,
+    layout: &KeyLayout,
+    writes: &[PlannedWrite],
     leases: &[i64],
-    note: &Note,
+    note: &WriteNote,
     noted_at: u64,
 ) -> TxnRequest {
     let mut request = TxnRequest::default();
-    let mut demand = |place: &Place, revision: u64| {
+    let mut demand = |place: &KeyRole, revision: u64| {
         let key: bytes::Bytes = layout.path(place).into();
         request.compare.push(demanded(key.clone(), revision));
         let range = RangeRequest { key, keys_only: true, ..RangeRequest::default() };
-        request.failure.push(Step { kind: Some(StepKind::Range(range)) });
+        request.failure.push(RequestOp { kind: Some(RequestOpKind::Range(range)) });
     };
-    demand(&Place::Note, noted_at);
+    demand(&KeyRole::Note, noted_at);
     writes.iter().for_each(|write| demand(&write.place, mirror.expected(&write.place)));
-    let step = |(write, lease): (&Write, &i64)| {
+    let step = |(write, lease): (&PlannedWrite, &i64)| {
         let key = layout.path(&write.place).into();
         match &write.value {
-            Some(value) => StepKind::Put(PutRequest { key, value: value.to_string().into(), lease: *lease }),
-            None => StepKind::Delete(DeleteRequest { key, range_end: bytes::Bytes::new() }),
+            Some(value) => {
+                RequestOpKind::Put(PutRequest { key, value: value.to_string().into(), lease: *lease })
+            }
+            None => RequestOpKind::Delete(DeleteRangeRequest { key, range_end: bytes::Bytes::new() }),
         }
     };
-    let noted = PutRequest { key: layout.path(&Place::Note).into(), value: note.to_json().into(), lease: 0 };
-    let steps = writes.iter().zip(leases).map(step).chain([StepKind::Put(noted)]);
-    request.success = steps.map(|kind| Step { kind: Some(kind) }).collect();
+    let noted =
+        PutRequest { key: layout.path(&KeyRole::Note).into(), value: note.to_json().into(), lease: 0 };
+    let steps = writes.iter().zip(leases).map(step).chain([RequestOpKind::Put(noted)]);
+    request.success = steps.map(|kind| RequestOp { kind: Some(kind) }).collect();
     request
 }
 
 /// That a key is of this revision, or absent where that is 0.
-fn demanded(key: bytes::Bytes, revision: u64) -> Compare {
-    Compare { result: 0, target: 2, key, with: Some(CompareWith::ModRevision(revision as i64)) }
+fn demanded(key: bytes::Bytes, revision: u64) -> TxnCompare {
+    TxnCompare { result: 0, target: 2, key, with: Some(CompareTarget::ModRevision(revision as i64)) }
 }
 
 /// What was decided, with the number it got.
-pub(super) fn numbered(committed: &Committed, revision: Revision) -> Arc<Committed> {
-    let number = |changed: &Changed| {
+pub(super) fn numbered(committed: &StoreCommit, revision: Revision) -> Arc<StoreCommit> {
+    let number = |changed: &EntryChange| {
         let mut changed = changed.clone();
         if let Some(after) = &mut changed.after {
             after.modified = revision;
@@ -235,7 +240,7 @@ pub(super) fn numbered(committed: &Committed, revision: Revision) -> Arc<Committ
         changed
     };
     let changes = committed.changes.iter().map(number).collect();
-    Arc::new(Committed { revision, changes, time_ms: committed.time_ms, by: committed.by.clone() })
+    Arc::new(StoreCommit { revision, changes, time_ms: committed.time_ms, by: committed.by.clone() })
 }
 
 #[cfg(test)]
@@ -244,8 +249,8 @@ mod tests {
 
     #[test]
     fn parts_are_bounded_by_steps_and_by_bytes() {
-        let write = |bytes: usize| Write {
-            place: Place::Note,
+        let write = |bytes: usize| PlannedWrite {
+            place: KeyRole::Note,
             value: Some("x".repeat(bytes).into()),
             expires_ms: None,
         };
@@ -256,8 +261,8 @@ mod tests {
             (vec![1, BYTES_MAX + 1, 1], 3, vec![1, 1, 1]),
             (vec![BYTES_MAX + 1, 1, 1], 3, vec![1, 2]),
         ] {
-            let writes: Vec<Write> = bytes.iter().map(|bytes| write(*bytes)).collect();
-            let found: Vec<usize> = parts(&writes, writes_max).map(<[Write]>::len).collect();
+            let writes: Vec<PlannedWrite> = bytes.iter().map(|bytes| write(*bytes)).collect();
+            let found: Vec<usize> = parts(&writes, writes_max).map(<[PlannedWrite]>::len).collect();
             assert_eq!(found, expected, "{bytes:?}");
         }
     }

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Header {
+pub(super) struct ResponseHeader {
     #[prost(uint64, tag = "1")]
     pub(super) cluster_id: u64,
     #[prost(uint64, tag = "2")]
@@ -39,7 +39,7 @@ pub struct KeyValue {
 
 /// What befell a key.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Event {
+pub struct KeyEvent {
     /// 0 is a put, 1 a deletion.
     #[prost(int32, tag = "1")]
     pub kind: i32,
@@ -48,7 +48,7 @@ pub struct Event {
     pub kv: Option<KeyValue>,
 }
 
-impl Event {
+impl KeyEvent {
     /// Whether the key is gone.
     pub fn is_delete(&self) -> bool {
         self.kind == 1
@@ -72,7 +72,7 @@ pub(super) struct RangeRequest {
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct RangeResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<Header>,
+    pub(super) header: Option<ResponseHeader>,
     #[prost(message, repeated, tag = "2")]
     pub(super) kvs: Vec<KeyValue>,
     #[prost(bool, tag = "3")]
@@ -90,7 +90,7 @@ pub(super) struct PutRequest {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct DeleteRequest {
+pub(super) struct DeleteRangeRequest {
     #[prost(bytes = "bytes", tag = "1")]
     pub(super) key: Bytes,
     #[prost(bytes = "bytes", tag = "2")]
@@ -101,29 +101,29 @@ pub(super) struct DeleteRequest {
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct WriteResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<Header>,
+    pub(super) header: Option<ResponseHeader>,
 }
 
 /// One step of a transaction.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Step {
-    #[prost(oneof = "StepKind", tags = "1, 2, 3")]
-    pub(super) kind: Option<StepKind>,
+pub(super) struct RequestOp {
+    #[prost(oneof = "RequestOpKind", tags = "1, 2, 3")]
+    pub(super) kind: Option<RequestOpKind>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
-pub(super) enum StepKind {
+pub(super) enum RequestOpKind {
     #[prost(message, tag = "1")]
     Range(RangeRequest),
     #[prost(message, tag = "2")]
     Put(PutRequest),
     #[prost(message, tag = "3")]
-    Delete(DeleteRequest),
+    Delete(DeleteRangeRequest),
 }
 
 /// What a transaction demands of a key: that it is of this revision, 0 where it must be absent.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Compare {
+pub(super) struct TxnCompare {
     /// 0 is "equal".
     #[prost(int32, tag = "1")]
     pub(super) result: i32,
@@ -132,12 +132,12 @@ pub(super) struct Compare {
     pub(super) target: i32,
     #[prost(bytes = "bytes", tag = "3")]
     pub(super) key: Bytes,
-    #[prost(oneof = "CompareWith", tags = "6")]
-    pub(super) with: Option<CompareWith>,
+    #[prost(oneof = "CompareTarget", tags = "6")]
+    pub(super) with: Option<CompareTarget>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
-pub(super) enum CompareWith {
+pub(super) enum CompareTarget {
     #[prost(int64, tag = "6")]
     ModRevision(i64),
 }
@@ -145,54 +145,54 @@ pub(super) enum CompareWith {
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct TxnRequest {
     #[prost(message, repeated, tag = "1")]
-    pub(super) compare: Vec<Compare>,
+    pub(super) compare: Vec<TxnCompare>,
     #[prost(message, repeated, tag = "2")]
-    pub(super) success: Vec<Step>,
+    pub(super) success: Vec<RequestOp>,
     #[prost(message, repeated, tag = "3")]
-    pub(super) failure: Vec<Step>,
+    pub(super) failure: Vec<RequestOp>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct TxnResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<Header>,
+    pub(super) header: Option<ResponseHeader>,
     #[prost(bool, tag = "2")]
     pub(super) succeeded: bool,
     #[prost(message, repeated, tag = "3")]
-    pub(super) responses: Vec<StepResponse>,
+    pub(super) responses: Vec<ResponseOp>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct StepResponse {
-    #[prost(oneof = "StepAnswer", tags = "1")]
-    pub(super) answer: Option<StepAnswer>,
+pub(super) struct ResponseOp {
+    #[prost(oneof = "ResponseOpKind", tags = "1")]
+    pub(super) answer: Option<ResponseOpKind>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
-pub(super) enum StepAnswer {
+pub(super) enum ResponseOpKind {
     #[prost(message, tag = "1")]
     Range(RangeResponse),
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct WatchRequest {
-    #[prost(oneof = "WatchAsk", tags = "1, 3")]
-    pub(super) ask: Option<WatchAsk>,
+    #[prost(oneof = "WatchRequestKind", tags = "1, 3")]
+    pub(super) ask: Option<WatchRequestKind>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
-pub(super) enum WatchAsk {
+pub(super) enum WatchRequestKind {
     #[prost(message, tag = "1")]
-    Create(WatchCreate),
+    Create(WatchCreateRequest),
     #[prost(message, tag = "3")]
-    Progress(Nothing),
+    Progress(WatchProgressRequest),
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Nothing {}
+pub(super) struct WatchProgressRequest {}
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct WatchCreate {
+pub(super) struct WatchCreateRequest {
     #[prost(bytes = "bytes", tag = "1")]
     pub(super) key: Bytes,
     #[prost(bytes = "bytes", tag = "2")]
@@ -206,7 +206,7 @@ pub(super) struct WatchCreate {
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct WatchResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<Header>,
+    pub(super) header: Option<ResponseHeader>,
     #[prost(int64, tag = "2")]
     pub(super) watch_id: i64,
     #[prost(bool, tag = "3")]
@@ -218,7 +218,7 @@ pub(super) struct WatchResponse {
     #[prost(string, tag = "6")]
     pub(super) cancel_reason: String,
     #[prost(message, repeated, tag = "11")]
-    pub(super) events: Vec<Event>,
+    pub(super) events: Vec<KeyEvent>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -232,7 +232,7 @@ pub(super) struct LeaseGrantRequest {
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct LeaseGrantResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<Header>,
+    pub(super) header: Option<ResponseHeader>,
     #[prost(int64, tag = "2")]
     pub(super) id: i64,
     #[prost(int64, tag = "3")]
@@ -251,7 +251,7 @@ pub(super) struct LeaseRequest {
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct LeaseKeepAliveResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<Header>,
+    pub(super) header: Option<ResponseHeader>,
     #[prost(int64, tag = "2")]
     pub(super) id: i64,
     #[prost(int64, tag = "3")]
@@ -269,7 +269,7 @@ pub(super) struct AuthenticateRequest {
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct AuthenticateResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<Header>,
+    pub(super) header: Option<ResponseHeader>,
     #[prost(string, tag = "2")]
     pub(super) token: String,
 }

@@ -3,17 +3,17 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::recent::Retention;
+use crate::recent::HistoryRetention;
 
 /// How to reach a cluster, and how long to wait for it.
 #[derive(Clone)]
-pub struct ClientSettings {
+pub struct EtcdClientSettings {
     /// Its members: `http://host:port` or `https://host:port`.
     pub endpoints: Vec<String>,
     /// Name and password, where the cluster wants them.
     pub user: Option<(String, String)>,
     /// How members prove who they are, and this node to them; used with `https`.
-    pub tls: TlsFiles,
+    pub tls: EtcdTlsFiles,
     /// How long connecting to one member may take, all that belongs to it included.
     pub connect_timeout: Duration,
     /// How long one call may take.
@@ -23,7 +23,7 @@ pub struct ClientSettings {
 }
 
 /// Leaves the password out.
-impl std::fmt::Debug for ClientSettings {
+impl std::fmt::Debug for EtcdClientSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let user = self.user.as_ref().map(|(name, _)| name);
         f.debug_struct("ClientSettings")
@@ -36,7 +36,7 @@ impl std::fmt::Debug for ClientSettings {
 
 /// Files in PEM.
 #[derive(Debug, Clone, Default)]
-pub struct TlsFiles {
+pub struct EtcdTlsFiles {
     /// Who vouches for the members; without it the authorities the system trusts.
     pub authorities: Option<PathBuf>,
     /// This node's certificate and key, where members ask for one.
@@ -49,7 +49,7 @@ pub struct TlsFiles {
 #[derive(Debug, Clone)]
 pub struct EtcdSettings {
     /// How to reach it.
-    pub client: ClientSettings,
+    pub client: EtcdClientSettings,
     /// What all keys begin with, such as `/apisix`; without a slash at its end.
     pub prefix: String,
     /// How long a start waits for the cluster before it goes on with the last good state.
@@ -65,7 +65,7 @@ pub struct EtcdSettings {
     /// How many steps the cluster takes in one transaction (its `--max-txn-ops`).
     pub txn_steps_max: usize,
     /// What is kept in memory to look back to.
-    pub retention: Retention,
+    pub retention: HistoryRetention,
     /// Deletions of more than this share of all objects at once, in percent, wait for somebody's word; 0 lets all pass.
     pub hold_percent: u32,
     /// What the nodes call the board on which they pin up what is no configuration.
@@ -76,10 +76,10 @@ impl EtcdSettings {
     /// The settings of a store under `prefix` at these members, with the usual patience.
     pub fn new(endpoints: Vec<String>, prefix: &str) -> EtcdSettings {
         let prefix = prefix.trim_end_matches('/').to_owned();
-        let client = ClientSettings {
+        let client = EtcdClientSettings {
             endpoints,
             user: None,
-            tls: TlsFiles::default(),
+            tls: EtcdTlsFiles::default(),
             connect_timeout: Duration::from_secs(2),
             call_timeout: Duration::from_secs(5),
             probe_key: format!("{prefix}/yumen/last_write"),
@@ -93,7 +93,7 @@ impl EtcdSettings {
             retry: (Duration::from_millis(50), Duration::from_secs(1)),
             write_timeout: Duration::from_secs(10),
             txn_steps_max: 128,
-            retention: Retention::default(),
+            retention: HistoryRetention::default(),
             hold_percent: 50,
             board: "board".to_owned(),
         }

@@ -6,18 +6,18 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::watch;
 use yumen_base::Problem;
 
-use super::client::{Client, Head, Listing};
-use super::layout::Layout;
-use super::mirror::{Mirror, Need, Taken};
-use super::nodes::Nodes;
-use super::past::Past;
-use super::proto::Event;
+use super::client::{ClusterHead, EtcdClient, KeyListing};
+use super::history::MirrorHistory;
+use super::layout::KeyLayout;
+use super::mirror::{EtcdMirror, MirrorNeed, MirrorUpdate};
+use super::nodes::NodeRecords;
+use super::proto::KeyEvent;
 use super::settings::EtcdSettings;
 use crate::engine::now_ms;
-use crate::fallback::Origin;
+use crate::fallback::StateOrigin;
 use crate::last_good::{self, RecoveredState};
-use crate::state::State;
-use crate::store::Follower;
+use crate::state::StoreState;
+use crate::store::FollowerFn;
 
 /// Told of everything that is wrong now, when that changed. It must not block.
 pub type OnProblems = Box<dyn FnMut(Vec<Problem>) + Send>;
@@ -26,7 +26,7 @@ pub type OnProblems = Box<dyn FnMut(Vec<Problem>) + Send>;
 #[derive(Debug, Clone, PartialEq)]
 pub struct EtcdStatus {
     /// Where what is served comes from.
-    pub origin: Origin,
+    pub origin: StateOrigin,
     /// The member in use; `None` while there is none.
     pub endpoint: Option<Arc<str>>,
     /// Why there is none.
@@ -43,7 +43,7 @@ pub struct EtcdStatus {
 
 /// Up to where a node knows its cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Position {
+pub struct MirrorPosition {
     /// The newest revision that is known to have changed an object.
     pub changed: u64,
     /// The revision of what is served.
@@ -52,7 +52,7 @@ pub struct Position {
     pub seen: u64,
 }
 
-impl Position {
+impl MirrorPosition {
     /// Up to where everything is in force in a node whose workers have `applied`.
     pub fn reached(&self, applied: u64) -> u64 {
         // More than is served was applied of another cluster, or of a newer copy of this one.
@@ -62,7 +62,7 @@ impl Position {
 
 /// What is known of the cluster besides its keys.
 #[derive(Debug)]
-struct Sight {
+struct ClusterReachability {
     /// Served from disk since, until the cluster speaks.
     last_good_since: Option<SystemTime>,
     /// Why it cannot be followed at the moment.
@@ -76,20 +76,20 @@ struct Sight {
     /// How old what is served was when the process began.
     age_at_start: Duration,
     head: u64,
-    told_up_to: u64,
+    published_up_to: u64,
 }
 
-struct Core {
-    mirror: Mirror,
+struct MirrorCore {
+    mirror: EtcdMirror,
     /// What is missing from the last good state that the mirror began with.
     damage: Option<String>,
-    past: Past,
+    past: MirrorHistory,
     /// Why this node cannot say in the cluster that it is there.
-    unannounced: Option<String>,
+    announce_error: Option<String>,
     problems: Vec<Problem>,
 }
 
-impl Core {
+impl MirrorCore {
     /// The damage of the last good state, until the cluster has told what there is.
     fn damage_in_force(&self) -> Option<&str> {
         self.damage.as_deref().filter(|_| !self.mirror.is_listed())
@@ -99,7 +99,7 @@ impl Core {
     fn news(&mut self) -> Option<Vec<Problem>> {
         let mut problems = self.mirror.problems();
         problems.extend(self.damage_in_force().map(last_good::damage_problem));
-        problems.extend(self.unannounced.as_ref().map(|error| {
+        problems.extend(self.announce_error.as_ref().map(|error| {
             let found =
                 format!("this node's record in etcd cannot be renewed, so others take it for gone: {error}");
             Problem::warning("store", "", found)
@@ -110,37 +110,37 @@ impl Core {
     }
 }
 
-pub(super) struct Shared {
+pub(super) struct EtcdShared {
     pub(super) settings: EtcdSettings,
-    pub(super) client: Client,
-    pub(super) layout: Layout,
-    pub(super) nodes: Nodes,
+    pub(super) client: EtcdClient,
+    pub(super) layout: KeyLayout,
+    pub(super) nodes: NodeRecords,
     /// What they tell one another.
-    pub(super) board: Nodes,
-    core: Mutex<Core>,
-    state: RwLock<State>,
-    followers: Mutex<Vec<Follower>>,
-    sight: Mutex<Sight>,
+    pub(super) board: NodeRecords,
+    core: Mutex<MirrorCore>,
+    state: RwLock<StoreState>,
+    followers: Mutex<Vec<FollowerFn>>,
+    sight: Mutex<ClusterReachability>,
     on_problems: Mutex<OnProblems>,
     moved: watch::Sender<u64>,
 }
 
-impl Shared {
+impl EtcdShared {
     /// Begins with what was served last, so long ago.
     pub(super) fn new(
         settings: EtcdSettings,
-        client: Client,
+        client: EtcdClient,
         last_good: Option<(RecoveredState, Duration)>,
         on_problems: OnProblems,
-    ) -> Shared {
-        let layout = Layout::new(&settings.prefix);
+    ) -> EtcdShared {
+        let layout = KeyLayout::new(&settings.prefix);
         let age_at_start = last_good.as_ref().map_or(Duration::ZERO, |(_, age)| *age);
         let last_good_since = last_good.is_some().then(SystemTime::now);
         let (state, damage) =
             last_good.map(|(recovered, _)| (recovered.state, recovered.damage)).unwrap_or_default();
-        let mirror = Mirror::new(layout.clone(), state.clone(), settings.hold_percent);
-        let past = Past::new(settings.retention);
-        let sight = Sight {
+        let mirror = EtcdMirror::new(layout.clone(), state.clone(), settings.hold_percent);
+        let past = MirrorHistory::new(settings.retention);
+        let sight = ClusterReachability {
             last_good_since,
             error: Some("not connected yet".into()),
             cut_at: None,
@@ -148,28 +148,28 @@ impl Shared {
             in_step_at: Instant::now(),
             age_at_start,
             head: 0,
-            told_up_to: 0,
+            published_up_to: 0,
         };
-        Shared {
-            core: Mutex::new(Core { mirror, damage, past, unannounced: None, problems: Vec::new() }),
+        EtcdShared {
+            core: Mutex::new(MirrorCore { mirror, damage, past, announce_error: None, problems: Vec::new() }),
             state: RwLock::new(state),
             followers: Mutex::default(),
             sight: Mutex::new(sight),
             on_problems: Mutex::new(on_problems),
             moved: watch::Sender::new(0),
-            nodes: Nodes::new(layout.nodes()),
-            board: Nodes::new(layout.board(&settings.board)),
+            nodes: NodeRecords::new(layout.nodes()),
+            board: NodeRecords::new(layout.board(&settings.board)),
             settings,
             client,
             layout,
         }
     }
 
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> StoreState {
         self.state.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn follow(&self, follower: Follower) -> State {
+    pub(super) fn follow(&self, follower: FollowerFn) -> StoreState {
         // A state is published and told under this lock.
         let mut followers = lock(&self.followers);
         followers.push(follower);
@@ -182,24 +182,24 @@ impl Shared {
     }
 
     /// The mirror as of now.
-    pub(super) fn mirror(&self) -> Mirror {
+    pub(super) fn mirror(&self) -> EtcdMirror {
         lock(&self.core).mirror.clone()
     }
 
     /// Reads the mirror.
-    pub(super) fn with_mirror<T>(&self, read: impl FnOnce(&Mirror) -> T) -> T {
+    pub(super) fn with_mirror<T>(&self, read: impl FnOnce(&EtcdMirror) -> T) -> T {
         read(&lock(&self.core).mirror)
     }
 
-    pub(super) fn position(&self) -> Position {
-        self.with_mirror(|mirror| Position {
+    pub(super) fn position(&self) -> MirrorPosition {
+        self.with_mirror(|mirror| MirrorPosition {
             changed: mirror.changed_at(),
             served: mirror.state().revision.0,
             seen: mirror.seen(),
         })
     }
 
-    pub(super) fn with_past<T>(&self, read: impl FnOnce(&Past) -> T) -> T {
+    pub(super) fn with_past<T>(&self, read: impl FnOnce(&MirrorHistory) -> T) -> T {
         read(&lock(&self.core).past)
     }
 
@@ -207,13 +207,13 @@ impl Shared {
         lock(&self.core).mirror.note_lease(lease, expires_ms, now_ms());
     }
 
-    pub(super) fn need(&self, head: Head) -> Need {
+    pub(super) fn need(&self, head: ClusterHead) -> MirrorNeed {
         self.note_head(head);
         self.with_mirror(|mirror| mirror.need(head))
     }
 
     /// All keys, as of one revision.
-    pub(super) fn take_list(&self, listing: &Listing) {
+    pub(super) fn take_list(&self, listing: &KeyListing) {
         self.take(true, |mirror| mirror.take_list(listing, now_ms()));
         self.nodes.take_list(listing);
         self.board.take_list(listing);
@@ -222,32 +222,32 @@ impl Shared {
         // Whatever was heard of before: an older copy, or another cluster, may stand in its place.
         sight.head = listing.head.revision;
         drop(sight);
-        self.note_in_step(listing.head.revision);
+        self.set_in_step(listing.head.revision);
         self.moved.send_modify(|count| *count += 1);
     }
 
     /// What a watch told; whether a list is needed to be in step again.
     #[must_use]
-    pub(super) fn take_events(&self, head: Head, events: Vec<Event>) -> bool {
+    pub(super) fn take_events(&self, head: ClusterHead, events: Vec<KeyEvent>) -> bool {
         self.nodes.take_events(&events);
         self.board.take_events(&events);
         let is_out_of_step = self.take(false, |mirror| mirror.take_events(events, now_ms()));
-        let seen = self.with_mirror(Mirror::seen);
+        let seen = self.with_mirror(EtcdMirror::seen);
         self.note_head(head);
         if seen >= head.revision {
-            self.note_in_step(seen);
+            self.set_in_step(seen);
         }
         self.moved.send_modify(|count| *count += 1);
         is_out_of_step
     }
 
     /// Nothing of ours happened up to here.
-    pub(super) fn take_progress(&self, head: Head) {
+    pub(super) fn take_progress(&self, head: ClusterHead) {
         self.note_head(head);
-        self.note_in_step(head.revision);
+        self.set_in_step(head.revision);
     }
 
-    fn take(&self, is_leap: bool, take: impl FnOnce(&mut Mirror) -> Taken) -> bool {
+    fn take(&self, is_leap: bool, take: impl FnOnce(&mut EtcdMirror) -> MirrorUpdate) -> bool {
         let mut followers = lock(&self.followers);
         let mut core = lock(&self.core);
         let mut from = core.mirror.state().revision;
@@ -271,16 +271,16 @@ impl Shared {
     }
 
     /// Why this node's record is refused; `None` once it is not.
-    pub(super) fn note_unannounced(&self, error: Option<String>) {
+    pub(super) fn set_announce_error(&self, error: Option<String>) {
         let mut core = lock(&self.core);
-        if core.unannounced.is_none() == error.is_none() {
+        if core.announce_error.is_none() == error.is_none() {
             return;
         }
         match &error {
-            Some(error) => tracing::warn!(error, "etcd refuses this node's record"),
-            None => tracing::info!("etcd takes this node's record again"),
+            Some(error) => tracing::warn!(error, "etcd rejected the node record"),
+            None => tracing::info!("etcd accepts the node record again"),
         }
-        core.unannounced = error;
+        core.announce_error = error;
         let news = core.news();
         drop(core);
         if let Some(problems) = news {
@@ -296,14 +296,14 @@ impl Shared {
         }
     }
 
-    fn note_head(&self, head: Head) {
+    fn note_head(&self, head: ClusterHead) {
         let mut sight = lock(&self.sight);
         sight.head = sight.head.max(head.revision);
     }
 
-    fn note_in_step(&self, up_to: u64) {
+    fn set_in_step(&self, up_to: u64) {
         let mut sight = lock(&self.sight);
-        sight.told_up_to = up_to;
+        sight.published_up_to = up_to;
         sight.in_step_at = Instant::now();
         sight.age_at_start = Duration::ZERO;
     }
@@ -317,7 +317,7 @@ impl Shared {
     }
 
     /// The cluster cannot be followed.
-    pub(super) fn note_cut(&self, error: &dyn std::fmt::Display) {
+    pub(super) fn set_disconnected(&self, error: &dyn std::fmt::Display) {
         let error = error.to_string();
         let mut sight = lock(&self.sight);
         sight.is_tried = true;
@@ -325,9 +325,9 @@ impl Shared {
         let before = sight.error.replace(error.clone());
         drop(sight);
         if before.is_none() {
-            tracing::warn!(error, "etcd cannot be followed, what is known is served");
+            tracing::warn!(error, "etcd watch failed, serving the last known state");
         } else if before.as_ref() != Some(&error) {
-            tracing::debug!(error, "etcd cannot be followed");
+            tracing::debug!(error, "etcd watch failed");
         }
         self.moved.send_modify(|count| *count += 1);
     }
@@ -355,8 +355,8 @@ impl Shared {
         let sight = lock(&self.sight);
         let reason = || sight.error.clone().unwrap_or_default();
         let origin = match sight.last_good_since {
-            Some(since) => Origin::LastGood { reason: reason(), since, damage },
-            None => Origin::Store,
+            Some(since) => StateOrigin::LastGood { reason: reason(), since, damage },
+            None => StateOrigin::Store,
         };
         EtcdStatus {
             origin,
@@ -364,7 +364,7 @@ impl Shared {
             error: sight.error.clone(),
             staleness: sight.in_step_at.elapsed() + sight.age_at_start,
             cluster_revision: sight.head,
-            lag_revisions: sight.head.saturating_sub(sight.told_up_to),
+            lag_revisions: sight.head.saturating_sub(sight.published_up_to),
             held,
         }
     }

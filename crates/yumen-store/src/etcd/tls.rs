@@ -11,18 +11,18 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use yumen_base::pem;
 
-use super::settings::TlsFiles;
+use super::settings::EtcdTlsFiles;
 use super::wire::RpcError;
 
 /// Authorities, certificate and key, read.
-pub(super) struct Secure {
+pub(super) struct EtcdTlsConnector {
     connector: TlsConnector,
     server_name: Option<String>,
 }
 
-impl Secure {
+impl EtcdTlsConnector {
     /// Reads the files; the error names the one that cannot be read.
-    pub(super) fn new(files: &TlsFiles) -> Result<Secure, String> {
+    pub(super) fn new(files: &EtcdTlsFiles) -> Result<EtcdTlsConnector, String> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -38,7 +38,7 @@ impl Secure {
         };
         config.alpn_protocols = vec![b"h2".to_vec()];
         let connector = TlsConnector::from(Arc::new(config));
-        Ok(Secure { connector, server_name: files.server_name.clone() })
+        Ok(EtcdTlsConnector { connector, server_name: files.server_name.clone() })
     }
 
     pub(super) async fn handshake(

@@ -33,7 +33,7 @@ pub enum RpcError {
     #[error("{message}")]
     Status {
         /// The code of gRPC.
-        code: Code,
+        code: GrpcCode,
         /// What the peer says.
         message: String,
     },
@@ -50,7 +50,7 @@ pub enum RpcError {
 
 /// The codes of gRPC that are told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Code {
+pub enum GrpcCode {
     /// The arguments are refused, whatever the state.
     InvalidArgument,
     /// The user may not.
@@ -67,16 +67,16 @@ pub enum Code {
     Other(u32),
 }
 
-impl From<u32> for Code {
-    fn from(code: u32) -> Code {
+impl From<u32> for GrpcCode {
+    fn from(code: u32) -> GrpcCode {
         match code {
-            3 => Code::InvalidArgument,
-            7 => Code::PermissionDenied,
-            8 => Code::ResourceExhausted,
-            11 => Code::OutOfRange,
-            14 => Code::Unavailable,
-            16 => Code::Unauthenticated,
-            other => Code::Other(other),
+            3 => GrpcCode::InvalidArgument,
+            7 => GrpcCode::PermissionDenied,
+            8 => GrpcCode::ResourceExhausted,
+            11 => GrpcCode::OutOfRange,
+            14 => GrpcCode::Unavailable,
+            16 => GrpcCode::Unauthenticated,
+            other => GrpcCode::Other(other),
         }
     }
 }
@@ -90,14 +90,14 @@ impl RpcError {
     pub fn is_passing(&self) -> bool {
         match self {
             RpcError::Transport(_) | RpcError::Unconnected(_) | RpcError::Late(_) => true,
-            RpcError::Status { code, .. } => matches!(code, Code::Unavailable),
+            RpcError::Status { code, .. } => matches!(code, GrpcCode::Unavailable),
         }
     }
 }
 
 /// An open connection, shared by all calls.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct EtcdConnection {
     send: SendRequest<Bytes>,
     /// `https://host:port`, before the path of each call.
     origin: String,
@@ -107,9 +107,9 @@ pub(super) struct Connection {
     driver: AbortHandle,
 }
 
-impl Connection {
+impl EtcdConnection {
     /// Begins HTTP/2 on `stream`; `origin` is what the peer is called.
-    pub(super) async fn begin<S>(stream: S, origin: String) -> Result<Connection, RpcError>
+    pub(super) async fn begin<S>(stream: S, origin: String) -> Result<EtcdConnection, RpcError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -133,7 +133,7 @@ impl Connection {
                 is_first
             });
         });
-        Ok(Connection { send, origin, token: None, ended, end, driver: driver.abort_handle() })
+        Ok(EtcdConnection { send, origin, token: None, ended, end, driver: driver.abort_handle() })
     }
 
     /// Has every later call carry `token`.
@@ -176,7 +176,7 @@ impl Connection {
     }
 
     /// A stream in both directions.
-    pub(super) async fn open<A: Message + Default>(&self, path: &str) -> Result<Stream<A>, RpcError> {
+    pub(super) async fn open<A: Message + Default>(&self, path: &str) -> Result<RpcStream<A>, RpcError> {
         let ended = || match &*self.ended.borrow() {
             Some(why) => RpcError::Transport(why.to_string()),
             None => RpcError::Transport("the connection is closing".into()),
@@ -194,9 +194,9 @@ impl Connection {
         let request = request.body(()).map_err(RpcError::transport)?;
         let (answer, body) = send.send_request(request, false).map_err(RpcError::transport)?;
         let ended = self.ended.clone();
-        Ok(Stream {
+        Ok(RpcStream {
             body,
-            answer: Answer::Awaited(answer),
+            answer: PendingRpcResponse::Awaited(answer),
             ended,
             inbox: BytesMut::new(),
             kind: std::marker::PhantomData,
@@ -204,30 +204,30 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for EtcdConnection {
     fn drop(&mut self) {
         self.driver.abort();
     }
 }
 
 #[derive(Debug)]
-enum Answer {
+enum PendingRpcResponse {
     Awaited(ResponseFuture),
     Coming(RecvStream),
 }
 
 /// Messages both ways.
 #[derive(Debug)]
-pub(super) struct Stream<A> {
+pub(super) struct RpcStream<A> {
     body: SendStream<Bytes>,
-    answer: Answer,
+    answer: PendingRpcResponse,
     ended: watch::Receiver<Option<Arc<str>>>,
     /// What came of the next message.
     inbox: BytesMut,
     kind: std::marker::PhantomData<fn() -> A>,
 }
 
-impl<A: Message + Default> Stream<A> {
+impl<A: Message + Default> RpcStream<A> {
     /// Sends a message, and keeps what the peer has no room for yet.
     pub(super) fn send(&mut self, message: &impl Message) -> Result<(), RpcError> {
         self.body.send_data(framed(message), false).map_err(RpcError::transport)
@@ -248,7 +248,7 @@ impl<A: Message + Default> Stream<A> {
                 piece = std::future::poll_fn(|cx| self.poll_piece(cx)) => piece?,
                 why = ended.wait_for(Option::is_some) => {
                     let why = why.ok().and_then(|why| why.clone());
-                    return Err(RpcError::transport(why.as_deref().unwrap_or("the connection is gone")));
+                    return Err(RpcError::transport(why.as_deref().unwrap_or("connection closed")));
                 }
             };
             match piece {
@@ -278,18 +278,18 @@ impl<A: Message + Default> Stream<A> {
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RpcError>> {
         loop {
             match &mut self.answer {
-                Answer::Awaited(answer) => {
+                PendingRpcResponse::Awaited(answer) => {
                     let answer = ready!(Pin::new(answer).poll(cx)).map_err(RpcError::transport)?;
                     let (head, body) = answer.into_parts();
                     if !head.status.is_success() {
-                        let message = format!("the peer does not speak gRPC: it answers {}", head.status);
+                        let message = format!("the peer does not support gRPC: status {}", head.status);
                         return Poll::Ready(Err(RpcError::Transport(message)));
                     }
                     // What has only a head is an answer of nothing but a status.
                     status(&head.headers)?;
-                    self.answer = Answer::Coming(body);
+                    self.answer = PendingRpcResponse::Coming(body);
                 }
-                Answer::Coming(body) => {
+                PendingRpcResponse::Coming(body) => {
                     let piece = ready!(body.poll_data(cx)).transpose().map_err(RpcError::transport)?;
                     if let Some(piece) = &piece {
                         body.flow_control().release_capacity(piece.len()).map_err(RpcError::transport)?;
@@ -302,7 +302,7 @@ impl<A: Message + Default> Stream<A> {
 
     /// What the trailers say.
     async fn end(&mut self) -> Result<Option<A>, RpcError> {
-        if let Answer::Coming(body) = &mut self.answer
+        if let PendingRpcResponse::Coming(body) = &mut self.answer
             && let Some(trailers) = body.trailers().await.map_err(RpcError::transport)?
         {
             status(&trailers)?;

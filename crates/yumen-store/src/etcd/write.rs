@@ -10,16 +10,18 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::layout::Place;
-use super::mirror::{Mirror, Word};
-use super::note::Note;
-use super::plan::{self, Decision, Plan, Write};
-use super::proto::{CompareWith, PutRequest, Step, StepAnswer, StepKind, TxnRequest, TxnResponse};
-use super::shared::Shared;
+use super::layout::KeyRole;
+use super::mirror::{DeletionConfirmation, EtcdMirror};
+use super::note::WriteNote;
+use super::plan::{self, PlannedWrite, ProposalDecision, WritePlan};
+use super::proto::{
+    CompareTarget, PutRequest, RequestOp, RequestOpKind, ResponseOpKind, TxnRequest, TxnResponse,
+};
+use super::shared::EtcdShared;
 use super::wire::RpcError;
 use crate::engine::now_ms;
-use crate::state::{Authorship, Key, Revision};
-use crate::store::{Confirmed, Proposal, StoreError};
+use crate::state::{Authorship, ResourceKey, Revision};
+use crate::store::{ConfirmFn, Proposal, StoreError};
 
 /// At most so many proposals are decided together.
 const BATCH_MAX: usize = 256;
@@ -29,16 +31,16 @@ const NAMED_MAX: usize = 65_536;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// What the doors want.
-pub(super) enum Wish {
+pub(super) enum WriteRequest {
     /// A transaction.
     Propose(Proposal),
     /// That held deletions pass.
-    Confirm(Authorship, Confirmed),
+    Confirm(Authorship, ConfirmFn),
 }
 
 /// Does what is wished, in order, until nobody can wish any more.
-pub(super) async fn run(shared: Arc<Shared>, mut wishes: UnboundedReceiver<Wish>) {
-    let mut waiting: VecDeque<Wish> = VecDeque::new();
+pub(super) async fn run(shared: Arc<EtcdShared>, mut wishes: UnboundedReceiver<WriteRequest>) {
+    let mut waiting: VecDeque<WriteRequest> = VecDeque::new();
     loop {
         if waiting.is_empty() {
             match wishes.recv().await {
@@ -53,52 +55,54 @@ pub(super) async fn run(shared: Arc<Shared>, mut wishes: UnboundedReceiver<Wish>
         }
         match waiting.pop_front() {
             None => {}
-            Some(Wish::Confirm(by, done)) => done(confirm(&shared, &by).await),
-            Some(Wish::Propose(first)) => {
+            Some(WriteRequest::Confirm(by, done)) => done(confirm(&shared, &by).await),
+            Some(WriteRequest::Propose(first)) => {
                 let mut batch = vec![first];
                 // One note tells the author of all of them.
-                while let Some(Wish::Propose(next)) = waiting.front()
+                while let Some(WriteRequest::Propose(next)) = waiting.front()
                     && next.by == batch[0].by
-                    && let Some(Wish::Propose(next)) = waiting.pop_front()
+                    && let Some(WriteRequest::Propose(next)) = waiting.pop_front()
                 {
                     batch.push(next);
                 }
                 let left = write(&shared, batch).await;
-                left.into_iter().rev().for_each(|proposal| waiting.push_front(Wish::Propose(proposal)));
+                left.into_iter()
+                    .rev()
+                    .for_each(|proposal| waiting.push_front(WriteRequest::Propose(proposal)));
             }
         }
     }
 }
 
 /// Decides and writes as much of a batch as goes into one transaction; gives what is left.
-async fn write(shared: &Shared, mut batch: Vec<Proposal>) -> Vec<Proposal> {
+async fn write(shared: &EtcdShared, mut batch: Vec<Proposal>) -> Vec<Proposal> {
     let give_up = Instant::now() + shared.settings.write_timeout;
     let writes_max = shared.settings.txn_steps_max.saturating_sub(1).max(1);
     let by = batch[0].by.clone();
-    let mut written = Arc::<BTreeSet<Key>>::default();
+    let mut written = Arc::<BTreeSet<ResourceKey>>::default();
     let (verdicts, outcome) = loop {
         let (mirror, time_ms) = (shared.mirror(), now_ms());
         // A decision may compile a whole table: the watch goes on meanwhile.
         let decide = || plan::decide(&mirror, &mut batch, &written, time_ms, writes_max);
-        let Plan { verdicts, writes } = tokio::task::block_in_place(decide);
+        let WritePlan { verdicts, writes } = tokio::task::block_in_place(decide);
         let outcome = write_all(shared, &mirror, &writes, writes_max, &by, time_ms).await;
         let part = match &outcome {
-            Outcome::Conflict(part) | Outcome::Failed(_, part) => *part,
-            Outcome::Done(_) => 0,
+            WriteOutcome::Conflict(part) | WriteOutcome::Failed(_, part) => *part,
+            WriteOutcome::Done(_) => 0,
         };
         let keys = writes[..part].iter().filter_map(|write| match &write.place {
-            Place::Resource(key) => Some(key.clone()),
+            KeyRole::Resource(key) => Some(key.clone()),
             _ => None,
         });
         Arc::make_mut(&mut written).extend(keys);
         match outcome {
-            Outcome::Conflict(_) if Instant::now() < give_up => {}
-            Outcome::Conflict(_) => {
+            WriteOutcome::Conflict(_) if Instant::now() < give_up => {}
+            WriteOutcome::Conflict(_) => {
                 let error = "others write to etcd all the time: nothing came in between".to_owned();
                 break (verdicts, Err(partly(StoreError::Unreachable(error), written.len())));
             }
-            Outcome::Done(revision) => break (verdicts, Ok(revision)),
-            Outcome::Failed(error, _) => break (verdicts, Err(partly(error, written.len()))),
+            WriteOutcome::Done(revision) => break (verdicts, Ok(revision)),
+            WriteOutcome::Failed(error, _) => break (verdicts, Err(partly(error, written.len()))),
         }
     };
     let left = batch.split_off(verdicts.len());
@@ -106,7 +110,7 @@ async fn write(shared: &Shared, mut batch: Vec<Proposal>) -> Vec<Proposal> {
         let told = match (verdict, &outcome) {
             (Err(error), _) => Err(error),
             (Ok(decision), Err(error)) if decision.writes => Err(error.clone()),
-            (Ok(Decision { committed, .. }), Ok(revision)) => {
+            (Ok(ProposalDecision { committed, .. }), Ok(revision)) => {
                 Ok(committed.map(|committed| plan::numbered(&committed, *revision)))
             }
             (Ok(_), Err(_)) => Ok(None),
@@ -125,7 +129,7 @@ fn partly(error: StoreError, written: usize) -> StoreError {
     }
 }
 
-enum Outcome {
+enum WriteOutcome {
     /// All was written; the newest revision of it.
     Done(Revision),
     /// Somebody else wrote in between, after so many of the writes.
@@ -136,42 +140,42 @@ enum Outcome {
 
 /// Writes in as many transactions as it takes; one, unless a single change is larger than that.
 async fn write_all(
-    shared: &Shared,
-    decided_on: &Mirror,
-    writes: &[Write],
+    shared: &EtcdShared,
+    decided_on: &EtcdMirror,
+    writes: &[PlannedWrite],
     writes_max: usize,
     by: &Authorship,
     time_ms: u64,
-) -> Outcome {
+) -> WriteOutcome {
     let mut newest = decided_on.state().revision;
-    let (mut done, mut noted_at) = (0, decided_on.expected(&Place::Note));
+    let (mut done, mut noted_at) = (0, decided_on.expected(&KeyRole::Note));
     for part in plan::parts(writes, writes_max) {
         if let Some(error) = shared.error().filter(|_| is_outage(shared)) {
             let error = StoreError::Unreachable(format!("etcd cannot be written: {error}"));
-            return Outcome::Failed(error, done);
+            return WriteOutcome::Failed(error, done);
         }
         let deadline = Instant::now() + shared.settings.write_timeout;
         let leases = match grant_leases(shared, part).await {
             Ok(leases) => leases,
-            Err(error) => return Outcome::Failed(unreachable(&error), done),
+            Err(error) => return WriteOutcome::Failed(unreachable(&error), done),
         };
         let nonce = super::random_name();
-        let note = Note { author: by.author.clone(), reason: by.reason.clone(), time_ms, nonce };
+        let note = WriteNote { author: by.author.clone(), reason: by.reason.clone(), time_ms, nonce };
         let request = plan::transaction(decided_on, &shared.layout, part, &leases, &note, noted_at);
         match submit(shared, &request, &note.nonce, deadline).await {
             Ok(Some(revision)) => (newest, noted_at) = (Revision(revision), revision),
-            Ok(None) => return Outcome::Conflict(done),
-            Err(error) => return Outcome::Failed(error, done),
+            Ok(None) => return WriteOutcome::Conflict(done),
+            Err(error) => return WriteOutcome::Failed(error, done),
         }
         done += part.len();
         // What was acknowledged is written, even where the watch is late with it.
         until(shared, deadline, |mirror| mirror.seen() >= newest.0).await;
     }
-    Outcome::Done(newest)
+    WriteOutcome::Done(newest)
 }
 
 /// A lease for each write that is to end by itself; 0 for the others.
-async fn grant_leases(shared: &Shared, writes: &[Write]) -> Result<Vec<i64>, RpcError> {
+async fn grant_leases(shared: &EtcdShared, writes: &[PlannedWrite]) -> Result<Vec<i64>, RpcError> {
     let mut leases = Vec::with_capacity(writes.len());
     for write in writes {
         leases.push(match write.expires_ms {
@@ -192,7 +196,7 @@ async fn grant_leases(shared: &Shared, writes: &[Write]) -> Result<Vec<i64>, Rpc
 /// Where no answer comes it may have been done all the same. It is then sent again as it is: it cannot be done twice, since
 /// it changes what it demands, and the note it leaves tells whether it was done the first time.
 async fn submit(
-    shared: &Shared,
+    shared: &EtcdShared,
     request: &TxnRequest,
     nonce: &str,
     deadline: Instant,
@@ -229,22 +233,22 @@ async fn submit(
 
 /// Waits until the mirror knows what was in a transaction's way.
 async fn catch_up(
-    shared: &Shared,
+    shared: &EtcdShared,
     request: &TxnRequest,
     answer: &TxnResponse,
     deadline: Instant,
 ) -> Result<(), StoreError> {
     let found = answer.responses.iter().map(|step| match &step.answer {
-        Some(StepAnswer::Range(range)) => range.kvs.first().map_or(0, |kv| kv.mod_revision),
+        Some(ResponseOpKind::Range(range)) => range.kvs.first().map_or(0, |kv| kv.mod_revision),
         None => 0,
     });
-    let wrong: Vec<(Place, u64)> = request
+    let wrong: Vec<(KeyRole, u64)> = request
         .compare
         .iter()
         .zip(found)
-        .filter(|(compare, found)| compare.with != Some(CompareWith::ModRevision(*found)))
+        .filter(|(compare, found)| compare.with != Some(CompareTarget::ModRevision(*found)))
         .filter_map(|(compare, _)| {
-            let Some(CompareWith::ModRevision(assumed)) = compare.with else { return None };
+            let Some(CompareTarget::ModRevision(assumed)) = compare.with else { return None };
             Some((shared.layout.place(&compare.key)?, assumed.max(0) as u64))
         })
         .collect();
@@ -254,13 +258,13 @@ async fn catch_up(
     match knows.await {
         true => Ok(()),
         false => Err(StoreError::Unreachable(
-            "etcd holds something newer, and the watch does not tell of it: nothing was written".into(),
+            "conflict with a newer revision that the watch has not delivered: nothing was written".into(),
         )),
     }
 }
 
 /// Waits until the mirror is as wanted, or the time is over; whether it is.
-async fn until(shared: &Shared, deadline: Instant, holds: impl Fn(&Mirror) -> bool) -> bool {
+async fn until(shared: &EtcdShared, deadline: Instant, holds: impl Fn(&EtcdMirror) -> bool) -> bool {
     let mut moves = shared.moves();
     loop {
         moves.mark_unchanged();
@@ -274,17 +278,17 @@ async fn until(shared: &Shared, deadline: Instant, holds: impl Fn(&Mirror) -> bo
 }
 
 /// Writes down, for every node, that what is held now may pass.
-async fn confirm(shared: &Shared, by: &Authorship) -> Result<usize, StoreError> {
-    let held = shared.with_mirror(Mirror::held_names);
+async fn confirm(shared: &EtcdShared, by: &Authorship) -> Result<usize, StoreError> {
+    let held = shared.with_mirror(EtcdMirror::held_names);
     for part in held.chunks(NAMED_MAX) {
         confirm_part(shared, by, part).await?;
     }
     Ok(held.len())
 }
 
-async fn confirm_part(shared: &Shared, by: &Authorship, names: &[String]) -> Result<(), StoreError> {
+async fn confirm_part(shared: &EtcdShared, by: &Authorship, names: &[String]) -> Result<(), StoreError> {
     let deadline = Instant::now() + shared.settings.write_timeout;
-    let note = Note {
+    let note = WriteNote {
         author: by.author.clone(),
         reason: Some(by.reason.clone().unwrap_or_else(|| "held deletions confirmed".into())),
         time_ms: now_ms(),
@@ -292,10 +296,10 @@ async fn confirm_part(shared: &Shared, by: &Authorship, names: &[String]) -> Res
     };
     let put = |place, value: String| {
         let key = shared.layout.path(&place).into();
-        Step { kind: Some(StepKind::Put(PutRequest { key, value: value.into(), lease: 0 })) }
+        RequestOp { kind: Some(RequestOpKind::Put(PutRequest { key, value: value.into(), lease: 0 })) }
     };
-    let word = Word::about(note.clone(), names);
-    let success = vec![put(Place::Confirmation, word.to_json()), put(Place::Note, note.to_json())];
+    let word = DeletionConfirmation::about(note.clone(), names);
+    let success = vec![put(KeyRole::Confirmation, word.to_json()), put(KeyRole::Note, note.to_json())];
     let request = TxnRequest { success, ..TxnRequest::default() };
     match submit(shared, &request, &note.nonce, deadline).await? {
         Some(revision) if until(shared, deadline, |mirror| mirror.seen() >= revision).await => Ok(()),
@@ -304,7 +308,7 @@ async fn confirm_part(shared: &Shared, by: &Authorship, names: &[String]) -> Res
 }
 
 /// A cluster that was away for longer than a write may take is not waited for.
-fn is_outage(shared: &Shared) -> bool {
+fn is_outage(shared: &EtcdShared) -> bool {
     shared.outage() > shared.settings.write_timeout
 }
 

@@ -6,15 +6,15 @@ use yumen_config::Kind;
 use super::*;
 use crate::embedded::{DATABASE, restore};
 use crate::last_good;
-use crate::memory::Memory;
-use crate::seal::Edge;
+use crate::memory::MemoryMedium;
+use crate::seal::OptionalSeal;
 use crate::test_kit::{TestDir, contents, note, put, until, write};
 
 const SOON: Duration = Duration::from_millis(20);
 
 /// A memory store that holds these texts, written one after another.
 fn memory(texts: &[(&str, &str)]) -> Arc<dyn Store> {
-    let store = Memory::store(100).unwrap();
+    let store = MemoryMedium::store(100).unwrap();
     for (id, text) in texts {
         put(&store, id, text).unwrap();
     }
@@ -22,10 +22,11 @@ fn memory(texts: &[(&str, &str)]) -> Arc<dyn Store> {
 }
 
 /// What is told at the healing, as `id: before -> after`.
-fn told(committed: &Committed) -> Vec<String> {
-    let text =
-        |entry: &Option<crate::state::Entry>| entry.as_ref().map_or("-".into(), |one| one.json.to_string());
-    let line = |one: &Changed| format!("{}: {} -> {}", one.key, text(&one.before), text(&one.after));
+fn told(committed: &StoreCommit) -> Vec<String> {
+    let text = |entry: &Option<crate::state::StoreEntry>| {
+        entry.as_ref().map_or("-".into(), |one| one.json.to_string())
+    };
+    let line = |one: &EntryChange| format!("{}: {} -> {}", one.key, text(&one.before), text(&one.after));
     committed.changes.iter().map(line).collect()
 }
 
@@ -37,13 +38,13 @@ fn followers_are_led_from_the_last_good_state_to_the_real_one() {
     let (allow, allowed) = channel::<()>();
     let opened = real.clone();
     let open: OpenStore = Box::new(move || match allowed.try_recv() {
-        Ok(()) => Ok(Opened { keeper: None, store: opened.clone() }),
+        Ok(()) => Ok(OpenedStore { keeper: None, store: opened.clone() }),
         Err(_) => Err(StoreError::Corrupt("not yet".into())),
     });
-    let outer = Fallback::start(open, || Ok(last_good.clone()), SOON).unwrap();
+    let outer = FallbackStore::start(open, || Ok(last_good.clone()), SOON).unwrap();
     let held: Arc<dyn Store> = outer.clone();
     let early = note(&*held);
-    let Origin::LastGood { reason, .. } = outer.status() else { panic!("{:?}", outer.status()) };
+    let StateOrigin::LastGood { reason, .. } = outer.status() else { panic!("{:?}", outer.status()) };
     assert!(reason.contains("not yet"), "{reason}");
     assert_eq!(contents(&held.state()), contents(&last_good));
     let refused = put(&*held, "a", "1").unwrap_err();
@@ -52,7 +53,7 @@ fn followers_are_led_from_the_last_good_state_to_the_real_one() {
     assert_eq!(contents(&held.state_at(last_good.revision).unwrap()), contents(&last_good));
 
     allow.send(()).unwrap();
-    until("healing", || outer.status() == Origin::Store);
+    until("healing", || outer.status() == StateOrigin::Store);
     until("the followers hear of it", || !early.lock().unwrap().is_empty());
     let recovery = early.lock().unwrap()[0].clone();
     assert_eq!((recovery.revision.0, &*recovery.by.author), (6, RECOVERY));
@@ -61,7 +62,7 @@ fn followers_are_led_from_the_last_good_state_to_the_real_one() {
     let late = note(&*held);
     assert_eq!(put(&*held, "more", "1").unwrap(), 7);
     assert_eq!(contents(&held.state()), contents(&real.state()));
-    let heard = |notes: &Mutex<Vec<Arc<Committed>>>| -> Vec<u64> {
+    let heard = |notes: &Mutex<Vec<Arc<StoreCommit>>>| -> Vec<u64> {
         notes.lock().unwrap().iter().map(|committed| committed.revision.0).collect()
     };
     assert_eq!((heard(&early), heard(&late)), (vec![6, 7], vec![7]));
@@ -74,12 +75,12 @@ fn where_nothing_differs_nothing_is_told() {
     let opened = real.clone();
     let open: OpenStore = Box::new(move || {
         allowed.try_recv().map_err(|_| StoreError::Ended)?;
-        Ok(Opened { keeper: None, store: opened.clone() })
+        Ok(OpenedStore { keeper: None, store: opened.clone() })
     });
-    let outer = Fallback::start(open, || Ok(real.state()), SOON).unwrap();
+    let outer = FallbackStore::start(open, || Ok(real.state()), SOON).unwrap();
     let notes = note(&*outer);
     allow.send(()).unwrap();
-    until("healing", || outer.status() == Origin::Store);
+    until("healing", || outer.status() == StateOrigin::Store);
     put(&*outer, "b", "1").unwrap();
     let heard: Vec<u64> = notes.lock().unwrap().iter().map(|committed| committed.revision.0).collect();
     assert_eq!(heard, [2]);
@@ -96,17 +97,19 @@ fn no_revision_is_lost_or_told_twice_while_it_heals() {
             attempts += 1;
             match attempts {
                 1 => Err(StoreError::Ended),
-                _ => Ok(Opened { keeper: None, store: opened.clone() }),
+                _ => Ok(OpenedStore { keeper: None, store: opened.clone() }),
             }
         });
-        let outer = Fallback::start(open, || Ok(State::default()), Duration::from_millis(round % 5)).unwrap();
-        let mirror = |from: State| Arc::new(Mutex::new(from));
+        let outer =
+            FallbackStore::start(open, || Ok(StoreState::default()), Duration::from_millis(round % 5))
+                .unwrap();
+        let mirror = |from: StoreState| Arc::new(Mutex::new(from));
         let follow = || {
-            let mirrored = mirror(State::default());
+            let mirrored = mirror(StoreState::default());
             let inside = mirrored.clone();
             // What is told before the state is known waits for it.
             let mut guard = mirrored.lock().unwrap();
-            let follower: Follower = Box::new(move |committed: &Arc<Committed>| {
+            let follower: FollowerFn = Box::new(move |committed: &Arc<StoreCommit>| {
                 let mut state = inside.lock().unwrap();
                 assert!(committed.revision > state.revision, "{:?} {:?}", committed.revision, state.revision);
                 for changed in &committed.changes {
@@ -127,7 +130,7 @@ fn no_revision_is_lost_or_told_twice_while_it_heals() {
                 std::thread::yield_now();
             }
         });
-        until("healing", || outer.status() == Origin::Store);
+        until("healing", || outer.status() == StateOrigin::Store);
         put(&*outer, "last", "1").unwrap();
         let expected = contents(&outer.state());
         for mirrored in &mirrors {
@@ -138,35 +141,36 @@ fn no_revision_is_lost_or_told_twice_while_it_heals() {
 
 #[test]
 fn a_damaged_store_is_served_from_the_last_good_state_until_it_is_restored() {
-    let (dir, elsewhere) = (TestDir::new(), TestDir::new());
-    let first = open_or_last_good(dir.path(), Options::default()).unwrap();
-    assert_eq!(first.status(), Origin::Store);
+    let (dir, predecessor_requests) = (TestDir::new(), TestDir::new());
+    let first = open_or_last_good(dir.path(), EmbeddedOptions::default()).unwrap();
+    assert_eq!(first.status(), StateOrigin::Store);
     put(&*first, "a", "1").unwrap();
     let expected = contents(&first.state());
     drop(first);
-    let (place, backup) = (dir.join(DATABASE), elsewhere.join("backup"));
+    let (place, backup) = (dir.join(DATABASE), predecessor_requests.join("backup"));
     fs::copy(&place, &backup).unwrap();
     fs::write(&place, "strange").unwrap();
 
-    let second = open_or_last_good(dir.path(), Options::default()).unwrap();
-    assert!(matches!(second.status(), Origin::LastGood { reason, .. } if reason.contains(DATABASE)));
+    let second = open_or_last_good(dir.path(), EmbeddedOptions::default()).unwrap();
+    assert!(matches!(second.status(), StateOrigin::LastGood { reason, .. } if reason.contains(DATABASE)));
     assert_eq!(contents(&second.state()), expected);
     assert!(put(&*second, "b", "1").is_err());
     // An attempt to open it may hold the directory for a moment.
     until("the restore", || restore(&backup, dir.path(), None).is_ok());
-    until("healing", || second.status() == Origin::Store);
+    until("healing", || second.status() == StateOrigin::Store);
     put(&*second, "b", "1").unwrap();
     assert_eq!(fs::read_to_string(dir.join("yumen.redb.replaced")).unwrap(), "strange");
     drop(second);
-    assert_eq!(LastGood::load(dir.path(), &Edge::default()).unwrap().len(), 2);
+    assert_eq!(LastGood::load(dir.path(), &OptionalSeal::default()).unwrap().len(), 2);
 }
 
 #[test]
 fn a_last_good_state_that_is_torn_says_so_until_the_store_is_open() {
     let dir = TestDir::new();
-    let first = open_or_last_good(dir.path(), Options::default()).unwrap();
+    let first = open_or_last_good(dir.path(), EmbeddedOptions::default()).unwrap();
     put(&*first, "a", "1").unwrap();
-    let saved = |count| LastGood::load(dir.path(), &Edge::default()).is_ok_and(|state| state.len() == count);
+    let saved =
+        |count| LastGood::load(dir.path(), &OptionalSeal::default()).is_ok_and(|state| state.len() == count);
     until("the first save", || saved(1));
     put(&*first, "b", "1").unwrap();
     drop(first);
@@ -177,41 +181,48 @@ fn a_last_good_state_that_is_torn_says_so_until_the_store_is_open() {
     let bytes = fs::read(&kept).unwrap();
     fs::write(&kept, &bytes[..bytes.len() - 1]).unwrap();
 
-    let second = open_or_last_good(dir.path(), Options::default()).unwrap();
+    let second = open_or_last_good(dir.path(), EmbeddedOptions::default()).unwrap();
     assert_eq!(second.state().len(), 1);
-    let Origin::LastGood { damage, .. } = second.status() else { panic!("{:?}", second.status()) };
+    let StateOrigin::LastGood { damage, .. } = second.status() else { panic!("{:?}", second.status()) };
     let damage = damage.expect("the file is torn");
     assert!(damage.contains("record 0 behind the state is cut off"), "{damage}");
     assert!(damage.contains("all changes after revision 1 are missing"), "{damage}");
     // Lent and taken back, it is as incomplete as before.
     second.lend().unwrap();
     assert!(second.take_back().is_err());
-    assert!(matches!(second.status(), Origin::LastGood { damage: Some(_), .. }), "{:?}", second.status());
+    assert!(
+        matches!(second.status(), StateOrigin::LastGood { damage: Some(_), .. }),
+        "{:?}",
+        second.status()
+    );
     fs::rename(&good, &place).unwrap();
-    until("healing", || second.status() == Origin::Store);
+    until("healing", || second.status() == StateOrigin::Store);
     assert_eq!(second.state().len(), 2);
     drop(second);
-    assert!(LastGood::recover(dir.path(), &Edge::default()).unwrap().damage.is_none(), "it was written anew");
+    assert!(
+        LastGood::recover(dir.path(), &OptionalSeal::default()).unwrap().damage.is_none(),
+        "it was written anew"
+    );
 }
 
 #[test]
 fn a_second_process_on_the_same_directory_is_refused() {
     let dir = TestDir::new();
-    let first = open_or_last_good(dir.path(), Options::default()).unwrap();
+    let first = open_or_last_good(dir.path(), EmbeddedOptions::default()).unwrap();
     put(&*first, "a", "1").unwrap();
     until("the keeper", || {
-        LastGood::load(dir.path(), &Edge::default()).is_ok_and(|state| state.revision.0 == 1)
+        LastGood::load(dir.path(), &OptionalSeal::default()).is_ok_and(|state| state.revision.0 == 1)
     });
-    let refused = open_or_last_good(dir.path(), Options::default()).err().unwrap();
+    let refused = open_or_last_good(dir.path(), EmbeddedOptions::default()).err().unwrap();
     assert!(matches!(&refused, StoreError::InUse(why) if why.contains(dir.path().to_str().unwrap())));
     drop(first);
-    assert_eq!(open_or_last_good(dir.path(), Options::default()).unwrap().state().len(), 1);
+    assert_eq!(open_or_last_good(dir.path(), EmbeddedOptions::default()).unwrap().state().len(), 1);
 }
 
 #[test]
 fn without_store_and_last_good_state_both_reasons_are_told() {
     let dir = TestDir::new();
     fs::write(dir.join(DATABASE), "strange").unwrap();
-    let error = open_or_last_good(dir.path(), Options::default()).err().unwrap().to_string();
+    let error = open_or_last_good(dir.path(), EmbeddedOptions::default()).err().unwrap().to_string();
     assert!(error.contains(DATABASE) && error.contains("last-good.json"), "{error}");
 }

@@ -14,7 +14,7 @@ use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
 
 /// How closely to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Notice {
+pub(super) enum FileNotice {
     /// Time passed, or something stirred nearby: the file's signature tells.
     Nearby,
     /// The file itself was written, moved or linked: read it even if its signature is the old one.
@@ -23,27 +23,27 @@ pub(super) enum Notice {
 
 /// Wakes an inbox from outside.
 #[derive(Debug, Clone)]
-pub(super) struct Notices(Sender<Notice>);
+pub(super) struct NoticeSender(Sender<FileNotice>);
 
-impl Notices {
+impl NoticeSender {
     pub(super) fn wake(&self) {
         // an inbox that is gone needs no waking
-        let _ = self.0.send(Notice::Nearby);
+        let _ = self.0.send(FileNotice::Nearby);
     }
 }
 
 /// Where notices arrive.
-pub(super) struct Inbox {
+pub(super) struct NoticeReceiver {
     path: PathBuf,
-    receiver: Receiver<Notice>,
+    receiver: Receiver<FileNotice>,
     watcher: Option<RecommendedWatcher>,
     watched: BTreeSet<PathBuf>,
 }
 
 /// An inbox for the file at `path`, watching nothing yet.
-pub(super) fn channel(path: PathBuf) -> (Notices, Inbox) {
+pub(super) fn channel(path: PathBuf) -> (NoticeSender, NoticeReceiver) {
     let (sender, receiver) = mpsc::channel();
-    let notices = Notices(sender.clone());
+    let notices = NoticeSender(sender.clone());
     let name = path.file_name().map(OsString::from);
     let handler = move |event: notify::Result<Event>| {
         if let Some(notice) = weigh(event, name.as_ref()) {
@@ -51,25 +51,25 @@ pub(super) fn channel(path: PathBuf) -> (Notices, Inbox) {
         }
     };
     let watcher = notify::recommended_watcher(handler)
-        .inspect_err(|error| tracing::warn!(%error, "no change notices, polling the file"))
+        .inspect_err(|error| tracing::warn!(%error, "file notifications unavailable, polling the file"))
         .ok();
-    (notices, Inbox { path, receiver, watcher, watched: BTreeSet::new() })
+    (notices, NoticeReceiver { path, receiver, watcher, watched: BTreeSet::new() })
 }
 
 /// Reading the file makes notices too; those must not make us read it again.
-fn weigh(event: notify::Result<Event>, name: Option<&OsString>) -> Option<Notice> {
+fn weigh(event: notify::Result<Event>, name: Option<&OsString>) -> Option<FileNotice> {
     // an overflowing queue arrives as an error or a rescan: anything may have happened
-    let Ok(event) = event else { return Some(Notice::Touched) };
+    let Ok(event) = event else { return Some(FileNotice::Touched) };
     match event.kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => {}
         EventKind::Access(_) if !event.need_rescan() => return None,
         _ => {}
     }
     let ours = event.need_rescan() || event.paths.iter().any(|path| path.file_name() == name.map(|n| &**n));
-    Some(if ours { Notice::Touched } else { Notice::Nearby })
+    Some(if ours { FileNotice::Touched } else { FileNotice::Nearby })
 }
 
-impl Inbox {
+impl NoticeReceiver {
     /// Watches the directories the file can change through, anew where they may have been replaced.
     ///
     /// The directory rather than the file: a rename over it would leave us watching the old one.
@@ -94,8 +94,8 @@ impl Inbox {
     }
 
     /// The weightiest notice within `timeout`, or that time passed.
-    pub(super) fn wait(&mut self, timeout: Duration) -> Notice {
-        let first = self.receiver.recv_timeout(timeout).unwrap_or(Notice::Nearby);
+    pub(super) fn wait(&mut self, timeout: Duration) -> FileNotice {
+        let first = self.receiver.recv_timeout(timeout).unwrap_or(FileNotice::Nearby);
         self.receiver.try_iter().fold(first, Ord::max)
     }
 }

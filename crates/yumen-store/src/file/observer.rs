@@ -17,16 +17,16 @@ const POLL: Duration = Duration::from_secs(1);
 
 /// What changes when a file is written or replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Signature {
+enum FileSignature {
     Missing,
     Unreadable(io::ErrorKind),
     File { modified: Option<SystemTime>, length: u64, inode: u64 },
 }
 
-pub(super) struct Observer {
+pub(super) struct FileObserver {
     store: FileStore,
     /// Last signature seen, and since when it stands.
-    seen: Option<(Signature, Instant)>,
+    seen: Option<(FileSignature, Instant)>,
     /// Whether what is seen was not read yet.
     unread: bool,
     /// Since when the text has lacked its end mark, until that is told.
@@ -35,9 +35,9 @@ pub(super) struct Observer {
     told: Option<FileEvent>,
 }
 
-impl Observer {
-    pub(super) fn new(store: FileStore) -> Observer {
-        Observer { store, seen: None, unread: true, half_since: None, told: None }
+impl FileObserver {
+    pub(super) fn new(store: FileStore) -> FileObserver {
+        FileObserver { store, seen: None, unread: true, half_since: None, told: None }
     }
 
     /// The next look reads even if the signature is the old one: clocks of file systems are coarse.
@@ -70,9 +70,9 @@ impl Observer {
     }
 
     /// The file rests: read it and judge.
-    fn settle(&mut self, signature: &Signature, now: Instant) -> (Option<FileEvent>, Duration) {
+    fn settle(&mut self, signature: &FileSignature, now: Instant) -> (Option<FileEvent>, Duration) {
         let text = match signature {
-            Signature::Missing => Err(FileEvent::Vanished),
+            FileSignature::Missing => Err(FileEvent::Vanished),
             _ => read_regular(&self.store.path).map_err(|error| match error.kind() {
                 io::ErrorKind::NotFound => FileEvent::Vanished,
                 _ => FileEvent::Unreadable(error.to_string()),
@@ -84,9 +84,9 @@ impl Observer {
         }
         self.unread = false;
         match text {
-            Err(event) => (self.tell_trouble(event), POLL),
+            Err(event) => (self.report_error(event), POLL),
             Ok(text) if self.store.known().ended && !is_whole(&text) => self.half_written(now),
-            Ok(text) => (self.tell_text(text), POLL),
+            Ok(text) => (self.report_text(text), POLL),
         }
     }
 
@@ -97,12 +97,12 @@ impl Observer {
         let since = *self.half_since.get_or_insert(now);
         let waited = now.saturating_duration_since(since);
         if waited >= PATIENCE {
-            return (self.tell_trouble(FileEvent::HalfWritten), POLL);
+            return (self.report_error(FileEvent::HalfWritten), POLL);
         }
         (None, PATIENCE - waited)
     }
 
-    fn tell_trouble(&mut self, event: FileEvent) -> Option<FileEvent> {
+    fn report_error(&mut self, event: FileEvent) -> Option<FileEvent> {
         self.half_since = None;
         if self.told.as_ref() == Some(&event) {
             return None;
@@ -111,7 +111,7 @@ impl Observer {
         Some(event)
     }
 
-    fn tell_text(&mut self, text: String) -> Option<FileEvent> {
+    fn report_text(&mut self, text: String) -> Option<FileEvent> {
         self.half_since = None;
         let recovered = self.told.take().is_some();
         match self.store.known().learn(&text) {
@@ -120,15 +120,15 @@ impl Observer {
         }
     }
 
-    fn signature(&self) -> Signature {
+    fn signature(&self) -> FileSignature {
         match fs::metadata(&self.store.path).and_then(|metadata| regular(&metadata).map(|()| metadata)) {
-            Ok(metadata) => Signature::File {
+            Ok(metadata) => FileSignature::File {
                 modified: metadata.modified().ok(),
                 length: metadata.len(),
                 inode: inode(&metadata),
             },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Signature::Missing,
-            Err(error) => Signature::Unreadable(error.kind()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => FileSignature::Missing,
+            Err(error) => FileSignature::Unreadable(error.kind()),
         }
     }
 }

@@ -63,7 +63,7 @@ fn changed(text: &str) -> FileEvent {
     Changed(text.to_owned())
 }
 
-const QUIET: Duration = Duration::from_millis(150);
+const SUPPRESS_FOR: Duration = Duration::from_millis(150);
 
 #[test]
 fn a_write_in_place_is_told_soon_and_once() {
@@ -218,7 +218,7 @@ fn of_rapid_writes_the_last_wins() {
         let Changed(told) = event else { panic!("{event:?}") };
         last = told;
     }
-    bench.expect_nothing(QUIET);
+    bench.expect_nothing(SUPPRESS_FOR);
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn a_growing_file_is_not_told_before_it_rests() {
         }
     }
     assert!((1..=30).contains(&told), "{told} events");
-    bench.expect_nothing(QUIET);
+    bench.expect_nothing(SUPPRESS_FOR);
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn neighbours_tell_nothing() {
     for n in 0..50 {
         fs::write(bench.directory.join(format!("other-{n}")), "x").unwrap();
     }
-    bench.expect_nothing(QUIET);
+    bench.expect_nothing(SUPPRESS_FOR);
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn a_dropped_guard_ends_the_watch_at_once() {
     bench.guard.take();
     assert!(start.elapsed() < Duration::from_secs(10), "the guard waited");
     fs::write(&bench.path, "b").unwrap();
-    bench.expect_nothing(QUIET);
+    bench.expect_nothing(SUPPRESS_FOR);
 }
 
 #[test]

@@ -3,11 +3,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use yumen_config::Kind;
-use yumen_config::node::Hidden;
+use yumen_config::node::SecretText;
 
 use super::{FILE, open_keyring};
-use crate::seal::Seal;
-use crate::state::Key;
+use crate::seal::TextSeal;
+use crate::state::ResourceKey;
 
 const ONE: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
 
@@ -38,7 +38,7 @@ fn write(directory: &Directory, text: &str, mode: u32) {
 #[test]
 fn the_first_start_makes_a_keyring_for_its_owner_alone() {
     let directory = Directory::new("first");
-    let key = Key::new(Kind::Routes, "1");
+    let key = ResourceKey::new(Kind::Routes, "1");
     let sealed = open_keyring(&directory.0, &[]).unwrap().seal(&key, "{}");
     let mode = fs::metadata(directory.0.join(FILE)).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -48,7 +48,7 @@ fn the_first_start_makes_a_keyring_for_its_owner_alone() {
 #[test]
 fn configured_keys_need_no_file() {
     let directory = Directory::new("configured");
-    open_keyring(&directory.0, &[Hidden(ONE.to_owned())]).unwrap();
+    open_keyring(&directory.0, &[SecretText(ONE.to_owned())]).unwrap();
     assert!(!directory.0.exists());
 }
 

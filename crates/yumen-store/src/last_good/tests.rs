@@ -5,29 +5,32 @@ use std::time::Duration;
 use yumen_config::Kind;
 
 use super::*;
-use crate::memory::Memory;
+use crate::memory::MemoryMedium;
 use crate::seal::{KEY_BYTES, Keyring};
-use crate::state::{Entry, Key, Revision};
+use crate::state::{ResourceKey, Revision, StoreEntry};
 use crate::store::Store;
 use crate::test_kit::{Contents, Random, TestDir, contents, key, put, until, write};
 
-fn state(revision: u64, texts: &[&str]) -> State {
+fn state(revision: u64, texts: &[&str]) -> StoreState {
     let entry = |(at, text): (usize, &&str)| {
         let (created, modified) = (Revision(1), Revision(revision));
         let expires_ms = (at == 1).then_some(u64::MAX);
-        let key = Key::new(Kind::ALL[at % Kind::ALL.len()], format!("id/{at} \"é\""));
-        (key, Entry { json: Arc::from(*text), created, modified, expires_ms })
+        let key = ResourceKey::new(Kind::ALL[at % Kind::ALL.len()], format!("id/{at} \"é\""));
+        (key, StoreEntry { json: Arc::from(*text), created, modified, expires_ms })
     };
     let settings = [(Arc::from("door"), Arc::from("line\nof \"hash\""))];
-    State::new(Revision(revision), texts.iter().enumerate().map(entry), settings)
+    StoreState::new(Revision(revision), texts.iter().enumerate().map(entry), settings)
 }
 
 #[test]
 fn what_is_saved_is_loaded() {
     let dir = TestDir::new();
-    for state in [State::default(), state(3, &["{}", "not\njson\u{0}", "\"\\"]), state(u64::MAX, &[])] {
-        LastGood::save(dir.path(), &state, &Edge::default()).unwrap();
-        assert_eq!(contents(&LastGood::load(dir.path(), &Edge::default()).unwrap()), contents(&state));
+    for state in [StoreState::default(), state(3, &["{}", "not\njson\u{0}", "\"\\"]), state(u64::MAX, &[])] {
+        LastGood::save(dir.path(), &state, &OptionalSeal::default()).unwrap();
+        assert_eq!(
+            contents(&LastGood::load(dir.path(), &OptionalSeal::default()).unwrap()),
+            contents(&state)
+        );
     }
 }
 
@@ -35,16 +38,16 @@ fn what_is_saved_is_loaded() {
 fn every_cut_and_every_altered_byte_is_noticed() {
     let dir = TestDir::new();
     let (older, newer) = (state(1, &["{\"v\":1}"]), state(2, &["{\"v\":2}"]));
-    LastGood::save(dir.path(), &older, &Edge::default()).unwrap();
-    LastGood::save(dir.path(), &newer, &Edge::default()).unwrap();
+    LastGood::save(dir.path(), &older, &OptionalSeal::default()).unwrap();
+    LastGood::save(dir.path(), &newer, &OptionalSeal::default()).unwrap();
     let place = dir.join(FILE);
     let whole = fs::read(&place).unwrap();
     let check = |bytes: &[u8], what: String| {
         fs::write(&place, bytes).unwrap();
-        let error = LastGood::read(&place, &Edge::default()).expect_err(&what).to_string();
+        let error = LastGood::read(&place, &OptionalSeal::default()).expect_err(&what).to_string();
         assert!(error.contains(FILE), "{what}: {error}");
         assert_eq!(
-            contents(&LastGood::load(dir.path(), &Edge::default()).unwrap()),
+            contents(&LastGood::load(dir.path(), &OptionalSeal::default()).unwrap()),
             contents(&older),
             "{what}"
         );
@@ -58,9 +61,9 @@ fn every_cut_and_every_altered_byte_is_noticed() {
         check(&altered, format!("altered at {at}"));
     }
     fs::remove_file(&place).unwrap();
-    assert_eq!(contents(&LastGood::load(dir.path(), &Edge::default()).unwrap()), contents(&older));
+    assert_eq!(contents(&LastGood::load(dir.path(), &OptionalSeal::default()).unwrap()), contents(&older));
     fs::write(&place, &whole).unwrap();
-    assert_eq!(contents(&LastGood::load(dir.path(), &Edge::default()).unwrap()), contents(&newer));
+    assert_eq!(contents(&LastGood::load(dir.path(), &OptionalSeal::default()).unwrap()), contents(&newer));
 }
 
 #[test]
@@ -68,7 +71,7 @@ fn a_damaged_file_does_not_replace_the_one_that_stands_in_for_it() {
     let dir = TestDir::new();
     let all = [state(1, &["{\"v\":1}"]), state(2, &["{\"v\":2}"]), state(3, &["{\"v\":3}"])];
     let [first, second, third] = &all;
-    let edge = Edge::default();
+    let edge = OptionalSeal::default();
     let previous = || contents(&LastGood::read(&dir.join(PREVIOUS), &edge).unwrap());
     for damaged in [&b"{\"yumen_last_good\":2,\"bytes\":90}\n{"[..], b"", &[0xff; 300]] {
         LastGood::save(dir.path(), first, &edge).unwrap();
@@ -85,16 +88,16 @@ fn a_damaged_file_does_not_replace_the_one_that_stands_in_for_it() {
 #[test]
 fn two_damaged_files_give_both_reasons_and_none_gives_no_state() {
     let dir = TestDir::new();
-    assert!(is_missing(&LastGood::load(dir.path(), &Edge::default()).unwrap_err()));
+    assert!(is_missing(&LastGood::load(dir.path(), &OptionalSeal::default()).unwrap_err()));
     fs::write(dir.join(FILE), "").unwrap();
     fs::write(dir.join(PREVIOUS), "{\"yumen_last_good\":9}\n").unwrap();
-    let message = LastGood::load(dir.path(), &Edge::default()).unwrap_err().to_string();
+    let message = LastGood::load(dir.path(), &OptionalSeal::default()).unwrap_err().to_string();
     assert!(message.contains("first line") && message.contains("format 9"), "{message}");
 }
 
 /// Of a compiler that has seen all that will come, and found nothing broken.
-fn compiled() -> Arc<Versions> {
-    let versions = Arc::new(Versions::default());
+fn compiled() -> Arc<LastGoodVersions> {
+    let versions = Arc::new(LastGoodVersions::default());
     versions.tell(Revision(u64::MAX), Vec::new());
     versions
 }
@@ -102,17 +105,17 @@ fn compiled() -> Arc<Versions> {
 #[test]
 fn a_state_is_not_saved_before_it_is_known_what_is_in_force_in_place_of_it() {
     let dir = TestDir::new();
-    let store: Arc<dyn Store> = Arc::new(Memory::store(10).unwrap());
+    let store: Arc<dyn Store> = Arc::new(MemoryMedium::store(10).unwrap());
     put(&*store, "x", "good").unwrap();
-    LastGood::save(dir.path(), &store.state(), &Edge::default()).unwrap();
-    let saved = || contents(&LastGood::load(dir.path(), &Edge::default()).unwrap());
+    LastGood::save(dir.path(), &store.state(), &OptionalSeal::default()).unwrap();
+    let saved = || contents(&LastGood::load(dir.path(), &OptionalSeal::default()).unwrap());
     let good = saved();
     put(&*store, "x", "broken").unwrap();
-    let versions = Arc::new(Versions::default());
-    let _keeper = Keeper::start(dir.path(), store.clone(), None, versions.clone()).unwrap();
+    let versions = Arc::new(LastGoodVersions::default());
+    let _keeper = LastGoodTask::start(dir.path(), store.clone(), None, versions.clone()).unwrap();
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(saved(), good, "a process that is killed now has compiled nothing");
-    let version = Version { key: key("x"), json: "good".into(), instead_of: "broken".into() };
+    let version = LastGoodVersion { key: key("x"), json: "good".into(), instead_of: "broken".into() };
     versions.tell(store.state().revision, vec![version]);
     until("both are saved", || saved() == contents(&store.state()));
     assert!(dir.join(versions::FILE).exists());
@@ -121,10 +124,10 @@ fn a_state_is_not_saved_before_it_is_known_what_is_in_force_in_place_of_it() {
 #[test]
 fn the_keeper_saves_what_changes_and_once_more_at_the_end() {
     let dir = TestDir::new();
-    let store: Arc<dyn Store> = Arc::new(Memory::store(10).unwrap());
-    let saved = || LastGood::load(dir.path(), &Edge::default()).map(|state| contents(&state)).ok();
+    let store: Arc<dyn Store> = Arc::new(MemoryMedium::store(10).unwrap());
+    let saved = || LastGood::load(dir.path(), &OptionalSeal::default()).map(|state| contents(&state)).ok();
     put(&*store, "before", "{}").unwrap();
-    let keeper = Keeper::start(dir.path(), store.clone(), None, compiled()).unwrap();
+    let keeper = LastGoodTask::start(dir.path(), store.clone(), None, compiled()).unwrap();
     until("the first save", || saved() == Some(contents(&store.state())));
     put(&*store, "after", "{}").unwrap();
     until("the second save", || saved() == Some(contents(&store.state())));
@@ -138,14 +141,14 @@ fn the_keeper_saves_what_changes_and_once_more_at_the_end() {
 }
 
 /// A state some random puts, deletions and settings later.
-fn changed(state: &State, random: &mut Random) -> State {
+fn changed(state: &StoreState, random: &mut Random) -> StoreState {
     let mut state = state.clone();
     state.revision.0 += 1 + random.below(3);
     for _ in 0..1 + random.below(4) {
         let key = key(&random.below(12).to_string());
         let json = Arc::from(format!("{{\"v\":\"{}\\n\"}}", random.next()));
         let (created, modified) = (state.revision, state.revision);
-        let entry = Entry { json, created, modified, expires_ms: (random.below(4) == 0).then_some(7) };
+        let entry = StoreEntry { json, created, modified, expires_ms: (random.below(4) == 0).then_some(7) };
         state.replace(&key, (random.below(3) > 0).then_some(entry));
     }
     if random.below(3) == 0 {
@@ -156,16 +159,16 @@ fn changed(state: &State, random: &mut Random) -> State {
 }
 
 fn load(dir: &TestDir) -> Contents {
-    contents(&LastGood::load(dir.path(), &Edge::default()).unwrap())
+    contents(&LastGood::load(dir.path(), &OptionalSeal::default()).unwrap())
 }
 
 #[test]
 fn what_was_appended_is_loaded_and_sealed_if_the_state_is() {
     let keyring = Keyring::new(&[[7; KEY_BYTES]]).unwrap();
-    for edge in [Edge::default(), Edge(Some(Arc::new(keyring)))] {
+    for edge in [OptionalSeal::default(), OptionalSeal(Some(Arc::new(keyring)))] {
         for seed in 0..25 {
             let (dir, mut random) = (TestDir::new(), Random(seed));
-            let mut state = changed(&State::default(), &mut random);
+            let mut state = changed(&StoreState::default(), &mut random);
             let mut kept = LastGood::save(dir.path(), &state, &edge).unwrap();
             for _ in 0..10 {
                 state = changed(&state, &mut random);
@@ -182,12 +185,12 @@ fn what_was_appended_is_loaded_and_sealed_if_the_state_is() {
 #[test]
 fn of_changes_that_are_cut_off_or_altered_those_before_hold() {
     let (dir, mut random) = (TestDir::new(), Random(1));
-    let mut state = changed(&State::default(), &mut random);
-    let mut kept = LastGood::save(dir.path(), &state, &Edge::default()).unwrap();
+    let mut state = changed(&StoreState::default(), &mut random);
+    let mut kept = LastGood::save(dir.path(), &state, &OptionalSeal::default()).unwrap();
     let mut steps = vec![(kept.bytes, contents(&state))];
     for _ in 0..4 {
         state = changed(&state, &mut random);
-        kept.append(&state, &Edge::default()).unwrap();
+        kept.append(&state, &OptionalSeal::default()).unwrap();
         steps.push((kept.bytes, contents(&state)));
     }
     let place = dir.join(FILE);
@@ -206,7 +209,7 @@ fn of_changes_that_are_cut_off_or_altered_those_before_hold() {
 
 #[test]
 fn damage_is_reported_beside_the_state_that_is_whole() {
-    let (dir, edge) = (TestDir::new(), Edge::default());
+    let (dir, edge) = (TestDir::new(), OptionalSeal::default());
     let damage = || LastGood::recover(dir.path(), &edge).unwrap().damage;
     let (older, newer) = (state(1, &["{}"]), state(2, &["{}", "{}"]));
     LastGood::save(dir.path(), &older, &edge).unwrap();
@@ -228,13 +231,13 @@ fn damage_is_reported_beside_the_state_that_is_whole() {
 #[test]
 fn records_of_another_state_are_not_taken_for_its_own() {
     let (dir, mut random) = (TestDir::new(), Random(2));
-    let first = changed(&State::default(), &mut random);
-    let mut kept = LastGood::save(dir.path(), &first, &Edge::default()).unwrap();
-    kept.append(&changed(&first, &mut random), &Edge::default()).unwrap();
+    let first = changed(&StoreState::default(), &mut random);
+    let mut kept = LastGood::save(dir.path(), &first, &OptionalSeal::default()).unwrap();
+    kept.append(&changed(&first, &mut random), &OptionalSeal::default()).unwrap();
     let records = fs::read(dir.join(FILE)).unwrap();
-    let first_bytes = text::whole(&first, &Edge::default()).0.len();
+    let first_bytes = text::whole(&first, &OptionalSeal::default()).0.len();
     let second = changed(&first, &mut random);
-    LastGood::save(dir.path(), &second, &Edge::default()).unwrap();
+    LastGood::save(dir.path(), &second, &OptionalSeal::default()).unwrap();
     let mut text = fs::read(dir.join(FILE)).unwrap();
     text.extend_from_slice(&records[first_bytes..]);
     fs::write(dir.join(FILE), &text).unwrap();
@@ -244,7 +247,7 @@ fn records_of_another_state_are_not_taken_for_its_own() {
 #[test]
 fn the_format_before_is_read() {
     let (dir, state) = (TestDir::new(), state(3, &["{}", "{\"v\":1}"]));
-    LastGood::save(dir.path(), &state, &Edge::default()).unwrap();
+    LastGood::save(dir.path(), &state, &OptionalSeal::default()).unwrap();
     let text = fs::read_to_string(dir.join(FILE)).unwrap();
     fs::write(dir.join(FILE), text.replacen("\"yumen_last_good\":2", "\"yumen_last_good\":1", 1)).unwrap();
     assert!(fs::read_to_string(dir.join(FILE)).unwrap().contains("good\":1"));
@@ -254,10 +257,10 @@ fn the_format_before_is_read() {
 #[test]
 fn the_keeper_appends_until_a_new_file_is_worth_it_and_notices_one_that_is_not_its_own() {
     let dir = TestDir::new();
-    let store: Arc<dyn Store> = Arc::new(Memory::store(10).unwrap());
+    let store: Arc<dyn Store> = Arc::new(MemoryMedium::store(10).unwrap());
     put(&*store, "before", "{}").unwrap();
-    let _keeper = Keeper::start(dir.path(), store.clone(), None, compiled()).unwrap();
-    let saved = || LastGood::load(dir.path(), &Edge::default()).map(|state| contents(&state)).ok();
+    let _keeper = LastGoodTask::start(dir.path(), store.clone(), None, compiled()).unwrap();
+    let saved = || LastGood::load(dir.path(), &OptionalSeal::default()).map(|state| contents(&state)).ok();
     let until_saved = |what: &str| until(what, || saved() == Some(contents(&store.state())));
     let file = || fs::metadata(dir.join(FILE)).unwrap();
     until_saved("the first save");
@@ -275,7 +278,7 @@ fn the_keeper_appends_until_a_new_file_is_worth_it_and_notices_one_that_is_not_i
     fs::remove_file(dir.join(FILE)).unwrap();
     put(&*store, "again", "{}").unwrap();
     until("a file that was removed", || {
-        LastGood::read(&dir.join(FILE), &Edge::default())
+        LastGood::read(&dir.join(FILE), &OptionalSeal::default())
             .is_ok_and(|state| contents(&state) == contents(&store.state()))
     });
 }

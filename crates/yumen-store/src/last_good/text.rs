@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use yumen_config::Kind;
 
-use crate::seal::Edge;
-use crate::state::{Entry, Key, Revision, State};
+use crate::seal::OptionalSeal;
+use crate::state::{ResourceKey, Revision, StoreEntry, StoreState};
 
 /// The version of the text. The first had no records.
 const FORMAT: u64 = 2;
@@ -28,7 +28,7 @@ type SettingLine<'a> = (Cow<'a, str>, Option<Cow<'a, str>>);
 
 /// What led from one state to a later one.
 #[derive(Default, Serialize, Deserialize)]
-struct Record<'a> {
+struct DeltaRecord<'a> {
     revision: u64,
     #[serde(borrow)]
     put: Vec<EntryLine<'a>>,
@@ -39,13 +39,13 @@ struct Record<'a> {
 }
 
 /// What a text says, its entries still sealed.
-pub(super) struct Told {
-    pub(super) state: State,
+pub(super) struct ParsedLastGood {
+    pub(super) state: StoreState,
     /// What is wrong with the first record that is not whole; it and what follows are not in the state.
     pub(super) torn: Option<String>,
 }
 
-impl Told {
+impl ParsedLastGood {
     /// What is missing of the text that the file at `path` holds.
     pub(super) fn damage(&self, path: &Path) -> Option<String> {
         let (file, revision) = (path.display(), self.state.revision.0);
@@ -55,7 +55,7 @@ impl Told {
 }
 
 /// A whole state, and the digest that its first record continues.
-pub(super) fn whole(state: &State, edge: &Edge) -> (Vec<u8>, String) {
+pub(super) fn whole(state: &StoreState, edge: &OptionalSeal) -> (Vec<u8>, String) {
     let body = body_of(state, edge);
     let digest = sha256(&[&body]);
     let mut text = Vec::new();
@@ -65,8 +65,13 @@ pub(super) fn whole(state: &State, edge: &Edge) -> (Vec<u8>, String) {
 }
 
 /// What leads from one state to another, and the digest that the next record continues.
-pub(super) fn record(from: &State, to: &State, edge: &Edge, continued: &str) -> (Vec<u8>, String) {
-    let mut record = Record { revision: to.revision.0, ..Record::default() };
+pub(super) fn record(
+    from: &StoreState,
+    to: &StoreState,
+    edge: &OptionalSeal,
+    continued: &str,
+) -> (Vec<u8>, String) {
+    let mut record = DeltaRecord { revision: to.revision.0, ..DeltaRecord::default() };
     let mut put = Vec::new();
     for (key, _, after) in from.differences(to) {
         match after {
@@ -88,7 +93,7 @@ pub(super) fn record(from: &State, to: &State, edge: &Edge, continued: &str) -> 
 }
 
 /// What a text says; an error where not even its whole state is.
-pub(super) fn parse(bytes: &[u8]) -> Result<Told, String> {
+pub(super) fn parse(bytes: &[u8]) -> Result<ParsedLastGood, String> {
     let (body, records, digest) = parts(bytes)?;
     let state = parse_body(body).map_err(|line| format!("line {} cannot be read", line + 2))?;
     Ok(continue_with(state, records, digest))
@@ -111,37 +116,42 @@ fn parts(bytes: &[u8]) -> Result<(&[u8], &[u8], String), String> {
     }
     let written = seal["bytes"].as_u64().unwrap_or(u64::MAX);
     let parts = usize::try_from(written).ok().and_then(|written| rest.split_at_checked(written));
-    let (body, records) = parts.ok_or_else(|| {
-        format!("cut off: it holds {} bytes where {} were written", rest.len(), seal["bytes"])
-    })?;
+    let (body, records) =
+        parts.ok_or_else(|| format!("truncated: {} bytes of {}", rest.len(), seal["bytes"]))?;
     let digest = sha256(&[body]);
     match seal["sha256"].as_str() == Some(&digest) {
         true => Ok((body, records, digest)),
-        false => Err("altered: its digest is not that of what was written".into()),
+        false => Err("corrupt: digest mismatch".into()),
     }
 }
 
 /// Applies records one after another, up to the first that is not whole.
-fn continue_with(mut state: State, mut records: &[u8], mut digest: String) -> Told {
+fn continue_with(mut state: StoreState, mut records: &[u8], mut digest: String) -> ParsedLastGood {
     let mut count = 0;
     while !records.is_empty() {
         let Some((line, rest)) = line_of(records) else {
-            return Told { state, torn: Some(format!("record {count} behind the state is cut off")) };
+            return ParsedLastGood {
+                state,
+                torn: Some(format!("record {count} behind the state is cut off")),
+            };
         };
         let (written, text) = line.split_at_checked(DIGEST_BYTES).unwrap_or_default();
         let text = text.strip_prefix(b" ").unwrap_or_default();
         let found = sha256(&[digest.as_bytes(), text, b"\n"]);
         let applied = (written == found.as_bytes()).then(|| apply(&mut state, text)).flatten();
         if applied.is_none() {
-            return Told { state, torn: Some(format!("record {count} behind the state was altered")) };
+            return ParsedLastGood {
+                state,
+                torn: Some(format!("record {count} behind the state was altered")),
+            };
         }
         (records, digest, count) = (rest, found, count + 1);
     }
-    Told { state, torn: None }
+    ParsedLastGood { state, torn: None }
 }
 
-fn apply(state: &mut State, text: &[u8]) -> Option<()> {
-    let record: Record<'_> = serde_json::from_slice(text).ok()?;
+fn apply(state: &mut StoreState, text: &[u8]) -> Option<()> {
+    let record: DeltaRecord<'_> = serde_json::from_slice(text).ok()?;
     // Nothing of a record that is not understood as a whole.
     let put: Vec<_> = record.put.into_iter().map(entry_of).collect::<Option<_>>()?;
     let deleted: Vec<_> = record.deleted.iter().map(|name| key_of(name)).collect::<Option<_>>()?;
@@ -158,7 +168,7 @@ fn apply(state: &mut State, text: &[u8]) -> Option<()> {
     Some(())
 }
 
-fn body_of(state: &State, edge: &Edge) -> Vec<u8> {
+fn body_of(state: &StoreState, edge: &OptionalSeal) -> Vec<u8> {
     let mut body = Vec::new();
     put_line(&mut body, &json!({ "revision": state.revision.0, "entries": state.len() }));
     for (key, entry) in state.entries() {
@@ -171,13 +181,13 @@ fn body_of(state: &State, edge: &Edge) -> Vec<u8> {
 }
 
 /// The state of a body, or the line that made no sense.
-fn parse_body(body: &[u8]) -> Result<State, usize> {
+fn parse_body(body: &[u8]) -> Result<StoreState, usize> {
     let mut lines = body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).enumerate();
     let head: Value = lines.next().and_then(|(_, head)| serde_json::from_slice(head).ok()).ok_or(0_usize)?;
     let revision = Revision(head["revision"].as_u64().ok_or(0_usize)?);
     let count = head["entries"].as_u64().ok_or(0_usize)? as usize;
     let entry = |line| serde_json::from_slice(line).ok().and_then(entry_of);
-    let entries: Vec<(Key, Entry)> =
+    let entries: Vec<(ResourceKey, StoreEntry)> =
         lines.by_ref().take(count).map(|(at, line)| entry(line).ok_or(at)).collect::<Result<_, _>>()?;
     if entries.len() != count {
         return Err(entries.len() + 1);
@@ -186,25 +196,25 @@ fn parse_body(body: &[u8]) -> Result<State, usize> {
     let settings = lines.map(|(at, line)| setting(line).ok_or(at));
     let settings: Vec<(Cow<str>, Cow<str>)> = settings.collect::<Result<_, _>>()?;
     let settings = settings.into_iter().map(|(name, value)| (Arc::from(name), Arc::from(value)));
-    Ok(State::new(revision, entries, settings))
+    Ok(StoreState::new(revision, entries, settings))
 }
 
-fn entry_line<'a>(key: &Key, entry: &'a Entry) -> EntryLine<'a> {
+fn entry_line<'a>(key: &ResourceKey, entry: &'a StoreEntry) -> EntryLine<'a> {
     (name_of(key).into(), entry.created.0, entry.modified.0, entry.expires_ms, Cow::Borrowed(&*entry.json))
 }
 
-fn entry_of((name, created, modified, expires_ms, json): EntryLine<'_>) -> Option<(Key, Entry)> {
+fn entry_of((name, created, modified, expires_ms, json): EntryLine<'_>) -> Option<(ResourceKey, StoreEntry)> {
     let (created, modified) = (Revision(created), Revision(modified));
-    Some((key_of(&name)?, Entry { json: Arc::from(json), created, modified, expires_ms }))
+    Some((key_of(&name)?, StoreEntry { json: Arc::from(json), created, modified, expires_ms }))
 }
 
-fn name_of(key: &Key) -> String {
+fn name_of(key: &ResourceKey) -> String {
     format!("{}/{}", key.kind.name(), key.id)
 }
 
-fn key_of(name: &str) -> Option<Key> {
+fn key_of(name: &str) -> Option<ResourceKey> {
     let (kind, id) = name.split_once('/')?;
-    Some(Key::new(Kind::from_name(kind)?, id))
+    Some(ResourceKey::new(Kind::from_name(kind)?, id))
 }
 
 /// The first line without its end, and what follows it.

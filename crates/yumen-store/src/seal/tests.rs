@@ -1,7 +1,7 @@
 use yumen_config::Kind;
 
-use super::{KEY_BYTES, Keyring, Seal, SealError};
-use crate::state::Key;
+use super::{KEY_BYTES, Keyring, SealError, TextSeal};
+use crate::state::ResourceKey;
 
 const JSON: &str = r#"{"username":"jack","plugins":{"key-auth":{"key":"secret"}}}"#;
 
@@ -10,8 +10,8 @@ fn keyring(keys: &[u8]) -> Keyring {
     Keyring::new(&keys).unwrap()
 }
 
-fn jack() -> Key {
-    Key::new(Kind::Consumers, "jack")
+fn jack() -> ResourceKey {
+    ResourceKey::new(Kind::Consumers, "jack")
 }
 
 #[test]
@@ -51,6 +51,6 @@ fn an_altered_text_and_the_text_of_another_object_are_refused() {
         assert_eq!(ring.open(&jack(), &String::from_utf8(text).unwrap()), altered, "at {at}");
         assert_eq!(ring.open(&jack(), &sealed[..at]), altered, "cut at {at}");
     }
-    let other = Key::new(Kind::Consumers, "jill");
+    let other = ResourceKey::new(Kind::Consumers, "jill");
     assert_eq!(ring.open(&other, &sealed), Err(SealError::Altered(other.clone())));
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use tokio::runtime::Runtime;
 
-use super::Control;
+use super::ControlHandle;
 
 /// The addresses that the first configuration names delay the listeners by at most this.
 const FIRST_ADDRESSES_WITHIN: Duration = Duration::from_millis(1500);
@@ -21,7 +21,7 @@ pub(crate) enum FirstPublication {
     InForce,
 }
 
-impl Control {
+impl ControlHandle {
     /// Whether the content of the store is in force; otherwise the reason.
     pub(crate) fn readiness(&self) -> Result<(), &'static str> {
         match *self.first.borrow() {

@@ -6,12 +6,12 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 use tokio::sync::Semaphore;
-use yumen_config::node::{ConsulDiscovery, ConsulKvDiscovery, ConsulTimeout, Hidden};
-use yumen_config::resource::Node;
-use yumen_snapshot::compile::Service;
+use yumen_config::node::{ConsulDiscovery, ConsulKvDiscovery, ConsulTimeout, SecretText};
+use yumen_config::resource::UpstreamNode;
+use yumen_snapshot::compile::DiscoveryQuery;
 
-use super::http::{Bounds, Http, Reply, encoded};
-use super::{Answer, Args, Cursor, bracketed, meets};
+use super::http::{DiscoveryHttpClient, HttpReply, HttpTimeouts, encoded};
+use super::{DiscoveryAnswer, DiscoveryArgs, SourceCursor, bracketed, meets};
 
 /// Where keys are.
 const KEYS: &str = "/v1/kv/";
@@ -28,8 +28,8 @@ const WATCHES_MAX: usize = 64;
 const QUESTIONS_MAX: usize = 24;
 
 /// Agents, and how they are asked.
-struct Agents {
-    http: Http,
+struct ConsulAgents {
+    http: DiscoveryHttpClient,
     servers: Vec<String>,
     token: String,
     timeout: ConsulTimeout,
@@ -37,9 +37,14 @@ struct Agents {
     questions: Semaphore,
 }
 
-impl Agents {
-    fn new(http: Http, servers: &[String], token: &Hidden, timeout: &ConsulTimeout) -> Agents {
-        Agents {
+impl ConsulAgents {
+    fn new(
+        http: DiscoveryHttpClient,
+        servers: &[String],
+        token: &SecretText,
+        timeout: &ConsulTimeout,
+    ) -> ConsulAgents {
+        ConsulAgents {
             http,
             servers: servers.to_vec(),
             token: token.0.clone(),
@@ -53,7 +58,7 @@ impl Agents {
     /// answer comes when something has changed since the one before; where too many wait for that already, it
     /// comes at once, and the question is asked again after a pause. An agent whose answer is no list counts as
     /// one that gave none.
-    async fn ask(&self, path: &str, cursor: &mut Cursor) -> Result<(Vec<Value>, Duration), String> {
+    async fn ask(&self, path: &str, cursor: &mut SourceCursor) -> Result<(Vec<Value>, Duration), String> {
         let watch = self.watches.try_acquire().ok().filter(|_| cursor.index > 0);
         let _question = match watch {
             Some(_) => None,
@@ -74,12 +79,12 @@ impl Agents {
                 Err(error) => drop(failure.get_or_insert(error)),
             }
             // The states of another agent may be counted otherwise.
-            *cursor = Cursor { server: cursor.server + 1, index: 0 };
+            *cursor = SourceCursor { server: cursor.server + 1, index: 0 };
         }
-        Err(failure.unwrap_or_else(|| "there is no server to ask".into()))
+        Err(failure.unwrap_or_else(|| "no server configured".into()))
     }
 
-    async fn ask_one(&self, server: &str, path: &str, index: u64) -> Result<Reply, String> {
+    async fn ask_one(&self, server: &str, path: &str, index: u64) -> Result<HttpReply, String> {
         let ConsulTimeout { connect, read, wait } = self.timeout;
         let mark = if path.contains('?') { '&' } else { '?' };
         let mut url = format!("{}{path}", server.trim_end_matches('/'));
@@ -91,14 +96,16 @@ impl Agents {
         }
         let fields: &[(&str, &str)] =
             if self.token.is_empty() { &[] } else { &[("x-consul-token", &self.token)] };
-        let bounds =
-            Bounds { connect: Duration::from_millis(connect), answer: Duration::from_millis(answer_ms) };
+        let bounds = HttpTimeouts {
+            connect: Duration::from_millis(connect),
+            answer: Duration::from_millis(answer_ms),
+        };
         self.http.get(&url, fields, bounds).await
     }
 }
 
 /// What an agent lists.
-fn list_of(server: &str, path: &str, reply: &Reply) -> Result<Vec<Value>, String> {
+fn list_of(server: &str, path: &str, reply: &HttpReply) -> Result<Vec<Value>, String> {
     match reply.status {
         200 => {}
         // A prefix without keys.
@@ -113,7 +120,7 @@ fn list_of(server: &str, path: &str, reply: &Reply) -> Result<Vec<Value>, String
 
 /// Notes which state an answer is of, and says when to ask again: soon only where the next question can wait for
 /// a change.
-pub(super) fn follow(told: Option<&str>, cursor: &mut Cursor) -> Duration {
+pub(super) fn follow(told: Option<&str>, cursor: &mut SourceCursor) -> Duration {
     match told.and_then(|index| index.parse::<u64>().ok()).filter(|index| *index > 0) {
         // A count that went back was begun anew.
         Some(index) => {
@@ -128,23 +135,27 @@ pub(super) fn follow(told: Option<&str>, cursor: &mut Cursor) -> Duration {
 }
 
 /// `discovery_type: consul`.
-pub(super) struct Consul {
-    agents: Agents,
+pub(super) struct ConsulSource {
+    agents: ConsulAgents,
     datacenter: String,
     weight: u32,
 }
 
-impl Consul {
-    pub(super) fn new(settings: &ConsulDiscovery, http: Http) -> Consul {
-        Consul {
-            agents: Agents::new(http, &settings.servers, &settings.token, &settings.timeout),
+impl ConsulSource {
+    pub(super) fn new(settings: &ConsulDiscovery, http: DiscoveryHttpClient) -> ConsulSource {
+        ConsulSource {
+            agents: ConsulAgents::new(http, &settings.servers, &settings.token, &settings.timeout),
             datacenter: settings.datacenter.clone(),
             weight: settings.weight,
         }
     }
 
-    pub(super) async fn ask(&self, service: &Service, cursor: &mut Cursor) -> Result<Answer, String> {
-        let args = Args::of(service, &["datacenter", "namespace", "tag", "metadata"])?;
+    pub(super) async fn ask(
+        &self,
+        service: &DiscoveryQuery,
+        cursor: &mut SourceCursor,
+    ) -> Result<DiscoveryAnswer, String> {
+        let args = DiscoveryArgs::of(service, &["datacenter", "namespace", "tag", "metadata"])?;
         let mut path = format!("/v1/health/service/{}?passing=true", encoded(&service.name));
         let datacenter = args.text("datacenter")?.unwrap_or(&self.datacenter);
         for (name, value) in
@@ -158,16 +169,16 @@ impl Consul {
         let (entries, pause) = self.agents.ask(&path, cursor).await?;
         let kept = entries.iter().filter(|entry| meets(&entry["Service"]["Meta"], wanted));
         let nodes = kept.filter_map(|entry| self.node(entry)).collect();
-        Ok(Answer { nodes, pause })
+        Ok(DiscoveryAnswer { nodes, pause })
     }
 
     /// One instance; its address is its own or else that of the machine it runs on.
-    fn node(&self, entry: &Value) -> Option<Node> {
+    fn node(&self, entry: &Value) -> Option<UpstreamNode> {
         let service = &entry["Service"];
         let own = service["Address"].as_str().filter(|address| !address.is_empty());
         let host = own.or(entry["Node"]["Address"].as_str())?;
         let weight = service["Weights"]["Passing"].as_u64().unwrap_or(self.weight.into());
-        Some(Node {
+        Some(UpstreamNode {
             host: bracketed(host),
             port: u16::try_from(service["Port"].as_u64().unwrap_or(0)).ok()?,
             weight: weight.min(u32::MAX.into()) as u32,
@@ -178,28 +189,32 @@ impl Consul {
 }
 
 /// `discovery_type: consul_kv`.
-pub(super) struct ConsulKv {
-    agents: Agents,
+pub(super) struct ConsulKvSource {
+    agents: ConsulAgents,
     prefix: String,
     weight: u32,
 }
 
-impl ConsulKv {
-    pub(super) fn new(settings: &ConsulKvDiscovery, http: Http) -> ConsulKv {
-        ConsulKv {
-            agents: Agents::new(http, &settings.servers, &settings.token, &settings.timeout),
+impl ConsulKvSource {
+    pub(super) fn new(settings: &ConsulKvDiscovery, http: DiscoveryHttpClient) -> ConsulKvSource {
+        ConsulKvSource {
+            agents: ConsulAgents::new(http, &settings.servers, &settings.token, &settings.timeout),
             prefix: settings.prefix.trim_matches('/').to_owned(),
             weight: settings.weight,
         }
     }
 
-    pub(super) async fn ask(&self, service: &Service, cursor: &mut Cursor) -> Result<Answer, String> {
-        Args::of(service, &[])?;
+    pub(super) async fn ask(
+        &self,
+        service: &DiscoveryQuery,
+        cursor: &mut SourceCursor,
+    ) -> Result<DiscoveryAnswer, String> {
+        DiscoveryArgs::of(service, &[])?;
         let folder = self.folder(&service.name);
         let (entries, pause) =
             self.agents.ask(&format!("{KEYS}{}?recurse=true", encoded(&folder)), cursor).await?;
         let nodes = entries.iter().filter_map(|entry| self.node(entry, &folder)).collect();
-        Ok(Answer { nodes, pause })
+        Ok(DiscoveryAnswer { nodes, pause })
     }
 
     /// The keys of a service: named by the whole address, as APISIX wants it, by the key, or by its last part.
@@ -211,7 +226,7 @@ impl ConsulKv {
     }
 
     /// A key `folder/host:port`; one whose value says otherwise than a weight is not an endpoint.
-    fn node(&self, entry: &Value, folder: &str) -> Option<Node> {
+    fn node(&self, entry: &Value, folder: &str) -> Option<UpstreamNode> {
         let (host, port) = entry["Key"].as_str()?.strip_prefix(folder)?.rsplit_once(':')?;
         let value = BASE64_STANDARD.decode(entry["Value"].as_str().unwrap_or_default()).ok()?;
         let value: Value =
@@ -221,7 +236,7 @@ impl ConsulKv {
             Value::Null => Some(self.weight.into()),
             other => other.as_u64(),
         };
-        Some(Node {
+        Some(UpstreamNode {
             host: bracketed(host.trim_matches(['[', ']'])),
             port: port.parse().ok().filter(|port| *port > 0)?,
             weight: weight?.min(u32::MAX.into()) as u32,

@@ -9,30 +9,30 @@ use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use tokio::task::JoinSet;
 use yumen_config::node::{self, DnsDiscovery, DnsRecord};
-use yumen_config::resource::Node;
-use yumen_snapshot::compile::Service;
+use yumen_config::resource::UpstreamNode;
+use yumen_snapshot::compile::DiscoveryQuery;
 
-use super::{Answer, Args, bracketed};
+use super::{DiscoveryAnswer, DiscoveryArgs, bracketed};
 use crate::dns;
 
 /// `discovery_type: dns`.
-pub(super) struct Dns {
+pub(super) struct DnsSource {
     resolver: TokioResolver,
     hosts_file: dns::HostsFile,
-    settings: node::Dns,
+    settings: node::DnsConfig,
     order: Vec<DnsRecord>,
 }
 
 /// Nodes, and how long they hold where that was told; `None` where there is no record of the kind.
-type Found = Option<(Vec<Node>, Option<u32>)>;
+type Found = Option<(Vec<UpstreamNode>, Option<u32>)>;
 
-impl Dns {
-    pub(super) fn new(settings: &DnsDiscovery, general: &node::Dns) -> Result<Dns, String> {
+impl DnsSource {
+    pub(super) fn new(settings: &DnsDiscovery, general: &node::DnsConfig) -> Result<DnsSource, String> {
         let mut asked = general.clone();
         if !settings.servers.is_empty() {
             asked.servers.clone_from(&settings.servers);
         }
-        Ok(Dns {
+        Ok(DnsSource {
             resolver: dns::resolver(&asked)?,
             hosts_file: dns::HostsFile::default(),
             settings: asked,
@@ -40,11 +40,11 @@ impl Dns {
         })
     }
 
-    pub(super) async fn ask(&self, service: &Service) -> Result<Answer, String> {
-        Args::of(service, &[])?;
+    pub(super) async fn ask(&self, service: &DiscoveryQuery) -> Result<DiscoveryAnswer, String> {
+        DiscoveryArgs::of(service, &[])?;
         if let Some((ip, port)) = address(&service.name) {
             let nodes = vec![node(ip, port, 1, 0)];
-            return Ok(Answer { nodes, pause: dns::clamp(&self.settings, None) });
+            return Ok(DiscoveryAnswer { nodes, pause: dns::clamp(&self.settings, None) });
         }
         let (host, port) = match service.name.rsplit_once(':') {
             Some((host, port)) => (host, port.parse().map_err(|_| format!("`{port}` is no port"))?),
@@ -52,7 +52,7 @@ impl Dns {
         };
         let name = dns::query_name(host).map_err(|_| format!("`{host}` is no host name"))?;
         if let Some(nodes) = self.in_hosts_file(&name, port) {
-            return Ok(Answer { nodes, pause: dns::clamp(&self.settings, None) });
+            return Ok(DiscoveryAnswer { nodes, pause: dns::clamp(&self.settings, None) });
         }
         for record in &self.order {
             let found = match record {
@@ -64,14 +64,14 @@ impl Dns {
             };
             if let Some((nodes, ttl_s)) = found {
                 let ttl = ttl_s.map(|ttl_s| Duration::from_secs(ttl_s.into()));
-                return Ok(Answer { nodes, pause: dns::clamp(&self.settings, ttl) });
+                return Ok(DiscoveryAnswer { nodes, pause: dns::clamp(&self.settings, ttl) });
             }
         }
-        Ok(Answer { nodes: Vec::new(), pause: dns::clamp(&self.settings, None) })
+        Ok(DiscoveryAnswer { nodes: Vec::new(), pause: dns::clamp(&self.settings, None) })
     }
 
     /// What the machine knows by itself goes before name servers.
-    fn in_hosts_file(&self, name: &Name, port: u16) -> Option<Vec<Node>> {
+    fn in_hosts_file(&self, name: &Name, port: u16) -> Option<Vec<UpstreamNode>> {
         let known = self.hosts_file.find(name)?;
         let of = |record: &DnsRecord| match record {
             DnsRecord::A => &known.v4[..],
@@ -93,7 +93,7 @@ impl Dns {
     async fn services(&self, name: &Name, port: u16) -> Result<Found, String> {
         let lookup = match self.resolver.lookup(name.clone(), RecordType::SRV).await {
             Ok(lookup) => lookup,
-            Err(error) if error.is_no_records_found() || does_not_do(&error) => return Ok(None),
+            Err(error) if error.is_no_records_found() || is_unsupported(&error) => return Ok(None),
             Err(error) => return Err(error.to_string()),
         };
         let mut ttl_s: Option<u32> = None;
@@ -139,7 +139,7 @@ impl Dns {
 }
 
 /// Whether a server says that it does not answer such questions.
-fn does_not_do(error: &NetError) -> bool {
+fn is_unsupported(error: &NetError) -> bool {
     use ResponseCode::{NotImp, Refused};
     matches!(error, NetError::Dns(DnsError::ResponseCode(Refused | NotImp)))
 }
@@ -152,8 +152,8 @@ fn address(text: &str) -> Option<(IpAddr, u16)> {
     alone.map(|ip| (ip, 0)).or_else(with_port)
 }
 
-fn node(ip: IpAddr, port: u16, weight: u32, priority: i32) -> Node {
-    Node { host: bracketed(&ip.to_string()), port, weight, priority, metadata: None }
+fn node(ip: IpAddr, port: u16, weight: u32, priority: i32) -> UpstreamNode {
+    UpstreamNode { host: bracketed(&ip.to_string()), port, weight, priority, metadata: None }
 }
 
 /// The addresses of a name, and how long they hold; `None` where it has none of the family.

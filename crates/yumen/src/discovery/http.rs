@@ -26,25 +26,25 @@ pub(super) fn encoded(text: &str) -> String {
 
 /// How long to wait.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bounds {
+pub(super) struct HttpTimeouts {
     pub(super) connect: Duration,
     pub(super) answer: Duration,
 }
 
 /// A whole answer.
-pub(super) struct Reply {
+pub(super) struct HttpReply {
     pub(super) status: u16,
     fields: HeaderMap,
     body: Bytes,
 }
 
-impl Reply {
+impl HttpReply {
     pub(super) fn field(&self, name: &str) -> Option<&str> {
         self.fields.get(name)?.to_str().ok()
     }
 
     pub(super) fn json(&self) -> Result<Value, String> {
-        serde_json::from_slice(&self.body).map_err(|error| format!("the answer is no JSON: {error}"))
+        serde_json::from_slice(&self.body).map_err(|error| format!("the response is not JSON: {error}"))
     }
 
     /// The beginning of the body, for a message.
@@ -55,13 +55,13 @@ impl Reply {
 
 /// Asks over connections of its own, each for one request.
 #[derive(Clone)]
-pub(super) struct Http {
+pub(super) struct DiscoveryHttpClient {
     tls: Arc<ClientConfig>,
 }
 
-impl Http {
+impl DiscoveryHttpClient {
     /// Trusts what the system trusts.
-    pub(super) fn new() -> Result<Http, String> {
+    pub(super) fn new() -> Result<DiscoveryHttpClient, String> {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -70,15 +70,15 @@ impl Http {
             .map_err(|error| error.to_string())?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        Ok(Http { tls: Arc::new(config) })
+        Ok(DiscoveryHttpClient { tls: Arc::new(config) })
     }
 
     pub(super) async fn get(
         &self,
         url: &str,
         fields: &[(&str, &str)],
-        bounds: Bounds,
-    ) -> Result<Reply, String> {
+        bounds: HttpTimeouts,
+    ) -> Result<HttpReply, String> {
         let mut request = Request::builder().method(Method::GET).uri(url);
         for (name, value) in fields {
             request = request.header(*name, *value);
@@ -86,7 +86,12 @@ impl Http {
         self.send(request.body(Full::default()).map_err(|error| error.to_string())?, bounds).await
     }
 
-    pub(super) async fn post_form(&self, url: &str, form: String, bounds: Bounds) -> Result<Reply, String> {
+    pub(super) async fn post_form(
+        &self,
+        url: &str,
+        form: String,
+        bounds: HttpTimeouts,
+    ) -> Result<HttpReply, String> {
         let request = Request::builder()
             .method(Method::POST)
             .uri(url)
@@ -95,8 +100,8 @@ impl Http {
         self.send(request.map_err(|error| error.to_string())?, bounds).await
     }
 
-    async fn send(&self, request: Request<Full<Bytes>>, bounds: Bounds) -> Result<Reply, String> {
-        let bounds = fetch::Bounds {
+    async fn send(&self, request: Request<Full<Bytes>>, bounds: HttpTimeouts) -> Result<HttpReply, String> {
+        let bounds = fetch::FetchBounds {
             connect: bounds.connect,
             whole: bounds.connect + bounds.answer,
             body_bytes_max: BODY_BYTES_MAX,
@@ -107,6 +112,6 @@ impl Http {
             Ok(body) => body.to_bytes(),
             Err(never) => match never {},
         };
-        Ok(Reply { status: head.status.as_u16(), fields: head.headers, body })
+        Ok(HttpReply { status: head.status.as_u16(), fields: head.headers, body })
     }
 }

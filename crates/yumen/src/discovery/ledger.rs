@@ -7,44 +7,44 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
-use yumen_base::metric::{self, Family, Gather, MetricKind, Sample};
-use yumen_config::node::Discovery;
-use yumen_config::resource::Node;
-use yumen_snapshot::compile::Service;
+use yumen_base::metric::{self, MetricFamily, MetricKind, MetricSeries, MetricSource};
+use yumen_config::node::DiscoveryConfig;
+use yumen_config::resource::UpstreamNode;
+use yumen_snapshot::compile::DiscoveryQuery;
 
-use super::standing::Standing;
+use super::service_standing::ServiceStanding;
 
 #[derive(Debug)]
-struct Line {
+struct ServiceStatus {
     /// In use.
-    nodes: Vec<Node>,
+    nodes: Vec<UpstreamNode>,
     /// In use, or remembered while nothing was heard yet.
-    last_known: Vec<Node>,
+    last_known: Vec<UpstreamNode>,
     trouble: Option<Box<str>>,
     last_answer: Option<Instant>,
     since: Instant,
 }
 
 #[derive(Debug, Default)]
-struct Lines {
-    services: BTreeMap<Arc<Service>, Line>,
+struct ServiceStatuses {
+    services: BTreeMap<Arc<DiscoveryQuery>, ServiceStatus>,
     errors: BTreeMap<Box<str>, u64>,
 }
 
 /// All services that are asked for.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
-    lines: Mutex<Lines>,
+pub(crate) struct ServiceLedger {
+    lines: Mutex<ServiceStatuses>,
 }
 
-impl Ledger {
-    fn lines(&self) -> MutexGuard<'_, Lines> {
+impl ServiceLedger {
+    fn lines(&self) -> MutexGuard<'_, ServiceStatuses> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn note(&self, service: &Arc<Service>, standing: &Standing) {
+    pub(super) fn note(&self, service: &Arc<DiscoveryQuery>, standing: &ServiceStanding) {
         let mut lines = self.lines();
-        let line = lines.services.entry(service.clone()).or_insert_with(|| Line {
+        let line = lines.services.entry(service.clone()).or_insert_with(|| ServiceStatus {
             nodes: Vec::new(),
             last_known: Vec::new(),
             trouble: None,
@@ -61,7 +61,7 @@ impl Ledger {
         }
     }
 
-    pub(super) fn forget(&self, service: &Service) {
+    pub(super) fn forget(&self, service: &DiscoveryQuery) {
         self.lines().services.remove(service);
     }
 
@@ -72,10 +72,10 @@ impl Ledger {
     }
 
     /// Services with the last endpoints known, those that have any.
-    pub(crate) fn known(&self) -> Vec<(Service, Vec<Node>)> {
+    pub(crate) fn known(&self) -> Vec<(DiscoveryQuery, Vec<UpstreamNode>)> {
         let lines = self.lines();
         let known = lines.services.iter().filter(|(_, line)| !line.last_known.is_empty());
-        known.map(|(service, line)| (Service::clone(service), line.last_known.clone())).collect()
+        known.map(|(service, line)| (DiscoveryQuery::clone(service), line.last_known.clone())).collect()
     }
 
     /// `/yumen/v1/discovery`: every service with its endpoints, how old that knowledge is, and what is wrong.
@@ -96,7 +96,7 @@ impl Ledger {
     }
 
     /// `/v1/discovery/{type}/dump` in APISIX's form; `None` for a type that is not there.
-    pub(crate) fn dump(&self, source: &str, settings: &Discovery) -> Option<Value> {
+    pub(crate) fn dump(&self, source: &str, settings: &DiscoveryConfig) -> Option<Value> {
         let mut config = serde_json::to_value(settings).unwrap_or_default()[source].take();
         if !config.is_object() {
             return None;
@@ -115,20 +115,20 @@ impl Ledger {
     }
 }
 
-fn args(service: &Service) -> Value {
+fn args(service: &DiscoveryQuery) -> Value {
     serde_json::from_str(&service.args).unwrap_or_default()
 }
 
 /// The types there are.
 const SOURCES: [&str; 4] = ["dns", "consul", "consul_kv", "nacos"];
 
-impl Gather for Ledger {
-    fn gather(&self, out: &mut Vec<Family>) {
+impl MetricSource for ServiceLedger {
+    fn gather(&self, out: &mut Vec<MetricFamily>) {
         let lines = self.lines();
         let per_source = |of: &dyn Fn(&str) -> f64| {
-            let sample = |source: &&str| Sample {
+            let sample = |source: &&str| MetricSeries {
                 labels: vec![("source", (*source).to_owned())],
-                value: metric::Value::Number(of(source)),
+                value: metric::MetricValue::Number(of(source)),
             };
             SOURCES.iter().map(sample).collect::<Vec<_>>()
         };
@@ -137,23 +137,23 @@ impl Gather for Ledger {
             lines.services.iter().filter(move |(service, _)| *service.source == *source).map(|(_, line)| line)
         };
         let mut family = |name: &'static str, help: &'static str, kind, samples| {
-            out.push(Family { name: name.into(), help: help.into(), kind, samples });
+            out.push(MetricFamily { name: name.into(), help: help.into(), kind, samples });
         };
         family(
             "yumen_discovery_services",
-            "Services asked for, by source.",
+            "Discovered services in use, by source.",
             MetricKind::Gauge,
             per_source(&|source| of_source(source).count() as f64),
         );
         family(
             "yumen_discovery_services_stale",
-            "Services whose source does not answer or says that there is no endpoint, by source.",
+            "Services with a failing source or without endpoints, by source.",
             MetricKind::Gauge,
             per_source(&|source| of_source(source).filter(|line| line.trouble.is_some()).count() as f64),
         );
         family(
             "yumen_discovery_last_success_age_seconds",
-            "How long ago the source answered last for the service it answered longest ago for.",
+            "Age of the oldest successful answer over the services of a source.",
             MetricKind::Gauge,
             per_source(&|source| {
                 let ages = of_source(source).map(|line| line.last_answer.unwrap_or(line.since).elapsed());
@@ -162,7 +162,7 @@ impl Gather for Ledger {
         );
         family(
             "yumen_discovery_errors_total",
-            "Questions that got no usable answer, by source.",
+            "Failed discovery queries, by source.",
             MetricKind::Counter,
             per_source(&|source| lines.errors.get(source).copied().unwrap_or(0) as f64),
         );

@@ -5,55 +5,59 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tokio::sync::Mutex;
 use yumen_config::node::NacosDiscovery;
-use yumen_config::resource::Node;
-use yumen_snapshot::compile::Service;
+use yumen_config::resource::UpstreamNode;
+use yumen_snapshot::compile::DiscoveryQuery;
 
-use super::http::{Bounds, Http, Reply, encoded};
-use super::{Answer, Args, Cursor, bracketed, meets};
+use super::http::{DiscoveryHttpClient, HttpReply, HttpTimeouts, encoded};
+use super::{DiscoveryAnswer, DiscoveryArgs, SourceCursor, bracketed, meets};
 
 /// A server without the user it is asked as.
-struct Server {
+struct NacosServer {
     url: String,
     /// User and password.
     login: Option<(String, String)>,
     /// What the login gave.
-    session: Mutex<Session>,
+    session: Mutex<NacosSession>,
 }
 
 /// What logging in to a server came to.
 #[derive(Default)]
-struct Session {
+struct NacosSession {
     token: Option<String>,
     /// When the last login failed, and why: whoever waited for it does not try again.
     failed: Option<(Instant, String)>,
 }
 
 /// `discovery_type: nacos`.
-pub(super) struct Nacos {
-    http: Http,
-    servers: Vec<Server>,
+pub(super) struct NacosSource {
+    http: DiscoveryHttpClient,
+    servers: Vec<NacosServer>,
     settings: NacosDiscovery,
 }
 
-impl Nacos {
-    pub(super) fn new(settings: &NacosDiscovery, http: Http) -> Nacos {
-        let server = |host: &yumen_config::node::Hidden| {
+impl NacosSource {
+    pub(super) fn new(settings: &NacosDiscovery, http: DiscoveryHttpClient) -> NacosSource {
+        let server = |host: &yumen_config::node::SecretText| {
             let (scheme, rest) = host.0.split_once("://").unwrap_or(("http", &host.0));
             let (login, authority) = match rest.rsplit_once('@') {
                 Some((login, authority)) => (login.split_once(':'), authority),
                 None => (None, rest),
             };
-            Server {
+            NacosServer {
                 url: format!("{scheme}://{}", authority.trim_end_matches('/')),
                 login: login.map(|(user, password)| (user.to_owned(), password.to_owned())),
                 session: Mutex::default(),
             }
         };
-        Nacos { http, servers: settings.host.iter().map(server).collect(), settings: settings.clone() }
+        NacosSource { http, servers: settings.host.iter().map(server).collect(), settings: settings.clone() }
     }
 
-    pub(super) async fn ask(&self, service: &Service, cursor: &mut Cursor) -> Result<Answer, String> {
-        let args = Args::of(service, &["namespace_id", "group_name", "metadata"])?;
+    pub(super) async fn ask(
+        &self,
+        service: &DiscoveryQuery,
+        cursor: &mut SourceCursor,
+    ) -> Result<DiscoveryAnswer, String> {
+        let args = DiscoveryArgs::of(service, &["namespace_id", "group_name", "metadata"])?;
         let wanted = args.metadata()?;
         let mut query = format!("serviceName={}&healthyOnly=true", encoded(&service.name));
         for (name, arg) in [("namespaceId", "namespace_id"), ("groupName", "group_name")] {
@@ -68,17 +72,20 @@ impl Nacos {
                 Ok(hosts) => {
                     let kept = hosts.iter().filter(|one| meets(&one["metadata"], wanted));
                     let nodes = kept.filter_map(|one| self.node(one)).collect();
-                    return Ok(Answer { nodes, pause: Duration::from_secs(self.settings.fetch_interval) });
+                    return Ok(DiscoveryAnswer {
+                        nodes,
+                        pause: Duration::from_secs(self.settings.fetch_interval),
+                    });
                 }
                 Err(error) => drop(failure.get_or_insert(error)),
             }
             cursor.server += 1;
         }
-        Err(failure.unwrap_or_else(|| "there is no server to ask".into()))
+        Err(failure.unwrap_or_else(|| "no server configured".into()))
     }
 
     /// A token that is no longer valid is replaced once.
-    async fn list(&self, server: &Server, query: &str) -> Result<Vec<Value>, String> {
+    async fn list(&self, server: &NacosServer, query: &str) -> Result<Vec<Value>, String> {
         let mut reply = self.list_once(server, query).await?;
         if matches!(reply.status, 401 | 403) && server.session.lock().await.token.take().is_some() {
             reply = self.list_once(server, query).await?;
@@ -92,7 +99,7 @@ impl Nacos {
         }
     }
 
-    async fn list_once(&self, server: &Server, query: &str) -> Result<Reply, String> {
+    async fn list_once(&self, server: &NacosServer, query: &str) -> Result<HttpReply, String> {
         let mut url = format!("{}{}ns/instance/list?{query}", server.url, self.prefix());
         if let Some((user, password)) = &server.login {
             let began = Instant::now();
@@ -104,7 +111,7 @@ impl Nacos {
                     return Err(error.clone());
                 }
                 match self.log_in(server, user, password).await {
-                    Ok(token) => *session = Session { token: Some(token), failed: None },
+                    Ok(token) => *session = NacosSession { token: Some(token), failed: None },
                     Err(error) => {
                         session.failed = Some((Instant::now(), error.clone()));
                         return Err(error);
@@ -116,7 +123,7 @@ impl Nacos {
         self.http.get(&url, &[], self.bounds()).await
     }
 
-    async fn log_in(&self, server: &Server, user: &str, password: &str) -> Result<String, String> {
+    async fn log_in(&self, server: &NacosServer, user: &str, password: &str) -> Result<String, String> {
         let url = format!("{}{}auth/login", server.url, self.prefix());
         let form = format!("username={}&password={}", encoded(user), encoded(password));
         let reply = self.http.post_form(&url, form, self.bounds()).await?;
@@ -128,21 +135,21 @@ impl Nacos {
         format!("/{}/", self.settings.prefix.trim_matches('/'))
     }
 
-    fn bounds(&self) -> Bounds {
+    fn bounds(&self) -> HttpTimeouts {
         let timeout = &self.settings.timeout;
-        Bounds {
+        HttpTimeouts {
             connect: Duration::from_millis(timeout.connect),
             answer: Duration::from_millis(timeout.read),
         }
     }
 
     /// One instance; weights there are fractions, 1 being usual.
-    fn node(&self, instance: &Value) -> Option<Node> {
+    fn node(&self, instance: &Value) -> Option<UpstreamNode> {
         let is_on = |name: &str| instance[name].as_bool().unwrap_or(true);
         if !is_on("healthy") || !is_on("enabled") {
             return None;
         }
-        Some(Node {
+        Some(UpstreamNode {
             host: bracketed(instance["ip"].as_str()?),
             port: u16::try_from(instance["port"].as_u64()?).ok()?,
             weight: weight(instance["weight"].as_f64(), self.settings.weight),

@@ -11,9 +11,9 @@ use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
 use serde_json::json;
 use tokio::net::UdpSocket;
 use yumen_config::node::{self, DnsDiscovery, DnsRecord};
-use yumen_snapshot::compile::Service;
+use yumen_snapshot::compile::DiscoveryQuery;
 
-use super::{Args, Cursor, Kept, bracketed, consul, dns, meets, nacos};
+use super::{DiscoveryArgs, SavedServices, SourceCursor, bracketed, consul, dns, meets, nacos};
 
 /// `name`, kind, and what it says: an address, or priority, weight, port and target.
 type Zone = Arc<Mutex<Vec<(&'static str, RecordType, &'static str)>>>;
@@ -58,18 +58,18 @@ async fn serve(zone: Zone) -> SocketAddr {
     addr
 }
 
-fn service(name: &str, args: &str) -> Service {
-    Service { source: "dns".into(), name: name.into(), args: args.into() }
+fn service(name: &str, args: &str) -> DiscoveryQuery {
+    DiscoveryQuery { source: "dns".into(), name: name.into(), args: args.into() }
 }
 
 /// What a name is answered with, sorted, each as `host:port weight priority`.
 async fn ask(server: SocketAddr, order: &[DnsRecord], name: &str) -> Result<Vec<String>, String> {
     let settings = DnsDiscovery { servers: vec![server.to_string()], order: order.to_vec() };
-    let general = node::Dns { timeout_ms: 10_000, refresh_ms: 3000, ..node::Dns::default() };
-    let answer = dns::Dns::new(&settings, &general).unwrap().ask(&service(name, "")).await?;
+    let general = node::DnsConfig { timeout_ms: 10_000, refresh_ms: 3000, ..node::DnsConfig::default() };
+    let answer = dns::DnsSource::new(&settings, &general).unwrap().ask(&service(name, "")).await?;
     let expected = if answer.nodes.is_empty() { 3 } else { 7 };
     assert_eq!(answer.pause, Duration::from_secs(expected), "asked again when the answer ends");
-    let show = |node: &yumen_config::resource::Node| {
+    let show = |node: &yumen_config::resource::UpstreamNode| {
         format!("{}:{} {} {}", node.host, node.port, node.weight, node.priority)
     };
     let mut nodes: Vec<String> = answer.nodes.iter().map(show).collect();
@@ -117,7 +117,7 @@ async fn records_are_looked_for_in_order_and_become_nodes() {
 #[test]
 fn arguments_are_those_the_source_knows() {
     let of = |args: &str| {
-        let args = Args::of(&service("a", args), &["group", "metadata"])?;
+        let args = DiscoveryArgs::of(&service("a", args), &["group", "metadata"])?;
         Ok::<_, String>(args.text("group")?.map(str::to_owned))
     };
     assert_eq!(of(""), Ok(None));
@@ -125,7 +125,7 @@ fn arguments_are_those_the_source_knows() {
     for (args, error) in [
         (r#"{"groups":"g"}"#, "discovery_args.groups is not known; there are group, metadata"),
         (r#"{"group":1}"#, "discovery_args.group: 1 is no text"),
-        ("[]", "discovery_args is no object"),
+        ("[]", "discovery_args is not an object"),
     ] {
         assert_eq!(of(args), Err(error.into()));
     }
@@ -144,7 +144,10 @@ fn metadata_has_all_that_is_wanted() {
     }
     assert!(meets(&json!(null), None));
     let args = |text: &str| {
-        Args::of(&service("a", text), &["metadata"]).unwrap().metadata().map(|wanted| wanted.cloned())
+        DiscoveryArgs::of(&service("a", text), &["metadata"])
+            .unwrap()
+            .metadata()
+            .map(|wanted| wanted.cloned())
     };
     assert_eq!(args("{}"), Ok(None));
     assert_eq!(args(r#"{"metadata": {"a": 1}}"#), Ok(json!({ "a": 1 }).as_object().cloned()));
@@ -160,22 +163,25 @@ fn what_is_kept_is_read_again_and_damage_is_nothing() {
             .unwrap()
     };
     let known = vec![(service("a", "{}"), vec![node("10.0.0.1"), node("[::1]")])];
-    let own = Kept::open(&directory, HashMap::new());
+    let own = SavedServices::open(&directory, HashMap::new());
     own.save(&known);
     assert_eq!(own.nodes(&known[0].0).as_ref(), Some(&known[0].1), "of this run as well");
-    let read = Kept::open(&directory, HashMap::new());
+    let read = SavedServices::open(&directory, HashMap::new());
     assert_eq!(read.nodes(&known[0].0).as_ref(), Some(&known[0].1));
     assert_eq!(read.nodes(&service("a", "")), None);
     let told = [(known[0].0.clone(), vec![node("10.0.0.2")])];
-    assert_eq!(Kept::open(&directory, told.clone().into()).nodes(&known[0].0), Some(told[0].1.clone()));
+    assert_eq!(
+        SavedServices::open(&directory, told.clone().into()).nodes(&known[0].0),
+        Some(told[0].1.clone())
+    );
     std::fs::write(directory.join("discovery.json"), "{\"services\": [1]}").unwrap();
-    assert_eq!(Kept::open(&directory, HashMap::new()).nodes(&known[0].0), None);
+    assert_eq!(SavedServices::open(&directory, HashMap::new()).nodes(&known[0].0), None);
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
 #[test]
 fn consul_is_asked_again_soon_only_where_it_can_be_waited_for() {
-    let mut cursor = Cursor { server: 0, index: 0 };
+    let mut cursor = SourceCursor { server: 0, index: 0 };
     for (told, index, pause_ms) in [
         (Some("7"), 7, 100),
         (Some("9"), 9, 100),
@@ -209,8 +215,9 @@ fn the_least_weight_nacos_tells_still_gets_requests() {
 
 #[tokio::test]
 async fn an_address_is_its_own_answer_and_what_is_no_name_is_told() {
-    let nobody = DnsDiscovery { servers: vec!["127.0.0.1:1".to_owned()], order: vec![DnsRecord::A] };
-    let source = dns::Dns::new(&nobody, &node::Dns::default()).unwrap();
+    let missing_anonymous_consumers =
+        DnsDiscovery { servers: vec!["127.0.0.1:1".to_owned()], order: vec![DnsRecord::A] };
+    let source = dns::DnsSource::new(&missing_anonymous_consumers, &node::DnsConfig::default()).unwrap();
     for (name, expected) in [
         ("127.0.0.1:22601", "127.0.0.1:22601"),
         ("127.0.0.1", "127.0.0.1:0"),

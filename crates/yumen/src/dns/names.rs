@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::Addresses;
-use crate::known::{AddressesByName, name_of, told_names};
+use super::HostAddresses;
+use crate::known_inputs::{AddressesByName, export_names, name_of};
 use crate::private_file;
 
 /// The file in the data directory.
@@ -28,36 +28,36 @@ const TOGETHER: Duration = Duration::from_secs(2);
 const REST: Duration = Duration::from_secs(30);
 
 /// What is known of the names that are wanted, and what was before any of them was asked for.
-pub(crate) struct Names {
+pub(crate) struct HostNames {
     path: PathBuf,
     known: Mutex<AddressesByName>,
     /// Of the process before, or of an earlier run, each until its name is asked for.
     before: Mutex<AddressesByName>,
     changes: Notify,
-    written: Mutex<Written>,
+    written: Mutex<SavedNames>,
 }
 
 #[derive(Default)]
-struct Written {
+struct SavedNames {
     /// What the file says, as far as this process wrote it.
     text: String,
     has_failed: bool,
 }
 
-impl Names {
+impl HostNames {
     /// Begins with what the process before told, and else with what the file in the directory says. One that is not
     /// there, or cannot be understood, says nothing.
-    pub(crate) fn open(directory: &Path, told: AddressesByName) -> Names {
+    pub(crate) fn open(directory: &Path, told: AddressesByName) -> HostNames {
         let path = directory.join(FILE);
         let mut before = match fs::read(&path) {
             Ok(bytes) => parse(&bytes).unwrap_or_else(|| {
-                tracing::warn!(path = %path.display(), "what was known of host names cannot be read");
+                tracing::warn!(path = %path.display(), "saved host addresses cannot be read");
                 HashMap::new()
             }),
             Err(_) => HashMap::new(),
         };
         before.extend(told);
-        Names {
+        HostNames {
             path,
             known: Mutex::default(),
             before: Mutex::new(before),
@@ -72,14 +72,14 @@ impl Names {
     }
 
     /// A name is asked for from now on: what was known of it before.
-    pub(super) fn begin(&self, name: &str) -> Addresses {
+    pub(super) fn begin(&self, name: &str) -> HostAddresses {
         let before = lock(&self.before).remove(name).unwrap_or_default();
         self.note(name, &before);
         before
     }
 
-    pub(super) fn note(&self, name: &str, known: &Addresses) {
-        if *known != Addresses::default() {
+    pub(super) fn note(&self, name: &str, known: &HostAddresses) {
+        if *known != HostAddresses::default() {
             lock(&self.known).insert(name.into(), known.clone());
             self.changes.notify_one();
         }
@@ -105,20 +105,17 @@ impl Names {
     /// Writes what is known now, where that is something else than before. A node without a data directory gets none
     /// for this; one that cannot be written to is told once.
     fn write(&self) {
-        let text = json!({ "names": told_names(&self.known()) }).to_string();
+        let text = json!({ "names": export_names(&self.known()) }).to_string();
         let mut written = lock(&self.written);
         let has_place = self.path.parent().is_some_and(Path::is_dir);
         if !has_place || written.text == text {
             return;
         }
         match private_file::write(&self.path, |file| Ok(file.write_all(text.as_bytes())?)) {
-            Ok(()) => *written = Written { text, has_failed: false },
+            Ok(()) => *written = SavedNames { text, has_failed: false },
             Err(error) => {
                 if !std::mem::replace(&mut written.has_failed, true) {
-                    tracing::warn!(
-                        error = format!("{error:#}"),
-                        "what is known of host names cannot be kept"
-                    );
+                    tracing::warn!(error = format!("{error:#}"), "host addresses cannot be saved");
                 }
             }
         }

@@ -10,11 +10,11 @@ use tokio::net::UdpSocket;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
-use yumen_config::node::Dns;
+use yumen_config::node::DnsConfig;
 
-use super::{Addresses, Names, keep_resolved, name_server, query_name};
+use super::{HostAddresses, HostNames, keep_resolved, name_server, query_name};
 use crate::control::Hosts;
-use crate::known::AddressesByName;
+use crate::known_inputs::AddressesByName;
 
 /// What the name server says of one name.
 #[derive(Clone)]
@@ -106,12 +106,12 @@ fn names(wanted: &[&str]) -> Hosts {
 }
 
 /// Addresses known of an earlier process, and none on disk.
-fn known(before: &[(&str, &str)]) -> Arc<Names> {
+fn known(before: &[(&str, &str)]) -> Arc<HostNames> {
     let known: AddressesByName = before
         .iter()
-        .map(|(name, address)| (Box::from(*name), Addresses::of(vec![address.parse().unwrap()])))
+        .map(|(name, address)| (Box::from(*name), HostAddresses::of(vec![address.parse().unwrap()])))
         .collect();
-    Arc::new(Names::open(Path::new("/nowhere"), known))
+    Arc::new(HostNames::open(Path::new("/nowhere"), known))
 }
 
 impl Bench {
@@ -121,12 +121,12 @@ impl Bench {
 
     /// Where these addresses were known before.
     fn going_on(server: SocketAddr, wanted: &[&str], before: &[(&str, &str)]) -> Bench {
-        let settings = Dns {
+        let settings = DnsConfig {
             servers: vec![server.to_string()],
             ttl_min_ms: 50,
             refresh_ms: 100,
             timeout_ms: 1500,
-            ..Dns::default()
+            ..DnsConfig::default()
         };
         let (sender, receiver) = watch::channel(names(wanted));
         let reports: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -256,8 +256,8 @@ async fn names_that_disappear_are_not_asked_for_and_are_new_when_they_return() {
 
 #[tokio::test]
 async fn localhost_needs_no_name_server() {
-    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
-    let bench = Bench::start(nobody, &["localhost"]);
+    let missing_anonymous_consumers = SocketAddr::from(([127, 0, 0, 1], 1));
+    let bench = Bench::start(missing_anonymous_consumers, &["localhost"]);
     let reported = async {
         while bench.reports.lock().unwrap().is_empty() {
             sleep(Duration::from_millis(5)).await;
@@ -274,11 +274,11 @@ async fn localhost_needs_no_name_server() {
 #[tokio::test]
 async fn settings_that_cannot_be_used_are_an_error_and_a_gone_sender_is_the_end() {
     let (sender, receiver) = watch::channel(names(&[]));
-    let bad = Dns { servers: vec!["dns.example".into()], ..Dns::default() };
+    let bad = DnsConfig { servers: vec!["dns.example".into()], ..DnsConfig::default() };
     let error = keep_resolved(receiver.clone(), bad, known(&[]), |_, _| {}).await.unwrap_err();
-    assert_eq!(error, "dns.servers: `dns.example` is no address such as `10.0.0.2:53`");
+    assert_eq!(error, "dns.servers: `dns.example` is not an address such as `10.0.0.2:53`");
     drop(sender);
-    let good = Dns { servers: vec!["127.0.0.1".into()], ..Dns::default() };
+    let good = DnsConfig { servers: vec!["127.0.0.1".into()], ..DnsConfig::default() };
     assert_eq!(keep_resolved(receiver, good, known(&[]), |_, _| {}).await, Ok(()));
 }
 

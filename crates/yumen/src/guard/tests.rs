@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use yumen_store::{Draft, Key, Memory, Version, commit};
+use yumen_store::{Draft, LastGoodVersion, MemoryMedium, ResourceKey, commit};
 
 use super::*;
 use crate::offline;
@@ -13,7 +13,10 @@ fn test(path: &str, route: &str) -> String {
     format!(r#"{{"request":{{"url":"{path}"}},"expect":{{"route":"{route}"}}}}"#)
 }
 
-fn write(store: &Guarded, mut decide: impl FnMut(&mut Draft) + Send + 'static) -> Result<(), StoreError> {
+fn write(
+    store: &GuardedStore,
+    mut decide: impl FnMut(&mut Draft) + Send + 'static,
+) -> Result<(), StoreError> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let written = runtime.block_on(commit(store, Authorship::by("ann"), move |draft| {
         decide(draft);
@@ -22,27 +25,27 @@ fn write(store: &Guarded, mut decide: impl FnMut(&mut Draft) + Send + 'static) -
     written.map(|decided| drop(decided.unwrap()))
 }
 
-fn put(store: &Guarded, kind: Kind, id: &'static str, json: &str) -> Result<(), StoreError> {
+fn put(store: &GuardedStore, kind: Kind, id: &'static str, json: &str) -> Result<(), StoreError> {
     let json: Arc<str> = json.into();
     write(store, move |draft| {
-        draft.put(Key::new(kind, id), json.clone(), None);
+        draft.put(ResourceKey::new(kind, id), json.clone(), None);
     })
 }
 
 #[test]
 fn only_tests_that_a_write_breaks_hold_it_back() {
-    let store = Memory::store(100).unwrap();
-    let store = Guarded::new(
+    let store = MemoryMedium::store(100).unwrap();
+    let store = GuardedStore::new(
         Arc::new(store),
-        Arc::new(Trial::new(&offline::compiler(&Default::default()))),
+        Arc::new(TrialCompiler::new(&offline::compiler(&Default::default()))),
         Arc::default(),
     );
     put(&store, Kind::Routes, "o", OTHER).unwrap();
     put(&store, Kind::Tests, "o", &test("/o", "o")).unwrap();
     let both = |draft: &mut Draft| {
         let end_ms = draft.now_ms() + 1;
-        draft.put(Key::new(Kind::Routes, "v1"), V1.into(), Some(end_ms));
-        draft.put(Key::new(Kind::Tests, "v1"), test("/a", "v1").into(), None);
+        draft.put(ResourceKey::new(Kind::Routes, "v1"), V1.into(), Some(end_ms));
+        draft.put(ResourceKey::new(Kind::Tests, "v1"), test("/a", "v1").into(), None);
     };
     write(&store, both).unwrap();
     let begin = Instant::now();
@@ -65,15 +68,19 @@ fn only_tests_that_a_write_breaks_hold_it_back() {
 #[test]
 fn tests_hold_while_what_they_ask_for_is_in_force_by_its_last_good_version() {
     let broken: Arc<str> = V1.replace("\"1\"", "[]").into();
-    let versions = Arc::new(Versions::default());
-    let memory: Arc<dyn Store> = Arc::new(Memory::store(100).unwrap());
-    let store =
-        Guarded::new(memory, Arc::new(Trial::new(&offline::compiler(&Default::default()))), versions.clone());
+    let versions = Arc::new(LastGoodVersions::default());
+    let memory: Arc<dyn Store> = Arc::new(MemoryMedium::store(100).unwrap());
+    let store = GuardedStore::new(
+        memory,
+        Arc::new(TrialCompiler::new(&offline::compiler(&Default::default()))),
+        versions.clone(),
+    );
     let served = test("/a", "v1").replace("\"route\"", "\"status\":200,\"route\"");
     // As somebody else may write it.
     put(&store, Kind::Routes, "v1", &broken).unwrap();
     assert!(put(&store, Kind::Tests, "t", &served).is_err(), "nothing is in force in its place");
-    let version = Version { key: Key::new(Kind::Routes, "v1"), json: V1.into(), instead_of: broken };
+    let version =
+        LastGoodVersion { key: ResourceKey::new(Kind::Routes, "v1"), json: V1.into(), instead_of: broken };
     versions.tell(store.state().revision, vec![version]);
     put(&store, Kind::Tests, "t", &served).unwrap();
     let before = OTHER.replace("/o", "/a").replace("{\"id\"", "{\"priority\":9,\"id\"");

@@ -2,19 +2,19 @@ use std::io::Read;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
-use yumen_config::node::LogFormat;
+use yumen_config::node::NodeLogFormat;
 
-use super::{State, escaped};
+use super::{NodeLogState, escaped};
 
-fn state(format: LogFormat) -> State {
-    State { format, lost: 0, is_torn: false }
+fn state(format: NodeLogFormat) -> NodeLogState {
+    NodeLogState { format, lost: 0, is_torn: false }
 }
 
 #[test]
 fn a_pipe_that_nobody_reads_costs_lines_and_no_time() {
     for (format, told) in [
-        (LogFormat::Text, " WARN lines of this log are lost, nobody read them lines="),
-        (LogFormat::Json, "{\"level\":\"WARN\","),
+        (NodeLogFormat::Text, " WARN node log lines lost: the reader is too slow lines="),
+        (NodeLogFormat::Json, "{\"level\":\"WARN\","),
     ] {
         let (mut reader, writer) = std::io::pipe().unwrap();
         let mut log = state(format);
@@ -46,7 +46,7 @@ fn a_pipe_that_nobody_reads_costs_lines_and_no_time() {
 fn a_pipe_without_a_reader_is_no_reason_to_fail() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let mut log = state(LogFormat::Text);
+    let mut log = state(NodeLogFormat::Text);
     log.write(writer.as_fd(), b"x\n");
     assert_eq!(log.lost, 1);
 }

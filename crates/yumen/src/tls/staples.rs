@@ -1,7 +1,7 @@
 //! OCSP staples: fetched beside the traffic, shown with their certificates, fetched anew before they end.
 //!
 //! A responder that fails costs nothing but its staple: the last good one is shown until it ends. That it is
-//! not shown longer, handshakes see to themselves (`Pair::ready`), whenever the next is fetched. A process that
+//! not shown longer, handshakes see to themselves (`CertificateKeyPair::ready`), whenever the next is fetched. A process that
 //! takes over shows what the one before it did.
 
 use std::collections::{BTreeMap, HashMap};
@@ -20,9 +20,9 @@ use hyper::header::CONTENT_TYPE;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
-use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
-use yumen_proxy::tls::ocsp::{Good, Question};
-use yumen_proxy::tls::{Pair, StapleWish};
+use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricSource, MetricValue};
+use yumen_proxy::tls::ocsp::{OcspGoodResponse, OcspRequest};
+use yumen_proxy::tls::{CertificateKeyPair, StapleRequirement};
 
 use super::now_unix_s;
 use crate::fetch;
@@ -44,22 +44,22 @@ type LeafDigest = [u8; 32];
 
 /// The staples there are, and how asking went.
 #[derive(Default)]
-pub(crate) struct Staples {
+pub(crate) struct StapleCache {
     fetched: AtomicU64,
     failed: AtomicU64,
-    kept: Mutex<HashMap<LeafDigest, Kept>>,
+    kept: Mutex<HashMap<LeafDigest, CachedStaple>>,
 }
 
 /// A staple that is shown, kept for a certificate that comes again: in another object or in another process.
 #[derive(Clone)]
-struct Kept {
+struct CachedStaple {
     answer: Vec<u8>,
     until_unix_s: i64,
 }
 
 /// A staple as one process tells another.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct ToldStaple {
+pub(crate) struct ExportedStaple {
     /// The digest of the certificate and the answer, in base64.
     leaf: String,
     answer: String,
@@ -67,32 +67,32 @@ pub(crate) struct ToldStaple {
 }
 
 /// Certificates that want a staple, and when to ask about them next.
-pub(super) struct Stapler {
-    wanted: UnboundedReceiver<Weak<Pair>>,
-    staples: Arc<Staples>,
-    due: BTreeMap<(Instant, u64), (Weak<Pair>, u32)>,
+pub(super) struct StapleFetcher {
+    wanted: UnboundedReceiver<Weak<CertificateKeyPair>>,
+    staples: Arc<StapleCache>,
+    due: BTreeMap<(Instant, u64), (Weak<CertificateKeyPair>, u32)>,
     count: u64,
 }
 
 /// What came of asking.
-struct Asked {
-    pair: Weak<Pair>,
+struct StapleResult {
+    pair: Weak<CertificateKeyPair>,
     failures: u32,
-    outcome: anyhow::Result<(Vec<u8>, Good)>,
+    outcome: anyhow::Result<(Vec<u8>, OcspGoodResponse)>,
 }
 
-impl Staples {
+impl StapleCache {
     /// What another process is told.
-    pub(crate) fn told(&self) -> Vec<ToldStaple> {
+    pub(crate) fn told(&self) -> Vec<ExportedStaple> {
         let kept = self.kept();
         let fresh = kept.iter().filter(|(_, one)| one.is_fresh());
-        let told = fresh.map(|(leaf, one)| ToldStaple {
+        let told = fresh.map(|(leaf, one)| ExportedStaple {
             leaf: BASE64.encode(leaf),
             answer: BASE64.encode(&one.answer),
             until_unix_s: one.until_unix_s,
         });
         let mut bytes = 0;
-        let fits = |one: &ToldStaple| {
+        let fits = |one: &ExportedStaple| {
             bytes += one.answer.len();
             bytes <= TOLD_BYTES_MAX
         };
@@ -100,41 +100,44 @@ impl Staples {
     }
 
     /// Knows what another process has told. What cannot be read is fetched.
-    pub(super) fn knowing(told: &[ToldStaple]) -> Staples {
-        let read = |one: &ToldStaple| {
+    pub(super) fn knowing(told: &[ExportedStaple]) -> StapleCache {
+        let read = |one: &ExportedStaple| {
             let leaf = BASE64.decode(&one.leaf).ok()?.try_into().ok()?;
             let answer = BASE64.decode(&one.answer).ok()?;
-            Some((leaf, Kept { answer, until_unix_s: one.until_unix_s }))
+            Some((leaf, CachedStaple { answer, until_unix_s: one.until_unix_s }))
         };
-        Staples { kept: Mutex::new(told.iter().filter_map(read).collect()), ..Staples::default() }
+        StapleCache { kept: Mutex::new(told.iter().filter_map(read).collect()), ..StapleCache::default() }
     }
 
     /// The staple known of a certificate, if it may be shown: it may be another process's word.
-    fn known(&self, pair: &Pair) -> Option<Kept> {
+    fn known(&self, pair: &CertificateKeyPair) -> Option<CachedStaple> {
         let known = self.kept().get(&leaf_digest(pair)).filter(|kept| kept.is_fresh()).cloned()?;
         let good = pair.question()?.check(&known.answer, pair.issuer()?, now_unix_s()).ok()?;
         let until_unix_s = good.next_update_unix_s.unwrap_or(known.until_unix_s);
-        Some(Kept { until_unix_s, ..known })
+        Some(CachedStaple { until_unix_s, ..known })
     }
 
-    fn keep(&self, pair: &Pair, shown: Kept) {
+    fn keep(&self, pair: &CertificateKeyPair, shown: CachedStaple) {
         let mut kept = self.kept();
         kept.retain(|_, one| one.is_fresh());
         kept.insert(leaf_digest(pair), shown);
     }
 
-    fn kept(&self) -> MutexGuard<'_, HashMap<LeafDigest, Kept>> {
+    fn kept(&self) -> MutexGuard<'_, HashMap<LeafDigest, CachedStaple>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn leaf_digest(pair: &Pair) -> LeafDigest {
+fn leaf_digest(pair: &CertificateKeyPair) -> LeafDigest {
     *digest(&SHA256, pair.leaf()).as_ref().first_chunk().expect("a digest of SHA-256 has 32 bytes")
 }
 
-impl Stapler {
-    pub(super) fn new(wanted: UnboundedReceiver<Weak<Pair>>, staples: Arc<Staples>) -> Stapler {
-        Stapler { wanted, staples, due: BTreeMap::new(), count: 0 }
+impl StapleFetcher {
+    pub(super) fn new(
+        wanted: UnboundedReceiver<Weak<CertificateKeyPair>>,
+        staples: Arc<StapleCache>,
+    ) -> StapleFetcher {
+        StapleFetcher { wanted, staples, due: BTreeMap::new(), count: 0 }
     }
 
     /// Staples what wants it by now and has a staple that is known: clients refuse some certificates without.
@@ -146,21 +149,21 @@ impl Stapler {
 
     /// Serves certificates that want a staple, for ever.
     pub(super) async fn tend(mut self) {
-        let mut asking = JoinSet::new();
+        let mut explained_request = JoinSet::new();
         loop {
             let first = self.due.first_key_value().map(|((at, _), _)| *at);
-            let first = first.filter(|_| asking.len() < ASKED_MAX);
+            let first = first.filter(|_| explained_request.len() < ASKED_MAX);
             let pause = first.map_or(REFRESH_MAX, |at| at.saturating_duration_since(Instant::now()));
             tokio::select! {
                 one = self.wanted.recv() => match one {
                     Some(pair) => self.take(pair),
-                    None if self.due.is_empty() && asking.is_empty() => return,
+                    None if self.due.is_empty() && explained_request.is_empty() => return,
                     None => tokio::time::sleep(REFRESH_MIN).await,
                 },
-                Some(Ok(asked)) = asking.join_next(), if !asking.is_empty() => self.settle(asked),
+                Some(Ok(asked)) = explained_request.join_next(), if !explained_request.is_empty() => self.settle(asked),
                 () = tokio::time::sleep(pause), if first.is_some() => {
                     if let Some((_, (pair, failures))) = self.due.pop_first() {
-                        asking.spawn(ask(pair, failures));
+                        explained_request.spawn(ask(pair, failures));
                     }
                 }
             }
@@ -168,49 +171,51 @@ impl Stapler {
     }
 
     /// One that wants a staple: the one that is known, or the next that is fetched.
-    fn take(&mut self, pair: Weak<Pair>) {
+    fn take(&mut self, pair: Weak<CertificateKeyPair>) {
         let Some(held) = pair.upgrade() else { return };
         let after = self.staples.known(&held).map_or(Duration::ZERO, |known| {
             let after = known.refresh();
             held.staple(known.answer, known.until_unix_s);
             after
         });
-        self.ask_after(after, pair, 0);
+        self.schedule(after, pair, 0);
     }
 
-    fn ask_after(&mut self, after: Duration, pair: Weak<Pair>, failures: u32) {
+    fn schedule(&mut self, after: Duration, pair: Weak<CertificateKeyPair>, failures: u32) {
         self.count += 1;
         self.due.insert((Instant::now() + after, self.count), (pair, failures));
     }
 
     /// Shows what was told, and asks again later.
-    fn settle(&mut self, asked: Asked) {
-        let Asked { pair, failures, outcome } = asked;
+    fn settle(&mut self, asked: StapleResult) {
+        let StapleResult { pair, failures, outcome } = asked;
         let Some(held) = pair.upgrade() else { return };
         match outcome {
             Ok((answer, good)) => {
                 self.staples.fetched.fetch_add(1, Ordering::Relaxed);
                 let until_unix_s = good.next_update_unix_s.unwrap_or_else(|| now_unix_s() + 60);
                 held.staple(answer.clone(), until_unix_s);
-                let shown = Kept { answer, until_unix_s };
-                self.ask_after(shown.refresh(), pair, 0);
+                let shown = CachedStaple { answer, until_unix_s };
+                self.schedule(shown.refresh(), pair, 0);
                 self.staples.keep(&held, shown);
             }
             Err(error) => {
                 self.staples.failed.fetch_add(1, Ordering::Relaxed);
                 let error = format!("{error:#}");
-                match held.staple_wish() {
-                    StapleWish::Must => tracing::error!(error, "no staple for a certificate that needs one"),
-                    _ => tracing::warn!(error, "no new staple for a certificate"),
+                match held.staple_requirement() {
+                    StapleRequirement::Must => {
+                        tracing::error!(error, "OCSP staple missing for a must-staple certificate")
+                    }
+                    _ => tracing::warn!(error, "OCSP staple refresh failed"),
                 }
                 let after = RETRY.saturating_mul(1 << failures.min(16)).min(RETRY_MAX);
-                self.ask_after(after, pair, failures + 1);
+                self.schedule(after, pair, failures + 1);
             }
         }
     }
 }
 
-impl Kept {
+impl CachedStaple {
     fn is_fresh(&self) -> bool {
         self.until_unix_s > now_unix_s()
     }
@@ -222,7 +227,7 @@ impl Kept {
     }
 }
 
-async fn ask(pair: Weak<Pair>, failures: u32) -> Asked {
+async fn ask(pair: Weak<CertificateKeyPair>, failures: u32) -> StapleResult {
     let question = pair.upgrade().and_then(|held| {
         let question = held.question()?;
         Some((question, held.issuer()?.to_vec()))
@@ -233,14 +238,14 @@ async fn ask(pair: Weak<Pair>, failures: u32) -> Asked {
             fetch_staple(&question, &issuer).await.with_context(|| question.url.clone())
         }
     };
-    Asked { pair, failures, outcome }
+    StapleResult { pair, failures, outcome }
 }
 
-async fn fetch_staple(question: &Question, issuer: &[u8]) -> anyhow::Result<(Vec<u8>, Good)> {
+async fn fetch_staple(question: &OcspRequest, issuer: &[u8]) -> anyhow::Result<(Vec<u8>, OcspGoodResponse)> {
     let request = Request::post(&question.url)
         .header(CONTENT_TYPE, "application/ocsp-request")
         .body(Full::new(Bytes::from(question.body.clone())))?;
-    let answer = fetch::send(request, None, fetch::Bounds::SMALL).await?;
+    let answer = fetch::send(request, None, fetch::FetchBounds::SMALL).await?;
     if !answer.status().is_success() {
         bail!("the responder answered {}", answer.status());
     }
@@ -249,15 +254,15 @@ async fn fetch_staple(question: &Question, issuer: &[u8]) -> anyhow::Result<(Vec
     Ok((answer, good))
 }
 
-impl Gather for Staples {
-    fn gather(&self, out: &mut Vec<Family>) {
-        let sample = |result: &str, count: &AtomicU64| Sample {
+impl MetricSource for StapleCache {
+    fn gather(&self, out: &mut Vec<MetricFamily>) {
+        let sample = |result: &str, count: &AtomicU64| MetricSeries {
             labels: vec![("result", result.to_owned())],
-            value: Value::Number(count.load(Ordering::Relaxed) as f64),
+            value: MetricValue::Number(count.load(Ordering::Relaxed) as f64),
         };
-        out.push(Family {
+        out.push(MetricFamily {
             name: "yumen_tls_staple_fetches_total".into(),
-            help: "OCSP responders asked for the status of certificates.".into(),
+            help: "OCSP requests, by result.".into(),
             kind: MetricKind::Counter,
             samples: vec![sample("good", &self.fetched), sample("failed", &self.failed)],
         });

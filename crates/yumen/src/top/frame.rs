@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// What lines are sorted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Order {
+pub(crate) enum SortOrder {
     /// Requests per second
     Rate,
     /// The 99th percentile
@@ -20,31 +20,31 @@ pub(crate) enum Order {
 
 /// What happened between two looks.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Frame {
+pub(crate) struct TopFrame {
     pub(crate) version: String,
     pub(crate) revision: u64,
     pub(crate) workers: u64,
     pub(crate) connections: i64,
     /// Of all requests; rates are exact here.
-    pub(crate) total: Line,
+    pub(crate) total: TopLine,
     /// Whether any of them was looked at closely.
     pub(crate) sampled: bool,
-    pub(crate) sections: Vec<Section>,
-    pub(crate) order: Order,
+    pub(crate) sections: Vec<TopSection>,
+    pub(crate) order: SortOrder,
     /// The time between the looks, in seconds.
     pub(crate) seconds: f64,
 }
 
 /// A kind of things and those of them that were used.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Section {
+pub(crate) struct TopSection {
     pub(crate) title: &'static str,
-    pub(crate) lines: Vec<Line>,
+    pub(crate) lines: Vec<TopLine>,
 }
 
 /// One thing and what it was used for.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Line {
+pub(crate) struct TopLine {
     pub(crate) id: String,
     pub(crate) name: String,
     /// Requests per second.
@@ -62,9 +62,9 @@ pub(crate) struct Line {
 
 const SECTIONS: [&str; 4] = ["routes", "upstreams", "plugins", "consumers"];
 
-impl Frame {
+impl TopFrame {
     /// What happened from `before`, which is null for the gateway's start, to `now`.
-    pub(crate) fn between(before: &Value, now: &Value, order: Order) -> Frame {
+    pub(crate) fn between(before: &Value, now: &Value, order: SortOrder) -> TopFrame {
         let uptime_ms = |look: &Value| look["uptime_ms"].as_u64().unwrap_or(0);
         // A gateway that was started again begins from nothing.
         let before = if uptime_ms(before) > uptime_ms(now) { &Value::Null } else { before };
@@ -73,11 +73,11 @@ impl Frame {
         let sampled = total.rate > 0.0;
         let exact = |key: &str| difference(&before["exact"], &now["exact"], key) as f64 / seconds;
         (total.rate, total.error_rate) = (exact("requests"), exact("errors"));
-        let section = |title: &'static str| Section {
+        let section = |title: &'static str| TopSection {
             title,
             lines: lines(&before[title], &now[title], seconds, order),
         };
-        Frame {
+        TopFrame {
             version: now["version"].as_str().unwrap_or_default().to_owned(),
             revision: now["revision"].as_u64().unwrap_or(0),
             workers: now["workers"].as_u64().unwrap_or(0),
@@ -101,13 +101,13 @@ impl Frame {
             "total": self.total.json(),
         });
         for section in &self.sections {
-            object[section.title] = section.lines.iter().map(Line::json).collect();
+            object[section.title] = section.lines.iter().map(TopLine::json).collect();
         }
         object
     }
 }
 
-impl Line {
+impl TopLine {
     fn json(&self) -> Value {
         let round = |number: f64| (number * 1000.0).round() / 1000.0;
         json!({
@@ -123,21 +123,21 @@ impl Line {
         })
     }
 
-    fn sorts_by(&self, order: Order) -> f64 {
+    fn sorts_by(&self, order: SortOrder) -> f64 {
         match order {
-            Order::Rate => self.rate,
-            Order::Latency => self.p99_us,
-            Order::Cpu => self.cpu_percent,
-            Order::Errors => self.error_rate,
+            SortOrder::Rate => self.rate,
+            SortOrder::Latency => self.p99_us,
+            SortOrder::Cpu => self.cpu_percent,
+            SortOrder::Errors => self.error_rate,
         }
     }
 }
 
 /// Lines of what was used, sorted.
-fn lines(before: &Value, now: &Value, seconds: f64, order: Order) -> Vec<Line> {
+fn lines(before: &Value, now: &Value, seconds: f64, order: SortOrder) -> Vec<TopLine> {
     let earlier: std::collections::HashMap<&str, &Value> =
         rows(before).filter_map(|row| Some((row["id"].as_str()?, row))).collect();
-    let mut lines: Vec<Line> = rows(now)
+    let mut lines: Vec<TopLine> = rows(now)
         .map(|row| {
             let earlier = row["id"].as_str().and_then(|id| earlier.get(id)).copied();
             line(earlier.unwrap_or(&Value::Null), row, seconds)
@@ -154,13 +154,13 @@ fn rows(table: &Value) -> impl Iterator<Item = &Value> {
     table.as_array().into_iter().flatten()
 }
 
-fn line(before: &Value, now: &Value, seconds: f64) -> Line {
+fn line(before: &Value, now: &Value, seconds: f64) -> TopLine {
     let count = |row: &Value, key: &str| row[key].as_u64().unwrap_or(0);
     // A row that was pushed out of the gateway's table begins again from nothing.
     let before = if count(before, "requests") > count(now, "requests") { &Value::Null } else { before };
     let requests = difference(before, now, "requests");
     let per_second = |key: &str| difference(before, now, key) as f64 / seconds;
-    Line {
+    TopLine {
         id: now["id"].as_str().unwrap_or_default().to_owned(),
         name: now["name"].as_str().unwrap_or_default().to_owned(),
         rate: requests as f64 / seconds,

@@ -7,8 +7,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr};
 use serde_json::Value;
 
-use super::frame::{Frame, Order};
-use super::{Source, table};
+use super::frame::{SortOrder, TopFrame};
+use super::{TopSource, table};
 
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
@@ -17,22 +17,22 @@ const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_BELOW: &str = "\x1b[J";
 
 /// Shows frames until `q` is pressed. A gateway that does not answer is said to be away, and asked again.
-pub(super) fn show(source: &Source, interval: Duration, mut order: Order) -> anyhow::Result<()> {
+pub(super) fn show(source: &TopSource, interval: Duration, mut order: SortOrder) -> anyhow::Result<()> {
     // The first look fails before the terminal changes, so that its error stays readable.
     let mut looks = (Value::Null, source.look()?);
-    let _terminal = Terminal::enter()?;
+    let _terminal = RawTerminal::enter()?;
     loop {
-        let frame = Frame::between(&looks.0, &looks.1, order);
+        let frame = TopFrame::between(&looks.0, &looks.1, order);
         draw(&frame, None)?;
         let next = Instant::now() + interval;
         loop {
             match key_until(next)? {
-                Some(Key::Sort(by)) => {
+                Some(TopKey::Sort(by)) => {
                     order = by;
-                    draw(&Frame::between(&looks.0, &looks.1, order), None)?;
+                    draw(&TopFrame::between(&looks.0, &looks.1, order), None)?;
                 }
-                Some(Key::Quit) => return Ok(()),
-                Some(Key::Other) => {}
+                Some(TopKey::Quit) => return Ok(()),
+                Some(TopKey::Other) => {}
                 None => break,
             }
         }
@@ -43,14 +43,14 @@ pub(super) fn show(source: &Source, interval: Duration, mut order: Order) -> any
     }
 }
 
-enum Key {
-    Sort(Order),
+enum TopKey {
+    Sort(SortOrder),
     Quit,
     Other,
 }
 
 /// The next key pressed before `end`.
-fn key_until(end: Instant) -> anyhow::Result<Option<Key>> {
+fn key_until(end: Instant) -> anyhow::Result<Option<TopKey>> {
     let stdin = std::io::stdin();
     if !isatty(&stdin) {
         std::thread::sleep(end.saturating_duration_since(Instant::now()));
@@ -61,23 +61,23 @@ fn key_until(end: Instant) -> anyhow::Result<Option<Key>> {
     match poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&left)) {
         Ok(0) => return Ok(None),
         // A window that changes its size interrupts: drawn at the next frame.
-        Err(rustix::io::Errno::INTR) => return Ok(Some(Key::Other)),
+        Err(rustix::io::Errno::INTR) => return Ok(Some(TopKey::Other)),
         ready => ready?,
     };
     let mut bytes = [0; 16];
     let count = rustix::io::read(&stdin, &mut bytes)?;
     Ok(Some(match bytes[..count].first() {
-        Some(b'r') => Key::Sort(Order::Rate),
-        Some(b'l') => Key::Sort(Order::Latency),
-        Some(b'c') => Key::Sort(Order::Cpu),
-        Some(b'e') => Key::Sort(Order::Errors),
+        Some(b'r') => TopKey::Sort(SortOrder::Rate),
+        Some(b'l') => TopKey::Sort(SortOrder::Latency),
+        Some(b'c') => TopKey::Sort(SortOrder::Cpu),
+        Some(b'e') => TopKey::Sort(SortOrder::Errors),
         // End of input, or what Ctrl-C and Ctrl-D send to a raw terminal.
-        None | Some(b'q' | 3 | 4) => Key::Quit,
-        Some(_) => Key::Other,
+        None | Some(b'q' | 3 | 4) => TopKey::Quit,
+        Some(_) => TopKey::Other,
     }))
 }
 
-fn draw(frame: &Frame, trouble: Option<&str>) -> std::io::Result<()> {
+fn draw(frame: &TopFrame, trouble: Option<&str>) -> std::io::Result<()> {
     let size = tcgetwinsize(std::io::stdout()).ok();
     let (width, height) = size.map_or((120, 40), |size| (size.ws_col.into(), size.ws_row.into()));
     let text = table::render(frame, usize::max(height, 8) - 1);
@@ -98,12 +98,12 @@ fn draw(frame: &Frame, trouble: Option<&str>) -> std::io::Result<()> {
 }
 
 /// A terminal that gives every key at once; as it was before when dropped.
-struct Terminal {
+struct RawTerminal {
     before: Option<Termios>,
 }
 
-impl Terminal {
-    fn enter() -> anyhow::Result<Terminal> {
+impl RawTerminal {
+    fn enter() -> anyhow::Result<RawTerminal> {
         let stdin = std::io::stdin();
         let before = if isatty(&stdin) { Some(tcgetattr(&stdin)?) } else { None };
         if let Some(before) = &before {
@@ -111,13 +111,13 @@ impl Terminal {
             raw.make_raw();
             tcsetattr(&stdin, OptionalActions::Now, &raw)?;
         }
-        let terminal = Terminal { before };
+        let terminal = RawTerminal { before };
         std::io::stdout().write_all(ENTER.as_bytes())?;
         Ok(terminal)
     }
 }
 
-impl Drop for Terminal {
+impl Drop for RawTerminal {
     fn drop(&mut self) {
         // A terminal that is gone needs nothing back.
         let _ = std::io::stdout().write_all(LEAVE.as_bytes());

@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-use super::frame::{Frame, Line, Order};
+use super::frame::{SortOrder, TopFrame, TopLine};
 
 /// Characters of the first column.
 const LABEL_WIDTH: usize = 34;
 
 /// The frame in at most `height` lines, the most important of each section first.
-pub(crate) fn render(frame: &Frame, height: usize) -> String {
+pub(crate) fn render(frame: &TopFrame, height: usize) -> String {
     let mut out = String::new();
     header(&mut out, frame);
     let used: Vec<_> = frame.sections.iter().filter(|section| !section.lines.is_empty()).collect();
@@ -35,7 +35,7 @@ pub(crate) fn render(frame: &Frame, height: usize) -> String {
 
 // A string never fails to take text: results of `write!` are dropped below.
 
-fn header(out: &mut String, frame: &Frame) {
+fn header(out: &mut String, frame: &TopFrame) {
     let total = &frame.total;
     let _ = writeln!(
         out,
@@ -55,23 +55,23 @@ fn header(out: &mut String, frame: &Frame) {
 }
 
 /// Column titles; a star marks the one that sorts.
-fn titles(out: &mut String, title: &str, order: Order) {
-    let mark = |text: &str, of: Order| if of == order { format!("{text}*") } else { text.to_owned() };
+fn titles(out: &mut String, title: &str, order: SortOrder) {
+    let mark = |text: &str, of: SortOrder| if of == order { format!("{text}*") } else { text.to_owned() };
     let _ = writeln!(
         out,
         "{:<LABEL_WIDTH$} {:>10} {:>10} {:>10} {:>9} {:>9} {:>8} {:>10}",
         title.to_uppercase(),
-        mark("req/s", Order::Rate),
-        mark("errors/s", Order::Errors),
+        mark("req/s", SortOrder::Rate),
+        mark("errors/s", SortOrder::Errors),
         "answers/s",
         "mean",
-        mark("p99", Order::Latency),
-        mark("cpu", Order::Cpu),
+        mark("p99", SortOrder::Latency),
+        mark("cpu", SortOrder::Cpu),
         "bytes/s",
     );
 }
 
-fn row(out: &mut String, line: &Line) {
+fn row(out: &mut String, line: &TopLine) {
     let label = if line.name.is_empty() { line.id.clone() } else { format!("{} {}", line.id, line.name) };
     let _ = writeln!(
         out,

@@ -24,39 +24,39 @@ const DOCUMENT_BYTES_MAX: usize = 512 << 20;
 const TOGETHER: usize = 64;
 
 /// One end of a connection between two processes.
-pub(super) struct Channel {
+pub(super) struct HandoverChannel {
     stream: UnixStream,
     /// Held while a document is said: several threads may have something to say.
-    saying: Mutex<()>,
+    write_lock: Mutex<()>,
 }
 
-impl Channel {
-    pub(super) fn new(stream: UnixStream) -> Channel {
-        Channel { stream, saying: Mutex::new(()) }
+impl HandoverChannel {
+    pub(super) fn new(stream: UnixStream) -> HandoverChannel {
+        HandoverChannel { stream, write_lock: Mutex::new(()) }
     }
 
     /// Says something; an error is a peer that has gone or takes nothing any more.
     pub(super) fn send(&self, document: &impl Serialize) -> io::Result<()> {
         let text = serde_json::to_vec(document)?;
-        let _whole = self.saying.lock().unwrap_or_else(PoisonError::into_inner);
+        let _whole = self.write_lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.say(&text)
     }
 
     /// Says something as the last word; where the peer does not even take what is said before it, that nothing more comes.
     pub(super) fn send_last(&self, document: &impl Serialize) {
-        let said = match self.saying.try_lock() {
+        let said = match self.write_lock.try_lock() {
             Ok(_whole) => {
                 serde_json::to_vec(document).map_err(io::Error::from).and_then(|text| self.say(&text))
             }
             Err(_) => Err(io::ErrorKind::WouldBlock.into()),
         };
         if said.is_err() {
-            self.say_no_more();
+            self.shut_down_write();
         }
     }
 
     /// The peer reads the end of what is said; this end reads on.
-    pub(super) fn say_no_more(&self) {
+    pub(super) fn shut_down_write(&self) {
         // A peer that has gone needs no end.
         let _ = self.stream.shutdown(Shutdown::Write);
     }

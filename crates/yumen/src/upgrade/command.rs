@@ -6,32 +6,34 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 
-use super::door::{Answer, Asked};
 use super::predecessor::ENDING;
-use crate::cli::{RunArgs, UpgradeArgs};
+use super::upgrade_socket::{UpgradeProgress, UpgradeRequest};
+use crate::cli::{GatewayRunArgs, UpgradeArgs};
 use crate::{node, output};
 
 /// Exit status 1 where the old process serves on.
 pub(crate) fn upgrade(args: UpgradeArgs) -> anyhow::Result<ExitCode> {
     let UpgradeArgs { binary, force, config, data_dir } = args;
-    let node = node::load(&RunArgs { config, data_dir, ..RunArgs::default() })?;
+    let node = node::load(&GatewayRunArgs { config, data_dir, ..GatewayRunArgs::default() })?;
     let place = super::socket(&node);
     let mut gateway = UnixStream::connect(&place).with_context(|| {
         format!("no gateway answers at {}: give the --config or the --data-dir it runs with", place.display())
     })?;
     // The gateway may stand elsewhere.
     let binary = binary.map(std::path::absolute).transpose()?;
-    let asked = serde_json::to_string(&Asked { binary, force })?;
+    let asked = serde_json::to_string(&UpgradeRequest { binary, force })?;
     gateway.write_all(format!("{asked}\n").as_bytes())?;
     for line in BufReader::new(gateway).lines() {
         match serde_json::from_str(&line?).context("the gateway answers something else")? {
-            Answer::Step(step) => say(&step),
-            Answer::Done(pid) => {
+            UpgradeProgress::Step(step) => say(&step),
+            UpgradeProgress::Done(pid) => {
                 say(&format!("upgraded: process {pid} serves"));
                 return Ok(ExitCode::SUCCESS);
             }
-            Answer::Failed(reason) if reason == ENDING => bail!("not upgraded: {ENDING}"),
-            Answer::Failed(reason) => bail!("not upgraded, the process that ran serves on: {reason}"),
+            UpgradeProgress::Failed(reason) if reason == ENDING => bail!("not upgraded: {ENDING}"),
+            UpgradeProgress::Failed(reason) => {
+                bail!("not upgraded, the running process continues to serve: {reason}")
+            }
         }
     }
     bail!("the gateway ended in the middle of it")

@@ -4,26 +4,26 @@
 
 use std::sync::{Arc, Weak};
 
-use yumen_store::etcd::EtcdHome;
-use yumen_store::{Fallback, StoreError};
+use yumen_store::etcd::EtcdDataDir;
+use yumen_store::{FallbackStore, StoreError};
 
 /// It, by the kind of store.
-pub(crate) enum Exclusive {
+pub(crate) enum ExclusiveStore {
     /// A watched file: any process may read it.
     Nothing,
     /// The database. While it changes hands, writes wait.
-    Database(Weak<Fallback>),
+    Database(Weak<FallbackStore>),
     /// The directory beside a store in etcd. The store itself is everybody's.
-    Directory(Weak<EtcdHome>),
+    Directory(Weak<EtcdDataDir>),
 }
 
-impl Exclusive {
+impl ExclusiveStore {
     /// Lets another process have it.
     pub(super) fn lend(&self) -> Result<(), StoreError> {
         match self {
-            Exclusive::Nothing => {}
-            Exclusive::Database(store) => return store.upgrade().map_or(Ok(()), |store| store.lend()),
-            Exclusive::Directory(home) => home.upgrade().iter().for_each(|home| home.lend()),
+            ExclusiveStore::Nothing => {}
+            ExclusiveStore::Database(store) => return store.upgrade().map_or(Ok(()), |store| store.lend()),
+            ExclusiveStore::Directory(home) => home.upgrade().iter().for_each(|home| home.lend()),
         }
         Ok(())
     }
@@ -31,9 +31,9 @@ impl Exclusive {
     /// It is this process's again.
     pub(super) fn take_back(&self) -> Result<(), StoreError> {
         match self {
-            Exclusive::Nothing => Ok(()),
-            Exclusive::Database(store) => store.upgrade().map_or(Ok(()), |store| store.take_back()),
-            Exclusive::Directory(home) => home.upgrade().map_or(Ok(()), |home| home.take_back()),
+            ExclusiveStore::Nothing => Ok(()),
+            ExclusiveStore::Database(store) => store.upgrade().map_or(Ok(()), |store| store.take_back()),
+            ExclusiveStore::Directory(home) => home.upgrade().map_or(Ok(()), |home| home.take_back()),
         }
     }
 
@@ -52,13 +52,13 @@ impl Exclusive {
     }
 
     /// Whether writes wait while it changes hands.
-    pub(super) fn holds_writes(&self) -> bool {
+    pub(super) fn defers_writes(&self) -> bool {
         self.database().is_some()
     }
 
-    fn database(&self) -> Option<Arc<Fallback>> {
+    fn database(&self) -> Option<Arc<FallbackStore>> {
         match self {
-            Exclusive::Database(store) => store.upgrade(),
+            ExclusiveStore::Database(store) => store.upgrade(),
             _ => None,
         }
     }

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use yumen_plugin::Told;
+use yumen_plugin::ExportedState;
 
-use crate::sockets::Label;
-use crate::tls::ToldStaple;
+use crate::sockets::SocketLabel;
+use crate::tls::ExportedStaple;
 
 /// The version of what is said.
 pub(super) const PROTOCOL: u32 = 1;
@@ -17,7 +17,7 @@ pub(super) const PROTOCOL_MIN: u32 = 1;
 
 /// The first thing said; the one document that never changes but by more members.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Hello {
+pub(super) struct HandoverHello {
     pub(super) protocol: u32,
     /// The version of the program.
     pub(super) version: String,
@@ -25,9 +25,9 @@ pub(super) struct Hello {
 
 /// What the process that serves gives to the one that takes over. The descriptors follow it.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Offer {
+pub(super) struct HandoverOffer {
     /// What the descriptors are for, in their order.
-    pub(super) sockets: Vec<Label>,
+    pub(super) sockets: Vec<SocketLabel>,
     /// The keys of session tickets in base64, the oldest first.
     #[serde(default)]
     pub(super) ticket_keys: Vec<String>,
@@ -51,23 +51,23 @@ pub(super) struct Offer {
     pub(super) known: Value,
     /// What is shown of the status of certificates; a version that does not tell it leaves it to be fetched.
     #[serde(default)]
-    pub(super) staples: Vec<ToldStaple>,
+    pub(super) staples: Vec<ExportedStaple>,
 }
 
 /// What the process that serves says after its offer.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum FromServing {
+pub(super) enum PredecessorMessage {
     /// The store can be opened.
     StoreIsFree,
     /// The store cannot be given away, and why.
     StoreStays(String),
     /// What is known of limits and endpoints; serve now.
-    Serve(Told),
+    Serve(ExportedState),
     /// The one that takes over is the one that counts now.
     TakenOver,
     /// What was counted on connections of the old process meanwhile.
-    Counted(Told),
+    Counted(ExportedState),
     /// What was told last of the configuration serves every next request of the old process. These objects of it are
     /// broken there.
     InForce(Vec<String>),
@@ -82,7 +82,7 @@ pub(super) enum FromServing {
 /// What the process that takes over says.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum FromSuccessor {
+pub(super) enum SuccessorMessage {
     /// It does not take over, and why.
     Refuses(String),
     /// What it is about to do.
@@ -90,20 +90,20 @@ pub(super) enum FromSuccessor {
     /// It needs the store, which only one process can have open.
     WantsStore,
     /// It could serve now.
-    Ready(Ready),
+    Ready(SuccessorReady),
     /// It serves.
     Serves,
     /// It can be asked for the next upgrade.
     Settled,
     /// What the configuration is, to one that follows. It says when that is in force, and hears no more of it before.
-    Configured(Configured),
+    Configured(ConfigUpdate),
     /// The gateway is ending. A version that does not know of it does not listen any more by then.
     Ends,
 }
 
 /// Texts of the configuration; they hold secrets, as does the memory of both processes.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Configured {
+pub(super) struct ConfigUpdate {
     /// The revision they are of.
     pub(super) revision: u64,
     /// Whether these are all objects, and what is not among them is gone; else they are those that changed.
@@ -113,12 +113,12 @@ pub(super) struct Configured {
     #[serde(default)]
     pub(super) is_more_to_come: bool,
     #[serde(default)]
-    pub(super) objects: Vec<Text>,
+    pub(super) objects: Vec<ObjectText>,
 }
 
 /// An object: its kind and id, and its text if it is there.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Text {
+pub(super) struct ObjectText {
     pub(super) kind: String,
     pub(super) id: String,
     pub(super) json: Option<String>,
@@ -129,7 +129,7 @@ pub(super) struct Text {
 
 /// What the new process made of the configuration.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Ready {
+pub(super) struct SuccessorReady {
     /// The version of the program.
     pub(super) version: String,
     /// Objects with errors, and what is wrong with them.

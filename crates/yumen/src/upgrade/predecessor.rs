@@ -20,28 +20,30 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
-use yumen_plugin::{Carry, Told};
+use yumen_plugin::{Carry, ExportedState};
 use yumen_proxy::Http3Identity;
 use yumen_proxy::tls::TicketKeys;
 
-use super::channel::Channel;
-use super::exclusive::Exclusive;
-use super::following::Following;
-use super::held::Held;
-use super::judge::Losses;
-use super::message::{FromServing, FromSuccessor, Hello, Offer, PROTOCOL, Ready};
+use super::channel::HandoverChannel;
+use super::comparison::HandoverLosses;
+use super::config_receiver::ConfigReceiver;
+use super::exclusive::ExclusiveStore;
+use super::handover_store::HandoverStore;
+use super::message::{
+    HandoverHello, HandoverOffer, PROTOCOL, PredecessorMessage, SuccessorMessage, SuccessorReady,
+};
 use super::{HANDED_OVER, VARIABLE};
-use crate::control::Control;
-use crate::known::Knowledge;
-use crate::listeners::Http3Legacy;
+use crate::control::ControlHandle;
+use crate::known_inputs::InputSources;
+use crate::listeners::Http3HandoverParts;
 use crate::process;
 use crate::service;
-use crate::sockets::{Door, Label, Sockets};
-use crate::tls::{Orders, Staples};
+use crate::sockets::{InheritedSockets, SocketLabel, SocketRole};
+use crate::tls::{AcmeOrders, StapleCache};
 
 /// Why nothing comes of an upgrade then.
 pub(super) const ENDING: &str = "the gateway is ending";
-const ENDED_EARLY: &str = "the new process ended before it served";
+const ENDED_EARLY: &str = "successor exited before it was ready";
 /// Between two tellings of what connections of the old process count.
 const COUNT_EVERY: Duration = Duration::from_millis(100);
 /// For something that begins to be said to be said to its end.
@@ -65,11 +67,11 @@ const ORDERED_WITHIN: Duration = Duration::from_secs(30);
 const DELETIONS_WITHIN: Duration = Duration::from_secs(3);
 
 /// A descriptor, and what it is for.
-type Labelled = (Label, OwnedFd);
+type Labelled = (SocketLabel, OwnedFd);
 
 /// What can be asked of an upgrade.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Ask {
+pub(crate) struct UpgradeOptions {
     /// Another binary than the one that runs.
     pub(crate) binary: Option<PathBuf>,
     /// Whether objects may break that do not now.
@@ -77,27 +79,27 @@ pub(crate) struct Ask {
 }
 
 /// What the running process gives away.
-pub(crate) struct Handover {
-    pub(crate) sockets: Sockets,
+pub(crate) struct HandoverState {
+    pub(crate) sockets: InheritedSockets,
     pub(crate) ticket_keys: Option<Arc<TicketKeys>>,
     pub(crate) http3_identity: Http3Identity,
-    pub(crate) http3: Vec<Http3Legacy>,
+    pub(crate) http3: Vec<Http3HandoverParts>,
     pub(crate) carry: Arc<Carry>,
     /// What of the store only one process can have.
-    pub(crate) store: Exclusive,
+    pub(crate) store: ExclusiveStore,
     /// Holds the number of this process as long as it serves.
     pub(crate) pid_file: String,
     /// What the new process is measured by, and this one goes by what that one tells then.
-    pub(crate) held: Arc<Held>,
-    pub(crate) control: Control,
-    pub(crate) knowledge: Knowledge,
-    pub(crate) staples: Arc<Staples>,
-    pub(crate) orders: Arc<Orders>,
+    pub(crate) held: Arc<HandoverStore>,
+    pub(crate) control: ControlHandle,
+    pub(crate) knowledge: InputSources,
+    pub(crate) staples: Arc<StapleCache>,
+    pub(crate) orders: Arc<AcmeOrders>,
 }
 
 /// Starts processes that take over, one at a time.
 pub(crate) struct Predecessor {
-    handover: Handover,
+    handover: HandoverState,
     program: PathBuf,
     ready_within: Duration,
     /// The nice value a process starts with.
@@ -117,7 +119,7 @@ pub(crate) struct Predecessor {
 
 impl Predecessor {
     pub(crate) fn new(
-        handover: Handover,
+        handover: HandoverState,
         ready_within: Duration,
         base_nice: i32,
         handed_over: UnboundedSender<u32>,
@@ -150,9 +152,13 @@ impl Predecessor {
     }
 
     /// Has another process take over; waits until it serves, and gives its number. `tell` hears of each step.
-    pub(crate) fn hand_over(self: &Arc<Self>, ask: &Ask, tell: &mut dyn FnMut(&str)) -> Result<u32, String> {
+    pub(crate) fn hand_over(
+        self: &Arc<Self>,
+        ask: &UpgradeOptions,
+        tell: &mut dyn FnMut(&str),
+    ) -> Result<u32, String> {
         if let Some(successor) = *self.successor.lock().unwrap_or_else(PoisonError::into_inner) {
-            return Err(format!("process {successor} has taken over already: ask that one"));
+            return Err(format!("process {successor} has already taken over; send the request to it"));
         }
         if self.is_ending.load(Ordering::Acquire) {
             return Err(ENDING.to_owned());
@@ -161,18 +167,18 @@ impl Predecessor {
             return Err("an upgrade is under way".to_owned());
         }
         // Threads of the configuration are served first, and a process begins as the thread that starts it.
-        process::settle_nice(self.base_nice);
+        process::reset_nice(self.base_nice);
         service::notify_reloading();
         let began = Instant::now();
         self.wait_for_order(tell);
-        let handed = self.try_hand_over(ask, tell);
+        let handed = self.attempt_handover(ask, tell);
         match &handed {
             Ok(pid) => tracing::info!(pid, took_ms = began.elapsed().as_millis() as u64, "{HANDED_OVER}"),
             Err(reason) if reason == ENDING => tracing::warn!("the upgrade was given up, {ENDING}"),
             Err(reason) => {
                 self.handover.orders.go_on();
                 self.is_underway.store(false, Ordering::Release);
-                tracing::error!(reason, "the upgrade failed, this process serves on");
+                tracing::error!(reason, "upgrade failed, this process continues to serve");
                 service::notify("READY=1\nSTATUS=an upgrade failed, serving on");
             }
         }
@@ -189,7 +195,11 @@ impl Predecessor {
         orders.hold(ORDERED_WITHIN, || self.is_ending.load(Ordering::Acquire));
     }
 
-    fn try_hand_over(self: &Arc<Self>, ask: &Ask, tell: &mut dyn FnMut(&str)) -> Result<u32, String> {
+    fn attempt_handover(
+        self: &Arc<Self>,
+        ask: &UpgradeOptions,
+        tell: &mut dyn FnMut(&str),
+    ) -> Result<u32, String> {
         if self.is_ending.load(Ordering::Acquire) {
             return Err(ENDING.to_owned());
         }
@@ -199,7 +209,7 @@ impl Predecessor {
             start(program).map_err(|error| format!("{}: {error}", program.display()))?;
         let pid = child.id();
         tell(&format!("process {pid} has started"));
-        let mut told = Told::new();
+        let mut told = ExportedState::new();
         let (pipes, theirs) = self.pipes().map_err(|error| end(&mut child, error.to_string()))?;
         let taken = self.talk(&channel, theirs, ask, &mut told, tell);
         if let Err(reason) = taken {
@@ -214,54 +224,54 @@ impl Predecessor {
         }
         // The new process may say that it is ready only once it is the one that is listened to.
         service::notify(&format!("MAINPID={pid}"));
-        let _ = channel.send(&FromServing::TakenOver);
+        let _ = channel.send(&PredecessorMessage::TakenOver);
         let _ = self.handed_over.send(pid);
         self.handover.sockets.release();
         // Whoever asks for the next upgrade at once shall find the new process.
-        let _ = channel.receive::<FromSuccessor>(Some(Instant::now() + SETTLED_WITHIN));
+        let _ = channel.receive::<SuccessorMessage>(Some(Instant::now() + SETTLED_WITHIN));
         // The new process has written its number, be it to another file: this one's is true no longer.
         process::remove_pid_file(&self.handover.pid_file);
-        self.stay_in_touch(channel, told);
-        tell(&format!("process {pid} serves; this one finishes what it has begun"));
+        self.sync_until_ended(channel, told);
+        tell(&format!("process {pid} serves; this process drains"));
         Ok(pid)
     }
 
     /// From the offer to the moment the other one serves.
     fn talk(
         &self,
-        channel: &Channel,
+        channel: &HandoverChannel,
         pipes: Vec<Labelled>,
-        ask: &Ask,
-        told: &mut Told,
+        ask: &UpgradeOptions,
+        told: &mut ExportedState,
         tell: &mut dyn FnMut(&str),
     ) -> Result<(), String> {
         let until = Instant::now() + self.ready_within;
         if let Err(error) = self.offer(channel, pipes) {
             // It may have said why before it went.
             return Err(match channel.receive(Some(Instant::now() + Duration::from_secs(1))) {
-                Ok(FromSuccessor::Refuses(reason)) => reason,
+                Ok(SuccessorMessage::Refuses(reason)) => reason,
                 _ if is_gone(&error) => ENDED_EARLY.to_owned(),
                 _ => format!("the sockets could not be handed over: {error}"),
             });
         }
         loop {
             match self.hear(channel, until, || self.is_ending.load(Ordering::Acquire))? {
-                FromSuccessor::Refuses(reason) => return Err(reason),
-                FromSuccessor::Does(what) => tell(&what),
-                FromSuccessor::WantsStore => {
+                SuccessorMessage::Refuses(reason) => return Err(reason),
+                SuccessorMessage::Does(what) => tell(&what),
+                SuccessorMessage::WantsStore => {
                     let answer = self.lend_store(tell);
                     channel.send(&answer).map_err(|error| error.to_string())?;
                 }
-                FromSuccessor::Ready(ready) => {
+                SuccessorMessage::Ready(ready) => {
                     self.judge(&ready, ask)?;
                     tell(&format!("yumen {} could serve", ready.version));
                     break;
                 }
-                FromSuccessor::Serves
-                | FromSuccessor::Settled
-                | FromSuccessor::Configured(_)
-                | FromSuccessor::Ends => {
-                    return Err("the new process serves before it was told to".to_owned());
+                SuccessorMessage::Serves
+                | SuccessorMessage::Settled
+                | SuccessorMessage::Configured(_)
+                | SuccessorMessage::Ends => {
+                    return Err("successor served before it was allowed to".to_owned());
                 }
             }
         }
@@ -270,21 +280,21 @@ impl Predecessor {
         }
         *told = self.handover.carry.tell();
         tell(&format!("handing over {} states of limits and endpoints", told.len()));
-        channel.send(&FromServing::Serve(told.clone())).map_err(|error| error.to_string())?;
+        channel.send(&PredecessorMessage::Serve(told.clone())).map_err(|error| error.to_string())?;
         match self.hear(channel, Instant::now() + BEGIN_WITHIN, || false)? {
-            FromSuccessor::Serves => Ok(()),
-            FromSuccessor::Refuses(reason) => Err(reason),
-            _ => Err("the new process said something else than that it serves".to_owned()),
+            SuccessorMessage::Serves => Ok(()),
+            SuccessorMessage::Refuses(reason) => Err(reason),
+            _ => Err("unexpected message from the successor".to_owned()),
         }
     }
 
     /// What the new process says next, unless it takes too long, or is not waited for any more.
     fn hear(
         &self,
-        channel: &Channel,
+        channel: &HandoverChannel,
         until: Instant,
         is_over: impl Fn() -> bool,
-    ) -> Result<FromSuccessor, String> {
+    ) -> Result<SuccessorMessage, String> {
         let mut writes_wait_until = Instant::now() + WRITES_WAIT;
         while !channel.is_told(LOOK_EVERY) {
             let now = Instant::now();
@@ -313,8 +323,8 @@ impl Predecessor {
         let (_, generation) = self.handover.http3_identity.told();
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for (http3, number) in self.handover.http3.iter().zip(0..) {
-            let label = |generation: u8| Label {
-                door: Door::Http3Before,
+            let label = |generation: u8| SocketLabel {
+                door: SocketRole::Http3Before,
                 asked: http3.asked,
                 listener: u32::MAX - number,
                 generation,
@@ -330,8 +340,8 @@ impl Predecessor {
         Ok((ours, theirs))
     }
 
-    fn offer(&self, channel: &Channel, pipes: Vec<Labelled>) -> io::Result<()> {
-        channel.send(&Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() })?;
+    fn offer(&self, channel: &HandoverChannel, pipes: Vec<Labelled>) -> io::Result<()> {
+        channel.send(&HandoverHello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() })?;
         let (sockets, descriptors): (Vec<_>, Vec<_>) =
             self.handover.sockets.handles()?.into_iter().chain(pipes).unzip();
         let keys = self.handover.ticket_keys.as_ref().map(|keys| keys.told()).unwrap_or_default();
@@ -340,9 +350,9 @@ impl Predecessor {
         let http3_identity = Some((BASE64.encode(secret), generation));
         let ended_file = self.handover.held.ended_file();
         let control = &self.handover.control;
-        let (outlives, applied) = (!control.reach.is_alone(), control.applied.borrow().0);
+        let (outlives, applied) = (!control.reach.has_no_predecessor(), control.applied.borrow().0);
         let follows = true;
-        channel.send(&Offer {
+        channel.send(&HandoverOffer {
             sockets,
             ticket_keys,
             http3_identity,
@@ -357,12 +367,12 @@ impl Predecessor {
     }
 
     /// Closes the store, so that the other process can open it. Writes wait meanwhile.
-    fn lend_store(&self, tell: &mut dyn FnMut(&str)) -> FromServing {
-        let wait = if self.handover.store.holds_writes() { ", writes wait" } else { "" };
+    fn lend_store(&self, tell: &mut dyn FnMut(&str)) -> PredecessorMessage {
+        let wait = if self.handover.store.defers_writes() { ", writes wait" } else { "" };
         tell(&format!("the store changes hands{wait}"));
         match self.handover.store.lend() {
-            Ok(()) => FromServing::StoreIsFree,
-            Err(error) => FromServing::StoreStays(error.to_string()),
+            Ok(()) => PredecessorMessage::StoreIsFree,
+            Err(error) => PredecessorMessage::StoreStays(error.to_string()),
         }
     }
 
@@ -371,20 +381,23 @@ impl Predecessor {
         match self.handover.store.take_back() {
             Ok(()) => {}
             Err(error) => {
-                tracing::error!(%error, "the store could not be opened again, trying on");
-                tell(&format!("the store could not be opened again: {error}; the gateway goes on trying"));
+                tracing::error!(%error, "store cannot be reopened, retrying");
+                tell(&format!("the store cannot be reopened: {error}; the gateway keeps trying"));
             }
         }
     }
 
     /// Whether the new program makes as much of the configuration as this one.
-    fn judge(&self, ready: &Ready, ask: &Ask) -> Result<(), String> {
+    fn judge(&self, ready: &SuccessorReady, ask: &UpgradeOptions) -> Result<(), String> {
         // Of a store that has changed hands there is nothing more to hear, and writes wait for it.
-        let wait = if self.handover.store.holds_writes() { Duration::ZERO } else { DELETIONS_WITHIN };
+        let wait = if self.handover.store.defers_writes() { Duration::ZERO } else { DELETIONS_WITHIN };
         let until = Instant::now() + wait;
         loop {
-            let losses =
-                Losses::of(ready, &self.handover.control.shown.problems(), &self.handover.held.objects());
+            let losses = HandoverLosses::of(
+                ready,
+                &self.handover.control.shown.problems(),
+                &self.handover.held.objects(),
+            );
             if ask.force || losses.is_none() {
                 return Ok(());
             }
@@ -398,10 +411,10 @@ impl Predecessor {
 
     /// Tells the other process what connections of this one still count, until they have ended; hears what they shall
     /// be served by, and whether the gateway ends.
-    fn stay_in_touch(self: &Arc<Self>, channel: Channel, told: Told) {
+    fn sync_until_ended(self: &Arc<Self>, channel: HandoverChannel, told: ExportedState) {
         let predecessor = self.clone();
         let run = move || {
-            if predecessor.talk_on(&channel, told).is_err() {
+            if predecessor.sync_loop(&channel, told).is_err() {
                 // There is nobody any more who would say what is served: what goes on would be served by the past.
                 predecessor.ended_by_successor.notify_one();
             }
@@ -416,27 +429,27 @@ impl Predecessor {
 
     /// Returns when this process is over; an error is the end of the other one, which one that does not listen for
     /// long, or says what cannot be read, is taken for.
-    fn talk_on(&self, channel: &Channel, mut told: Told) -> io::Result<()> {
-        let Handover { held, control, carry, .. } = &self.handover;
-        let mut following = Following::new(held.clone(), control.clone());
-        let mut hinders = None;
+    fn sync_loop(&self, channel: &HandoverChannel, mut told: ExportedState) -> io::Result<()> {
+        let HandoverState { held, control, carry, .. } = &self.handover;
+        let mut following = ConfigReceiver::new(held.clone(), control.clone());
+        let mut set_lag = None;
         loop {
             let is_over = self.is_over.load(Ordering::Acquire);
-            let (since, now) = carry.tell_since(&told);
+            let (since, now) = carry.export_since(&told);
             told = now;
             if !since.is_empty() {
-                channel.send(&FromServing::Counted(since))?;
+                channel.send(&PredecessorMessage::Counted(since))?;
             }
             if is_over {
-                if control.reach.is_alone() {
-                    channel.send(&FromServing::Ended)?;
+                if control.reach.has_no_predecessor() {
+                    channel.send(&PredecessorMessage::Ended)?;
                 }
                 return Ok(());
             }
             let waits_for = control.reach.waits_for();
-            if waits_for != hinders {
-                channel.send(&FromServing::WaitsFor(waits_for))?;
-                hinders = waits_for;
+            if waits_for != set_lag {
+                channel.send(&PredecessorMessage::WaitsFor(waits_for))?;
+                set_lag = waits_for;
             }
             let wait = match following.is_under_way() {
                 true => {
@@ -448,24 +461,24 @@ impl Predecessor {
                 false => COUNT_EVERY,
             };
             if channel.is_told(wait) {
-                self.hear_on(channel, &mut following)?;
+                self.receive_updates(channel, &mut following)?;
             }
         }
     }
 
-    fn hear_on(&self, channel: &Channel, following: &mut Following) -> io::Result<()> {
+    fn receive_updates(&self, channel: &HandoverChannel, following: &mut ConfigReceiver) -> io::Result<()> {
         match channel.receive(Some(Instant::now() + SAID_WITHIN))? {
-            FromSuccessor::Ends => self.ended_by_successor.notify_one(),
-            FromSuccessor::Configured(told) => following.take(told),
+            SuccessorMessage::Ends => self.ended_by_successor.notify_one(),
+            SuccessorMessage::Configured(told) => following.take(told),
             _ => {}
         }
         Ok(())
     }
 
     /// Somebody asks; the process does not end before the answer was given.
-    pub(crate) fn begin_call(self: &Arc<Self>) -> Call {
+    pub(crate) fn begin_call(self: &Arc<Self>) -> UpgradeCaller {
         self.callers.fetch_add(1, Ordering::AcqRel);
-        Call(self.clone())
+        UpgradeCaller(self.clone())
     }
 
     /// Tells the last of what was counted, and has callers told: the process ends.
@@ -486,16 +499,16 @@ fn is_gone(error: &io::Error) -> bool {
 }
 
 /// Somebody who waits for an answer.
-pub(crate) struct Call(Arc<Predecessor>);
+pub(crate) struct UpgradeCaller(Arc<Predecessor>);
 
-impl Drop for Call {
+impl Drop for UpgradeCaller {
     fn drop(&mut self) {
         self.0.callers.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 /// Starts the process with one end of a connection as its standard input.
-fn start(program: &Path) -> io::Result<(Child, Channel)> {
+fn start(program: &Path) -> io::Result<(Child, HandoverChannel)> {
     let (ours, theirs) = UnixStream::pair()?;
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let child = Command::new(program)
@@ -508,7 +521,7 @@ fn start(program: &Path) -> io::Result<(Child, Channel)> {
         .env_remove("LISTEN_FDS")
         .env_remove("LISTEN_FDNAMES")
         .spawn()?;
-    Ok((child, Channel::new(ours)))
+    Ok((child, HandoverChannel::new(ours)))
 }
 
 /// Whether there is still a process at the other end.

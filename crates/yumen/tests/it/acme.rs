@@ -338,7 +338,7 @@ fn status(gateway: &Gateway, name: &str, who: Option<&Pair>) -> String {
 fn a_fetched_certificate_opens_no_name_that_asks_clients_for_theirs() {
     let Some(pebble) = Pebble::start(&json!({})) else { return };
     let people = Authority::new("people");
-    let ada = people.person("ada", 1, 2100);
+    let ada = people.import_consumer("ada", 1, 2100);
     let own = simple("own", &["*.test"]);
     let route = json!({ "id": "1", "uri": "/*", "plugins": { "mocking": { "response_example": "x" } } });
     let document = |client: &Value| {
@@ -352,8 +352,8 @@ fn a_fetched_certificate_opens_no_name_that_asks_clients_for_theirs() {
     let http = pebble.http.clone();
     let args = ["--listen", http.as_str()];
     let options = Options { node: &node, args: &args, ..Options::default() };
-    let asks = json!({ "ca": people.cert });
-    let gateway = Gateway::with(&document(&asks), &options);
+    let note_attempt = json!({ "ca": people.cert });
+    let gateway = Gateway::with(&document(&note_attempt), &options);
     wait_for_certificate(&gateway, &pebble, "shop.test");
     assert_eq!(status(&gateway, "shop.test", None), "000");
     assert_eq!(status(&gateway, "shop.test", Some(&ada)), "200");

@@ -272,18 +272,18 @@ fn output_that_could_not_be_written_is_an_error_and_a_reader_that_has_gone_is_no
     let admin = format!("http://{}", gateway.admin);
     let file = gateway.scratch.write("routes.yaml", "routes: []\n#END\n");
     let status = format!("http://{}", gateway.status);
-    let asks = |command: &[&'static str]| -> Vec<String> {
+    let note_attempt = |command: &[&'static str]| -> Vec<String> {
         let more = ["--admin", &*admin, "--key", &*key];
         command.iter().copied().chain(more).map(str::to_owned).collect()
     };
     let plain = |command: &[&str]| command.iter().map(|part| (*part).to_owned()).collect::<Vec<_>>();
     for command in [
-        asks(&["export"]),
-        asks(&["diff", "0"]),
-        asks(&["history"]),
-        asks(&["lint"]),
-        asks(&["problems"]),
-        asks(&["explain", "/hello"]),
+        note_attempt(&["export"]),
+        note_attempt(&["diff", "0"]),
+        note_attempt(&["history"]),
+        note_attempt(&["lint"]),
+        note_attempt(&["problems"]),
+        note_attempt(&["explain", "/hello"]),
         plain(&["plan", &file, "--against", &file]),
         plain(&["explain", "/hello", "--file", &file]),
         plain(&["check", &file]),
@@ -333,9 +333,9 @@ fn check_takes_items_without_ids_and_tells_what_becomes_of_those_that_are_broken
     };
     check(&format!("routes:\n{}#END\n", item("")), 0, &["0 errors, 0 warnings"]);
     let twice = "error: routes/routes#2 at id: item 2 has the id \"r\" of item 1, which was there before\n  hint: give \
-                 it an id of its own; requests it would match are answered 503 until it is mended";
+                 it an id of its own; matching requests are answered 503 until it is fixed";
     check(&format!("routes:\n{}{}", item("id: r, "), item("id: r, ")), 1, &[twice, "1 errors"]);
     let unset = "error: routes/r at desc: the environment variable \"YUMEN_UNSET\" is not set\n  hint: set it, or write \
-                 ${{YUMEN_UNSET:=default}}; requests it would match are answered 503 until it is mended";
+                 ${{YUMEN_UNSET:=default}}; matching requests are answered 503 until it is fixed";
     check(&format!("routes:\n{}", item("id: r, desc: \"${{YUMEN_UNSET}}\", ")), 1, &[unset, "1 errors"]);
 }

@@ -8,34 +8,34 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use yumen_load::{Errors, Plan, Protocol, Summary, WeightedUrl};
+use yumen_load::{ErrorTotals, LoadPlan, LoadProtocol, LoadSummary, WeightedUrl};
 
 use crate::harness::http2::Http2Upstream;
 use crate::harness::upstream::respond;
 use crate::harness::{Client, Gateway, Options, Scratch, Upstream, eventually};
 
 /// Load on everything for so long.
-fn plan(gateway: &Gateway, protocol: Protocol, duration_ms: u64) -> Plan {
-    Plan {
+fn plan(gateway: &Gateway, protocol: LoadProtocol, duration_ms: u64) -> LoadPlan {
+    LoadPlan {
         urls: vec![WeightedUrl { url: gateway.url("/"), weight: 1 }],
         connections: 8,
-        streams: if protocol == Protocol::Http2 { 4 } else { 1 },
+        streams: if protocol == LoadProtocol::Http2 { 4 } else { 1 },
         protocol,
         duration_ms: Some(duration_ms),
         // A slow machine is no failure.
         response_timeout_ms: 60_000,
         connect_timeout_ms: 60_000,
-        ..Plan::default()
+        ..LoadPlan::default()
     }
 }
 
-fn load(plan: &Plan) -> Summary {
+fn load(plan: &LoadPlan) -> LoadSummary {
     yumen_load::run(plan, |_| {}).expect("the load can be made")
 }
 
 /// Fails where anything but a good answer came.
-fn check_all_good(summary: &Summary, what: &str) {
-    assert_eq!(summary.errors, Errors::default(), "{what}");
+fn check_all_good(summary: &LoadSummary, what: &str) {
+    assert_eq!(summary.errors, ErrorTotals::default(), "{what}");
     assert_eq!(summary.statuses.keys().collect::<Vec<_>>(), [&200], "{what}");
     assert!(summary.responses > 100, "{what}: {}", summary.responses);
 }
@@ -69,7 +69,7 @@ fn endpoints_that_come_and_go_every_100_ms_fail_no_request() {
     let address = |at: usize| all[at].address.to_string();
     let nodes: serde_json::Map<String, Value> = (0..5).map(|at| (address(at), json!(1))).collect();
     let (gateway, key) = serving(json!({ "nodes": nodes }));
-    for protocol in [Protocol::Http1, Protocol::Http2] {
+    for protocol in [LoadProtocol::Http1, LoadProtocol::Http2] {
         let over = AtomicBool::new(false);
         let summary = std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -137,11 +137,11 @@ fn an_endpoint_that_dies_takes_only_what_was_under_way_on_it() {
             all.iter().map(|one| (one.address.to_string(), json!(1))).collect();
         let (gateway, _) = serving(json!({ "nodes": nodes }));
         let body = b"hello".to_vec();
-        let plan = Plan {
+        let plan = LoadPlan {
             method: method.into(),
             body_bytes: body.len() as u64,
             body: if method == "POST" { body } else { Vec::new() },
-            ..plan(&gateway, Protocol::Http1, 2000)
+            ..plan(&gateway, LoadProtocol::Http1, 2000)
         };
         let dying = all.pop().unwrap();
         let dying = Mutex::new(dying);
@@ -158,7 +158,7 @@ fn an_endpoint_that_dies_takes_only_what_was_under_way_on_it() {
         let broken = &summary.errors;
         assert_eq!((broken.connect, broken.connect_timeout), (0, 0), "{broken:?}");
         // Whoever cannot be connected to is passed over, whatever the method.
-        let summary = load(&Plan { duration_ms: Some(1000), ..plan });
+        let summary = load(&LoadPlan { duration_ms: Some(1000), ..plan });
         check_all_good(&summary, method);
         assert!(gateway.metric("yumen_upstream_retries_total") > 0.0);
     }

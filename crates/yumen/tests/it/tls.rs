@@ -120,7 +120,7 @@ fn an_ed25519_certificate_is_shown_to_those_that_take_it() {
 fn a_key_that_is_too_short_to_be_one_is_told_as_such() {
     let pair = certs::simple("a", &["a.test"]);
     for (key, expected) in [
-        ("secret", "the private key is not PEM: it has no line `-----BEGIN ...-----`"),
+        ("secret", "the private key is not PEM: no line `-----BEGIN ...-----`"),
         (
             "-----BEGIN PRIVATE KEY-----\nMC4C\n",
             "the private key is not PEM: it has no line `-----END ...-----`",

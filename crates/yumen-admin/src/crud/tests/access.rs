@@ -7,11 +7,11 @@ use axum::body::Body;
 use axum::http::Request;
 use axum::routing::get;
 use yumen_config::Kind;
-use yumen_config::node::Admin;
-use yumen_store::State;
+use yumen_config::node::AdminConfig;
+use yumen_store::StoreState;
 
 use super::{ADMIN, Api, VIEWER};
-use crate::access::Peer;
+use crate::access::AdminPeer;
 use crate::admin::router;
 use crate::keys;
 
@@ -29,7 +29,7 @@ fn paths() -> Vec<String> {
 }
 
 /// Everything the store holds, keys of the API included.
-fn everything(state: &State) -> String {
+fn everything(state: &StoreState) -> String {
     let entries: Vec<_> = state.entries().collect();
     let settings: Vec<_> = state.settings().collect();
     format!("{:?} {entries:?} {settings:?}", state.revision)
@@ -141,7 +141,7 @@ async fn keys_of_the_store_count_beside_configured_ones() {
 
 #[tokio::test]
 async fn without_required_keys_pages_of_others_may_not_ask() {
-    let api = Api::with(&Admin { key_required: false, ..Admin::default() }, |_| ());
+    let api = Api::with(&AdminConfig { key_required: false, ..AdminConfig::default() }, |_| ());
     let line = "PUT /apisix/admin/routes/1";
     let body = r#"{"uri":"/a","plugins":{}}"#;
     assert_eq!(api.send(line, &[], body).await.status, 201);
@@ -157,7 +157,7 @@ async fn without_required_keys_pages_of_others_may_not_ask() {
 
 #[tokio::test]
 async fn without_required_keys_only_addresses_and_localhost_are_asked() {
-    let api = Api::with(&Admin { key_required: false, ..Admin::default() }, |_| ());
+    let api = Api::with(&AdminConfig { key_required: false, ..AdminConfig::default() }, |_| ());
     for (host, status) in [
         ("127.0.0.1", 200),
         ("127.0.0.1:9180", 200),
@@ -180,12 +180,12 @@ async fn without_required_keys_only_addresses_and_localhost_are_asked() {
 #[tokio::test]
 async fn only_allowed_addresses_may_ask() {
     let allow = vec!["10.0.0.0/8".to_owned()];
-    let api = Api::with(&Admin { allow, ..super::admin() }, |_| ());
+    let api = Api::with(&AdminConfig { allow, ..super::admin() }, |_| ());
     for (peer, status) in [("10.1.2.3", 200), ("127.0.0.1", 403), ("::1", 403), ("", 403)] {
         for path in ["/apisix/admin/routes", "/apisix/admin", "/health", "/unknown"] {
             let mut request = Request::builder().uri(path).header("x-api-key", ADMIN);
             if let Ok(address) = peer.parse::<IpAddr>() {
-                request = request.extension(Peer(address));
+                request = request.extension(AdminPeer(address));
             }
             let answer = api.answer(request.body(Body::empty()).unwrap()).await;
             let expected = if status == 200 && path == "/unknown" { 404 } else { status };

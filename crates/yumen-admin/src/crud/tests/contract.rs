@@ -1,7 +1,7 @@
 //! What every resource answers when all is well.
 
 use super::{Api, Case, INACTIVE};
-use crate::crud::Verb;
+use crate::crud::CrudVerb;
 use serde_json::Value;
 use yumen_config::resource::IdRule;
 
@@ -270,7 +270,7 @@ async fn an_object_that_another_tool_wrote_without_its_id_gets_it_by_a_patch() {
     let by = yumen_store::Authorship::by("etcd");
     let write = |draft: &mut yumen_store::Draft| -> Result<(), ()> {
         draft.put(
-            yumen_store::Key::new(yumen_config::Kind::Routes, "7"),
+            yumen_store::ResourceKey::new(yumen_config::Kind::Routes, "7"),
             r#"{"uri":"/a","plugins":{}}"#.into(),
             None,
         );
@@ -376,7 +376,7 @@ fn the_documented_table_of_verbs_is_the_one_that_holds() {
             _ => descriptor.list_path,
         };
         let mut row = format!("| `{path}` |");
-        for verb in [Verb::Post, Verb::Put, Verb::Patch, Verb::Delete] {
+        for verb in [CrudVerb::Post, CrudVerb::Put, CrudVerb::Patch, CrudVerb::Delete] {
             row.push_str(if verb.is_for(kind) { " yes |" } else { " - |" });
         }
         assert!(DOCUMENT.lines().any(|line| line == row), "docs/admin-api.md lacks: {row}");

@@ -6,34 +6,34 @@ use std::time::Instant;
 
 use proptest::prelude::*;
 use yumen_config::Kind;
-use yumen_plugin::Registry;
+use yumen_plugin::PluginRegistry;
 use yumen_plugins::BUILTIN;
-use yumen_store::{Authorship, Draft, Key, Memory, State, Store, commit};
+use yumen_store::{Authorship, Draft, MemoryMedium, ResourceKey, Store, StoreState, commit};
 
 use super::{ADMIN, Api};
-use crate::index::Index;
-use crate::index::facts::{self, Fact};
+use crate::index::FactIndex;
+use crate::index::facts::{self, ObjectFact};
 
-fn naive(registry: &Registry, state: &State) -> BTreeMap<Fact, BTreeSet<Key>> {
-    let mut said_by: BTreeMap<Fact, BTreeSet<Key>> = BTreeMap::new();
+fn naive(registry: &PluginRegistry, state: &StoreState) -> BTreeMap<ObjectFact, BTreeSet<ResourceKey>> {
+    let mut by_fact: BTreeMap<ObjectFact, BTreeSet<ResourceKey>> = BTreeMap::new();
     for (key, entry) in state.entries() {
         for fact in facts::of_text(registry, key, &entry.json) {
-            said_by.entry(fact).or_default().insert(key.clone());
+            by_fact.entry(fact).or_default().insert(key.clone());
         }
     }
-    said_by
+    by_fact
 }
 
-fn check(index: &Index, registry: &Registry, state: &State) {
+fn check(index: &FactIndex, registry: &PluginRegistry, state: &StoreState) {
     let known = index.catch_up(registry, state);
     let expected = naive(registry, state);
     assert_eq!(known.len(), expected.len());
     for (fact, keys) in &expected {
-        let found: BTreeSet<Key> = known.who_says(fact).cloned().collect();
+        let found: BTreeSet<ResourceKey> = known.stating(fact).cloned().collect();
         assert_eq!(&found, keys, "{fact:?}");
         for kind in Kind::ALL {
             let first = keys.iter().find(|key| key.kind == kind);
-            assert_eq!(known.first_who_says(fact, kind), first, "{fact:?}");
+            assert_eq!(known.first_stating(fact, kind), first, "{fact:?}");
         }
     }
 }
@@ -63,15 +63,15 @@ proptest! {
         batches in prop::collection::vec(prop::collection::vec(write(), 1..8), 1..12),
         back in any::<prop::sample::Index>(),
     ) {
-        let registry = Registry::new(BUILTIN);
-        let store = Memory::store(1000).unwrap();
+        let registry = PluginRegistry::new(BUILTIN);
+        let store = MemoryMedium::store(1000).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let (index, mut states) = (Index::default(), vec![State::default()]);
+        let (index, mut states) = (FactIndex::default(), vec![StoreState::default()]);
         for batch in batches {
             let write = move |draft: &mut Draft| -> Result<(), ()> {
                 for (kind, id, text) in &batch {
                     match text {
-                        Some(text) => draft.put(Key::new(*kind, id.to_string()), text.as_str().into(), None),
+                        Some(text) => draft.put(ResourceKey::new(*kind, id.to_string()), text.as_str().into(), None),
                         None => drop(draft.delete(*kind, &id.to_string())),
                     }
                 }
@@ -96,16 +96,16 @@ async fn writes_among_ten_thousand_consumers() {
     let fill = |draft: &mut Draft| -> Result<(), ()> {
         for i in 0..CONSUMERS {
             let json = format!(r#"{{"username":"u{i}","plugins":{{"key-auth":{{"key":"k{i}"}}}}}}"#);
-            draft.put(Key::new(Kind::Consumers, format!("u{i}")), json.into(), None);
+            draft.put(ResourceKey::new(Kind::Consumers, format!("u{i}")), json.into(), None);
             let json = format!(r#"{{"uri":"/{i}","plugins":{{}},"id":"{i}"}}"#);
-            draft.put(Key::new(Kind::Routes, i.to_string()), json.into(), None);
+            draft.put(ResourceKey::new(Kind::Routes, i.to_string()), json.into(), None);
         }
         Ok(())
     };
     commit(&*api.state.store, Authorship::by("test"), fill).await.unwrap().unwrap();
     let start = Instant::now();
     let state = api.state.store.state();
-    drop(api.state.index.catch_up(&Arc::new(Registry::new(BUILTIN)), &state));
+    drop(api.state.index.catch_up(&Arc::new(PluginRegistry::new(BUILTIN)), &state));
     println!("reading {} objects: {:?}", state.len(), start.elapsed());
     let start = Instant::now();
     for i in 0..100 {

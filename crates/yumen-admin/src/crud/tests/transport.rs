@@ -8,14 +8,16 @@ use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Request, header};
 use serde_json::json;
 use yumen_config::Kind;
-use yumen_config::node::Admin;
-use yumen_plugin::Registry;
+use yumen_config::node::AdminConfig;
+use yumen_plugin::PluginRegistry;
 use yumen_plugins::BUILTIN;
-use yumen_store::engine::{Batch, Engine, Medium};
-use yumen_store::{Authorship, Committed, Draft, Key, Revision, State, Store, StoreError, commit};
+use yumen_store::engine::{CommitBatch, StoreEngine, StoreMedium};
+use yumen_store::{
+    Authorship, Draft, ResourceKey, Revision, Store, StoreCommit, StoreError, StoreState, commit,
+};
 
 use super::{ADMIN, Api, error};
-use crate::access::Peer;
+use crate::access::AdminPeer;
 use crate::api::AdminState;
 
 const ROUTE: &str = r#"{"uri":"/a","plugins":{}}"#;
@@ -66,7 +68,7 @@ async fn preflights_are_answered_without_a_key_where_pages_may_ask() {
     ] {
         assert_eq!(answer.header(name), value);
     }
-    let api = Api::with(&Admin { cors: false, ..super::admin() }, |_| ());
+    let api = Api::with(&AdminConfig { cors: false, ..super::admin() }, |_| ());
     let answer = api.send("OPTIONS /apisix/admin/routes/1", &[], "").await;
     assert_eq!((answer.status, answer.header("access-control-allow-origin")), (401, ""));
 }
@@ -189,7 +191,7 @@ async fn no_condition_is_passed_over() {
             {
                 request = request.header(name, value);
             }
-            let request = request.extension(Peer(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+            let request = request.extension(AdminPeer(IpAddr::V4(Ipv4Addr::LOCALHOST)));
             let answer = api.answer(request.body(Body::from(body)).unwrap()).await;
             assert_eq!(answer.status, status, "{verb} {fields:?}: {}", answer.text);
             let revision = if status == 200 { 2 } else { 1 };
@@ -250,7 +252,7 @@ async fn a_new_consumer_has_no_credentials_that_were_left_behind() {
     let api = Api::new();
     let left_behind = |draft: &mut Draft| -> Result<(), ()> {
         for id in ["jack/credentials/a", "jacky/credentials/a"] {
-            draft.put(Key::new(Kind::Credentials, id), r#"{"id":"a","plugins":{}}"#.into(), None);
+            draft.put(ResourceKey::new(Kind::Credentials, id), r#"{"id":"a","plugins":{}}"#.into(), None);
         }
         Ok(())
     };
@@ -334,12 +336,12 @@ async fn a_deletion_and_a_new_reference_never_both_succeed() {
 #[derive(Default)]
 struct Failing(Arc<Mutex<Option<StoreError>>>);
 
-impl Medium for Failing {
-    fn persist(&self, _: &Batch) -> Result<(), StoreError> {
+impl StoreMedium for Failing {
+    fn persist(&self, _: &CommitBatch) -> Result<(), StoreError> {
         self.0.lock().unwrap().clone().map_or(Ok(()), Err)
     }
 
-    fn history(&self, _: Option<Revision>, _: usize) -> Result<Vec<Arc<Committed>>, StoreError> {
+    fn history(&self, _: Option<Revision>, _: usize) -> Result<Vec<Arc<StoreCommit>>, StoreError> {
         Ok(Vec::new())
     }
 }
@@ -348,12 +350,12 @@ impl Medium for Failing {
 async fn a_store_that_fails_says_so_and_leaves_no_trace() {
     let failure = Arc::new(Mutex::new(None));
     let medium = Failing(failure.clone());
-    let store: Arc<dyn Store> = Arc::new(Engine::start(medium, State::default()).unwrap());
+    let store: Arc<dyn Store> = Arc::new(StoreEngine::start(medium, StoreState::default()).unwrap());
     let api = Api::with(&super::admin(), |state| {
         let access = state.access.clone();
         *state = AdminState::new(
             store,
-            Arc::new(Registry::new(BUILTIN)),
+            Arc::new(PluginRegistry::new(BUILTIN)),
             yumen_plugins::inactive::missing::<&str>(&[]),
             crate::testing::load_certificate(),
         );

@@ -2,25 +2,25 @@
 
 /// A part of an expression.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Node {
-    All(Vec<Node>),
-    Any(Vec<Node>),
-    Not(Box<Node>),
-    Call(Call),
+pub(super) enum KongExprNode {
+    All(Vec<KongExprNode>),
+    Any(Vec<KongExprNode>),
+    Not(Box<KongExprNode>),
+    Call(FieldComparison),
 }
 
 /// A field compared with a literal.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Call {
+pub(super) struct FieldComparison {
     pub(super) field: String,
     /// Whether capitals count as small letters.
     pub(super) is_lowered: bool,
     pub(super) operator: String,
-    pub(super) literal: Literal,
+    pub(super) literal: KongExprLiteral,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Literal {
+pub(super) enum KongExprLiteral {
     Text(String),
     Number(i64),
     /// An address or a network.
@@ -33,8 +33,8 @@ const DEPTH_MAX: usize = 64;
 /// The longest operators first, as others begin like them.
 const OPERATORS: [&str; 12] = ["==", "!=", "^=", "=^", ">=", "<=", ">", "<", "~", "not in", "in", "contains"];
 
-pub(super) fn parse(text: &str) -> Result<Node, String> {
-    let mut reader = Reader { rest: text.trim(), depth: 0 };
+pub(super) fn parse(text: &str) -> Result<KongExprNode, String> {
+    let mut reader = KongExprReader { rest: text.trim(), depth: 0 };
     let root = reader.any()?;
     match reader.rest.is_empty() {
         true => Ok(root),
@@ -42,26 +42,26 @@ pub(super) fn parse(text: &str) -> Result<Node, String> {
     }
 }
 
-struct Reader<'t> {
+struct KongExprReader<'t> {
     rest: &'t str,
     depth: usize,
 }
 
-impl<'t> Reader<'t> {
-    fn any(&mut self) -> Result<Node, String> {
-        self.several("||", Reader::all, Node::Any)
+impl<'t> KongExprReader<'t> {
+    fn any(&mut self) -> Result<KongExprNode, String> {
+        self.several("||", KongExprReader::all, KongExprNode::Any)
     }
 
-    fn all(&mut self) -> Result<Node, String> {
-        self.several("&&", Reader::one, Node::All)
+    fn all(&mut self) -> Result<KongExprNode, String> {
+        self.several("&&", KongExprReader::one, KongExprNode::All)
     }
 
     fn several(
         &mut self,
         between: &str,
-        part: fn(&mut Self) -> Result<Node, String>,
-        join: fn(Vec<Node>) -> Node,
-    ) -> Result<Node, String> {
+        part: fn(&mut Self) -> Result<KongExprNode, String>,
+        join: fn(Vec<KongExprNode>) -> KongExprNode,
+    ) -> Result<KongExprNode, String> {
         let first = part(self)?;
         let mut nodes = vec![first];
         while self.takes(between) {
@@ -70,17 +70,17 @@ impl<'t> Reader<'t> {
         Ok(if nodes.len() == 1 { nodes.remove(0) } else { join(nodes) })
     }
 
-    fn one(&mut self) -> Result<Node, String> {
+    fn one(&mut self) -> Result<KongExprNode, String> {
         if self.takes("!") {
-            return Ok(Node::Not(Box::new(self.group()?)));
+            return Ok(KongExprNode::Not(Box::new(self.group()?)));
         }
         match self.rest.starts_with('(') {
             true => self.group(),
-            false => self.call().map(Node::Call),
+            false => self.call().map(KongExprNode::Call),
         }
     }
 
-    fn group(&mut self) -> Result<Node, String> {
+    fn group(&mut self) -> Result<KongExprNode, String> {
         self.needs("(")?;
         self.depth += 1;
         if self.depth > DEPTH_MAX {
@@ -92,7 +92,7 @@ impl<'t> Reader<'t> {
         Ok(inside)
     }
 
-    fn call(&mut self) -> Result<Call, String> {
+    fn call(&mut self) -> Result<FieldComparison, String> {
         let (mut is_lowered, mut closing) = (false, 0);
         let field = loop {
             let word = self.word(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'));
@@ -111,24 +111,24 @@ impl<'t> Reader<'t> {
         let found = OPERATORS.into_iter().find(|operator| self.takes(operator));
         let operator = found.ok_or_else(|| format!("an operator is missing before \"{}\"", self.rest))?;
         let literal = self.literal()?;
-        Ok(Call { field, is_lowered, operator: operator.to_owned(), literal })
+        Ok(FieldComparison { field, is_lowered, operator: operator.to_owned(), literal })
     }
 
-    fn literal(&mut self) -> Result<Literal, String> {
+    fn literal(&mut self) -> Result<KongExprLiteral, String> {
         if let Some(raw) = self.rest.strip_prefix("r#\"") {
             let (text, rest) = raw.split_once("\"#").ok_or("a text has no end")?;
             self.rest = rest.trim_start();
-            return Ok(Literal::Text(text.to_owned()));
+            return Ok(KongExprLiteral::Text(text.to_owned()));
         }
         if let Some(quoted) = self.rest.strip_prefix('"') {
-            return self.quoted(quoted).map(Literal::Text);
+            return self.quoted(quoted).map(KongExprLiteral::Text);
         }
         let word = self.word(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | ':' | '/' | '-'));
         if let Ok(number) = word.parse() {
-            return Ok(Literal::Number(number));
+            return Ok(KongExprLiteral::Number(number));
         }
         match yumen_base::IpSet::parse([word]) {
-            Ok(_) if !word.is_empty() => Ok(Literal::Address(word.to_owned())),
+            Ok(_) if !word.is_empty() => Ok(KongExprLiteral::Address(word.to_owned())),
             _ => Err(format!("\"{word}\" is neither text nor number nor address")),
         }
     }

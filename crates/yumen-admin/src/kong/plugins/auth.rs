@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Job, Ours};
+use super::{Ours, PluginJob};
 
 /// Plugins after which a request belongs to a consumer.
 pub(super) const IDENTIFIES: [&str; 10] = [
@@ -22,7 +22,7 @@ pub(super) const IDENTIFIES: [&str; 10] = [
 const NOBODY: &str = "(nobody)";
 
 /// What all of them have: credentials hidden, an anonymous consumer, a realm, requests before the request.
-fn common(job: &mut Job<'_>) -> Value {
+fn common(job: &mut PluginJob<'_>) -> Value {
     let mut out = json!({});
     if job.flag("hide_credentials", false) {
         out["hide_credentials"] = json!(true);
@@ -36,8 +36,8 @@ fn common(job: &mut Job<'_>) -> Value {
             None => job.dropped("anonymous", format!("there is no consumer {anonymous}")),
         }
         if job.place.authentications > 1 {
-            let why = "in Kong the first that knows the client ends the asking, here each is asked";
-            job.different("anonymous", "a client is anonymous unless the last of them knows it", why);
+            let why = "Kong stops at the first plugin that identifies the client; here all run";
+            job.different("anonymous", "a client is anonymous unless the last plugin identifies it", why);
         }
     }
     let why =
@@ -54,7 +54,7 @@ fn common(job: &mut Job<'_>) -> Value {
 }
 
 /// The first of several names; the others go to the report.
-fn only_name(job: &mut Job<'_>, field: &str, default: Option<&str>) -> Option<String> {
+fn only_name(job: &mut PluginJob<'_>, field: &str, default: Option<&str>) -> Option<String> {
     let mut names = job.texts(field);
     if names.is_empty() {
         names.extend(default.map(str::to_owned));
@@ -66,7 +66,7 @@ fn only_name(job: &mut Job<'_>, field: &str, default: Option<&str>) -> Option<St
     names.into_iter().next()
 }
 
-pub(super) fn key_auth(job: &mut Job<'_>) -> Ours {
+pub(super) fn key_auth(job: &mut PluginJob<'_>) -> Ours {
     let mut out = common(job);
     let name = only_name(job, "key_names", Some("apikey")).unwrap_or_default();
     if name != "apikey" {
@@ -84,11 +84,11 @@ pub(super) fn key_auth(job: &mut Job<'_>) -> Ours {
     vec![("key-auth", out)]
 }
 
-pub(super) fn basic_auth(job: &mut Job<'_>) -> Ours {
+pub(super) fn basic_auth(job: &mut PluginJob<'_>) -> Ours {
     vec![("basic-auth", common(job))]
 }
 
-pub(super) fn jwt(job: &mut Job<'_>) -> Ours {
+pub(super) fn jwt(job: &mut PluginJob<'_>) -> Ours {
     let mut out = common(job);
     for (ours, theirs, default) in [
         ("header", "header_names", Some("authorization")),
@@ -110,7 +110,7 @@ pub(super) fn jwt(job: &mut Job<'_>) -> Ours {
     vec![("jwt-auth", out)]
 }
 
-pub(super) fn hmac_auth(job: &mut Job<'_>) -> Ours {
+pub(super) fn hmac_auth(job: &mut PluginJob<'_>) -> Ours {
     let mut out = common(job);
     if let Some(skew) = job.number("clock_skew") {
         out["clock_skew"] = json!(skew);
@@ -130,7 +130,7 @@ pub(super) fn hmac_auth(job: &mut Job<'_>) -> Ours {
     vec![("hmac-auth", out)]
 }
 
-pub(super) fn ldap_auth(job: &mut Job<'_>) -> Ours {
+pub(super) fn ldap_auth(job: &mut PluginJob<'_>) -> Ours {
     let mut out = common(job);
     let host = job.text("ldap_host").unwrap_or_default();
     let port = job.count("ldap_port").unwrap_or(389);
@@ -140,13 +140,13 @@ pub(super) fn ldap_auth(job: &mut Job<'_>) -> Ours {
     out["use_tls"] = json!(job.flag("ldaps", false) || job.flag("start_tls", false));
     out["tls_verify"] = json!(job.flag("verify_ldap_host", false));
     for field in ["cache_ttl", "timeout", "keepalive", "header_type"] {
-        job.skip(field, Value::Null, "there is no such setting here");
+        job.skip(field, Value::Null, "setting not supported");
     }
     vec![("ldap-auth", out)]
 }
 
 /// Groups are known when the file is read, so the plugin here gets the names of their members.
-pub(super) fn acl(job: &mut Job<'_>) -> Ours {
+pub(super) fn acl(job: &mut PluginJob<'_>) -> Ours {
     let by_consumer_group = job.flag("include_consumer_groups", false);
     job.skip("hide_groups_header", json!(false), "no field tells the upstream the groups");
     job.skip("always_use_authenticated_groups", json!(false), "groups come from consumers alone");

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Job, Ours};
+use super::{Ours, PluginJob};
 
 mod shared;
 
@@ -16,7 +16,7 @@ const WINDOWS: [(&str, u64); 6] = [
     ("year", 31_536_000),
 ];
 
-pub(super) fn rate_limiting(job: &mut Job<'_>) -> Ours {
+pub(super) fn rate_limiting(job: &mut PluginJob<'_>) -> Ours {
     let mut windows = Vec::new();
     for (name, seconds) in WINDOWS {
         if let Some(count) = job.number(name).filter(|count| *count > 0.0) {
@@ -44,7 +44,7 @@ fn counted_in(place: serde_json::Map<String, Value>, mut ours: Ours) -> Ours {
 }
 
 /// The same with windows of any length that may slide.
-pub(super) fn rate_limiting_advanced(job: &mut Job<'_>) -> Ours {
+pub(super) fn rate_limiting_advanced(job: &mut PluginJob<'_>) -> Ours {
     let limits = job.settings.counts("limit", job.report);
     let sizes = job.settings.counts("window_size", job.report);
     let window = |(count, seconds): (u64, u64)| (format!("{seconds}s"), seconds, count);
@@ -66,29 +66,31 @@ pub(super) fn rate_limiting_advanced(job: &mut Job<'_>) -> Ours {
 }
 
 /// What requests are told apart by: a variable, or the name of a constant for all alike.
-enum Key {
+enum KongLimitKey {
     Variable(String),
     Everybody,
 }
 
-fn key(job: &mut Job<'_>, field: &str) -> Key {
-    let address = || Key::Variable("remote_addr".into());
+fn key(job: &mut PluginJob<'_>, field: &str) -> KongLimitKey {
+    let address = || KongLimitKey::Variable("remote_addr".into());
     let by = job.text(field).unwrap_or_else(|| "consumer".into());
     let header = job.text("header_name");
     let path = job.text("path");
     match (by.as_str(), header, path) {
-        ("consumer", ..) if job.place.is_identified => Key::Variable("consumer_name".into()),
+        ("consumer", ..) if job.place.is_identified => KongLimitKey::Variable("consumer_name".into()),
         // Nobody is identified here: Kong goes by the address then.
         ("consumer" | "credential" | "ip", ..) if by == "ip" || !job.place.is_identified => address(),
         ("credential", ..) => {
             job.different(field, "consumers are counted", "credentials of one consumer are not told apart");
-            Key::Variable("consumer_name".into())
+            KongLimitKey::Variable("consumer_name".into())
         }
-        ("service", ..) => Key::Everybody,
-        ("header", Some(name), _) => Key::Variable(format!("http_{}", name.to_lowercase().replace('-', "_"))),
+        ("service", ..) => KongLimitKey::Everybody,
+        ("header", Some(name), _) => {
+            KongLimitKey::Variable(format!("http_{}", name.to_lowercase().replace('-', "_")))
+        }
         ("path", _, Some(_)) => {
             job.different(field, "every path is counted on its own", "a single path cannot be named here");
-            Key::Variable("uri".into())
+            KongLimitKey::Variable("uri".into())
         }
         (other, ..) => {
             job.different(field, "clients are counted by address", format!("{other} cannot be counted here"));
@@ -97,7 +99,7 @@ fn key(job: &mut Job<'_>, field: &str) -> Key {
     }
 }
 
-fn limit(job: &mut Job<'_>, windows: &[(String, u64, u64)], key: Key, message: &str) -> Ours {
+fn limit(job: &mut PluginJob<'_>, windows: &[(String, u64, u64)], key: KongLimitKey, message: &str) -> Ours {
     let shows = !job.flag("hide_client_headers", false);
     let status = job.count("error_code").unwrap_or(429);
     let mut out = json!({ "rejected_code": status });
@@ -108,8 +110,8 @@ fn limit(job: &mut Job<'_>, windows: &[(String, u64, u64)], key: Key, message: &
         }
         [(_, seconds, count)] => {
             let (name, kind) = match &key {
-                Key::Variable(name) => (name.as_str(), "var"),
-                Key::Everybody => ("service", "constant"),
+                KongLimitKey::Variable(name) => (name.as_str(), "var"),
+                KongLimitKey::Everybody => ("service", "constant"),
             };
             out["count"] = json!(count);
             out["time_window"] = json!(seconds);
@@ -123,8 +125,10 @@ fn limit(job: &mut Job<'_>, windows: &[(String, u64, u64)], key: Key, message: &
         many => {
             match &key {
                 // Preflights may be let through without one; as with Kong they shall not fail.
-                Key::Variable(name) if name == "consumer_name" => out["allow_degradation"] = json!(true),
-                Key::Variable(name) if name.starts_with("http_") => {
+                KongLimitKey::Variable(name) if name == "consumer_name" => {
+                    out["allow_degradation"] = json!(true)
+                }
+                KongLimitKey::Variable(name) if name.starts_with("http_") => {
                     let instead = "requests are counted by the field and the address together";
                     job.different(
                         "",
@@ -137,12 +141,12 @@ fn limit(job: &mut Job<'_>, windows: &[(String, u64, u64)], key: Key, message: &
             let rule = |(name, seconds, count): &(String, u64, u64)| {
                 let key = match &key {
                     // A rule none of whose variables has a value never applies.
-                    Key::Variable(variable) if variable.starts_with("http_") => {
+                    KongLimitKey::Variable(variable) if variable.starts_with("http_") => {
                         format!("${variable} $remote_addr {name}")
                     }
-                    Key::Variable(variable) => format!("${variable} {name}"),
+                    KongLimitKey::Variable(variable) => format!("${variable} {name}"),
                     // A rule whose key has no variable never applies.
-                    Key::Everybody => format!("$server_name {name}"),
+                    KongLimitKey::Everybody => format!("$server_name {name}"),
                 };
                 let prefix = format!("{}{}", name[..1].to_uppercase(), &name[1..]);
                 json!({ "count": count, "time_window": seconds, "key": key, "header_prefix": prefix })
@@ -162,7 +166,7 @@ fn limit(job: &mut Job<'_>, windows: &[(String, u64, u64)], key: Key, message: &
     vec![("limit-count", out)]
 }
 
-pub(super) fn ip_restriction(job: &mut Job<'_>) -> Ours {
+pub(super) fn ip_restriction(job: &mut PluginJob<'_>) -> Ours {
     let mut allow = job.texts("allow");
     allow.extend(job.texts("whitelist"));
     let mut deny = job.texts("deny");
@@ -197,7 +201,7 @@ pub(super) fn ip_restriction(job: &mut Job<'_>) -> Ours {
     }
 }
 
-pub(super) fn request_size_limiting(job: &mut Job<'_>) -> Ours {
+pub(super) fn request_size_limiting(job: &mut PluginJob<'_>) -> Ours {
     let size = job.count("allowed_payload_size").unwrap_or(128);
     let unit = match job.text("size_unit").as_deref() {
         Some("bytes") => 1,
@@ -208,7 +212,7 @@ pub(super) fn request_size_limiting(job: &mut Job<'_>) -> Ours {
     vec![("client-control", json!({ "max_body_size": size.saturating_mul(unit) }))]
 }
 
-pub(super) fn bot_detection(job: &mut Job<'_>) -> Ours {
+pub(super) fn bot_detection(job: &mut PluginJob<'_>) -> Ours {
     let mut out = json!({});
     let allow = job.texts("allow");
     let deny = job.texts("deny");

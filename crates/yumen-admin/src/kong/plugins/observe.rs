@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{Job, Ours};
+use super::{Ours, PluginJob};
 
-pub(super) fn correlation_id(job: &mut Job<'_>) -> Ours {
+pub(super) fn correlation_id(job: &mut PluginJob<'_>) -> Ours {
     let header = job.text("header_name").unwrap_or_else(|| "Kong-Request-ID".into());
     let generator = job.text("generator").unwrap_or_else(|| "uuid#counter".into());
     if generator != "uuid" {
@@ -14,7 +14,7 @@ pub(super) fn correlation_id(job: &mut Job<'_>) -> Ours {
     vec![("request-id", json!({ "header_name": header, "include_in_response": echoes }))]
 }
 
-pub(super) fn prometheus(job: &mut Job<'_>) -> Ours {
+pub(super) fn prometheus(job: &mut PluginJob<'_>) -> Ours {
     let switches = [
         "per_consumer",
         "status_code_metrics",
@@ -33,7 +33,7 @@ pub(super) fn prometheus(job: &mut Job<'_>) -> Ours {
 }
 
 /// What all log plugins lose.
-fn log(job: &mut Job<'_>) {
+fn log(job: &mut PluginJob<'_>) {
     job.skip("custom_fields_by_lua", Value::Null, "Lua is not run");
     for field in
         ["queue", "queue_size", "flush_timeout", "retry_count", "keepalive", "reopen", "content_type"]
@@ -43,7 +43,7 @@ fn log(job: &mut Job<'_>) {
     job.different("", "entries have the fields of the logger here", "the shape of Kong's entries is another");
 }
 
-pub(super) fn http_log(job: &mut Job<'_>) -> Ours {
+pub(super) fn http_log(job: &mut PluginJob<'_>) -> Ours {
     log(job);
     let mut out = json!({ "uri": job.text("http_endpoint").unwrap_or_default() });
     if let Some(timeout) = job.number("timeout") {
@@ -60,7 +60,7 @@ pub(super) fn http_log(job: &mut Job<'_>) -> Ours {
     vec![("http-logger", out)]
 }
 
-pub(super) fn socket_log(name: &str, job: &mut Job<'_>) -> Ours {
+pub(super) fn socket_log(name: &str, job: &mut PluginJob<'_>) -> Ours {
     log(job);
     let mut out =
         json!({ "host": job.text("host").unwrap_or_default(), "port": job.count("port").unwrap_or(0) });
@@ -81,12 +81,12 @@ pub(super) fn socket_log(name: &str, job: &mut Job<'_>) -> Ours {
     vec![("tcp-logger", out)]
 }
 
-pub(super) fn file_log(job: &mut Job<'_>) -> Ours {
+pub(super) fn file_log(job: &mut PluginJob<'_>) -> Ours {
     log(job);
     vec![("file-logger", json!({ "path": job.text("path").unwrap_or_default() }))]
 }
 
-pub(super) fn zipkin(job: &mut Job<'_>) -> Ours {
+pub(super) fn zipkin(job: &mut PluginJob<'_>) -> Ours {
     let mut out = json!({
         "endpoint": job.text("http_endpoint").unwrap_or_default(),
         "sample_ratio": job.number("sample_ratio").unwrap_or(0.001).max(0.00001),
@@ -98,8 +98,8 @@ pub(super) fn zipkin(job: &mut Job<'_>) -> Ours {
 }
 
 /// A plugin whose settings are other ones here: they have to be written anew.
-pub(super) fn as_it_is(name: &'static str, job: &mut Job<'_>) -> Ours {
-    job.dropped("", format!("the settings of {name} are others here and have to be written anew"));
-    job.settings = super::super::entity::Entity::default();
+pub(super) fn as_it_is(name: &'static str, job: &mut PluginJob<'_>) -> Ours {
+    job.dropped("", format!("the settings of {name} differ and must be rewritten"));
+    job.settings = super::super::entity::KongEntity::default();
     Vec::new()
 }

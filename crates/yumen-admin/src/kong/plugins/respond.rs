@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::{Job, Ours};
+use super::{Ours, PluginJob};
 
 /// The methods Kong's `cors` allows where it is told none.
 const METHODS: [&str; 9] = ["GET", "HEAD", "PUT", "PATCH", "POST", "DELETE", "OPTIONS", "TRACE", "CONNECT"];
 
-pub(super) fn cors(job: &mut Job<'_>) -> Ours {
+pub(super) fn cors(job: &mut PluginJob<'_>) -> Ours {
     let mut out = json!({});
     let credentials = job.flag("credentials", false);
     let origins = job.texts("origins");
@@ -61,7 +61,7 @@ pub(super) fn cors(job: &mut Job<'_>) -> Ours {
     vec![("cors", out)]
 }
 
-pub(super) fn redirect(job: &mut Job<'_>) -> Ours {
+pub(super) fn redirect(job: &mut PluginJob<'_>) -> Ours {
     let location = job.text("location").unwrap_or_default();
     let status = job.count("status_code").unwrap_or(301);
     let uri = match job.flag("keep_incoming_path", false) {
@@ -73,14 +73,14 @@ pub(super) fn redirect(job: &mut Job<'_>) -> Ours {
         false => location,
     };
     if uri.trim_end_matches("$request_uri").contains('$') {
-        let why = "a dollar sign begins a variable here";
-        job.different("location", "names behind a dollar sign are filled in", why);
+        let why = "a dollar sign starts a variable";
+        job.different("location", "variables after a dollar sign are substituted", why);
     }
     vec![("redirect", json!({ "uri": uri, "ret_code": status }))]
 }
 
 /// Answered after all other plugins had their say, so by `mocking` with a low priority.
-pub(super) fn request_termination(job: &mut Job<'_>) -> Ours {
+pub(super) fn request_termination(job: &mut PluginJob<'_>) -> Ours {
     let status = job.count("status_code").unwrap_or(503);
     let message = job.text("message");
     let body = job.text("body");
@@ -94,8 +94,8 @@ pub(super) fn request_termination(job: &mut Job<'_>) -> Ours {
     if body.contains('$') {
         job.different(
             "body",
-            "names behind a dollar sign are filled in",
-            "a dollar sign begins a variable here",
+            "variables after a dollar sign are substituted",
+            "a dollar sign starts a variable",
         );
     }
     let content_type = written.as_deref().unwrap_or(default_type);

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::entity::Entity;
-use super::{Job, Ours};
+use super::super::entity::KongEntity;
+use super::{Ours, PluginJob};
 
 /// `Name:value` as Kong writes fields.
 fn split(line: &str) -> (String, String) {
@@ -38,7 +38,7 @@ fn template(text: &str) -> Option<String> {
 }
 
 /// The fields of one operation, each with its value where it can be said.
-fn fields(job: &mut Job<'_>, operation: &mut Entity, name: &str) -> Vec<(String, String)> {
+fn fields(job: &mut PluginJob<'_>, operation: &mut KongEntity, name: &str) -> Vec<(String, String)> {
     let mut out = Vec::new();
     for line in operation.texts("headers", job.report) {
         let (field, value) = split(&line);
@@ -56,7 +56,7 @@ fn fields(job: &mut Job<'_>, operation: &mut Entity, name: &str) -> Vec<(String,
 }
 
 /// Leaves parts of an operation out. One that takes away or replaces may hide what is in them.
-fn leave(job: &mut Job<'_>, operation: &mut Entity, name: &str, parts: &[&str], why: &str) {
+fn leave(job: &mut PluginJob<'_>, operation: &mut KongEntity, name: &str, parts: &[&str], why: &str) {
     let hides = matches!(name, "remove" | "rename" | "replace");
     for part in parts {
         job.opens |= hides && HIDDEN_PARTS.contains(part) && operation.peek(part).is_some_and(is_said);
@@ -79,7 +79,7 @@ fn is_said(value: &Value) -> bool {
 const LISTS_OF_ALLOWED: [&str; 2] = ["allow", "whitelist"];
 
 /// Whether one of the lists of what may pass is there: it hides all else.
-fn allows_some_only(job: &Job<'_>) -> bool {
+fn allows_some_only(job: &PluginJob<'_>) -> bool {
     LISTS_OF_ALLOWED.iter().any(|list| job.settings.peek(list).is_some_and(is_said))
 }
 
@@ -87,7 +87,7 @@ const HIDDEN_PARTS: [&str; 3] = ["body", "querystring", "json"];
 const REQUEST_PARTS: [&str; 3] = ["body", "querystring", "json_types"];
 const RESPONSE_PARTS: [&str; 4] = ["json", "json_types", "body", "if_status"];
 
-pub(super) fn request_transformer(job: &mut Job<'_>) -> Ours {
+pub(super) fn request_transformer(job: &mut PluginJob<'_>) -> Ours {
     let why = "bodies and query arguments are not rewritten here";
     job.opens |= allows_some_only(job);
     let mut out = Map::new();
@@ -164,7 +164,7 @@ fn push(map: &mut Map<String, Value>, field: String, value: String) {
     map.insert(field, several);
 }
 
-pub(super) fn response_transformer(job: &mut Job<'_>) -> Ours {
+pub(super) fn response_transformer(job: &mut PluginJob<'_>) -> Ours {
     let why = "bodies are not transformed as JSON here";
     job.opens |= allows_some_only(job);
     let mut add = Vec::new();

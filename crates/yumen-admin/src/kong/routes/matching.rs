@@ -1,13 +1,13 @@
 //! What a route asks of a request: as attributes where ours have them, as conditions for the rest.
 
 use serde_json::{Value, json};
-use yumen_plugin::{Pattern, PatternOptions};
+use yumen_plugin::{PatternOptions, RegexPattern};
 
-use super::super::entity::Entity;
+use super::super::entity::KongEntity;
 use super::super::expression;
-use super::super::order::{Candidate, Rank};
-use super::super::paths::{Path, escape};
-use super::super::report::{Report, different, dropped};
+use super::super::paths::{KongPath, escape};
+use super::super::precedence::{KongPathCandidate, KongRouteRank};
+use super::super::report::{ImportReport, different, dropped};
 
 /// The methods our routes can name.
 const METHODS: [&str; 10] =
@@ -15,19 +15,19 @@ const METHODS: [&str; 10] =
 
 /// A host with the port it may be bound to.
 #[derive(Debug, Clone)]
-struct Host {
+struct KongHost {
     name: String,
     port: Option<u16>,
 }
 
-impl Host {
-    fn parse(text: &str) -> Host {
+impl KongHost {
+    fn parse(text: &str) -> KongHost {
         let text = text.to_ascii_lowercase();
         match text.rsplit_once(':').map(|(name, port)| (name, port.parse())) {
             Some((name, Ok(port))) if !name.ends_with(':') => {
-                Host { name: name.to_owned(), port: Some(port) }
+                KongHost { name: name.to_owned(), port: Some(port) }
             }
-            _ => Host { name: text, port: None },
+            _ => KongHost { name: text, port: None },
         }
     }
 
@@ -52,43 +52,47 @@ impl Host {
 
 /// What a route asks for.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
-    pub(super) paths: Vec<Path>,
-    hosts: Vec<Host>,
+pub(super) struct KongRouteMatch {
+    pub(super) paths: Vec<KongPath>,
+    hosts: Vec<KongHost>,
     methods: Vec<String>,
     remote_addrs: Vec<String>,
     /// What holds wherever the route is placed.
     conditions: Vec<Value>,
     /// Without path.
-    rank: Rank,
+    rank: KongRouteRank,
     regex_priority: u64,
     /// The path that an expression asks for among its conditions.
-    pub(super) expressed_path: Option<Path>,
+    pub(super) expressed_path: Option<KongPath>,
 }
 
-impl Asked {
+impl KongRouteMatch {
     /// What an expression asks for: routes of that router have a number to be sorted by.
-    pub(super) fn expressed(asked: expression::Asked, priority: u64, only_http: bool) -> Asked {
+    pub(super) fn expressed(
+        asked: expression::ExpressionMatch,
+        priority: u64,
+        only_http: bool,
+    ) -> KongRouteMatch {
         let mut conditions = asked.conditions;
         if only_http {
             conditions.push(json!(["scheme", "==", "http"]));
         }
-        let rank = Rank { regex_priority: priority, ..Rank::default() };
-        Asked { conditions, rank, expressed_path: asked.path, ..Asked::default() }
+        let rank = KongRouteRank { regex_priority: priority, ..KongRouteRank::default() };
+        KongRouteMatch { conditions, rank, expressed_path: asked.path, ..KongRouteMatch::default() }
     }
 
     /// `None` where nothing is left that it could match.
     pub(super) fn read(
-        entity: &mut Entity,
+        entity: &mut KongEntity,
         only_http: bool,
         marks_patterns: bool,
-        report: &mut Report,
-    ) -> Option<Asked> {
-        let mut asked = Asked {
-            hosts: entity.texts("hosts", report).iter().map(|host| Host::parse(host)).collect(),
+        report: &mut ImportReport,
+    ) -> Option<KongRouteMatch> {
+        let mut asked = KongRouteMatch {
+            hosts: entity.texts("hosts", report).iter().map(|host| KongHost::parse(host)).collect(),
             methods: entity.texts("methods", report),
             regex_priority: entity.count("regex_priority", report).unwrap_or(0),
-            ..Asked::default()
+            ..KongRouteMatch::default()
         };
         let has_paths = entity.peek("paths").and_then(Value::as_array).is_some_and(|all| !all.is_empty());
         asked.read_paths(entity, marks_patterns, report);
@@ -109,12 +113,12 @@ impl Asked {
         asked.read_addresses(entity, "sources", ("remote_addr", "remote_port"), report);
         asked.read_addresses(entity, "destinations", ("server_addr", "server_port"), report);
         let kinds = [!asked.methods.is_empty(), !asked.hosts.is_empty(), headers > 0, snis, has_paths];
-        asked.rank = Rank {
+        asked.rank = KongRouteRank {
             kinds: kinds.into_iter().map(u8::from).sum(),
             has_plain_hosts: !asked.hosts.is_empty()
                 && asked.hosts.iter().all(|host| !host.name.contains('*')),
             header_count: headers.min(255) as u8,
-            ..Rank::default()
+            ..KongRouteRank::default()
         };
         if let Some(condition) = asked.bound_hosts() {
             asked.conditions.push(condition);
@@ -122,11 +126,11 @@ impl Asked {
         Some(asked)
     }
 
-    fn read_paths(&mut self, entity: &mut Entity, marks_patterns: bool, report: &mut Report) {
+    fn read_paths(&mut self, entity: &mut KongEntity, marks_patterns: bool, report: &mut ImportReport) {
         for text in entity.texts("paths", report) {
-            let path = Path::parse(&text, marks_patterns);
-            if let Path::Pattern(_) = &path
-                && let Err(reason) = Pattern::new(&path.regex(), PatternOptions::default())
+            let path = KongPath::parse(&text, marks_patterns);
+            if let KongPath::Pattern(_) = &path
+                && let Err(reason) = RegexPattern::new(&path.regex(), PatternOptions::default())
             {
                 let line = dropped(&entity.label, "paths", format!("{text} is left out"));
                 report.add(line.why(format!("the pattern cannot be used: {reason}")));
@@ -139,7 +143,7 @@ impl Asked {
     }
 
     /// How many fields are asked for; each must have one of its values.
-    fn read_headers(&mut self, entity: &mut Entity, report: &mut Report) -> usize {
+    fn read_headers(&mut self, entity: &mut KongEntity, report: &mut ImportReport) -> usize {
         let Some(Value::Object(headers)) = entity.take("headers") else { return 0 };
         for (name, values) in &headers {
             let values: Vec<&str> = match values {
@@ -159,7 +163,7 @@ impl Asked {
                 report.add(line.why("names of fields in conditions have dashes"));
             }
             let variable = format!("http_{}", name.to_lowercase().replace('-', "_"));
-            if Pattern::new(&pattern, PatternOptions::default()).is_err() {
+            if RegexPattern::new(&pattern, PatternOptions::default()).is_err() {
                 let line = dropped(&entity.label, &format!("headers.{name}"), "no request matches");
                 report.add(line.why(format!("the pattern {pattern} cannot be used")));
                 self.conditions.push(json!([variable, "==", null]));
@@ -171,7 +175,7 @@ impl Asked {
         headers.len()
     }
 
-    fn read_server_names(&mut self, entity: &mut Entity, report: &mut Report) -> bool {
+    fn read_server_names(&mut self, entity: &mut KongEntity, report: &mut ImportReport) -> bool {
         let names = entity.texts("snis", report);
         let names: Vec<&str> = names.iter().map(|name| name.trim_end_matches('.')).collect();
         if !names.is_empty() {
@@ -183,10 +187,10 @@ impl Asked {
 
     fn read_addresses(
         &mut self,
-        entity: &mut Entity,
+        entity: &mut KongEntity,
         field: &str,
         (address, port): (&str, &str),
-        report: &mut Report,
+        report: &mut ImportReport,
     ) {
         let mut any_of = Vec::new();
         let mut bare = Vec::new();
@@ -222,7 +226,7 @@ impl Asked {
 
     /// The hosts under which our router finds the route; empty is any.
     pub(super) fn placed_hosts(&self) -> Vec<String> {
-        match self.hosts.iter().all(Host::can_be_placed) {
+        match self.hosts.iter().all(KongHost::can_be_placed) {
             true => {
                 let mut names: Vec<String> = self.hosts.iter().map(|host| host.name.clone()).collect();
                 names.sort();
@@ -235,12 +239,12 @@ impl Asked {
 
     /// The condition on hosts that no place can stand for.
     fn bound_hosts(&self) -> Option<Value> {
-        let is_bound = |host: &Host| host.port.is_some() || !host.can_be_placed();
+        let is_bound = |host: &KongHost| host.port.is_some() || !host.can_be_placed();
         self.hosts.iter().any(is_bound).then(|| self.host_condition()).flatten()
     }
 
     fn host_condition(&self) -> Option<Value> {
-        let mut any_of: Vec<Value> = self.hosts.iter().map(Host::condition).collect();
+        let mut any_of: Vec<Value> = self.hosts.iter().map(KongHost::condition).collect();
         match any_of.len() {
             0 | 1 => any_of.pop(),
             _ => {
@@ -270,20 +274,20 @@ impl Asked {
     }
 
     /// One candidate per path, or one for any path.
-    pub(super) fn candidates(&self, route: usize) -> Vec<Candidate> {
-        let candidate = |path: Option<&Path>| {
+    pub(super) fn candidates(&self, route: usize) -> Vec<KongPathCandidate> {
+        let candidate = |path: Option<&KongPath>| {
             let mut rank = self.rank;
             match path {
-                Some(Path::Pattern(_)) => {
+                Some(KongPath::Pattern(_)) => {
                     rank.is_pattern = true;
                     rank.regex_priority = self.regex_priority;
                 }
-                Some(Path::Prefix(prefix)) => rank.path_length = prefix.len(),
+                Some(KongPath::Prefix(prefix)) => rank.path_length = prefix.len(),
                 None => {}
             }
-            let prefix = path.map_or_else(|| "/".to_owned(), Path::literal);
+            let prefix = path.map_or_else(|| "/".to_owned(), KongPath::literal);
             let (hosts, methods) = (self.placed_hosts(), self.methods.clone());
-            Candidate { route, rank, hosts, prefix, methods }
+            KongPathCandidate { route, rank, hosts, prefix, methods }
         };
         match self.paths.is_empty() {
             true => vec![candidate(None)],

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use yumen_http::{HeadLimits, RequestHead, parse};
-use yumen_plugin::exchange::Host;
+use yumen_plugin::exchange::PluginHost;
 use yumen_plugin::plugin::LocalFuture;
-use yumen_plugin::{Client, Consumers, Exchange, Now};
+use yumen_plugin::{ClientInfo, ConsumerIndex, Exchange, Now};
 use yumen_snapshot::Snapshot;
 
 use super::{compiled, imported};
@@ -16,7 +16,7 @@ use super::{compiled, imported};
 /// A worker that cannot wait.
 struct Bench;
 
-impl Host for Bench {
+impl PluginHost for Bench {
     fn sleep(&self, _: Duration) -> LocalFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
@@ -43,8 +43,8 @@ fn found(snapshot: &Snapshot, (method, host, path, version): Request<'_>) -> Str
     let mut head = RequestHead::default();
     parse::request(text.as_bytes(), 0, &HeadLimits::default(), &mut head).expect(&text);
     let address: SocketAddr = "10.0.0.1:5000".parse().unwrap();
-    let client = Client { peer: address, local: address, tls: None, connection: 1 };
-    let consumers = Consumers::default();
+    let client = ClientInfo { peer: address, local: address, tls: None, connection: 1 };
+    let consumers = ConsumerIndex::default();
     let mut ex = Exchange::new(head, &client, Now::default(), &Bench, &consumers);
     snapshot.find(&mut ex).map_or("-".into(), |route| route.info.name.to_string())
 }

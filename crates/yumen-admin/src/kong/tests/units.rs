@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::super::environment::Environment;
+use super::super::environment::KongEnvironment;
 use super::super::expression;
-use super::super::ids::Ids;
-use super::super::paths::{Joint, Path};
-use super::super::report::Report;
+use super::super::ids::IdAllocator;
+use super::super::paths::{KongPath, PathMapping};
+use super::super::report::ImportReport;
 
 /// What a path becomes when the first pattern that matches is replaced, as `proxy-rewrite` does.
 fn rewritten(rewrites: &[String], path: &str) -> String {
@@ -52,11 +52,12 @@ fn paths_are_joined_as_kong_joins_them() {
         ("/s", "~/a|/b", true, "/b/c", "/s/c"),
     ];
     for (base, route, strips, request, expected) in table {
-        let path = Path::parse(route, true);
-        let rewrites = Joint { base, strips, plain: false }.rewrites(&path);
+        let path = KongPath::parse(route, true);
+        let rewrites = PathMapping { base, strips, plain: false }.rewrites(&path);
         assert_eq!(rewritten(&rewrites, request), expected, "{base} {route} {strips} {request}");
     }
-    let plain = |base| Joint { base, strips: true, plain: true }.rewrites(&Path::parse("/foo", true));
+    let plain =
+        |base| PathMapping { base, strips: true, plain: true }.rewrites(&KongPath::parse("/foo", true));
     assert_eq!(rewritten(&plain("/s"), "/foobar"), "/sbar");
     assert_eq!(rewritten(&plain("/s/"), "/foo/bar"), "/s/bar");
 }
@@ -79,20 +80,20 @@ fn what_all_matches_of_a_pattern_begin_with_is_found_and_never_too_long() {
         ("/a/:id", "/a/"),
         ("/a*b", "/a*b"),
     ] {
-        assert_eq!(Path::parse(path, true).literal(), literal, "{path}");
+        assert_eq!(KongPath::parse(path, true).literal(), literal, "{path}");
     }
 }
 
 #[test]
 fn before_3_0_a_path_with_odd_characters_is_a_pattern() {
-    assert_eq!(Path::parse("/a-b_c.d~e/%20", false), Path::Prefix("/a-b_c.d~e/%20".into()));
-    assert_eq!(Path::parse("/a/(b|c)$", false), Path::Pattern("/a/(b|c)$".into()));
-    assert_eq!(Path::parse("/a/(b|c)$", true), Path::Prefix("/a/(b|c)$".into()));
+    assert_eq!(KongPath::parse("/a-b_c.d~e/%20", false), KongPath::Prefix("/a-b_c.d~e/%20".into()));
+    assert_eq!(KongPath::parse("/a/(b|c)$", false), KongPath::Pattern("/a/(b|c)$".into()));
+    assert_eq!(KongPath::parse("/a/(b|c)$", true), KongPath::Prefix("/a/(b|c)$".into()));
 }
 
 #[test]
 fn ids_are_readable_allowed_and_unlike() {
-    let mut ids = Ids::of([]);
+    let mut ids = IdAllocator::of([]);
     let given = ["orders", "orders", "a b/c", "", "-é-"].map(|name| ids.give(name));
     assert_eq!(given, ["orders", "orders-2", "a-b-c", "unnamed", "unnamed-2"]);
     let long = ["x".repeat(100), "x".repeat(100)].map(|name| ids.give(&name));
@@ -101,7 +102,7 @@ fn ids_are_readable_allowed_and_unlike() {
 
 #[test]
 fn a_name_that_fits_goes_to_whoever_has_it() {
-    let mut ids = Ids::of_consumers(["a b", "a-b", "a.b", "a-b"]);
+    let mut ids = IdAllocator::of_consumers(["a b", "a-b", "a.b", "a-b"]);
     let given = ["a b", "a-b", "a.b", "a-b"].map(|name| ids.give(name));
     assert_eq!(given, ["a-b-2", "a-b", "a-b-3", "a-b-4"]);
 }
@@ -110,7 +111,7 @@ fn a_name_that_fits_goes_to_whoever_has_it() {
 fn references_that_lead_nowhere_become_null_and_are_told() {
     let document =
         json!({ "vaults": [{ "name": "env", "prefix": "shop", "config": { "prefix": "SHOP_" } }] });
-    let environment = Environment::new(&super::environment, &document);
+    let environment = KongEnvironment::new(&super::environment, &document);
     for (text, expected, why) in [
         ("plain", json!("plain"), ""),
         ("${{ env \"DECK_KEY\" }}", json!("key-from-deck"), ""),
@@ -124,7 +125,7 @@ fn references_that_lead_nowhere_become_null_and_are_told() {
         ("${{ env \"DECK_KEY\" | toInt }}", Value::Null, "DECK_KEY is not an integer"),
     ] {
         let mut value = json!({ "at": text });
-        let mut report = Report::default();
+        let mut report = ImportReport::default();
         environment.resolve(&mut value, "", &mut report);
         assert_eq!(value["at"], expected, "{text}");
         assert_eq!(report.lines().len(), usize::from(!why.is_empty()), "{text}");

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use axum::{Extension, Router};
 use serde_json::{Value, json};
-use yumen_config::node::{Admin, AdminKey, AdminRole, Hidden};
-use yumen_store::{Revision, State};
+use yumen_config::node::{AdminConfig, AdminKey, AdminRole, SecretText};
+use yumen_store::{Revision, StoreState};
 
-use crate::access::Peer;
+use crate::access::AdminPeer;
 use crate::api::AdminState;
-use crate::testing::{Answer, call};
-use crate::{Access, Endpoint, Form, Payload, contract_router, endpoints, v1};
+use crate::testing::{TestResponse, call};
+use crate::{AdminAccess, ApiEndpoint, ApiPayload, ArgumentForm, contract_router, endpoints, v1};
 
 const ADMIN: (&str, &str) = ("x-api-key", "a-key-that-may-do-everything");
 const VIEWER: (&str, &str) = ("x-api-key", "a-key-that-may-only-read");
@@ -55,14 +55,15 @@ struct Served {
 impl Served {
     /// With one object of every kind.
     async fn filled() -> Served {
-        let key = |name: &str, key: &str, role| AdminKey { name: name.into(), key: Hidden(key.into()), role };
+        let key =
+            |name: &str, key: &str, role| AdminKey { name: name.into(), key: SecretText(key.into()), role };
         let keys = vec![key("ada", ADMIN.1, AdminRole::Admin), key("vic", VIEWER.1, AdminRole::Viewer)];
         let mut state = crate::testing::state();
-        state.access = Arc::new(Access::new(&Admin { keys, ..Admin::default() }).unwrap());
+        state.access = Arc::new(AdminAccess::new(&AdminConfig { keys, ..AdminConfig::default() }).unwrap());
         state.stream_routes = true;
         let more = contract_router().merge(v1::router(v1::tests::state(state.clone())));
         let router = crate::admin::router(state.clone(), more);
-        let router = router.layer(Extension(Peer(IpAddr::V4(Ipv4Addr::LOCALHOST))));
+        let router = router.layer(Extension(AdminPeer(IpAddr::V4(Ipv4Addr::LOCALHOST))));
         let served = Served { state, router };
         for (path, object) in objects() {
             let path = format!("/apisix/admin/{path}");
@@ -72,20 +73,20 @@ impl Served {
         served
     }
 
-    async fn ask(&self, endpoint: &Endpoint, key: &[(&str, &str)]) -> Answer {
+    async fn ask(&self, endpoint: &ApiEndpoint, key: &[(&str, &str)]) -> TestResponse {
         let (path, body) = request(endpoint);
         let headers: Vec<(&str, &str)> = key.iter().copied().chain([("x-digest", "d")]).collect();
         call(&self.router, &endpoint.method.to_uppercase(), &path, &headers, &body).await
     }
 
     fn everything(&self) -> (Revision, String) {
-        let state: State = self.state.store.state();
+        let state: StoreState = self.state.store.state();
         (state.revision, format!("{:?}", state.entries().collect::<Vec<_>>()))
     }
 }
 
 /// The path of an endpoint for the objects that are there.
-fn path(endpoint: &Endpoint) -> String {
+fn path(endpoint: &ApiEndpoint) -> String {
     let id = if endpoint.tag == "plugin_metadata" { "http-logger" } else { "1" };
     let within = match endpoint.tag {
         "upstreams" => "nodes",
@@ -101,7 +102,7 @@ fn path(endpoint: &Endpoint) -> String {
 }
 
 /// A path and a body that an endpoint has every reason to accept.
-fn request(endpoint: &Endpoint) -> (String, String) {
+fn request(endpoint: &ApiEndpoint) -> (String, String) {
     let mut path = path(endpoint);
     let object_of = |kind: &str| {
         let mine = objects().into_iter().find(|(path, _)| match kind {
@@ -112,12 +113,12 @@ fn request(endpoint: &Endpoint) -> (String, String) {
     };
     let of_table = ["routes", "services", "upstreams"];
     let body = match endpoint.takes {
-        Payload::Nothing => Value::Null,
-        Payload::Object(kind) => object_of(kind.name()),
-        Payload::Part(_) => json!({ "labels": { "a": "b" } }),
-        Payload::Document => json!({ "routes": [{ "id": "9", "uri": "/9", "plugins": {} }] }),
-        Payload::Shape("question") => json!({ "url": "/a" }),
-        Payload::Shape("transaction") => json!({ "delete": ["routes/1"] }),
+        ApiPayload::Nothing => Value::Null,
+        ApiPayload::Object(kind) => object_of(kind.name()),
+        ApiPayload::Part(_) => json!({ "labels": { "a": "b" } }),
+        ApiPayload::Document => json!({ "routes": [{ "id": "9", "uri": "/9", "plugins": {} }] }),
+        ApiPayload::Shape("question") => json!({ "url": "/a" }),
+        ApiPayload::Shape("transaction") => json!({ "delete": ["routes/1"] }),
         _ if endpoint.path.contains("/validate/") => object_of("routes"),
         _ => match path.rsplit('/').next() {
             Some("nodes") => json!({ "127.0.0.1:81": 1 }),
@@ -126,7 +127,7 @@ fn request(endpoint: &Endpoint) -> (String, String) {
         },
     };
     for argument in endpoint.query.iter().filter(|argument| argument.is_required) {
-        let value = if let Form::OneOf(values) = argument.form { values[0] } else { "0" };
+        let value = if let ArgumentForm::OneOf(values) = argument.form { values[0] } else { "0" };
         path = format!("{path}?{}={value}", argument.name);
     }
     if endpoint.method == "delete" && of_table.contains(&endpoint.tag) {
@@ -143,10 +144,10 @@ async fn every_endpoint_answers_a_good_request_as_it_is_described() {
         let line = format!("{} {}: {status} {}", endpoint.method, endpoint.path, answer.text);
         let given = endpoint.gives.iter().find(|(given, _)| *given == status);
         let (_, payload) = given.unwrap_or_else(|| panic!("{line}"));
-        if let Payload::Shape(name) | Payload::ShapeOrText(name) = payload {
+        if let ApiPayload::Shape(name) | ApiPayload::ShapeOrText(name) = payload {
             holds(&crate::openapi::shapes::shapes()[*name], &answer.json(), &line);
         }
-        if *payload == Payload::Nothing {
+        if *payload == ApiPayload::Nothing {
             assert_eq!(answer.text, "", "{line}");
         }
     }

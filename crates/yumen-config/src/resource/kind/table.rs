@@ -5,8 +5,9 @@ use super::{
     ReferenceScan, TrafficClass,
 };
 use crate::resource::{
-    Consumer, ConsumerGroup, Credential, GlobalRule, PluginConfig, PluginMetadata, Proto, ResourceType,
-    Route, Secret, Service, Ssl, StreamRoute, Test, Upstream, decode_value,
+    ConsumerGroup, ConsumerSpec, CredentialSpec, GlobalRule, PluginConfig, PluginMetadata, ProtoSpec,
+    ResourceType, RouteSpec, SecretSpec, ServiceSpec, SslSpec, StreamRouteSpec, Test, UpstreamSpec,
+    decode_value,
 };
 
 /// Makes [`Kind`] and the descriptors from the same rows, so that neither can lack one.
@@ -60,7 +61,7 @@ const PROTO_USERS: &[(Kind, &str)] = &[
 
 kind_table! {
     /// Rules that match HTTP requests and name their upstream and plugins.
-    Routes(Route) {
+    Routes(RouteSpec) {
         name: "routes",
         singular: "route",
         label: "route",
@@ -81,7 +82,7 @@ kind_table! {
     }
 
     /// Settings shared by routes.
-    Services(Service) {
+    Services(ServiceSpec) {
         name: "services",
         singular: "service",
         label: "service",
@@ -107,7 +108,7 @@ kind_table! {
     }
 
     /// Named groups of endpoints.
-    Upstreams(Upstream) {
+    Upstreams(UpstreamSpec) {
         name: "upstreams",
         singular: "upstream",
         label: "upstream",
@@ -133,7 +134,7 @@ kind_table! {
     }
 
     /// Clients that authenticate.
-    Consumers(Consumer) {
+    Consumers(ConsumerSpec) {
         name: "consumers",
         singular: "consumer",
         label: "consumer",
@@ -154,7 +155,7 @@ kind_table! {
     }
 
     /// Keys of a consumer.
-    Credentials(Credential) {
+    Credentials(CredentialSpec) {
         name: "credentials",
         singular: "credential",
         label: "credential",
@@ -269,7 +270,7 @@ kind_table! {
     }
 
     /// Certificates, found by server name.
-    Ssls(Ssl) {
+    Ssls(SslSpec) {
         name: "ssls",
         singular: "ssl",
         label: "ssl",
@@ -295,7 +296,7 @@ kind_table! {
     }
 
     /// Protobuf descriptions.
-    Protos(Proto) {
+    Protos(ProtoSpec) {
         name: "protos",
         singular: "proto",
         label: "proto",
@@ -321,7 +322,7 @@ kind_table! {
     }
 
     /// Rules that match L4 streams.
-    StreamRoutes(StreamRoute) {
+    StreamRoutes(StreamRouteSpec) {
         name: "stream_routes",
         singular: "stream_route",
         label: "stream route",
@@ -347,7 +348,7 @@ kind_table! {
     }
 
     /// Access to secret managers.
-    Secrets(Secret) {
+    Secrets(SecretSpec) {
         name: "secrets",
         singular: "secret",
         label: "secret",

@@ -2,10 +2,10 @@
 //!
 //! Knows nothing but the chart it is given.
 
-use super::super::markup::{Markup, coordinate};
-use super::frame::Frame;
-use super::scale::Scale;
-use super::{Chart, DotRow, Dots, Point, Size, marker, text_width};
+use super::super::markup::{MarkupWriter, coordinate};
+use super::frame::ChartFrame;
+use super::scale::AxisScale;
+use super::{ChartPoint, ChartSize, DotPlot, DotRow, ReportChart, marker, text_width};
 
 /// Height of a row's line of text.
 const LABEL_HEIGHT: f64 = 20.0;
@@ -16,16 +16,16 @@ const ROW_GAP: f64 = 8.0;
 /// Characters kept at the end of a label that is too long: the value of its last parameter.
 const TAIL_CHARACTERS: usize = 12;
 
-pub(super) fn draw(chart: &Chart, dots: &Dots, size: Size) -> String {
+pub(super) fn draw(chart: &ReportChart, dots: &DotPlot, size: ChartSize) -> String {
     let top = 8.0;
     let lanes = dots.rows.iter().map(|row| row.dots.len()).max().unwrap_or(0);
     let row_height = LABEL_HEIGHT + LANE_HEIGHT * lanes as f64 + ROW_GAP;
     let bottom = top + row_height * dots.rows.len() as f64;
-    let frame = Frame { left: 8.0, right: size.width() - 18.0, top, bottom };
+    let frame = ChartFrame { left: 8.0, right: size.width() - 18.0, top, bottom };
     let points = || dots.rows.iter().flat_map(|row| &row.dots).map(|(_, point)| *point);
-    let scale = Scale::around(dots.x.spacing, points().flat_map(ends), |high| dots.x.unit.grain(high));
-    let ticks = scale.ticks(if size == Size::Wide { 8 } else { 4 });
-    let mut markup = Markup::default();
+    let scale = AxisScale::around(dots.x.spacing, points().flat_map(ends), |high| dots.x.unit.grain(high));
+    let ticks = scale.ticks(if size == ChartSize::Wide { 8 } else { 4 });
+    let mut markup = MarkupWriter::default();
     chart.open(&mut markup, size, bottom + 42.0);
     for tick in ticks.iter().filter_map(|tick| frame.x(&scale, *tick)) {
         let path = format!("M{} {}V{}", coordinate(tick), coordinate(top), coordinate(bottom));
@@ -39,12 +39,12 @@ pub(super) fn draw(chart: &Chart, dots: &Dots, size: Size) -> String {
     markup.finish()
 }
 
-fn ends(point: Point) -> [f64; 3] {
+fn ends(point: ChartPoint) -> [f64; 3] {
     let (low, high) = point.interval.map_or((point.x, point.x), |ends| (ends.low, ends.high));
     [point.x, low, high]
 }
 
-fn draw_row(markup: &mut Markup, row: &DotRow, top: f64, frame: &Frame, scale: &Scale) {
+fn draw_row(markup: &mut MarkupWriter, row: &DotRow, top: f64, frame: &ChartFrame, scale: &AxisScale) {
     let label = shortened(&row.label, frame.right - frame.left);
     let (label_x, label_y) = (coordinate(frame.left), coordinate(top + 13.0));
     markup.leaf("text", &[("class", "row"), ("x", &label_x), ("y", &label_y)], &label);

@@ -2,33 +2,33 @@
 //!
 //! Knows axes, not what is drawn between them.
 
-use super::super::markup::{Markup, coordinate};
-use super::scale::Scale;
-use super::{Axis, text_width};
+use super::super::markup::{MarkupWriter, coordinate};
+use super::scale::AxisScale;
+use super::{ChartAxis, text_width};
 
 /// Least room between two numbers of an axis.
 const GAP: f64 = 8.0;
 
 /// The rectangle between the axes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Frame {
+pub(crate) struct ChartFrame {
     pub(crate) left: f64,
     pub(crate) right: f64,
     pub(crate) top: f64,
     pub(crate) bottom: f64,
 }
 
-impl Frame {
-    pub(crate) fn x(&self, scale: &Scale, value: f64) -> Option<f64> {
+impl ChartFrame {
+    pub(crate) fn x(&self, scale: &AxisScale, value: f64) -> Option<f64> {
         Some(self.left + scale.place(value)? * (self.right - self.left))
     }
 
-    pub(crate) fn y(&self, scale: &Scale, value: f64) -> Option<f64> {
+    pub(crate) fn y(&self, scale: &AxisScale, value: f64) -> Option<f64> {
         Some(self.bottom - scale.place(value)? * (self.bottom - self.top))
     }
 
     /// Horizontal lines with their numbers, and what they count above them.
-    pub(crate) fn draw_y(&self, markup: &mut Markup, axis: &Axis, scale: &Scale) {
+    pub(crate) fn draw_y(&self, markup: &mut MarkupWriter, axis: &ChartAxis, scale: &AxisScale) {
         markup.leaf("text", &[("class", "axis"), ("x", "0"), ("y", "12")], &axis.label);
         let number_x = coordinate(self.left - 7.0);
         for tick in scale.y_ticks() {
@@ -45,7 +45,13 @@ impl Frame {
     }
 
     /// Numbers under the plot, as many as fit, the last one among them; and what they count.
-    pub(crate) fn draw_x(&self, markup: &mut Markup, axis: &Axis, scale: &Scale, ticks: &[f64]) {
+    pub(crate) fn draw_x(
+        &self,
+        markup: &mut MarkupWriter,
+        axis: &ChartAxis,
+        scale: &AxisScale,
+        ticks: &[f64],
+    ) {
         let base =
             format!("M{} {}H{}", coordinate(self.left), coordinate(self.bottom), coordinate(self.right));
         markup.void("path", &[("class", "base"), ("d", &base)]);

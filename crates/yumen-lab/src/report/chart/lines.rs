@@ -2,27 +2,27 @@
 //!
 //! Knows nothing but the chart it is given.
 
-use super::super::markup::{Markup, coordinate};
-use super::frame::Frame;
-use super::scale::{Scale, Spacing};
-use super::{Chart, Lines, Mark, Series, Size, marker, text_width};
+use super::super::markup::{MarkupWriter, coordinate};
+use super::frame::ChartFrame;
+use super::scale::{AxisScale, AxisSpacing};
+use super::{ChartMark, ChartSize, LinePlot, LineSeries, ReportChart, marker, text_width};
 
 /// Points that carry a shape on a line of many.
 const SHAPES_PER_LINE: usize = 8;
 
-pub(super) fn draw(chart: &Chart, lines: &Lines, size: Size) -> String {
+pub(super) fn draw(chart: &ReportChart, lines: &LinePlot, size: ChartSize) -> String {
     let marks_height = if lines.marks.is_empty() { 0.0 } else { 14.0 };
-    let y = Scale::around(lines.y.spacing, values(lines), |high| lines.y.unit.grain(high));
+    let y = AxisScale::around(lines.y.spacing, values(lines), |high| lines.y.unit.grain(high));
     let numbers = y.y_ticks().into_iter().map(|tick| text_width(&lines.y.unit.tick(tick)));
-    let frame = Frame {
+    let frame = ChartFrame {
         left: numbers.fold(30.0, f64::max) + 9.0,
         right: size.width() - 16.0,
         top: 24.0 + marks_height,
         bottom: size.height() - 42.0,
     };
     let x = x_scale(lines);
-    let ticks = lines.x_ticks.clone().unwrap_or_else(|| x.ticks(if size == Size::Wide { 8 } else { 5 }));
-    let mut markup = Markup::default();
+    let ticks = lines.x_ticks.clone().unwrap_or_else(|| x.ticks(if size == ChartSize::Wide { 8 } else { 5 }));
+    let mut markup = MarkupWriter::default();
     chart.open(&mut markup, size, size.height());
     frame.draw_y(&mut markup, &lines.y, &y);
     frame.draw_x(&mut markup, &lines.x, &x, &ticks);
@@ -35,7 +35,7 @@ pub(super) fn draw(chart: &Chart, lines: &Lines, size: Size) -> String {
 }
 
 /// Everything that must fit between top and bottom.
-fn values(lines: &Lines) -> impl Iterator<Item = f64> {
+fn values(lines: &LinePlot) -> impl Iterator<Item = f64> {
     let points = lines.series.iter().flat_map(|series| &series.points);
     points.flat_map(|point| {
         let (low, high) = point.interval.map_or((point.y, point.y), |ends| (ends.low, ends.high));
@@ -43,17 +43,17 @@ fn values(lines: &Lines) -> impl Iterator<Item = f64> {
     })
 }
 
-fn x_scale(lines: &Lines) -> Scale {
+fn x_scale(lines: &LinePlot) -> AxisScale {
     let points = || lines.series.iter().flat_map(|series| &series.points).map(|point| point.x);
-    if lines.x.spacing == Spacing::Nines {
-        return Scale::around(Spacing::Nines, points(), |_| 1.0);
+    if lines.x.spacing == AxisSpacing::Nines {
+        return AxisScale::around(AxisSpacing::Nines, points(), |_| 1.0);
     }
     let low = points().fold(f64::INFINITY, f64::min);
     let high = points().fold(f64::NEG_INFINITY, f64::max);
-    Scale::between(lines.x.spacing, low, high)
+    AxisScale::between(lines.x.spacing, low, high)
 }
 
-fn draw_marks(markup: &mut Markup, marks: &[Mark], frame: &Frame, x: &Scale) {
+fn draw_marks(markup: &mut MarkupWriter, marks: &[ChartMark], frame: &ChartFrame, x: &AxisScale) {
     let mut free_from = frame.left - 20.0;
     for mark in marks {
         let Some(place) = frame.x(x, mark.x) else { continue };
@@ -71,7 +71,13 @@ fn draw_marks(markup: &mut Markup, marks: &[Mark], frame: &Frame, x: &Scale) {
     }
 }
 
-fn draw_series(markup: &mut Markup, lines: &Lines, series: &Series, frame: &Frame, scales: (&Scale, &Scale)) {
+fn draw_series(
+    markup: &mut MarkupWriter,
+    lines: &LinePlot,
+    series: &LineSeries,
+    frame: &ChartFrame,
+    scales: (&AxisScale, &AxisScale),
+) {
     let (x, y) = scales;
     let class = marker::class(series.style);
     markup.open("g", &[("class", &class)]);

@@ -2,7 +2,7 @@
 //!
 //! Knows no values. Colours stand in the page's style, by the number of the style.
 
-use super::super::markup::{Markup, coordinate};
+use super::super::markup::{MarkupWriter, coordinate};
 
 /// How many looks there are; style 0 is the quiet one, for what others are compared with.
 pub(crate) const STYLES: usize = 10;
@@ -36,14 +36,14 @@ pub(crate) fn dash(style: usize) -> &'static str {
 }
 
 /// The shape of a style at a place, hollow where flagged.
-pub(crate) fn place(markup: &mut Markup, style: usize, x: f64, y: f64, flagged: bool) {
+pub(crate) fn place(markup: &mut MarkupWriter, style: usize, x: f64, y: f64, flagged: bool) {
     let class = if flagged { "point hollow" } else { "point" };
     let transform = format!("translate({} {})", coordinate(x), coordinate(y));
     markup.void("path", &[("class", class), ("d", SHAPES[style % STYLES]), ("transform", &transform)]);
 }
 
 /// A short piece of the line with its shape, for legends.
-pub(crate) fn swatch(markup: &mut Markup, style: usize) {
+pub(crate) fn swatch(markup: &mut MarkupWriter, style: usize) {
     let class = format!("swatch {}", class(style));
     markup.open("svg", &[("class", &class), ("viewBox", "0 0 34 12"), ("aria-hidden", "true")]);
     markup.void("path", &[("class", "line"), ("stroke-dasharray", dash(style)), ("d", "M1 6H33")]);

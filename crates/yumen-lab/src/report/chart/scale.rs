@@ -4,7 +4,7 @@
 
 /// How values are spread over an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Spacing {
+pub enum AxisSpacing {
     /// Equal steps, equal distances.
     Linear,
     /// Equal factors, equal distances; what is not above zero has no place.
@@ -15,8 +15,8 @@ pub enum Spacing {
 
 /// Values between two ends, spread in one of the ways.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Scale {
-    spacing: Spacing,
+pub(crate) struct AxisScale {
+    spacing: AxisSpacing,
     low: f64,
     high: f64,
     /// What ticks are round numbers of, such as 1048576 where mebibytes are written.
@@ -26,30 +26,30 @@ pub(crate) struct Scale {
 /// Most nines that are drawn: p99.9999.
 const NINES_MAX: f64 = 6.0;
 
-impl Scale {
+impl AxisScale {
     /// An axis that holds all values: from zero where linear, to whole decades' 1, 2 and 5 where logarithmic.
     /// The grain that ticks are round numbers of follows from the largest value.
     pub(crate) fn around(
-        spacing: Spacing,
+        spacing: AxisSpacing,
         values: impl Iterator<Item = f64>,
         grain: impl FnOnce(f64) -> f64,
     ) -> Self {
-        let usable = |value: &f64| value.is_finite() && (spacing != Spacing::Logarithmic || *value > 0.0);
+        let usable = |value: &f64| value.is_finite() && (spacing != AxisSpacing::Logarithmic || *value > 0.0);
         let ends = values.filter(usable).fold(None, |ends: Option<(f64, f64)>, value| {
             Some(ends.map_or((value, value), |(low, high)| (low.min(value), high.max(value))))
         });
         let (low, high) = ends.unwrap_or((1.0, 1.0));
         let grain = grain(high);
         match spacing {
-            Spacing::Nines => Self { spacing, low: 0.0, high: 0.999_999, grain },
-            Spacing::Logarithmic => {
+            AxisSpacing::Nines => Self { spacing, low: 0.0, high: 0.999_999, grain },
+            AxisSpacing::Logarithmic => {
                 let (low, mut high) = (round_to_125(low, false), round_to_125(high, true));
                 if high <= low {
                     high = low * 10.0;
                 }
                 Self { spacing, low, high, grain }
             }
-            Spacing::Linear => {
+            AxisSpacing::Linear => {
                 let high = if high <= 0.0 { 1.0 } else { high };
                 let step = step_for(high / grain, 5) * grain;
                 Self { spacing, low: low.min(0.0), high: (high / step - 1e-9).ceil() * step, grain }
@@ -58,7 +58,7 @@ impl Scale {
     }
 
     /// An axis from the first value to the last, with no room beside them.
-    pub(crate) fn between(spacing: Spacing, low: f64, high: f64) -> Self {
+    pub(crate) fn between(spacing: AxisSpacing, low: f64, high: f64) -> Self {
         let (low, high) = if high > low { (low, high) } else { (low * 0.5, low * 1.5 + 1e-9) };
         Self { spacing, low, high, grain: 1.0 }
     }
@@ -66,29 +66,29 @@ impl Scale {
     /// From 0 at the low end to 1 at the high end; `None` for what has no place.
     pub(crate) fn place(&self, value: f64) -> Option<f64> {
         let place = match self.spacing {
-            Spacing::Linear => (value - self.low) / (self.high - self.low),
-            Spacing::Logarithmic if value <= 0.0 => return None,
-            Spacing::Logarithmic => (value / self.low).ln() / (self.high / self.low).ln(),
-            Spacing::Nines => nines(value) / NINES_MAX,
+            AxisSpacing::Linear => (value - self.low) / (self.high - self.low),
+            AxisSpacing::Logarithmic if value <= 0.0 => return None,
+            AxisSpacing::Logarithmic => (value / self.low).ln() / (self.high / self.low).ln(),
+            AxisSpacing::Nines => nines(value) / NINES_MAX,
         };
         (place.is_finite() && (-0.001..=1.001).contains(&place)).then_some(place.clamp(0.0, 1.0))
     }
 
     /// Ticks that an axis of usual height has room for.
     pub(crate) fn y_ticks(&self) -> Vec<f64> {
-        self.ticks(if self.spacing == Spacing::Logarithmic { 7 } else { 5 })
+        self.ticks(if self.spacing == AxisSpacing::Logarithmic { 7 } else { 5 })
     }
 
     /// Where numbers stand, at most about so many.
     pub(crate) fn ticks(&self, most: usize) -> Vec<f64> {
         match self.spacing {
-            Spacing::Linear => linear_ticks(
+            AxisSpacing::Linear => linear_ticks(
                 self.low,
                 self.high,
                 step_for((self.high - self.low) / self.grain, most) * self.grain,
             ),
-            Spacing::Logarithmic => logarithmic_ticks(self.low, self.high, most),
-            Spacing::Nines => vec![0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999_999],
+            AxisSpacing::Logarithmic => logarithmic_ticks(self.low, self.high, most),
+            AxisSpacing::Nines => vec![0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999_999],
         }
     }
 }
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(scale: Scale, most: usize, expected: &[f64]) {
+    fn check(scale: AxisScale, most: usize, expected: &[f64]) {
         let ticks = scale.ticks(most);
         assert_eq!(ticks.len(), expected.len(), "{ticks:?}");
         for (tick, expected) in ticks.iter().zip(expected) {
@@ -157,26 +157,30 @@ mod tests {
 
     #[test]
     fn linear_axes_start_at_zero_and_end_at_a_round_number() {
-        let scale = Scale::around(Spacing::Linear, [13_200.0, 41_728.0].into_iter(), |_| 1.0);
+        let scale = AxisScale::around(AxisSpacing::Linear, [13_200.0, 41_728.0].into_iter(), |_| 1.0);
         check(scale, 5, &[0.0, 10_000.0, 20_000.0, 30_000.0, 40_000.0, 50_000.0]);
-        check(Scale::around(Spacing::Linear, [0.0].into_iter(), |_| 1.0), 5, &[0.0, 0.2, 0.4, 0.6, 0.8, 1.0]);
+        check(
+            AxisScale::around(AxisSpacing::Linear, [0.0].into_iter(), |_| 1.0),
+            5,
+            &[0.0, 0.2, 0.4, 0.6, 0.8, 1.0],
+        );
     }
 
     #[test]
     fn ticks_are_round_numbers_of_the_unit_that_is_written() {
-        let scale = Scale::around(Spacing::Linear, [118.0 * 1024.0].into_iter(), |_| 1024.0);
+        let scale = AxisScale::around(AxisSpacing::Linear, [118.0 * 1024.0].into_iter(), |_| 1024.0);
         check(scale, 5, &[0.0, 25.0, 50.0, 75.0, 100.0, 125.0].map(|kibibytes| kibibytes * 1024.0));
     }
 
     #[test]
     fn logarithmic_axes_show_decades_and_between_them_when_there_is_room() {
         check(
-            Scale::around(Spacing::Logarithmic, [93e3, 60e9].into_iter(), |_| 1.0),
+            AxisScale::around(AxisSpacing::Logarithmic, [93e3, 60e9].into_iter(), |_| 1.0),
             6,
             &[1e5, 1e7, 1e9, 1e11],
         );
         check(
-            Scale::around(Spacing::Logarithmic, [3.0, 40.0].into_iter(), |_| 1.0),
+            AxisScale::around(AxisSpacing::Logarithmic, [3.0, 40.0].into_iter(), |_| 1.0),
             6,
             &[2.0, 5.0, 10.0, 20.0, 50.0],
         );
@@ -184,7 +188,7 @@ mod tests {
 
     #[test]
     fn nines_are_equally_far_apart() {
-        let scale = Scale::around(Spacing::Nines, std::iter::empty(), |_| 1.0);
+        let scale = AxisScale::around(AxisSpacing::Nines, std::iter::empty(), |_| 1.0);
         let places: Vec<f64> = scale.ticks(9).into_iter().filter_map(|tick| scale.place(tick)).collect();
         assert_eq!(places.len(), 7);
         for (index, place) in places.iter().enumerate().skip(1) {
@@ -194,18 +198,18 @@ mod tests {
 
     #[test]
     fn what_has_no_place_is_left_out() {
-        let scale = Scale::around(Spacing::Logarithmic, [1.0, 10.0].into_iter(), |_| 1.0);
+        let scale = AxisScale::around(AxisSpacing::Logarithmic, [1.0, 10.0].into_iter(), |_| 1.0);
         assert_eq!(scale.place(0.0), None);
         assert_eq!(scale.place(f64::NAN), None);
-        assert_eq!(Scale::between(Spacing::Linear, 0.0, 10.0).place(11.0), None);
+        assert_eq!(AxisScale::between(AxisSpacing::Linear, 0.0, 10.0).place(11.0), None);
     }
 
     #[test]
     fn a_single_value_still_makes_an_axis() {
-        let place = Scale::between(Spacing::Linear, 4.0, 4.0).place(4.0).expect("inside");
+        let place = AxisScale::between(AxisSpacing::Linear, 4.0, 4.0).place(4.0).expect("inside");
         assert!((place - 0.5).abs() < 0.01, "{place}");
         check(
-            Scale::around(Spacing::Logarithmic, [10.0].into_iter(), |_| 1.0),
+            AxisScale::around(AxisSpacing::Logarithmic, [10.0].into_iter(), |_| 1.0),
             6,
             &[10.0, 20.0, 50.0, 100.0],
         );

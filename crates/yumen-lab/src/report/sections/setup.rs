@@ -2,56 +2,56 @@
 //!
 //! Knows the record through its context.
 
-use super::super::context::Context;
-use super::super::document::{Block, Cell, Emphasis, Table};
-use crate::quantity::Unit;
-use crate::record::{Level, Machine, Run};
+use super::super::context::ReportContext;
+use super::super::document::{CellEmphasis, ReportBlock, ReportTable, TableCell};
+use crate::quantity::QuantityUnit;
+use crate::record::{FindingLevel, MachineRecord, RunRecord};
 
-pub(crate) fn blocks(context: Context<'_>) -> Vec<Block> {
+pub(crate) fn blocks(context: ReportContext<'_>) -> Vec<ReportBlock> {
     let run = context.run;
     let mut blocks = vec![
-        Block::Heading("Targets".to_owned()),
-        Block::Table(targets(run)),
-        Block::Heading("Machine".to_owned()),
-        Block::Facts(machine(&run.machine)),
+        ReportBlock::Heading("Targets".to_owned()),
+        ReportBlock::Table(targets(run)),
+        ReportBlock::Heading("Machine".to_owned()),
+        ReportBlock::Facts(machine(&run.machine)),
     ];
     if !run.skipped.is_empty() {
-        blocks.insert(2, Block::Table(skipped(run)));
+        blocks.insert(2, ReportBlock::Table(skipped(run)));
     }
     if !run.ceilings.is_empty() {
-        blocks.push(Block::Table(ceilings(run)));
+        blocks.push(ReportBlock::Table(ceilings(run)));
     }
     if !run.doctor.is_empty() {
-        blocks.push(Block::Table(doctor(run)));
+        blocks.push(ReportBlock::Table(doctor(run)));
     }
     blocks
 }
 
-fn targets(run: &Run) -> Table {
+fn targets(run: &RunRecord) -> ReportTable {
     let columns = ["target", "version", "changes are applied by", "what to know"];
-    let mut table = Table::with_columns("What was measured", &columns);
+    let mut table = ReportTable::with_columns("What was measured", &columns);
     for target in &run.targets {
-        let or_none = |text: &Option<String>| text.as_ref().map_or_else(Cell::none, Cell::text);
+        let or_none = |text: &Option<String>| text.as_ref().map_or_else(TableCell::none, TableCell::text);
         let notes = target.notes.join(" ");
         table.rows.push(vec![
-            Cell::text(&target.name),
+            TableCell::text(&target.name),
             or_none(&target.version),
             or_none(&target.changes_by),
-            if notes.is_empty() { Cell::none() } else { Cell::text(notes) },
+            if notes.is_empty() { TableCell::none() } else { TableCell::text(notes) },
         ]);
     }
     table
 }
 
-fn skipped(run: &Run) -> Table {
-    let mut table = Table::with_columns("What was not measured", &["target", "why", "how to get it"]);
+fn skipped(run: &RunRecord) -> ReportTable {
+    let mut table = ReportTable::with_columns("What was not measured", &["target", "why", "how to get it"]);
     for skipped in &run.skipped {
         table.push_texts([skipped.name.clone(), skipped.reason.clone(), skipped.hint.clone()]);
     }
     table
 }
 
-fn machine(machine: &Machine) -> Vec<(String, String)> {
+fn machine(machine: &MachineRecord) -> Vec<(String, String)> {
     let pinned = |cpus: &[usize]| match cpus {
         [] => "not pinned".to_owned(),
         cpus => cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", "),
@@ -65,7 +65,7 @@ fn machine(machine: &Machine) -> Vec<(String, String)> {
     let fact = |name: &str, value: String| (name.to_owned(), value);
     vec![
         fact("Processors", format!("{} × {}; {threads}", machine.cpus, machine.cpu)),
-        fact("Memory", Unit::Bytes.show(machine.memory_bytes as f64)),
+        fact("Memory", QuantityUnit::Bytes.show(machine.memory_bytes as f64)),
         fact("System", format!("{}, {}", machine.os, machine.kernel)),
         fact("Governor", told(&machine.governor)),
         fact("Hypervisor", told(&machine.hypervisor)),
@@ -75,17 +75,17 @@ fn machine(machine: &Machine) -> Vec<(String, String)> {
     ]
 }
 
-fn ceilings(run: &Run) -> Table {
+fn ceilings(run: &RunRecord) -> ReportTable {
     let columns = ["ceiling of", "#connections", "#request", "#response", "#per second", "#median"];
-    let mut table = Table::with_columns("Ceilings, measured before the first round", &columns);
+    let mut table = ReportTable::with_columns("Ceilings, measured before the first round", &columns);
     for ceiling in &run.ceilings {
         table.push_texts([
             ceiling.name.clone(),
             ceiling.connections.to_string(),
-            Unit::Bytes.show(ceiling.request_bytes as f64),
-            Unit::Bytes.show(ceiling.response_bytes as f64),
-            Unit::PerSecond.show(ceiling.per_second),
-            Unit::Nanoseconds.show(ceiling.p50_ns as f64),
+            QuantityUnit::Bytes.show(ceiling.request_bytes as f64),
+            QuantityUnit::Bytes.show(ceiling.response_bytes as f64),
+            QuantityUnit::PerSecond.show(ceiling.per_second),
+            QuantityUnit::Nanoseconds.show(ceiling.p50_ns as f64),
         ]);
     }
     table.notes.push(
@@ -94,43 +94,43 @@ fn ceilings(run: &Run) -> Table {
     table
 }
 
-fn doctor(run: &Run) -> Table {
+fn doctor(run: &RunRecord) -> ReportTable {
     let columns = ["looked at", "found", "wanted", "verdict", "what to do"];
-    let mut table = Table::with_columns("What the doctor found", &columns);
+    let mut table = ReportTable::with_columns("What the doctor found", &columns);
     for finding in &run.doctor {
         let (word, emphasis) = match finding.level {
-            Level::Ok => ("ok", Emphasis::None),
-            Level::Unknown => ("cannot be told", Emphasis::Quiet),
-            Level::Warning => ("may distort", Emphasis::Loss),
-            Level::Problem => ("cannot work", Emphasis::Loss),
+            FindingLevel::Ok => ("ok", CellEmphasis::None),
+            FindingLevel::Unknown => ("cannot be told", CellEmphasis::Quiet),
+            FindingLevel::Warning => ("may distort", CellEmphasis::Loss),
+            FindingLevel::Problem => ("cannot work", CellEmphasis::Loss),
         };
         table.rows.push(vec![
-            Cell::text(&finding.name),
-            Cell::text(&finding.found),
-            Cell::text(&finding.wanted),
-            Cell { emphasis, ..Cell::text(word) },
-            finding.hint.as_ref().map_or_else(Cell::none, Cell::text),
+            TableCell::text(&finding.name),
+            TableCell::text(&finding.found),
+            TableCell::text(&finding.wanted),
+            TableCell { emphasis, ..TableCell::text(word) },
+            finding.hint.as_ref().map_or_else(TableCell::none, TableCell::text),
         ]);
     }
     table
 }
 
 /// The files each target ran with, and its command line.
-pub(crate) fn configurations(context: Context<'_>) -> Vec<Block> {
+pub(crate) fn configurations(context: ReportContext<'_>) -> Vec<ReportBlock> {
     let mut blocks = Vec::new();
     for target in &context.run.targets {
         let mut inside = Vec::new();
         if !target.command.is_empty() {
-            inside.push(Block::Paragraph("Started with:".to_owned()));
-            inside.push(Block::Code(target.command.join(" ")));
+            inside.push(ReportBlock::Paragraph("Started with:".to_owned()));
+            inside.push(ReportBlock::Code(target.command.join(" ")));
         }
         for (name, text) in &target.configuration {
-            inside.push(Block::Paragraph(format!("`{name}`:")));
-            inside.push(Block::Code(text.clone()));
+            inside.push(ReportBlock::Paragraph(format!("`{name}`:")));
+            inside.push(ReportBlock::Code(text.clone()));
         }
         if !inside.is_empty() {
             let version = target.version.as_deref().unwrap_or("no version told");
-            blocks.push(Block::Details(format!("{} ({version})", target.name), inside));
+            blocks.push(ReportBlock::Details(format!("{} ({version})", target.name), inside));
         }
     }
     blocks

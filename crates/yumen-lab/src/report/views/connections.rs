@@ -2,36 +2,39 @@
 //!
 //! Knows the record through its context.
 
-use super::super::chart::{Axis, Chart, DotRow, Dots, Plot, Point, Spacing};
-use super::super::context::{Context, target_names};
-use super::super::document::{Block, Cell, Emphasis, Table};
+use super::super::chart::{AxisSpacing, ChartAxis, ChartPlot, ChartPoint, DotPlot, DotRow, ReportChart};
+use super::super::context::{ReportContext, target_names};
+use super::super::document::{CellEmphasis, ReportBlock, ReportTable, TableCell};
 use crate::metric::{connections_per_request, kept_connections};
-use crate::quantity::Unit;
+use crate::quantity::QuantityUnit;
 use crate::statistics::median;
 
-pub(super) fn blocks(context: Context<'_>, id: &str) -> Vec<Block> {
-    let mut table =
-        Table::of_numbers("New client connections per 100 requests", "case", &target_names(context.run));
+pub(super) fn blocks(context: ReportContext<'_>, id: &str) -> Vec<ReportBlock> {
+    let mut table = ReportTable::of_numbers(
+        "New client connections per 100 requests",
+        "case",
+        &target_names(context.run),
+    );
     let mut rows = Vec::new();
     let mut reused = Vec::new();
     for case in &context.run.cases {
         let mut dots = Vec::new();
-        let mut cells = vec![Cell::text(&case.label)];
+        let mut cells = vec![TableCell::text(&case.label)];
         for target in &context.run.targets {
             let result = context.result(case, target);
             let share = result.and_then(|result| median(&connections_per_request(result)));
             let kept = result.is_some_and(kept_connections);
-            cells.push(share.map_or_else(Cell::none, |share| Cell {
+            cells.push(share.map_or_else(TableCell::none, |share| TableCell {
                 text: hundred(share),
                 flag: kept.then_some('k'),
-                emphasis: if kept { Emphasis::Loss } else { Emphasis::None },
+                emphasis: if kept { CellEmphasis::Loss } else { CellEmphasis::None },
                 bar: None,
             }));
             if kept {
                 reused.push(format!("{} at `{}`", target.name, case.label));
             }
             dots.extend(share.map(|share| {
-                let point = Point { x: share * 100.0, y: 0.0, interval: None, flagged: kept };
+                let point = ChartPoint { x: share * 100.0, y: 0.0, interval: None, flagged: kept };
                 (context.style(&target.name), point)
             }));
         }
@@ -41,7 +44,7 @@ pub(super) fn blocks(context: Context<'_>, id: &str) -> Vec<Block> {
     if rows.iter().all(|row| row.dots.is_empty()) {
         return Vec::new();
     }
-    let mut blocks = vec![Block::Paragraph(
+    let mut blocks = vec![ReportBlock::Paragraph(
         "What the gateways did with the request to close, counted by the generator and by the kernel, and not assumed: 100 means that \
          every request had a connection of its own, close to 0 that connections were kept. Figures of the two kinds must not be compared."
             .to_owned(),
@@ -50,15 +53,15 @@ pub(super) fn blocks(context: Context<'_>, id: &str) -> Vec<Block> {
     if !reused.is_empty() {
         table.notes.push("k: asked to close, and kept the connection all the same.".to_owned());
     }
-    blocks.push(Block::Figure(Box::new(chart(context, rows, id, &reused)), table));
+    blocks.push(ReportBlock::Figure(Box::new(chart(context, rows, id, &reused)), table));
     let title = "The bare counts of every round".to_owned();
-    blocks.push(Block::Details(title, vec![Block::Table(counts(context))]));
+    blocks.push(ReportBlock::Details(title, vec![ReportBlock::Table(counts(context))]));
     blocks
 }
 
-fn notice(reused: &[String]) -> Option<Block> {
+fn notice(reused: &[String]) -> Option<ReportBlock> {
     (!reused.is_empty()).then(|| {
-        Block::Notice(format!(
+        ReportBlock::Notice(format!(
             "Kept connections although the request said to close: {}. Their throughput is that of reused connections; \
              set beside gateways that closed, it says nothing.",
             reused.join(", ")
@@ -66,7 +69,7 @@ fn notice(reused: &[String]) -> Option<Block> {
     })
 }
 
-fn chart(context: Context<'_>, rows: Vec<DotRow>, id: &str, reused: &[String]) -> Chart {
+fn chart(context: ReportContext<'_>, rows: Vec<DotRow>, id: &str, reused: &[String]) -> ReportChart {
     let description = if reused.is_empty() {
         "No target kept a connection that it was asked to close.".to_owned()
     } else {
@@ -75,15 +78,15 @@ fn chart(context: Context<'_>, rows: Vec<DotRow>, id: &str, reused: &[String]) -
             reused.len()
         )
     };
-    Chart {
+    ReportChart {
         id: id.to_owned(),
         title: "New client connections per 100 requests".to_owned(),
         description,
-        plot: Plot::Dots(Dots {
-            x: Axis {
+        plot: ChartPlot::Dots(DotPlot {
+            x: ChartAxis {
                 label: "connections per 100 requests".to_owned(),
-                spacing: Spacing::Linear,
-                unit: Unit::Count,
+                spacing: AxisSpacing::Linear,
+                unit: QuantityUnit::Count,
             },
             rows,
         }),
@@ -92,14 +95,14 @@ fn chart(context: Context<'_>, rows: Vec<DotRow>, id: &str, reused: &[String]) -
 }
 
 fn hundred(share: f64) -> String {
-    Unit::Count.show((share * 1000.0).round() / 10.0)
+    QuantityUnit::Count.show((share * 1000.0).round() / 10.0)
 }
 
 /// The bare counts of every round.
-fn counts(context: Context<'_>) -> Table {
+fn counts(context: ReportContext<'_>) -> ReportTable {
     let columns = ["case", "target", "#round", "#requests", "#opened", "#at the door", "#at the upstream"];
-    let mut table = Table::with_columns("Connections as they were counted", &columns);
-    let count = |count: u64| Cell::text(Unit::Count.show(count as f64));
+    let mut table = ReportTable::with_columns("Connections as they were counted", &columns);
+    let count = |count: u64| TableCell::text(QuantityUnit::Count.show(count as f64));
     for case in &context.run.cases {
         for target in &context.run.targets {
             let rounds =
@@ -107,13 +110,13 @@ fn counts(context: Context<'_>) -> Table {
             for round in rounds {
                 let Some(connections) = round.connections else { continue };
                 table.rows.push(vec![
-                    Cell::text(&case.label),
-                    Cell::text(&target.name),
-                    Cell::text(round.number.to_string()),
+                    TableCell::text(&case.label),
+                    TableCell::text(&target.name),
+                    TableCell::text(round.number.to_string()),
                     count(connections.requests),
                     count(connections.client),
-                    connections.door.map_or_else(Cell::none, count),
-                    connections.upstream.map_or_else(Cell::none, count),
+                    connections.door.map_or_else(TableCell::none, count),
+                    connections.upstream.map_or_else(TableCell::none, count),
                 ]);
             }
         }

@@ -2,19 +2,24 @@
 //!
 //! Knows the record through its context.
 
-use super::super::chart::{Axis, Chart, Lines, Plot, Series, Spacing};
-use super::super::context::{Context, number, target_names};
-use super::super::document::{Block, Cell, Table};
-use crate::metric::Metric;
-use crate::quantity::Unit;
-use crate::record::{Case, Target, View};
+use super::super::chart::{AxisSpacing, ChartAxis, ChartPlot, LinePlot, LineSeries, ReportChart};
+use super::super::context::{ReportContext, number, target_names};
+use super::super::document::{ReportBlock, ReportTable, TableCell};
+use crate::metric::RoundMetric;
+use crate::quantity::QuantityUnit;
+use crate::record::{MeasuredTarget, ReportView, RunCase};
 
 /// What is drawn, in this order.
-const METRICS: [Metric; 5] =
-    [Metric::Throughput, Metric::LatencyP50, Metric::LatencyP99, Metric::Errors, Metric::CpuPerRequest];
+const METRICS: [RoundMetric; 5] = [
+    RoundMetric::Throughput,
+    RoundMetric::LatencyP50,
+    RoundMetric::LatencyP99,
+    RoundMetric::Errors,
+    RoundMetric::CpuPerRequest,
+];
 
 /// What is drawn where there are many groups of cases; the tables have the rest.
-const METRICS_FEW: [Metric; 2] = [Metric::Throughput, Metric::CpuPerRequest];
+const METRICS_FEW: [RoundMetric; 2] = [RoundMetric::Throughput, RoundMetric::CpuPerRequest];
 
 /// Up to so many groups of cases are drawn with all figures.
 const GROUPS_WHOLE_MAX: usize = 3;
@@ -22,18 +27,20 @@ const GROUPS_WHOLE_MAX: usize = 3;
 /// An axis whose ends are at least this factor apart has equal factors at equal distances.
 const LOGARITHMIC_FROM: f64 = 12.0;
 
-pub(super) fn blocks(context: Context<'_>, view: &View, id: &str) -> Vec<Block> {
+pub(super) fn blocks(context: ReportContext<'_>, view: &ReportView, id: &str) -> Vec<ReportBlock> {
     let over = view.over.as_deref().unwrap_or("connections");
     let mut blocks = Vec::new();
     let mut groups = context.groups(over);
     groups.retain(|(_, cases)| cases.len() > 1);
     if groups.is_empty() {
-        return vec![Block::Paragraph(format!("This run has no two values of {over}; a curve needs them."))];
+        return vec![ReportBlock::Paragraph(format!(
+            "This run has no two values of {over}; a curve needs them."
+        ))];
     }
     let metrics = if groups.len() > GROUPS_WHOLE_MAX { &METRICS_FEW[..] } else { &METRICS[..] };
     for (index, (heading, cases)) in groups.into_iter().enumerate() {
         if !heading.is_empty() {
-            blocks.push(Block::Heading(heading));
+            blocks.push(ReportBlock::Heading(heading));
         }
         for metric in metrics.iter().copied() {
             blocks.extend(metric_block(context, metric, over, &cases, &format!("{id}-{index}")));
@@ -44,63 +51,68 @@ pub(super) fn blocks(context: Context<'_>, view: &View, id: &str) -> Vec<Block> 
 
 /// A chart of one figure over the parameter, or a sentence where a chart would show nothing.
 pub(super) fn metric_block(
-    context: Context<'_>,
-    metric: Metric,
+    context: ReportContext<'_>,
+    metric: RoundMetric,
     over: &str,
-    cases: &[&Case],
+    cases: &[&RunCase],
     id: &str,
-) -> Option<Block> {
-    let series: Vec<Series> = context
+) -> Option<ReportBlock> {
+    let series: Vec<LineSeries> = context
         .run
         .targets
         .iter()
-        .map(|target| Series {
+        .map(|target| LineSeries {
             style: context.style(&target.name),
             points: cases
                 .iter()
                 .filter_map(|case| context.point(case, target, metric, number(case, over)?))
                 .collect(),
         })
-        .filter(|series: &Series| !series.points.is_empty())
+        .filter(|series: &LineSeries| !series.points.is_empty())
         .collect();
     if series.is_empty() {
         return None;
     }
-    if metric == Metric::Errors && series.iter().flat_map(|series| &series.points).all(|point| point.y == 0.0)
+    if metric == RoundMetric::Errors
+        && series.iter().flat_map(|series| &series.points).all(|point| point.y == 0.0)
     {
         let sentence =
             format!("No target had an error at any number of {over}, in the median of its rounds.");
-        return Some(Block::Paragraph(sentence));
+        return Some(ReportBlock::Paragraph(sentence));
     }
     let mut table =
-        Table::of_numbers(format!("{} over {over}", metric.name()), over, &target_names(context.run));
+        ReportTable::of_numbers(format!("{} over {over}", metric.name()), over, &target_names(context.run));
     for case in cases {
         let place = number(case, over).unwrap_or(0.0);
-        let mut row = vec![Cell::text(Unit::Count.show(place))];
+        let mut row = vec![TableCell::text(QuantityUnit::Count.show(place))];
         row.extend(context.cells(case, metric));
         table.rows.push(row);
     }
     table.notes = context.flag_notes(cases);
-    let chart = Chart {
+    let chart = ReportChart {
         id: format!("{id}-{metric:?}").to_lowercase(),
         title: title(metric, over),
         description: describe(context, metric, over, cases),
-        plot: Plot::Lines(lines(metric, over, cases, series)),
+        plot: ChartPlot::Lines(lines(metric, over, cases, series)),
         legend: context.legend(),
     };
-    Some(Block::Figure(Box::new(chart), table))
+    Some(ReportBlock::Figure(Box::new(chart), table))
 }
 
-fn lines(metric: Metric, over: &str, cases: &[&Case], series: Vec<Series>) -> Lines {
+fn lines(metric: RoundMetric, over: &str, cases: &[&RunCase], series: Vec<LineSeries>) -> LinePlot {
     let places: Vec<f64> = cases.iter().filter_map(|case| number(case, over)).collect();
     let low = places.iter().copied().fold(f64::INFINITY, f64::min);
     let high = places.iter().copied().fold(0.0, f64::max);
-    let spacing =
-        if low > 0.0 && high / low >= LOGARITHMIC_FROM { Spacing::Logarithmic } else { Spacing::Linear };
-    let y_spacing = if metric.name().starts_with("latency") { Spacing::Logarithmic } else { Spacing::Linear };
-    Lines {
-        x: Axis { label: over.to_owned(), spacing, unit: Unit::Count },
-        y: Axis { label: y_label(metric).to_owned(), spacing: y_spacing, unit: metric.unit() },
+    let spacing = if low > 0.0 && high / low >= LOGARITHMIC_FROM {
+        AxisSpacing::Logarithmic
+    } else {
+        AxisSpacing::Linear
+    };
+    let y_spacing =
+        if metric.name().starts_with("latency") { AxisSpacing::Logarithmic } else { AxisSpacing::Linear };
+    LinePlot {
+        x: ChartAxis { label: over.to_owned(), spacing, unit: QuantityUnit::Count },
+        y: ChartAxis { label: y_label(metric).to_owned(), spacing: y_spacing, unit: metric.unit() },
         series,
         marks: Vec::new(),
         x_ticks: Some(places),
@@ -108,36 +120,36 @@ fn lines(metric: Metric, over: &str, cases: &[&Case], series: Vec<Series>) -> Li
     }
 }
 
-fn title(metric: Metric, over: &str) -> String {
+fn title(metric: RoundMetric, over: &str) -> String {
     let what = match metric {
-        Metric::Throughput => "Throughput",
-        Metric::LatencyP50 => "Median latency",
-        Metric::LatencyP99 => "Latency, 99th percentile",
-        Metric::Errors => "Errors",
-        Metric::CpuPerRequest => "CPU time of the gateway per request",
+        RoundMetric::Throughput => "Throughput",
+        RoundMetric::LatencyP50 => "Median latency",
+        RoundMetric::LatencyP99 => "Latency, 99th percentile",
+        RoundMetric::Errors => "Errors",
+        RoundMetric::CpuPerRequest => "CPU time of the gateway per request",
         other => other.name(),
     };
     format!("{what} over {over}")
 }
 
-fn y_label(metric: Metric) -> &'static str {
+fn y_label(metric: RoundMetric) -> &'static str {
     match metric {
-        Metric::Throughput => "good responses per second",
-        Metric::Errors => "share of requests that failed",
-        Metric::CpuPerRequest => "CPU time per request",
-        Metric::Memory | Metric::MemoryPerConnection => "resident memory",
+        RoundMetric::Throughput => "good responses per second",
+        RoundMetric::Errors => "share of requests that failed",
+        RoundMetric::CpuPerRequest => "CPU time per request",
+        RoundMetric::Memory | RoundMetric::MemoryPerConnection => "resident memory",
         _ => "latency, logarithmic",
     }
 }
 
 /// Who stands where at the last point: what the eye looks for first.
-fn describe(context: Context<'_>, metric: Metric, over: &str, cases: &[&Case]) -> String {
+fn describe(context: ReportContext<'_>, metric: RoundMetric, over: &str, cases: &[&RunCase]) -> String {
     let Some(last) = cases.last() else { return String::new() };
-    let value = |target: &Target| Some((target.name.clone(), context.middle(last, target, metric)?));
+    let value = |target: &MeasuredTarget| Some((target.name.clone(), context.middle(last, target, metric)?));
     let mut values: Vec<(String, f64)> = context.run.targets.iter().filter_map(value).collect();
     values.sort_by(|(_, a), (_, b)| b.total_cmp(a));
     let listed: Vec<String> =
         values.iter().map(|(name, value)| format!("{name} {}", metric.unit().show(*value))).collect();
-    let place = Unit::Count.show(number(last, over).unwrap_or(0.0));
+    let place = QuantityUnit::Count.show(number(last, over).unwrap_or(0.0));
     format!("At {place} {over}, from most to least: {}.", listed.join(", "))
 }

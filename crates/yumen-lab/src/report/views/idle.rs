@@ -2,21 +2,21 @@
 //!
 //! Knows the record through its context.
 
-use super::super::context::{Context, number};
-use super::super::document::{Block, Cell, Emphasis, Table};
+use super::super::context::{ReportContext, number};
+use super::super::document::{CellEmphasis, ReportBlock, ReportTable, TableCell};
 use super::curves::metric_block;
-use crate::metric::Metric;
-use crate::quantity::Unit;
-use crate::record::{Case, View};
+use crate::metric::RoundMetric;
+use crate::quantity::QuantityUnit;
+use crate::record::{ReportView, RunCase};
 
-pub(super) fn blocks(context: Context<'_>, view: &View, id: &str) -> Vec<Block> {
+pub(super) fn blocks(context: ReportContext<'_>, view: &ReportView, id: &str) -> Vec<ReportBlock> {
     let over = view.over.as_deref().unwrap_or("connections");
     let mut blocks = Vec::new();
     for (index, (heading, cases)) in context.groups(over).into_iter().enumerate() {
         if !heading.is_empty() {
-            blocks.push(Block::Heading(heading));
+            blocks.push(ReportBlock::Heading(heading));
         }
-        for metric in [Metric::Memory, Metric::MemoryPerConnection] {
+        for metric in [RoundMetric::Memory, RoundMetric::MemoryPerConnection] {
             blocks.extend(metric_block(context, metric, over, &cases, &format!("{id}-{index}")));
         }
         blocks.extend(held(context, over, &cases));
@@ -25,7 +25,7 @@ pub(super) fn blocks(context: Context<'_>, view: &View, id: &str) -> Vec<Block> 
 }
 
 /// How many connections were held and lost, in every round.
-fn held(context: Context<'_>, over: &str, cases: &[&Case]) -> Option<Block> {
+fn held(context: ReportContext<'_>, over: &str, cases: &[&RunCase]) -> Option<ReportBlock> {
     let columns = [
         over,
         "target",
@@ -37,8 +37,8 @@ fn held(context: Context<'_>, over: &str, cases: &[&Case]) -> Option<Block> {
         "#while held",
         "#each",
     ];
-    let mut table = Table::with_columns("Connections held", &columns);
-    let bytes = |bytes: u64| Cell::text(Unit::Bytes.show(bytes as f64));
+    let mut table = ReportTable::with_columns("Connections held", &columns);
+    let bytes = |bytes: u64| TableCell::text(QuantityUnit::Bytes.show(bytes as f64));
     for case in cases {
         for target in &context.run.targets {
             let rounds =
@@ -46,21 +46,21 @@ fn held(context: Context<'_>, over: &str, cases: &[&Case]) -> Option<Block> {
             for round in rounds {
                 let Some(idle) = &round.summary.idle else { continue };
                 let short = idle.held < idle.wanted;
-                let emphasis = if short { Emphasis::Loss } else { Emphasis::None };
+                let emphasis = if short { CellEmphasis::Loss } else { CellEmphasis::None };
                 let each = idle.rss_per_connection_bytes;
                 table.rows.push(vec![
-                    Cell::text(Unit::Count.show(number(case, over).unwrap_or(0.0))),
-                    Cell::text(&target.name),
-                    Cell::text(round.number.to_string()),
-                    Cell { emphasis, ..Cell::text(Unit::Count.show(idle.held as f64)) },
-                    Cell::text(Unit::Count.show(idle.lost as f64)),
-                    Cell::text(Unit::Nanoseconds.show(idle.opening_ns as f64)),
+                    TableCell::text(QuantityUnit::Count.show(number(case, over).unwrap_or(0.0))),
+                    TableCell::text(&target.name),
+                    TableCell::text(round.number.to_string()),
+                    TableCell { emphasis, ..TableCell::text(QuantityUnit::Count.show(idle.held as f64)) },
+                    TableCell::text(QuantityUnit::Count.show(idle.lost as f64)),
+                    TableCell::text(QuantityUnit::Nanoseconds.show(idle.opening_ns as f64)),
                     bytes(idle.rss_before_bytes),
                     bytes(idle.rss_held_bytes),
-                    each.map_or_else(Cell::none, |each| Cell::text(Unit::Bytes.show(each))),
+                    each.map_or_else(TableCell::none, |each| TableCell::text(QuantityUnit::Bytes.show(each))),
                 ]);
             }
         }
     }
-    (!table.rows.is_empty()).then_some(Block::Table(table))
+    (!table.rows.is_empty()).then_some(ReportBlock::Table(table))
 }

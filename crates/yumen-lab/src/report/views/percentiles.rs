@@ -2,15 +2,15 @@
 //!
 //! Knows the record through its context.
 
-use yumen_load::Latency;
+use yumen_load::LatencySummary;
 
-use super::super::chart::{Axis, Chart, Lines, Plot, Point, Series, Spacing};
-use super::super::context::{Context, target_names};
-use super::super::document::{Block, Cell, Emphasis, Table};
+use super::super::chart::{AxisSpacing, ChartAxis, ChartPlot, ChartPoint, LinePlot, LineSeries, ReportChart};
+use super::super::context::{ReportContext, target_names};
+use super::super::document::{CellEmphasis, ReportBlock, ReportTable, TableCell};
 use crate::metric::percentile;
-use crate::quantity::Unit;
-use crate::record::{Case, Role, Target, TargetResult};
-use crate::statistics::{Spread, median};
+use crate::quantity::QuantityUnit;
+use crate::record::{MeasuredTarget, RunCase, TargetResult, TargetRole};
+use crate::statistics::{SampleSpread, median};
 
 /// Percentiles of the tables.
 const ROWS: [f64; 8] = [50.0, 75.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999];
@@ -21,14 +21,14 @@ const VALUES_BEYOND_MIN: f64 = 10.0;
 /// Where the time a request should have been sent changes a percentile by this factor, the report says so.
 const OMISSION_FROM: f64 = 1.5;
 
-pub(super) fn blocks(context: Context<'_>, id: &str) -> Vec<Block> {
+pub(super) fn blocks(context: ReportContext<'_>, id: &str) -> Vec<ReportBlock> {
     let several = context.run.cases.len() > 1;
     let mut blocks = Vec::new();
     for (index, case) in context.run.cases.iter().enumerate() {
         let figure = figure(context, case, &format!("{id}-{index}"));
         if let Some(figure) = figure {
             if several {
-                blocks.push(Block::Heading(case.label.clone()));
+                blocks.push(ReportBlock::Heading(case.label.clone()));
             }
             blocks.push(figure);
             blocks.extend(omission_notice(context, case));
@@ -37,31 +37,35 @@ pub(super) fn blocks(context: Context<'_>, id: &str) -> Vec<Block> {
     blocks
 }
 
-fn figure(context: Context<'_>, case: &Case, id: &str) -> Option<Block> {
-    let series: Vec<Series> = context
+fn figure(context: ReportContext<'_>, case: &RunCase, id: &str) -> Option<ReportBlock> {
+    let series: Vec<LineSeries> = context
         .run
         .targets
         .iter()
         .filter_map(|target| {
             let result = context.result(case, target)?;
             let flagged = context.doubt(case, target).is_some();
-            Some(Series { style: context.style(&target.name), points: points(result, flagged) })
+            Some(LineSeries { style: context.style(&target.name), points: points(result, flagged) })
         })
         .filter(|series| !series.points.is_empty())
         .collect();
     if series.is_empty() {
         return None;
     }
-    let chart = Chart {
+    let chart = ReportChart {
         id: id.to_owned(),
         title: "Latency by percentile".to_owned(),
         description: describe(context, case),
-        plot: Plot::Lines(Lines {
-            x: Axis { label: "percentile".to_owned(), spacing: Spacing::Nines, unit: Unit::Percentile },
-            y: Axis {
+        plot: ChartPlot::Lines(LinePlot {
+            x: ChartAxis {
+                label: "percentile".to_owned(),
+                spacing: AxisSpacing::Nines,
+                unit: QuantityUnit::Percentile,
+            },
+            y: ChartAxis {
                 label: "latency, logarithmic".to_owned(),
-                spacing: Spacing::Logarithmic,
-                unit: Unit::Nanoseconds,
+                spacing: AxisSpacing::Logarithmic,
+                unit: QuantityUnit::Nanoseconds,
             },
             series,
             marks: Vec::new(),
@@ -70,26 +74,26 @@ fn figure(context: Context<'_>, case: &Case, id: &str) -> Option<Block> {
         }),
         legend: context.legend(),
     };
-    Some(Block::Figure(Box::new(chart), table(context, case)))
+    Some(ReportBlock::Figure(Box::new(chart), table(context, case)))
 }
 
 /// The median of the rounds at every percentile that all of them have.
-fn points(result: &TargetResult, flagged: bool) -> Vec<Point> {
+fn points(result: &TargetResult, flagged: bool) -> Vec<ChartPoint> {
     let Some(first) = result.rounds.first() else { return Vec::new() };
     let listed = first.summary.main_latency().percentiles.iter().map(|entry| entry.percentile);
     let listed = listed.filter(|percentile| *percentile < 99.99995);
     listed
         .filter_map(|wanted| {
             let values = values(result, wanted, true);
-            let interval = Spread::of(&values)?.interval;
+            let interval = SampleSpread::of(&values)?.interval;
             let y = median(&values)?;
-            Some(Point { x: wanted / 100.0, y, interval: Some(interval), flagged })
+            Some(ChartPoint { x: wanted / 100.0, y, interval: Some(interval), flagged })
         })
         .collect()
 }
 
 fn values(result: &TargetResult, wanted: f64, corrected: bool) -> Vec<f64> {
-    let latency = |round: &crate::record::Round| -> Option<f64> {
+    let latency = |round: &crate::record::RoundRecord| -> Option<f64> {
         let summary = &round.summary;
         let latency = if corrected { summary.main_latency() } else { &summary.latency };
         percentile(latency, wanted)
@@ -97,12 +101,12 @@ fn values(result: &TargetResult, wanted: f64, corrected: bool) -> Vec<f64> {
     result.rounds.iter().filter_map(latency).collect()
 }
 
-fn table(context: Context<'_>, case: &Case) -> Table {
+fn table(context: ReportContext<'_>, case: &RunCase) -> ReportTable {
     let mut table =
-        Table::of_numbers(format!("Latency: {}", case.label), "percentile", &target_names(context.run));
+        ReportTable::of_numbers(format!("Latency: {}", case.label), "percentile", &target_names(context.run));
     let mut thin = false;
     for wanted in ROWS {
-        let mut row = vec![Cell::text(Unit::Percentile.show(wanted / 100.0))];
+        let mut row = vec![TableCell::text(QuantityUnit::Percentile.show(wanted / 100.0))];
         for target in &context.run.targets {
             let cell = cell(context, case, target, wanted);
             thin |= cell.flag == Some('n');
@@ -110,7 +114,7 @@ fn table(context: Context<'_>, case: &Case) -> Table {
         }
         table.rows.push(row);
     }
-    let mut row = vec![Cell::text("largest")];
+    let mut row = vec![TableCell::text("largest")];
     row.extend(context.run.targets.iter().map(|target| largest(context, case, target)));
     table.rows.push(row);
     table.notes.push("Median of the rounds; the last row is the largest of any round.".to_owned());
@@ -121,27 +125,27 @@ fn table(context: Context<'_>, case: &Case) -> Table {
     table
 }
 
-fn cell(context: Context<'_>, case: &Case, target: &Target, wanted: f64) -> Cell {
-    let Some(result) = context.result(case, target) else { return Cell::none() };
-    let Some(value) = median(&values(result, wanted, true)) else { return Cell::none() };
+fn cell(context: ReportContext<'_>, case: &RunCase, target: &MeasuredTarget, wanted: f64) -> TableCell {
+    let Some(result) = context.result(case, target) else { return TableCell::none() };
+    let Some(value) = median(&values(result, wanted, true)) else { return TableCell::none() };
     let counts = result.rounds.iter().map(|round| round.summary.main_latency().count as f64);
-    let beyond = counts.fold(f64::INFINITY, f64::min) * (1.0 - wanted / 100.0);
-    let flag = if beyond < VALUES_BEYOND_MIN { Some('n') } else { context.doubt(case, target) };
-    let emphasis = if target.role == Role::Baseline { Emphasis::Quiet } else { Emphasis::None };
-    Cell { text: Unit::Nanoseconds.show(value), emphasis, flag, bar: None }
+    let extension_endpoints = counts.fold(f64::INFINITY, f64::min) * (1.0 - wanted / 100.0);
+    let flag = if extension_endpoints < VALUES_BEYOND_MIN { Some('n') } else { context.doubt(case, target) };
+    let emphasis = if target.role == TargetRole::Baseline { CellEmphasis::Quiet } else { CellEmphasis::None };
+    TableCell { text: QuantityUnit::Nanoseconds.show(value), emphasis, flag, bar: None }
 }
 
-fn largest(context: Context<'_>, case: &Case, target: &Target) -> Cell {
-    let Some(result) = context.result(case, target) else { return Cell::none() };
+fn largest(context: ReportContext<'_>, case: &RunCase, target: &MeasuredTarget) -> TableCell {
+    let Some(result) = context.result(case, target) else { return TableCell::none() };
     let largest = result.rounds.iter().map(|round| round.summary.main_latency().max_ns).max();
-    largest.map_or_else(Cell::none, |ns| Cell::text(Unit::Nanoseconds.show(ns as f64)))
+    largest.map_or_else(TableCell::none, |ns| TableCell::text(QuantityUnit::Nanoseconds.show(ns as f64)))
 }
 
-fn describe(context: Context<'_>, case: &Case) -> String {
-    let tail = |target: &Target| {
+fn describe(context: ReportContext<'_>, case: &RunCase) -> String {
+    let tail = |target: &MeasuredTarget| {
         let result = context.result(case, target)?;
         let (middle, far) = (median(&values(result, 50.0, true))?, median(&values(result, 99.99, true))?);
-        let unit = Unit::Nanoseconds;
+        let unit = QuantityUnit::Nanoseconds;
         Some(format!("{} from {} to {}", target.name, unit.show(middle), unit.show(far)))
     };
     let tails: Vec<String> = context.run.targets.iter().filter_map(tail).collect();
@@ -149,8 +153,8 @@ fn describe(context: Context<'_>, case: &Case) -> String {
 }
 
 /// What a tool that waits for answers before it asks again would have hidden.
-fn omission_notice(context: Context<'_>, case: &Case) -> Option<Block> {
-    let corrected = |latency: &Option<Latency>| latency.is_some();
+fn omission_notice(context: ReportContext<'_>, case: &RunCase) -> Option<ReportBlock> {
+    let corrected = |latency: &Option<LatencySummary>| latency.is_some();
     let hidden: Vec<String> = context
         .run
         .targets
@@ -162,13 +166,13 @@ fn omission_notice(context: Context<'_>, case: &Case) -> Option<Block> {
             }
             let (honest, naive) =
                 (median(&values(result, 99.9, true))?, median(&values(result, 99.9, false))?);
-            let unit = Unit::Nanoseconds;
+            let unit = QuantityUnit::Nanoseconds;
             (naive > 0.0 && honest / naive >= OMISSION_FROM)
                 .then(|| format!("{}: {} instead of {}", target.name, unit.show(honest), unit.show(naive)))
         })
         .collect();
     (!hidden.is_empty()).then(|| {
-        Block::Notice(format!(
+        ReportBlock::Notice(format!(
             "Coordinated omission, p99.9 from the intended moment of sending instead of the actual one: {}.",
             hidden.join("; ")
         ))

@@ -4,55 +4,55 @@
 
 use yumen_load::RampStep;
 
-use super::super::chart::{Axis, Chart, Lines, Plot, Point, Series, Spacing};
-use super::super::context::{Context, target_names};
-use super::super::document::{Block, Cell, Table};
+use super::super::chart::{AxisSpacing, ChartAxis, ChartPlot, ChartPoint, LinePlot, LineSeries, ReportChart};
+use super::super::context::{ReportContext, target_names};
+use super::super::document::{ReportBlock, ReportTable, TableCell};
 use crate::metric::percentile;
-use crate::quantity::Unit;
-use crate::record::{Case, Target};
-use crate::statistics::{Spread, median};
+use crate::quantity::QuantityUnit;
+use crate::record::{MeasuredTarget, RunCase};
+use crate::statistics::{SampleSpread, median};
 
 /// One figure of a step.
-struct Reading {
+struct RampReading {
     name: &'static str,
     y_label: &'static str,
-    unit: Unit,
-    spacing: Spacing,
+    unit: QuantityUnit,
+    spacing: AxisSpacing,
     value: fn(&RampStep) -> Option<f64>,
 }
 
-const READINGS: [Reading; 4] = [
-    Reading {
+const READINGS: [RampReading; 4] = [
+    RampReading {
         name: "Replies",
         y_label: "replies per second",
-        unit: Unit::PerSecond,
-        spacing: Spacing::Linear,
+        unit: QuantityUnit::PerSecond,
+        spacing: AxisSpacing::Linear,
         value: |step| Some(step.reply_rate),
     },
-    Reading {
+    RampReading {
         name: "Median response time",
         y_label: "response time, logarithmic",
-        unit: Unit::Nanoseconds,
-        spacing: Spacing::Logarithmic,
+        unit: QuantityUnit::Nanoseconds,
+        spacing: AxisSpacing::Logarithmic,
         value: |step| percentile(&step.latency, 50.0),
     },
-    Reading {
+    RampReading {
         name: "Response time, 99th percentile",
         y_label: "response time, logarithmic",
-        unit: Unit::Nanoseconds,
-        spacing: Spacing::Logarithmic,
+        unit: QuantityUnit::Nanoseconds,
+        spacing: AxisSpacing::Logarithmic,
         value: |step| percentile(&step.latency, 99.0),
     },
-    Reading {
+    RampReading {
         name: "Errors",
         y_label: "calls without a good answer",
-        unit: Unit::Share,
-        spacing: Spacing::Linear,
+        unit: QuantityUnit::Share,
+        spacing: AxisSpacing::Linear,
         value: |step| Some(step.error_percent / 100.0),
     },
 ];
 
-pub(super) fn blocks(context: Context<'_>, id: &str) -> Vec<Block> {
+pub(super) fn blocks(context: ReportContext<'_>, id: &str) -> Vec<ReportBlock> {
     let several = context.run.cases.len() > 1;
     let mut blocks = Vec::new();
     for (index, case) in context.run.cases.iter().enumerate() {
@@ -61,7 +61,7 @@ pub(super) fn blocks(context: Context<'_>, id: &str) -> Vec<Block> {
             continue;
         }
         if several {
-            blocks.push(Block::Heading(case.label.clone()));
+            blocks.push(ReportBlock::Heading(case.label.clone()));
         }
         for (number, reading) in READINGS.iter().enumerate() {
             blocks.push(reading_block(context, reading, case, &rates, &format!("{id}-{index}-{number}")));
@@ -71,7 +71,7 @@ pub(super) fn blocks(context: Context<'_>, id: &str) -> Vec<Block> {
 }
 
 /// Request rates asked for, rising.
-fn offered_rates(context: Context<'_>, case: &Case) -> Vec<f64> {
+fn offered_rates(context: ReportContext<'_>, case: &RunCase) -> Vec<f64> {
     let results = context.run.targets.iter().filter_map(|target| context.result(case, target));
     let steps = results.flat_map(|result| &result.rounds).flat_map(|round| &round.summary.ramp);
     let mut rates: Vec<f64> = steps.map(|step| step.demanded_request_rate).collect();
@@ -80,20 +80,32 @@ fn offered_rates(context: Context<'_>, case: &Case) -> Vec<f64> {
     rates
 }
 
-fn values(context: Context<'_>, case: &Case, target: &Target, reading: &Reading, rate: f64) -> Vec<f64> {
+fn values(
+    context: ReportContext<'_>,
+    case: &RunCase,
+    target: &MeasuredTarget,
+    reading: &RampReading,
+    rate: f64,
+) -> Vec<f64> {
     let rounds = context.result(case, target).map(|result| result.rounds.as_slice()).unwrap_or_default();
     let steps = rounds.iter().flat_map(|round| &round.summary.ramp);
     steps.filter(|step| step.demanded_request_rate == rate).filter_map(reading.value).collect()
 }
 
-fn reading_block(context: Context<'_>, reading: &Reading, case: &Case, rates: &[f64], id: &str) -> Block {
+fn reading_block(
+    context: ReportContext<'_>,
+    reading: &RampReading,
+    case: &RunCase,
+    rates: &[f64],
+    id: &str,
+) -> ReportBlock {
     let caption = format!("{} over the offered rate", reading.name);
-    let mut table = Table::of_numbers(&caption, "offered/s", &target_names(context.run));
+    let mut table = ReportTable::of_numbers(&caption, "offered/s", &target_names(context.run));
     for rate in rates {
-        let mut row = vec![Cell::text(Unit::PerSecond.show(*rate))];
+        let mut row = vec![TableCell::text(QuantityUnit::PerSecond.show(*rate))];
         row.extend(context.run.targets.iter().map(|target| {
             let middle = median(&values(context, case, target, reading, *rate));
-            middle.map_or_else(Cell::none, |value| Cell::text(reading.unit.show(value)))
+            middle.map_or_else(TableCell::none, |value| TableCell::text(reading.unit.show(value)))
         }));
         table.rows.push(row);
     }
@@ -104,19 +116,19 @@ fn reading_block(context: Context<'_>, reading: &Reading, case: &Case, rates: &[
             .iter()
             .all(|target| values(context, case, target, reading, *rate).iter().all(|value| *value == 0.0))
     }) {
-        return Block::Paragraph(format!("{}: none at any rate.", reading.name));
+        return ReportBlock::Paragraph(format!("{}: none at any rate.", reading.name));
     }
-    let chart = Chart {
+    let chart = ReportChart {
         id: id.to_owned(),
         title: caption,
         description: describe(context, reading, case, rates),
-        plot: Plot::Lines(Lines {
-            x: Axis {
+        plot: ChartPlot::Lines(LinePlot {
+            x: ChartAxis {
                 label: "requests offered per second".to_owned(),
-                spacing: Spacing::Linear,
-                unit: Unit::PerSecond,
+                spacing: AxisSpacing::Linear,
+                unit: QuantityUnit::PerSecond,
             },
-            y: Axis { label: reading.y_label.to_owned(), spacing: reading.spacing, unit: reading.unit },
+            y: ChartAxis { label: reading.y_label.to_owned(), spacing: reading.spacing, unit: reading.unit },
             series: series(context, reading, case, rates),
             marks: Vec::new(),
             x_ticks: Some(rates.to_vec()),
@@ -124,28 +136,33 @@ fn reading_block(context: Context<'_>, reading: &Reading, case: &Case, rates: &[
         }),
         legend: context.legend(),
     };
-    Block::Figure(Box::new(chart), table)
+    ReportBlock::Figure(Box::new(chart), table)
 }
 
-fn series(context: Context<'_>, reading: &Reading, case: &Case, rates: &[f64]) -> Vec<Series> {
-    let point = |target: &Target, rate: f64| {
-        let spread = Spread::of(&values(context, case, target, reading, rate))?;
+fn series(
+    context: ReportContext<'_>,
+    reading: &RampReading,
+    case: &RunCase,
+    rates: &[f64],
+) -> Vec<LineSeries> {
+    let point = |target: &MeasuredTarget, rate: f64| {
+        let spread = SampleSpread::of(&values(context, case, target, reading, rate))?;
         let flagged = context.doubt(case, target).is_some();
-        Some(Point { x: rate, y: spread.median, interval: Some(spread.interval), flagged })
+        Some(ChartPoint { x: rate, y: spread.median, interval: Some(spread.interval), flagged })
     };
-    let line = |target: &Target| Series {
+    let line = |target: &MeasuredTarget| LineSeries {
         style: context.style(&target.name),
         points: rates.iter().filter_map(|rate| point(target, *rate)).collect(),
     };
     context.run.targets.iter().map(line).filter(|series| !series.points.is_empty()).collect()
 }
 
-fn describe(context: Context<'_>, reading: &Reading, case: &Case, rates: &[f64]) -> String {
+fn describe(context: ReportContext<'_>, reading: &RampReading, case: &RunCase, rates: &[f64]) -> String {
     let Some(last) = rates.last() else { return String::new() };
-    let at_last = |target: &Target| {
+    let at_last = |target: &MeasuredTarget| {
         let value = median(&values(context, case, target, reading, *last))?;
         Some(format!("{} {}", target.name, reading.unit.show(value)))
     };
     let listed: Vec<String> = context.run.targets.iter().filter_map(at_last).collect();
-    format!("At {} requests offered per second: {}.", Unit::PerSecond.show(*last), listed.join(", "))
+    format!("At {} requests offered per second: {}.", QuantityUnit::PerSecond.show(*last), listed.join(", "))
 }

@@ -6,12 +6,12 @@ use prost_reflect::prost_types::{
     MessageOptions, UninterpretedOption,
 };
 
-use super::{DEPTH_MAX, Scan, scan};
-use crate::proto::Protos;
+use super::{DEPTH_MAX, NestingScan, scan};
+use crate::proto::ProtoDescriptors;
 
 /// What a proto comes to on a stack a quarter as large as those protos are compiled on.
 fn compiled(content: String) -> Result<(), String> {
-    let work = move || Protos::compile(&content).map(drop).map_err(|refused| refused.message);
+    let work = move || ProtoDescriptors::compile(&content).map(drop).map_err(|refused| refused.message);
     let thread = std::thread::Builder::new().stack_size(512 << 10).spawn(work).expect("a thread");
     thread.join().expect("it ends")
 }
@@ -49,13 +49,13 @@ fn a_text_nests_up_to_a_bound() {
 #[test]
 fn only_brackets_that_are_code_count() {
     let many = "{".repeat(1000);
-    let fine = |text: String| assert_eq!(scan(text.as_bytes()), Scan::Fine, "{text}");
-    fine(format!("// {many}"));
-    fine(format!("# {many}\n{{"));
-    fine(format!("/* {many}\n* {many} **/ {{}}"));
-    fine(format!("option a = \"{many}\\\"{many}\" 'x{many}';"));
-    fine("{}".repeat(1000));
-    let deep = |text: String| assert!(matches!(scan(text.as_bytes()), Scan::TooDeep(_)), "{text}");
+    let millisecond_precise = |text: String| assert_eq!(scan(text.as_bytes()), NestingScan::Fine, "{text}");
+    millisecond_precise(format!("// {many}"));
+    millisecond_precise(format!("# {many}\n{{"));
+    millisecond_precise(format!("/* {many}\n* {many} **/ {{}}"));
+    millisecond_precise(format!("option a = \"{many}\\\"{many}\" 'x{many}';"));
+    millisecond_precise("{}".repeat(1000));
+    let deep = |text: String| assert!(matches!(scan(text.as_bytes()), NestingScan::TooDeep(_)), "{text}");
     deep(many.clone());
     deep(format!("// a\n{many}"));
     deep(format!("# /*\n{many}"));
@@ -64,7 +64,7 @@ fn only_brackets_that_are_code_count() {
     deep(format!("\"a\\\n{many}"));
     deep(format!("\"\\\\\"{many}"));
     deep("{)".repeat(100));
-    assert_eq!(scan(format!("/* /*/ \" */ {many} \"").as_bytes()), Scan::NestedComment(3));
+    assert_eq!(scan(format!("/* /*/ \" */ {many} \"").as_bytes()), NestingScan::NestedComment(3));
     assert_eq!(
         compiled(format!("syntax=\"proto3\";\n/* /*/ \" */ {} \"", "message A{".repeat(5000))),
         Err("line 2: a comment begins inside a comment".to_owned())

@@ -5,11 +5,11 @@ use std::fmt;
 use prost_reflect::prost::encoding::WireType;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::super::wire::Writer;
+use super::super::wire::MessageWriter;
 
 /// What of it a message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Free {
+pub(in super::super) enum FreeFormType {
     Struct,
     List,
     Value,
@@ -28,12 +28,12 @@ const VALUE_LIST: u32 = 6;
 const LIST_VALUES: u32 = 1;
 
 /// Writes the fields of the message that is open.
-pub(super) struct FreeSeed<'a> {
-    pub(super) is: Free,
-    pub(super) to: &'a mut Writer,
+pub(super) struct FreeFormSeed<'a> {
+    pub(super) is: FreeFormType,
+    pub(super) to: &'a mut MessageWriter,
 }
 
-impl<'de> DeserializeSeed<'de> for FreeSeed<'_> {
+impl<'de> DeserializeSeed<'de> for FreeFormSeed<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
@@ -41,13 +41,13 @@ impl<'de> DeserializeSeed<'de> for FreeSeed<'_> {
     }
 }
 
-impl FreeSeed<'_> {
+impl FreeFormSeed<'_> {
     fn scalar<E: de::Error>(
         self,
         found: de::Unexpected<'_>,
-        write: impl FnOnce(&mut Writer),
+        write: impl FnOnce(&mut MessageWriter),
     ) -> Result<(), E> {
-        if self.is != Free::Value {
+        if self.is != FreeFormType::Value {
             return Err(E::invalid_type(found, &self));
         }
         write(self.to);
@@ -55,14 +55,14 @@ impl FreeSeed<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for FreeSeed<'_> {
+impl<'de> Visitor<'de> for FreeFormSeed<'_> {
     type Value = ();
 
     fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self.is {
-            Free::Struct => "an object",
-            Free::List => "a list",
-            Free::Value => "a value",
+            FreeFormType::Struct => "an object",
+            FreeFormType::List => "a list",
+            FreeFormType::Value => "a value",
         })
     }
 
@@ -100,26 +100,30 @@ impl<'de> Visitor<'de> for FreeSeed<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<(), A::Error> {
-        let FreeSeed { is, to } = self;
+        let FreeFormSeed { is, to } = self;
         let open = match is {
-            Free::List => None,
-            Free::Value => Some(to.message(VALUE_LIST, false).map_err(de::Error::custom)?),
-            Free::Struct => return Err(de::Error::invalid_type(de::Unexpected::Seq, &FreeSeed { is, to })),
+            FreeFormType::List => None,
+            FreeFormType::Value => Some(to.message(VALUE_LIST, false).map_err(de::Error::custom)?),
+            FreeFormType::Struct => {
+                return Err(de::Error::invalid_type(de::Unexpected::Seq, &FreeFormSeed { is, to }));
+            }
         };
-        while values.next_element_seed(FieldSeed { number: LIST_VALUES, to: &mut *to })?.is_some() {}
+        while values.next_element_seed(ValueFieldSeed { number: LIST_VALUES, to: &mut *to })?.is_some() {}
         open.into_iter().for_each(|open| to.end(open));
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        let FreeSeed { is, to } = self;
+        let FreeFormSeed { is, to } = self;
         let open = match is {
-            Free::Struct => None,
-            Free::Value => Some(to.message(VALUE_STRUCT, false).map_err(de::Error::custom)?),
-            Free::List => return Err(de::Error::invalid_type(de::Unexpected::Map, &FreeSeed { is, to })),
+            FreeFormType::Struct => None,
+            FreeFormType::Value => Some(to.message(VALUE_STRUCT, false).map_err(de::Error::custom)?),
+            FreeFormType::List => {
+                return Err(de::Error::invalid_type(de::Unexpected::Map, &FreeFormSeed { is, to }));
+            }
         };
-        while let Some(entry) = members.next_key_seed(EntrySeed { to: &mut *to })? {
-            members.next_value_seed(FieldSeed { number: ENTRY_VALUE, to: &mut *to })?;
+        while let Some(entry) = members.next_key_seed(StructEntrySeed { to: &mut *to })? {
+            members.next_value_seed(ValueFieldSeed { number: ENTRY_VALUE, to: &mut *to })?;
             to.end(entry);
         }
         open.into_iter().for_each(|open| to.end(open));
@@ -128,38 +132,38 @@ impl<'de> Visitor<'de> for FreeSeed<'_> {
 }
 
 /// Writes a `google.protobuf.Value` as a field.
-struct FieldSeed<'a> {
+struct ValueFieldSeed<'a> {
     number: u32,
-    to: &'a mut Writer,
+    to: &'a mut MessageWriter,
 }
 
-impl<'de> DeserializeSeed<'de> for FieldSeed<'_> {
+impl<'de> DeserializeSeed<'de> for ValueFieldSeed<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
-        let FieldSeed { number, to } = self;
+        let ValueFieldSeed { number, to } = self;
         let open = to.message(number, false).map_err(de::Error::custom)?;
-        json.deserialize_any(FreeSeed { is: Free::Value, to: &mut *to })?;
+        json.deserialize_any(FreeFormSeed { is: FreeFormType::Value, to: &mut *to })?;
         to.end(open);
         Ok(())
     }
 }
 
 /// Begins the entry of a struct with its key.
-struct EntrySeed<'a> {
-    to: &'a mut Writer,
+struct StructEntrySeed<'a> {
+    to: &'a mut MessageWriter,
 }
 
-impl<'de> DeserializeSeed<'de> for EntrySeed<'_> {
-    type Value = super::super::wire::Open;
+impl<'de> DeserializeSeed<'de> for StructEntrySeed<'_> {
+    type Value = super::super::wire::OpenField;
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
         json.deserialize_str(self)
     }
 }
 
-impl Visitor<'_> for EntrySeed<'_> {
-    type Value = super::super::wire::Open;
+impl Visitor<'_> for StructEntrySeed<'_> {
+    type Value = super::super::wire::OpenField;
 
     fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str("a name")

@@ -9,8 +9,8 @@ use prost_reflect::Kind;
 use prost_reflect::prost::encoding::WireType;
 use serde::de::{self, DeserializeSeed, Deserializer, Unexpected, Visitor};
 
-use super::super::wire::{Open, Writer};
-use super::Place;
+use super::super::wire::{MessageWriter, OpenField};
+use super::WireField;
 
 /// The enum whose one value JSON writes as null.
 pub(in super::super) const NULL: &str = "google.protobuf.NullValue";
@@ -19,7 +19,7 @@ pub(in super::super) const NULL: &str = "google.protobuf.NullValue";
 pub(in super::super) struct ScalarSeed<'a> {
     pub(in super::super) kind: &'a Kind,
     pub(in super::super) number: Option<u32>,
-    pub(in super::super) to: &'a mut Writer,
+    pub(in super::super) to: &'a mut MessageWriter,
 }
 
 impl<'de> DeserializeSeed<'de> for ScalarSeed<'_> {
@@ -227,28 +227,28 @@ fn base64(text: &str) -> Option<Vec<u8>> {
 }
 
 /// Begins the entry of a map with its key.
-pub(super) struct EntrySeed<'a> {
-    pub(super) place: &'a Place,
+pub(super) struct MapEntrySeed<'a> {
+    pub(super) place: &'a WireField,
     pub(super) key: &'a Kind,
-    pub(super) to: &'a mut Writer,
+    pub(super) to: &'a mut MessageWriter,
 }
 
-impl<'de> DeserializeSeed<'de> for EntrySeed<'_> {
-    type Value = Open;
+impl<'de> DeserializeSeed<'de> for MapEntrySeed<'_> {
+    type Value = OpenField;
 
-    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Open, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<OpenField, D::Error> {
         json.deserialize_str(self)
     }
 }
 
-impl Visitor<'_> for EntrySeed<'_> {
-    type Value = Open;
+impl Visitor<'_> for MapEntrySeed<'_> {
+    type Value = OpenField;
 
     fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str("a key")
     }
 
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Open, E> {
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<OpenField, E> {
         let open = self.place.begin(self.to)?;
         let seed = ScalarSeed { kind: self.key, number: Some(1), to: self.to };
         match (self.key, text) {

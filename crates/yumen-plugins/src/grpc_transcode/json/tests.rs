@@ -2,10 +2,10 @@ use prost_reflect::DynamicMessage;
 use prost_reflect::MessageDescriptor;
 use prost_reflect::prost::Message as _;
 use serde::de::DeserializeSeed as _;
-use yumen_plugin::proto::Protos;
+use yumen_plugin::proto::ProtoDescriptors;
 
 use super::MembersSeed;
-use crate::grpc_transcode::wire::Writer;
+use crate::grpc_transcode::wire::MessageWriter;
 
 const TYPES: &str = r#"syntax = "proto3";
 package t;
@@ -46,13 +46,13 @@ extend Node { optional int32 extra = 100; }
 "#;
 
 fn node(content: &str) -> MessageDescriptor {
-    let protos = Protos::compile(content).expect("the types compile");
+    let protos = ProtoDescriptors::compile(content).expect("the types compile");
     protos.pool().get_message_by_name("t.Node").expect("the type is there")
 }
 
 /// The frame that is written of a JSON object.
 fn written(of: &MessageDescriptor, json: &str) -> Result<Vec<u8>, String> {
-    let mut to = Writer::default();
+    let mut to = MessageWriter::default();
     let mut reader = serde_json::Deserializer::from_str(json);
     MembersSeed { of, to: &mut to }.deserialize(&mut reader).map_err(|error| error.to_string())?;
     reader.end().map_err(|error| error.to_string())?;

@@ -8,15 +8,15 @@ const TIMES_MAX: usize = 4;
 const BYTES_MIN: usize = 1 << 16;
 
 /// Memory of notes, counted as what lists of them have room for.
-pub(super) struct Notes {
+pub(super) struct NoteBudget {
     /// The bound of the JSON.
     bytes_max: usize,
     pub(super) bytes_left: usize,
 }
 
-impl Notes {
-    pub(super) fn new(bytes_max: usize) -> Notes {
-        Notes { bytes_max, bytes_left: bytes_max.saturating_mul(TIMES_MAX).max(BYTES_MIN) }
+impl NoteBudget {
+    pub(super) fn new(bytes_max: usize) -> NoteBudget {
+        NoteBudget { bytes_max, bytes_left: bytes_max.saturating_mul(TIMES_MAX).max(BYTES_MIN) }
     }
 
     /// Adds to a list of notes. One that grows is there twice for a moment.
@@ -45,7 +45,7 @@ impl Notes {
     fn too_many(&self) -> io::Error {
         let most = self.bytes_max;
         let problem =
-            format!("its fields stand in more pieces than the {most} bytes of max_resp_body_size allow");
+            format!("its fields are in too many fragments for the {most} bytes of max_resp_body_size");
         io::Error::other(problem)
     }
 }

@@ -7,39 +7,39 @@ use std::io;
 use prost_reflect::prost::DecodeError;
 use prost_reflect::prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
-use super::notes::Notes;
-use super::types::Type;
+use super::notes::NoteBudget;
+use super::types::MessageType;
 
 /// A stretch of the bytes; a frame of gRPC tells its length in 32 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct WireSpan {
     start: u32,
     end: u32,
 }
 
 /// What a field holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wire {
+pub(super) enum WireValue {
     Varint(u64),
     Fixed64(u64),
     Fixed32(u32),
-    Sized(Span),
-    Group(Span),
+    Sized(WireSpan),
+    Group(WireSpan),
 }
 
 /// Fields of one number that follow each other.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct FieldRun {
     /// Which of its type's.
     pub(super) field: u32,
-    span: Span,
+    span: WireSpan,
 }
 
 /// A field with its value, as it was found.
-pub(super) struct Found {
+pub(super) struct ParsedField {
     number: u32,
     start: usize,
-    pub(super) value: Wire,
+    pub(super) value: WireValue,
 }
 
 /// What no message of its type is.
@@ -47,12 +47,12 @@ pub(in super::super) fn malformed(problem: impl ToString) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, problem.to_string())
 }
 
-impl Span {
-    pub(super) const EMPTY: Span = Span { start: 0, end: 0 };
+impl WireSpan {
+    pub(super) const EMPTY: WireSpan = WireSpan { start: 0, end: 0 };
 
-    pub(super) fn new(start: usize, end: usize) -> Span {
+    pub(super) fn new(start: usize, end: usize) -> WireSpan {
         let place = |at| u32::try_from(at).unwrap_or(u32::MAX);
-        Span { start: place(start), end: place(end) }
+        WireSpan { start: place(start), end: place(end) }
     }
 
     pub(super) fn start(self) -> u32 {
@@ -72,45 +72,45 @@ impl Span {
         u64::from(self.start) << 32 | u64::from(self.end)
     }
 
-    pub(super) fn unpacked(number: u64) -> Span {
-        Span { start: (number >> 32) as u32, end: number as u32 }
+    pub(super) fn unpacked(number: u64) -> WireSpan {
+        WireSpan { start: (number >> 32) as u32, end: number as u32 }
     }
 }
 
-impl Wire {
+impl WireValue {
     fn wire_type(self) -> WireType {
         match self {
-            Wire::Varint(_) => WireType::Varint,
-            Wire::Fixed64(_) => WireType::SixtyFourBit,
-            Wire::Fixed32(_) => WireType::ThirtyTwoBit,
-            Wire::Sized(_) => WireType::LengthDelimited,
-            Wire::Group(_) => WireType::StartGroup,
+            WireValue::Varint(_) => WireType::Varint,
+            WireValue::Fixed64(_) => WireType::SixtyFourBit,
+            WireValue::Fixed32(_) => WireType::ThirtyTwoBit,
+            WireValue::Sized(_) => WireType::LengthDelimited,
+            WireValue::Group(_) => WireType::StartGroup,
         }
     }
 
     /// The stretch of a text, of bytes or of a message.
-    pub(super) fn span(self) -> Span {
+    pub(super) fn span(self) -> WireSpan {
         match self {
-            Wire::Sized(span) | Wire::Group(span) => span,
-            Wire::Varint(_) | Wire::Fixed64(_) | Wire::Fixed32(_) => Span::EMPTY,
+            WireValue::Sized(span) | WireValue::Group(span) => span,
+            WireValue::Varint(_) | WireValue::Fixed64(_) | WireValue::Fixed32(_) => WireSpan::EMPTY,
         }
     }
 }
 
 /// Reads a stretch of the bytes.
-pub(super) struct Reader<'a> {
+pub(super) struct WireReader<'a> {
     bytes: &'a [u8],
     at: usize,
     end: usize,
 }
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8], span: Span) -> Reader<'a> {
-        Reader { bytes, at: span.start as usize, end: (span.end as usize).min(bytes.len()) }
+impl<'a> WireReader<'a> {
+    pub(super) fn new(bytes: &'a [u8], span: WireSpan) -> WireReader<'a> {
+        WireReader { bytes, at: span.start as usize, end: (span.end as usize).min(bytes.len()) }
     }
 
-    pub(super) fn of(bytes: &'a [u8], run: &Run) -> Reader<'a> {
-        Reader::new(bytes, run.span)
+    pub(super) fn of(bytes: &'a [u8], run: &FieldRun) -> WireReader<'a> {
+        WireReader::new(bytes, run.span)
     }
 
     /// What `read` takes of the rest.
@@ -130,45 +130,45 @@ impl<'a> Reader<'a> {
     }
 
     /// The next field; `None` at the end.
-    pub(super) fn next(&mut self) -> io::Result<Option<Found>> {
+    pub(super) fn next(&mut self) -> io::Result<Option<ParsedField>> {
         if self.at == self.end {
             return Ok(None);
         }
         let start = self.at;
         let (number, wire) = self.take(decode_key)?;
         let value = self.value(number, wire)?;
-        Ok(Some(Found { number, start, value }))
+        Ok(Some(ParsedField { number, start, value }))
     }
 
     /// The next of numbers that stand behind one key; `None` at the end.
-    pub(super) fn next_packed(&mut self, wire: WireType) -> io::Result<Option<Wire>> {
+    pub(super) fn next_packed(&mut self, wire: WireType) -> io::Result<Option<WireValue>> {
         if self.at == self.end { Ok(None) } else { self.value(0, wire).map(Some) }
     }
 
-    fn value(&mut self, number: u32, wire: WireType) -> io::Result<Wire> {
+    fn value(&mut self, number: u32, wire: WireType) -> io::Result<WireValue> {
         Ok(match wire {
-            WireType::Varint => Wire::Varint(self.take(decode_varint)?),
-            WireType::SixtyFourBit => Wire::Fixed64(u64::from_le_bytes(self.array()?)),
-            WireType::ThirtyTwoBit => Wire::Fixed32(u32::from_le_bytes(self.array()?)),
+            WireType::Varint => WireValue::Varint(self.take(decode_varint)?),
+            WireType::SixtyFourBit => WireValue::Fixed64(u64::from_le_bytes(self.array()?)),
+            WireType::ThirtyTwoBit => WireValue::Fixed32(u32::from_le_bytes(self.array()?)),
             WireType::LengthDelimited => {
                 let length = self.take(decode_varint)?;
                 let left = self.end - self.at;
                 let length = usize::try_from(length).ok().filter(|length| *length <= left);
                 let start = self.at;
-                self.at += length.ok_or_else(|| malformed("a field is longer than what holds it"))?;
-                Wire::Sized(Span::new(start, self.at))
+                self.at += length.ok_or_else(|| malformed("a field is longer than its message"))?;
+                WireValue::Sized(WireSpan::new(start, self.at))
             }
-            WireType::StartGroup => Wire::Group(self.group(number)?),
-            WireType::EndGroup => return Err(malformed("a group ends that did not begin")),
+            WireType::StartGroup => WireValue::Group(self.group(number)?),
+            WireType::EndGroup => return Err(malformed("group end without a start")),
         })
     }
 
-    fn group(&mut self, number: u32) -> io::Result<Span> {
+    fn group(&mut self, number: u32) -> io::Result<WireSpan> {
         let start = self.at;
         loop {
             let before = self.at;
             match self.take(decode_key)? {
-                (ended, WireType::EndGroup) if ended == number => return Ok(Span::new(start, before)),
+                (ended, WireType::EndGroup) if ended == number => return Ok(WireSpan::new(start, before)),
                 (other, wire) => {
                     self.take(|rest| skip_field(wire, other, rest, DecodeContext::default()))?;
                 }
@@ -180,19 +180,24 @@ impl<'a> Reader<'a> {
 /// The fields of a message in the order of its type; parts of a message that came more than once are one. Of
 /// fields that exclude each other only the last is there. What is written as no field of its number may be is no field
 /// of the type, as in other readers.
-pub(super) fn runs(bytes: &[u8], parts: &[Span], of: &Type, notes: &mut Notes) -> io::Result<Vec<Run>> {
-    let mut runs: Vec<Run> = Vec::new();
+pub(super) fn runs(
+    bytes: &[u8],
+    parts: &[WireSpan],
+    of: &MessageType,
+    notes: &mut NoteBudget,
+) -> io::Result<Vec<FieldRun>> {
+    let mut runs: Vec<FieldRun> = Vec::new();
     // By oneof: the field that is set, and since where.
     let mut chosen: Vec<Option<(u32, u32)>> = Vec::new();
     for part in parts {
-        let mut reader = Reader::new(bytes, *part);
+        let mut reader = WireReader::new(bytes, *part);
         while let Some(found) = reader.next()? {
             let Some(index) = of.index(found.number) else { continue };
             let field = &of.fields[index as usize];
             if !field.takes(found.value.wire_type()) {
                 continue;
             }
-            let span = Span::new(found.start, reader.at);
+            let span = WireSpan::new(found.start, reader.at);
             if let Some(oneof) = field.oneof {
                 chosen.resize(of.oneofs, None);
                 if chosen[oneof].is_none_or(|(field, _)| field != index) {
@@ -201,11 +206,11 @@ pub(super) fn runs(bytes: &[u8], parts: &[Span], of: &Type, notes: &mut Notes) -
             }
             match runs.last_mut() {
                 Some(last) if last.field == index && last.span.end == span.start => last.span.end = span.end,
-                _ => notes.push(&mut runs, Run { field: index, span })?,
+                _ => notes.push(&mut runs, FieldRun { field: index, span })?,
             }
         }
     }
-    let is_chosen = |run: &Run| {
+    let is_chosen = |run: &FieldRun| {
         let oneof = of.fields[run.field as usize].oneof;
         let beside = oneof.and_then(|oneof| chosen[oneof]);
         beside.is_none_or(|(field, since)| run.field == field && run.span.start >= since)

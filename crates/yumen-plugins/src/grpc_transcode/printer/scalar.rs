@@ -7,21 +7,21 @@ use base64::engine::general_purpose::STANDARD;
 use prost_reflect::Kind;
 
 use super::super::json::NULL;
-use super::super::{Form, LargeIntegers};
-use super::parts::{Span, Wire, malformed};
+use super::super::{JsonForm, LargeIntegers};
+use super::parts::{WireSpan, WireValue, malformed};
 
 /// What was written and does not count may be so many times as much as what may be written.
 const TAKEN_BACK_TIMES_MAX: usize = 3;
 
 /// What is written so far.
-pub(in super::super) struct Sink {
+pub(in super::super) struct JsonSink {
     bytes: Vec<u8>,
     pub(super) bytes_max: usize,
     bytes_taken_back: usize,
-    pub(super) form: Form,
+    pub(super) form: JsonForm,
 }
 
-impl Write for Sink {
+impl Write for JsonSink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_all(bytes).map(|()| bytes.len())
     }
@@ -42,9 +42,9 @@ impl Write for Sink {
     }
 }
 
-impl Sink {
-    pub(in super::super) fn new(bytes_max: usize, form: Form) -> Sink {
-        Sink { bytes: Vec::new(), bytes_max, bytes_taken_back: 0, form }
+impl JsonSink {
+    pub(in super::super) fn new(bytes_max: usize, form: JsonForm) -> JsonSink {
+        JsonSink { bytes: Vec::new(), bytes_max, bytes_taken_back: 0, form }
     }
 
     pub(in super::super) fn into_bytes(self) -> Vec<u8> {
@@ -81,7 +81,7 @@ impl Sink {
         write!(self, "\"{}\"", Base64Display::new(bytes, &STANDARD))
     }
 
-    pub(super) fn scalar(&mut self, bytes: &[u8], kind: &Kind, value: Wire) -> io::Result<()> {
+    pub(super) fn scalar(&mut self, bytes: &[u8], kind: &Kind, value: WireValue) -> io::Result<()> {
         match kind {
             Kind::Double => self.double(value.bits()),
             Kind::Float => self.float(value.bits() as u32),
@@ -137,7 +137,7 @@ impl Sink {
     /// The key of a map's entry: the bits of a number, or where the text stands.
     pub(super) fn map_key(&mut self, bytes: &[u8], kind: &Kind, key: u64) -> io::Result<()> {
         match kind {
-            Kind::String => self.text(text(bytes, Span::unpacked(key))?)?,
+            Kind::String => self.text(text(bytes, WireSpan::unpacked(key))?)?,
             Kind::Bool => self.write_all(if key == 0 { b"\"false\"" } else { b"\"true\"" })?,
             Kind::Uint64 | Kind::Fixed64 => write!(self, "\"{key}\"")?,
             _ => write!(self, "\"{}\"", key as i64)?,
@@ -146,17 +146,17 @@ impl Sink {
     }
 }
 
-pub(super) fn text(bytes: &[u8], span: Span) -> io::Result<&str> {
+pub(super) fn text(bytes: &[u8], span: WireSpan) -> io::Result<&str> {
     std::str::from_utf8(span.of(bytes)).map_err(|_| malformed("a text is not in UTF-8"))
 }
 
-impl Wire {
+impl WireValue {
     /// Those of a number.
     fn bits(self) -> u64 {
         match self {
-            Wire::Varint(bits) | Wire::Fixed64(bits) => bits,
-            Wire::Fixed32(bits) => bits.into(),
-            Wire::Sized(_) | Wire::Group(_) => 0,
+            WireValue::Varint(bits) | WireValue::Fixed64(bits) => bits,
+            WireValue::Fixed32(bits) => bits.into(),
+            WireValue::Sized(_) | WireValue::Group(_) => 0,
         }
     }
 
@@ -175,10 +175,10 @@ impl Wire {
     }
 
     /// What stands for nothing: also for an empty text.
-    pub(super) fn default_of(kind: &Kind) -> Wire {
+    pub(super) fn default_of(kind: &Kind) -> WireValue {
         match kind {
-            Kind::Enum(of) => Wire::Varint(i64::from(of.default_value().number()) as u64),
-            _ => Wire::Varint(0),
+            Kind::Enum(of) => WireValue::Varint(i64::from(of.default_value().number()) as u64),
+            _ => WireValue::Varint(0),
         }
     }
 

@@ -6,11 +6,11 @@ use std::ops::RangeInclusive;
 
 use prost_reflect::{Kind, prost_types};
 
-use super::parts::{Run, Span, Wire, malformed, runs};
+use super::parts::{FieldRun, WireSpan, WireValue, malformed, runs};
 use super::scalar::text;
-use super::types::{Field, Type};
-use super::{Printer, Shape};
-use crate::grpc_transcode::json::{Free, Special};
+use super::types::{MessageField, MessageType};
+use super::{JsonPrinter, Shape};
+use crate::grpc_transcode::json::{FreeFormType, WellKnownType};
 
 /// The years 1 to 9999.
 const TIMESTAMP_SECONDS: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
@@ -18,44 +18,44 @@ const TIMESTAMP_SECONDS: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799
 const DURATION_SECONDS_MAX: u64 = 315_576_000_000;
 const NANOS_MAX: i32 = 999_999_999;
 
-impl Printer<'_> {
+impl JsonPrinter<'_> {
     /// Writes a message that has a JSON of its own, and tells whether it does.
-    pub(super) fn special(&mut self, of: &Type, runs: &[Run]) -> io::Result<bool> {
+    pub(super) fn special(&mut self, of: &MessageType, runs: &[FieldRun]) -> io::Result<bool> {
         let Some(special) = of.special else { return Ok(false) };
         match special {
-            Special::Any => self.any(of, runs),
-            Special::Timestamp => self.timestamp(of, runs),
-            Special::Duration => self.duration(of, runs),
-            Special::FieldMask => self.field_mask(of, runs),
-            Special::Wrapper => self.only(of, runs, Shape::One),
-            Special::Free(Free::Struct) => self.only(of, runs, Shape::Map),
-            Special::Free(Free::List) => self.only(of, runs, Shape::List { is_packed: false }),
-            Special::Free(Free::Value) => self.value(of, runs),
+            WellKnownType::Any => self.any(of, runs),
+            WellKnownType::Timestamp => self.timestamp(of, runs),
+            WellKnownType::Duration => self.duration(of, runs),
+            WellKnownType::FieldMask => self.field_mask(of, runs),
+            WellKnownType::Wrapper => self.only(of, runs, Shape::One),
+            WellKnownType::Free(FreeFormType::Struct) => self.only(of, runs, Shape::Map),
+            WellKnownType::Free(FreeFormType::List) => self.only(of, runs, Shape::List { is_packed: false }),
+            WellKnownType::Free(FreeFormType::Value) => self.value(of, runs),
         }
     }
 
     /// The content of the only field.
-    fn only(&mut self, of: &Type, runs: &[Run], shape: Shape) -> io::Result<bool> {
+    fn only(&mut self, of: &MessageType, runs: &[FieldRun], shape: Shape) -> io::Result<bool> {
         match &of.fields[..] {
             [field] if field.place.form == shape => self.content(field, runs).map(|()| true),
             _ => Ok(false),
         }
     }
 
-    fn value(&mut self, of: &Type, runs: &[Run]) -> io::Result<bool> {
+    fn value(&mut self, of: &MessageType, runs: &[FieldRun]) -> io::Result<bool> {
         let Some(field) = runs.last().and_then(|run| of.fields.get(run.field as usize)) else {
             return self.out.write_all(b"null").map(|()| true);
         };
         let is_number = matches!(field.place.kind, Kind::Double);
         if is_number
-            && !matches!(self.last(runs)?, Some(Wire::Fixed64(bits)) if f64::from_bits(bits).is_finite())
+            && !matches!(self.last(runs)?, Some(WireValue::Fixed64(bits)) if f64::from_bits(bits).is_finite())
         {
             return Ok(false);
         }
         self.content(field, runs).map(|()| true)
     }
 
-    fn timestamp(&mut self, of: &Type, runs: &[Run]) -> io::Result<bool> {
+    fn timestamp(&mut self, of: &MessageType, runs: &[FieldRun]) -> io::Result<bool> {
         let Some((seconds, nanos)) = self.seconds_and_nanos(of, runs)? else { return Ok(false) };
         if !TIMESTAMP_SECONDS.contains(&seconds) || !(0..=NANOS_MAX).contains(&nanos) {
             return Ok(false);
@@ -63,7 +63,7 @@ impl Printer<'_> {
         write!(self.out, "\"{}\"", prost_types::Timestamp { seconds, nanos }).map(|()| true)
     }
 
-    fn duration(&mut self, of: &Type, runs: &[Run]) -> io::Result<bool> {
+    fn duration(&mut self, of: &MessageType, runs: &[FieldRun]) -> io::Result<bool> {
         let Some((seconds, nanos)) = self.seconds_and_nanos(of, runs)? else { return Ok(false) };
         let is_in_range = seconds.unsigned_abs() <= DURATION_SECONDS_MAX
             && (-NANOS_MAX..=NANOS_MAX).contains(&nanos)
@@ -75,17 +75,23 @@ impl Printer<'_> {
     }
 
     /// Fields 1 and 2, of a type that has just these.
-    fn seconds_and_nanos(&self, of: &Type, runs: &[Run]) -> io::Result<Option<(i64, i32)>> {
+    fn seconds_and_nanos(&self, of: &MessageType, runs: &[FieldRun]) -> io::Result<Option<(i64, i32)>> {
         let Some([seconds, nanos]) = self.pair(of, runs, [&Kind::Int64, &Kind::Int32])? else {
             return Ok(None);
         };
-        let number = |value: Option<Wire>, kind| value.map_or(0, |value| value.integer(kind));
+        let number = |value: Option<WireValue>, kind| value.map_or(0, |value| value.integer(kind));
         Ok(Some((number(seconds, &Kind::Int64) as i64, number(nanos, &Kind::Int32) as i32)))
     }
 
     /// The values of two fields, of a type that has just these.
-    fn pair(&self, of: &Type, runs: &[Run], kinds: [&Kind; 2]) -> io::Result<Option<[Option<Wire>; 2]>> {
-        let is = |field: &Field, kind: &Kind| field.place.form == Shape::One && field.place.kind == *kind;
+    fn pair(
+        &self,
+        of: &MessageType,
+        runs: &[FieldRun],
+        kinds: [&Kind; 2],
+    ) -> io::Result<Option<[Option<WireValue>; 2]>> {
+        let is =
+            |field: &MessageField, kind: &Kind| field.place.form == Shape::One && field.place.kind == *kind;
         match &of.fields[..] {
             [first, second] if is(first, kinds[0]) && is(second, kinds[1]) => {
                 let (firsts, seconds) = runs.split_at(runs.partition_point(|run| run.field == 0));
@@ -95,7 +101,7 @@ impl Printer<'_> {
         }
     }
 
-    fn field_mask(&mut self, of: &Type, runs: &[Run]) -> io::Result<bool> {
+    fn field_mask(&mut self, of: &MessageType, runs: &[FieldRun]) -> io::Result<bool> {
         if !matches!(&of.fields[..], [field] if field.place.kind == Kind::String) {
             return Ok(false);
         }
@@ -114,11 +120,11 @@ impl Printer<'_> {
         self.out.text(&told).map(|()| true)
     }
 
-    fn any(&mut self, of: &Type, runs: &[Run]) -> io::Result<bool> {
+    fn any(&mut self, of: &MessageType, runs: &[FieldRun]) -> io::Result<bool> {
         let Some([url, value]) = self.pair(of, runs, [&Kind::String, &Kind::Bytes])? else {
             return Ok(false);
         };
-        let span = |value: Option<Wire>| value.map_or(Span::EMPTY, Wire::span);
+        let span = |value: Option<WireValue>| value.map_or(WireSpan::EMPTY, WireValue::span);
         let (url, value) = (text(self.bytes, span(url))?, span(value));
         if url.is_empty() && value.is_empty() {
             return self.out.write_all(b"{}").map(|()| true);
@@ -141,9 +147,9 @@ impl Printer<'_> {
     }
 
     /// The message in an `Any`, behind its type.
-    fn typed(&mut self, url: &str, value: Span) -> io::Result<()> {
+    fn typed(&mut self, url: &str, value: WireSpan) -> io::Result<()> {
         let name = url.rsplit_once('/').map_or("", |(_, name)| name);
-        let of = self.types.named(name).ok_or_else(|| malformed("its type is not known"))?;
+        let of = self.types.named(name).ok_or_else(|| malformed("unknown type"))?;
         if of.special.is_some() || name == "google.protobuf.Empty" {
             self.out.write_all(b",\"value\":")?;
             return self.message(of, &[value]);

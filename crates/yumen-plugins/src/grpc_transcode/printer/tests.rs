@@ -1,10 +1,10 @@
 use prost_reflect::prost::encoding::{WireType, encode_key, encode_varint};
 use prost_reflect::{DynamicMessage, Kind, MessageDescriptor, SerializeOptions};
 use serde_json::{Value, json};
-use yumen_plugin::proto::Protos;
+use yumen_plugin::proto::ProtoDescriptors;
 
-use super::{Sink, Types, write_json};
-use crate::grpc_transcode::{Form, LargeIntegers};
+use super::{JsonSink, MessageTypeCache, write_json};
+use crate::grpc_transcode::{JsonForm, LargeIntegers};
 
 const ALL: &str = r#"syntax = "proto3";
 package t;
@@ -45,10 +45,11 @@ message M {
 extend M { optional M more = 100; repeated int32 numbers = 101; }
 "#;
 
-const FORM: Form = Form { large_integers: LargeIntegers::Numbers, enum_numbers: false, defaults: true };
+const FORM: JsonForm =
+    JsonForm { large_integers: LargeIntegers::Numbers, enum_numbers: false, defaults: true };
 
 fn compiled(content: &str) -> MessageDescriptor {
-    Protos::compile(content)
+    ProtoDescriptors::compile(content)
         .expect("it compiles")
         .pool()
         .get_message_by_name("t.M")
@@ -172,14 +173,19 @@ fn message(random: &mut Random, of: &MessageDescriptor, depth: usize) -> Vec<u8>
     bytes
 }
 
-fn to_json(form: Form, of: &MessageDescriptor, bytes: &[u8], bytes_max: usize) -> std::io::Result<Vec<u8>> {
-    let mut out = Sink::new(bytes_max, form);
-    write_json(&mut out, &Types::of(of.parent_pool()), of, bytes)?;
+fn to_json(
+    form: JsonForm,
+    of: &MessageDescriptor,
+    bytes: &[u8],
+    bytes_max: usize,
+) -> std::io::Result<Vec<u8>> {
+    let mut out = JsonSink::new(bytes_max, form);
+    write_json(&mut out, &MessageTypeCache::of(of.parent_pool()), of, bytes)?;
     Ok(out.into_bytes())
 }
 
 /// What prost-reflect makes of it, by a tree of values.
-fn by_tree(form: Form, of: &MessageDescriptor, bytes: &[u8]) -> Option<Value> {
+fn by_tree(form: JsonForm, of: &MessageDescriptor, bytes: &[u8]) -> Option<Value> {
     let message = DynamicMessage::decode(of.clone(), bytes).ok()?;
     let options = SerializeOptions::new()
         .stringify_64_bit_integers(false)
@@ -191,7 +197,7 @@ fn by_tree(form: Form, of: &MessageDescriptor, bytes: &[u8]) -> Option<Value> {
     serde_json::from_slice(&json).ok()
 }
 
-fn written(form: Form, of: &MessageDescriptor, bytes: &[u8]) -> Result<Value, String> {
+fn written(form: JsonForm, of: &MessageDescriptor, bytes: &[u8]) -> Result<Value, String> {
     let json = to_json(form, of, bytes, 1 << 20).map_err(|error| error.to_string())?;
     Ok(serde_json::from_slice(&json)
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&json))))
@@ -203,7 +209,7 @@ fn json_is_what_a_tree_of_values_becomes() {
     for content in [ALL, OLD] {
         let (of, mut compared) = (compiled(content), 0);
         for round in 0..2000 {
-            let form = Form { defaults: round % 2 == 0, enum_numbers: round % 3 == 0, ..FORM };
+            let form = JsonForm { defaults: round % 2 == 0, enum_numbers: round % 3 == 0, ..FORM };
             let bytes = message(&mut random, &of, 4);
             let Some(expected) = by_tree(form, &of, &bytes) else { continue };
             compared += 1;
@@ -229,7 +235,7 @@ fn extensions_and_groups_are_told() {
     let more = field(100, WireType::LengthDelimited, sized(number(1)));
     let bytes = [number(101), more, group, number(101)].concat();
     let expected = json!({ "inner": {}, "[t.more]": { "number": 7 }, "[t.numbers]": [7, 7] });
-    let form = Form { defaults: false, ..FORM };
+    let form = JsonForm { defaults: false, ..FORM };
     assert_eq!(by_tree(form, &of, &bytes), Some(expected.clone()));
     assert_eq!(written(form, &of, &bytes), Ok(expected));
     for broken in [&[3 << 3 | 3][..], &[3 << 3 | 4], &[3 << 3 | 3, 4 << 3 | 4], &[3 << 3 | 3].repeat(100_000)]
@@ -239,7 +245,7 @@ fn extensions_and_groups_are_told() {
 }
 
 fn check(bytes: &[u8], expected: Value) {
-    let form = Form { defaults: false, ..FORM };
+    let form = JsonForm { defaults: false, ..FORM };
     assert_eq!(written(form, &compiled(ALL), bytes), Ok(expected), "{bytes:x?}");
 }
 
@@ -329,7 +335,7 @@ fn entries_come_by_the_order_of_their_keys() {
     let of = compiled(ALL);
     let within = |number, bytes: Vec<u8>| field(number, WireType::LengthDelimited, sized(bytes));
     let check = |entries: &[Vec<u8>], expected: &str| {
-        let json = to_json(Form { defaults: false, ..FORM }, &of, &entries.concat(), 1 << 20);
+        let json = to_json(JsonForm { defaults: false, ..FORM }, &of, &entries.concat(), 1 << 20);
         assert_eq!(
             json.map(|json| String::from_utf8_lossy(&json).into_owned()).ok().as_deref(),
             Some(expected)
@@ -355,10 +361,10 @@ fn a_type_is_looked_up_once_and_only_where_it_is_met() {
         content += &format!("message T{number} {{ T{next} next = 1; string text = 2; }}\n");
     }
     let of = compiled(&content);
-    let types = Types::of(of.parent_pool());
+    let types = MessageTypeCache::of(of.parent_pool());
     let within = |number, bytes: Vec<u8>| field(number, WireType::LengthDelimited, sized(bytes));
     let check = |bytes: &[u8], expected: Value, count| {
-        let mut out = Sink::new(1 << 20, Form { defaults: false, ..FORM });
+        let mut out = JsonSink::new(1 << 20, JsonForm { defaults: false, ..FORM });
         write_json(&mut out, &types, &of, bytes).expect("it is told");
         assert_eq!(serde_json::from_slice(&out.into_bytes()).ok(), Some(expected));
         assert_eq!(types.count(), count);
@@ -382,7 +388,7 @@ fn notes_have_a_bound() {
     let within = |number, bytes: Vec<u8>| field(number, WireType::LengthDelimited, sized(bytes));
     let number = |field_number, value| field(field_number, WireType::Varint, varint(value));
     let told = |bytes: &[u8], bytes_max| {
-        let json = to_json(Form { defaults: false, ..FORM }, &of, bytes, bytes_max);
+        let json = to_json(JsonForm { defaults: false, ..FORM }, &of, bytes, bytes_max);
         json.map(|json| String::from_utf8_lossy(&json).into_owned()).map_err(|error| error.to_string())
     };
     let refused =
@@ -425,7 +431,7 @@ fn what_is_told_anew_has_a_bound() {
 fn json_has_a_bound() {
     let of = compiled(ALL);
     let text = field(14, WireType::LengthDelimited, sized(b"abc".to_vec()));
-    let form = Form { defaults: false, ..FORM };
+    let form = JsonForm { defaults: false, ..FORM };
     let told = |bytes_max| {
         to_json(form, &of, &text, bytes_max).map(String::from_utf8).map_err(|error| error.to_string())
     };

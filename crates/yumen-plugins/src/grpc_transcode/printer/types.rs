@@ -6,13 +6,13 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use prost_reflect::prost::encoding::WireType;
 use prost_reflect::{DescriptorPool, ExtensionDescriptor, FieldDescriptor, Kind, MessageDescriptor};
 
-use super::super::json::{Form, Place, Special};
+use super::super::json::{FieldCardinality, WellKnownType, WireField};
 
 /// A message type.
-pub(super) struct Type {
-    pub(super) special: Option<Special>,
+pub(super) struct MessageType {
+    pub(super) special: Option<WellKnownType>,
     /// By number.
-    pub(super) fields: Vec<Field>,
+    pub(super) fields: Vec<MessageField>,
     /// Which of them have a default that stands for those that are not there.
     pub(super) defaulted: Vec<u32>,
     /// How many sets of fields there are of which one excludes the others.
@@ -20,8 +20,8 @@ pub(super) struct Type {
 }
 
 /// A field of a message type.
-pub(super) struct Field {
-    pub(super) place: Place,
+pub(super) struct MessageField {
+    pub(super) place: WireField,
     /// As JSON has it, with quotes and colon.
     pub(super) key: Box<[u8]>,
     /// Whether there being one is told apart from its default.
@@ -32,29 +32,30 @@ pub(super) struct Field {
     inner: Option<u32>,
 }
 
-impl Type {
-    fn of(of: &MessageDescriptor, place: impl Fn(&MessageDescriptor) -> u32) -> Type {
+impl MessageType {
+    fn of(of: &MessageDescriptor, place: impl Fn(&MessageDescriptor) -> u32) -> MessageType {
         let oneofs: Vec<_> = of.oneofs().collect();
         let field = |field: FieldDescriptor| {
-            let place = Place::of(&field);
+            let place = WireField::of(&field);
             // That of an optional field of proto3 has no other.
             let oneof = place.oneof.as_ref().filter(|oneof| oneof.fields().len() > 1);
             let oneof = oneof.and_then(|oneof| oneofs.iter().position(|one| one == oneof));
-            Field::new(place, field.name(), field.supports_presence(), oneof)
+            MessageField::new(place, field.name(), field.supports_presence(), oneof)
         };
         // One that nobody sent is not told, whatever its kind.
         let extension = |field: ExtensionDescriptor| {
-            Field::new(Place::of_extension(&field), field.json_name(), true, None)
+            MessageField::new(WireField::of_extension(&field), field.json_name(), true, None)
         };
-        let mut fields: Vec<Field> = of.fields().map(field).chain(of.extensions().map(extension)).collect();
+        let mut fields: Vec<MessageField> =
+            of.fields().map(field).chain(of.extensions().map(extension)).collect();
         fields.sort_by_key(|field| field.place.number);
         for field in &mut fields {
             let Kind::Message(of) = &field.place.kind else { continue };
             field.inner = Some(place(of));
         }
-        let is_defaulted = |(field, index): (&Field, u32)| (!field.has_presence).then_some(index);
-        Type {
-            special: Special::of(of.full_name()),
+        let is_defaulted = |(field, index): (&MessageField, u32)| (!field.has_presence).then_some(index);
+        MessageType {
+            special: WellKnownType::of(of.full_name()),
             defaulted: fields.iter().zip(0..).filter_map(is_defaulted).collect(),
             oneofs: fields.iter().filter_map(|field| field.oneof).max().map_or(0, |last| last + 1),
             fields,
@@ -68,10 +69,10 @@ impl Type {
     }
 }
 
-impl Field {
-    fn new(place: Place, name: &str, has_presence: bool, oneof: Option<usize>) -> Field {
+impl MessageField {
+    fn new(place: WireField, name: &str, has_presence: bool, oneof: Option<usize>) -> MessageField {
         let key = format!("{}:", serde_json::Value::from(name)).into_bytes().into();
-        Field { place, key, has_presence, oneof, inner: None }
+        MessageField { place, key, has_presence, oneof, inner: None }
     }
 
     /// Whether it may be written so.
@@ -82,35 +83,35 @@ impl Field {
 
     /// Whether it is a list of numbers, which may stand behind one key.
     pub(super) fn may_be_packed(&self) -> bool {
-        matches!(self.place.form, Form::List { .. })
+        matches!(self.place.form, FieldCardinality::List { .. })
             && self.place.kind.wire_type() != WireType::LengthDelimited
     }
 }
 
 /// The types of a pool, as many as were met. Workers share it: what is there is read without a lock.
-pub(in super::super) struct Types {
+pub(in super::super) struct MessageTypeCache {
     pool: DescriptorPool,
     places: Mutex<HashMap<Box<str>, u32>>,
     /// By place; each as long as all before it and one more, so that none ever moves.
-    chunks: [OnceLock<Box<[OnceLock<Type>]>>; 32],
+    chunks: [OnceLock<Box<[OnceLock<MessageType>]>>; 32],
 }
 
-impl Types {
-    pub(in super::super) fn of(pool: &DescriptorPool) -> Types {
+impl MessageTypeCache {
+    pub(in super::super) fn of(pool: &DescriptorPool) -> MessageTypeCache {
         let chunks = [const { OnceLock::new() }; 32];
-        Types { pool: pool.clone(), places: Mutex::default(), chunks }
+        MessageTypeCache { pool: pool.clone(), places: Mutex::default(), chunks }
     }
 
-    pub(super) fn get(&self, of: &MessageDescriptor) -> &Type {
+    pub(super) fn get(&self, of: &MessageDescriptor) -> &MessageType {
         self.at(self.place(of), of)
     }
 
-    pub(super) fn named(&self, name: &str) -> Option<&Type> {
+    pub(super) fn named(&self, name: &str) -> Option<&MessageType> {
         self.pool.get_message_by_name(name).map(|of| self.get(&of))
     }
 
     /// That of the messages a field holds.
-    pub(super) fn inner(&self, field: &Field) -> Option<&Type> {
+    pub(super) fn inner(&self, field: &MessageField) -> Option<&MessageType> {
         match (&field.place.kind, field.inner) {
             (Kind::Message(of), Some(place)) => Some(self.at(place, of)),
             _ => None,
@@ -135,11 +136,11 @@ impl Types {
         place
     }
 
-    fn at(&self, place: u32, of: &MessageDescriptor) -> &Type {
+    fn at(&self, place: u32, of: &MessageDescriptor) -> &MessageType {
         let number = place as usize + 1;
         let chunk = number.ilog2() as usize;
         let first = 1 << chunk;
         let chunk = self.chunks[chunk].get_or_init(|| (0..first).map(|_| OnceLock::new()).collect());
-        chunk[number - first].get_or_init(|| Type::of(of, |inner| self.place(inner)))
+        chunk[number - first].get_or_init(|| MessageType::of(of, |inner| self.place(inner)))
     }
 }

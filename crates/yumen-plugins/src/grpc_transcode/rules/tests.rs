@@ -1,9 +1,9 @@
-use super::{Path, Segments};
+use super::{PathTemplate, TemplateSegments};
 
 /// What a path tells a template; `None` where it does not match.
 fn told(template: &str, path: &str) -> Option<Vec<(String, String)>> {
-    let template = Path::parse(template).expect("a template");
-    let told = template.matches(&Segments::of(path.as_bytes())?)?;
+    let template = PathTemplate::parse(template).expect("a template");
+    let told = template.matches(&TemplateSegments::of(path.as_bytes())?)?;
     Some(told.into_iter().map(|(field, value)| (field.to_owned(), value)).collect())
 }
 
@@ -52,17 +52,17 @@ fn what_is_no_template_is_refused() {
     for (template, why) in [
         ("v1", "does not begin with a slash"),
         ("/v1/{id", "has an open brace"),
-        ("/v1/{id}x", "has something behind a variable that is no slash"),
+        ("/v1/{id}x", "has characters other than a slash after a variable"),
         ("/v1/**/x", "has `**` before its end"),
     ] {
-        assert_eq!(Path::parse(template).unwrap_err(), format!("its path \"{template}\" {why}"));
+        assert_eq!(PathTemplate::parse(template).unwrap_err(), format!("its path \"{template}\" {why}"));
     }
 }
 
 #[test]
 fn narrower_templates_go_first() {
     let mut paths = ["/v1/{a=**}", "/v1/{id}", "/v1/{id}:go", "/v1/me", "/v1/{id}/x"]
-        .map(|template| (Path::parse(template).unwrap(), template));
+        .map(|template| (PathTemplate::parse(template).unwrap(), template));
     paths.sort_by(|a, b| a.0.order(&b.0));
     let order = paths.map(|(_, template)| template);
     assert_eq!(order, ["/v1/me", "/v1/{id}:go", "/v1/{id}", "/v1/{id}/x", "/v1/{a=**}"]);

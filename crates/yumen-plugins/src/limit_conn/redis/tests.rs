@@ -3,15 +3,15 @@ use std::task::{Context, Poll, Waker};
 
 use serde_json::json;
 use yumen_plugin::Now;
-use yumen_plugin::outbound::{Outbound, RedisReply};
+use yumen_plugin::background::{BackgroundHost, RedisReply};
 
 use super::*;
-use crate::testing::Bench;
+use crate::testing::PluginBench;
 
 /// A Redis that answers when the test says so, and time that passes likewise.
 #[derive(Default)]
 struct Held {
-    asked: RefCell<Vec<Script>>,
+    asked: RefCell<Vec<RedisScript>>,
     answer: Cell<Option<i64>>,
     is_down: Cell<bool>,
     /// How many sleeps may end.
@@ -22,8 +22,8 @@ struct Held {
 /// A node's way to it.
 struct Way(Rc<Held>);
 
-impl Outbound for Way {
-    fn redis(&self, _: &Arc<RedisTarget>, call: ScriptCall) -> LocalFuture<'static, RedisResult> {
+impl BackgroundHost for Way {
+    fn redis(&self, _: &Arc<RedisTarget>, call: RedisScriptCall) -> LocalFuture<'static, RedisResult> {
         self.0.asked.borrow_mut().push(call.script);
         let held = self.0.clone();
         if held.is_down.get() {
@@ -56,7 +56,7 @@ impl Outbound for Way {
 
 impl Held {
     /// Lets the time pass for which anybody sleeps; what was asked for since the last time.
-    fn nap(&self) -> Vec<Script> {
+    fn nap(&self) -> Vec<RedisScript> {
         self.naps.set(self.naps.get() + 1);
         // Tasks begin others.
         for _ in 0..2 {
@@ -69,8 +69,8 @@ impl Held {
 }
 
 /// A plugin that counts in that Redis.
-fn plugin(held: &Rc<Held>) -> (Bench, Arc<dyn yumen_plugin::Plugin>) {
-    let mut bench = Bench::new();
+fn plugin(held: &Rc<Held>) -> (PluginBench, Arc<dyn yumen_plugin::Plugin>) {
+    let mut bench = PluginBench::new();
     bench.host.outbound = Some(Rc::new(Way(held.clone())));
     let settings = json!({"conn": 1, "burst": 0, "default_conn_delay": 0.1, "key": "host",
         "policy": "redis", "redis_host": "redis"});
@@ -123,7 +123,7 @@ fn who_may_still_be_let_in_leaves_more_than_once() {
     held.is_down.set(false);
     held.answer.set(Some(1));
     let told = [(); 5].map(|()| held.nap());
-    let leaves = |scripts: &Vec<Script>| scripts.iter().filter(|script| **script == LEAVE).count();
+    let leaves = |scripts: &Vec<RedisScript>| scripts.iter().filter(|script| **script == LEAVE).count();
     assert_eq!(told.iter().map(leaves).sum::<usize>(), 1 + HEARD_WHEN_UNCERTAIN as usize, "{told:?}");
     assert!(held.tasks.borrow().is_empty());
 }
@@ -133,14 +133,15 @@ fn of_who_left_no_more_is_remembered_than_there_is_room_for() {
     let held = Rc::new(Held::default());
     held.is_down.set(true);
     let (bench, _) = plugin(&held);
-    let config: Config = serde_json::from_value(json!({"policy": "redis", "redis_host": "redis"})).unwrap();
+    let config: LimitConnSettings =
+        serde_json::from_value(json!({"policy": "redis", "redis_host": "redis"})).unwrap();
     let carry = yumen_plugin::Carry::default();
     let target = config.redis.target(config.policy, &carry).unwrap().unwrap();
-    let remote = Remote { target, prefix: "".into(), ttl_ms: 3_600_000, number: u64::MAX };
+    let remote = LimitConnRedis { target, prefix: "".into(), ttl_ms: 3_600_000, number: u64::MAX };
     let outbound: SharedOutbound = bench.host.outbound.clone().unwrap();
-    let members = Members::of(&remote, &outbound);
+    let members = MembershipRenewer::of(&remote, &outbound);
     for member in 0..OWED_MAX as u64 + 10 {
-        members.owe(Leave { member, keys: Vec::new(), times: 1, until_ms: 1 });
+        members.owe(MemberRemoval { member, keys: Vec::new(), times: 1, until_ms: 1 });
     }
     assert_eq!(members.owed.borrow().len(), OWED_MAX);
 }

@@ -5,12 +5,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use serde_json::{Value, json};
-use yumen_plugin::outbound::{RedisResult, RedisTarget};
+use yumen_plugin::background::{RedisResult, RedisTarget};
 use yumen_plugin::plugin::LocalFuture;
-use yumen_plugin::{Now, Outbound, Plugin, Step};
+use yumen_plugin::{BackgroundHost, Now, Plugin, Step};
 
 use super::*;
-use crate::testing::Bench;
+use crate::testing::PluginBench;
 
 /// A Redis that knows the two scripts, and answers when the test says so.
 #[derive(Default)]
@@ -21,7 +21,7 @@ struct FakeRedis {
 }
 
 impl FakeRedis {
-    fn run(&self, call: &ScriptCall) -> RedisResult {
+    fn run(&self, call: &RedisScriptCall) -> RedisResult {
         self.asked.set(self.asked.get() + 1);
         if self.is_down.get() {
             return Err(RedisFault::Down);
@@ -49,8 +49,8 @@ struct Way {
     now: Cell<Now>,
 }
 
-impl Outbound for Way {
-    fn redis(&self, _: &Arc<RedisTarget>, call: ScriptCall) -> LocalFuture<'static, RedisResult> {
+impl BackgroundHost for Way {
+    fn redis(&self, _: &Arc<RedisTarget>, call: RedisScriptCall) -> LocalFuture<'static, RedisResult> {
         Box::pin(std::future::ready(self.redis.run(&call)))
     }
 
@@ -105,14 +105,14 @@ impl Way {
 }
 
 struct Node {
-    bench: Bench,
+    bench: PluginBench,
     way: Rc<Way>,
     plugin: Arc<dyn Plugin>,
 }
 
 impl Node {
     fn new(redis: &Rc<FakeRedis>, settings: Value) -> Node {
-        let mut bench = Bench::new();
+        let mut bench = PluginBench::new();
         let way = Rc::new(Way {
             redis: redis.clone(),
             tasks: RefCell::default(),
@@ -218,7 +218,7 @@ fn a_sliding_window_is_told_to_its_end_even_when_the_next_has_begun() {
 #[test]
 fn what_was_counted_stays_when_another_worker_finds_the_same_window_over() {
     for kind in [WindowType::Fixed, WindowType::Sliding] {
-        let (mut tally, now) = (Tally::default(), Now { mono_us: 1_000_000, unix_ms: 90_000 });
+        let (mut tally, now) = (DelayedCounter::default(), Now { mono_us: 1_000_000, unix_ms: 90_000 });
         assert!(tally.turn(kind, 60_000, now).is_none());
         *tally.untold.get_mut() += 2;
         assert!(tally.turn(kind, 60_000, now).is_none(), "the second worker to find that there was none");
@@ -284,8 +284,8 @@ fn a_process_that_takes_over_goes_on_in_the_window_and_redis_hears_of_each_reque
             new.bench.carry.take_over(&told, new.bench.host.now());
             told
         };
-        let tell_on = |old: &Node, new: &Node, told: &mut yumen_plugin::Told| {
-            let (since, now) = old.bench.carry.tell_since(told);
+        let tell_on = |old: &Node, new: &Node, told: &mut yumen_plugin::ExportedState| {
+            let (since, now) = old.bench.carry.export_since(told);
             new.bench.carry.take_over(&since, new.bench.host.now());
             *told = now;
             since.len()

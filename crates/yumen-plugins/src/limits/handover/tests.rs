@@ -7,17 +7,17 @@ use serde_json::{Value, json};
 use yumen_plugin::Plugin;
 
 use super::{KEPT_BYTES_DIGESTED, bytes, hex, read_key, written_key};
-use crate::testing::Bench;
+use crate::testing::PluginBench;
 
 /// How many of these requests are admitted.
-fn admitted(bench: &Bench, plugin: &Arc<dyn Plugin>, requests: usize) -> usize {
+fn admitted(bench: &PluginBench, plugin: &Arc<dyn Plugin>, requests: usize) -> usize {
     (0..requests).filter(|_| bench.run(plugin, "GET / HTTP/1.1").status == 200).count()
 }
 
 /// The new process knows what the old one counted, then counts beside it; `elapsed` is how long that takes.
 #[track_caller]
 fn check(name: &str, settings: &Value, before: usize, elapsed: Duration, beside: usize, left: usize) {
-    let (old, new) = (Bench::new(), Bench::new());
+    let (old, new) = (PluginBench::new(), PluginBench::new());
     let of_old = old.plugin(name, settings.clone());
     // Another limit first: limits are found by name, not by when they were made.
     let _other = new.plugin(name, {
@@ -33,9 +33,9 @@ fn check(name: &str, settings: &Value, before: usize, elapsed: Duration, beside:
     }
     new.carry.take_over(&told, new.host.now());
     assert_eq!(admitted(&old, &of_old, beside), beside);
-    let (since, now) = old.carry.tell_since(&told);
+    let (since, now) = old.carry.export_since(&told);
     new.carry.take_over(&since, new.host.now());
-    assert!(old.carry.tell_since(&now).0.is_empty(), "what was told is not told again");
+    assert!(old.carry.export_since(&now).0.is_empty(), "what was told is not told again");
     assert_eq!(admitted(&new, &of_new, 100), left, "{name} {settings}");
 }
 
@@ -59,23 +59,23 @@ fn what_is_left_of_a_limit_is_left_in_the_next_process() {
 #[test]
 fn exchanges_under_way_in_the_process_before_count_until_they_end() {
     let settings = json!({"conn": 3, "burst": 0, "default_conn_delay": 0.1, "key": "remote_addr"});
-    let (old, new) = (Bench::new(), Bench::new());
+    let (old, new) = (PluginBench::new(), PluginBench::new());
     let (of_old, of_new) =
         (old.plugin("limit-conn", settings.clone()), new.plugin("limit-conn", settings.clone()));
     let request = "GET / HTTP/1.1";
-    let begin = |bench: &'static Bench, plugin: &Arc<dyn Plugin>| {
+    let begin = |bench: &'static PluginBench, plugin: &Arc<dyn Plugin>| {
         let mut ex = bench.exchange(request);
         bench.admit(std::slice::from_ref(plugin), &mut ex, request).is_none().then_some(ex)
     };
     // Exchanges borrow their bench.
-    let (old, new): (&Bench, &Bench) = (Box::leak(Box::new(old)), Box::leak(Box::new(new)));
+    let (old, new): (&PluginBench, &PluginBench) = (Box::leak(Box::new(old)), Box::leak(Box::new(new)));
     let first = begin(old, &of_old);
     let second = begin(old, &of_old);
     assert!(first.is_some() && second.is_some());
     let mut told = old.carry.tell();
     new.carry.take_over(&told, new.host.now());
     let mut tell = || {
-        let (since, now) = old.carry.tell_since(&told);
+        let (since, now) = old.carry.export_since(&told);
         told = now;
         new.carry.take_over(&since, new.host.now());
         since.len()
@@ -103,7 +103,7 @@ fn exchanges_under_way_in_the_process_before_count_until_they_end() {
 
 #[test]
 fn a_long_key_is_the_same_one_in_the_next_process() {
-    let (old, new) = (Bench::new(), Bench::new());
+    let (old, new) = (PluginBench::new(), PluginBench::new());
     let settings = json!({"count": 2, "time_window": 60, "key": "http_x_key"});
     let _other = new.plugin("limit-count", json!({"count": 2, "time_window": 60}));
     let plugins = [&old, &new].map(|bench| bench.plugin("limit-count", settings.clone()));
@@ -129,7 +129,7 @@ fn long_keys_of_several_rules_go_on_under_their_rules() {
     ]});
     let request = format!("GET / HTTP/1.1\nX-A: {0}\nX-B: {0}", "k".repeat(3000));
     for is_from_older_version in [false, true] {
-        let (old, new) = (Bench::new(), Bench::new());
+        let (old, new) = (PluginBench::new(), PluginBench::new());
         let plugins = [&old, &new].map(|bench| bench.plugin("limit-count", settings.clone()));
         assert_eq!(old.run(&plugins[0], &request).status, 200);
         let mut told = old.carry.tell();
@@ -169,7 +169,7 @@ fn a_key_is_read_as_it_was_told_and_under_its_rule() {
 
 #[test]
 fn what_another_version_tells_otherwise_is_passed_over() {
-    let bench = Bench::new();
+    let bench = PluginBench::new();
     let plugin = bench.plugin("limit-count", json!({"count": 2, "time_window": 60}));
     for told in [json!(7), json!({"routes/1": 7}), json!({"routes/1": {"zz": [1], "00": ["x"]}}), Value::Null]
     {

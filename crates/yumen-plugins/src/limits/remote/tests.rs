@@ -3,8 +3,8 @@ use serde_json::{Value, json};
 use super::*;
 
 fn target(policy: &str, settings: Value) -> Result<Arc<RedisTarget>, (String, String)> {
-    let config: RedisConfig = serde_json::from_value(settings).expect("settings of the right shape");
-    let policy: Policy = serde_json::from_value(json!(policy)).expect("a policy");
+    let config: RedisPolicySettings = serde_json::from_value(settings).expect("settings of the right shape");
+    let policy: CounterPolicy = serde_json::from_value(json!(policy)).expect("a policy");
     let target = config.target(policy, &Carry::default());
     target.map(|target| target.expect("not local")).map_err(|refusal| (refusal.path, refusal.message))
 }
@@ -18,26 +18,26 @@ fn settings_lead_to_a_server() {
     let settings = json!({"redis_host": "r", "redis_ssl": true, "redis_database": 3, "redis_timeout": 50,
         "redis_username": "u", "redis_password": "p"});
     let found = target("redis", settings).expect("a target");
-    assert_eq!(found.place, RedisPlace::Server(at("r", 6379)));
+    assert_eq!(found.place, RedisTopology::Server(at("r", 6379)));
     assert_eq!((found.database, found.timeout_ms, found.tls), (3, 50, Some(RedisTls { verify: false })));
     assert_eq!(found.login, RedisLogin { username: "u".into(), password: "p".into() });
     let nodes = json!({"redis_cluster_nodes": ["a:1", "[::1]:2"]});
     let found = target("redis-cluster", nodes).expect("a target");
-    assert_eq!(found.place, RedisPlace::Cluster(vec![at("a", 1), at("::1", 2)]));
+    assert_eq!(found.place, RedisTopology::Cluster(vec![at("a", 1), at("::1", 2)]));
 }
 
 #[test]
 fn an_address_of_ipv6_may_stand_in_brackets() {
     for written in ["::1", "[::1]"] {
         let server = target("redis", json!({"redis_host": written})).expect("a target");
-        assert_eq!(server.place, RedisPlace::Server(at("::1", 6379)));
+        assert_eq!(server.place, RedisTopology::Server(at("::1", 6379)));
         let sentinels = json!({"redis_sentinels": [{"host": written, "port": 1}], "redis_master_name": "m"});
         let found = target("redis-sentinel", sentinels).expect("a target");
-        let RedisPlace::Sentinel { sentinels, .. } = &found.place else { panic!("{found:?}") };
+        let RedisTopology::Sentinel { sentinels, .. } = &found.place else { panic!("{found:?}") };
         assert_eq!(*sentinels, [at("::1", 1)]);
         let cluster = json!({"redis_cluster_nodes": [format!("{written}:2")]});
         let cluster = target("redis-cluster", cluster).expect("a target");
-        assert_eq!(cluster.place, RedisPlace::Cluster(vec![at("::1", 2)]));
+        assert_eq!(cluster.place, RedisTopology::Cluster(vec![at("::1", 2)]));
     }
 }
 
@@ -58,10 +58,10 @@ fn what_cannot_be_reached_is_refused_with_its_path() {
         "redis-cluster",
         json!({"redis_cluster_nodes": ["a:1", "b"]}),
         "redis_cluster_nodes[1]",
-        "\"b\" is no address; write host:port",
+        "\"b\" is not an address; write host:port",
     );
     for host in ["[r]", "[::1", "[[::1]]", "[]"] {
-        let message = format!("\"{host}\" is no host; write a name or an address");
+        let message = format!("\"{host}\" is not a host; write a name or an address");
         check("redis", json!({"redis_host": host}), "redis_host", &message);
         let sentinels = json!({"redis_sentinels": [{"host": host, "port": 1}], "redis_master_name": "m"});
         check("redis-sentinel", sentinels, "redis_sentinels[0].host", &message);
@@ -79,9 +79,9 @@ fn equal_settings_share_a_target_and_different_passwords_do_not() {
     let carry = Carry::default();
     let with = |password: &str| {
         let settings = json!({"redis_host": "r", "redis_password": password});
-        let config: RedisConfig = serde_json::from_value(settings).expect("settings");
+        let config: RedisPolicySettings = serde_json::from_value(settings).expect("settings");
         assert!(!format!("{config:?}").contains(password), "a password in the log");
-        config.target(Policy::Redis, &carry).expect("sound").expect("not local")
+        config.target(CounterPolicy::Redis, &carry).expect("sound").expect("not local")
     };
     let (one, same, other) = (with("secret-1"), with("secret-1"), with("secret-2"));
     assert!(Arc::ptr_eq(&one, &same));

@@ -68,8 +68,8 @@ fn check(room: &[Option<usize>], expected: &str, expected_lost: u64) {
         while backlog.lines() > 0 {
             std::thread::yield_now();
         }
-        assert_eq!(lines.take_lost(), expected_lost, "{room:?}");
-        assert_eq!(lines.take_lost(), 0, "told once");
+        assert_eq!(lines.take_lost_lines(), expected_lost, "{room:?}");
+        assert_eq!(lines.take_lost_lines(), 0, "told once");
         drop(lines);
         running.join().unwrap();
     });

@@ -25,7 +25,7 @@ fn a_request_is_read_as_if_it_had_come_over_http1() {
         asked("GET", "https://A.test:8443/a/../b?q", &[("x-a", "1"), ("x-a", "2"), ("te", "trailers")]);
     let head = read(&request, true).unwrap();
     assert_eq!((head.host(), head.path(), head.target()), (&b"a.test"[..], &b"/b"[..], &b"/a/../b?q"[..]));
-    assert_eq!((head.version, head.framing), (Version::Http2, Framing::None));
+    assert_eq!((head.version, head.framing), (HttpVersion::Http2, Framing::None));
     assert_eq!(lines(&head), "Host: A.test:8443\r\nx-a: 1\r\nx-a: 2\r\nte: trailers\r\n");
 }
 
@@ -109,7 +109,7 @@ fn all_that_is_said_of_trailers_is_looked_at() {
 fn a_request_leaves_without_what_belongs_to_a_connection() {
     let text = b"POST /a?b HTTP/1.1\r\nHost: a.test\r\nX-Case: v\r\nConnection: x\r\nKeep-Alive: 1\r\n\
         Transfer-Encoding: chunked\r\nUpgrade: h3\r\nTE: gzip\r\n\r\n";
-    let request = request(text, true, "", &mut LastFields::default()).unwrap();
+    let request = request(text, true, "", &mut CachedFields::default()).unwrap();
     assert_eq!((request.method().as_str(), request.uri().to_string()), ("POST", "https://a.test/a?b".into()));
     let fields: Vec<_> = request.headers().iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(fields, ["x-case"]);
@@ -118,7 +118,7 @@ fn a_request_leaves_without_what_belongs_to_a_connection() {
 #[test]
 fn secrets_leave_as_fields_that_nobody_may_index() {
     let text = b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\r\nProxy-Authorization: b\r\nX-Other: c\r\n\r\n";
-    let mut last = LastFields::default();
+    let mut last = CachedFields::default();
     // Those that come again as well.
     for _ in 0..3 {
         let request = request(text, false, "", &mut last).unwrap();
@@ -130,11 +130,11 @@ fn secrets_leave_as_fields_that_nobody_may_index() {
 
 #[test]
 fn fields_that_come_again_are_the_same_and_others_are_noticed() {
-    let mut last = LastFields::default();
+    let mut last = CachedFields::default();
     let mut check = |line: &str, host: &str, fields: &[(&str, &str)]| {
         let text = format!("{line} HTTP/1.1\r\nHost: {host}\r\nX-A: 1\r\n{}\r\n", joined(fields));
         let told = request(text.as_bytes(), false, "", &mut last).unwrap();
-        let alone = request(text.as_bytes(), false, "", &mut LastFields::default()).unwrap();
+        let alone = request(text.as_bytes(), false, "", &mut CachedFields::default()).unwrap();
         assert_eq!((told.method(), told.uri()), (alone.method(), alone.uri()));
         assert_eq!(told.headers(), alone.headers());
         assert_eq!(told.uri().host(), Some(host));
@@ -160,7 +160,7 @@ fn joined(fields: &[(&str, &str)]) -> String {
 fn nothing_but_trailers_may_be_said_to_be_taken() {
     let told = |te: &str| {
         let text = format!("GET / HTTP/1.1\r\nHost: a\r\nTE: {te}\r\n\r\n");
-        let request = request(text.as_bytes(), true, "", &mut LastFields::default()).unwrap();
+        let request = request(text.as_bytes(), true, "", &mut CachedFields::default()).unwrap();
         request.headers().get("te").cloned()
     };
     assert_eq!(told("trailers").unwrap(), "trailers");
@@ -172,7 +172,7 @@ fn nothing_but_trailers_may_be_said_to_be_taken() {
 fn targets_that_uris_do_not_have_are_encoded() {
     let check = |target: &[u8], expected: &str| {
         let text = [b"GET ", target, b" HTTP/1.1\r\nHost: a\r\n\r\n"].concat();
-        let request = request(&text, false, "", &mut LastFields::default()).unwrap();
+        let request = request(&text, false, "", &mut CachedFields::default()).unwrap();
         assert_eq!(request.uri().path_and_query().unwrap().as_str(), expected);
     };
     check(b"/a%20b", "/a%20b");
@@ -184,7 +184,7 @@ fn targets_that_uris_do_not_have_are_encoded() {
 #[test]
 fn a_request_for_nobody_is_for_the_endpoint() {
     let text = b"GET / HTTP/1.0\r\nHost: \r\n\r\n";
-    let request = request(text, false, "10.0.0.1:80", &mut LastFields::default()).unwrap();
+    let request = request(text, false, "10.0.0.1:80", &mut CachedFields::default()).unwrap();
     assert_eq!(request.uri().authority().unwrap().as_str(), "10.0.0.1:80");
 }
 

@@ -33,7 +33,7 @@ impl Front {
         let bound = socket.local_addr()?;
         let front = Front { bound, socket: UdpSocket::from_std(socket)? };
         if front.has_all_addresses() {
-            sys::tell_destinations(front.socket.as_fd(), bound.is_ipv6())?;
+            sys::enable_packet_info(front.socket.as_fd(), bound.is_ipv6())?;
         }
         Ok(front)
     }

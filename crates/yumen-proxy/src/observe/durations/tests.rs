@@ -1,4 +1,4 @@
-use super::{BUCKETS_MAX, Durations, bucket_of, end_of};
+use super::{BUCKETS_MAX, DurationHistogram, bucket_of, end_of};
 
 fn check(us: u64, end_us: u64) {
     assert_eq!(end_of(bucket_of(us)), end_us, "{us} us");
@@ -31,7 +31,7 @@ fn what_is_longer_than_the_last_bucket_is_in_it() {
 
 #[test]
 fn weights_count_and_merge() {
-    let (mut one, mut other) = (Durations::default(), Durations::default());
+    let (mut one, mut other) = (DurationHistogram::default(), DurationHistogram::default());
     one.add(5_000, 3);
     other.add(5_900, 1);
     other.add(1_000_000, 2);

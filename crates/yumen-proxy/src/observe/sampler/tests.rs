@@ -1,10 +1,10 @@
-use super::{PERIOD_MAX, PERIOD_MIN, Sampler};
+use super::{PERIOD_MAX, PERIOD_MIN, RequestSampler};
 
 const PER_SECOND: u32 = 500;
 const SAMPLES_PER_TICK: u32 = 250;
 
 /// Draws `requests` between ticks, `ticks` times; samples and the sum of their weights in the last span.
-fn run(sampler: &Sampler, requests: u32, ticks: u32) -> (u32, u64) {
+fn run(sampler: &RequestSampler, requests: u32, ticks: u32) -> (u32, u64) {
     let mut last = (0, 0);
     for _ in 0..ticks {
         last = (0, 0);
@@ -20,14 +20,14 @@ fn run(sampler: &Sampler, requests: u32, ticks: u32) -> (u32, u64) {
 
 #[test]
 fn every_request_is_taken_while_they_are_few() {
-    let sampler = Sampler::new(7, PER_SECOND);
+    let sampler = RequestSampler::new(7, PER_SECOND);
     assert_eq!(run(&sampler, SAMPLES_PER_TICK, 5), (SAMPLES_PER_TICK, u64::from(SAMPLES_PER_TICK)));
 }
 
 #[test]
 fn one_in_many_is_taken_when_there_are_many() {
     for (requests, period) in [(SAMPLES_PER_TICK + 1, PERIOD_MIN), (40_000, 256), (10_000_000, PERIOD_MAX)] {
-        let sampler = Sampler::new(7, PER_SECOND);
+        let sampler = RequestSampler::new(7, PER_SECOND);
         run(&sampler, requests, 1);
         let mut taken = 0;
         for _ in 0..20 {
@@ -40,14 +40,14 @@ fn one_in_many_is_taken_when_there_are_many() {
 
 #[test]
 fn a_burst_is_thinned_out_before_the_tick() {
-    let sampler = Sampler::new(7, PER_SECOND);
+    let sampler = RequestSampler::new(7, PER_SECOND);
     let (taken, _) = run(&sampler, 100_000, 1);
     assert!(taken < 16 * SAMPLES_PER_TICK, "{taken}");
 }
 
 #[test]
 fn weights_add_up_to_the_requests() {
-    let sampler = Sampler::new(7, PER_SECOND);
+    let sampler = RequestSampler::new(7, PER_SECOND);
     let (mut requests, mut weights) = (0u64, 0u64);
     for span in [10, 3_000, 100_000, 40, 7, 0, 20_000, 300, 300, 5] {
         for _ in 0..span {
@@ -63,7 +63,7 @@ fn weights_add_up_to_the_requests() {
 
 #[test]
 fn the_rhythm_of_the_traffic_does_not_matter() {
-    let sampler = Sampler::new(7, PER_SECOND);
+    let sampler = RequestSampler::new(7, PER_SECOND);
     run(&sampler, 20_000, 1);
     let mut by_kind = [0u64; 16];
     for at in 0..1_600_000usize {
@@ -79,7 +79,7 @@ fn the_rhythm_of_the_traffic_does_not_matter() {
 
 #[test]
 fn after_a_rush_every_request_is_taken_again_soon() {
-    let sampler = Sampler::new(7, PER_SECOND);
+    let sampler = RequestSampler::new(7, PER_SECOND);
     run(&sampler, 1_000_000, 3);
     run(&sampler, 10, 2);
     assert_eq!(run(&sampler, 10, 1), (10, 10));
@@ -87,7 +87,7 @@ fn after_a_rush_every_request_is_taken_again_soon() {
 
 #[test]
 fn a_lost_sample_is_carried_by_the_next() {
-    let sampler = Sampler::new(7, PER_SECOND);
+    let sampler = RequestSampler::new(7, PER_SECOND);
     let lost = sampler.draw();
     sampler.give_back(lost);
     assert_eq!((sampler.draw(), sampler.draw()), (2, 1));
@@ -95,5 +95,5 @@ fn a_lost_sample_is_carried_by_the_next() {
 
 #[test]
 fn none_is_taken_where_none_is_wanted() {
-    assert_eq!(run(&Sampler::new(7, 0), 100_000, 3), (0, 0));
+    assert_eq!(run(&RequestSampler::new(7, 0), 100_000, 3), (0, 0));
 }

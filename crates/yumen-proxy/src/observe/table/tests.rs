@@ -1,12 +1,12 @@
-use super::{ROWS_MAX, Table};
+use super::{ROWS_MAX, UsageTable};
 
-fn requests(table: &Table, id: &str) -> Option<u64> {
+fn requests(table: &UsageTable, id: &str) -> Option<u64> {
     table.rows.get(id).map(|row| row.usage.requests)
 }
 
 #[test]
 fn the_row_unused_longest_makes_room_and_is_kept_in_the_rest() {
-    let mut table = Table::default();
+    let mut table = UsageTable::default();
     for id in 0..ROWS_MAX {
         table.at(&id.to_string(), "").requests += 2;
     }
@@ -22,7 +22,7 @@ fn the_row_unused_longest_makes_room_and_is_kept_in_the_rest() {
 
 #[test]
 fn nothing_is_missing_from_the_sum() {
-    let mut table = Table::default();
+    let mut table = UsageTable::default();
     for at in 0..5_000 {
         table.at(&(at * 7 % 2_000).to_string(), "").requests += 1;
     }
@@ -32,7 +32,7 @@ fn nothing_is_missing_from_the_sum() {
 
 #[test]
 fn a_new_name_replaces_the_old() {
-    let mut table = Table::default();
+    let mut table = UsageTable::default();
     table.at("1", "old").requests += 1;
     table.at("1", "new").requests += 1;
     assert_eq!((&*table.rows["1"].name, requests(&table, "1")), ("new", Some(2)));
@@ -40,7 +40,7 @@ fn a_new_name_replaces_the_old() {
 
 #[test]
 fn tables_of_workers_add_up() {
-    let (mut one, mut other) = (Table::default(), Table::default());
+    let (mut one, mut other) = (UsageTable::default(), UsageTable::default());
     one.at("1", "a").requests += 1;
     other.at("1", "a").requests += 2;
     other.at("2", "b").answers += 1;

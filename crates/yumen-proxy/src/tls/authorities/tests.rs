@@ -8,10 +8,10 @@ use rcgen::{
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, ServerConfig, ServerConnection};
 use yumen_snapshot::UpstreamTls;
-use yumen_snapshot::compile::ClientRules;
+use yumen_snapshot::compile::ClientCertRules;
 
-use super::super::clients::ClientCheck;
-use super::super::sessions::Client;
+use super::super::clients::ClientCertChecker;
+use super::super::sessions::UpstreamTlsClient;
 use super::super::upstream::shared_client;
 use super::*;
 
@@ -47,7 +47,7 @@ fn authority(key: &KeyPair, (from, until): (i32, i32)) -> Made {
 }
 
 impl Made {
-    fn person(&self) -> CertificateDer<'static> {
+    fn import_consumer(&self) -> CertificateDer<'static> {
         let mut params = CertificateParams::new(vec!["ada".to_owned()]).unwrap();
         params.serial_number = Some(SerialNumber::from(vec![PERSON]));
         params.signed_by(&KeyPair::generate().unwrap(), &self.issuer).unwrap().der().clone()
@@ -96,8 +96,9 @@ impl Made {
 
 /// What a certificate is refused by, in the library's word.
 fn refused(given: &str, leaf: &CertificateDer<'_>, revoked: &str, now: UnixTime) -> String {
-    let revoked = if revoked.is_empty() { Revoked::default() } else { Revoked::read(revoked).unwrap() };
-    let authorities = Authorities::read(given).unwrap();
+    let revoked =
+        if revoked.is_empty() { RevocationLists::default() } else { RevocationLists::read(revoked).unwrap() };
+    let authorities = TrustedAuthorities::read(given).unwrap();
     let told = authorities.verify(leaf, &[], now, KeyUsage::client_auth(), &revoked);
     let told = told.err().map(|error| format!("{error:?}")).unwrap_or_default();
     told.split([' ', '(']).next().unwrap_or_default().to_owned()
@@ -108,7 +109,7 @@ fn an_authority_vouches_for_others_in_its_time() {
     let key = KeyPair::generate().unwrap();
     let (old, new) = (authority(&key, (2010, 2020)), authority(&key, (2018, 2030)));
     let other = authority(&KeyPair::generate().unwrap(), (2000, 2090));
-    let ada = old.person();
+    let ada = old.import_consumer();
     let check = |given: &[&Made], now: i32, expected: &str| {
         let pem: String = given.iter().map(|one| &*one.pem).collect();
         assert_eq!(refused(&pem, &ada, "", at(now)), expected, "{now}");
@@ -150,7 +151,7 @@ fn a_certificate_that_was_itself_given_holds_in_its_time_and_until_it_is_revoked
 #[test]
 fn a_list_refuses_all_it_speaks_of_once_its_next_is_due() {
     let authority = authority(&KeyPair::generate().unwrap(), (2010, 2090));
-    let ada = authority.person();
+    let ada = authority.import_consumer();
     let check = |lists: &[String], now: i32, expected: &str| {
         assert_eq!(refused(&authority.pem, &ada, &lists.concat(), at(now)), expected, "{now}");
     };
@@ -160,7 +161,7 @@ fn a_list_refuses_all_it_speaks_of_once_its_next_is_due() {
     check(&[old.clone(), new.clone()], 2016, "");
     check(&[new.clone(), old.clone()], 2016, "");
     check(&[new.clone(), old.clone()], 2020, "CrlExpired");
-    let lists = Revoked::read(&(old + &new)).unwrap();
+    let lists = RevocationLists::read(&(old + &new)).unwrap();
     let ends: Vec<i64> = lists.terms().map(|term| term.until_unix_s).collect();
     assert_eq!(ends, [year(2020)], "the older one is in force no more");
 }
@@ -168,12 +169,12 @@ fn a_list_refuses_all_it_speaks_of_once_its_next_is_due() {
 #[test]
 fn of_lists_of_one_authority_the_newest_counts() {
     let authority = authority(&KeyPair::generate().unwrap(), (2010, 2090));
-    let ada = authority.person();
+    let ada = authority.import_consumer();
     // In either order.
     let check = |one: &str, other: &str, now: i32, expected: &str, end: i32| {
         for lists in [format!("{one}{other}"), format!("{other}{one}")] {
             assert_eq!(refused(&authority.pem, &ada, &lists, at(now)), expected, "{now}");
-            let lists = Revoked::read(&lists).unwrap();
+            let lists = RevocationLists::read(&lists).unwrap();
             let ends: Vec<i64> = lists.terms().map(|term| term.until_unix_s).collect();
             assert_eq!(ends, [year(end)]);
         }
@@ -200,7 +201,7 @@ fn of_lists_of_one_authority_the_newest_counts() {
 #[test]
 fn a_list_for_some_certificates_of_an_authority_replaces_none_for_others() {
     let authority = authority(&KeyPair::generate().unwrap(), (2010, 2090));
-    let ada = authority.person();
+    let ada = authority.import_consumer();
     let list = |revoked: &[u8], from: i32, point| authority.numbered_list(1, revoked, (from, 2030), point);
     let (one, other) = (Some("http://a.test/1.crl"), Some("http://a.test/2.crl"));
     let check = |lists: &[String], expected: &str| {
@@ -217,7 +218,7 @@ fn a_list_for_some_certificates_of_an_authority_replaces_none_for_others() {
 }
 
 /// Settings of an upstream that verifies by these.
-fn client(authorities: &str) -> Arc<Client> {
+fn client(authorities: &str) -> Arc<UpstreamTlsClient> {
     let tls = UpstreamTls { verify: true, ca_pem: Some(authorities.into()), ..UpstreamTls::default() };
     shared_client(&tls, false).unwrap()
 }
@@ -287,8 +288,8 @@ fn a_session_that_comes_after_the_end_of_an_authority_is_not_resumed() {
 fn a_key_proves_only_what_it_is_for() {
     use KeyUsagePurpose::{DigitalSignature, KeyAgreement, KeyCertSign, KeyEncipherment};
     let root = authority(&KeyPair::generate().unwrap(), (2010, 2090));
-    let rules = ClientRules { ca: &root.pem, depth: 1, crl: None, is_optional: false };
-    let clients = ClientCheck::new(&rules).unwrap_or_else(|(path, error)| panic!("{path}: {error}"));
+    let rules = ClientCertRules { ca: &root.pem, depth: 1, crl: None, is_optional: false };
+    let clients = ClientCertChecker::new(&rules).unwrap_or_else(|(path, error)| panic!("{path}: {error}"));
     let of = |usages: &[KeyUsagePurpose], is_ca: IsCa| {
         let mut params = CertificateParams::new(vec!["ada".to_owned()]).unwrap();
         (params.key_usages, params.is_ca) = (usages.to_vec(), is_ca);
@@ -313,8 +314,9 @@ fn a_key_proves_only_what_it_is_for() {
         let (params, key) =
             (of(usages, IsCa::Ca(BasicConstraints::Unconstrained)), KeyPair::generate().unwrap());
         let issuer = params.signed_by(&key, &root.issuer).unwrap().der().clone();
-        let person = of(&[], IsCa::NoCa);
-        let leaf = person.signed_by(&KeyPair::generate().unwrap(), &Issuer::new(params, key)).unwrap();
+        let import_consumer = of(&[], IsCa::NoCa);
+        let leaf =
+            import_consumer.signed_by(&KeyPair::generate().unwrap(), &Issuer::new(params, key)).unwrap();
         assert_eq!(verify(leaf.der(), &[issuer]), expected, "{usages:?}");
     }
 }

@@ -11,7 +11,7 @@ struct World {
     issuer_key: KeyPair,
     issuer: CertificateDer<'static>,
     params: CertificateParams,
-    question: Question,
+    question: OcspRequest,
 }
 
 /// 2026-01-01.
@@ -28,7 +28,7 @@ fn world() -> World {
     let access = value(tag::SEQUENCE, &value(tag::SEQUENCE, &access));
     leaf.custom_extensions = vec![CustomExtension::from_oid_content(&[1, 3, 6, 1, 5, 5, 7, 1, 1], access)];
     let signed = leaf.signed_by(&KeyPair::generate().unwrap(), &Issuer::from_params(&params, &issuer_key));
-    let question = Question::about(signed.unwrap().der(), &issuer).unwrap();
+    let question = OcspRequest::about(signed.unwrap().der(), &issuer).unwrap();
     World { issuer_key, issuer, params, question }
 }
 
@@ -60,7 +60,7 @@ fn only_what_the_issuer_says_of_this_certificate_now_is_shown() {
     let said = |status, from, until| answer(&question.id, status, from, until, &issuer_key, &[]);
     let good = said(0x80, "20251231", "20260107");
     let until = NOW + 6 * 86_400;
-    let expected = Good { this_update_unix_s: NOW - 86_400, next_update_unix_s: Some(until) };
+    let expected = OcspGoodResponse { this_update_unix_s: NOW - 86_400, next_update_unix_s: Some(until) };
     assert_eq!(check(&good), Ok(expected));
     refused(said(0xa1, "20251231", "20260107"), "the certificate is revoked");
     refused(said(0x82, "20251231", "20260107"), "the responder does not know the certificate");
@@ -127,14 +127,14 @@ fn times_are_read() {
 
 #[test]
 fn what_is_no_answer_is_told_and_never_panics() {
-    let question = Question { url: String::new(), body: Vec::new(), id: vec![0x30, 0] };
+    let question = OcspRequest { url: String::new(), body: Vec::new(), id: vec![0x30, 0] };
     let check = |answer: &[u8], expected: &str| {
         assert_eq!(question.check(answer, &[], 0), Err(expected.to_owned()), "{answer:02x?}");
     };
-    check(b"", "it is no OCSP answer");
-    check(b"<html>", "it is no OCSP answer");
-    check(&[0x30, 3, 0x0a, 1, 3], "the responder asks to try later");
+    check(b"", "not an OCSP response");
+    check(b"<html>", "not an OCSP response");
+    check(&[0x30, 3, 0x0a, 1, 3], "the OCSP responder is busy (tryLater)");
     check(&[0x30, 3, 0x0a, 1, 6], "the responder failed with status [6]");
-    check(&[0x30, 3, 0x0a, 1, 0], "it is no OCSP answer");
-    check(&[0x30, 0x84, 0xff, 0xff, 0xff, 0xff, 0x0a], "it is no OCSP answer");
+    check(&[0x30, 3, 0x0a, 1, 0], "not an OCSP response");
+    check(&[0x30, 0x84, 0xff, 0xff, 0xff, 0xff, 0x0a], "not an OCSP response");
 }

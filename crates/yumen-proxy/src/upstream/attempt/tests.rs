@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use serde_json::json;
 use tokio::runtime::{Builder, Runtime};
 use yumen_config::Kind as ResourceKind;
-use yumen_plugin::{Client, Exchange};
-use yumen_snapshot::{Publisher, Tried};
+use yumen_plugin::{ClientInfo, Exchange};
+use yumen_snapshot::{Publisher, TriedEndpoints};
 
 use super::*;
-use crate::tcp::Tcp;
+use crate::tcp::TcpConnection;
 use crate::worker::Worker;
 use crate::worker::tests::{compiler, put, worker};
 
@@ -54,7 +54,7 @@ impl Bench {
     /// Admits a request and begins its attempt.
     fn begin(&self) -> Attempt<'_, EndpointChosen> {
         let address = ([127, 0, 0, 1], 1).into();
-        let client = Client { peer: address, local: address, tls: None, connection: 1 };
+        let client = ClientInfo { peer: address, local: address, tls: None, connection: 1 };
         let pinned = self.worker.pinned();
         let request = self.worker.take_request();
         let ex = Exchange::new(request, &client, clock::now(), &*self.worker, &pinned.consumers);
@@ -62,7 +62,7 @@ impl Bench {
         let admitted = self
             .worker
             .upstream
-            .admit(&self.upstream, &ex, &Tried::default(), &mut request_permit, key)
+            .admit(&self.upstream, &ex, &TriedEndpoints::default(), &mut request_permit, key)
             .unwrap()
             .expect("there is an endpoint");
         Attempt::begin(&self.upstream, admitted.index, admitted.endpoint_permit, request_permit)
@@ -72,9 +72,9 @@ impl Bench {
     fn fill_pool(&mut self) {
         let permit = self.upstream.protection.as_ref().unwrap().connect(0).unwrap();
         let _reactor = self.runtime.enter();
-        let mut tcp = Tcp::fresh(self.connection.take().unwrap());
+        let mut tcp = TcpConnection::fresh(self.connection.take().unwrap());
         tcp.register().unwrap();
-        let stream = Stream::Tcp(tcp);
+        let stream = TransportStream::Tcp(tcp);
         let connection = UpstreamConnection::new(stream, self.target().pool_key(), permit);
         self.worker.upstream.keep(Box::new(connection), &self.upstream.keepalive, clock::now());
     }
@@ -134,7 +134,7 @@ fn a_dropped_attempt_returns_everything() {
 fn a_closed_connection_leaves_its_permit_to_the_next() {
     let mut bench = Bench::new();
     bench.fill_pool();
-    let unanswered = bench.send().give_up(&bench.worker.upstream, Kind::UpstreamClosed.into());
+    let unanswered = bench.send().give_up(&bench.worker.upstream, FaultKind::UpstreamClosed.into());
     bench.check([1, 1, 1, 0]);
     let failed = unanswered.fail();
     bench.check([0, 1, 0, 0]);

@@ -3,16 +3,16 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::counters::Counters;
+use crate::counters::WorkerCounters;
 
 /// Counts and logs a panic of the task that holds it.
 pub(super) struct PanicWatch {
-    pub(super) counters: Arc<Counters>,
+    pub(super) counters: Arc<WorkerCounters>,
     pub(super) endpoint: Option<SocketAddr>,
 }
 
 impl PanicWatch {
-    pub(super) fn new(counters: &Arc<Counters>, endpoint: Option<SocketAddr>) -> PanicWatch {
+    pub(super) fn new(counters: &Arc<WorkerCounters>, endpoint: Option<SocketAddr>) -> PanicWatch {
         PanicWatch { counters: counters.clone(), endpoint }
     }
 }
@@ -21,7 +21,7 @@ impl Drop for PanicWatch {
     fn drop(&mut self) {
         if self.counters.note_panic() {
             let endpoint = self.endpoint.map(tracing::field::display);
-            tracing::error!(endpoint, "a task for connections to an endpoint panicked");
+            tracing::error!(endpoint, "upstream connection task panicked");
         }
     }
 }

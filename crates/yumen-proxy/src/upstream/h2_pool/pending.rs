@@ -9,14 +9,14 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use tokio::sync::Notify;
-use yumen_snapshot::upstream::Keepalive;
+use yumen_snapshot::upstream::KeepaliveLimits;
 
 use super::H2ConnectionPool;
 use super::panic_watch::PanicWatch;
 use crate::clock;
-use crate::fault::Kind;
+use crate::fault::FaultKind;
 use crate::fault::SharedFailure;
-use crate::stream::Stream;
+use crate::stream::TransportStream;
 use crate::task;
 use crate::upstream::UpstreamClient;
 use crate::upstream::dial::EndpointDial;
@@ -25,7 +25,7 @@ use crate::upstream::pool::PoolKey;
 /// A connection that is being established.
 pub(crate) struct PendingConnect {
     over: Notify,
-    outcome: Cell<Option<Result<(), Kind>>>,
+    outcome: Cell<Option<Result<(), FaultKind>>>,
     /// Requests that wait for it.
     claims: Cell<usize>,
     begun_ms: u64,
@@ -48,12 +48,12 @@ impl PendingConnect {
 
     /// Returns once the connection is established or has failed. A timeout may be that of an earlier request: a request
     /// with time left tries again.
-    pub(crate) async fn over(&self) -> Result<(), Kind> {
+    pub(crate) async fn over(&self) -> Result<(), FaultKind> {
         if self.outcome.get().is_none() {
             self.over.notified().await;
         }
         match self.outcome.get() {
-            None | Some(Err(Kind::ConnectTimeout)) => Ok(()),
+            None | Some(Err(FaultKind::ConnectTimeout)) => Ok(()),
             Some(outcome) => outcome,
         }
     }
@@ -80,7 +80,7 @@ impl PendingConnect {
         Some(self.begun_ms.saturating_add(timeout_ms).saturating_sub(clock::now().mono_ms()))
     }
 
-    fn end(&self, outcome: Result<(), Kind>) {
+    fn end(&self, outcome: Result<(), FaultKind>) {
         if self.outcome.get().is_none() {
             self.outcome.set(Some(outcome));
             self.over.notify_waiters();
@@ -97,7 +97,7 @@ pub(crate) struct ConnectTask {
 
 impl ConnectTask {
     /// Spawns the task.
-    pub(crate) fn begin(self, client: &Rc<UpstreamClient>, dial: EndpointDial, keep: Keepalive) {
+    pub(crate) fn begin(self, client: &Rc<UpstreamClient>, dial: EndpointDial, keep: KeepaliveLimits) {
         let (client, watched) = (client.clone(), PanicWatch::new(&client.counters, Some(dial.address)));
         task::spawn(async move {
             let _watched = watched;
@@ -110,13 +110,17 @@ impl ConnectTask {
         &self,
         client: &Rc<UpstreamClient>,
         dial: EndpointDial,
-        keep: Keepalive,
-    ) -> Result<(), Kind> {
+        keep: KeepaliveLimits,
+    ) -> Result<(), FaultKind> {
         let stream = self.connect(client, dial).await?;
-        self.pool.establish(self.key, client, stream, keep).await.ok_or(Kind::Connect)
+        self.pool.establish(self.key, client, stream, keep).await.ok_or(FaultKind::Connect)
     }
 
-    async fn connect(&self, client: &UpstreamClient, dial: EndpointDial) -> Result<Stream, Kind> {
+    async fn connect(
+        &self,
+        client: &UpstreamClient,
+        dial: EndpointDial,
+    ) -> Result<TransportStream, FaultKind> {
         let timer = client.timers.timer();
         let mut connecting = pin!(dial.connect());
         poll_fn(|cx| {
@@ -126,7 +130,7 @@ impl ConnectTask {
             // A request with more time may have come meanwhile.
             while timer.left_ms().is_none() || timer.is_over(cx) {
                 match self.pending.left_ms() {
-                    Some(0) => return Poll::Ready(Err(Kind::ConnectTimeout)),
+                    Some(0) => return Poll::Ready(Err(FaultKind::ConnectTimeout)),
                     Some(left_ms) => timer.set(left_ms),
                     None => return Poll::Pending,
                 }
@@ -139,7 +143,7 @@ impl ConnectTask {
 
 impl Drop for ConnectTask {
     fn drop(&mut self) {
-        self.pending.end(Err(Kind::Connect));
+        self.pending.end(Err(FaultKind::Connect));
         self.pool.forget(self.key, &self.pending);
     }
 }

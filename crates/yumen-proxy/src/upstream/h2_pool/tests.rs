@@ -10,13 +10,13 @@ use yumen_snapshot::Publisher;
 use yumen_snapshot::upstream::{Endpoint, EndpointState};
 
 use super::*;
-use crate::fault::Kind;
+use crate::fault::FaultKind;
 use crate::simulation::net::{Net, Weather};
 use crate::simulation::scheduler::Scheduler;
 use crate::upstream::dial::EndpointDial;
 use crate::worker::tests::worker;
 
-const KEEP: Keepalive = Keepalive { size: 1, idle_timeout_ms: 1000, requests: 1000 };
+const KEEP: KeepaliveLimits = KeepaliveLimits { size: 1, idle_timeout_ms: 1000, requests: 1000 };
 
 fn key() -> PoolKey {
     let endpoint = Endpoint {
@@ -58,7 +58,7 @@ fn whoever_waits_for_a_connection_whose_making_panics_is_told_at_once() {
     let mut over = pin!(coming.over());
     assert_eq!(now(over.as_mut().poll(cx)), None);
     assert!(catch_unwind(AssertUnwindSafe(|| net.scheduler.poll_one())).is_err());
-    assert_eq!(now(over.as_mut().poll(cx)), Some(Err(Kind::Connect)));
+    assert_eq!(now(over.as_mut().poll(cx)), Some(Err(FaultKind::Connect)));
     assert_eq!(worker.counters.panics.get(), 1);
     assert!(
         matches!(worker.upstream.h2_pool.acquire(key, &KEEP, 0), StreamAcquisition::Connect(_)),
@@ -73,9 +73,9 @@ fn what_a_connection_carries_ends_where_its_task_panics() {
     let cx = &mut Context::from_waker(Waker::noop());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let stream = Stream::Tcp(Tcp::fresh(listener.accept().unwrap().0));
-    let patience = Patience::with_endpoint(1000, PREFACE_BYTES, 0);
-    let wire = Wire::new(stream, Inbox::default(), patience, worker.buffers.clone());
+    let stream = TransportStream::Tcp(TcpConnection::fresh(listener.accept().unwrap().0));
+    let patience = FrameBudget::with_endpoint(1000, PREFACE_BYTES, 0);
+    let wire = Http2Transport::new(stream, Inbox::default(), patience, worker.buffers.clone());
     let mut shaking = pin!(client_builder(&worker.settings).handshake(wire.clone()));
     let (sender, library) = now(shaking.as_mut().poll(cx)).expect("it asks nobody").unwrap();
     let connection = H2Connection::new(sender, &KEEP, worker.buffers.backlog.queue(), worker.timers.timer());
@@ -98,7 +98,7 @@ fn what_a_connection_carries_ends_where_its_task_panics() {
         std::future::poll_fn(|_| -> Poll<()> { panic!("a test does this") }).await;
     });
     assert!(catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx).is_ready())).is_err());
-    assert_eq!(now(settled.as_mut().poll(cx)), Some(Err(Kind::UpstreamClosed)));
+    assert_eq!(now(settled.as_mut().poll(cx)), Some(Err(FaultKind::UpstreamClosed)));
     assert!(now(Pin::new(&mut answer).poll(cx)).expect("it is over").is_err());
     assert_eq!(worker.counters.panics.get(), 1);
     assert!(

@@ -1,8 +1,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 
-use yumen_snapshot::upstream::{Health, PassiveChecks};
+use yumen_snapshot::upstream::{EndpointHealth, PassiveChecks};
 
-use super::{Observation, judge};
+use super::{HealthObservation, judge};
 
 fn checks(successes: u32, http_failures: u32, tcp_failures: u32, timeouts: u32) -> PassiveChecks {
     PassiveChecks {
@@ -19,18 +19,18 @@ fn checks(successes: u32, http_failures: u32, tcp_failures: u32, timeouts: u32) 
 /// as `+` or `-`: `o` is 200, `x` 500, `?` 418, `m` malformed, `c` connected, `t` a failed
 /// connection, `z` a timeout.
 fn check(checks: &PassiveChecks, observations: &str, expected: &str) {
-    let health = Health::default();
+    let health = EndpointHealth::default();
     let states: String = observations
         .chars()
         .map(|letter| {
             let seen = match letter {
-                'o' => Observation::Status(200),
-                'x' => Observation::Status(500),
-                '?' => Observation::Status(418),
-                'm' => Observation::Malformed,
-                'c' => Observation::Connected,
-                't' => Observation::TcpFailure,
-                _ => Observation::Timeout,
+                'o' => HealthObservation::Status(200),
+                'x' => HealthObservation::Status(500),
+                '?' => HealthObservation::Status(418),
+                'm' => HealthObservation::Malformed,
+                'c' => HealthObservation::Connected,
+                't' => HealthObservation::TcpFailure,
+                _ => HealthObservation::Timeout,
             };
             let before = health.is_up();
             let news = judge(&health, &health.passive, &checks.into(), seen);
@@ -86,16 +86,19 @@ fn a_threshold_of_zero_is_never_reached() {
 
 #[test]
 fn a_change_of_state_ends_the_rows_of_both_sorts_of_checks_but_the_one_that_reached_it() {
-    let health = Health::default();
+    let health = EndpointHealth::default();
     let checks = checks(2, 2, 2, 2);
-    judge(&health, &health.active, &(&checks).into(), Observation::Status(500));
+    judge(&health, &health.active, &(&checks).into(), HealthObservation::Status(500));
     assert_eq!(health.active.http_failures.load(Relaxed), 1);
-    judge(&health, &health.passive, &(&checks).into(), Observation::TcpFailure);
-    assert_eq!(judge(&health, &health.passive, &(&checks).into(), Observation::TcpFailure), Some(false));
+    judge(&health, &health.passive, &(&checks).into(), HealthObservation::TcpFailure);
+    assert_eq!(
+        judge(&health, &health.passive, &(&checks).into(), HealthObservation::TcpFailure),
+        Some(false)
+    );
     assert_eq!(health.active.http_failures.load(Relaxed), 0);
     assert_eq!(health.passive.tcp_failures.load(Relaxed), 2);
     for successes in [1, 2] {
-        judge(&health, &health.active, &(&checks).into(), Observation::Status(200));
+        judge(&health, &health.active, &(&checks).into(), HealthObservation::Status(200));
         assert_eq!(health.active.successes.load(Relaxed), successes);
     }
     assert!(health.is_up());
@@ -104,9 +107,12 @@ fn a_change_of_state_ends_the_rows_of_both_sorts_of_checks_but_the_one_that_reac
 
 #[test]
 fn traffic_that_succeeds_does_not_end_the_failures_a_checker_sees() {
-    let health = Health::default();
+    let health = EndpointHealth::default();
     let checks = checks(2, 2, 2, 2);
-    judge(&health, &health.active, &(&checks).into(), Observation::Status(503));
-    judge(&health, &health.passive, &(&checks).into(), Observation::Status(200));
-    assert_eq!(judge(&health, &health.active, &(&checks).into(), Observation::Status(503)), Some(false));
+    judge(&health, &health.active, &(&checks).into(), HealthObservation::Status(503));
+    judge(&health, &health.passive, &(&checks).into(), HealthObservation::Status(200));
+    assert_eq!(
+        judge(&health, &health.active, &(&checks).into(), HealthObservation::Status(503)),
+        Some(false)
+    );
 }

@@ -7,7 +7,7 @@ use h2::RecvStream;
 use http::{HeaderMap, Request};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::upstream::health::Observation;
+use crate::upstream::health::HealthObservation;
 
 /// An answer longer than this is none of the health service's.
 const ANSWER_BYTES_MAX: usize = 4096;
@@ -30,16 +30,16 @@ impl HealthCall {
     }
 
     /// Makes the call over a new connection: status 200 where the service serves, 503 where it says otherwise.
-    pub(super) async fn make(&self, stream: impl AsyncRead + AsyncWrite + Unpin) -> Observation {
+    pub(super) async fn make(&self, stream: impl AsyncRead + AsyncWrite + Unpin) -> HealthObservation {
         let Ok((mut sender, connection)) = h2::client::handshake(stream).await else {
-            return Observation::TcpFailure;
+            return HealthObservation::TcpFailure;
         };
         let request = Request::post(&self.uri)
             .header("content-type", "application/grpc")
             .header("te", "trailers")
             .header("user-agent", "yumen-healthcheck")
             .body(());
-        let Ok(request) = request else { return Observation::Malformed };
+        let Ok(request) = request else { return HealthObservation::Malformed };
         let call = async {
             std::future::poll_fn(|cx| sender.poll_ready(cx)).await?;
             let (answer, mut body) = sender.send_request(request, false)?;
@@ -48,10 +48,10 @@ impl HealthCall {
         };
         tokio::select! {
             biased;
-            said = call => said.map_or(Observation::TcpFailure, |serves| {
-                Observation::Status(if serves { 200 } else { 503 })
+            said = call => said.map_or(HealthObservation::TcpFailure, |serves| {
+                HealthObservation::Status(if serves { 200 } else { 503 })
             }),
-            _ = connection => Observation::TcpFailure,
+            _ = connection => HealthObservation::TcpFailure,
         }
     }
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use serde::{Serialize, Serializer};
 use tokio::sync::watch;
-use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
-use yumen_snapshot::upstream::{Endpoint, Health, Probe};
+use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricSource, MetricValue};
+use yumen_snapshot::upstream::{Endpoint, EndpointHealth, ProbeKind};
 use yumen_snapshot::{Snapshot, Upstream};
 
 use crate::upstream::health::CHANGES;
@@ -83,18 +83,18 @@ pub fn report(snapshot: &Snapshot) -> Vec<UpstreamHealth> {
 
 pub(super) fn of_upstream(upstream: &Upstream) -> Option<UpstreamHealth> {
     let kind = match upstream.checks.as_ref()?.active.probe {
-        Probe::Grpc { verify: None, .. } => "grpc",
-        Probe::Grpc { .. } => "grpcs",
-        Probe::Tcp => "tcp",
-        Probe::Http { .. } => "http",
-        Probe::Https { .. } => "https",
+        ProbeKind::Grpc { verify: None, .. } => "grpc",
+        ProbeKind::Grpc { .. } => "grpcs",
+        ProbeKind::Tcp => "tcp",
+        ProbeKind::Http { .. } => "http",
+        ProbeKind::Https { .. } => "https",
     };
     let nodes = upstream.endpoints.iter();
     let nodes = nodes.filter_map(|endpoint| Some(of_endpoint(endpoint, endpoint.health.as_ref()?))).collect();
     Some(UpstreamHealth { origin: upstream.origin.clone(), kind, nodes })
 }
 
-fn of_endpoint(endpoint: &Endpoint, health: &Health) -> NodeHealth {
+fn of_endpoint(endpoint: &Endpoint, health: &EndpointHealth) -> NodeHealth {
     let (active, passive) = (&health.active, &health.passive);
     let sum = |one: &AtomicU32, other: &AtomicU32| one.load(Relaxed) + other.load(Relaxed);
     let counter = NodeCounter {
@@ -124,15 +124,15 @@ fn of_endpoint(endpoint: &Endpoint, health: &Health) -> NodeHealth {
 /// often it changed.
 pub struct HealthMetrics(pub watch::Receiver<Arc<Snapshot>>);
 
-impl Gather for HealthMetrics {
-    fn gather(&self, out: &mut Vec<Family>) {
+impl MetricSource for HealthMetrics {
+    fn gather(&self, out: &mut Vec<MetricFamily>) {
         let snapshot = self.0.borrow().clone();
         out.push(status_family(&report(&snapshot)));
-        let changes = ["unhealthy", "healthy"].iter().zip(&CHANGES).map(|(to, changes)| Sample {
+        let changes = ["unhealthy", "healthy"].iter().zip(&CHANGES).map(|(to, changes)| MetricSeries {
             labels: vec![("to", (*to).to_owned())],
-            value: Value::Number(changes.get() as f64),
+            value: MetricValue::Number(changes.get() as f64),
         });
-        out.push(Family {
+        out.push(MetricFamily {
             name: "yumen_health_changes_total".into(),
             help: "Endpoints that became healthy or unhealthy, by probes or by traffic.".into(),
             kind: MetricKind::Counter,
@@ -142,23 +142,23 @@ impl Gather for HealthMetrics {
 }
 
 /// The metric `apisix_upstream_status` of these upstreams.
-pub fn status_family(upstreams: &[UpstreamHealth]) -> Family {
-    Family {
+pub fn status_family(upstreams: &[UpstreamHealth]) -> MetricFamily {
+    MetricFamily {
         name: "apisix_upstream_status".into(),
-        help: "Whether an endpoint is used, by its checks: 1, or 0.".into(),
+        help: "Health of an endpoint by its checks: 1 healthy, 0 unhealthy.".into(),
         kind: MetricKind::Gauge,
         samples: upstreams.iter().flat_map(samples_of).collect(),
     }
 }
 
-pub(super) fn samples_of(upstream: &UpstreamHealth) -> Vec<Sample> {
-    let sample = |node: &NodeHealth| Sample {
+pub(super) fn samples_of(upstream: &UpstreamHealth) -> Vec<MetricSeries> {
+    let sample = |node: &NodeHealth| MetricSeries {
         labels: vec![
             ("name", path(&upstream.origin)),
             ("ip", node.ip.to_string()),
             ("port", node.port.to_string()),
         ],
-        value: Value::Number(match node.status {
+        value: MetricValue::Number(match node.status {
             NodeStatus::Healthy | NodeStatus::MostlyHealthy => 1.0,
             NodeStatus::Unhealthy | NodeStatus::MostlyUnhealthy => 0.0,
         }),

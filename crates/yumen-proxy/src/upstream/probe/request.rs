@@ -9,14 +9,14 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use yumen_http::proxy_protocol;
-use yumen_http::{HeadLimits, Method, Parsed, ResponseHead, parse};
+use yumen_http::{HeadLimits, Method, ParsedHead, ResponseHead, parse};
 use yumen_snapshot::UpstreamTls;
-use yumen_snapshot::upstream::{ActiveChecks, Endpoint, Probe};
+use yumen_snapshot::upstream::{ActiveChecks, Endpoint, ProbeKind};
 
 use super::grpc::HealthCall;
-use crate::telling::{Told, may_tell};
+use crate::log_suppression::{SuppressionKey, should_log};
 use crate::tls;
-use crate::upstream::health::Observation;
+use crate::upstream::health::HealthObservation;
 
 /// What is asked of an endpoint, prepared once.
 pub(super) struct ProbeRequest {
@@ -25,7 +25,7 @@ pub(super) struct ProbeRequest {
     opening: Vec<u8>,
     /// The whole request; empty where a connection is all that is asked.
     request: Vec<u8>,
-    tls: Option<Result<(Arc<tls::Client>, ServerName<'static>), String>>,
+    tls: Option<Result<(Arc<tls::UpstreamTlsClient>, ServerName<'static>), String>>,
     /// The call to make instead of the request.
     call: Option<HealthCall>,
 }
@@ -43,7 +43,7 @@ impl ProbeRequest {
         let opening = version.map(proxy_protocol::own).unwrap_or_default();
         let mut call = None;
         let (request, tls) = match &checks.probe {
-            Probe::Grpc { host, service, verify } => {
+            ProbeKind::Grpc { host, service, verify } => {
                 let port = if verify.is_some() { 443 } else { 80 };
                 let host = host
                     .as_deref()
@@ -52,13 +52,13 @@ impl ProbeRequest {
                 call = Some(HealthCall::new(&host, service, verify.is_some()));
                 (Vec::new(), tls)
             }
-            Probe::Tcp => (Vec::new(), None),
-            Probe::Http { path, host, fields } => {
+            ProbeKind::Tcp => (Vec::new(), None),
+            ProbeKind::Http { path, host, fields } => {
                 let host =
                     host.as_deref().map_or_else(|| authority(&endpoint.host, addr.port(), 80), str::to_owned);
                 (request(path, &host, fields), None)
             }
-            Probe::Https { path, host, fields, verify } => {
+            ProbeKind::Https { path, host, fields, verify } => {
                 let name = host.as_deref().map_or(&*endpoint.host, host_of);
                 let tls = tls_of(name, addr, *verify, upstream_tls, false);
                 let host = host
@@ -68,28 +68,30 @@ impl ProbeRequest {
             }
         };
         if let Some(Err(error)) = &tls {
-            tracing::warn!(endpoint = %addr, error, "endpoint cannot be probed over TLS");
+            tracing::warn!(endpoint = %addr, error, "endpoint probe disabled: invalid TLS settings");
         }
         ProbeRequest { addr, opening, request, tls, call }
     }
 
     /// Asks once.
-    pub(super) async fn ask(&self, timeout_ms: u64) -> Observation {
+    pub(super) async fn ask(&self, timeout_ms: u64) -> HealthObservation {
         let bound = Duration::from_millis(timeout_ms.max(1));
-        timeout(bound, self.ask_unbounded()).await.unwrap_or(Observation::Timeout)
+        timeout(bound, self.ask_unbounded()).await.unwrap_or(HealthObservation::Timeout)
     }
 
-    async fn ask_unbounded(&self) -> Observation {
-        let Ok(mut stream) = TcpStream::connect(self.addr).await else { return Observation::TcpFailure };
+    async fn ask_unbounded(&self) -> HealthObservation {
+        let Ok(mut stream) = TcpStream::connect(self.addr).await else {
+            return HealthObservation::TcpFailure;
+        };
         if stream.write_all(&self.opening).await.is_err() {
-            return Observation::TcpFailure;
+            return HealthObservation::TcpFailure;
         }
         if self.request.is_empty() && self.call.is_none() {
-            return Observation::Connected;
+            return HealthObservation::Connected;
         }
         match &self.tls {
             None => self.talk(stream).await,
-            Some(Err(_)) => Observation::TcpFailure,
+            Some(Err(_)) => HealthObservation::TcpFailure,
             Some(Ok((client, name))) => {
                 let connector = tokio_rustls::TlsConnector::from(client.config());
                 match connector.connect(name.clone(), stream).await {
@@ -109,14 +111,14 @@ impl ProbeRequest {
     }
 
     #[cold]
-    fn failed(&self, error: &str) -> Observation {
-        if let Some(untold) = may_tell(self.addr, Told::Probe) {
-            tracing::warn!(endpoint = %self.addr, error, untold, "probe: TLS handshake failed");
+    fn failed(&self, error: &str) -> HealthObservation {
+        if let Some(untold) = should_log(self.addr, SuppressionKey::Probe) {
+            tracing::warn!(endpoint = %self.addr, error, untold, "probe failed: TLS handshake");
         }
-        Observation::TcpFailure
+        HealthObservation::TcpFailure
     }
 
-    async fn talk(&self, stream: impl AsyncRead + AsyncWrite + Unpin) -> Observation {
+    async fn talk(&self, stream: impl AsyncRead + AsyncWrite + Unpin) -> HealthObservation {
         match &self.call {
             Some(call) => call.make(stream).await,
             None => self.get(stream).await,
@@ -124,9 +126,9 @@ impl ProbeRequest {
     }
 
     /// Sends the request and reads heads until the final one; its body is not waited for.
-    async fn get(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Observation {
+    async fn get(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> HealthObservation {
         if stream.write_all(&self.request).await.is_err() || stream.flush().await.is_err() {
-            return Observation::TcpFailure;
+            return HealthObservation::TcpFailure;
         }
         let mut received = Vec::with_capacity(1024);
         let mut head = ResponseHead::default();
@@ -134,15 +136,15 @@ impl ProbeRequest {
             head.clear();
             match parse::response(&received, 0, &HeadLimits::default(), Method::Get, &mut head) {
                 // Interim responses announce another (RFC 9110 §15.2).
-                Ok(Parsed::Head(length)) if matches!(head.status, 100..=199) => {
+                Ok(ParsedHead::Head(length)) if matches!(head.status, 100..=199) => {
                     drop(received.drain(..length))
                 }
-                Ok(Parsed::Head(_)) => return Observation::Status(head.status),
-                Ok(Parsed::Partial) => match stream.read_buf(&mut received).await {
+                Ok(ParsedHead::Head(_)) => return HealthObservation::Status(head.status),
+                Ok(ParsedHead::Partial) => match stream.read_buf(&mut received).await {
                     Ok(1..) => {}
-                    Ok(0) | Err(_) => return Observation::TcpFailure,
+                    Ok(0) | Err(_) => return HealthObservation::TcpFailure,
                 },
-                Err(_) => return Observation::Malformed,
+                Err(_) => return HealthObservation::Malformed,
             }
         }
     }
@@ -154,7 +156,7 @@ fn tls_of(
     verify: bool,
     upstream: &UpstreamTls,
     http2: bool,
-) -> Result<(Arc<tls::Client>, ServerName<'static>), String> {
+) -> Result<(Arc<tls::UpstreamTlsClient>, ServerName<'static>), String> {
     let settings = UpstreamTls { verify, ..upstream.clone() };
     let name = tls::server_name(host, address, verify);
     let name = name.ok_or_else(|| format!("`{host}` is none that a certificate can have"))?;

@@ -9,16 +9,17 @@ use tokio::time::{sleep, timeout};
 use yumen_http::proxy_protocol::ProxyVersion;
 use yumen_http::{HeadLimits, RequestHead, parse};
 use yumen_plugin::plugin::LocalFuture;
-use yumen_plugin::{Client, Consumers, Exchange, Host, Now};
+use yumen_plugin::{ClientInfo, ConsumerIndex, Exchange, Now, PluginHost};
 use yumen_snapshot::upstream::{
-    ActiveChecks, Checks, Endpoint, EndpointState, Health, Keepalive, Probe, Tried,
+    ActiveChecks, Endpoint, EndpointHealth, EndpointState, HealthChecks, KeepaliveLimits, ProbeKind,
+    TriedEndpoints,
 };
-use yumen_snapshot::{Balancer, PassHost, Scheme, Timeouts, Upstream, UpstreamTls};
+use yumen_snapshot::{AttemptTimeouts, Balancer, HostRewrite, Upstream, UpstreamScheme, UpstreamTls};
 
 use super::report::{NodeStatus, of_upstream, samples_of};
 use super::request::ProbeRequest;
 use super::{Supervisor, report};
-use crate::upstream::health::Observation;
+use crate::upstream::health::HealthObservation;
 
 /// An endpoint that answers with the status it is set to; 0 is silence, 1 hangs up.
 struct Server {
@@ -68,11 +69,11 @@ impl Server {
     }
 }
 
-fn http() -> Probe {
-    Probe::Http { path: "/up".into(), host: None, fields: [("X-Probe".into(), "yes".into())].into() }
+fn http() -> ProbeKind {
+    ProbeKind::Http { path: "/up".into(), host: None, fields: [("X-Probe".into(), "yes".into())].into() }
 }
 
-fn checks(probe: Probe) -> Checks {
+fn checks(probe: ProbeKind) -> HealthChecks {
     let active = ActiveChecks {
         probe,
         port: None,
@@ -87,10 +88,10 @@ fn checks(probe: Probe) -> Checks {
         tcp_failures: 2,
         timeouts: 2,
     };
-    Checks { active, passive: None }
+    HealthChecks { active, passive: None }
 }
 
-fn endpoint(addr: SocketAddr, health: Option<Arc<Health>>) -> Endpoint {
+fn endpoint(addr: SocketAddr, health: Option<Arc<EndpointHealth>>) -> Endpoint {
     Endpoint {
         addr,
         authority: addr.to_string().into(),
@@ -103,22 +104,22 @@ fn endpoint(addr: SocketAddr, health: Option<Arc<Health>>) -> Endpoint {
     }
 }
 
-fn upstream(origin: &str, endpoints: Vec<Endpoint>, checks: Option<Checks>) -> Arc<Upstream> {
+fn upstream(origin: &str, endpoints: Vec<Endpoint>, checks: Option<HealthChecks>) -> Arc<Upstream> {
     Arc::new(Upstream {
-        slot: yumen_snapshot::Slot(0),
+        slot: yumen_snapshot::UpstreamSlotId(0),
         origin: origin.into(),
-        scheme: Scheme::Http,
+        scheme: UpstreamScheme::Http,
         http2: false,
         stream_idle_ms: None,
         proxy_protocol: None,
         grpc_retry_statuses: Box::default(),
         endpoints: endpoints.into(),
         balancer: Balancer::LeastConn(Default::default()),
-        pass_host: PassHost::Pass,
+        pass_host: HostRewrite::Pass,
         retries: 0,
         retry_timeout_ms: 0,
-        timeouts: Timeouts { connect_ms: 1000, send_ms: 1000, read_ms: 1000, total_ms: 0 },
-        keepalive: Keepalive { size: 1, idle_timeout_ms: 5000, requests: 1 },
+        timeouts: AttemptTimeouts { connect_ms: 1000, send_ms: 1000, read_ms: 1000, total_ms: 0 },
+        keepalive: KeepaliveLimits { size: 1, idle_timeout_ms: 5000, requests: 1 },
         tls: Arc::default(),
         protection: None,
         checks: checks.map(Arc::new),
@@ -130,8 +131,8 @@ fn upstream(origin: &str, endpoints: Vec<Endpoint>, checks: Option<Checks>) -> A
 }
 
 /// An upstream of one server and the health of its endpoint.
-fn watched(server: &Server) -> (Arc<Upstream>, Arc<Health>) {
-    let health = Arc::new(Health::default());
+fn watched(server: &Server) -> (Arc<Upstream>, Arc<EndpointHealth>) {
+    let health = Arc::new(EndpointHealth::default());
     let endpoints = vec![endpoint(server.addr, Some(health.clone()))];
     (upstream("upstreams/1", endpoints, Some(checks(http()))), health)
 }
@@ -183,11 +184,11 @@ async fn a_connection_is_enough_for_tcp_checks_and_a_refused_one_is_a_failure() 
     let server = Server::start(0).await;
     // No test is given this port, as one that was closed a moment ago might be.
     let closed = SocketAddr::from(([127, 0, 0, 1], 1));
-    let healths: [Arc<Health>; 2] = Default::default();
+    let healths: [Arc<EndpointHealth>; 2] = Default::default();
     let endpoints =
         vec![endpoint(server.addr, Some(healths[0].clone())), endpoint(closed, Some(healths[1].clone()))];
     let mut supervisor = Supervisor::default();
-    snapshot(&mut supervisor, &[Some(&upstream("upstreams/1", endpoints, Some(checks(Probe::Tcp))))]);
+    snapshot(&mut supervisor, &[Some(&upstream("upstreams/1", endpoints, Some(checks(ProbeKind::Tcp))))]);
     until("down", || !healths[1].is_up()).await;
     until("probes", || server.asked() >= 3).await;
     assert!(healths[0].is_up());
@@ -196,11 +197,12 @@ async fn a_connection_is_enough_for_tcp_checks_and_a_refused_one_is_a_failure() 
 #[tokio::test]
 async fn a_probe_says_what_the_checks_say_and_goes_where_they_say() {
     let server = Server::start(200).await;
-    let elsewhere = SocketAddr::from(([127, 0, 0, 1], 1));
+    let predecessor_requests = SocketAddr::from(([127, 0, 0, 1], 1));
     let mut checks = checks(http());
     checks.active.port = Some(server.addr.port());
-    let question = ProbeRequest::new(&checks.active, &endpoint(elsewhere, None), &UpstreamTls::default());
-    assert_eq!(question.ask(1000).await, Observation::Status(200));
+    let question =
+        ProbeRequest::new(&checks.active, &endpoint(predecessor_requests, None), &UpstreamTls::default());
+    assert_eq!(question.ask(1000).await, HealthObservation::Status(200));
     let expected = format!(
         "GET /up HTTP/1.1\r\nHost: {}\r\nUser-Agent: yumen-healthcheck\r\nConnection: close\r\nX-Probe: yes\r\n\r\n",
         server.addr
@@ -222,7 +224,7 @@ async fn who_is_told_of_clients_is_told_that_nobody_asks_but_the_gateway() {
         let addr = if port.is_some() { SocketAddr::from(([127, 0, 0, 1], 1)) } else { server.addr };
         let tls = UpstreamTls::default();
         let question = ProbeRequest::new(&checks.active, &endpoint(addr, None), &tls);
-        assert_eq!(question.ask(1000).await, Observation::Status(200));
+        assert_eq!(question.ask(1000).await, HealthObservation::Status(200));
         let sent = server.last.lock().unwrap().clone();
         assert!(sent.starts_with(expected), "{sent:?}");
     }
@@ -323,14 +325,15 @@ async fn certificates_are_verified_where_the_checks_say_so() {
     });
     let own_ca = UpstreamTls { ca_pem: Some(issued.cert.pem().into()), ..UpstreamTls::default() };
     for (host, verify, upstream_tls, expected) in [
-        (Some("a.test:8443"), true, own_ca.clone(), Observation::Status(200)),
-        (Some("b.test"), true, own_ca.clone(), Observation::TcpFailure),
-        (None, true, own_ca, Observation::TcpFailure),
-        (Some("b.test"), false, UpstreamTls::default(), Observation::Status(200)),
-        (Some("*.no.name"), false, UpstreamTls::default(), Observation::Status(200)),
-        (None, false, UpstreamTls::default(), Observation::Status(200)),
+        (Some("a.test:8443"), true, own_ca.clone(), HealthObservation::Status(200)),
+        (Some("b.test"), true, own_ca.clone(), HealthObservation::TcpFailure),
+        (None, true, own_ca, HealthObservation::TcpFailure),
+        (Some("b.test"), false, UpstreamTls::default(), HealthObservation::Status(200)),
+        (Some("*.no.name"), false, UpstreamTls::default(), HealthObservation::Status(200)),
+        (None, false, UpstreamTls::default(), HealthObservation::Status(200)),
     ] {
-        let probe = Probe::Https { path: "/".into(), host: host.map(Box::from), fields: [].into(), verify };
+        let probe =
+            ProbeKind::Https { path: "/".into(), host: host.map(Box::from), fields: [].into(), verify };
         let question = ProbeRequest::new(&checks(probe).active, &endpoint(addr, None), &upstream_tls);
         assert_eq!(question.ask(5000).await, expected, "{host:?} {verify}");
     }
@@ -340,7 +343,7 @@ async fn certificates_are_verified_where_the_checks_say_so() {
 fn a_report_tells_the_state_and_what_speaks_for_another() {
     let addr = SocketAddr::from(([10, 0, 0, 1], 8080));
     let check = |up: bool, successes: u32, failures: u32, status: &str, gauge: f64| {
-        let health = Health::default();
+        let health = EndpointHealth::default();
         health.set(up);
         health.active.successes.store(successes, Relaxed);
         health.passive.tcp_failures.store(failures, Relaxed);
@@ -358,7 +361,7 @@ fn a_report_tells_the_state_and_what_speaks_for_another() {
         }]);
         assert_eq!(serde_json::to_value([&report]).unwrap(), expected);
         let samples = samples_of(&report);
-        assert_eq!(samples[0].value, yumen_base::metric::Value::Number(gauge));
+        assert_eq!(samples[0].value, yumen_base::metric::MetricValue::Number(gauge));
         let labels =
             samples[0].labels.iter().map(|(name, value)| format!("{name}={value} ")).collect::<String>();
         assert_eq!(labels, "name=/apisix/routes/7 ip=10.0.0.1 port=8080 ");
@@ -371,7 +374,7 @@ fn a_report_tells_the_state_and_what_speaks_for_another() {
 
 struct NoHost;
 
-impl Host for NoHost {
+impl PluginHost for NoHost {
     fn sleep(&self, _delay: Duration) -> LocalFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
@@ -392,12 +395,12 @@ impl Host for NoHost {
 /// Which of the upstream's endpoints are picked over several exchanges.
 fn picked(upstream: &Upstream) -> Vec<usize> {
     let peer = SocketAddr::from(([10, 0, 0, 2], 5000));
-    let client = Client { peer, local: peer, tls: None, connection: 1 };
-    let consumers = Consumers::default();
+    let client = ClientInfo { peer, local: peer, tls: None, connection: 1 };
+    let consumers = ConsumerIndex::default();
     let mut head = RequestHead::default();
     parse::request(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 0, &HeadLimits::default(), &mut head).unwrap();
     let ex = Exchange::new(head, &client, Now::default(), &NoHost, &consumers);
-    let mut tried = Tried::default();
+    let mut tried = TriedEndpoints::default();
     let mut all = Vec::new();
     while let Some(index) = upstream.pick(&ex, &tried) {
         tried.push(index);

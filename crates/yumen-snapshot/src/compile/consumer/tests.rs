@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 use yumen_config::Kind;
 
-use super::super::Change;
+use super::super::ConfigChange;
 use super::super::tests::{compiler, found, put};
 
 #[test]
@@ -47,6 +47,6 @@ fn a_consumer_and_its_own_credential_may_have_the_same_key() {
         "error credentials/bob/credentials/c at plugins.key-auth",
     ];
     assert_eq!(found(&compiler.problems()), told);
-    compiler.apply(vec![Change::Delete(Kind::Consumers, "alice".into())], 3);
+    compiler.apply(vec![ConfigChange::Delete(Kind::Consumers, "alice".into())], 3);
     assert_eq!(found(&compiler.problems()), [""; 0]);
 }

@@ -3,65 +3,71 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use yumen_config::resource::Node;
+use yumen_config::resource::UpstreamNode;
 use yumen_config::{Kind, Resource};
 
-use super::{Found, Service};
-use crate::compile::{Change, Compiled};
-use crate::testing::{Bench, compiler};
+use super::{DiscoveryQuery, DiscoveryResult};
+use crate::compile::{CompileOutput, ConfigChange};
+use crate::testing::{TestWorker, compiler};
 use crate::upstream::EndpointState;
-use crate::{Life, Target, Upstream};
+use crate::{RouteLifetime, RouteTarget, Upstream};
 
-fn put(kind: Kind, id: &str, value: Value) -> Change {
-    Change::Put(Resource::new(kind, id, &value))
+fn put(kind: Kind, id: &str, value: Value) -> ConfigChange {
+    ConfigChange::Put(Resource::new(kind, id, &value))
 }
 
 /// A route `/id` with members of its own.
-fn route(id: &str, mut value: Value) -> Change {
+fn route(id: &str, mut value: Value) -> ConfigChange {
     value["uri"] = json!(format!("/{id}"));
     put(Kind::Routes, id, value)
 }
 
-fn service(name: &str, args: &str) -> Arc<Service> {
-    Arc::new(Service { source: "consul".into(), name: name.into(), args: args.into() })
+fn service(name: &str, args: &str) -> Arc<DiscoveryQuery> {
+    Arc::new(DiscoveryQuery { source: "consul".into(), name: name.into(), args: args.into() })
 }
 
-fn says(service: &Arc<Service>, nodes: Option<Value>, trouble: Option<&str>) -> Change {
-    let nodes = nodes.map(|nodes| serde_json::from_value::<Vec<Node>>(nodes).unwrap());
-    Change::Discovered(service.clone(), Found { nodes, trouble: trouble.map(Box::from) })
+fn says(service: &Arc<DiscoveryQuery>, nodes: Option<Value>, trouble: Option<&str>) -> ConfigChange {
+    let nodes = nodes.map(|nodes| serde_json::from_value::<Vec<UpstreamNode>>(nodes).unwrap());
+    ConfigChange::Discovered(service.clone(), DiscoveryResult { nodes, trouble: trouble.map(Box::from) })
 }
 
 /// The upstream behind a path and the life of its route.
-fn behind<T>(compiled: &Compiled, path: &str, see: impl FnOnce(&Upstream, &Arc<Life>) -> T) -> T {
-    let bench = Bench::default();
+fn behind<T>(
+    compiled: &CompileOutput,
+    path: &str,
+    see: impl FnOnce(&Upstream, &Arc<RouteLifetime>) -> T,
+) -> T {
+    let bench = TestWorker::default();
     let mut ex = bench.exchange(&format!("GET {path}"));
     let route = compiled.snapshot.find(&mut ex).expect("a route");
-    let Target::Upstream(slot) = route.target else { panic!("{:?}", route.target) };
+    let RouteTarget::Upstream(slot) = route.target else { panic!("{:?}", route.target) };
     see(compiled.snapshot.upstream(slot).expect("an upstream"), &route.life)
 }
 
-fn endpoints(compiled: &Compiled, path: &str) -> Vec<String> {
+fn endpoints(compiled: &CompileOutput, path: &str) -> Vec<String> {
     behind(compiled, path, |upstream, _| {
         upstream.endpoints.iter().map(|one| format!("{} {}", one.addr, one.authority)).collect()
     })
 }
 
-fn states(compiled: &Compiled, path: &str) -> Vec<Arc<EndpointState>> {
+fn states(compiled: &CompileOutput, path: &str) -> Vec<Arc<EndpointState>> {
     behind(compiled, path, |upstream, _| upstream.endpoints.iter().map(|one| one.state.clone()).collect())
 }
 
 #[test]
 fn services_are_wanted_as_long_as_somebody_names_them() {
     let mut compiler = compiler();
-    let asks = |name: &str| json!({ "upstream": { "service_name": name, "discovery_type": "consul" } });
-    let mut with_args = asks("a");
+    let note_attempt =
+        |name: &str| json!({ "upstream": { "service_name": name, "discovery_type": "consul" } });
+    let mut with_args = note_attempt("a");
     with_args["upstream"]["discovery_args"] = json!({ "tag": "blue" });
-    compiler.apply(vec![route("1", asks("a")), route("2", asks("a")), route("3", with_args)], 1);
+    compiler
+        .apply(vec![route("1", note_attempt("a")), route("2", note_attempt("a")), route("3", with_args)], 1);
     let wanted = |compiler: &crate::Compiler| {
         compiler.services().map(|(one, _)| format!("{} {}", one.name, one.args)).collect::<Vec<_>>()
     };
     assert_eq!(wanted(&compiler), ["a ", "a {\"tag\":\"blue\"}"]);
-    compiler.apply(vec![route("1", asks("b")), Change::Delete(Kind::Routes, "3".into())], 2);
+    compiler.apply(vec![route("1", note_attempt("b")), ConfigChange::Delete(Kind::Routes, "3".into())], 2);
     assert_eq!(wanted(&compiler), ["a ", "b "]);
     compiler.apply(vec![route("2", json!({ "upstream": { "nodes": { "10.0.0.1:80": 1 } } }))], 3);
     assert_eq!(wanted(&compiler), ["b "]);
@@ -71,10 +77,10 @@ fn services_are_wanted_as_long_as_somebody_names_them() {
 #[test]
 fn nodes_of_a_service_go_where_it_is_named_and_nowhere_else() {
     let mut compiler = compiler();
-    let asks = json!({ "upstream": { "service_name": "a", "discovery_type": "consul" } });
+    let note_attempt = json!({ "upstream": { "service_name": "a", "discovery_type": "consul" } });
     let other = json!({ "upstream": { "nodes": { "10.0.0.9:80": 1 } } });
-    let first = compiler.apply(vec![route("1", asks.clone()), route("2", other)], 1);
-    let unresolved = |compiled: &Compiled| {
+    let first = compiler.apply(vec![route("1", note_attempt.clone()), route("2", other)], 1);
+    let unresolved = |compiled: &CompileOutput| {
         behind(compiled, "/1", |upstream, _| {
             upstream.unresolved.iter().map(ToString::to_string).collect::<Vec<_>>()
         })
@@ -90,8 +96,9 @@ fn nodes_of_a_service_go_where_it_is_named_and_nowhere_else() {
     assert_eq!(unresolved(&compiled), ["x.local"]);
     // Names among them are resolved like any other.
     assert_eq!(compiler.hosts().map(|(host, _)| host).collect::<Vec<_>>(), ["x.local"]);
-    let pointer =
-        |compiled: &Compiled| behind(compiled, "/2", |upstream, _| std::ptr::from_ref(upstream) as usize);
+    let pointer = |compiled: &CompileOutput| {
+        behind(compiled, "/2", |upstream, _| std::ptr::from_ref(upstream) as usize)
+    };
     assert_eq!(pointer(&before), pointer(&compiled), "what names no service is left alone");
 
     let failed = compiler.apply(vec![says(&a, None, Some("gone"))], 4);
@@ -102,13 +109,14 @@ fn nodes_of_a_service_go_where_it_is_named_and_nowhere_else() {
     assert_eq!(shown(&failed.problems), ["routes/1 service_name: consul: gone"]);
     assert_eq!(shown(&compiler.problems()), ["routes/1 service_name: consul: gone"]);
     // What is known stays known while its user is written anew, and comes back with its user otherwise.
-    let mut renamed = asks;
+    let mut renamed = note_attempt;
     renamed["desc"] = json!("x");
     assert_eq!(endpoints(&compiler.apply(vec![route("1", renamed)], 5), "/1"), known);
     let empty = compiler.apply(vec![says(&a, Some(json!([])), None)], 6);
     assert_eq!((endpoints(&empty, "/1").len(), compiler.problems().len()), (0, 0));
-    let nobody = says(&service("b", ""), Some(json!([{ "host": "10.0.0.3", "weight": 1 }])), Some("x"));
-    assert_eq!(endpoints(&compiler.apply(vec![nobody], 7), "/1").len(), 0);
+    let missing_anonymous_consumers =
+        says(&service("b", ""), Some(json!([{ "host": "10.0.0.3", "weight": 1 }])), Some("x"));
+    assert_eq!(endpoints(&compiler.apply(vec![missing_anonymous_consumers], 7), "/1").len(), 0);
 }
 
 #[test]
@@ -138,8 +146,10 @@ fn an_endpoint_has_departed_when_no_upstream_names_it() {
     assert_eq!(departed(), [true, false], "another upstream has the second");
     compiler.apply(vec![route("1", nodes(&["10.0.0.1"]))], 3);
     assert_eq!(departed(), [false, false], "it is back");
-    compiler
-        .apply(vec![Change::Delete(Kind::Routes, "1".into()), Change::Delete(Kind::Routes, "2".into())], 4);
+    compiler.apply(
+        vec![ConfigChange::Delete(Kind::Routes, "1".into()), ConfigChange::Delete(Kind::Routes, "2".into())],
+        4,
+    );
     assert_eq!(departed(), [true, true]);
 }
 
@@ -177,7 +187,7 @@ fn a_route_lives_on_while_it_says_the_same() {
         let after = compiler.apply(vec![route("1", with(change.clone()))], 2);
         assert_eq!(after.problems, [], "{change}");
         assert_eq!(life.is_over(), ends, "{change}");
-        compiler.apply(vec![Change::Delete(Kind::Routes, "1".into())], 3);
+        compiler.apply(vec![ConfigChange::Delete(Kind::Routes, "1".into())], 3);
         assert!(life.is_over());
     }
 }
@@ -215,7 +225,7 @@ fn a_route_whose_upstream_alone_ties_tunnels_ends_with_what_it_says() {
             let after = compiler.apply(vec![route("1", after)], 3);
             assert_eq!(after.problems, [], "{way} {change}");
             assert_eq!(life.is_over(), ends, "{way} {change}");
-            compiler.apply(vec![Change::Delete(Kind::Routes, "1".into())], 4);
+            compiler.apply(vec![ConfigChange::Delete(Kind::Routes, "1".into())], 4);
             assert!(life.is_over());
         }
     }
@@ -224,7 +234,8 @@ fn a_route_whose_upstream_alone_ties_tunnels_ends_with_what_it_says() {
 #[test]
 fn a_broken_text_and_one_written_in_another_order_end_no_route() {
     let mut compiler = compiler();
-    let text = |json: &str| Change::Put(Resource { kind: Kind::Routes, id: "1".into(), json: json.into() });
+    let text =
+        |json: &str| ConfigChange::Put(Resource { kind: Kind::Routes, id: "1".into(), json: json.into() });
     let first = text(r#"{"uri": "/1", "status": 1, "upstream": {"nodes": {"10.0.0.1:80": 1}}}"#);
     let life = behind(&compiler.apply(vec![first], 1), "/1", |_, life| life.clone());
     compiler.apply(vec![text(r#"{"uri": 5}"#)], 2);
@@ -277,8 +288,9 @@ fn an_idle_timeout_of_nothing_is_for_ever() {
 #[test]
 fn an_upstream_goes_on_to_its_endpoints_until_it_is_known_where_the_new_ones_are() {
     let named = |host: &str| json!({ "upstream": { "nodes": { host: 1 }, "pass_host": "node" } });
-    let asks = |name: &str| json!({ "upstream": { "service_name": name, "discovery_type": "consul" } });
-    let resolved = |host: &str, addrs: &[&str]| Change::Resolved {
+    let note_attempt =
+        |name: &str| json!({ "upstream": { "service_name": name, "discovery_type": "consul" } });
+    let resolved = |host: &str, addrs: &[&str]| ConfigChange::Resolved {
         host: host.into(),
         addrs: addrs.iter().map(|text| text.parse().unwrap()).collect(),
     };
@@ -290,13 +302,13 @@ fn an_upstream_goes_on_to_its_endpoints_until_it_is_known_where_the_new_ones_are
         (route("1", named("b.local:81")), "10.0.0.1:80 a.local"),
         (resolved("b.local", &[]), "10.0.0.1:80 a.local"),
         (resolved("b.local", &["10.0.0.2"]), "10.0.0.2:81 b.local:81"),
-        (route("1", asks("a")), "10.0.0.2:81 b.local:81"),
+        (route("1", note_attempt("a")), "10.0.0.2:81 b.local:81"),
         (says(&service("a", ""), None, Some("cannot be reached")), "10.0.0.2:81 b.local:81"),
         (says(&service("a", ""), nodes("10.0.0.3"), None), "10.0.0.3:80 10.0.0.3"),
-        (route("1", asks("b")), "10.0.0.3:80 10.0.0.3"),
+        (route("1", note_attempt("b")), "10.0.0.3:80 10.0.0.3"),
         (says(&service("b", ""), nodes("c.local"), None), "10.0.0.3:80 10.0.0.3"),
         (resolved("c.local", &["10.0.0.4"]), "10.0.0.4:80 c.local"),
-        (route("1", asks("c")), "10.0.0.4:80 c.local"),
+        (route("1", note_attempt("c")), "10.0.0.4:80 c.local"),
         // Nobody is an answer, too.
         (says(&service("c", ""), Some(json!([])), None), ""),
     ];
@@ -313,7 +325,7 @@ fn other_checks_begin_with_what_the_checks_before_knew() {
         json!({ "upstream": { "nodes": { "10.0.0.1:80": 1, "10.0.0.2:80": 1 }, "checks": checks } })
     };
     let mut compiler = compiler();
-    let health = |compiled: &Compiled| {
+    let health = |compiled: &CompileOutput| {
         behind(compiled, "/1", |upstream, _| {
             upstream
                 .endpoints

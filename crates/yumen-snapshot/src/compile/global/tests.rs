@@ -2,16 +2,16 @@ use serde_json::{Value, json};
 use yumen_config::{Kind, Resource, document};
 use yumen_plugin::Step;
 
-use crate::testing::{Bench, compiler};
-use crate::{Change, Compiler, Snapshot};
+use crate::testing::{TestWorker, compiler};
+use crate::{Compiler, ConfigChange, Snapshot};
 
-fn rule(id: &str, value: Value) -> Change {
-    Change::Put(Resource::new(Kind::GlobalRules, id, &value))
+fn rule(id: &str, value: Value) -> ConfigChange {
+    ConfigChange::Put(Resource::new(Kind::GlobalRules, id, &value))
 }
 
 /// What the rules come to for a request: the status of an answer, or the plugins that ran.
 fn came(snapshot: &Snapshot, request: &str) -> String {
-    let bench = Bench::default();
+    let bench = TestWorker::default();
     let mut ex = bench.exchange(request);
     let mut ran = Vec::new();
     for instance in snapshot.global.rewrite() {
@@ -96,9 +96,9 @@ fn a_broken_rule_heals_refuses_again_and_goes() {
     assert_eq!(came_of(vec![guarded(json!(["elsewhere"]))], 2), "503");
     assert_eq!(came_of(vec![sound], 3), "");
     assert_eq!(came_of(vec![broken.clone()], 4), "", "its last good version stays");
-    assert_eq!(came_of(vec![Change::Delete(Kind::GlobalRules, "1".into()),], 5), "");
+    assert_eq!(came_of(vec![ConfigChange::Delete(Kind::GlobalRules, "1".into()),], 5), "");
     assert_eq!(came_of(vec![broken], 6), "503");
-    assert_eq!(came_of(vec![Change::Delete(Kind::GlobalRules, "1".into())], 7), "");
+    assert_eq!(came_of(vec![ConfigChange::Delete(Kind::GlobalRules, "1".into())], 7), "");
     assert!(compiler.problems().is_empty());
 }
 

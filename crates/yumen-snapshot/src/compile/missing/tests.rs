@@ -1,17 +1,17 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use yumen_base::Level;
+use yumen_base::ProblemLevel;
 use yumen_config::Kind;
-use yumen_plugin::{Chain, Exchange, Step};
+use yumen_plugin::{Exchange, PluginChain, Step};
 
 use super::super::tests::{compiler, found, nodes, put, route};
-use super::super::{Change, Compiler};
-use crate::testing::Bench;
-use crate::{Snapshot, Target};
+use super::super::{Compiler, ConfigChange};
+use crate::testing::TestWorker;
+use crate::{RouteTarget, Snapshot};
 
 /// The status of the first answer of a chain's plugins.
-fn first_answer(ex: &mut Exchange<'_>, chain: &Chain) -> Option<u16> {
+fn first_answer(ex: &mut Exchange<'_>, chain: &PluginChain) -> Option<u16> {
     let rewrite = chain.rewrite().iter().map(|one| (one, true));
     let access = chain.access().iter().map(|one| (one, false));
     for (instance, is_rewrite) in rewrite.chain(access) {
@@ -28,10 +28,10 @@ fn first_answer(ex: &mut Exchange<'_>, chain: &Chain) -> Option<u16> {
 
 /// What a request of a consumer, or of nobody, comes to: 200 where it goes to an upstream.
 fn status_as(snapshot: &Snapshot, request: &str, consumer: Option<&str>) -> u16 {
-    let bench = Bench::default();
+    let bench = TestWorker::default();
     let mut ex = bench.exchange(request);
     let Some(route) = snapshot.router.find(&mut ex, &mut ()) else { return 404 };
-    if let Target::Refuse { status, .. } = &route.target {
+    if let RouteTarget::Refuse { status, .. } = &route.target {
         return *status;
     }
     let rules = first_answer(&mut ex, snapshot.global_rules(Some(route)));
@@ -49,7 +49,7 @@ fn guarded(plugins: Value) -> Value {
     json!({ "plugins": plugins, "upstream": nodes("10.0.0.1:80") })
 }
 
-fn apply(compiler: &mut Compiler, changes: Vec<Change>) -> Arc<Snapshot> {
+fn apply(compiler: &mut Compiler, changes: Vec<ConfigChange>) -> Arc<Snapshot> {
     compiler.apply(changes, 1).snapshot
 }
 
@@ -167,7 +167,7 @@ fn consumers_with_a_missing_guard_are_refused_and_credentials_are_no_guard() {
         let asked = status_as(&snapshot, &format!("GET {path}"), Some(consumer));
         assert_eq!(asked, expected, "{consumer} at {path}");
     }
-    let errors = compiler.problems().into_iter().filter(|one| one.level == Level::Error);
+    let errors = compiler.problems().into_iter().filter(|one| one.level == ProblemLevel::Error);
     let mut objects: Vec<String> = errors.map(|one| one.object).collect();
     objects.sort();
     assert_eq!(objects, ["consumer_groups/g", "consumers/gated", "routes/ldap", "routes/login"]);
@@ -205,9 +205,9 @@ fn stream_routes_with_a_missing_guard_close_connections() {
     );
     for (id, refuses) in [("own", true), ("observed", false), ("inherited", true)] {
         let route = snapshot.streams.all().find(|one| &*one.info.id == id).expect("a stream route");
-        let bench = Bench::default();
+        let bench = TestWorker::default();
         let mut ex = bench.exchange("GET /");
-        let is_closed = matches!(route.target, Target::Refuse { .. });
+        let is_closed = matches!(route.target, RouteTarget::Refuse { .. });
         assert_eq!(is_closed || first_answer(&mut ex, &route.chain).is_some(), refuses, "{id}");
     }
     let problems = found(&compiler.problems());

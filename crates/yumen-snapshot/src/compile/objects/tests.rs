@@ -3,12 +3,12 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use yumen_config::{Kind, Resource};
 
-use super::super::{Change, Compiler};
-use crate::testing::{Bench, compiler};
-use crate::{Slot, Snapshot, Target};
+use super::super::{Compiler, ConfigChange};
+use crate::testing::{TestWorker, compiler};
+use crate::{RouteTarget, Snapshot, UpstreamSlotId};
 
-fn put(kind: Kind, id: &str, value: Value) -> Change {
-    Change::Put(Resource::new(kind, id, &value))
+fn put(kind: Kind, id: &str, value: Value) -> ConfigChange {
+    ConfigChange::Put(Resource::new(kind, id, &value))
 }
 
 fn split(rules: Value) -> Value {
@@ -20,7 +20,7 @@ fn to(address: &str) -> Value {
 }
 
 /// Applies changes; gives what is wrong, an object and its message each.
-fn apply(compiler: &mut Compiler, changes: Vec<Change>) -> (Arc<Snapshot>, Vec<String>) {
+fn apply(compiler: &mut Compiler, changes: Vec<ConfigChange>) -> (Arc<Snapshot>, Vec<String>) {
     let compiled = compiler.apply(changes, 1);
     let problems = compiled.problems.iter();
     let told = problems.map(|one| format!("{} {}: {}", one.object, one.path, one.message)).collect();
@@ -29,18 +29,18 @@ fn apply(compiler: &mut Compiler, changes: Vec<Change>) -> (Arc<Snapshot>, Vec<S
 
 /// Where a request for `/a` goes: the endpoint, or why nowhere.
 fn goes(snapshot: &Snapshot) -> String {
-    let bench = Bench::default();
+    let bench = TestWorker::default();
     let mut ex = bench.exchange("GET /a");
     let Some(route) = snapshot.find(&mut ex) else { return "no route".to_owned() };
-    if let Target::Refuse { status, .. } = route.target {
+    if let RouteTarget::Refuse { status, .. } = route.target {
         return status.to_string();
     }
     for instance in route.chain.access() {
         assert!(matches!(instance.plugin.access(&mut ex), yumen_plugin::Step::Continue));
     }
     let slot = match (ex.upstream.instead, &route.target) {
-        (Some(slot), _) => Slot(slot),
-        (None, Target::Upstream(slot)) => *slot,
+        (Some(slot), _) => UpstreamSlotId(slot),
+        (None, RouteTarget::Upstream(slot)) => *slot,
         _ => return "no upstream".to_owned(),
     };
     match snapshot.upstream(slot) {
@@ -69,7 +69,7 @@ fn what_stood_in_a_slot_is_never_taken_for_another() {
     let mut compiler = compiler();
     let route = put(Kind::Routes, "1", split(json!([{ "weighted_upstreams": [{ "upstream_id": "u" }] }])));
     apply(&mut compiler, vec![put(Kind::Upstreams, "u", to("127.0.0.1:1")), route]);
-    let gone = Change::Delete(Kind::Upstreams, "u".into());
+    let gone = ConfigChange::Delete(Kind::Upstreams, "u".into());
     let (snapshot, problems) = apply(&mut compiler, vec![gone, put(Kind::Upstreams, "v", to("127.0.0.1:2"))]);
     assert_eq!(problems.len(), 1, "{problems:?}");
     assert_eq!(goes(&snapshot), "empty slot", "the last good version stays, and has no upstream");
@@ -108,7 +108,7 @@ fn an_upstream_in_settings_lives_as_long_as_they_do() {
     assert_eq!((goes(&snapshot).as_str(), snapshot.upstreams().count()), ("no upstream", 0));
     let (snapshot, _) = apply(&mut compiler, vec![inline("127.0.0.1:5")]);
     assert_eq!(snapshot.upstreams().count(), 1);
-    let (snapshot, _) = apply(&mut compiler, vec![Change::Delete(Kind::Routes, "1".into())]);
+    let (snapshot, _) = apply(&mut compiler, vec![ConfigChange::Delete(Kind::Routes, "1".into())]);
     assert_eq!(snapshot.upstreams().count(), 0);
 }
 
@@ -120,7 +120,7 @@ fn names_in_such_an_upstream_are_resolved() {
     assert_eq!((goes(&snapshot).as_str(), problems.len()), ("no endpoint", 0));
     assert_eq!(compiler.hosts().map(|(host, _)| host).collect::<Vec<_>>(), ["svc.test"]);
     let addrs = vec!["10.0.0.1".parse().unwrap()];
-    let (snapshot, _) = apply(&mut compiler, vec![Change::Resolved { host: "svc.test".into(), addrs }]);
+    let (snapshot, _) = apply(&mut compiler, vec![ConfigChange::Resolved { host: "svc.test".into(), addrs }]);
     assert_eq!(goes(&snapshot), "10.0.0.1:80");
 }
 
@@ -165,10 +165,10 @@ fn a_group_of_limits_changes_one_by_one_and_whoever_differs_meanwhile_is_told() 
     let none: [&str; 0] = [];
     // The limit a route answers with, which tells the settings in force.
     let limit = |snapshot: &Snapshot, id: &str| {
-        let bench = Bench::default();
+        let bench = TestWorker::default();
         let mut ex = bench.exchange(&format!("GET /{id}"));
         let route = snapshot.find(&mut ex).expect("a route");
-        assert!(!matches!(route.target, Target::Refuse { .. }));
+        assert!(!matches!(route.target, RouteTarget::Refuse { .. }));
         assert!(matches!(route.chain.access()[0].plugin.access(&mut ex), yumen_plugin::Step::Continue));
         ex.response_fields.get("X-RateLimit-Limit").map(|value| String::from_utf8_lossy(value).into_owned())
     };
@@ -184,6 +184,6 @@ fn a_group_of_limits_changes_one_by_one_and_whoever_differs_meanwhile_is_told() 
     // All at once, and one that goes.
     assert_eq!(apply(&mut compiler, vec![limited("a", 4), limited("b", 4)]).1, none);
     assert_eq!(apply(&mut compiler, vec![limited("a", 5)]).1.len(), 2);
-    assert_eq!(apply(&mut compiler, vec![Change::Delete(Kind::Routes, "b".into())]).1, none);
+    assert_eq!(apply(&mut compiler, vec![ConfigChange::Delete(Kind::Routes, "b".into())]).1, none);
     assert!(compiler.problems().is_empty());
 }

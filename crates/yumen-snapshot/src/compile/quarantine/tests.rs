@@ -35,8 +35,8 @@ fn what_is_disabled_is_off_however_broken_it_is() {
             assert!(told.is_none_or(|one| one.last_good == (expected != "-")), "{name} {text}");
         }
     };
-    let kept = Some("its last good version stays in force until it is mended");
-    let off = Some("it is disabled, as its status says");
+    let kept = Some("the last good version stays active until it is fixed");
+    let off = Some("disabled by its status");
     check("good", json!(1), "a 10.0.0.1:80 first@routes/a", None);
     check("bad", json!(1), "a 10.0.0.1:80 first@routes/a", kept);
     check("bad", json!(0), "-", off);
@@ -107,10 +107,10 @@ fn an_object_with_a_variable_that_is_not_set_never_opens() {
     let good = beside_wide!("- {id: a, uri: /a/*, plugins: {first: {text: x}}}\n");
     let broken = beside_wide!("- {id: a, uri: /a/*, desc: \"${{UNSET}}\", plugins: {first: {text: x}}}\n");
     let kept = format!(
-        "error: routes/a at desc: {unset}\n  hint: {SET}; its last good version stays in force until it is mended"
+        "error: routes/a at desc: {unset}\n  hint: {SET}; the last good version stays active until it is fixed"
     );
     let refused = format!(
-        "error: routes/a at desc: {unset}\n  hint: {SET}; requests it would match are answered 503 until it is mended"
+        "error: routes/a at desc: {unset}\n  hint: {SET}; matching requests are answered 503 until it is fixed"
     );
     follow(&[
         (good, "a none first@routes/a", &[]),
@@ -126,7 +126,7 @@ fn an_object_with_a_variable_that_is_not_set_never_opens() {
         let mut compiler = compiler();
         assert_eq!(get(&compiler.replace_all(resources, 1), "/a/b"), "wide 10.0.0.1:80", "{text}");
         let hint = compiler.problems()[0].hint.clone().unwrap();
-        assert!(hint.ends_with("; requests it would match go to other routes until it is mended"), "{hint}");
+        assert!(hint.ends_with("; matching requests go to other routes until it is fixed"), "{hint}");
     }
     // These say nothing of it.
     let text = beside_wide!("- {id: a, uri: /a/*, priority: \"${{UNSET}}\", name: \"${{UNSET}}\"}\n");
@@ -146,7 +146,7 @@ fn a_service_with_a_variable_that_is_not_set_keeps_its_last_good_version() {
         )
     };
     let told = format!(
-        "error: services/s at desc: the environment variable \"UNSET\" is not set\n  hint: {SET}; its last good version stays in force until it is mended"
+        "error: services/s at desc: the environment variable \"UNSET\" is not set\n  hint: {SET}; the last good version stays active until it is fixed"
     );
     let served = "a none first@services/s";
     follow(&[(&with("x"), served, &[]), (&with("${{UNSET}}"), served, &[&told])]);
@@ -155,13 +155,13 @@ fn a_service_with_a_variable_that_is_not_set_keeps_its_last_good_version() {
 #[test]
 fn an_item_without_an_id_of_its_own_never_opens() {
     let place = beside_wide!("- {uri: /a/*, plugins: {first: {text: x}}}\n");
-    let answered = "requests it would match are answered 503 until it is mended";
+    let answered = "matching requests are answered 503 until it is fixed";
     let id = "hint: 1 to 64 of a-z A-Z 0-9 - _ . are allowed";
-    let unfit = format!("error: routes/routes#2 at id: \"a b\" is no valid id\n  {id}; {answered}");
+    let unfit = format!("error: routes/routes#2 at id: \"a b\" is not a valid id\n  {id}; {answered}");
     let twice = format!(
         "error: routes/routes#2 at id: item 2 has the id \"wide\" of item 1, which was there before\n  hint: give it an id of its own; {answered}"
     );
-    let other = "error: routes/routes#2: an item must be an object\n  hint: requests it would match go to other routes until it is mended";
+    let other = "error: routes/routes#2: an item must be an object\n  hint: matching requests go to other routes until it is fixed";
     follow(&[
         (place, "routes#2 none first@routes/routes#2", &[]),
         // What had the place before was good, and may have been another.

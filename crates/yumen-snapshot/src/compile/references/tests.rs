@@ -2,15 +2,15 @@ use serde_json::{Value, json};
 use yumen_config::Kind;
 
 use super::super::tests::{compiler, put, route};
-use crate::compile::{Compiled, Judge};
+use crate::compile::{CompileOutput, ObjectValidator};
 
 /// Whose key this is, if anybody's.
-fn who(compiled: &Compiled, key: &str) -> Option<String> {
+fn who(compiled: &CompileOutput, key: &str) -> Option<String> {
     let found = compiled.snapshot.consumers.find("key-auth", key.as_bytes());
     found.map(|identity| identity.consumer.username.to_string())
 }
 
-fn consumer(name: &str, key: &str) -> crate::Change {
+fn consumer(name: &str, key: &str) -> crate::ConfigChange {
     let plugins = json!({ "key-auth": { "key": key } });
     put(Kind::Consumers, name, json!({ "username": name, "plugins": plugins }))
 }
@@ -67,7 +67,7 @@ fn references_are_followed_wherever_settings_stand() {
     let meta =
         |text: &str| json!({ "first": { "text": "", "_meta": { "filter": [["arg_a", "==", text]] } } });
     let credential = |text: &str| json!({ "plugins": { "key-auth": { "key": text } } });
-    type Put = Box<dyn Fn(&str) -> crate::Change>;
+    type Put = Box<dyn Fn(&str) -> crate::ConfigChange>;
     let table: [(&str, Put); 6] = [
         ("routes/a at plugins.first.text", Box::new(move |text| route("a", plugins(text)))),
         (
@@ -107,7 +107,7 @@ fn what_does_not_run_need_not_be_resolved() {
     for plugins in [off, inactive] {
         let mut compiler = compiler();
         let compiled = compiler.apply(vec![route("a", json!({ "plugins": plugins }))], 1);
-        let errors = compiled.problems.iter().any(|one| one.level == yumen_base::Level::Error);
+        let errors = compiled.problems.iter().any(|one| one.level == yumen_base::ProblemLevel::Error);
         assert!(!errors, "{:?}", compiled.problems);
     }
 }
@@ -146,7 +146,7 @@ fn certificates_may_stand_in_the_environment() {
 #[test]
 fn the_doors_judge_references_as_the_compiler_does() {
     let compiler = compiler();
-    let judge = Judge {
+    let judge = ObjectValidator {
         registry: &compiler.registry,
         missing: &compiler.env.missing,
         load_certificate: &compiler.env.load_certificate,

@@ -3,17 +3,17 @@
 use serde_json::{Value, json};
 use yumen_config::{Kind, Resource};
 
-use crate::streams::StreamAsk;
-use crate::testing::{Bench, compiler};
-use crate::upstream::Tried;
-use crate::{Change, Compiled, Compiler, Snapshot, Target};
+use crate::streams::StreamLookup;
+use crate::testing::{TestWorker, compiler};
+use crate::upstream::TriedEndpoints;
+use crate::{CompileOutput, Compiler, ConfigChange, RouteTarget, Snapshot};
 
-fn put(kind: Kind, id: &str, value: Value) -> Change {
-    Change::Put(Resource::new(kind, id, &value))
+fn put(kind: Kind, id: &str, value: Value) -> ConfigChange {
+    ConfigChange::Put(Resource::new(kind, id, &value))
 }
 
-fn delete(kind: Kind, id: &str) -> Change {
-    Change::Delete(kind, id.into())
+fn delete(kind: Kind, id: &str) -> ConfigChange {
+    ConfigChange::Delete(kind, id.into())
 }
 
 fn nodes(address: &str) -> Value {
@@ -23,15 +23,15 @@ fn nodes(address: &str) -> Value {
 /// What a connection to a port comes to: the route, where it goes, and its plugins.
 fn answer(snapshot: &Snapshot, port: u16) -> String {
     let server = ([10, 0, 0, 1], port).into();
-    let ask = StreamAsk { remote: [192, 0, 2, 1].into(), server, sni: None };
+    let ask = StreamLookup { remote: [192, 0, 2, 1].into(), server, sni: None };
     let Some(route) = snapshot.streams.find(&ask) else { return "-".into() };
     let goes = match &route.target {
-        Target::Refuse { message, .. } => message.to_string(),
-        Target::None => "nowhere".into(),
-        Target::Upstream(slot) => {
+        RouteTarget::Refuse { message, .. } => message.to_string(),
+        RouteTarget::None => "nowhere".into(),
+        RouteTarget::Upstream(slot) => {
             let upstream = snapshot.shared_upstream(*slot).expect("a slot in use is filled");
-            let bench = Bench::default();
-            let picked = upstream.pick(&bench.exchange("GET /"), &Tried::default());
+            let bench = TestWorker::default();
+            let picked = upstream.pick(&bench.exchange("GET /"), &TriedEndpoints::default());
             picked.map_or("empty".into(), |index| upstream.endpoints[index].addr.to_string())
         }
     };
@@ -41,10 +41,10 @@ fn answer(snapshot: &Snapshot, port: u16) -> String {
 }
 
 /// Applies each step and looks at port 9100.
-fn check(steps: Vec<(Vec<Change>, &str, &[&str])>) {
+fn check(steps: Vec<(Vec<ConfigChange>, &str, &[&str])>) {
     let mut compiler: Compiler = compiler();
     for (number, (changes, expected, problems)) in steps.into_iter().enumerate() {
-        let Compiled { snapshot, problems: told } = compiler.apply(changes, number as u64);
+        let CompileOutput { snapshot, problems: told } = compiler.apply(changes, number as u64);
         assert_eq!(answer(&snapshot, 9100), expected, "step {number}");
         let told: Vec<String> =
             told.iter().map(|one| format!("{} at {}: {}", one.object, one.path, one.message)).collect();
@@ -52,7 +52,7 @@ fn check(steps: Vec<(Vec<Change>, &str, &[&str])>) {
     }
 }
 
-fn stream(value: Value) -> Change {
+fn stream(value: Value) -> ConfigChange {
     put(Kind::StreamRoutes, "s", value)
 }
 
@@ -64,7 +64,7 @@ fn a_stream_route_follows_its_upstream_and_service() {
         (vec![stream(json!({"server_port": 9100, "upstream": nodes("10.1.0.1:1")}))], "s 10.1.0.1:1", &[]),
         (
             vec![stream(json!({"server_port": 9100, "upstream_id": "u"}))],
-            "s what the stream route refers to is missing",
+            "s an object that the stream route refers to is missing",
             &[missing],
         ),
         (vec![put(Kind::Upstreams, "u", nodes("10.1.0.2:2"))], "s 10.1.0.2:2", &[]),
@@ -83,7 +83,7 @@ fn a_stream_route_follows_its_upstream_and_service() {
         ),
         (
             vec![delete(Kind::Services, "v")],
-            "s what the stream route refers to is missing limit-conn@stream_routes/s",
+            "s an object that the stream route refers to is missing limit-conn@stream_routes/s",
             &["stream_routes/s at service_id: there is no service v in force"],
         ),
         (vec![delete(Kind::StreamRoutes, "s")], "-", &[]),
@@ -106,7 +106,7 @@ fn a_broken_text_leaves_the_last_good_version_and_a_new_one_refuses() {
         (
             vec![stream(json!({"server_port": 9100}))],
             "s the stream route has no upstream",
-            &["stream_routes/s at upstream: there is no upstream: its connections are closed"],
+            &["stream_routes/s at upstream: no upstream: connections are closed"],
         ),
     ]);
 }
@@ -192,7 +192,7 @@ fn checks_begin_with_a_header_where_all_connections_to_an_endpoint_do() {
 fn that_endpoints_of_datagrams_are_not_told_of_the_client_is_said() {
     let upstream =
         |scheme: &str| json!({"nodes": {"10.1.0.1:1": 1}, "scheme": scheme, "proxy_protocol": "v2"});
-    let message = "endpoints of datagrams are not told of the client: a PROXY header begins connections only";
+    let message = "a PROXY header is not sent to UDP endpoints";
     for (kind, value, path) in [
         (Kind::Upstreams, upstream("udp"), Some("proxy_protocol")),
         (Kind::Services, json!({"upstream": upstream("udp")}), Some("upstream.proxy_protocol")),

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 use yumen_config::document;
 use yumen_config::resource::Question;
 
-use super::super::{Background, explain_any};
+use super::super::{ExplainContext, explain_any};
 use crate::testing::compiler;
 
 const TABLE: &str = r#"
@@ -24,7 +24,7 @@ fn ask(text: &str, question: Value) -> Result<Value, String> {
     assert!(problems.is_empty(), "{problems:?}");
     let snapshot = compiler().replace_all(resources, 7).snapshot;
     let question: Question = serde_json::from_value(question).unwrap();
-    let explained = explain_any(&snapshot, &question, &Background::default());
+    let explained = explain_any(&snapshot, &question, &ExplainContext::default());
     let explained = explained.map_err(|invalid| format!("{}: {}", invalid.path, invalid.message))?;
     let told = serde_json::to_value(&explained).unwrap();
     assert!(explained.to_string().contains("\nStream route\n"));

@@ -9,7 +9,7 @@ proptest! {
     fn whatever_was_tried_is_remembered_and_nothing_else(
         indices in proptest::collection::vec(prop_oneof![0..700usize, 120..136usize], 0..40)
     ) {
-        let (mut tried, mut naive) = (Tried::default(), BTreeSet::new());
+        let (mut tried, mut naive) = (TriedEndpoints::default(), BTreeSet::new());
         for (count, index) in (1..).zip(indices) {
             tried.push(index);
             naive.insert(index);
@@ -22,5 +22,5 @@ proptest! {
 
 #[test]
 fn what_is_tried_is_no_larger_than_it_has_to_be() {
-    assert_eq!(size_of::<Tried>(), 32);
+    assert_eq!(size_of::<TriedEndpoints>(), 32);
 }

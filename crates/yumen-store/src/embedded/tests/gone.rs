@@ -5,7 +5,7 @@ use super::*;
 fn refused(store: &EmbeddedStore, found: &str) {
     let before = contents(&store.state());
     for error in [put(store, "b", "{}").unwrap_err(), store.check().unwrap_err()] {
-        assert!(matches!(&error, StoreError::Gone(why) if why.contains(found)), "{error:?}");
+        assert!(matches!(&error, StoreError::Missing(why) if why.contains(found)), "{error:?}");
     }
     assert_eq!(contents(&store.state()), before, "what was there is served");
     assert_eq!(store.history(None, 9).unwrap().len(), 1, "and can be looked at");
@@ -15,12 +15,12 @@ fn refused(store: &EmbeddedStore, found: &str) {
 fn a_write_to_a_file_that_is_gone_is_refused_until_it_is_back() {
     let dir = TestDir::new();
     let (place, aside) = (dir.join("data"), dir.join("aside"));
-    let store = Embedded::open(&place, Options::default()).unwrap();
+    let store = EmbeddedMedium::open(&place, EmbeddedOptions::default()).unwrap();
     put(&store, "a", "{}").unwrap();
     store.check().unwrap();
     fs::rename(&place, &aside).unwrap();
     refused(&store, "was moved or deleted");
-    let other = Embedded::open(&place, Options::default()).unwrap();
+    let other = EmbeddedMedium::open(&place, EmbeddedOptions::default()).unwrap();
     put(&other, "of-another", "{}").unwrap();
     drop(other);
     refused(&store, "was replaced");
@@ -32,19 +32,19 @@ fn a_write_to_a_file_that_is_gone_is_refused_until_it_is_back() {
 }
 
 fn open_in(place: &Path) -> EmbeddedStore {
-    Embedded::open(place, Options::default()).unwrap()
+    EmbeddedMedium::open(place, EmbeddedOptions::default()).unwrap()
 }
 
 #[test]
 fn where_there_must_be_a_store_none_is_begun() {
     let dir = TestDir::new();
     let place = dir.join("data");
-    let must = || Options { absent: Absent::Refused, ..Options::default() };
+    let must = || EmbeddedOptions { absent: MissingStorePolicy::Fail, ..EmbeddedOptions::default() };
     assert!(!holds_store(&place));
-    let error = Embedded::open(&place, must()).err().unwrap();
-    assert!(matches!(error, StoreError::Gone(_)), "{error:?}");
+    let error = EmbeddedMedium::open(&place, must()).err().unwrap();
+    assert!(matches!(error, StoreError::Missing(_)), "{error:?}");
     assert!(!place.exists(), "nothing was made");
     drop(open_in(&place));
     assert!(holds_store(&place));
-    Embedded::open(&place, must()).unwrap();
+    EmbeddedMedium::open(&place, must()).unwrap();
 }

@@ -8,8 +8,8 @@ fn at(store: &EmbeddedStore, revision: u64) -> Option<Contents> {
 
 #[test]
 fn a_restored_store_goes_on_behind_the_one_it_replaced() {
-    let (dir, elsewhere) = (TestDir::new(), TestDir::new());
-    let backup = elsewhere.join("backup.redb");
+    let (dir, predecessor_requests) = (TestDir::new(), TestDir::new());
+    let backup = predecessor_requests.join("backup.redb");
     let store = open(&dir);
     put(&store, "r", "{\"v\":1}").unwrap();
     put(&store, "r", "{\"v\":2}").unwrap();
@@ -41,7 +41,7 @@ fn a_restored_store_goes_on_behind_the_one_it_replaced() {
 
     // From what is served where no store can be read, and into a directory that has none.
     drop(store);
-    LastGood::save(dir.path(), &restored.with(Revision(9), []), &Edge::default()).unwrap();
+    LastGood::save(dir.path(), &restored.with(Revision(9), []), &OptionalSeal::default()).unwrap();
     fs::write(dir.join(DATABASE), "damaged").unwrap();
     assert_eq!(restore(&dir.join("last-good.json"), dir.path(), None).unwrap().revision, Revision(10));
     let fresh = TestDir::new();
@@ -50,8 +50,8 @@ fn a_restored_store_goes_on_behind_the_one_it_replaced() {
 
 #[test]
 fn a_past_that_is_longer_than_a_page_is_found_behind_a_restore() {
-    let (dir, elsewhere) = (TestDir::new(), TestDir::new());
-    let backup = elsewhere.join("backup.redb");
+    let (dir, predecessor_requests) = (TestDir::new(), TestDir::new());
+    let backup = predecessor_requests.join("backup.redb");
     let store = open(&dir);
     for number in 1..=300 {
         put(&store, "r", &number.to_string()).unwrap();

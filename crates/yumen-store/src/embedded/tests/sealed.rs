@@ -8,13 +8,13 @@ use crate::seal::{KEY_BYTES, Keyring};
 const SECRET: &str = "a-planted-secret";
 
 /// Options with a keyring of these keys.
-fn under(keys: &[u8]) -> Options {
+fn under(keys: &[u8]) -> EmbeddedOptions {
     let keys: Vec<[u8; KEY_BYTES]> = keys.iter().map(|byte| [*byte; KEY_BYTES]).collect();
-    Options { seal: Some(Arc::new(Keyring::new(&keys).unwrap())), ..Options::default() }
+    EmbeddedOptions { seal: Some(Arc::new(Keyring::new(&keys).unwrap())), ..EmbeddedOptions::default() }
 }
 
 fn open_under(dir: &TestDir, keys: &[u8]) -> EmbeddedStore {
-    Embedded::open(dir.path(), under(keys)).unwrap()
+    EmbeddedMedium::open(dir.path(), under(keys)).unwrap()
 }
 
 fn secret(value: u32) -> String {
@@ -34,7 +34,7 @@ fn leaks(dir: &TestDir) -> Vec<PathBuf> {
 
 #[test]
 fn no_file_holds_a_secret_and_everything_is_there_again() {
-    let (dir, elsewhere) = (TestDir::new(), TestDir::new());
+    let (dir, predecessor_requests) = (TestDir::new(), TestDir::new());
     let store = open_or_last_good(dir.path(), under(&[1])).unwrap();
     for value in 0..3 {
         put(&*store, "a", &secret(value)).unwrap();
@@ -48,7 +48,7 @@ fn no_file_holds_a_secret_and_everything_is_there_again() {
 
     let store = open_under(&dir, &[1]);
     assert_eq!((contents(&store.state()), store.history(None, 9).unwrap()), before);
-    let backup = elsewhere.join("backup");
+    let backup = predecessor_requests.join("backup");
     store.medium().backup(&backup).unwrap();
     drop(store);
     for from in [backup, dir.join(last_good::FILE)] {
@@ -57,7 +57,7 @@ fn no_file_holds_a_secret_and_everything_is_there_again() {
         assert_eq!(leaks(&other), Vec::<PathBuf>::new(), "{}", from.display());
         assert_eq!(contents(&open_under(&other, &[1]).state()), before.0);
     }
-    assert_eq!(leaks(&elsewhere), Vec::<PathBuf>::new());
+    assert_eq!(leaks(&predecessor_requests), Vec::<PathBuf>::new());
     assert_eq!(leaks(&dir), Vec::<PathBuf>::new());
 }
 
@@ -67,10 +67,10 @@ fn a_store_is_refused_by_name_without_its_keyring() {
     let store = open_or_last_good(dir.path(), under(&[1])).unwrap();
     put(&*store, "a", &secret(1)).unwrap();
     drop(store);
-    let message = refusal(Embedded::open(dir.path(), under(&[2])));
+    let message = refusal(EmbeddedMedium::open(dir.path(), under(&[2])));
     assert!(message.contains("routes/a is sealed under key"), "{message}");
     assert!(message.contains("the keyring does not hold") && message.contains(DATABASE), "{message}");
-    let message = refusal(Embedded::open(dir.path(), Options::default()));
+    let message = refusal(EmbeddedMedium::open(dir.path(), EmbeddedOptions::default()));
     assert!(message.contains("no keyring was given"), "{message}");
     // nothing older is served in its place, not even where the store's own file is gone as well
     let fallback = || open_or_last_good(dir.path(), under(&[2])).err().unwrap().to_string();
@@ -84,11 +84,11 @@ fn a_store_is_refused_by_name_without_its_keyring() {
 
 #[test]
 fn a_restore_needs_the_keyring_of_every_text() {
-    let (dir, elsewhere) = (TestDir::new(), TestDir::new());
+    let (dir, predecessor_requests) = (TestDir::new(), TestDir::new());
     let store = open_under(&dir, &[1]);
     put(&store, "only-in-the-history", &secret(1)).unwrap();
     write(&store, |draft| assert!(draft.delete(Kind::Routes, "only-in-the-history"))).unwrap();
-    let backup = elsewhere.join("backup");
+    let backup = predecessor_requests.join("backup");
     store.medium().backup(&backup).unwrap();
     drop(store);
     let target = TestDir::new();
@@ -110,7 +110,7 @@ fn turned_keys_seal_what_is_new_and_open_what_is_old() {
     drop(turned);
     // every entry was written again, so the old key is no longer needed for them
     assert_eq!(open_under(&dir, &[2]).state().len(), 2);
-    assert!(Embedded::open(dir.path(), under(&[1])).is_err());
+    assert!(EmbeddedMedium::open(dir.path(), under(&[1])).is_err());
 }
 
 #[test]

@@ -13,7 +13,7 @@ fn endpoints_are_urls_of_members() {
         ("ftp://etcd:2379", None),
         ("", None),
     ] {
-        let found = Endpoint::parse(url);
+        let found = EtcdEndpoint::parse(url);
         let found = found.as_ref().ok().map(|found| (&*found.host, found.port, found.is_secure));
         assert_eq!(found, expected, "{url}");
     }
@@ -30,7 +30,7 @@ fn a_range_ends_after_the_last_key_of_a_prefix() {
 #[test]
 fn pauses_grow_to_a_bound_and_are_never_all_the_same() {
     let (least, most) = (Duration::from_millis(50), Duration::from_millis(400));
-    let mut backoff = Backoff::new((least, most));
+    let mut backoff = RetryBackoff::new((least, most));
     for due in [50, 100, 200, 400, 400, 400] {
         let (due, pause) = (Duration::from_millis(due), backoff.pause());
         assert!((due / 2..=due).contains(&pause), "{pause:?} of {due:?}");

@@ -17,21 +17,21 @@ type Table = BTreeMap<String, KeyValue>;
 
 /// What etcd is, as far as a watcher can tell.
 #[derive(Clone)]
-struct World {
+struct SimulatedEtcd {
     cluster_id: u64,
     /// The table after each revision, and the events that made it; the first is empty.
-    revisions: Vec<(Table, Vec<Event>)>,
+    revisions: Vec<(Table, Vec<KeyEvent>)>,
     /// Revisions below are forgotten.
     compacted: usize,
 }
 
-impl World {
-    fn new() -> World {
-        World { cluster_id: 1, revisions: vec![Default::default(), Default::default()], compacted: 0 }
+impl SimulatedEtcd {
+    fn new() -> SimulatedEtcd {
+        SimulatedEtcd { cluster_id: 1, revisions: vec![Default::default(), Default::default()], compacted: 0 }
     }
 
-    fn head(&self) -> Head {
-        Head { cluster_id: self.cluster_id, revision: self.revisions.len() as u64 - 1 }
+    fn head(&self) -> ClusterHead {
+        ClusterHead { cluster_id: self.cluster_id, revision: self.revisions.len() as u64 - 1 }
     }
 
     fn table(&self) -> &Table {
@@ -56,7 +56,7 @@ impl World {
             if known.is_some() && random.below(3) == 0 {
                 let gone =
                     KeyValue { key: path.clone().into(), mod_revision: revision, ..KeyValue::default() };
-                events.insert(path.clone(), Event { kind: 1, kv: Some(gone) });
+                events.insert(path.clone(), KeyEvent { kind: 1, kv: Some(gone) });
                 table.remove(&path);
                 continue;
             }
@@ -68,7 +68,7 @@ impl World {
                 value: format!("{{\"written_at\":{revision}}}").into(),
                 lease: 0,
             };
-            events.insert(path.clone(), Event { kind: 0, kv: Some(kv.clone()) });
+            events.insert(path.clone(), KeyEvent { kind: 0, kv: Some(kv.clone()) });
             table.insert(path, kv);
         }
         if random.below(2) == 0 {
@@ -80,7 +80,7 @@ impl World {
                 value: format!("{{\"author\":\"a{revision}\",\"nonce\":\"n{revision}\"}}").into(),
                 lease: 0,
             };
-            events.insert("note".into(), Event { kind: 0, kv: Some(kv) });
+            events.insert("note".into(), KeyEvent { kind: 0, kv: Some(kv) });
         }
         self.revisions.push((table, events.into_values().collect()));
     }
@@ -93,8 +93,8 @@ impl World {
         self.cluster_id += 1;
     }
 
-    fn listing(&self) -> Listing {
-        Listing { head: self.head(), kvs: self.table().values().cloned().collect() }
+    fn listing(&self) -> KeyListing {
+        KeyListing { head: self.head(), kvs: self.table().values().cloned().collect() }
     }
 }
 
@@ -113,8 +113,8 @@ fn expected(table: &Table) -> Vec<(String, String, u64, u64)> {
     rows
 }
 
-fn served(state: &State) -> Vec<(String, String, u64, u64)> {
-    let row = |(key, entry): (&Key, &Entry)| {
+fn served(state: &StoreState) -> Vec<(String, String, u64, u64)> {
+    let row = |(key, entry): (&ResourceKey, &StoreEntry)| {
         (key.to_string(), entry.json.to_string(), entry.created.0, entry.modified.0)
     };
     let mut rows: Vec<_> = state.entries().map(row).collect();
@@ -123,28 +123,28 @@ fn served(state: &State) -> Vec<(String, String, u64, u64)> {
 }
 
 /// A watch: what it will tell next.
-struct Wire {
+struct SimulatedWatch {
     next: usize,
     /// What it told, to be told again.
-    told: Vec<Vec<Event>>,
+    told: Vec<Vec<KeyEvent>>,
 }
 
-struct Run {
-    world: World,
-    mirror: Mirror,
+struct MirrorSimulation {
+    world: SimulatedEtcd,
+    mirror: EtcdMirror,
     /// What a follower makes of the revisions.
-    replica: State,
-    wire: Option<Wire>,
+    replica: StoreState,
+    wire: Option<SimulatedWatch>,
     random: Random,
     now_ms: u64,
 }
 
-impl Run {
-    fn new(seed: u64) -> Run {
-        Run {
-            world: World::new(),
-            mirror: Mirror::new(Layout::new("/apisix"), State::default(), 0),
-            replica: State::default(),
+impl MirrorSimulation {
+    fn new(seed: u64) -> MirrorSimulation {
+        MirrorSimulation {
+            world: SimulatedEtcd::new(),
+            mirror: EtcdMirror::new(KeyLayout::new("/apisix"), StoreState::default(), 0),
+            replica: StoreState::default(),
             wire: None,
             random: Random(seed),
             now_ms: 1_000_000,
@@ -158,7 +158,7 @@ impl Run {
             13 => self.connect(),
             // the watch is lost, and all that was on its way
             14 => self.wire = None,
-            15 => self.hear_again(),
+            15 => self.redeliver_events(),
             16 => {
                 let head = self.world.head().revision as usize;
                 self.world.compacted = self.world.compacted.max(self.random.below(head as u64 + 1) as usize);
@@ -178,10 +178,10 @@ impl Run {
             return;
         }
         let next = match self.mirror.need(self.world.head()) {
-            Need::Watch(from) if from as usize > self.world.compacted => from as usize,
+            MirrorNeed::Watch(from) if from as usize > self.world.compacted => from as usize,
             _ => self.list(),
         };
-        self.wire = Some(Wire { next, told: Vec::new() });
+        self.wire = Some(SimulatedWatch { next, told: Vec::new() });
     }
 
     /// Lists, and tells where to go on.
@@ -200,7 +200,7 @@ impl Run {
         if wire.next >= end {
             return;
         }
-        let mut events: Vec<Event> =
+        let mut events: Vec<KeyEvent> =
             self.world.revisions[wire.next..end].iter().flat_map(|(_, events)| events.clone()).collect();
         for i in (1..events.len()).rev() {
             events.swap(i, self.random.below(i as u64 + 1) as usize);
@@ -211,7 +211,7 @@ impl Run {
     }
 
     /// Something that was told before is told again.
-    fn hear_again(&mut self) {
+    fn redeliver_events(&mut self) {
         let Some(wire) = &self.wire else { return };
         if wire.told.is_empty() {
             return;
@@ -220,17 +220,17 @@ impl Run {
         self.take(events);
     }
 
-    fn take(&mut self, events: Vec<Event>) {
+    fn take(&mut self, events: Vec<KeyEvent>) {
         let taken = self.mirror.take_events(events, self.now_ms);
         self.check(&taken);
         if taken.is_out_of_step {
             let next = self.list();
-            self.wire = Some(Wire { next, told: Vec::new() });
+            self.wire = Some(SimulatedWatch { next, told: Vec::new() });
         }
     }
 
     /// What is served is what etcd held at that revision, after each revision that was told.
-    fn check(&mut self, taken: &Taken) {
+    fn check(&mut self, taken: &MirrorUpdate) {
         for committed in &taken.commits {
             for changed in &committed.changes {
                 let before = self.replica.replace(&changed.key, changed.after.clone());
@@ -256,7 +256,7 @@ impl Run {
 #[test]
 fn a_mirror_ends_where_the_store_is_and_serves_nothing_that_never_was() {
     for seed in 0..SEEDS {
-        let mut run = Run::new(seed);
+        let mut run = MirrorSimulation::new(seed);
         (0..STEPS).for_each(|_| run.step());
         run.settle();
         assert_eq!(served(run.mirror.state()), expected(run.world.table()), "seed {seed}");
@@ -269,7 +269,7 @@ fn a_mirror_ends_where_the_store_is_and_serves_nothing_that_never_was() {
 fn batches_in_the_wrong_order_are_noticed() {
     let mut noticed = 0;
     for seed in 0..SEEDS {
-        let mut run = Run::new(seed);
+        let mut run = MirrorSimulation::new(seed);
         (0..20).for_each(|_| run.world.write(&mut run.random));
         run.connect();
         for _ in 0..20 {
@@ -294,7 +294,7 @@ fn batches_in_the_wrong_order_are_noticed() {
 fn a_table_that_comes_and_goes_is_never_served_empty_without_a_word() {
     for seed in 0..SEEDS {
         let mut random = Random(seed);
-        let mut mirror = Mirror::new(Layout::new("/apisix"), State::default(), 50);
+        let mut mirror = EtcdMirror::new(KeyLayout::new("/apisix"), StoreState::default(), 50);
         let full = |revision: i64| -> Vec<KeyValue> {
             let kv = |i| KeyValue {
                 key: format!("/apisix/routes/{i}").into(),
@@ -308,8 +308,8 @@ fn a_table_that_comes_and_goes_is_never_served_empty_without_a_word() {
         };
         let mut revision = 10;
         let mut kvs = full(revision);
-        let list = |revision: i64, kvs: &[KeyValue]| Listing {
-            head: Head { cluster_id: 1, revision: revision as u64 },
+        let list = |revision: i64, kvs: &[KeyValue]| KeyListing {
+            head: ClusterHead { cluster_id: 1, revision: revision as u64 },
             kvs: kvs.to_vec(),
         };
         mirror.take_list(&list(revision, &kvs), 1);

@@ -16,16 +16,16 @@ fn kv(path: &str, value: &str, created: i64, modified: i64) -> KeyValue {
     }
 }
 
-fn put(path: &str, value: &str, created: i64, modified: i64) -> Event {
-    Event { kind: 0, kv: Some(kv(path, value, created, modified)) }
+fn put(path: &str, value: &str, created: i64, modified: i64) -> KeyEvent {
+    KeyEvent { kind: 0, kv: Some(kv(path, value, created, modified)) }
 }
 
-fn delete(path: &str, at: i64) -> Event {
-    Event { kind: 1, kv: Some(kv(path, "", 0, at)) }
+fn delete(path: &str, at: i64) -> KeyEvent {
+    KeyEvent { kind: 1, kv: Some(kv(path, "", 0, at)) }
 }
 
-fn list(revision: u64, kvs: Vec<KeyValue>) -> Listing {
-    Listing { head: Head { cluster_id: 1, revision }, kvs }
+fn list(revision: u64, kvs: Vec<KeyValue>) -> KeyListing {
+    KeyListing { head: ClusterHead { cluster_id: 1, revision }, kvs }
 }
 
 fn route(id: usize) -> String {
@@ -33,14 +33,14 @@ fn route(id: usize) -> String {
 }
 
 /// A mirror of so many routes as of revision 100.
-fn mirror_of(count: usize, hold_percent: u32) -> Mirror {
-    let mut mirror = Mirror::new(Layout::new("/apisix"), State::default(), hold_percent);
+fn mirror_of(count: usize, hold_percent: u32) -> EtcdMirror {
+    let mut mirror = EtcdMirror::new(KeyLayout::new("/apisix"), StoreState::default(), hold_percent);
     let kvs = (0..count).map(|i| kv(&route(i), "{}", 10, 10)).collect();
     mirror.take_list(&list(100, kvs), 5);
     mirror
 }
 
-fn revisions(taken: &Taken) -> Vec<u64> {
+fn revisions(taken: &MirrorUpdate) -> Vec<u64> {
     taken.commits.iter().map(|committed| committed.revision.0).collect()
 }
 
@@ -69,7 +69,7 @@ fn a_list_is_one_revision_of_what_differs() {
 #[test]
 fn what_changed_nothing_is_seen_and_is_no_change() {
     let mut mirror = mirror_of(2, 50);
-    let position = |mirror: &Mirror| (mirror.changed_at(), mirror.state().revision.0, mirror.seen());
+    let position = |mirror: &EtcdMirror| (mirror.changed_at(), mirror.state().revision.0, mirror.seen());
     // A list tells what was written last: this is as of revision 100, and nothing is younger than 10.
     assert_eq!(position(&mirror), (10, 100, 100));
     mirror.take_events(vec![put("/apisix/yumen/nodes/a", "{}", 101, 101)], 5);
@@ -102,7 +102,7 @@ fn each_revision_a_watch_tells_is_one_whoever_wrote_it() {
     assert_eq!(by, [("ada", 42), (FOREIGN, 9), (FOREIGN, 9)]);
     assert_eq!(taken.commits[0].by.reason.as_deref(), Some("why not"));
     assert_eq!((mirror.revision_of("n"), mirror.revision_of("m")), (Some(101), None));
-    assert_eq!(mirror.expected(&Place::Note), 101);
+    assert_eq!(mirror.expected(&KeyRole::Note), 101);
 }
 
 #[test]
@@ -130,16 +130,16 @@ fn what_was_told_before_changes_nothing_and_what_was_missed_is_noticed() {
 
 #[test]
 fn who_needs_a_list_is_told_so() {
-    let head = |cluster_id, revision| Head { cluster_id, revision };
-    let fresh = Mirror::new(Layout::new("/apisix"), State::default(), 50);
-    assert_eq!(fresh.need(head(1, 5)), Need::List);
+    let head = |cluster_id, revision| ClusterHead { cluster_id, revision };
+    let fresh = EtcdMirror::new(KeyLayout::new("/apisix"), StoreState::default(), 50);
+    assert_eq!(fresh.need(head(1, 5)), MirrorNeed::List);
     let mirror = mirror_of(1, 50);
     for (head, need) in [
-        (head(1, 100), Need::Watch(101)),
-        (head(1, 500), Need::Watch(101)),
+        (head(1, 100), MirrorNeed::Watch(101)),
+        (head(1, 500), MirrorNeed::Watch(101)),
         // restored from a copy, or another one in its place
-        (head(1, 99), Need::List),
-        (head(2, 500), Need::List),
+        (head(1, 99), MirrorNeed::List),
+        (head(2, 500), MirrorNeed::List),
     ] {
         assert_eq!(mirror.need(head), need, "{head:?}");
     }
@@ -159,7 +159,7 @@ fn deletions_are_held_when_they_are_many_and_much() {
     ] {
         let line = format!("{deleted} of {count} at {percent} %, {noted}");
         let mut mirror = mirror_of(count, percent);
-        let mut events: Vec<Event> = (0..deleted).map(|i| delete(&route(i), 101)).collect();
+        let mut events: Vec<KeyEvent> = (0..deleted).map(|i| delete(&route(i), 101)).collect();
         if noted {
             events.push(put("/apisix/yumen/last_write", r#"{"author":"ada"}"#, 50, 101));
         }
@@ -177,7 +177,7 @@ fn deletions_are_held_when_they_are_many_and_much() {
 }
 
 /// Deletes the routes of a mirror of 15 one by one, the first at `from_ms`, so many milliseconds apart.
-fn trickle(mirror: &mut Mirror, from_ms: u64, apart_ms: u64) {
+fn trickle(mirror: &mut EtcdMirror, from_ms: u64, apart_ms: u64) {
     for i in 0..15 {
         mirror.take_events(vec![delete(&route(i), 101 + i as i64)], from_ms + i as u64 * apart_ms);
     }
@@ -218,7 +218,7 @@ fn deletions_that_had_passed_are_undone_by_one_revision_and_confirmed_with_the_r
     assert!(replica.entries().eq(mirror.state().entries()));
     let problem = mirror.problems()[0].to_string();
     assert!(problem.contains("15 objects were deleted in etcd within a short time"), "{problem}");
-    assert_eq!(mirror.expected(&Place::Resource(key("3"))), 0, "it is gone in etcd");
+    assert_eq!(mirror.expected(&KeyRole::Resource(key("3"))), 0, "it is gone in etcd");
     mirror.take_events(vec![put(CONFIRMATION, &word_about("n", &mirror), 120, 120)], 2_000);
     assert_eq!((mirror.held(), mirror.state().len()), (0, 0));
 }
@@ -231,7 +231,7 @@ fn a_deletion_counts_no_more_once_it_was_undone_or_confirmed_or_is_old() {
         assert_eq!((mirror.held(), mirror.state().len()), (0, 6));
         mirror
     };
-    let lose_one = |mirror: &mut Mirror, now_ms| {
+    let lose_one = |mirror: &mut EtcdMirror, now_ms| {
         mirror.take_events(vec![delete(&route(9), 110)], now_ms);
         mirror.held()
     };
@@ -271,13 +271,13 @@ fn a_revoked_credential_stays_revoked() {
 fn what_is_held_ends_by_a_word_from_anywhere_or_by_coming_back() {
     let mut mirror = mirror_of(20, 50);
     mirror.take_events((0..20).map(|i| delete(&route(i), 101)).collect(), 1);
-    assert_eq!((mirror.held(), mirror.expected(&Place::Resource(key("3")))), (20, 0));
+    assert_eq!((mirror.held(), mirror.expected(&KeyRole::Resource(key("3")))), (20, 0));
     let back = mirror.take_events(vec![put(&route(3), r#"{"v":3}"#, 102, 102)], 1);
     assert_eq!((revisions(&back), mirror.held()), (vec![102], 19));
     // listed again without a word it stays held
     assert!(mirror.take_list(&list(110, vec![kv(&route(3), r#"{"v":3}"#, 102, 102)]), 1).commits.is_empty());
     assert_eq!(mirror.held(), 19);
-    let mut other = Mirror::new(Layout::new("/apisix"), mirror.state().clone(), 50);
+    let mut other = EtcdMirror::new(KeyLayout::new("/apisix"), mirror.state().clone(), 50);
     let word = word_about("n", &mirror);
     let confirmed = mirror.take_events(vec![put(CONFIRMATION, &word, 111, 111)], 1);
     assert_eq!((confirmed.commits[0].changes.len(), mirror.held(), mirror.state().len()), (19, 0, 1));
@@ -286,7 +286,7 @@ fn what_is_held_ends_by_a_word_from_anywhere_or_by_coming_back() {
     other.take_list(&listing, 1);
     assert_eq!((other.held(), other.state().len()), (0, 1));
     // and that word is not one for what comes later
-    let (mut again, kvs) = (Mirror::new(Layout::new("/apisix"), other.state().clone(), 50), 0..20);
+    let (mut again, kvs) = (EtcdMirror::new(KeyLayout::new("/apisix"), other.state().clone(), 50), 0..20);
     let mut full: Vec<KeyValue> = kvs.map(|i| kv(&route(i), "{}", 130, 130)).collect();
     full.push(kv(CONFIRMATION, &word, 111, 111));
     again.take_list(&list(140, full), 1);
@@ -297,9 +297,9 @@ fn what_is_held_ends_by_a_word_from_anywhere_or_by_coming_back() {
 const CONFIRMATION: &str = "/apisix/yumen/confirmed";
 
 /// The word of a node that holds what this one holds.
-fn word_about(nonce: &str, holding: &Mirror) -> String {
-    let note = Note { nonce: nonce.into(), ..Note::default() };
-    Word::about(note, &holding.held_names()).to_json()
+fn word_about(nonce: &str, holding: &EtcdMirror) -> String {
+    let note = WriteNote { nonce: nonce.into(), ..WriteNote::default() };
+    DeletionConfirmation::about(note, &holding.held_names()).to_json()
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn a_word_of_another_copy_confirms_nothing_here() {
         for mut mirror in [
             mirror.clone(),
             // and after a restart
-            Mirror::new(Layout::new("/apisix"), mirror.state().clone(), 50),
+            EtcdMirror::new(KeyLayout::new("/apisix"), mirror.state().clone(), 50),
         ] {
             mirror.take_list(&list(120, vec![kv(CONFIRMATION, word, 110, 110)]), 1);
             assert_eq!((mirror.held(), mirror.state().len()), (held, 20), "{word}");
@@ -349,13 +349,13 @@ fn what_was_to_end_by_itself_is_neither_held_nor_counted() {
         (20, 20, 10, 1000, 0),
     ] {
         let line = format!("{ending} of {lasting} and {others} others at {now_ms}");
-        let mut mirror = Mirror::new(Layout::new("/apisix"), State::default(), 50);
+        let mut mirror = EtcdMirror::new(KeyLayout::new("/apisix"), StoreState::default(), 50);
         mirror.note_lease(7, 1000, 1);
         let leased = |i: usize| KeyValue { lease: 7, ..kv(&format!("/apisix/routes/t{i}"), "{}", 10, 10) };
         let all = (0..lasting).map(|i| kv(&route(i), "{}", 10, 10)).chain((0..ending).map(leased));
         mirror.take_list(&list(100, all.collect()), 5);
         // after a restart, as a node that was down finds it
-        for mut mirror in [Mirror::new(Layout::new("/apisix"), mirror.state().clone(), 50), mirror] {
+        for mut mirror in [EtcdMirror::new(KeyLayout::new("/apisix"), mirror.state().clone(), 50), mirror] {
             let left = (others..lasting).map(|i| kv(&route(i), "{}", 10, 10)).collect();
             mirror.take_list(&list(101, left), now_ms);
             assert_eq!((mirror.held(), mirror.state().len()), (held, lasting - others + held), "{line}");
@@ -389,7 +389,7 @@ fn a_value_that_cannot_be_read_leaves_the_last_good_one() {
         mirror.take_events(vec![put(&route(0), value, 10, revision)], 1);
         assert_eq!(mirror.problems().len(), problems, "{value}");
         assert_eq!(&*mirror.state().get(Kind::Routes, "0").unwrap().json, version);
-        assert_eq!(mirror.expected(&Place::Resource(key("0"))), revision as u64);
+        assert_eq!(mirror.expected(&KeyRole::Resource(key("0"))), revision as u64);
     }
     // so it is in a list
     mirror.take_list(&list(110, vec![kv(&route(0), "no", 10, 105)]), 1);
@@ -401,7 +401,7 @@ fn a_value_that_cannot_be_read_leaves_the_last_good_one() {
 #[test]
 fn keys_among_objects_that_name_none_are_one_problem_until_they_are_gone() {
     let mut mirror = mirror_of(1, 50);
-    let told = |mirror: &Mirror| mirror.problems().iter().map(ToString::to_string).collect::<Vec<_>>();
+    let told = |mirror: &EtcdMirror| mirror.problems().iter().map(ToString::to_string).collect::<Vec<_>>();
     assert!(told(&mirror).is_empty());
     let taken = mirror.take_events(vec![put("/apisix/routes/we ird/ü", "{}", 110, 110)], 6);
     assert!(taken.commits.is_empty() && !taken.is_out_of_step);

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use yumen_test::Net;
+use yumen_test::TestNetwork;
 
-use crate::etcd::{EtcdOpened, EtcdSettings, EtcdStore};
+use crate::etcd::{EtcdSettings, EtcdStore, OpenedEtcdStore};
 use crate::test_kit::{TestDir, WAIT, until};
 
 /// A member: its process, while it runs.
@@ -59,7 +59,7 @@ impl Places {
     }
 
     /// In the first places of a network. `etcdctl` asks from the last one's side, which is never cut off from itself.
-    pub(super) fn in_net(net: &Net, count: u8) -> Places {
+    pub(super) fn in_net(net: &TestNetwork, count: u8) -> Places {
         let mut ctl = net.within(count - 1);
         ctl.push("etcdctl".into());
         Places {
@@ -259,7 +259,7 @@ impl Drop for Cluster {
 
 /// A store and what it tells.
 pub(super) struct Node {
-    pub(super) opened: EtcdOpened,
+    pub(super) opened: OpenedEtcdStore,
     pub(super) problems: Arc<std::sync::Mutex<Vec<yumen_base::Problem>>>,
 }
 

@@ -6,8 +6,8 @@ use yumen_config::Kind;
 
 use super::cluster::{Cluster, Node, programs};
 use super::proxy::Proxy;
-use crate::etcd::{Announcement, FOREIGN};
-use crate::fallback::Origin;
+use crate::etcd::{FOREIGN, NodeAnnouncement};
+use crate::fallback::StateOrigin;
 use crate::last_good;
 use crate::state::Revision;
 use crate::store::{Store, StoreError};
@@ -141,7 +141,7 @@ fn a_node_serves_what_it_last_knew_while_there_is_no_cluster_and_then_converges(
     settings.write_timeout = Duration::from_millis(300);
     let node = cluster.node_with("one", settings.clone());
     let status = node.store().status();
-    assert!(matches!(status.origin, Origin::LastGood { .. }), "{status:?}");
+    assert!(matches!(status.origin, StateOrigin::LastGood { .. }), "{status:?}");
     assert!(status.error.is_some() && status.endpoint.is_none(), "{status:?}");
     let state = node.store().state();
     assert_eq!((state.revision.0, state.len()), (revision, 1));
@@ -153,7 +153,7 @@ fn a_node_serves_what_it_last_knew_while_there_is_no_cluster_and_then_converges(
     cluster.launch(0);
     cluster.must(&["put", "/apisix/routes/a", r#"{"v":2}"#]);
     until("it converges", || &*node.store().state().get(Kind::Routes, "a").unwrap().json == r#"{"v":2}"#);
-    until("it says so", || node.store().status().origin == Origin::Store);
+    until("it says so", || node.store().status().origin == StateOrigin::Store);
     assert!(heard.lock().unwrap().iter().all(|committed| committed.changes.len() == 1));
     put(node.store(), "b", "{}").unwrap();
 
@@ -180,7 +180,7 @@ fn a_damaged_last_good_state_is_a_problem_until_the_cluster_is_read() {
         let node = cluster.node_with("one", settings.clone());
         assert_eq!(node.store().state().len(), 1);
         assert!(node.problems().contains("the last good state is incomplete"), "{}", node.problems());
-        assert!(matches!(node.store().status().origin, Origin::LastGood { damage: Some(_), .. }));
+        assert!(matches!(node.store().status().origin, StateOrigin::LastGood { damage: Some(_), .. }));
     }
     let node = cluster.node_with("one", settings);
     cluster.launch(0);
@@ -318,7 +318,7 @@ fn a_node_whose_record_is_refused_tells_so_until_it_is_taken() {
     settings.client.user = Some(("yumen".into(), "secret".into()));
     let node = cluster.node_with("one", settings);
     let (_applied, watched) = tokio::sync::watch::channel(Revision::default());
-    let announced = node.store().announce(Announcement {
+    let announced = node.store().announce(NodeAnnouncement {
         id: "one".into(),
         lease: Duration::from_secs(1),
         describe: Box::new(|_, _| Some("here".into())),
@@ -347,7 +347,8 @@ fn a_node_is_not_behind_an_older_copy() {
     let shared = node.store().shared.clone();
     let head = shared.status().cluster_revision;
     let kvs = Vec::new();
-    let listing = crate::etcd::Listing { head: crate::etcd::Head { cluster_id: 1, revision: 5 }, kvs };
+    let listing =
+        crate::etcd::KeyListing { head: crate::etcd::ClusterHead { cluster_id: 1, revision: 5 }, kvs };
     assert!(head > 5);
     drop(newer);
     shared.need(listing.head);

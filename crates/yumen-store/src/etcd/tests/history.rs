@@ -10,7 +10,7 @@ use yumen_config::Kind;
 
 use super::cluster::{Cluster, Node};
 use super::proxy::Proxy;
-use crate::state::{Committed, Entry};
+use crate::state::{StoreCommit, StoreEntry};
 use crate::store::{Store, StoreError};
 use crate::test_kit::{Random, key, until, write};
 
@@ -23,10 +23,10 @@ struct Operation {
     number: u64,
     from: Instant,
     to: Instant,
-    is_certain: bool,
+    is_confirmed: bool,
 }
 
-fn list(entry: Option<&Entry>) -> Vec<u64> {
+fn list(entry: Option<&StoreEntry>) -> Vec<u64> {
     let text = entry.map_or("{\"l\":[]}", |entry| &entry.json);
     let value: serde_json::Value = serde_json::from_str(text).unwrap();
     value["l"].as_array().unwrap().iter().map(|number| number.as_u64().unwrap()).collect()
@@ -49,9 +49,9 @@ type Seen = Arc<Mutex<Vec<(u64, Vec<u64>)>>>;
 fn watch(node: &Node) -> Seen {
     let seen = Seen::default();
     let notes = seen.clone();
-    node.store().follow(Box::new(move |committed: &Arc<Committed>| {
+    node.store().follow(Box::new(move |committed: &Arc<StoreCommit>| {
         let changed = committed.changes.iter().filter(|changed| changed.key.kind == Kind::Routes);
-        let row = |id: &str, after: Option<&Entry>| (id.parse().unwrap(), list(after));
+        let row = |id: &str, after: Option<&StoreEntry>| (id.parse().unwrap(), list(after));
         notes.lock().unwrap().extend(changed.map(|changed| row(&changed.key.id, changed.after.as_ref())));
     }));
     seen
@@ -105,12 +105,12 @@ fn what_was_acknowledged_happened_once_and_in_one_order_for_all() {
                 while !ends.load(Ordering::Relaxed) {
                     let (at, number) = (random.below(KEYS), numbers.fetch_add(1, Ordering::Relaxed));
                     let from = Instant::now();
-                    let is_certain = match append(node, at, number) {
+                    let is_confirmed = match append(node, at, number) {
                         Ok(()) => true,
                         Err(StoreError::Unreachable(_)) => false,
                         Err(other) => panic!("{other}"),
                     };
-                    let done = Operation { key: at, number, from, to: Instant::now(), is_certain };
+                    let done = Operation { key: at, number, from, to: Instant::now(), is_confirmed };
                     operations.lock().unwrap().push(done);
                     // Lists of thousands would say no more, and take long to read.
                     std::thread::sleep(Duration::from_millis(5));
@@ -130,11 +130,11 @@ fn what_was_acknowledged_happened_once_and_in_one_order_for_all() {
 }
 
 fn check(cluster: &Cluster, nodes: &[Node], seen: &[Seen], operations: &[Operation]) {
-    assert!(operations.iter().filter(|one| one.is_certain).count() > 20, "hardly anything was written");
+    assert!(operations.iter().filter(|one| one.is_confirmed).count() > 20, "hardly anything was written");
     for at in 0..KEYS {
         let name = at.to_string();
         let text = cluster.must(&["get", &format!("/apisix/routes/{at}"), "--print-value-only"]);
-        let entry = |json: &str| Entry {
+        let entry = |json: &str| StoreEntry {
             json: json.into(),
             created: Default::default(),
             modified: Default::default(),
@@ -144,7 +144,7 @@ fn check(cluster: &Cluster, nodes: &[Node], seen: &[Seen], operations: &[Operati
         let unique: BTreeSet<u64> = last.iter().copied().collect();
         assert_eq!(unique.len(), last.len(), "something was written twice: {last:?}");
         let own = || operations.iter().filter(|one| one.key == at);
-        for one in own().filter(|one| one.is_certain) {
+        for one in own().filter(|one| one.is_confirmed) {
             assert!(unique.contains(&one.number), "{} was acknowledged and is lost", one.number);
         }
         let known: BTreeSet<u64> = own().map(|one| one.number).collect();
@@ -153,7 +153,7 @@ fn check(cluster: &Cluster, nodes: &[Node], seen: &[Seen], operations: &[Operati
         let by_number: BTreeMap<u64, &Operation> = own().map(|one| (one.number, one)).collect();
         let mut begun: Option<&Operation> = None;
         for one in last.iter().map(|number| by_number[number]) {
-            if let Some(before) = begun.filter(|before| one.is_certain && one.to < before.from) {
+            if let Some(before) = begun.filter(|before| one.is_confirmed && one.to < before.from) {
                 panic!("{} after {}, which began when it was answered", one.number, before.number);
             }
             begun = begun.filter(|before| before.from >= one.from).or(Some(one));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use yumen_config::Kind;
-use yumen_test::Net;
+use yumen_test::TestNetwork;
 
 use super::cluster::{Cluster, Node, Places};
 use crate::store::{Store, StoreError};
@@ -15,7 +15,7 @@ fn has(node: &Node, id: &str) -> bool {
 
 #[test]
 fn a_cut_cable_is_noticed_and_what_happened_beyond_it_is_learnt() {
-    let Some(net) = Net::new(3) else { return };
+    let Some(net) = TestNetwork::new(3) else { return };
     let mut cluster = Cluster::start_in(TestDir::new(), Places::in_net(&net, 3));
     cluster.wait();
     let node = cluster.node("one");

@@ -4,7 +4,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
 use super::cluster::{Cluster, Node, Places};
 use super::faults::demand_passwords;
-use crate::etcd::TlsFiles;
+use crate::etcd::EtcdTlsFiles;
 use crate::store::Store;
 use crate::test_kit::{TestDir, WAIT, put};
 
@@ -58,7 +58,7 @@ fn a_node_with_a_certificate_and_a_user_writes_on_when_etcd_begins_to_ask_for_us
     authority.sign(&dir, "member", "127.0.0.1");
     authority.sign(&dir, "node", "node.test");
     let (more, ctl) = demanding_certificates(&dir);
-    let tls = TlsFiles {
+    let tls = EtcdTlsFiles {
         authorities: Some(dir.join("authority.pem")),
         certificate: Some((dir.join("node.pem"), dir.join("node-key.pem"))),
         server_name: None,
@@ -82,19 +82,19 @@ fn members_prove_who_they_are_and_so_does_the_node() {
     authority.sign(&dir, "node", "node.test");
     Authority::new(&dir, "stranger").sign(&dir, "spy", "node.test");
     let (more, ctl) = demanding_certificates(&dir);
-    let tls = |authority: &str, own: Option<&str>| TlsFiles {
+    let tls = |authority: &str, own: Option<&str>| EtcdTlsFiles {
         authorities: Some(dir.join(authority)),
         certificate: own.map(|own| (dir.join(&format!("{own}.pem")), dir.join(&format!("{own}-key.pem")))),
         server_name: None,
     };
     let (good, strange_member) = (tls("authority.pem", Some("node")), tls("stranger.pem", Some("node")));
-    let (nobody, spy) = (tls("authority.pem", None), tls("authority.pem", Some("spy")));
-    let other_name = TlsFiles { server_name: Some("elsewhere.test".into()), ..good.clone() };
+    let (missing_anonymous_consumers, spy) = (tls("authority.pem", None), tls("authority.pem", Some("spy")));
+    let other_name = EtcdTlsFiles { server_name: Some("elsewhere.test".into()), ..good.clone() };
     let missing = tls("nowhere.pem", None);
     let nodes = dir.join("nodes");
     let cluster = Cluster::start_in(dir, Places { scheme: "https", more, ctl, ..Places::here(1) });
     cluster.wait();
-    let open = |name: &str, tls: TlsFiles| {
+    let open = |name: &str, tls: EtcdTlsFiles| {
         let mut settings = cluster.settings();
         settings.client.tls = tls;
         settings.start_timeout = if name == "good" { WAIT } else { std::time::Duration::ZERO };
@@ -107,7 +107,7 @@ fn members_prove_who_they_are_and_so_does_the_node() {
     for (name, tls, word) in [
         ("strange-member", strange_member, "certificate"),
         ("other-name", other_name, "certificate"),
-        ("nobody", nobody, "https://127.0.0.1"),
+        ("nobody", missing_anonymous_consumers, "https://127.0.0.1"),
         ("spy", spy, "https://127.0.0.1"),
         ("missing", missing, "nowhere.pem"),
     ] {

@@ -7,11 +7,11 @@ use std::time::Duration;
 use yumen_config::Kind;
 
 use super::cluster::{Cluster, programs};
-use crate::state::{Key, State};
+use crate::state::{ResourceKey, StoreState};
 use crate::store::Store;
 use crate::test_kit::{key, note, put, until, write};
 
-fn text(state: &State, kind: Kind, id: &str) -> Option<String> {
+fn text(state: &StoreState, kind: Kind, id: &str) -> Option<String> {
     state.get(kind, id).map(|entry| entry.json.to_string())
 }
 
@@ -140,7 +140,7 @@ fn a_change_larger_than_a_transaction_is_written_all_the_same() {
     write(one.store(), |draft| {
         for i in 0..COUNT {
             draft.put(key(&i.to_string()), "{}".into(), None);
-            draft.put(Key::new(Kind::Upstreams, i.to_string()), "{}".into(), None);
+            draft.put(ResourceKey::new(Kind::Upstreams, i.to_string()), "{}".into(), None);
         }
     })
     .unwrap();

@@ -3,7 +3,7 @@
 use http::Response;
 
 use super::*;
-use crate::etcd::proto::{Header, RangeRequest, RangeResponse};
+use crate::etcd::proto::{RangeRequest, RangeResponse, ResponseHeader};
 
 /// What a peer answers with: its status, pieces of the body, and trailers.
 #[derive(Default, Clone)]
@@ -40,13 +40,13 @@ async fn answer(stream: tokio::io::DuplexStream, script: Script) {
 async fn ask(script: Script) -> Result<RangeResponse, RpcError> {
     let (near, far) = tokio::io::duplex(1 << 16);
     tokio::spawn(answer(far, script));
-    let mut connection = Connection::begin(near, "http://etcd.test".into()).await.unwrap();
+    let mut connection = EtcdConnection::begin(near, "http://etcd.test".into()).await.unwrap();
     connection.authorize("token").unwrap();
     connection.call("/test/Call", &RangeRequest { limit: 7, ..RangeRequest::default() }).await
 }
 
 fn message() -> RangeResponse {
-    let header = Some(Header { cluster_id: 1, member_id: 2, revision: 300 });
+    let header = Some(ResponseHeader { cluster_id: 1, member_id: 2, revision: 300 });
     RangeResponse { header, more: true, ..RangeResponse::default() }
 }
 
@@ -100,8 +100,8 @@ async fn whoever_waits_is_told_when_the_connection_is_given_up() {
             held.push(request);
         }
     });
-    let connection = Connection::begin(near, "http://etcd.test".into()).await.unwrap();
-    let mut stream: Stream<RangeResponse> = connection.open("/test/Stream").await.unwrap();
+    let connection = EtcdConnection::begin(near, "http://etcd.test".into()).await.unwrap();
+    let mut stream: RpcStream<RangeResponse> = connection.open("/test/Stream").await.unwrap();
     let (waited, ()) = tokio::join!(stream.next(), async { connection.fail("it keeps quiet") });
     assert!(matches!(waited, Err(RpcError::Transport(_))), "{waited:?}");
     assert!(connection.is_ended());

@@ -5,20 +5,20 @@ use yumen_base::Problem;
 use yumen_config::Kind;
 use yumen_plugin::Carry;
 use yumen_snapshot::Publisher;
-use yumen_store::{Entry, Key, Revision, State, Versions};
+use yumen_store::{LastGoodVersions, ResourceKey, Revision, StoreEntry, StoreState};
 
 use super::*;
-use crate::control::{Message, Teller, start};
-use crate::known::Known;
+use crate::applied_tracker::AppliedTracker;
+use crate::control::{ControlMessage, ProblemSource, start};
+use crate::known_inputs::KnownInputs;
 use crate::offline;
-use crate::reach::Reach;
 
-fn control() -> Control {
+fn control() -> ControlHandle {
     let (carry, publisher) = (Arc::new(Carry::default()), Arc::new(Publisher::default()));
-    let (versions, reach) = (Arc::new(Versions::default()), Arc::new(Reach::new(true)));
+    let (versions, reach) = (Arc::new(LastGoodVersions::default()), Arc::new(AppliedTracker::new(true)));
     start(
         offline::compiler(&yumen_config::NodeConfig::default()),
-        Known::default(),
+        KnownInputs::default(),
         carry,
         publisher,
         versions,
@@ -28,25 +28,25 @@ fn control() -> Control {
 }
 
 /// A state of so many routes, of which the last one cannot be compiled.
-fn state(count: usize) -> State {
+fn state(count: usize) -> StoreState {
     let first = Revision(1);
     let entry = |at: usize| {
         let settings = if at + 1 == count { "" } else { "\"response_example\":\"x\"" };
         let json = format!("{{\"uri\":\"/{at}\",\"plugins\":{{\"mocking\":{{{settings}}}}}}}").into();
-        let key = Key::new(Kind::Routes, at.to_string());
-        (key, Entry { json, created: first, modified: first, expires_ms: None })
+        let key = ResourceKey::new(Kind::Routes, at.to_string());
+        (key, StoreEntry { json, created: first, modified: first, expires_ms: None })
     };
-    State::new(first, (0..count).map(entry), [])
+    StoreState::new(first, (0..count).map(entry), [])
 }
 
-fn send(control: &Control, message: Message) {
+fn send(control: &ControlHandle, message: ControlMessage) {
     control.messages.send(message).unwrap();
 }
 
 /// Waits until the control thread has handled all that was sent before.
-fn settle(control: &Control) {
+fn settle(control: &ControlHandle) {
     let (done, mut handled) = tokio::sync::oneshot::channel();
-    send(control, Message::Own(Vec::new(), Some(done)));
+    send(control, ControlMessage::LocalObjects(Vec::new(), Some(done)));
     while handled.try_recv().is_err() {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -56,13 +56,13 @@ fn settle(control: &Control) {
 fn problems_that_come_before_the_configuration_do_not_end_the_wait_for_it() {
     let control = control();
     let early = |object: &str| vec![Problem::warning(object, "", "known before the first compile")];
-    send(&control, Message::Document(early("file")));
-    send(&control, Message::Told(Teller::Store, early("store")));
+    send(&control, ControlMessage::Document(early("file")));
+    send(&control, ControlMessage::Problems(ProblemSource::Store, early("store")));
     settle(&control);
     assert_eq!(control.shown.problems().len(), 2);
     assert!(control.readiness().unwrap_err().contains("has not been compiled yet"));
     // Whoever waited finds all problems and the revision.
-    send(&control, Message::State(state(500), Vec::new()));
+    send(&control, ControlMessage::State(state(500), Vec::new()));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     control.wait_for_first_publication(&runtime).unwrap();
     assert_eq!((control.readiness(), control.shown.broken()), (Ok(()), vec!["routes/499".to_owned()]));
@@ -72,19 +72,19 @@ fn problems_that_come_before_the_configuration_do_not_end_the_wait_for_it() {
 #[test]
 fn a_source_without_a_configuration_ends_the_wait_and_leaves_the_node_unready() {
     let control = control();
-    send(&control, Message::NoState);
+    send(&control, ControlMessage::NoState);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     control.wait_for_first_publication(&runtime).unwrap();
     assert!(control.readiness().unwrap_err().contains("no configuration that can be used"));
     // An empty snapshot for other reasons is no configuration.
-    send(&control, Message::Resolved("unknown.test".into(), Vec::new()));
+    send(&control, ControlMessage::Resolved("unknown.test".into(), Vec::new()));
     settle(&control);
     assert!(control.readiness().is_err());
-    send(&control, Message::State(state(2), Vec::new()));
+    send(&control, ControlMessage::State(state(2), Vec::new()));
     settle(&control);
     assert_eq!(control.readiness(), Ok(()));
     // The source fails later: the last good configuration stays in force.
-    send(&control, Message::NoState);
+    send(&control, ControlMessage::NoState);
     settle(&control);
     assert_eq!(control.readiness(), Ok(()));
 }

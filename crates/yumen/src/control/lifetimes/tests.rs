@@ -1,42 +1,42 @@
 use yumen_config::Kind;
-use yumen_store::{Entry, Revision};
+use yumen_store::{Revision, StoreEntry};
 
 use super::*;
 
-fn entry(expires_ms: Option<u64>) -> Entry {
-    Entry { json: "{}".into(), created: Revision(1), modified: Revision(1), expires_ms }
+fn entry(expires_ms: Option<u64>) -> StoreEntry {
+    StoreEntry { json: "{}".into(), created: Revision(1), modified: Revision(1), expires_ms }
 }
 
-fn key(id: &str) -> Key {
-    Key::new(Kind::Routes, id)
+fn key(id: &str) -> ResourceKey {
+    ResourceKey::new(Kind::Routes, id)
 }
 
-fn state(entries: &[(&str, Option<u64>)]) -> State {
+fn state(entries: &[(&str, Option<u64>)]) -> StoreState {
     let entries = entries.iter().map(|(id, expires_ms)| (key(id), entry(*expires_ms)));
-    State::new(Revision(1), entries, [])
+    StoreState::new(Revision(1), entries, [])
 }
 
 /// `+a` is put, `-a` deleted.
-fn shown(changes: &[Change]) -> Vec<String> {
-    let one = |change: &Change| match change {
-        Change::Put(resource) => format!("+{}", resource.id),
-        Change::Delete(_, id) => format!("-{id}"),
+fn shown(changes: &[ConfigChange]) -> Vec<String> {
+    let one = |change: &ConfigChange| match change {
+        ConfigChange::Put(resource) => format!("+{}", resource.id),
+        ConfigChange::Delete(_, id) => format!("-{id}"),
         other => panic!("{other:?}"),
     };
     changes.iter().map(one).collect()
 }
 
-fn over(lifetimes: &Lifetimes) -> Vec<String> {
+fn over(lifetimes: &ObjectLifetimes) -> Vec<String> {
     lifetimes.problems().map(|problem| problem.object.to_string()).collect()
 }
 
-fn changed(id: &str, after: Option<Option<u64>>) -> Changed {
-    Changed { key: key(id), before: None, after: after.map(entry) }
+fn changed(id: &str, after: Option<Option<u64>>) -> EntryChange {
+    EntryChange { key: key(id), before: None, after: after.map(entry) }
 }
 
 #[test]
 fn what_has_ended_before_the_start_is_never_served() {
-    let mut lifetimes = Lifetimes::default();
+    let mut lifetimes = ObjectLifetimes::default();
     let served = lifetimes.begin(&state(&[("ended", Some(5)), ("ends", Some(50)), ("stays", None)]), 5);
     let ids: Vec<&str> = served.iter().map(|one| &*one.id).collect();
     assert_eq!(ids, ["ends", "stays"]);
@@ -45,7 +45,7 @@ fn what_has_ended_before_the_start_is_never_served() {
 
 #[test]
 fn what_the_store_does_not_delete_is_taken_out_once_and_told_until_it_does() {
-    let mut lifetimes = Lifetimes::default();
+    let mut lifetimes = ObjectLifetimes::default();
     lifetimes.begin(&state(&[("a", Some(50)), ("b", Some(60)), ("stays", None)]), 0);
     assert_eq!(lifetimes.until_due(0), Some(Duration::from_millis(50 + GRACE_MS)));
     assert_eq!(shown(&lifetimes.due(49 + GRACE_MS)), [""; 0]);
@@ -62,7 +62,7 @@ fn what_the_store_does_not_delete_is_taken_out_once_and_told_until_it_does() {
 
 #[test]
 fn what_is_written_anew_lives_as_long_as_it_was_given_last() {
-    let mut lifetimes = Lifetimes::default();
+    let mut lifetimes = ObjectLifetimes::default();
     lifetimes.begin(&state(&[("longer", Some(50)), ("forever", Some(50)), ("back", Some(1))]), 10);
     assert_eq!(shown(&[lifetimes.change(&changed("longer", Some(Some(5000))), 20)]), ["+longer"]);
     assert_eq!(shown(&[lifetimes.change(&changed("forever", Some(None)), 20)]), ["+forever"]);

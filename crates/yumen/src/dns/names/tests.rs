@@ -3,8 +3,8 @@ use std::path::PathBuf;
 
 use super::*;
 
-fn addresses(written: &[&str]) -> Addresses {
-    Addresses::of(written.iter().map(|one| one.parse::<IpAddr>().unwrap()).collect())
+fn addresses(written: &[&str]) -> HostAddresses {
+    HostAddresses::of(written.iter().map(|one| one.parse::<IpAddr>().unwrap()).collect())
 }
 
 /// A directory of its own for a test.
@@ -17,18 +17,18 @@ fn directory(of: &str) -> PathBuf {
 #[test]
 fn what_is_kept_is_known_again_until_a_name_is_asked_for() {
     let directory = directory("kept");
-    let names = Names::open(&directory, HashMap::new());
-    assert_eq!(names.begin("a.test"), Addresses::default());
+    let names = HostNames::open(&directory, HashMap::new());
+    assert_eq!(names.begin("a.test"), HostAddresses::default());
     names.note("a.test", &addresses(&["10.0.0.1", "fd00::1"]));
     names.note("b.test", &addresses(&["10.0.0.2"]));
     names.forget("b.test");
     names.write();
     let told = [("c.test".into(), addresses(&["10.0.0.3"]))].into();
-    let next = Names::open(&directory, told);
+    let next = HostNames::open(&directory, told);
     assert_eq!(next.known(), HashMap::new(), "nobody wants a name yet");
     assert_eq!(next.begin("a.test"), addresses(&["10.0.0.1", "fd00::1"]));
-    assert_eq!(next.begin("a.test"), Addresses::default(), "once");
-    assert_eq!(next.begin("b.test"), Addresses::default());
+    assert_eq!(next.begin("a.test"), HostAddresses::default(), "once");
+    assert_eq!(next.begin("b.test"), HostAddresses::default());
     assert_eq!(next.begin("c.test"), addresses(&["10.0.0.3"]));
     assert_eq!(next.known().len(), 2, "what was known before is handed on before anybody answers");
     fs::remove_dir_all(&directory).unwrap();
@@ -38,7 +38,7 @@ fn what_is_kept_is_known_again_until_a_name_is_asked_for() {
 fn the_process_before_knows_better_than_the_file() {
     let directory = directory("told");
     fs::write(directory.join(FILE), r#"{"names": {"a.test": ["10.0.0.1"]}}"#).unwrap();
-    let names = Names::open(&directory, [("a.test".into(), addresses(&["10.0.0.2"]))].into());
+    let names = HostNames::open(&directory, [("a.test".into(), addresses(&["10.0.0.2"]))].into());
     assert_eq!(names.begin("a.test"), addresses(&["10.0.0.2"]));
     fs::remove_dir_all(&directory).unwrap();
 }
@@ -48,10 +48,14 @@ fn damage_is_nothing_and_no_directory_is_made() {
     let directory = directory("damage");
     for damage in ["", "{}", r#"{"names": {"a.test": "10.0.0.1"}}"#, r#"{"names": {"a.test": ["x"]}}"#] {
         fs::write(directory.join(FILE), damage).unwrap();
-        assert_eq!(Names::open(&directory, HashMap::new()).begin("a.test"), Addresses::default(), "{damage}");
+        assert_eq!(
+            HostNames::open(&directory, HashMap::new()).begin("a.test"),
+            HostAddresses::default(),
+            "{damage}"
+        );
     }
     fs::remove_dir_all(&directory).unwrap();
-    let names = Names::open(&directory, HashMap::new());
+    let names = HostNames::open(&directory, HashMap::new());
     names.note("a.test", &addresses(&["10.0.0.1"]));
     names.write();
     assert!(!directory.exists());

@@ -21,20 +21,20 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use yumen_config::node::{AcmeChallenge, ExternalAccount};
 
-use super::commons::Turn;
-use super::disk::Issued;
-use super::proof::{Proof, Screen, Shown};
+use super::coordinator::OrderLease;
+use super::proof::{ChallengeProof, ChallengeResponder, ServedChallenge};
+use super::storage::IssuedCertificate;
 use crate::fetch;
 
 /// Asks the ACME server.
 #[derive(Clone)]
-pub(super) struct Transport {
+pub(super) struct AcmeTransport {
     tls: Arc<ClientConfig>,
 }
 
-impl Transport {
+impl AcmeTransport {
     /// With the authorities of a file, or the system's where it is not named.
-    pub(super) fn new(ca: &str) -> anyhow::Result<Transport> {
+    pub(super) fn new(ca: &str) -> anyhow::Result<AcmeTransport> {
         let mut roots = RootCertStore::empty();
         match ca.is_empty() {
             true => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
@@ -50,11 +50,11 @@ impl Transport {
             .with_safe_default_protocol_versions()?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        Ok(Transport { tls: Arc::new(config) })
+        Ok(AcmeTransport { tls: Arc::new(config) })
     }
 }
 
-impl HttpClient for Transport {
+impl HttpClient for AcmeTransport {
     fn request(
         &self,
         request: Request<BodyWrapper<Bytes>>,
@@ -66,31 +66,34 @@ impl HttpClient for Transport {
                 Ok(body) => body.to_bytes(),
                 Err(never) => match never {},
             };
-            let sent =
-                fetch::send(Request::from_parts(head, Full::new(body)), Some(&tls), fetch::Bounds::SMALL)
-                    .await;
+            let sent = fetch::send(
+                Request::from_parts(head, Full::new(body)),
+                Some(&tls),
+                fetch::FetchBounds::SMALL,
+            )
+            .await;
             sent.map(BytesResponse::from)
-                .map_err(|error| instant_acme::Error::Other(Box::new(Unanswered(format!("{error:#}")))))
+                .map_err(|error| instant_acme::Error::Other(Box::new(AcmeRequestError(format!("{error:#}")))))
         })
     }
 }
 
 /// Why there is no answer of the server.
 #[derive(Debug)]
-struct Unanswered(String);
+struct AcmeRequestError(String);
 
-impl fmt::Display for Unanswered {
+impl fmt::Display for AcmeRequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Unanswered {}
+impl std::error::Error for AcmeRequestError {}
 
 /// Whether the server has not answered, or could not be asked.
 pub(super) fn is_unanswered(error: &anyhow::Error) -> bool {
     let mut errors = error.chain().filter_map(|error| error.downcast_ref::<instant_acme::Error>());
-    errors.any(|error| matches!(error, instant_acme::Error::Other(inner) if inner.is::<Unanswered>()))
+    errors.any(|error| matches!(error, instant_acme::Error::Other(inner) if inner.is::<AcmeRequestError>()))
 }
 
 /// The key that ties a new account to one the authority knows.
@@ -100,21 +103,21 @@ pub(super) fn external_account(settings: &ExternalAccount) -> anyhow::Result<Opt
     }
     let key = settings.key.0.trim_end_matches('=').replace('+', "-").replace('/', "_");
     // The library's error would quote a letter of it.
-    let key = URL_SAFE_NO_PAD.decode(key).ok().context("acme.external_account.key is no base64")?;
+    let key = URL_SAFE_NO_PAD.decode(key).ok().context("acme.external_account.key is not base64")?;
     Ok(Some(ExternalAccountKey::new(settings.key_id.clone(), &key)))
 }
 
 /// How names are proved.
-pub(super) struct Prover<'k> {
+pub(super) struct ChallengeProver<'k> {
     pub(super) challenge: AcmeChallenge,
-    pub(super) screen: &'k Screen,
+    pub(super) screen: &'k ChallengeResponder,
     /// In a cluster, that it is this node's turn: all nodes show the proof.
-    pub(super) turn: Option<&'k Turn>,
+    pub(super) turn: Option<&'k OrderLease>,
 }
 
 /// What is shown for a proof, to be taken away again.
-enum Proved {
-    Here(Shown),
+enum PublishedChallenge {
+    Here(ServedChallenge),
     Everywhere(String),
 }
 
@@ -122,8 +125,8 @@ enum Proved {
 pub(super) async fn certificate(
     account: &Account,
     names: &[String],
-    prover: &Prover<'_>,
-) -> anyhow::Result<Issued> {
+    prover: &ChallengeProver<'_>,
+) -> anyhow::Result<IssuedCertificate> {
     let identifiers: Vec<Identifier> = names.iter().cloned().map(Identifier::Dns).collect();
     let mut order = account.new_order(&NewOrder::new(&identifiers)).await.context("the order")?;
     let mut shown = Vec::new();
@@ -136,11 +139,15 @@ pub(super) async fn certificate(
     let request = params.serialize_request(&key)?;
     order.finalize_csr(request.der()).await.context("the signing request")?;
     let cert = order.poll_certificate(&RetryPolicy::default()).await.context("the certificate")?;
-    Ok(Issued { cert, key: key.serialize_pem() })
+    Ok(IssuedCertificate { cert, key: key.serialize_pem() })
 }
 
 /// Proves all names of an order; notes what is shown for that.
-async fn prove(order: &mut Order, prover: &Prover<'_>, shown: &mut Vec<Proved>) -> anyhow::Result<()> {
+async fn prove(
+    order: &mut Order,
+    prover: &ChallengeProver<'_>,
+    shown: &mut Vec<PublishedChallenge>,
+) -> anyhow::Result<()> {
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization.context("an authorization")?;
@@ -157,7 +164,7 @@ async fn prove(order: &mut Order, prover: &Prover<'_>, shown: &mut Vec<Proved>) 
         let mut challenge = authorization
             .challenge(kind)
             .with_context(|| format!("the server does not offer this challenge for {name}"))?;
-        let proof = Proof {
+        let proof = ChallengeProof {
             challenge: prover.challenge,
             name: name.clone(),
             token: challenge.token.clone(),
@@ -190,25 +197,25 @@ async fn failure(order: &mut Order) -> String {
     said
 }
 
-impl Prover<'_> {
-    async fn show(&self, proof: &Proof, shown: &mut Vec<Proved>) -> anyhow::Result<()> {
+impl ChallengeProver<'_> {
+    async fn show(&self, proof: &ChallengeProof, shown: &mut Vec<PublishedChallenge>) -> anyhow::Result<()> {
         match self.turn {
-            None => shown.push(Proved::Here(self.screen.show(proof).await?)),
+            None => shown.push(PublishedChallenge::Here(self.screen.show(proof).await?)),
             Some(turn) => {
-                shown.push(Proved::Everywhere(proof.token.clone()));
+                shown.push(PublishedChallenge::Everywhere(proof.token.clone()));
                 turn.pin(proof).await?;
             }
         }
         Ok(())
     }
 
-    async fn clear(&self, shown: Vec<Proved>) {
+    async fn clear(&self, shown: Vec<PublishedChallenge>) {
         let mut here = Vec::new();
         for one in shown {
             match (one, self.turn) {
-                (Proved::Here(shown), _) => here.push(shown),
-                (Proved::Everywhere(token), Some(turn)) => turn.unpin(&token).await,
-                (Proved::Everywhere(_), None) => {}
+                (PublishedChallenge::Here(shown), _) => here.push(shown),
+                (PublishedChallenge::Everywhere(token), Some(turn)) => turn.unpin(&token).await,
+                (PublishedChallenge::Everywhere(_), None) => {}
             }
         }
         self.screen.clear(&here).await;

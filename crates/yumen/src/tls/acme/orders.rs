@@ -10,29 +10,29 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// The orders of a process.
 #[derive(Debug, Default)]
-pub(crate) struct Orders {
-    state: Mutex<State>,
+pub(crate) struct AcmeOrders {
+    state: Mutex<AcmeOrdersState>,
     ended: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct AcmeOrdersState {
     is_under_way: bool,
-    are_held: bool,
+    are_blocked: bool,
 }
 
 /// An order, until it is dropped.
-pub(super) struct UnderWay(Arc<Orders>);
+pub(super) struct RunningOrder(Arc<AcmeOrders>);
 
-impl Orders {
+impl AcmeOrders {
     /// Begins an order; nothing while they are held.
-    pub(super) fn begin(self: &Arc<Self>) -> Option<UnderWay> {
+    pub(super) fn begin(self: &Arc<Self>) -> Option<RunningOrder> {
         let mut state = self.state();
-        if state.are_held {
+        if state.are_blocked {
             return None;
         }
         state.is_under_way = true;
-        Some(UnderWay(self.clone()))
+        Some(RunningOrder(self.clone()))
     }
 
     /// Whether there is an order to be waited for.
@@ -44,7 +44,7 @@ impl Orders {
     pub(crate) fn hold(&self, at_most: Duration, is_over: impl Fn() -> bool) {
         let until = Instant::now() + at_most;
         let mut state = self.state();
-        state.are_held = true;
+        state.are_blocked = true;
         while state.is_under_way && Instant::now() < until && !is_over() {
             let waited = self.ended.wait_timeout(state, LOOK_EVERY);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -53,15 +53,15 @@ impl Orders {
 
     /// Lets them begin again.
     pub(crate) fn go_on(&self) {
-        self.state().are_held = false;
+        self.state().are_blocked = false;
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, AcmeOrdersState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for RunningOrder {
     fn drop(&mut self) {
         self.0.state().is_under_way = false;
         self.0.ended.notify_all();
@@ -74,11 +74,11 @@ mod tests {
 
     #[test]
     fn an_order_under_way_is_waited_for_and_none_begins_meanwhile() {
-        let orders = Arc::new(Orders::default());
+        let orders = Arc::new(AcmeOrders::default());
         let order = orders.begin().unwrap();
         let held = orders.clone();
         let holding = std::thread::spawn(move || held.hold(Duration::from_secs(60), || false));
-        while !orders.state().are_held {
+        while !orders.state().are_blocked {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(orders.begin().is_none());
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn waiting_has_an_end() {
-        let orders = Arc::new(Orders::default());
+        let orders = Arc::new(AcmeOrders::default());
         let _order = orders.begin().unwrap();
         orders.hold(Duration::from_millis(20), || false);
         orders.hold(Duration::from_secs(600), || true);

@@ -10,14 +10,14 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use yumen_config::node::AcmeChallenge;
 use yumen_config::{Kind, Resource};
-use yumen_proxy::tls::{Challenge, Challenges};
-use yumen_snapshot::compile::Change;
+use yumen_proxy::tls::{TlsAlpnChallenge, TlsAlpnChallenges};
+use yumen_snapshot::compile::ConfigChange;
 
-use crate::control::{Control, Message};
+use crate::control::{ControlHandle, ControlMessage};
 
 /// What the server looks for; no secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Proof {
+pub(super) struct ChallengeProof {
     pub(super) challenge: AcmeChallenge,
     pub(super) name: String,
     pub(super) token: String,
@@ -27,41 +27,41 @@ pub(super) struct Proof {
 
 /// What is shown, to be taken away again.
 #[derive(Debug)]
-pub(super) enum Shown {
+pub(super) enum ServedChallenge {
     Route(String),
-    Certificate(Challenge),
+    Certificate(TlsAlpnChallenge),
 }
 
 /// Where this node shows proofs.
 #[derive(Clone)]
-pub(super) struct Screen {
-    pub(super) control: Control,
-    pub(super) challenges: Arc<Challenges>,
+pub(super) struct ChallengeResponder {
+    pub(super) control: ControlHandle,
+    pub(super) challenges: Arc<TlsAlpnChallenges>,
 }
 
-impl Proof {
+impl ChallengeProof {
     /// Refuses what could not be shown: its token becomes part of a path.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
         if self.token.is_empty() || !self.token.bytes().all(is_plain) {
-            bail!("the server's token for {} is none", self.name);
+            bail!("invalid ACME token for {}", self.name);
         }
         Ok(())
     }
 }
 
-impl Screen {
+impl ChallengeResponder {
     /// Puts objects of the node in force.
-    pub(super) async fn put_in_force(&self, changes: Vec<Change>) -> anyhow::Result<()> {
+    pub(super) async fn apply_local_objects(&self, changes: Vec<ConfigChange>) -> anyhow::Result<()> {
         let (tell, told) = oneshot::channel();
-        let sent = self.control.messages.send(Message::Own(changes, Some(tell)));
+        let sent = self.control.messages.send(ControlMessage::LocalObjects(changes, Some(tell)));
         sent.ok().context("the gateway is ending")?;
         told.await.context("the gateway is ending")
     }
 
-    pub(super) async fn show(&self, proof: &Proof) -> anyhow::Result<Shown> {
+    pub(super) async fn show(&self, proof: &ChallengeProof) -> anyhow::Result<ServedChallenge> {
         proof.check()?;
-        let Proof { name, token, key, .. } = proof;
+        let ChallengeProof { name, token, key, .. } = proof;
         match proof.challenge {
             AcmeChallenge::Http01 => {
                 let id = format!("acme-challenge-{token}");
@@ -77,8 +77,9 @@ impl Screen {
                         "with_mock_header": false,
                     } },
                 });
-                self.put_in_force(vec![Change::Put(Resource::new(Kind::Routes, &id, &route))]).await?;
-                Ok(Shown::Route(id))
+                self.apply_local_objects(vec![ConfigChange::Put(Resource::new(Kind::Routes, &id, &route))])
+                    .await?;
+                Ok(ServedChallenge::Route(id))
             }
             AcmeChallenge::TlsAlpn01 => {
                 let mut params = CertificateParams::new(vec![name.clone()])?;
@@ -88,22 +89,24 @@ impl Screen {
                 let own = KeyPair::generate()?;
                 let certificate = params.self_signed(&own)?;
                 let put = self.challenges.put(name, &certificate.pem(), &own.serialize_pem());
-                put.map(Shown::Certificate).map_err(|error| anyhow::anyhow!(error))
+                put.map(ServedChallenge::Certificate).map_err(|error| anyhow::anyhow!(error))
             }
         }
     }
 
-    pub(super) async fn clear(&self, shown: &[Shown]) {
+    pub(super) async fn clear(&self, shown: &[ServedChallenge]) {
         let mut gone = Vec::new();
         for one in shown {
             match one {
-                Shown::Route(id) => gone.push(Change::Delete(Kind::Routes, id.as_str().into())),
-                Shown::Certificate(challenge) => self.challenges.remove(challenge),
+                ServedChallenge::Route(id) => {
+                    gone.push(ConfigChange::Delete(Kind::Routes, id.as_str().into()))
+                }
+                ServedChallenge::Certificate(challenge) => self.challenges.remove(challenge),
             }
         }
         if !gone.is_empty() {
             // It fails only when the gateway ends, and with it what was shown.
-            let _ = self.put_in_force(gone).await;
+            let _ = self.apply_local_objects(gone).await;
         }
     }
 }

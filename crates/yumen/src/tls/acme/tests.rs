@@ -7,7 +7,7 @@ fn a_certificate_is_renewed_a_third_of_its_life_before_its_end() {
     params.not_after = rcgen::date_time_ymd(2026, 4, 1);
     let pem = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem();
     // 2026-03-02: thirty days before
-    assert_eq!(Validity::of(&pem).unwrap().renewal(), 1_772_409_600);
+    assert_eq!(CertificateValidity::of(&pem).unwrap().renewal(), 1_772_409_600);
 }
 
 const DAY_S: i64 = 86_400;
@@ -15,8 +15,8 @@ const DAY_S: i64 = 86_400;
 /// How long one that holds for so many seconds is left alone, so many after it began to hold; and whether it is late.
 fn left_alone_s(life_s: i64, at_s: i64) -> (i64, bool) {
     let (from_s, now) = (1_700_000_000, Instant::now());
-    let due = Validity { from_s, until_s: from_s + life_s }.due(from_s + at_s, now);
-    (due.left(from_s + at_s, now).as_secs() as i64, matches!(due, Due::Late { .. }))
+    let due = CertificateValidity { from_s, until_s: from_s + life_s }.due(from_s + at_s, now);
+    (due.left(from_s + at_s, now).as_secs() as i64, matches!(due, RenewalDue::Late { .. }))
 }
 
 #[test]
@@ -45,21 +45,21 @@ fn what_was_just_fetched_is_not_fetched_again_at_once_however_the_clock_is_set()
 #[test]
 fn what_is_late_is_told_until_the_clock_is_set_right() {
     let names = vec!["a.test".to_owned()];
-    let mut wanted = Wanted::new("https://ca.test/dir", &AcmeCertificate { names });
+    let mut wanted = WantedCertificate::new("https://ca.test/dir", &AcmeCertificate { names });
     let now_s = now_unix_s();
-    let validity = Validity { from_s: now_s - 80 * DAY_S, until_s: now_s + 10 * DAY_S };
+    let validity = CertificateValidity { from_s: now_s - 80 * DAY_S, until_s: now_s + 10 * DAY_S };
     wanted.failures = 3;
     wanted.fetched(validity, "https://ca.test/dir");
     let problem = wanted.problem.clone().unwrap();
     assert!(problem.message.contains("is due for renewal already"), "{problem}");
     assert!(problem.hint.unwrap().contains("is the clock right? it is fetched again in 28"));
     assert_eq!(wanted.failures, 0);
-    wanted.look_at_clock(now_s);
-    assert!(wanted.problem.is_some() && matches!(wanted.due, Due::Late { .. }));
-    wanted.look_at_clock(now_s - 80 * DAY_S);
+    wanted.adjust_after_clock_change(now_s);
+    assert!(wanted.problem.is_some() && matches!(wanted.due, RenewalDue::Late { .. }));
+    wanted.adjust_after_clock_change(now_s - 80 * DAY_S);
     assert!(wanted.problem.is_none());
     assert_eq!(wanted.due.left(now_s - 80 * DAY_S, Instant::now()).as_secs() as i64, 60 * DAY_S);
-    let fresh = Validity { from_s: now_s, until_s: now_s + 90 * DAY_S };
+    let fresh = CertificateValidity { from_s: now_s, until_s: now_s + 90 * DAY_S };
     wanted.fetched(fresh, "https://ca.test/dir");
     assert!(wanted.problem.is_none());
 }
@@ -81,23 +81,23 @@ fn an_account_is_gone_only_where_the_server_says_so() {
 #[test]
 fn ids_tell_directories_and_names_apart() {
     let names = |all: &[&str]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let one = disk::id_of("https://ca.test/dir", &names(&["a.test", "b.test"]));
+    let one = storage::id_of("https://ca.test/dir", &names(&["a.test", "b.test"]));
     assert!(one.starts_with("acme-a.test-"), "{one}");
-    assert_ne!(one, disk::id_of("https://ca.test/dir", &names(&["a.test"])));
-    assert_ne!(one, disk::id_of("https://other.test/dir", &names(&["a.test", "b.test"])));
-    assert_eq!(one, disk::id_of("https://ca.test/dir", &names(&["a.test", "b.test"])));
+    assert_ne!(one, storage::id_of("https://ca.test/dir", &names(&["a.test"])));
+    assert_ne!(one, storage::id_of("https://other.test/dir", &names(&["a.test", "b.test"])));
+    assert_eq!(one, storage::id_of("https://ca.test/dir", &names(&["a.test", "b.test"])));
 }
 
 #[test]
 fn what_failed_is_tried_again_however_the_clock_is_set() {
     let now = Instant::now();
     let minute = Duration::from_secs(60);
-    let again = Due::Again(now + minute);
+    let again = RenewalDue::Again(now + minute);
     for unix_s in [0, 1_700_000_000, i64::MAX] {
         assert_eq!(again.left(unix_s, now), minute);
         assert!(again.left(unix_s, now + minute).is_zero());
     }
-    let renewal = Due::At(1_700_000_000);
+    let renewal = RenewalDue::At(1_700_000_000);
     assert_eq!(renewal.left(1_700_000_000 - DAY_S, now).as_secs(), DAY_S as u64);
     assert!(renewal.left(1_700_000_000, now).is_zero());
     assert!(renewal.left(i64::MAX, now).is_zero());

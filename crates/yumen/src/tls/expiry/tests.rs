@@ -1,14 +1,14 @@
-use super::trusted::What;
+use super::trusted::TrustedKind;
 use super::*;
 
-fn seen(ends: &[(i64, &str)], life_days: i64) -> Seen {
-    let end = |(at_unix_s, id): &(i64, &str)| End {
+fn seen(ends: &[(i64, &str)], life_days: i64) -> ExpiryState {
+    let end = |(at_unix_s, id): &(i64, &str)| CertificateExpiry {
         at_unix_s: *at_unix_s,
         life_s: life_days * DAY_S,
         id: (*id).to_owned(),
         name: format!("{id}.test"),
     };
-    Seen { certificates: ends.len(), first: ends.iter().map(end).collect(), trusted: Vec::new() }
+    ExpiryState { certificates: ends.len(), first: ends.iter().map(end).collect(), trusted: Vec::new() }
 }
 
 #[test]
@@ -32,17 +32,18 @@ fn what_ends_soon_is_a_warning_and_what_has_ended_an_error() {
 #[test]
 fn what_others_are_verified_by_is_told_before_it_ends_and_after() {
     let now = 1_000 * DAY_S;
-    let term = |name: &str, left_days: i64| yumen_proxy::tls::Term {
+    let term = |name: &str, left_days: i64| yumen_proxy::tls::ValidityTerm {
         name: format!("CN={name}"),
         from_unix_s: now - 365 * DAY_S,
         until_unix_s: now + left_days * DAY_S + 60,
     };
-    let check = |trusted: Trusted, expected: &[&str]| {
+    let check = |trusted: TrustedMaterial, expected: &[&str]| {
         let told: Vec<String> = trusted.problems(14, now).map(|problem| problem.to_string()).collect();
         let short: Vec<&str> = told.iter().filter_map(|told| told.lines().next()).collect();
         assert_eq!(short, expected);
     };
-    let clients = |terms: &[_]| Trusted::new("ssls/1", "client.ca", What::Authorities("clients"), terms);
+    let clients =
+        |terms: &[_]| TrustedMaterial::new("ssls/1", "client.ca", TrustedKind::Authorities("clients"), terms);
     check(
         clients(&[term("old", -3), term("soon", 3), term("new", 300)]),
         &[
@@ -57,10 +58,10 @@ fn what_others_are_verified_by_is_told_before_it_ends_and_after() {
         ],
     );
     check(
-        Trusted::new(
+        TrustedMaterial::new(
             "ssls/1",
             "client.crl",
-            What::Revoked,
+            TrustedKind::Revoked,
             &[term("stale", -3), term("soon", 3), term("new", 300)],
         ),
         &[

@@ -3,21 +3,21 @@
 use std::collections::{BTreeSet, HashMap};
 
 use yumen_base::Problem;
-use yumen_proxy::tls::{Term, client_terms, terms_of, upstream_authorities};
+use yumen_proxy::tls::{ValidityTerm, client_terms, terms_of, upstream_authorities};
 use yumen_snapshot::Snapshot;
 
 use super::{DAY_S, SERIES_MAX, is_soon};
 
 /// What a field of an object trusts.
-pub(super) struct Trusted {
+pub(super) struct TrustedMaterial {
     object: String,
     path: String,
-    what: What,
-    terms: Vec<Term>,
+    what: TrustedKind,
+    terms: Vec<ValidityTerm>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum TrustedKind {
     /// Authorities, and who is verified by them.
     Authorities(&'static str),
     /// Lists of what authorities have revoked.
@@ -25,8 +25,8 @@ pub(super) enum What {
 }
 
 /// What all objects trust; of very many, what ends first.
-pub(super) fn look(snapshot: &Snapshot) -> Vec<Trusted> {
-    let mut all: Vec<Trusted> = of_clients(snapshot).chain(of_upstreams(snapshot)).collect();
+pub(super) fn look(snapshot: &Snapshot) -> Vec<TrustedMaterial> {
+    let mut all: Vec<TrustedMaterial> = of_clients(snapshot).chain(of_upstreams(snapshot)).collect();
     all.retain(|trusted| !trusted.terms.is_empty());
     all.sort_by_cached_key(|trusted| {
         let first = trusted.terms.iter().map(|term| term.until_unix_s).min();
@@ -36,29 +36,34 @@ pub(super) fn look(snapshot: &Snapshot) -> Vec<Trusted> {
     all
 }
 
-fn of_clients(snapshot: &Snapshot) -> impl Iterator<Item = Trusted> {
+fn of_clients(snapshot: &Snapshot) -> impl Iterator<Item = TrustedMaterial> {
     let mut seen = BTreeSet::new();
     // An object stands under each of its names.
     let objects = snapshot.certificates().filter(move |(_, certificate)| seen.insert(&certificate.id));
     objects.flat_map(|(_, certificate)| {
         let terms = client_terms(certificate);
         let object = format!("ssls/{}", certificate.id);
-        let revoked: Vec<Term> = terms.revoked.into_iter().cloned().collect();
+        let revoked: Vec<ValidityTerm> = terms.revoked.into_iter().cloned().collect();
         [
-            Trusted::new(&object, "client.ca", What::Authorities("clients"), terms.authorities),
-            Trusted::new(&object, "client.crl", What::Revoked, &revoked),
+            TrustedMaterial::new(
+                &object,
+                "client.ca",
+                TrustedKind::Authorities("clients"),
+                terms.authorities,
+            ),
+            TrustedMaterial::new(&object, "client.crl", TrustedKind::Revoked, &revoked),
         ]
     })
 }
 
-fn of_upstreams(snapshot: &Snapshot) -> impl Iterator<Item = Trusted> {
+fn of_upstreams(snapshot: &Snapshot) -> impl Iterator<Item = TrustedMaterial> {
     // Many upstreams may share one text.
-    let mut read: HashMap<*const u8, Vec<Term>> = HashMap::new();
+    let mut read: HashMap<*const u8, Vec<ValidityTerm>> = HashMap::new();
     snapshot.upstreams().filter_map(move |(_, upstream)| {
         let pem = upstream_authorities(upstream)?;
         let (object, path) = place(&upstream.origin);
         let terms = read.entry(pem.as_ptr()).or_insert_with(|| terms_of(pem));
-        Some(Trusted::new(&object, &path, What::Authorities("servers"), terms))
+        Some(TrustedMaterial::new(&object, &path, TrustedKind::Authorities("servers"), terms))
     })
 }
 
@@ -75,9 +80,14 @@ pub(super) fn place(origin: &str) -> (String, String) {
     (object, path)
 }
 
-impl Trusted {
-    pub(super) fn new(object: &str, path: &str, what: What, terms: &[Term]) -> Trusted {
-        Trusted { object: object.to_owned(), path: path.to_owned(), what, terms: terms.to_vec() }
+impl TrustedMaterial {
+    pub(super) fn new(
+        object: &str,
+        path: &str,
+        what: TrustedKind,
+        terms: &[ValidityTerm],
+    ) -> TrustedMaterial {
+        TrustedMaterial { object: object.to_owned(), path: path.to_owned(), what, terms: terms.to_vec() }
     }
 
     /// Problems of what has ended or soon will.
@@ -91,7 +101,7 @@ impl Trusted {
             let has_ended = term.until_unix_s < now_unix_s;
             let (message, hint) = self.words(&term.name, days, has_ended);
             // Whoever has already given the authority that follows need not hurry to take the old one out.
-            let make = match has_ended && (self.what == What::Revoked || !is_any_left) {
+            let make = match has_ended && (self.what == TrustedKind::Revoked || !is_any_left) {
                 true => Problem::error,
                 false => Problem::warning,
             };
@@ -101,22 +111,22 @@ impl Trusted {
 
     fn words(&self, name: &str, days: i64, has_ended: bool) -> (String, String) {
         match (self.what, has_ended) {
-            (What::Authorities(whom), true) => (
+            (TrustedKind::Authorities(whom), true) => (
                 format!(
                     "the authority {name} expired {days} days ago: the {whom} it vouches for are refused"
                 ),
                 "put the one that follows it in its place".to_owned(),
             ),
-            (What::Authorities(whom), false) => (
+            (TrustedKind::Authorities(whom), false) => (
                 format!("the authority {name} expires in {days} days"),
                 format!("add the one that follows it: the {whom} it vouches for are refused afterwards"),
             ),
-            (What::Revoked, true) => (
-                format!("the list of what {name} has revoked ended {days} days ago: its clients are refused"),
+            (TrustedKind::Revoked, true) => (
+                format!("the CRL of {name} expired {days} days ago: its clients are refused"),
                 "put the newest list in its place".to_owned(),
             ),
-            (What::Revoked, false) => (
-                format!("the list of what {name} has revoked ends in {days} days"),
+            (TrustedKind::Revoked, false) => (
+                format!("the CRL of {name} expires in {days} days"),
                 "put the next list in its place: the authority's clients are refused afterwards".to_owned(),
             ),
         }

@@ -1,14 +1,14 @@
 use super::*;
 
-fn told(leaf: &str, until_unix_s: i64) -> ToldStaple {
-    ToldStaple { leaf: leaf.to_owned(), answer: BASE64.encode("answer"), until_unix_s }
+fn told(leaf: &str, until_unix_s: i64) -> ExportedStaple {
+    ExportedStaple { leaf: leaf.to_owned(), answer: BASE64.encode("answer"), until_unix_s }
 }
 
 #[test]
 fn what_one_process_tells_another_knows_and_what_is_odd_is_passed_over() {
     let (leaf, soon) = (BASE64.encode([7; 32]), now_unix_s() + 600);
-    let check = |one: ToldStaple, expected: Option<(&str, i64)>| {
-        let again = Staples::knowing(&[one]).told();
+    let check = |one: ExportedStaple, expected: Option<(&str, i64)>| {
+        let again = StapleCache::knowing(&[one]).told();
         let found = again.first().map(|one| (one.leaf.as_str(), one.until_unix_s));
         assert_eq!(found, expected);
     };
@@ -21,13 +21,13 @@ fn what_one_process_tells_another_knows_and_what_is_odd_is_passed_over() {
 #[test]
 fn an_answer_that_another_process_tells_is_shown_only_if_it_holds() {
     let made = rcgen::generate_simple_self_signed(vec!["a.test".to_owned()]).unwrap();
-    let loaded = yumen_snapshot::compile::LoadTls::pair(
-        &yumen_proxy::tls::Loader::default(),
+    let loaded = yumen_snapshot::compile::TlsLoader::pair(
+        &yumen_proxy::tls::CertificateLoader::default(),
         &made.cert.pem(),
         &made.signing_key.serialize_pem(),
     );
-    let pair = loaded.unwrap().downcast::<Pair>().unwrap();
+    let pair = loaded.unwrap().downcast::<CertificateKeyPair>().unwrap();
     let leaf = BASE64.encode(leaf_digest(&pair));
-    let staples = Staples::knowing(&[told(&leaf, now_unix_s() + 600)]);
+    let staples = StapleCache::knowing(&[told(&leaf, now_unix_s() + 600)]);
     assert!(staples.known(&pair).is_none());
 }

@@ -1,9 +1,9 @@
 use serde_json::{Value, json};
 
-use super::super::frame::{Frame, Order};
+use super::super::frame::{SortOrder, TopFrame};
 use super::{count, duration, fit, render};
 
-fn frame(routes: usize) -> Frame {
+fn frame(routes: usize) -> TopFrame {
     let row = |id: usize| {
         json!({ "id": format!("route-{id}"), "name": "", "requests": 100 - id, "busy_ns": 5_000_000,
                 "duration_ns": 1_000_000, "durations_us": [[12, 100 - id]] })
@@ -14,7 +14,7 @@ fn frame(routes: usize) -> Frame {
         "version": "0.1.0", "revision": 7, "workers": 2, "uptime_ms": 1000, "routes": routes, "plugins": plugins,
         "exact": { "requests": 500, "errors": 2, "connections": 9 },
     });
-    Frame::between(&Value::Null, &now, Order::Rate)
+    TopFrame::between(&Value::Null, &now, SortOrder::Rate)
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_low_screen_gets_the_first_rows_of_each_kind() {
 
 #[test]
 fn a_gateway_without_traffic_is_told_so() {
-    let frame = Frame::between(&Value::Null, &json!({ "version": "1" }), Order::Rate);
+    let frame = TopFrame::between(&Value::Null, &json!({ "version": "1" }), SortOrder::Rate);
     assert!(render(&frame, 10).ends_with("no requests\n"));
 }
 
@@ -70,7 +70,7 @@ fn requests_without_a_route_are_not_called_none() {
         let now = json!({
             "uptime_ms": 1000, "exact": { "requests": requests }, "total": { "requests": sampled },
         });
-        render(&Frame::between(&Value::Null, &now, Order::Rate), 40).lines().last().unwrap().to_owned()
+        render(&TopFrame::between(&Value::Null, &now, SortOrder::Rate), 40).lines().last().unwrap().to_owned()
     };
     assert_eq!(text(0, 0), "no requests");
     assert_eq!(text(70, 64), "no request had a route");

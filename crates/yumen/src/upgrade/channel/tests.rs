@@ -4,9 +4,9 @@ use std::net::TcpListener;
 
 use super::*;
 
-fn pair() -> (Channel, Channel) {
+fn pair() -> (HandoverChannel, HandoverChannel) {
     let (one, other) = UnixStream::pair().unwrap();
-    (Channel::new(one), Channel::new(other))
+    (HandoverChannel::new(one), HandoverChannel::new(other))
 }
 
 fn soon() -> Instant {

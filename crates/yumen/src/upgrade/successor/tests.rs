@@ -4,15 +4,15 @@ use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 
 use super::*;
-use crate::sockets::{Door, Label};
+use crate::sockets::{SocketLabel, SocketRole};
 
-fn pair() -> (Channel, Successor) {
+fn pair() -> (HandoverChannel, Successor) {
     let (one, other) = UnixStream::pair().unwrap();
-    (Channel::new(one), Successor::on(Channel::new(other)))
+    (HandoverChannel::new(one), Successor::on(HandoverChannel::new(other)))
 }
 
-fn hello(protocol: u32) -> Hello {
-    Hello { protocol, version: "9.9.9".into() }
+fn hello(protocol: u32) -> HandoverHello {
+    HandoverHello { protocol, version: "9.9.9".into() }
 }
 
 fn soon() -> Option<Instant> {
@@ -24,17 +24,24 @@ fn what_is_given_arrives() {
     let (before, successor) = pair();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (asked, bound) = ("127.0.0.1:0".parse().unwrap(), listener.local_addr().unwrap());
-    let label = Label { door: Door::Admin, asked, listener: 0, generation: 0 };
+    let label = SocketLabel { door: SocketRole::Admin, asked, listener: 0, generation: 0 };
     let keys: Vec<[u8; TICKET_KEY_BYTES]> = vec![[1; TICKET_KEY_BYTES], [2; TICKET_KEY_BYTES]];
     before.send(&hello(PROTOCOL)).unwrap();
     let ticket_keys = keys.iter().map(|key| BASE64.encode(key)).collect();
     let http3_identity = Some((BASE64.encode([7; 32]), 4));
-    before.send(&Offer { sockets: vec![label], ticket_keys, http3_identity, ..Offer::default() }).unwrap();
+    before
+        .send(&HandoverOffer {
+            sockets: vec![label],
+            ticket_keys,
+            http3_identity,
+            ..HandoverOffer::default()
+        })
+        .unwrap();
     before.send_descriptors(&[OwnedFd::from(listener)]).unwrap();
     let mut given = successor.receive().unwrap();
     assert_eq!(given.ticket_keys, keys);
     assert_eq!(given.http3_identity.unwrap().told(), ([7; 32], 5));
-    let taken = given.sockets.take(Door::Admin, asked);
+    let taken = given.sockets.take(SocketRole::Admin, asked);
     assert_eq!(taken[0].local_addr().unwrap().as_socket(), Some(bound));
 }
 
@@ -48,7 +55,7 @@ fn another_protocol_is_refused_by_its_number() {
         assert!(said.contains("yumen 9.9.9") && said.contains(&number), "{said}");
         successor.refuses(&error);
         let told = before.receive(soon()).unwrap();
-        assert!(matches!(told, FromSuccessor::Refuses(reason) if reason == said));
+        assert!(matches!(told, SuccessorMessage::Refuses(reason) if reason == said));
     }
 }
 
@@ -64,11 +71,11 @@ fn members_of_a_later_version_are_passed_over() {
 #[test]
 fn a_store_that_stays_and_a_process_that_goes_are_errors() {
     let (before, successor) = pair();
-    before.send(&FromServing::StoreStays("a backup is being made".into())).unwrap();
-    assert!(successor.want_store().unwrap_err().to_string().contains("a backup is being made"));
-    before.send(&FromServing::StoreIsFree).unwrap();
-    successor.want_store().unwrap();
+    before.send(&PredecessorMessage::StoreStays("a backup is being made".into())).unwrap();
+    assert!(successor.acquire_store().unwrap_err().to_string().contains("a backup is being made"));
+    before.send(&PredecessorMessage::StoreIsFree).unwrap();
+    successor.acquire_store().unwrap();
     drop(before);
-    assert!(successor.want_store().is_err());
-    assert!(successor.ready(&[], &State::default(), &Carry::default()).is_err());
+    assert!(successor.acquire_store().is_err());
+    assert!(successor.ready(&[], &StoreState::default(), &Carry::default()).is_err());
 }

@@ -104,10 +104,10 @@ impl Http3Client {
     pub(crate) fn forger(&self) -> Forger {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let own = quinn::TokioRuntime.wrap_udp_socket(socket).unwrap();
-        let elsewhere = Arc::<Mutex<Option<Arc<UdpSocket>>>>::default();
-        let socket = Forging { own, elsewhere: elsewhere.clone() };
+        let predecessor_requests = Arc::<Mutex<Option<Arc<UdpSocket>>>>::default();
+        let socket = Forging { own, predecessor_requests: predecessor_requests.clone() };
         self.endpoint.rebind_abstract(Arc::new(socket)).unwrap();
-        Forger { elsewhere }
+        Forger { predecessor_requests }
     }
 
     /// Asks from this address from now on, over a link on which so many bytes a second come.
@@ -172,19 +172,19 @@ async fn connect_over(
 
 /// Has a client's datagrams seem to come from elsewhere.
 pub(crate) struct Forger {
-    elsewhere: Arc<Mutex<Option<Arc<UdpSocket>>>>,
+    predecessor_requests: Arc<Mutex<Option<Arc<UdpSocket>>>>,
 }
 
 impl Forger {
     /// From now on they seem to come from this socket, of which the client reads nothing.
-    pub(crate) fn pretend(&self, elsewhere: Option<UdpSocket>) {
-        *self.elsewhere.lock().unwrap() = elsewhere.map(Arc::new);
+    pub(crate) fn pretend(&self, predecessor_requests: Option<UdpSocket>) {
+        *self.predecessor_requests.lock().unwrap() = predecessor_requests.map(Arc::new);
     }
 
     /// Waits for a datagram that the client does not get; its length.
     pub(crate) async fn lost(&self) -> usize {
-        let elsewhere = self.elsewhere.lock().unwrap().clone().expect("it pretends");
-        elsewhere.recv(&mut [0; 2048]).await.unwrap()
+        let predecessor_requests = self.predecessor_requests.lock().unwrap().clone().expect("it pretends");
+        predecessor_requests.recv(&mut [0; 2048]).await.unwrap()
     }
 }
 
@@ -192,7 +192,7 @@ impl Forger {
 #[derive(Debug)]
 struct Forging {
     own: Arc<dyn AsyncUdpSocket>,
-    elsewhere: Arc<Mutex<Option<Arc<UdpSocket>>>>,
+    predecessor_requests: Arc<Mutex<Option<Arc<UdpSocket>>>>,
 }
 
 impl AsyncUdpSocket for Forging {
@@ -201,8 +201,10 @@ impl AsyncUdpSocket for Forging {
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        match &*self.elsewhere.lock().unwrap() {
-            Some(elsewhere) => elsewhere.try_send_to(transmit.contents, transmit.destination).map(drop),
+        match &*self.predecessor_requests.lock().unwrap() {
+            Some(predecessor_requests) => {
+                predecessor_requests.try_send_to(transmit.contents, transmit.destination).map(drop)
+            }
             None => self.own.try_send(transmit),
         }
     }

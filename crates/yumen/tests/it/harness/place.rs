@@ -9,7 +9,7 @@ use std::process::Command;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use yumen_test::Net;
+use yumen_test::TestNetwork;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
@@ -28,7 +28,7 @@ impl Default for Place {
 
 impl Place {
     /// A place of a network.
-    pub(crate) fn of(net: &Net, number: u8) -> Place {
+    pub(crate) fn of(net: &TestNetwork, number: u8) -> Place {
         Place {
             host: net.address(number).into(),
             within: net.within(number),

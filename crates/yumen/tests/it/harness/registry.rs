@@ -109,9 +109,9 @@ impl Registry {
                 book.busy += 1;
                 book.busy_max = book.busy_max.max(book.busy);
             }
-            let goes_on = answer(&kept, request, stream);
+            let is_forwarded = answer(&kept, request, stream);
             kept.0.lock().unwrap().busy -= 1;
-            goes_on
+            is_forwarded
         });
         Registry { book, upstream }
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use yumen_test::Net;
+use yumen_test::TestNetwork;
 
 use super::limits::Limits;
 use crate::harness::etcd::{Etcd, KEY, WAIT_S, ask, cluster};
@@ -73,13 +73,13 @@ pub(super) struct World {
     writing: RwLock<()>,
     is_over: AtomicBool,
     _upstream: Upstream,
-    net: Arc<Net>,
+    net: Arc<TestNetwork>,
 }
 
 impl World {
     /// `None` where namespaces cannot be made.
     pub(super) fn start() -> Option<World> {
-        let net = Net::new(REDIS + 1)?;
+        let net = TestNetwork::new(REDIS + 1)?;
         let members: Vec<Place> = (FIRST_MEMBER..REDIS).map(|number| Place::of(&net, number)).collect();
         let etcd = Etcd::at(&members);
         let redis = Redis::at(&Place::of(&net, REDIS));
@@ -309,12 +309,12 @@ fn pairs(from: &[u8], to: &[u8]) -> Vec<(u8, u8)> {
     from.iter().flat_map(|from| to.iter().map(|to| (*from, *to))).collect()
 }
 
-fn lose(net: Arc<Net>, pairs: Vec<(u8, u8)>) -> Box<dyn FnOnce()> {
+fn lose(net: Arc<TestNetwork>, pairs: Vec<(u8, u8)>) -> Box<dyn FnOnce()> {
     pairs.iter().for_each(|(from, to)| net.lose(*from, *to, true));
     Box::new(move || pairs.iter().for_each(|(from, to)| net.lose(*from, *to, false)))
 }
 
-fn flap(net: Arc<Net>, cables: Vec<u8>) -> Box<dyn FnOnce()> {
+fn flap(net: Arc<TestNetwork>, cables: Vec<u8>) -> Box<dyn FnOnce()> {
     let is_over = Arc::<AtomicBool>::default();
     let seen = is_over.clone();
     let flapping = std::thread::spawn(move || {

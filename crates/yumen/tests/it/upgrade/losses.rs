@@ -109,7 +109,7 @@ fn a_file_that_cannot_be_used_at_the_start_leaves_nothing_in_force_and_that_is_s
     let gateway = Gateway::launch(scratch, &Options::default(), &["--file", &routes]);
     let problem = gateway.status_json("/yumen/v1/problems")[0].clone();
     assert_eq!((&problem["object"], &problem["last_good"]), (&json!("file"), &Value::Null), "{problem}");
-    assert!(gateway.log().contains("resource file not usable, nothing is in force"), "{}", gateway.log());
+    assert!(gateway.log().contains("resource file invalid, no configuration active"), "{}", gateway.log());
     gateway.edit(&json!({"routes": [mock("a")]}));
     eventually("it is mended", 10, || gateway.get("/a").status == 200);
     gateway.scratch.write("routes.yaml", "routes: [");

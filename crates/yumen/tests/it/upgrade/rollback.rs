@@ -23,7 +23,7 @@ fn check(line: &Line, arguments: &[&str], reason: &str) {
 fn a_new_process_that_fails_leaves_the_old_one_serving() {
     let upstream = Upstream::start(|_, stream| respond(stream, 200, "", b"done"));
     let mut line = start(&upstream.everything(), "upgrade: {ready_s: 2}");
-    check(&line, &["--binary", "/bin/false"], "the new process ended before it served (exit status: 1)");
+    check(&line, &["--binary", "/bin/false"], "successor exited before it was ready (exit status: 1)");
     check(&line, &["--binary", "/nonexistent/yumen"], "No such file or directory");
     let silent = executable(&line, "silent", "#!/bin/sh\nexec sleep 600\n");
     check(&line, &["--binary", &silent], "not ready within 2 s (upgrade.ready_s)");

@@ -62,7 +62,7 @@ fn what_was_counted_counts_on() {
     assert_eq!((reply.status, reply.field("connection")), (200, Some("close")));
     line.wait_for_end_of(first);
     eventually("what the old process counted is counted by the new one", 10, || {
-        line.gateway.log().contains("the process before has ended")
+        line.gateway.log().contains("predecessor exited")
     });
     let statuses: Vec<u16> = (0..4).map(|_| line.gateway.get("/").status).collect();
     assert_eq!(statuses, [200, 200, 200, 429]);

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::Job;
-use crate::kong::entity::Entity;
+use super::super::PluginJob;
+use crate::kong::entity::KongEntity;
 
 /// What Kong names a server by, now and once; and what it is called here.
 const SERVER: [(&str, &str); 8] = [
@@ -19,7 +19,7 @@ const SERVER: [(&str, &str); 8] = [
 
 /// The settings of where a limit is counted; none where each node counts for itself. `policy_field` says
 /// where Kong wants it, `window_s_min` is the shortest window.
-pub(super) fn place(job: &mut Job<'_>, policy_field: &str, window_s_min: u64) -> Map<String, Value> {
+pub(super) fn place(job: &mut PluginJob<'_>, policy_field: &str, window_s_min: u64) -> Map<String, Value> {
     let policy = job.text(policy_field).unwrap_or_else(|| "local".into());
     let redis = redis_fields(job);
     let sync_rate = job.number("sync_rate");
@@ -50,7 +50,7 @@ pub(super) fn place(job: &mut Job<'_>, policy_field: &str, window_s_min: u64) ->
 }
 
 /// What stands under `redis`, and under the names it had before.
-fn redis_fields(job: &mut Job<'_>) -> Entity {
+fn redis_fields(job: &mut PluginJob<'_>) -> KongEntity {
     let mut redis = job.settings.child("redis", job.report).unwrap_or_default();
     for field in SERVER.map(|(field, _)| field).into_iter().chain(["server_name"]) {
         if let Some(value) = job.settings.take(&format!("redis_{field}"))
@@ -62,7 +62,7 @@ fn redis_fields(job: &mut Job<'_>) -> Entity {
     redis
 }
 
-fn server(job: &mut Job<'_>, mut redis: Entity) -> Map<String, Value> {
+fn server(job: &mut PluginJob<'_>, mut redis: KongEntity) -> Map<String, Value> {
     let mut out = Map::new();
     let sentinels = redis.list("sentinel_nodes", job.report);
     let nodes = redis.list("cluster_nodes", job.report);

@@ -3,7 +3,7 @@ use http::{HeaderMap, Response};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::{HealthCall, request, status};
-use crate::upstream::health::Observation;
+use crate::upstream::health::HealthObservation;
 
 #[test]
 fn messages_are_read_and_written_as_protobuf_does() {
@@ -77,10 +77,10 @@ async fn only_a_service_that_says_it_serves_is_healthy() {
     let address = listener.local_addr().unwrap();
     tokio::spawn(serve(listener));
     let table = [
-        ("up", Observation::Status(200)),
-        ("down", Observation::Status(503)),
-        ("unknown", Observation::Status(503)),
-        ("broken", Observation::TcpFailure),
+        ("up", HealthObservation::Status(200)),
+        ("down", HealthObservation::Status(503)),
+        ("unknown", HealthObservation::Status(503)),
+        ("broken", HealthObservation::TcpFailure),
     ];
     for (service, expected) in table {
         let stream = TcpStream::connect(address).await.unwrap();
@@ -101,5 +101,5 @@ async fn what_speaks_no_http2_fails() {
     });
     let stream = TcpStream::connect(address).await.unwrap();
     let seen = HealthCall::new("a", "", false).make(stream).await;
-    assert_eq!(seen, Observation::TcpFailure);
+    assert_eq!(seen, HealthObservation::TcpFailure);
 }

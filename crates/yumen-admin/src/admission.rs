@@ -1,0 +1,89 @@
+//! The door of the admin listener: what every request passes and every answer carries.
+//!
+//! Who may ask is judged by `access`; must not know what is asked for.
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use yumen_config::node::AdminApiVersion;
+use yumen_store::Authorship;
+
+use crate::access::AdminPeer;
+use crate::api::AdminState;
+use crate::refusal::ApiRefusal;
+
+/// Clients choose what they may ask for by this version; it names the API spoken, not the product.
+const SPOKEN: HeaderValue = HeaderValue::from_static("APISIX/3.14.0");
+const REASON: &str = "x-yumen-reason";
+const REASON_BYTES_MAX: usize = 512;
+
+/// Admits requests by address, answers preflights, and marks every response.
+pub(crate) async fn admit(State(state): State<AdminState>, request: Request, next: Next) -> Response {
+    let access = &state.access;
+    let peer = request.extensions().get::<AdminPeer>().map(|AdminPeer(address)| *address);
+    let is_preflight = request.method() == Method::OPTIONS && access.cors;
+    let is_allowed = peer.is_some_and(|address| access.allow.contains(address));
+    let mut response = match is_allowed {
+        false => {
+            let who = peer.map_or("an unknown address".to_owned(), |address| address.to_string());
+            let message = format!("{who} is not allowed: not in admin.allow");
+            ApiRefusal::new(StatusCode::FORBIDDEN, message).into_response()
+        }
+        _ if is_preflight => StatusCode::OK.into_response(),
+        _ => next.run(request).await,
+    };
+    let headers = response.headers_mut();
+    mark(headers, state.api_version);
+    if access.cors {
+        allow_pages(headers);
+    }
+    response
+}
+
+/// Tells clients what is spoken here.
+pub(crate) fn mark(headers: &mut HeaderMap, version: AdminApiVersion) {
+    headers.insert(header::SERVER, SPOKEN);
+    let version = match version {
+        AdminApiVersion::V3 => "v3",
+        AdminApiVersion::Default => "v2",
+    };
+    headers.insert("x-api-version", HeaderValue::from_static(version));
+}
+
+fn allow_pages(headers: &mut HeaderMap) {
+    for (name, value) in [
+        (header::ACCESS_CONTROL_ALLOW_ORIGIN, "*"),
+        (header::ACCESS_CONTROL_ALLOW_CREDENTIALS, "true"),
+        (header::ACCESS_CONTROL_ALLOW_HEADERS, "*"),
+        (header::ACCESS_CONTROL_ALLOW_METHODS, "*"),
+        (header::ACCESS_CONTROL_EXPOSE_HEADERS, "*"),
+        (header::ACCESS_CONTROL_MAX_AGE, "3600"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+}
+
+/// Admits holders of keys, and leaves the authorship of what they write in the request's extensions.
+pub(crate) async fn require_key(
+    State(state): State<AdminState>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    match state.access.holder(&state.store.state(), &request) {
+        Ok(holder) => {
+            let reason = request.headers().get(REASON).map(|value| value.as_bytes());
+            let reason = reason.map(bounded_reason).filter(|reason| !reason.is_empty());
+            request.extensions_mut().insert(Authorship { author: holder.name.clone(), reason });
+            request.extensions_mut().insert(holder);
+            next.run(request).await
+        }
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+fn bounded_reason(bytes: &[u8]) -> String {
+    let reason = String::from_utf8_lossy(bytes);
+    let end = (0..=REASON_BYTES_MAX.min(reason.len())).rev().find(|at| reason.is_char_boundary(*at));
+    reason[..end.unwrap_or(0)].to_owned()
+}

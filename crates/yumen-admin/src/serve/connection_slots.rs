@@ -1,0 +1,126 @@
+//! Who has a place on a listener, and who gives way where somebody new wants one.
+//!
+//! A connection that serves a request keeps its place; one that waits for a request has it as long as nobody else
+//! wants it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// The places of one listener.
+#[derive(Clone, Default)]
+pub(super) struct ConnectionSlots(Arc<ConnectionSlotsShared>);
+
+#[derive(Default)]
+struct ConnectionSlotsShared {
+    table: Mutex<ConnectionSlotTable>,
+    /// Told when a connection begins to wait for a request.
+    idles: Notify,
+}
+
+#[derive(Default)]
+struct ConnectionSlotTable {
+    next: u64,
+    taken: HashMap<u64, TakenSlot>,
+}
+
+struct TakenSlot {
+    state: SlotState,
+    /// Comes from where nobody is served: gives way first.
+    is_unauthenticated: bool,
+    leave: Arc<Notify>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SlotState {
+    /// Waits for the head of a request since then.
+    Idle(Instant),
+    /// Serves a request.
+    Busy,
+    /// Was told to leave.
+    Leaving,
+}
+
+impl ConnectionSlots {
+    /// A place for a new connection, which waits for a request. How many there are, the caller counts.
+    pub(super) fn take(&self, is_unauthenticated: bool) -> ConnectionSlot {
+        let mut table = self.table();
+        let id = table.next;
+        table.next += 1;
+        let leave = Arc::new(Notify::new());
+        let state = SlotState::Idle(Instant::now());
+        table.taken.insert(id, TakenSlot { state, is_unauthenticated, leave: leave.clone() });
+        drop(table);
+        ConnectionSlot { id, places: self.clone(), leave }
+    }
+
+    /// Has the connection that has waited longest for a request leave, strangers first. One at a time.
+    pub(super) fn make_room(&self) {
+        let mut table = self.table();
+        if table.taken.values().any(|one| one.state == SlotState::Leaving) {
+            return;
+        }
+        let idle = table.taken.values_mut().filter_map(|one| match one.state {
+            SlotState::Idle(since) => Some((!one.is_unauthenticated, since, one)),
+            _ => None,
+        });
+        if let Some((.., one)) = idle.min_by_key(|(is_known, since, _)| (*is_known, *since)) {
+            one.state = SlotState::Leaving;
+            one.leave.notify_one();
+        }
+    }
+
+    /// Returns when a connection begins to wait for a request, or began since this was asked last.
+    pub(super) async fn idles(&self) {
+        self.0.idles.notified().await;
+    }
+
+    fn table(&self) -> MutexGuard<'_, ConnectionSlotTable> {
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The place of one connection.
+pub(super) struct ConnectionSlot {
+    id: u64,
+    places: ConnectionSlots,
+    leave: Arc<Notify>,
+}
+
+impl ConnectionSlot {
+    /// Returns when somebody else is to have the place.
+    pub(super) async fn lost(&self) {
+        self.leave.notified().await;
+    }
+
+    /// What a request holds as long as it is served; none where its connection was told to leave before.
+    pub(super) fn busy(&self) -> Option<BusySlot> {
+        let mut table = self.places.table();
+        let one = table.taken.get_mut(&self.id).filter(|one| one.state != SlotState::Leaving)?;
+        one.state = SlotState::Busy;
+        Some(BusySlot { id: self.id, places: self.places.clone() })
+    }
+}
+
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        self.places.table().taken.remove(&self.id);
+    }
+}
+
+/// Keeps the place of a connection that serves a request.
+pub(super) struct BusySlot {
+    id: u64,
+    places: ConnectionSlots,
+}
+
+impl Drop for BusySlot {
+    fn drop(&mut self) {
+        if let Some(one) = self.places.table().taken.get_mut(&self.id) {
+            one.state = SlotState::Idle(Instant::now());
+        }
+        self.places.0.idles.notify_one();
+    }
+}

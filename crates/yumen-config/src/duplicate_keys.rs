@@ -1,0 +1,181 @@
+//! Values read with an eye on members that an object has twice.
+//!
+//! Some readers keep the first of them and some the last, so nobody knows which was meant. Who asks decides what
+//! becomes of such a text.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::map::Entry;
+use serde_json::{Map, Number, Value};
+
+/// So many are told of one text; who has mended them asks again.
+const TOLD_MAX: usize = 16;
+
+/// So much of a name is told.
+const NAME_CHARS_MAX: usize = 64;
+
+/// A value, in which of members of one name the last is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DuplicateCheckedValue {
+    /// What the text says.
+    pub value: Value,
+    /// The dotted paths of members that are written more than once, 16 at most.
+    pub doubled: Vec<String>,
+}
+
+impl DuplicateCheckedValue {
+    /// The value of a text whose members are written once each; else what is wrong with it.
+    pub fn into_distinct(self) -> Result<Value, String> {
+        match self.doubled.is_empty() {
+            true => Ok(self.value),
+            false => Err(self.doubled.iter().map(|path| told(path)).collect::<Vec<String>>().join("; ")),
+        }
+    }
+}
+
+/// What is said of a doubled member.
+pub fn told(path: &str) -> String {
+    format!("\"{path}\" is written more than once")
+}
+
+/// Reads JSON, and nothing behind it.
+pub fn from_json(text: &[u8]) -> Result<DuplicateCheckedValue, serde_json::Error> {
+    let mut json = serde_json::Deserializer::from_slice(text);
+    let read = DuplicateKeyReader.deserialize(&mut json)?;
+    json.end()?;
+    Ok(read)
+}
+
+/// Reads one document of YAML; merge keys (`<<`) are members like others.
+pub fn from_yaml(text: &[u8]) -> Result<DuplicateCheckedValue, serde_yaml_ng::Error> {
+    DuplicateKeyReader.deserialize(serde_yaml_ng::Deserializer::from_slice(text))
+}
+
+/// Reads one value out of a larger text.
+pub(crate) struct DuplicateKeyReader;
+
+impl<'de> DeserializeSeed<'de> for DuplicateKeyReader {
+    type Value = DuplicateCheckedValue;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<DuplicateCheckedValue, D::Error> {
+        let mut doubled = Vec::new();
+        let place = DuplicateKeySeed { step: JsonPathStep::Top, doubled: &mut doubled };
+        let value = place.deserialize(deserializer)?;
+        Ok(DuplicateCheckedValue { value, doubled })
+    }
+}
+
+/// How to come to a value from the one it stands in. A path is written out only where something is to be told.
+#[derive(Clone, Copy)]
+enum JsonPathStep<'a> {
+    Top,
+    Member(&'a JsonPathStep<'a>, &'a str),
+    Item(&'a JsonPathStep<'a>, usize),
+}
+
+impl fmt::Display for JsonPathStep<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JsonPathStep::Top => Ok(()),
+            JsonPathStep::Item(within, at) => write!(f, "{within}[{at}]"),
+            JsonPathStep::Member(within, name) => {
+                let dot = if matches!(within, JsonPathStep::Top) { "" } else { "." };
+                write!(f, "{within}{dot}{name:.NAME_CHARS_MAX$}")
+            }
+        }
+    }
+}
+
+struct DuplicateKeySeed<'a> {
+    step: JsonPathStep<'a>,
+    doubled: &'a mut Vec<String>,
+}
+
+impl<'de> DeserializeSeed<'de> for DuplicateKeySeed<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for DuplicateKeySeed<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any valid JSON value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut members = Map::new();
+        while let Some(name) = map.next_key::<String>()? {
+            let member = members.entry(name);
+            let step = JsonPathStep::Member(&self.step, member.key());
+            if matches!(member, Entry::Occupied(_)) && self.doubled.len() < TOLD_MAX {
+                let path = step.to_string();
+                // A member that is there three times is told once.
+                if self.doubled.last() != Some(&path) {
+                    self.doubled.push(path);
+                }
+            }
+            let value = map.next_value_seed(DuplicateKeySeed { step, doubled: &mut *self.doubled })?;
+            match member {
+                Entry::Vacant(place) => {
+                    place.insert(value);
+                }
+                Entry::Occupied(mut place) => {
+                    place.insert(value);
+                }
+            }
+        }
+        Ok(Value::Object(members))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        loop {
+            let step = JsonPathStep::Item(&self.step, items.len());
+            match seq.next_element_seed(DuplicateKeySeed { step, doubled: &mut *self.doubled })? {
+                Some(item) => items.push(item),
+                None => return Ok(Value::Array(items)),
+            }
+        }
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::String(text.to_owned()))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<Value, E> {
+        Ok(Value::String(text))
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    /// What JSON has no number for is null, as `serde_json` has it.
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+}
+
+#[cfg(test)]
+mod tests;

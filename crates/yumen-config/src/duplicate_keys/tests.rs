@@ -1,0 +1,55 @@
+//! Which members are told, and that values are read as `serde_json` reads them.
+
+use serde_json::{Value, json};
+
+use super::{DuplicateCheckedValue, from_json, from_yaml};
+
+fn check(text: &str, value: Value, doubled: &[&str]) {
+    let doubled: Vec<String> = doubled.iter().map(|path| (*path).to_owned()).collect();
+    let expected = DuplicateCheckedValue { value, doubled };
+    assert_eq!(from_json(text.as_bytes()).unwrap(), expected, "{text}");
+    assert_eq!(from_yaml(text.as_bytes()).unwrap(), expected, "{text}");
+}
+
+#[test]
+fn a_member_that_is_there_twice_is_told_with_its_path_and_the_last_is_kept() {
+    check(r#"{"a": 1, "b": {"a": 2}}"#, json!({ "a": 1, "b": { "a": 2 } }), &[]);
+    check(r#"{"a": 1, "b": 2, "a": 3}"#, json!({ "a": 3, "b": 2 }), &["a"]);
+    check(r#"{"a": [0, {"b": {"c": 1, "c": 2}}]}"#, json!({ "a": [0, { "b": { "c": 2 } }] }), &["a[1].b.c"]);
+    check(r#"{"a": 1, "a": 2, "a": 3, "b": 1, "b": 2}"#, json!({ "a": 3, "b": 2 }), &["a", "b"]);
+    check(r#"{"a": {"b": 1, "b": 2}, "a": {}}"#, json!({ "a": {} }), &["a.b", "a"]);
+}
+
+#[test]
+fn what_is_told_is_bounded() {
+    let long = "é".repeat(1000);
+    let many: Vec<String> = (0..100).map(|at| format!(r#""{at}{long}": 1, "{at}{long}": 2"#)).collect();
+    let read = from_json(format!("{{{}}}", many.join(",")).as_bytes()).unwrap();
+    assert_eq!(read.doubled.len(), 16);
+    assert!(read.doubled.iter().all(|path| path.chars().count() == 64), "{:?}", read.doubled);
+}
+
+#[test]
+fn values_are_those_of_serde_json() {
+    for text in [
+        r#"[null, true, -1, 18446744073709551615, 1.5, 1e3, -0.0, "é\n\u0000", {}, [], {"": {"$serde": 1}}]"#,
+        r#""a""#,
+        "9007199254740993",
+        "18446744073709551616",
+    ] {
+        assert_eq!(from_json(text.as_bytes()).unwrap().value, serde_json::from_str::<Value>(text).unwrap());
+    }
+    for text in ["1: a\n2.5: b\ntrue: c\n", "a: .nan\nb: .inf\nc: 0x10\nd: ~\n", "- no\n- 'x'\n"] {
+        let same = serde_yaml_ng::from_str::<Value>(text).unwrap();
+        assert_eq!(from_yaml(text.as_bytes()).unwrap().value, same, "{text}");
+    }
+    for text in ["{\"a\": 1", "{} x", "", "[1,]", &"[".repeat(200)] {
+        let same = serde_json::from_str::<Value>(text).unwrap_err().to_string();
+        assert_eq!(from_json(text.as_bytes()).unwrap_err().to_string(), same, "{text}");
+    }
+    for text in ["a: !x 1\n", "a: 1\n---\nb: 2\n", "~: 1\n", "a: 340282366920938463463374607431768211456\n"] {
+        let same = serde_yaml_ng::from_str::<Value>(text).map_err(|error| error.to_string());
+        let read = from_yaml(text.as_bytes()).map(|read| read.value).map_err(|error| error.to_string());
+        assert_eq!(read, same, "{text}");
+    }
+}

@@ -1,0 +1,105 @@
+//! Stream routes; and protos, which are accepted and kept, but not compiled yet.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::common::{self, Labels, Plugins, ResourceId};
+use super::upstream::UpstreamSpec;
+use super::{Kind, resource_type};
+use crate::schema::InvalidSettings;
+
+/// A protobuf description.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ProtoSpec {
+    /// Its id.
+    pub id: Option<ResourceId>,
+    /// A name for people.
+    #[schemars(length(min = 1, max = 256))]
+    pub name: Option<String>,
+    /// A description for people.
+    #[schemars(length(max = 256))]
+    pub desc: Option<String>,
+    /// Free labels.
+    #[serde(default)]
+    #[schemars(schema_with = "common::labels_schema")]
+    pub labels: Option<Labels>,
+    /// Source text or a base64 descriptor set, at most 1 MiB.
+    #[schemars(length(min = 1, max = 1048576))]
+    pub content: String,
+    /// When it was made, in seconds since 1970.
+    pub create_time: Option<i64>,
+    /// When it was last changed, in seconds since 1970.
+    pub update_time: Option<i64>,
+}
+
+/// An L4 route.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StreamRouteSpec {
+    /// Its id.
+    pub id: Option<ResourceId>,
+    /// A name for people.
+    #[schemars(length(min = 1, max = 256))]
+    pub name: Option<String>,
+    /// A description for people.
+    #[schemars(length(max = 256))]
+    pub desc: Option<String>,
+    /// Free labels.
+    #[serde(default)]
+    #[schemars(schema_with = "common::labels_schema")]
+    pub labels: Option<Labels>,
+    /// The client's address or network to match.
+    pub remote_addr: Option<String>,
+    /// The local address or network to match.
+    pub server_addr: Option<String>,
+    /// The local port to match.
+    #[schemars(range(min = 1))]
+    pub server_port: Option<u16>,
+    /// The server name to match.
+    #[schemars(regex(pattern = r"^\*$|^\*?[0-9a-zA-Z-._\[\]:]+$"))]
+    pub sni: Option<String>,
+    /// Where connections go.
+    pub upstream: Option<UpstreamSpec>,
+    /// Where connections go, by id.
+    pub upstream_id: Option<ResourceId>,
+    /// The service whose upstream is used.
+    pub service_id: Option<ResourceId>,
+    /// Settings by plugin name.
+    #[serde(default)]
+    #[schemars(schema_with = "common::plugins_schema")]
+    pub plugins: Option<Plugins>,
+    /// The protocol inside.
+    pub protocol: Option<StreamRouteProtocol>,
+    /// When it was made, in seconds since 1970.
+    pub create_time: Option<i64>,
+    /// When it was last changed, in seconds since 1970.
+    pub update_time: Option<i64>,
+}
+
+/// The protocol inside an L4 route.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StreamRouteProtocol {
+    /// Its name.
+    pub name: String,
+    /// The stream route it belongs to.
+    pub superior_id: Option<ResourceId>,
+    /// Its settings.
+    #[serde(default)]
+    #[schemars(schema_with = "common::plugins_schema")]
+    pub conf: Option<Map<String, Value>>,
+    /// Its loggers.
+    pub logger: Option<Vec<Value>>,
+}
+
+fn settle(route: &mut StreamRouteSpec) -> Result<(), InvalidSettings> {
+    if let Some(upstream) = &mut route.upstream {
+        super::upstream::settle(upstream).map_err(|invalid| invalid.under("upstream"))?;
+    }
+    Ok(())
+}
+
+resource_type!(ProtoSpec, Kind::Protos);
+resource_type!(StreamRouteSpec, Kind::StreamRoutes, settle = settle);

@@ -1,0 +1,96 @@
+//! Heads whose fields come one by one, as HTTP/2 and HTTP/3 bring them: written down as the lines HTTP/1 has for
+//! them, and held to the same rules.
+//!
+//! Knows neither protocol. Names are tokens and values have no control characters: who has read them off the
+//! wire has seen to that.
+
+use super::{HeadError, HeadLimits, host_field, request_line, request_rules, response_rules};
+use crate::fields::{Fields, KnownField};
+use crate::head::{Method, RequestHead, ResponseHead};
+
+/// Reads a request head into `head`, which is clear. Cookies that were split for compression are joined again
+/// (RFC 9113 §8.2.3).
+pub fn request<'a>(
+    method: &[u8],
+    target: &[u8],
+    fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    limits: &HeadLimits,
+    head: &mut RequestHead,
+) -> Result<(), HeadError> {
+    begin(method, target, limits, head)?;
+    receive(fields, limits, &mut head.fields)?;
+    head.received_bytes = head.fields.block.len() as u32;
+    request_rules(head, limits.paths)
+}
+
+/// Notes of a request head that was refused whose it was: for who tells of it, in `head`, whatever is there by now. Of
+/// a target that is too long it is the front. Where method or target are what is wrong, `head` stays clear.
+#[cold]
+pub fn refused_request(
+    method: &[u8],
+    target: &[u8],
+    host: &[u8],
+    limits: &HeadLimits,
+    head: &mut RequestHead,
+) {
+    head.clear();
+    let target = &target[..target.len().min(limits.target_bytes_max)];
+    if begin(method, target, limits, head).is_err() {
+        return head.clear();
+    }
+    if target.starts_with(b"/") {
+        head.origin_form = head.target;
+    }
+    head.fields.receive(KnownField::Host, b"Host", host);
+    if let Ok(Some((authority, part))) = host_field(head) {
+        head.set_authority(authority, part);
+    }
+}
+
+/// Writes the request line and reads it.
+fn begin(method: &[u8], target: &[u8], limits: &HeadLimits, head: &mut RequestHead) -> Result<(), HeadError> {
+    let mut block = std::mem::take(&mut head.fields.block);
+    block.reserve(method.len() + target.len() + 12);
+    block.extend_from_slice(method);
+    block.push(b' ');
+    block.extend_from_slice(target);
+    block.extend_from_slice(b" HTTP/1.1\r\n");
+    request_line(&block, head, limits)?;
+    head.fields.block = block;
+    Ok(())
+}
+
+/// Reads a response head into `head`, which is clear. `asked` is the method of the request it answers.
+pub fn response<'a>(
+    status: u16,
+    fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    limits: &HeadLimits,
+    asked: Method,
+    head: &mut ResponseHead,
+) -> Result<(), HeadError> {
+    head.status = status;
+    receive(fields, limits, &mut head.fields)?;
+    response_rules(head, asked)
+}
+
+fn receive<'a>(
+    received: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    limits: &HeadLimits,
+    fields: &mut Fields,
+) -> Result<(), HeadError> {
+    let mut last = KnownField::Other;
+    for (name, value) in received {
+        let known = KnownField::of(name);
+        if known == KnownField::Cookie && last == KnownField::Cookie {
+            fields.join_last(b"; ", value);
+            continue;
+        }
+        if fields.len() == limits.fields_max {
+            return Err(HeadError::TooManyFields);
+        }
+        fields.receive(known, name, value);
+        last = known;
+    }
+    fields.block.extend_from_slice(b"\r\n");
+    if fields.block.len() > limits.head_bytes_max { Err(HeadError::TooLarge) } else { Ok(()) }
+}

@@ -1,0 +1,201 @@
+//! How yumen stands beside each other gateway in every case: where it wins, and where it loses.
+//!
+//! Knows the record; the answer is computed for whatever was measured and cannot be edited.
+
+use serde::Serialize;
+
+use super::context::ReportContext;
+use super::document::{CellEmphasis, ReportBlock, ReportTable, TableCell};
+use crate::metric::RoundMetric;
+use crate::quantity::QuantityUnit;
+use crate::record::{MeasuredTarget, RunCase, RunRecord, TargetRole};
+use crate::verdict::{Verdict, VerdictDecision, VerdictLimits};
+
+/// The adapter whose targets are compared with the others.
+const SUBJECT: &str = "yumen";
+
+/// One figure of one case, ours beside theirs.
+#[derive(Debug, Clone, Serialize)]
+pub struct RivalComparison {
+    /// The case.
+    pub case: String,
+    /// Our target.
+    pub subject: String,
+    /// The other gateway.
+    pub rival: String,
+    /// What is compared.
+    pub metric: RoundMetric,
+    /// What came out, ours first.
+    pub verdict: Verdict,
+    /// Whether a figure may not be the gateway's own: something else bounded it, or connections were kept.
+    pub flagged: bool,
+}
+
+/// Every figure of every case against every other gateway.
+pub fn standings(run: &RunRecord, limits: VerdictLimits) -> Vec<RivalComparison> {
+    let context = ReportContext::new(run);
+    let gateways = || run.targets.iter().filter(|target| target.role == TargetRole::Gateway);
+    let mut comparisons = Vec::new();
+    for case in &run.cases {
+        for subject in gateways().filter(|target| target.adapter == SUBJECT) {
+            for rival in gateways().filter(|target| target.adapter != SUBJECT) {
+                let one = |metric| compare(context, case, subject, rival, metric, limits);
+                comparisons.extend(RoundMetric::ALL.into_iter().filter_map(one));
+            }
+        }
+    }
+    comparisons
+}
+
+fn compare(
+    context: ReportContext<'_>,
+    case: &RunCase,
+    subject: &MeasuredTarget,
+    rival: &MeasuredTarget,
+    metric: RoundMetric,
+    limits: VerdictLimits,
+) -> Option<RivalComparison> {
+    let values = |target| Some(metric.over(&context.result(case, target)?.rounds));
+    let verdict = Verdict::paired(metric, &values(subject)?, &values(rival)?, limits)?;
+    Some(RivalComparison {
+        case: case.label.clone(),
+        subject: subject.name.clone(),
+        rival: rival.name.clone(),
+        metric,
+        verdict,
+        flagged: context.doubt(case, subject).is_some() || context.doubt(case, rival).is_some(),
+    })
+}
+
+/// The section that says where yumen loses.
+pub(crate) fn blocks(comparisons: &[RivalComparison], limits: VerdictLimits) -> Vec<ReportBlock> {
+    if comparisons.is_empty() {
+        return vec![ReportBlock::Paragraph(
+            "This run did not measure yumen beside another gateway, so there is nothing to lose.".to_owned(),
+        )];
+    }
+    let losses: Vec<&RivalComparison> = with(comparisons, VerdictDecision::Worse);
+    let wins: Vec<&RivalComparison> = with(comparisons, VerdictDecision::Better);
+    let uncertain: Vec<&RivalComparison> = comparisons
+        .iter()
+        .filter(|one| matches!(one.verdict.decision, VerdictDecision::Undecided | VerdictDecision::TooFew))
+        .filter(|one| one.verdict.is_behind(one.metric))
+        .collect();
+    let same = with(comparisons, VerdictDecision::Same).len();
+    let mut blocks = vec![ReportBlock::Paragraph(format!(
+        "Of {} comparisons with other gateways yumen is worse in {}, better in {} and within {} in {same}; the other {} were not told \
+         from chance. Worse or better means: medians more than {} apart, and a rank test over the rounds that gives p ≤ {}.",
+        comparisons.len(),
+        losses.len(),
+        wins.len(),
+        QuantityUnit::Share.tick(limits.threshold),
+        comparisons.len() - losses.len() - wins.len() - same,
+        QuantityUnit::Share.tick(limits.threshold),
+        limits.alpha,
+    ))];
+    if losses.is_empty() {
+        blocks
+            .push(ReportBlock::Paragraph("yumen is worse with certainty in no case of this run.".to_owned()));
+    } else {
+        blocks.push(ReportBlock::Table(list("Where yumen loses", &losses)));
+    }
+    if !uncertain.is_empty() {
+        let title = format!("Behind, but not told from chance: {}", uncertain.len());
+        blocks.push(ReportBlock::Details(title.clone(), vec![ReportBlock::Table(list(&title, &uncertain))]));
+    }
+    if !wins.is_empty() {
+        let title = format!("Where yumen wins: {}", wins.len());
+        blocks.push(ReportBlock::Details(title.clone(), vec![ReportBlock::Table(list(&title, &wins))]));
+    }
+    blocks
+}
+
+fn with(comparisons: &[RivalComparison], decision: VerdictDecision) -> Vec<&RivalComparison> {
+    let mut found: Vec<&RivalComparison> =
+        comparisons.iter().filter(|one| one.verdict.decision == decision).collect();
+    found.sort_by_key(|one| one.metric);
+    found
+}
+
+/// A row for each rival, a column for each figure: in how many cases better and worse.
+pub(crate) fn overview(comparisons: &[RivalComparison]) -> ReportTable {
+    let metrics: Vec<RoundMetric> = RoundMetric::ALL
+        .into_iter()
+        .filter(|metric| comparisons.iter().any(|one| one.metric == *metric))
+        .collect();
+    let names: Vec<String> = metrics.iter().map(|metric| metric.name().to_owned()).collect();
+    let mut table = ReportTable::of_numbers("Cases in which yumen is better : worse", "beside", &names);
+    for rival in rivals(comparisons) {
+        let mut row = vec![TableCell::text(rival)];
+        for metric in &metrics {
+            let of = |decision| {
+                comparisons
+                    .iter()
+                    .filter(|one| {
+                        one.rival == rival && one.metric == *metric && one.verdict.decision == decision
+                    })
+                    .count()
+            };
+            let (better, worse) = (of(VerdictDecision::Better), of(VerdictDecision::Worse));
+            let emphasis = if worse > better { CellEmphasis::Loss } else { CellEmphasis::None };
+            row.push(TableCell { emphasis, ..TableCell::text(format!("{better} : {worse}")) });
+        }
+        table.rows.push(row);
+    }
+    table
+}
+
+/// The other gateways, in the order of the run.
+fn rivals(comparisons: &[RivalComparison]) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for one in comparisons {
+        if !names.contains(&one.rival.as_str()) {
+            names.push(&one.rival);
+        }
+    }
+    names
+}
+
+fn list(caption: &str, comparisons: &[&RivalComparison]) -> ReportTable {
+    let columns =
+        ["figure", "case", "beside", "#yumen", "#the other", "#ratio", "#95 % interval", "#p", "effect"];
+    let mut table = ReportTable::with_columns(caption, &columns);
+    for one in comparisons {
+        let (verdict, unit) = (&one.verdict, one.metric.unit());
+        let ratio = verdict
+            .ratio
+            .map_or_else(TableCell::none, |ratio| TableCell::text(QuantityUnit::Ratio.show(ratio)));
+        let interval = verdict.ratio_interval.map_or_else(TableCell::none, |ends| {
+            TableCell::text(format!("{:.2} – {:.2}", ends.low, ends.high))
+        });
+        table.rows.push(vec![
+            TableCell::text(one.metric.name()),
+            TableCell::text(&one.case),
+            TableCell { flag: one.flagged.then_some('*'), ..TableCell::text(&one.rival) },
+            TableCell::text(unit.show(verdict.first.median)),
+            TableCell::text(unit.show(verdict.second.median)),
+            ratio,
+            interval,
+            TableCell::text(p_value(verdict.p_value)),
+            TableCell::text(verdict.effect.as_str()),
+        ]);
+    }
+    table
+        .notes
+        .push("Ratios are yumen's figure over the other's, round by round, as their median.".to_owned());
+    if comparisons.iter().any(|one| one.flagged) {
+        table.notes.push(
+            "*: a figure of this row carries a letter above; it may not be the gateway's own.".to_owned(),
+        );
+    }
+    table
+}
+
+/// A p-value with two digits that matter.
+pub(crate) fn p_value(p: f64) -> String {
+    if p < 0.0001 {
+        "< 0.0001".to_owned()
+    } else {
+        format!("{p:.4}").trim_end_matches('0').trim_end_matches('.').to_owned()
+    }
+}

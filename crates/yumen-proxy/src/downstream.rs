@@ -1,0 +1,296 @@
+//! One client connection from its handshake to its end: heads one after another until either side ends it.
+
+mod http2;
+mod http3;
+mod lingering_close;
+mod shared;
+mod streams;
+
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use yumen_http::parse::{self, ParsedHead};
+use yumen_http::{HeadError, RequestHead};
+use yumen_plugin::{ClientInfo, TlsInfo};
+
+use crate::buffer::Inbox;
+use crate::cold_future::apart;
+use crate::connection::{DownstreamConnection, DownstreamPeer};
+use crate::disposition::After;
+use crate::exchange_handle::ExchangeHandle;
+use crate::exchange_task::ExchangeJob;
+use crate::fault::FaultKind;
+use crate::http2::PREFACE_HEAD;
+use crate::stream::TransportStream;
+use crate::tcp::TcpConnection;
+use crate::timers::{Timer, until};
+use crate::tls::{self, AcceptedTls, DownstreamTlsAcceptor, HandshakeRefusal};
+use crate::turn_budget;
+use crate::worker::{ConnectionGuard, Worker};
+
+pub(crate) use http3::open as open_http3;
+
+/// A draining connection waits so long for a request that may be on its way, in milliseconds.
+const DRAIN_GRACE_MS: u64 = 250;
+/// For a client to take the last words of TLS, in milliseconds.
+const CLOSE_MS: u64 = 1000;
+
+/// How a connection goes on.
+enum ConnectionNext {
+    /// After its last exchange.
+    After(After),
+    /// The client speaks HTTP/2.
+    Http2,
+}
+
+enum NextRequest {
+    Request(Box<RequestHead>),
+    Closed,
+    Refuse(FaultKind),
+}
+
+/// Serves a connection to its end.
+///
+/// What an idle connection holds is mostly this future, so nothing large may wait in it: who the peer is goes
+/// behind its pointer before there is a future.
+pub(crate) fn run(
+    worker: Rc<Worker>,
+    tcp: TcpConnection,
+    mut client: ClientInfo,
+    tls: Option<Rc<DownstreamTlsAcceptor>>,
+    admitted: ConnectionGuard,
+) -> impl Future<Output = ()> {
+    // The scheme is known before the handshake, which tells the rest.
+    client.tls = tls.as_ref().map(|_| TlsInfo::default());
+    let peer = Rc::new(DownstreamPeer::new(&worker, client));
+    talk(worker, tcp, peer, tls, admitted)
+}
+
+async fn talk(
+    worker: Rc<Worker>,
+    tcp: TcpConnection,
+    mut peer: Rc<DownstreamPeer>,
+    tls: Option<Rc<DownstreamTlsAcceptor>>,
+    _admitted: ConnectionGuard,
+) {
+    let timer = worker.timers.timer();
+    let mut is_plain = false;
+    let stream = match tls {
+        None => TransportStream::Tcp(tcp),
+        // Nothing is waited for in here: what a handshake gives would be held as long as the connection.
+        Some(acceptor) => match handshake(&worker, &timer, tcp, &acceptor).await {
+            Ok(accepted) => {
+                if let Some(peer) = Rc::get_mut(&mut peer) {
+                    peer.client.tls = Some(accepted.info);
+                    peer.alt_svc = accepted.alt_svc;
+                }
+                TransportStream::Accepted(Box::new(accepted.stream))
+            }
+            Err(HandshakeRefusal::NotTls(tcp)) => {
+                is_plain = true;
+                TransportStream::Tcp(tcp)
+            }
+            Err(HandshakeRefusal::UnknownName(_) | HandshakeRefusal::Failed(_)) => return,
+        },
+    };
+    let speaks_http2 = stream.alpn() == Some(tls::HTTP2);
+    let conn = Box::new(DownstreamConnection { worker, peer, stream, inbox: Inbox::default(), timer });
+    if is_plain {
+        return apart(refuse_plain(conn)).await;
+    }
+    if speaks_http2 {
+        return apart(http2::run(*conn)).await;
+    }
+    let (mut conn, end) = serve_http1(conn).await;
+    conn.inbox.release(&conn.worker.buffers);
+    match end {
+        // TLS says goodbye; for TCP the drop does.
+        ConnectionNext::After(After::Next | After::Leave | After::Close)
+            if matches!(conn.stream, TransportStream::Tcp(_)) => {}
+        ConnectionNext::After(After::Next | After::Leave | After::Close) => apart(conn.close()).await,
+        ConnectionNext::After(After::Linger | After::Unread(_)) => apart(lingering_close::linger(conn)).await,
+        ConnectionNext::After(After::Reset) => {
+            conn.stream.tcp().into_iter().for_each(TcpConnection::reset_on_close)
+        }
+        ConnectionNext::Http2 => apart(http2::run(*conn)).await,
+    }
+}
+
+/// Serves one request after another. The only place that does: what is called once costs no call.
+async fn serve_http1(mut conn: Box<DownstreamConnection>) -> (Box<DownstreamConnection>, ConnectionNext) {
+    let mut is_first = true;
+    loop {
+        if !conn.inbox.is_empty() {
+            poll_fn(turn_budget::poll_request).await;
+        }
+        let next = conn.next_request().await;
+        let was_first = std::mem::replace(&mut is_first, false);
+        let job = match next {
+            NextRequest::Request(head) => ExchangeJob::Serve(head),
+            NextRequest::Refuse(_) if was_first && conn.begins_http2() => {
+                return (conn, ConnectionNext::Http2);
+            }
+            NextRequest::Refuse(FaultKind::Head(HeadError::Malformed(_)))
+                if was_first && !conn.begins_http() =>
+            {
+                conn.count_unknown_protocol();
+                return (conn, ConnectionNext::After(After::Close));
+            }
+            NextRequest::Refuse(kind) => ExchangeJob::Refuse(kind, None),
+            NextRequest::Closed => return (conn, ConnectionNext::After(After::Close)),
+        };
+        let mut seat = ExchangeHandle::take(conn, job);
+        let mut after;
+        (conn, after) = poll_fn(|cx| seat.poll(cx)).await;
+        seat.leave();
+        if let After::Unread(framing) = after {
+            after = apart(conn.discard_body(framing)).await;
+        }
+        if after != After::Next {
+            return (conn, ConnectionNext::After(after));
+        }
+    }
+}
+
+async fn handshake(
+    worker: &Rc<Worker>,
+    timer: &Timer,
+    tcp: TcpConnection,
+    acceptor: &DownstreamTlsAcceptor,
+) -> Result<AcceptedTls, HandshakeRefusal> {
+    timer.set(worker.settings.handshake_timeout_ms);
+    // Boxed, so that what a handshake needs is not held as long as the connection.
+    let shaken = until(timer, Box::pin(acceptor.accept(tcp)).as_mut()).await;
+    let shaken = shaken.unwrap_or_else(|| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
+    let counted =
+        if shaken.is_ok() { &worker.counters.handshakes } else { &worker.counters.handshake_failures };
+    counted.add(1);
+    if let Err(HandshakeRefusal::Failed(error)) = &shaken {
+        tracing::debug!(%error, "tls handshake failed");
+    }
+    shaken
+}
+
+/// Tells a client that it does not speak TLS where it must, as one that speaks HTTP understands it.
+async fn refuse_plain(mut conn: Box<DownstreamConnection>) {
+    // Its first bytes have come; what they say is for the log.
+    let worker = conn.worker.clone();
+    let read = {
+        let DownstreamConnection { stream, inbox, .. } = &mut *conn;
+        poll_fn(|cx| stream.poll_fill(cx, inbox, &worker.buffers)).await
+    };
+    if read.is_err() || !conn.begins_http() {
+        conn.count_unknown_protocol();
+        let waiting = conn.inbox.len();
+        conn.inbox.consume(waiting);
+        return conn.inbox.release(&worker.buffers);
+    }
+    let mut seat = ExchangeHandle::take(conn, ExchangeJob::Refuse(FaultKind::NotTls, None));
+    let (conn, _) = poll_fn(|cx| seat.poll(cx)).await;
+    seat.leave();
+    lingering_close::linger(conn).await;
+}
+
+impl DownstreamConnection {
+    /// Waits for the next head. A connection that ends or idles between requests just ends.
+    async fn next_request(&mut self) -> NextRequest {
+        let mut scanned = 0;
+        let mut grace = false;
+        // Taken once there is something to put in it.
+        let mut head = None;
+        let is_waiting = !self.inbox.is_empty();
+        let settings = &self.worker.settings;
+        self.timer.set(if is_waiting { settings.head_timeout_ms } else { settings.idle_timeout_ms });
+        poll_fn(|cx| {
+            loop {
+                if self.inbox.len() > scanned {
+                    let mut read = head.take().unwrap_or_else(|| self.worker.take_request());
+                    let limits = &self.worker.settings.request_head;
+                    match parse::request(self.inbox.bytes(), scanned, limits, &mut read) {
+                        Ok(ParsedHead::Head(used)) => {
+                            self.inbox.consume(used);
+                            self.inbox.release(&self.worker.buffers);
+                            self.timer.set_idle(false);
+                            return Poll::Ready(NextRequest::Request(read));
+                        }
+                        Ok(ParsedHead::Partial) => {
+                            head = Some(read);
+                            if scanned == 0 {
+                                self.timer.set(self.worker.settings.head_timeout_ms);
+                                self.stream.tcp().into_iter().for_each(TcpConnection::acknowledge);
+                            }
+                            scanned = self.inbox.len();
+                        }
+                        Err(error) => return Poll::Ready(NextRequest::Refuse(FaultKind::Head(error))),
+                    }
+                }
+                match self.stream.poll_fill(cx, &mut self.inbox, &self.worker.buffers) {
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(NextRequest::Closed),
+                    Poll::Ready(Ok(_)) => {}
+                    Poll::Pending => return self.wait_for_head(cx, &mut grace),
+                }
+            }
+        })
+        .await
+    }
+
+    fn wait_for_head(&mut self, cx: &mut Context<'_>, grace: &mut bool) -> Poll<NextRequest> {
+        self.inbox.park(&self.worker.buffers);
+        let ends = self.worker.draining.get() && !self.worker.keeps_idle.get();
+        if ends && !*grace && self.inbox.is_empty() {
+            *grace = true;
+            self.timer.set(DRAIN_GRACE_MS);
+        }
+        self.timer.set_idle(self.inbox.is_empty());
+        if !self.timer.is_over(cx) {
+            let is_asked = self.worker.is_ending_idle() && self.inbox.is_empty();
+            let ends = is_asked && self.worker.takes_room(self.idle_ms());
+            return if ends { Poll::Ready(NextRequest::Closed) } else { Poll::Pending };
+        }
+        Poll::Ready(if self.inbox.is_empty() {
+            NextRequest::Closed
+        } else {
+            NextRequest::Refuse(FaultKind::ClientTimeout)
+        })
+    }
+
+    /// How long it has waited for its next request.
+    fn idle_ms(&self) -> u64 {
+        let left_ms = self.timer.left_ms().unwrap_or(0);
+        self.worker.settings.idle_timeout_ms.saturating_sub(left_ms)
+    }
+
+    /// Whether what came in place of a request is one of any version, if a broken one. Nothing else has an
+    /// answer that its sender would understand.
+    fn begins_http(&self) -> bool {
+        let line = self.inbox.bytes().split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        words.next().is_none()
+            || words.next().is_some_and(|target| matches!(target[0], b'/' | b'*'))
+            || line.windows(5).any(|part| part.eq_ignore_ascii_case(b"HTTP/"))
+    }
+
+    /// Nobody is answered and no request is logged.
+    fn count_unknown_protocol(&self) {
+        self.worker.counters.strangers.add(1);
+        tracing::debug!(client = %self.peer.client.peer, "unknown protocol: the first bytes are not HTTP");
+    }
+
+    /// Whether what came in place of a request says that HTTP/2 is spoken.
+    fn begins_http2(&self) -> bool {
+        self.worker.settings.http2.enabled && self.inbox.bytes().starts_with(PREFACE_HEAD)
+    }
+
+    /// Ends a connection on which all was read.
+    async fn close(mut self: Box<Self>) {
+        self.timer.set(CLOSE_MS);
+        let (stream, timer) = (&mut self.stream, &self.timer);
+        poll_fn(|cx| match stream.poll_shutdown(cx) {
+            Poll::Pending if !timer.is_over(cx) => Poll::Pending,
+            _ => Poll::Ready(()),
+        })
+        .await;
+    }
+}

@@ -1,0 +1,272 @@
+//! A client's connection of HTTP/2: its streams become exchanges, its end is orderly.
+//!
+//! Knows what a connection owes its client, and nothing of what becomes of an exchange.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use h2::server::{Connection as Library, SendResponse};
+use h2::{Reason, RecvStream};
+use http::{Method, Request};
+use yumen_http::{HeadError, HttpVersion, RequestHead};
+
+use super::shared;
+use super::streams::{DrainStage, StreamGuard, StreamSet};
+use crate::backlog::SendQueue;
+use crate::clock;
+use crate::connection::{DownstreamConnection, DownstreamPeer};
+use crate::fault::FaultKind;
+use crate::http2::{Http2Duplex, PREFACE_BYTES, heads, server_builder};
+use crate::http2_transport::{FrameBudget, Http2Transport};
+use crate::serve;
+use crate::stream::TransportStream;
+use crate::task;
+use crate::timers::until;
+use crate::worker::Worker;
+
+/// How long a client may take to see that nothing more comes, in milliseconds.
+const LINGER_MS: u64 = 1000;
+/// Bytes of a client that does not see it.
+const LINGER_BYTES_MAX: usize = 1024 * 1024;
+
+/// Serves a connection to its end.
+pub(super) async fn run(conn: DownstreamConnection) {
+    let DownstreamConnection { worker, peer, stream, inbox, timer } = conn;
+    worker.counters.http2_connections.add(1);
+    let patience = FrameBudget::new(worker.settings.http2.patience, PREFACE_BYTES, clock::now().mono_ms());
+    let wire = Http2Transport::new(stream, inbox, patience, worker.buffers.clone());
+    timer.set(worker.settings.head_timeout_ms);
+    let mut handshake = std::pin::pin!(server_builder(&worker.settings).handshake(wire.clone()));
+    let shaking = poll_fn(|cx| {
+        let polled = handshake.as_mut().poll(cx);
+        // A connection that fails is noticed by whoever reads from it.
+        let _ = wire.poll_send(cx);
+        polled
+    });
+    let library = match until(&timer, std::pin::pin!(shaking)).await {
+        Some(Ok(library)) => library,
+        Some(Err(error)) => return note(&worker, &error),
+        None => return worker.counters.http2_faults.add(1),
+    };
+    let streams = StreamSet::new(&worker, timer);
+    let (stage, queue) = (DrainStage::Serving, worker.buffers.backlog.client_queue());
+    let mut driver = Http2Driver {
+        library,
+        wire,
+        worker,
+        peer,
+        streams,
+        queue,
+        stage,
+        is_flooded: false,
+        is_late: false,
+        stalled_at: None,
+    };
+    poll_fn(|cx| driver.poll(cx)).await;
+    driver.linger().await;
+}
+
+struct Http2Driver {
+    library: Library<Http2Transport, Bytes>,
+    wire: Http2Transport,
+    worker: Rc<Worker>,
+    peer: Rc<DownstreamPeer>,
+    streams: Rc<StreamSet>,
+    queue: SendQueue,
+    stage: DrainStage,
+    /// The patience with the client is over, and it was told so.
+    is_flooded: bool,
+    /// A head was not whole in time, and the client was told so.
+    is_late: bool,
+    /// Bytes sent so far, when the client last stopped taking more.
+    stalled_at: Option<u64>,
+}
+
+impl Http2Driver {
+    /// Ready when the connection is over.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.queue.is_over(cx) {
+            // It would not take a GOAWAY either.
+            return Poll::Ready(());
+        }
+        let mut is_over = false;
+        loop {
+            match self.library.poll_accept(cx) {
+                Poll::Ready(Some(Ok((request, respond)))) => self.serve(request, respond),
+                Poll::Ready(Some(Err(error))) => {
+                    note(&self.worker, &error);
+                    is_over = true;
+                    break;
+                }
+                Poll::Ready(None) => {
+                    is_over = true;
+                    break;
+                }
+                Poll::Pending if self.floods() => {
+                    self.worker.counters.http2_floods.add(1);
+                    self.library.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+                }
+                Poll::Pending => break,
+            }
+        }
+        let is_ending = is_over || self.is_flooded || self.is_late;
+        if self.streams.should_leave(cx) && self.stage == DrainStage::Serving && !is_ending {
+            self.leave();
+        }
+        let sent = self.wire.poll_send(cx);
+        if matches!(sent, Poll::Ready(Err(_))) || (is_over && sent.is_ready()) {
+            return Poll::Ready(());
+        }
+        self.wait(cx, sent.is_pending())
+    }
+
+    /// Whether the client has just used up the patience with it.
+    fn floods(&mut self) -> bool {
+        let was_flooded = std::mem::replace(&mut self.is_flooded, self.wire.inner().patience.is_over());
+        self.is_flooded && !was_flooded
+    }
+
+    /// Tells the client to ask elsewhere, if that can be said now.
+    fn leave(&mut self) {
+        if self.wire.announce_end() {
+            self.stage = DrainStage::GoawaySent { told_ms: clock::now().mono_ms() };
+        }
+    }
+
+    /// Looks whether the connection idles or its client takes nothing.
+    fn wait(&mut self, cx: &mut Context<'_>, is_stalled: bool) -> Poll<()> {
+        let settings = &self.worker.settings;
+        let now_ms = clock::now().mono_ms();
+        let sent_bytes = self.wire.inner().sent_bytes;
+        if !is_stalled {
+            self.stalled_at = None;
+        } else if self.stalled_at != Some(sent_bytes) {
+            self.stalled_at = Some(sent_bytes);
+            self.streams.timer.set(settings.send_timeout_ms);
+        }
+        if is_stalled {
+            // Whoever does not take what is sent may not be read from.
+            self.wire.inner().patience.wait_anew(now_ms);
+            self.streams.hold();
+            return if self.streams.timer.is_over(cx) { Poll::Ready(()) } else { Poll::Pending };
+        }
+        let idle_ms = self.streams.idle_ms(now_ms);
+        let gives_way = self.streams.gives_way(self.stage, now_ms);
+        let left_ms = match self.stage {
+            DrainStage::GoawaySent { told_ms } => self.streams.leave_ms(told_ms, 0, now_ms),
+            _ if gives_way => 0,
+            _ => settings.idle_timeout_ms.saturating_sub(idle_ms),
+        };
+        if left_ms == 0 {
+            match self.stage {
+                DrainStage::Serving => self.leave(),
+                // It asks for a round trip of its own, and tells the last stream after that.
+                DrainStage::GoawaySent { .. } => {
+                    self.stage = DrainStage::Ending;
+                    self.library.graceful_shutdown();
+                }
+                DrainStage::Ending => return Poll::Ready(()),
+            }
+            self.streams.wait_anew(now_ms);
+            cx.waker().wake_by_ref();
+        }
+        let left_ms = left_ms.min(self.head_left_ms(cx, now_ms));
+        self.streams.timer.set(left_ms.max(1));
+        if self.streams.timer.is_over(cx) {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    /// How long the client may take for the rest of a head that it has begun. One who takes longer is sent away.
+    fn head_left_ms(&mut self, cx: &mut Context<'_>, now_ms: u64) -> u64 {
+        let Some(since_ms) = self.wire.inner().patience.unfinished_since_ms().filter(|_| !self.is_late)
+        else {
+            return u64::MAX;
+        };
+        let left_ms = self.worker.settings.head_timeout_ms.saturating_sub(now_ms.saturating_sub(since_ms));
+        if left_ms == 0 {
+            self.is_late = true;
+            serve::note_refused(&self.worker, &self.peer, HttpVersion::Http2, FaultKind::ClientTimeout);
+            self.library.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+            cx.waker().wake_by_ref();
+        }
+        left_ms
+    }
+
+    /// Reads a stream's head and has the rest served beside the connection.
+    fn serve(&mut self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
+        let worker = self.worker.clone();
+        let has_ended = request.body().is_end_stream();
+        let mut head = worker.take_request();
+        let limits = &worker.settings.request_head;
+        let read = heads::read_request(&request, has_ended, limits, &mut head)
+            .inspect_err(|_| heads::note_refused(&request, limits, &mut head));
+        let is_connect = request.method() == Method::CONNECT;
+        let out = (respond, self.queue.stream());
+        let duplex = Http2Duplex::served(request.into_body(), out, is_connect, limits);
+        let conn =
+            DownstreamConnection::of(worker, self.peer.clone(), TransportStream::Http2(Box::new(duplex)));
+        task::spawn(exchange(Box::new(conn), head, read, self.streams.enter()));
+    }
+
+    /// Says that nothing more comes and reads for a while: closing with unread data would destroy what
+    /// the client has not seen yet.
+    async fn linger(self) {
+        drop(self.library);
+        self.streams.timer.set(LINGER_MS);
+        let mut read = 0;
+        let mut room = vec![0; 4096];
+        poll_fn(|cx| {
+            let stream = &mut self.wire.inner().stream;
+            let is_shut = stream.poll_shutdown(cx);
+            if matches!(is_shut, Poll::Ready(Err(_))) {
+                return Poll::Ready(());
+            }
+            loop {
+                let mut buffer = tokio::io::ReadBuf::new(&mut room);
+                match stream.poll_read(cx, &mut buffer) {
+                    Poll::Ready(Ok(())) if !buffer.filled().is_empty() => read += buffer.filled().len(),
+                    Poll::Ready(_) => return Poll::Ready(()),
+                    Poll::Pending if self.streams.timer.is_over(cx) => return Poll::Ready(()),
+                    Poll::Pending => return Poll::Pending,
+                }
+                if read > LINGER_BYTES_MAX {
+                    return Poll::Ready(());
+                }
+            }
+        })
+        .await;
+    }
+}
+
+/// Counts what a connection ended by. The library has bounds of its own against floods.
+fn note(worker: &Worker, error: &h2::Error) {
+    let counters = &worker.counters;
+    match error.reason() {
+        _ if error.is_io() => {}
+        Some(Reason::ENHANCE_YOUR_CALM) if error.is_library() => counters.http2_floods.add(1),
+        _ => counters.http2_faults.add(1),
+    }
+    tracing::debug!(%error, "http2 connection failed");
+}
+
+/// One stream from behind its head to its end.
+async fn exchange(
+    conn: Box<DownstreamConnection>,
+    head: Box<RequestHead>,
+    read: Result<(), HeadError>,
+    entered: StreamGuard,
+) {
+    let (mut conn, after) = shared::serve(conn, head, read).await;
+    entered.note(after);
+    if let TransportStream::Http2(duplex) = &mut conn.stream
+        && !duplex.is_finished()
+    {
+        // What was said before goes first: a reset takes back what is still queued.
+        tokio::task::yield_now().await;
+        duplex.reset();
+    }
+}

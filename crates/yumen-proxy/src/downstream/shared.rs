@@ -1,0 +1,58 @@
+//! What streams of HTTP/2 and HTTP/3 have in common, from their heads on.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use yumen_http::{Framing, HeadError, RequestHead};
+
+use crate::clock;
+use crate::connection::DownstreamConnection;
+use crate::disposition::After;
+use crate::exchange_handle;
+use crate::exchange_task::ExchangeJob;
+use crate::fault::FaultKind;
+use crate::grpc;
+
+/// Serves a stream whose head was read, or refused, and gives back what is left of it, and how its connection goes on.
+pub(super) async fn serve(
+    mut conn: Box<DownstreamConnection>,
+    mut head: Box<RequestHead>,
+    read: Result<(), HeadError>,
+) -> (Box<DownstreamConnection>, After) {
+    let job = match read {
+        Ok(()) => {
+            take_buffered_body(&mut conn, &mut head).await;
+            set_deadline(&mut conn, &head);
+            ExchangeJob::Serve(head)
+        }
+        Err(error) => ExchangeJob::Refuse(FaultKind::Head(error), Some(head)),
+    };
+    let (mut conn, after) = exchange_handle::serve(conn, job).await;
+    conn.inbox.release(&conn.worker.buffers);
+    (conn, after)
+}
+
+/// Notes how long the client waits, where it says.
+fn set_deadline(conn: &mut DownstreamConnection, head: &RequestHead) {
+    let Some(timeout_ms) = grpc::is_grpc(head).then(|| grpc::timeout_ms(head)).flatten() else { return };
+    let deadline = conn.worker.timers.timer();
+    deadline.set(timeout_ms);
+    conn.stream.set_deadline(deadline);
+    conn.timer.cap(clock::now().mono_ms() + timeout_ms);
+}
+
+/// Takes what has come of the body together with the head. A body that is whole then has a length.
+async fn take_buffered_body(conn: &mut DownstreamConnection, head: &mut RequestHead) {
+    if head.framing == Framing::None {
+        return;
+    }
+    let DownstreamConnection { stream, inbox, worker, .. } = conn;
+    let polled = poll_fn(|cx| Poll::Ready(stream.poll_fill(cx, inbox, &worker.buffers))).await;
+    let is_whole = matches!(polled, Poll::Ready(Ok(_))) && stream.has_ended_plainly();
+    // An empty one stays as it came: a call's end is told by an empty frame behind its head.
+    if is_whole && head.framing == Framing::Chunked && !inbox.is_empty() {
+        let length = inbox.len();
+        head.framing = Framing::Length(length as u64);
+        head.fields.set("Content-Length", length.to_string().as_bytes());
+    }
+}

@@ -1,0 +1,319 @@
+//! A certificate with its key: read when it is configured, made ready to sign when it is first shown.
+//!
+//! Of a hundred thousand few are ever asked for. So reading checks all that can be checked without
+//! arithmetic (PEM, X.509, and that the key is that of the certificate) and leaves the rest.
+
+use std::sync::{Arc, Weak};
+
+use arc_swap::ArcSwapOption;
+use rustls::InconsistentKeys;
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::{CertifiedKey, SigningKey};
+use tokio::sync::mpsc::UnboundedSender;
+use x509_parser::prelude::{FromDer, ParsedExtension, X509Certificate};
+
+use yumen_snapshot::compile::KeyPairError;
+
+use super::der::{DerReader, tag};
+
+/// A certificate chain and its key.
+pub struct CertificateKeyPair {
+    leaf: Box<[u8]>,
+    /// Shared by all certificates they stand under.
+    above: Box<[Arc<[u8]>]>,
+    key: PrivateKeyDer<'static>,
+    not_before_unix_s: i64,
+    not_after_unix_s: i64,
+    staple: StapleRequirement,
+    ready: ArcSwapOption<ReadyKey>,
+    /// Whom to tell that its status is wanted.
+    wanted: Option<UnboundedSender<Weak<CertificateKeyPair>>>,
+    me: Weak<CertificateKeyPair>,
+}
+
+/// What handshakes show.
+struct ReadyKey {
+    key: Arc<CertifiedKey>,
+    /// When the staple in it ends; for ever where there is none.
+    until_unix_s: i64,
+}
+
+/// Whether the certificate names somebody who tells its status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StapleRequirement {
+    /// It names nobody.
+    None,
+    /// It does.
+    Able,
+    /// It does, and clients refuse it without (RFC 7633).
+    Must,
+}
+
+impl std::fmt::Debug for CertificateKeyPair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pair").field("staple", &self.staple).finish_non_exhaustive()
+    }
+}
+
+impl CertificateKeyPair {
+    /// The certificate itself, DER.
+    pub fn leaf(&self) -> &[u8] {
+        &self.leaf
+    }
+
+    /// The certificate above it, DER, where the chain has one.
+    pub fn issuer(&self) -> Option<&[u8]> {
+        self.above.first().map(|issuer| &**issuer)
+    }
+
+    /// When it begins and when it ends, in seconds since the Unix epoch.
+    pub fn validity_unix_s(&self) -> (i64, i64) {
+        (self.not_before_unix_s, self.not_after_unix_s)
+    }
+
+    /// Whether it names somebody who tells its status.
+    pub fn staple_requirement(&self) -> StapleRequirement {
+        self.staple
+    }
+
+    /// Whether it was made ready to sign, which its first handshake does.
+    pub fn is_ready(&self) -> bool {
+        self.ready.load().is_some()
+    }
+
+    /// Shows this OCSP response with it from now on, until it ends or another is given.
+    pub fn staple(&self, response: Vec<u8>, until_unix_s: i64) {
+        if let Ok(ready) = self.ready_key() {
+            self.ready.store(Some(ready.with(Some(response), until_unix_s)));
+        }
+    }
+
+    /// It, ready to sign. A staple that has ended is taken off here: whoever fetches them may be late with the
+    /// next, but no handshake shows one past its end (RFC 6960 §4.2.2.1).
+    pub(super) fn ready(&self, now_unix_s: i64) -> Result<Arc<CertifiedKey>, String> {
+        let ready = self.ready_key()?;
+        if ready.until_unix_s > now_unix_s {
+            return Ok(ready.key.clone());
+        }
+        let bare = ready.with(None, i64::MAX);
+        // A new one that has come meanwhile stays.
+        self.ready.compare_and_swap(&ready, Some(bare.clone()));
+        Ok(bare.key.clone())
+    }
+
+    fn ready_key(&self) -> Result<Arc<ReadyKey>, String> {
+        if let Some(ready) = self.ready.load_full() {
+            return Ok(ready);
+        }
+        let above = self.above.iter().map(|issuer| issuer.to_vec());
+        let chain = std::iter::once(self.leaf.to_vec()).chain(above).map(CertificateDer::from).collect();
+        let key = signing_key(&self.key).map_err(|flaw| flaw.to_string())?;
+        let key = Arc::new(CertifiedKey::new(chain, key));
+        let ready = Arc::new(ReadyKey { key, until_unix_s: i64::MAX });
+        // Two workers may both have come first: either's will do.
+        self.ready.store(Some(ready.clone()));
+        if self.staple == StapleRequirement::Able {
+            self.request_staple();
+        }
+        Ok(ready)
+    }
+
+    fn request_staple(&self) {
+        if let Some(wanted) = &self.wanted {
+            // Where nobody listens, nothing is stapled.
+            let _ = wanted.send(self.me.clone());
+        }
+    }
+
+    /// Reads PEM. `share` keeps one copy of certificates that stand in many chains.
+    pub(super) fn read(
+        certificate: &str,
+        key: &str,
+        share: impl Fn(&[u8]) -> Arc<[u8]>,
+        wanted: Option<UnboundedSender<Weak<CertificateKeyPair>>>,
+    ) -> Result<Arc<CertificateKeyPair>, KeyPairError> {
+        let chain = chain(certificate).map_err(KeyPairError::Certificate)?;
+        let key = private_key(key)?;
+        let (leaf, above) =
+            chain.split_first().ok_or_else(|| KeyPairError::Certificate(NO_CERTIFICATE.into()))?;
+        let not_x509 =
+            |what| move |error| KeyPairError::Certificate(format!("the {what} is not X.509: {error}"));
+        let (_, parsed) = X509Certificate::from_der(leaf).map_err(not_x509("certificate"))?;
+        if !is_plainly_of(&key, parsed.public_key().raw) {
+            certified(chain.clone(), &key)?;
+        }
+        for issuer in above {
+            X509Certificate::from_der(issuer).map_err(not_x509("chain"))?;
+        }
+        let pair = Arc::new_cyclic(|me| CertificateKeyPair {
+            leaf: leaf.as_ref().into(),
+            above: above.iter().map(|issuer| share(issuer)).collect(),
+            key,
+            not_before_unix_s: parsed.validity().not_before.timestamp(),
+            not_after_unix_s: parsed.validity().not_after.timestamp(),
+            staple: staple_requirement(&parsed),
+            ready: ArcSwapOption::empty(),
+            wanted,
+            me: me.clone(),
+        });
+        if pair.staple == StapleRequirement::Must {
+            pair.request_staple();
+        }
+        Ok(pair)
+    }
+}
+
+impl ReadyKey {
+    fn with(&self, staple: Option<Vec<u8>>, until_unix_s: i64) -> Arc<ReadyKey> {
+        let key = Arc::new(CertifiedKey { ocsp: staple, ..(*self.key).clone() });
+        Arc::new(ReadyKey { key, until_unix_s })
+    }
+}
+
+const NO_CERTIFICATE: &str = "no certificate in the PEM text";
+
+/// Reads a key, PEM. What libraries say of it is told to nobody: they quote it.
+fn private_key(pem: &str) -> Result<PrivateKeyDer<'static>, KeyPairError> {
+    let key = PrivateKeyDer::from_pem_slice(pem.as_bytes());
+    key.map_err(|_| KeyPairError::NotPemKey(yumen_base::pem::flaw(pem.as_bytes())))
+}
+
+fn signing_key(key: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, KeyPairError> {
+    any_supported_type(key).map_err(|_| KeyPairError::UnknownKey)
+}
+
+/// A chain with its key, ready to sign.
+fn certified(
+    chain: Vec<CertificateDer<'static>>,
+    key: &PrivateKeyDer<'_>,
+) -> Result<CertifiedKey, KeyPairError> {
+    let pair = CertifiedKey::new(chain, signing_key(key)?);
+    match pair.keys_match() {
+        // Of a key that does not tell its public half nobody can say whether it fits.
+        Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(pair),
+        Err(rustls::Error::InconsistentKeys(_)) => Err(KeyPairError::KeyOfAnother),
+        Err(error) => Err(KeyPairError::Certificate(format!("the certificate cannot be used: {error}"))),
+    }
+}
+
+/// The certificates of a PEM text. An error quotes nothing: a key may stand where a certificate should.
+pub(super) fn chain(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let chain = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<Vec<_>, _>>();
+    let flaw = || format!("the certificate is not PEM: {}", yumen_base::pem::flaw(pem.as_bytes()));
+    let chain = chain.map_err(|_| flaw())?;
+    match chain.is_empty() {
+        true => Err(NO_CERTIFICATE.into()),
+        false => Ok(chain),
+    }
+}
+
+/// A whole pair, ready to sign.
+pub(super) fn load(certificate: &str, key: &str) -> Result<Arc<CertifiedKey>, KeyPairError> {
+    let chain = chain(certificate).map_err(KeyPairError::Certificate)?;
+    certified(chain, &private_key(key)?).map(Arc::new)
+}
+
+/// The same of a certificate that only its asker understands: what proves a name is marked critical.
+pub(super) fn load_unchecked(certificate: &str, key: &str) -> Result<Arc<CertifiedKey>, KeyPairError> {
+    let chain = chain(certificate).map_err(KeyPairError::Certificate)?;
+    Ok(Arc::new(CertifiedKey::new(chain, signing_key(&private_key(key)?)?)))
+}
+
+fn staple_requirement(parsed: &X509Certificate<'_>) -> StapleRequirement {
+    // RFC 7633: a list of TLS extensions, of which 5 is status_request.
+    const TLS_FEATURE: &str = "1.3.6.1.5.5.7.1.24";
+    let features = parsed.extensions().iter().find(|one| one.oid.to_id_string() == TLS_FEATURE);
+    let must = features.is_some_and(|one| one.value.windows(3).any(|part| part == [tag::INTEGER, 1, 5]));
+    match responder(parsed) {
+        None => StapleRequirement::None,
+        Some(_) if must => StapleRequirement::Must,
+        Some(_) => StapleRequirement::Able,
+    }
+}
+
+/// Where a certificate says its status is told.
+pub(super) fn responder<'a>(parsed: &'a X509Certificate<'_>) -> Option<&'a str> {
+    const OCSP: &str = "1.3.6.1.5.5.7.48.1";
+    parsed.extensions().iter().find_map(|extension| {
+        let ParsedExtension::AuthorityInfoAccess(access) = extension.parsed_extension() else { return None };
+        access.accessdescs.iter().find_map(|one| match &one.access_location {
+            x509_parser::extensions::GeneralName::URI(uri)
+                if one.access_method.to_id_string() == OCSP && uri.starts_with("http://") =>
+            {
+                Some(*uri)
+            }
+            _ => None,
+        })
+    })
+}
+
+/// Whether the key carries the certificate's public key, and is of a kind whose rest can wait. `false`
+/// tells nothing: the library decides.
+fn is_plainly_of(key: &PrivateKeyDer<'_>, public: &[u8]) -> bool {
+    const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1];
+    const EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1];
+    let split = || {
+        let mut info = DerReader(public).enter(tag::SEQUENCE)?;
+        let mut algorithm = info.enter(tag::SEQUENCE)?;
+        let kind = algorithm.take(tag::OID)?.content;
+        Some((kind, algorithm.next().map(|curve| curve.content), info.take(tag::BIT_STRING)?.content))
+    };
+    let Some((kind, curve, bits)) = split() else { return false };
+    // The first byte counts unused bits.
+    let Some((0, bits)) = bits.split_first() else { return false };
+    let inner = match key {
+        PrivateKeyDer::Pkcs8(key) => match private_of_pkcs8(key.secret_pkcs8_der(), kind) {
+            Some(inner) => inner,
+            None => return false,
+        },
+        PrivateKeyDer::Pkcs1(key) => key.secret_pkcs1_der(),
+        PrivateKeyDer::Sec1(key) => key.secret_sec1_der(),
+        _ => return false,
+    };
+    match kind {
+        RSA => rsa_public(inner)
+            .is_some_and(|ours| DerReader(bits).enter(tag::SEQUENCE).is_some_and(|all| all.0 == ours)),
+        EC => curve.is_some_and(is_known_curve) && ec_public(inner) == Some(bits),
+        _ => false,
+    }
+}
+
+/// NIST P-256 and P-384.
+fn is_known_curve(oid: &[u8]) -> bool {
+    oid == [0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7] || oid == [0x2b, 0x81, 4, 0, 34]
+}
+
+/// RFC 5958 §2: the key in it, if it is of this kind.
+fn private_of_pkcs8<'a>(der: &'a [u8], kind: &[u8]) -> Option<&'a [u8]> {
+    let mut info = DerReader(der).enter(tag::SEQUENCE)?;
+    info.take(tag::INTEGER)?;
+    let found = info.enter(tag::SEQUENCE)?.take(tag::OID)?;
+    let inner = info.take(tag::OCTET_STRING)?;
+    (found.content == kind).then_some(inner.content)
+}
+
+/// RFC 8017 §A.1.2: modulus and exponent as they stand in the public key, if all nine numbers are there
+/// and the modulus is of a usual length.
+fn rsa_public(der: &[u8]) -> Option<&[u8]> {
+    let mut numbers = DerReader(der).enter(tag::SEQUENCE)?;
+    numbers.take(tag::INTEGER)?;
+    let public = numbers.0;
+    let (modulus, exponent) = (numbers.take(tag::INTEGER)?, numbers.take(tag::INTEGER)?);
+    for _ in 0..6 {
+        numbers.take(tag::INTEGER).filter(|number| !number.content.is_empty())?;
+    }
+    let is_usual = (257..=513).contains(&modulus.content.len()) && numbers.0.is_empty();
+    is_usual.then(|| &public[..modulus.whole.len() + exponent.whole.len()])
+}
+
+/// RFC 5915 §3: the public point, where the key carries it.
+fn ec_public(der: &[u8]) -> Option<&[u8]> {
+    let mut key = DerReader(der).enter(tag::SEQUENCE)?;
+    key.take(tag::INTEGER)?;
+    key.take(tag::OCTET_STRING)?;
+    key.take(tag::context(0));
+    let point = key.enter(tag::context(1))?.take(tag::BIT_STRING)?;
+    point.content.split_first().filter(|(unused, _)| **unused == 0).map(|(_, point)| point)
+}

@@ -1,0 +1,408 @@
+//! One connection to one server, made when it is needed and again when it breaks.
+//!
+//! Commands are written as they come and answered in order. A server that does not answer is taken to be
+//! out of reach: from then on commands fail at once, while the link tries in the background until the
+//! server answers again. So an outage costs the first few requests their deadline, and no others.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, WriteHalf};
+use tokio::sync::{Notify, oneshot};
+use yumen_plugin::background::{RedisAddress, RedisFault, RedisResult, RedisTarget};
+use yumen_plugin::plugin::LocalFuture;
+
+use crate::connect::{self, Stream};
+use crate::outages::RedisConnectKey;
+use crate::sentinel::SentinelSet;
+use crate::{RedisRuntime, outages, resp};
+
+/// How many commands may wait for their answers.
+const WAITING_MAX: usize = 4096;
+/// Pauses between attempts to reach a server, the first and the longest.
+const PAUSE_MS: (u64, u64) = (50, 1000);
+/// For how long after the last command a server that is out of reach is still tried.
+const TRY_MS: u64 = 60_000;
+
+/// Whom a link speaks to.
+pub(crate) enum RedisPeer {
+    /// This server.
+    Server(RedisAddress),
+    /// Whichever server these sentinels name.
+    Master(SentinelSet),
+}
+
+enum RedisConnectionState {
+    /// No connection, and none is wanted.
+    Idle,
+    /// Commands wait for the connection, or travel on it.
+    Open,
+    /// Commands fail at once.
+    Down,
+}
+
+struct PendingReply {
+    since_ms: u64,
+    /// Nobody, where the answer does not matter.
+    asker: Option<oneshot::Sender<RedisResult>>,
+}
+
+struct RedisConnectionInner {
+    state: RedisConnectionState,
+    /// Commands not yet handed to the connection.
+    out: Vec<u8>,
+    /// Who waits for answers, in the order of the commands.
+    waiting: VecDeque<PendingReply>,
+    last_request_ms: u64,
+    is_unreachable: bool,
+}
+
+/// A connection to one server.
+pub(crate) struct RedisConnection {
+    tools: RedisRuntime,
+    target: Rc<RedisTarget>,
+    seat: RedisPeer,
+    /// What the log says it is.
+    whom: RedisConnectKey,
+    inner: RefCell<RedisConnectionInner>,
+    asked: Notify,
+}
+
+/// How serving a connection ended.
+enum RedisConnectionEnd {
+    /// Nobody needed it.
+    Idle,
+    Broken(RedisFault),
+}
+
+impl RedisConnection {
+    pub(crate) fn new(
+        tools: &RedisRuntime,
+        target: &Rc<RedisTarget>,
+        seat: RedisPeer,
+    ) -> Rc<RedisConnection> {
+        let name = match &seat {
+            RedisPeer::Server(address) => address.to_string(),
+            RedisPeer::Master(_) => target.place.to_string(),
+        };
+        let whom = RedisConnectKey::new(name, target);
+        let inner = RedisConnectionInner {
+            state: RedisConnectionState::Idle,
+            out: Vec::new(),
+            waiting: VecDeque::new(),
+            last_request_ms: 0,
+            is_unreachable: false,
+        };
+        let inner = RefCell::new(inner);
+        Rc::new(RedisConnection {
+            tools: tools.clone(),
+            target: target.clone(),
+            seat,
+            whom,
+            inner,
+            asked: Notify::new(),
+        })
+    }
+
+    /// How many commands wait for their answers.
+    pub(crate) fn waiting(&self) -> usize {
+        self.inner.borrow().waiting.len()
+    }
+
+    /// What it is reached with.
+    pub(crate) fn settings(&self) -> Rc<RedisTarget> {
+        self.target.clone()
+    }
+
+    /// Whether it is known that the server cannot be asked.
+    pub(crate) fn is_down(&self) -> bool {
+        matches!(self.inner.borrow().state, RedisConnectionState::Down)
+    }
+
+    /// Sends one command, which `encode` appends, at once.
+    pub(crate) fn send(
+        self: &Rc<Self>,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> LocalFuture<'static, RedisResult> {
+        self.send_after(&[], encode)
+    }
+
+    /// Sends a command right behind another one, whose answer does not matter.
+    pub(crate) fn send_after(
+        self: &Rc<Self>,
+        before: &[&str],
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> LocalFuture<'static, RedisResult> {
+        let mut inner = self.inner.borrow_mut();
+        inner.last_request_ms = self.now_ms();
+        if matches!(inner.state, RedisConnectionState::Down) {
+            return Box::pin(std::future::ready(Err(RedisFault::Down)));
+        }
+        if inner.waiting.len() >= WAITING_MAX {
+            return Box::pin(std::future::ready(Err(RedisFault::Busy)));
+        }
+        let since_ms = inner.last_request_ms;
+        if !before.is_empty() {
+            resp::text_command(&mut inner.out, before);
+            inner.waiting.push_back(PendingReply { since_ms, asker: None });
+        }
+        encode(&mut inner.out);
+        let (asker, answer) = oneshot::channel();
+        inner.waiting.push_back(PendingReply { since_ms, asker: Some(asker) });
+        if matches!(inner.state, RedisConnectionState::Idle) {
+            inner.state = RedisConnectionState::Open;
+            tokio::task::spawn_local(self.clone().drive());
+        }
+        drop(inner);
+        self.asked.notify_one();
+        Box::pin(async move {
+            answer.await.unwrap_or_else(|_| Err(RedisFault::ConnectionLost("the worker ends".to_owned())))
+        })
+    }
+
+    fn now_ms(&self) -> u64 {
+        (self.tools.now)().mono_ms()
+    }
+
+    /// Keeps the connection as long as somebody needs it.
+    async fn drive(self: Rc<Self>) {
+        let mut pause_ms = PAUSE_MS.0;
+        loop {
+            match self.connect().await {
+                Ok(stream) => {
+                    pause_ms = PAUSE_MS.0;
+                    self.tools.counters.connects.add(1);
+                    self.reached();
+                    match self.serve(stream).await {
+                        RedisConnectionEnd::Idle => return,
+                        // A connection may break for many reasons: the next attempt tells.
+                        RedisConnectionEnd::Broken(fault @ RedisFault::ConnectionLost(_)) => {
+                            self.fail(&fault, RedisConnectionState::Open)
+                        }
+                        RedisConnectionEnd::Broken(fault) => self.mark_unreachable(&fault),
+                    }
+                }
+                Err(fault) => {
+                    self.mark_unreachable(&fault);
+                    (self.tools.sleep)(Duration::from_millis(pause_ms + self.jitter_ms(pause_ms))).await;
+                    pause_ms = (pause_ms * 2).min(PAUSE_MS.1);
+                }
+            }
+            if self.is_unused() {
+                return;
+            }
+        }
+    }
+
+    /// So that the links of many workers and nodes do not all try at the same moment.
+    fn jitter_ms(&self, pause_ms: u64) -> u64 {
+        (self.tools.now)().mono_us % (pause_ms / 2).max(1)
+    }
+
+    async fn connect(&self) -> Result<Stream, RedisFault> {
+        let timeout = Duration::from_millis(self.target.timeout_ms);
+        let connected = async {
+            match &self.seat {
+                RedisPeer::Server(address) => connect::server(&self.tools, &self.target, address).await,
+                RedisPeer::Master(sentinels) => sentinels.connect(&self.tools, &self.target).await,
+            }
+        };
+        tokio::select! {
+            connected = connected => connected,
+            () = (self.tools.sleep)(timeout) => Err(RedisFault::Connect("no answer in time".to_owned())),
+        }
+    }
+
+    fn reached(&self) {
+        let mut inner = self.inner.borrow_mut();
+        inner.state = RedisConnectionState::Open;
+        if std::mem::take(&mut inner.is_unreachable) {
+            outages::end(&self.whom, true);
+        }
+    }
+
+    fn mark_unreachable(&self, fault: &RedisFault) {
+        self.fail(fault, RedisConnectionState::Down);
+        let mut inner = self.inner.borrow_mut();
+        match std::mem::replace(&mut inner.is_unreachable, true) {
+            false => outages::begin(&self.whom, fault),
+            true => outages::go_on(&self.whom, fault),
+        }
+    }
+
+    /// Tells all who wait.
+    fn fail(&self, fault: &RedisFault, then: RedisConnectionState) {
+        let mut inner = self.inner.borrow_mut();
+        inner.state = then;
+        inner.out.clear();
+        let waiting = std::mem::take(&mut inner.waiting);
+        drop(inner);
+        for asker in waiting.into_iter().filter_map(|one| one.asker) {
+            // Whoever asked may be gone.
+            let _ = asker.send(Err(fault.clone()));
+        }
+    }
+
+    /// Whether nobody has asked for so long that the server need not be tried any more.
+    fn is_unused(&self) -> bool {
+        let now_ms = self.now_ms();
+        let mut inner = self.inner.borrow_mut();
+        let is_wanted = !inner.waiting.is_empty() || now_ms < inner.last_request_ms + TRY_MS;
+        if !is_wanted {
+            inner.state = RedisConnectionState::Idle;
+            if std::mem::take(&mut inner.is_unreachable) {
+                outages::end(&self.whom, false);
+            }
+        }
+        !is_wanted
+    }
+
+    /// Copies commands out and answers in until the connection breaks or nobody needs it.
+    async fn serve(&self, stream: Stream) -> RedisConnectionEnd {
+        let (mut reader, mut writer) = tokio::io::split(stream);
+        let (mut inbox, mut outgoing, mut written) = (Vec::with_capacity(4096), Vec::new(), 0);
+        let mut must_flush = false;
+        let mut alarm = RedisTimer::new(self);
+        loop {
+            if written == outgoing.len() {
+                outgoing.clear();
+                written = 0;
+                std::mem::swap(&mut outgoing, &mut self.inner.borrow_mut().out);
+            }
+            alarm.follow(self);
+            let must_write = must_flush || written < outgoing.len();
+            let broken = tokio::select! {
+                read = reader.read_buf(&mut inbox) => match read {
+                    Ok(0) if self.waiting() == 0 => return self.rest(),
+                    Ok(0) => Some(RedisFault::ConnectionLost("closed by the server".to_owned())),
+                    Ok(_) => self.take_replies(&mut inbox),
+                    Err(error) => Some(RedisFault::ConnectionLost(error.to_string())),
+                },
+                wrote = push(&mut writer, &outgoing[written..]), if must_write => match wrote {
+                    Ok(bytes) => {
+                        written += bytes;
+                        must_flush = bytes > 0;
+                        None
+                    }
+                    Err(error) => Some(RedisFault::ConnectionLost(error.to_string())),
+                },
+                () = self.asked.notified(), if !must_write => None,
+                () = &mut alarm.rings => {
+                    if self.is_idle() {
+                        return self.rest();
+                    }
+                    alarm.is_set = false;
+                    self.is_overdue().then_some(RedisFault::Timeout)
+                }
+            };
+            if let Some(fault) = broken {
+                return RedisConnectionEnd::Broken(fault);
+            }
+        }
+    }
+
+    fn rest(&self) -> RedisConnectionEnd {
+        self.inner.borrow_mut().state = RedisConnectionState::Idle;
+        RedisConnectionEnd::Idle
+    }
+
+    /// When the oldest command should have been answered, or the connection is idle for too long.
+    fn due_ms(&self) -> u64 {
+        let inner = self.inner.borrow();
+        match inner.waiting.front() {
+            Some(oldest) => oldest.since_ms + self.target.timeout_ms,
+            None => inner.last_request_ms + self.target.idle_ms,
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.waiting() == 0 && self.due_ms() <= self.now_ms()
+    }
+
+    fn is_overdue(&self) -> bool {
+        self.waiting() > 0 && self.due_ms() <= self.now_ms()
+    }
+
+    /// Hands out the answers that are complete.
+    fn take_replies(&self, inbox: &mut Vec<u8>) -> Option<RedisFault> {
+        let mut taken = 0;
+        let mut fault = None;
+        while fault.is_none() {
+            let (said, length) = match resp::reply(&inbox[taken..]) {
+                Ok(Some(found)) => found,
+                Ok(None) => break,
+                Err(resp::MalformedReply) => {
+                    return Some(RedisFault::ConnectionLost("the server is not Redis".to_owned()));
+                }
+            };
+            taken += length;
+            let asker = self.inner.borrow_mut().waiting.pop_front();
+            let Some(asker) = asker else {
+                return Some(RedisFault::ConnectionLost("unexpected reply without a request".to_owned()));
+            };
+            self.tools.counters.round_trips.add(1);
+            // A server that follows another is no master any more.
+            if matches!(&said, Err(error) if follows_another(error)) {
+                fault = Some(RedisFault::ConnectionLost("it is a replica".to_owned()));
+            }
+            if let Some(asker) = asker.asker {
+                // Whoever asked may be gone.
+                let _ = asker.send(said.map_err(RedisFault::Refused));
+            }
+        }
+        inbox.drain(..taken);
+        fault
+    }
+}
+
+impl Drop for RedisConnection {
+    fn drop(&mut self) {
+        if self.inner.get_mut().is_unreachable {
+            outages::end(&self.whom, false);
+        }
+    }
+}
+
+/// Whether only a replica refuses like this.
+fn follows_another(error: &str) -> bool {
+    ["READONLY", "MASTERDOWN"].iter().any(|code| error.starts_with(code))
+}
+
+/// Writes a part of the bytes; where there are none, what TLS still holds back.
+async fn push(writer: &mut WriteHalf<Stream>, bytes: &[u8]) -> std::io::Result<usize> {
+    match bytes {
+        [] => writer.flush().await.map(|()| 0),
+        _ => writer.write(bytes).await,
+    }
+}
+
+/// One timer for all that can be late on a connection.
+struct RedisTimer {
+    rings: LocalFuture<'static, ()>,
+    at_ms: u64,
+    is_set: bool,
+}
+
+impl RedisTimer {
+    fn new(link: &RedisConnection) -> RedisTimer {
+        let mut alarm = RedisTimer { rings: Box::pin(std::future::pending()), at_ms: 0, is_set: false };
+        alarm.follow(link);
+        alarm
+    }
+
+    /// Rings no later than what is due; earlier is no harm, and saves moving it with every command.
+    fn follow(&mut self, link: &RedisConnection) {
+        let due_ms = link.due_ms();
+        if self.is_set && self.at_ms <= due_ms {
+            return;
+        }
+        let wait_ms = due_ms.saturating_sub(link.now_ms()).max(1);
+        self.rings = (link.tools.sleep)(Duration::from_millis(wait_ms));
+        (self.at_ms, self.is_set) = (due_ms, true);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+//! The plugin that stands in for a guard that is not in force: it refuses.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use yumen_plugin::{
+    DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginInstance, PluginMeta, Step, VarInputs,
+};
+
+use super::missing;
+
+/// Refuses every request it sees with 503; closes every stream.
+pub(super) struct UnavailablePlugin {
+    /// The message to the client.
+    message: &'static str,
+    /// The reason for people who ask about a request; empty where the message tells it.
+    reason: Cow<'static, str>,
+}
+
+impl Plugin for UnavailablePlugin {
+    fn phases(&self) -> PhaseSet {
+        // Access too: a filter may hold only once the consumer is known, and streams have no other phase.
+        PhaseSet::REWRITE | PhaseSet::ACCESS
+    }
+
+    fn rewrite<'a>(&'a self, _ex: &'a mut Exchange<'_>) -> Step<'a> {
+        Step::Respond(self.response())
+    }
+
+    fn access<'a>(&'a self, _ex: &'a mut Exchange<'_>) -> Step<'a> {
+        Step::Respond(self.response())
+    }
+
+    fn is_stand_in(&self) -> bool {
+        true
+    }
+
+    fn dry_run(&self, _phase: PhaseSet, _ex: &mut Exchange<'_>) -> DryRunResult {
+        match self.reason.is_empty() {
+            true => DryRunResult::Respond(self.response()),
+            false => DryRunResult::Refuse(self.response(), self.reason.clone()),
+        }
+    }
+}
+
+impl UnavailablePlugin {
+    fn response(&self) -> LocalResponse {
+        LocalResponse::error_msg(503, self.message)
+    }
+
+    /// For plugins of a broken global rule.
+    pub(super) fn of_rule() -> UnavailablePlugin {
+        UnavailablePlugin { message: "a global rule is misconfigured", reason: Cow::Borrowed("") }
+    }
+
+    /// For a plugin that this version does not run. The client does not learn which.
+    pub(super) fn of_missing(plugin: &str) -> UnavailablePlugin {
+        let reason = Cow::Owned(missing::reason(plugin));
+        UnavailablePlugin { message: "a plugin that guards access is not available", reason }
+    }
+
+    /// What stands for a consumer's plugins where those of its group are not known. Its name is no plugin's, so
+    /// no route has it and it runs as soon as the consumer is known.
+    pub(super) fn of_group(origin: Arc<str>) -> PluginInstance {
+        let refusal =
+            UnavailablePlugin { message: "the consumer group is not in force", reason: Cow::Borrowed("") };
+        refusal.instance("consumer group", i32::MAX, PluginMeta::default(), origin, VarInputs::default())
+    }
+
+    /// The refusal in the place of the plugin called `name`.
+    pub(super) fn instance(
+        self,
+        name: &'static str,
+        priority: i32,
+        meta: PluginMeta,
+        origin: Arc<str>,
+        reads: VarInputs,
+    ) -> PluginInstance {
+        PluginInstance {
+            phases: self.phases(),
+            plugin: Arc::new(self),
+            name,
+            priority,
+            meta,
+            origin,
+            is_auth: false,
+            prefers_route: false,
+            reads,
+        }
+    }
+}

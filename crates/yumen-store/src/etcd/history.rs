@@ -1,0 +1,130 @@
+//! The revisions a node saw, to look back to. Bounded; etcd itself keeps more of the past for a while.
+
+use std::sync::Arc;
+
+use crate::recent::{HistoryRetention, RecentRevisions};
+use crate::state::{Revision, StoreCommit, StoreState};
+
+#[derive(Debug)]
+struct HistoryStep {
+    /// The state before it was of this revision.
+    from: Revision,
+    /// It stands for several revisions, of which only the last is known.
+    is_leap: bool,
+    committed: Arc<StoreCommit>,
+}
+
+impl AsRef<StoreCommit> for HistoryStep {
+    fn as_ref(&self) -> &StoreCommit {
+        &self.committed
+    }
+}
+
+/// The newest revisions.
+#[derive(Debug)]
+pub(super) struct MirrorHistory {
+    steps: RecentRevisions<HistoryStep>,
+}
+
+impl MirrorHistory {
+    pub(super) fn new(retention: HistoryRetention) -> MirrorHistory {
+        MirrorHistory { steps: RecentRevisions::new(retention) }
+    }
+
+    /// Notes a revision that led on from `from`.
+    pub(super) fn push(&mut self, from: Revision, is_leap: bool, committed: Arc<StoreCommit>) {
+        self.steps.push(HistoryStep { from, is_leap, committed });
+    }
+
+    /// As [`crate::Store::history`].
+    pub(super) fn history(&self, before: Option<Revision>, limit: usize) -> Vec<Arc<StoreCommit>> {
+        let all = self.steps.newest_first().map(|step| &step.committed);
+        all.filter(|one| before.is_none_or(|before| one.revision < before)).take(limit).cloned().collect()
+    }
+
+    /// The state as of `revision`, by way back from `newest`; `None` where the way is not known so far.
+    pub(super) fn state_at(&self, revision: Revision, newest: &StoreState) -> Option<StoreState> {
+        let mut state = newest.clone();
+        for step in self.steps.newest_first() {
+            if revision >= state.revision {
+                break;
+            }
+            if step.is_leap && revision > step.from {
+                return None;
+            }
+            state.undo(&step.committed);
+            state.revision = step.from;
+        }
+        // From one step to the next nothing changed.
+        let is_reached = state.revision <= revision && revision <= newest.revision;
+        is_reached.then(|| {
+            state.revision = revision;
+            state
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::{Authorship, EntryChange, StoreEntry};
+    use crate::test_kit::key;
+
+    fn entry(revision: u64) -> StoreEntry {
+        let at = Revision(revision);
+        StoreEntry {
+            json: format!("{{\"at\":{revision}}}").into(),
+            created: Revision(10),
+            modified: at,
+            expires_ms: None,
+        }
+    }
+
+    /// Revisions 10, 14 and 20 of one key; 20 is what a list told.
+    fn past(steps_max: usize) -> (MirrorHistory, StoreState) {
+        let mut past = MirrorHistory::new(HistoryRetention::of(steps_max));
+        let mut before = None;
+        let mut from = Revision(0);
+        for (revision, is_leap) in [(10, false), (14, false), (20, true)] {
+            let after = Some(entry(revision));
+            let changes = vec![EntryChange { key: key("a"), before: before.clone(), after: after.clone() }];
+            let by = Authorship::by("test");
+            let committed = StoreCommit { revision: Revision(revision), time_ms: 1, by, changes };
+            past.push(from, is_leap, Arc::new(committed));
+            (before, from) = (after, Revision(revision));
+        }
+        (past, StoreState::new(Revision(20), [(key("a"), entry(20))], []))
+    }
+
+    #[test]
+    fn what_was_in_force_between_two_revisions_is_what_the_first_made() {
+        let (past, newest) = past(10);
+        for (asked, expected) in [
+            (20, Some(Some(20))),
+            (21, None),
+            (19, None),
+            (15, None),
+            (14, Some(Some(14))),
+            (13, Some(Some(10))),
+            (10, Some(Some(10))),
+            (9, Some(None)),
+        ] {
+            let state = past.state_at(Revision(asked), &newest);
+            let found = state.as_ref().map(|state| {
+                assert_eq!(state.revision, Revision(asked));
+                state.get(yumen_config::Kind::Routes, "a").map(|entry| entry.modified.0)
+            });
+            assert_eq!(found, expected, "{asked}");
+        }
+    }
+
+    #[test]
+    fn what_is_forgotten_is_not_made_up() {
+        let (past, newest) = past(2);
+        assert!(past.state_at(Revision(13), &newest).is_some());
+        assert!(past.state_at(Revision(9), &newest).is_none());
+        let numbers: Vec<u64> =
+            past.history(Some(Revision(20)), 9).iter().map(|one| one.revision.0).collect();
+        assert_eq!(numbers, [14]);
+    }
+}

@@ -1,0 +1,274 @@
+//! How the nodes of a cluster fetch certificates together: one at a time orders, all of them show what proves the names,
+//! and what was fetched is everybody's.
+//!
+//! Knows names and leases of what nodes pin up; neither what an order is nor what is in force.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, timeout_at};
+use yumen_store::etcd::SharedKeys;
+use yumen_store::{Keyring, TextSeal};
+
+use super::proof::{ChallengeProof, ChallengeResponder, ServedChallenge};
+use super::storage::seal_key;
+
+/// Where the nodes of a cluster pin up all this.
+pub(crate) const BOARD: &str = "acme";
+/// Held by the node that orders.
+const ORDER: &str = "order";
+/// So long after a node has died the next one may order.
+const ORDER_LEASE_TTL: Duration = Duration::from_secs(30);
+/// For all nodes to show a proof. One that does not, as one of a version that knows nothing of this, is passed over.
+const PROOF_WITHIN: Duration = Duration::from_secs(10);
+/// For the watch to tell of what was written here.
+const WATCH_WITHIN: Duration = Duration::from_secs(10);
+
+/// What the nodes share.
+pub(super) struct AcmeCoordinator {
+    board: SharedKeys,
+    /// This one's id.
+    node: Arc<str>,
+    keyring: Keyring,
+    /// Whether all nodes have the keys that seal: they are the node configuration's, not those this node has made.
+    seals: bool,
+}
+
+/// A proof as it is pinned up.
+#[derive(Serialize, Deserialize)]
+struct PublishedProof {
+    proof: ChallengeProof,
+    /// The lease it ends with.
+    lease: i64,
+}
+
+/// This node's turn to order, until it is ended or dropped.
+pub(super) struct OrderLease {
+    commons: Arc<AcmeCoordinator>,
+    lease: i64,
+    keeping: AbortHandle,
+    /// Nodes that did not show a proof in time: no other is waited for.
+    skipped_nodes: Mutex<BTreeSet<Arc<str>>>,
+}
+
+fn kept(id: &str) -> String {
+    format!("kept/{id}")
+}
+
+fn failed(id: &str) -> String {
+    format!("failed/{id}")
+}
+
+fn acknowledgement_key(token: &str, node: &str) -> String {
+    format!("shown/{token}/{node}")
+}
+
+impl AcmeCoordinator {
+    pub(super) fn new(board: SharedKeys, node: &str, keyring: Keyring, seals: bool) -> AcmeCoordinator {
+        AcmeCoordinator { board, node: node.into(), keyring, seals }
+    }
+
+    /// Changes when there may be something new.
+    pub(super) fn moves(&self) -> watch::Receiver<u64> {
+        self.board.moves()
+    }
+
+    /// What the nodes keep under an id.
+    pub(super) fn text(&self, id: &str) -> anyhow::Result<Option<String>> {
+        let texts = self.board.texts();
+        let Some(sealed) = texts.get(&*kept(id)) else { return Ok(None) };
+        let opened = self.keyring.open(&seal_key(id), sealed);
+        opened.map(Some).context("shared data cannot be decrypted: is store.keyring the same on all nodes?")
+    }
+
+    /// Keeps a text for all nodes. What this one cannot open stays: others may, and its problem tells of that.
+    pub(super) async fn keep(&self, id: &str, text: &str) -> anyhow::Result<()> {
+        if self.text(id).is_err() {
+            return Ok(());
+        }
+        self.board.put(&kept(id), self.sealed(id, text), 0).await.context("etcd")
+    }
+
+    /// The same, where the nodes have none.
+    pub(super) async fn keep_first(&self, id: &str, text: &str) -> anyhow::Result<()> {
+        self.board.put_new(&kept(id), self.sealed(id, text), 0).await.map(drop).context("etcd")
+    }
+
+    fn sealed(&self, id: &str, text: &str) -> String {
+        match self.seals {
+            true => self.keyring.seal(&seal_key(id), text),
+            false => text.to_owned(),
+        }
+    }
+
+    /// Says that an order was refused and is not to be tried by other nodes for so long.
+    pub(super) async fn publish_failure(&self, id: &str, held: Duration) -> anyhow::Result<()> {
+        let lease = self.board.lease(held).await?;
+        Ok(self.board.put(&failed(id), self.node.to_string(), lease).await?)
+    }
+
+    /// Whether it was refused another node just now.
+    pub(super) fn is_refused_elsewhere(&self, id: &str) -> bool {
+        self.board.texts().get(&*failed(id)).is_some_and(|node| *node != self.node)
+    }
+
+    /// The turn to order; nothing where it is another node's. What that one has kept can be seen then.
+    pub(super) async fn turn(self: &Arc<Self>) -> anyhow::Result<Option<OrderLease>> {
+        if self.board.texts().contains_key(ORDER) {
+            return Ok(None);
+        }
+        let lease = self.board.lease(ORDER_LEASE_TTL).await.context("etcd")?;
+        let keeping = tokio::spawn(keep_lease(self.board.clone(), lease)).abort_handle();
+        let turn = OrderLease { commons: self.clone(), lease, keeping, skipped_nodes: Mutex::default() };
+        // No other turn's text is like this one, which may be heard of late.
+        let text = format!("{} {lease:x}", self.node);
+        if !self.board.put_new(ORDER, text.clone(), lease).await.context("etcd")? {
+            turn.end().await;
+            return Ok(None);
+        }
+        let is_heard = || self.board.texts().get(ORDER).is_some_and(|heard| **heard == *text);
+        match self.comes_within(WATCH_WITHIN, is_heard).await {
+            true => Ok(Some(turn)),
+            false => bail!("the etcd watch did not deliver the write in time"),
+        }
+    }
+
+    async fn comes_within(&self, within: Duration, is_there: impl Fn() -> bool) -> bool {
+        let until = Instant::now() + within;
+        let mut moves = self.board.moves();
+        while !is_there() {
+            if !matches!(timeout_at(until, moves.changed()).await, Ok(Ok(()))) {
+                return is_there();
+            }
+        }
+        true
+    }
+}
+
+async fn keep_lease(board: SharedKeys, lease: i64) {
+    loop {
+        sleep(ORDER_LEASE_TTL / 3).await;
+        if let Err(error) = board.keep(lease).await {
+            tracing::debug!(%error, "certificate order lease cannot be renewed");
+        }
+    }
+}
+
+impl OrderLease {
+    /// Has all nodes show a proof.
+    pub(super) async fn pin(&self, proof: &ChallengeProof) -> anyhow::Result<()> {
+        proof.check()?;
+        let (commons, token) = (&self.commons, &proof.token);
+        let pinned = PublishedProof { proof: proof.clone(), lease: self.lease };
+        let text = serde_json::to_string(&pinned)?;
+        commons.board.put(&format!("proofs/{token}"), text, self.lease).await.context("etcd")?;
+        if commons.comes_within(PROOF_WITHIN, || self.waits_for(token).is_empty()).await {
+            return Ok(());
+        }
+        let late = self.waits_for(token);
+        if late.contains(&commons.node) {
+            bail!("the etcd watch did not deliver the write in time");
+        }
+        tracing::warn!(nodes = ?late, "nodes did not serve the ACME challenge in time");
+        self.skipped_nodes().extend(late);
+        Ok(())
+    }
+
+    /// The nodes that are there and do not show a proof, but those that did not before.
+    fn waits_for(&self, token: &str) -> BTreeSet<Arc<str>> {
+        let (commons, skipped_nodes) = (&self.commons, self.skipped_nodes());
+        let texts = commons.board.texts();
+        let all = commons.board.nodes().into_iter().chain([commons.node.clone()]);
+        let is_late = |node: &Arc<str>| {
+            !skipped_nodes.contains(node) && !texts.contains_key(&*acknowledgement_key(token, node))
+        };
+        all.filter(is_late).collect()
+    }
+
+    /// Has the nodes show a proof no more.
+    pub(super) async fn unpin(&self, token: &str) {
+        // It ends with the turn at the latest.
+        let _ = self.commons.board.delete(&format!("proofs/{token}")).await;
+    }
+
+    /// It is the next one's turn, and nothing that was pinned up in this one is there any more.
+    pub(super) async fn end(self) {
+        if let Err(error) = self.commons.board.end(self.lease).await {
+            tracing::debug!(%error, "certificate order lease not revoked; it expires");
+        }
+    }
+
+    fn skipped_nodes(&self) -> std::sync::MutexGuard<'_, BTreeSet<Arc<str>>> {
+        self.skipped_nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for OrderLease {
+    fn drop(&mut self) {
+        self.keeping.abort();
+    }
+}
+
+/// Shows on this node what any of them has pinned up.
+pub(super) struct ProofFollower {
+    pub(super) commons: Arc<AcmeCoordinator>,
+    pub(super) screen: ChallengeResponder,
+    /// By what is pinned up, since a server may give a token again in the next turn; nothing where it cannot be shown.
+    shown: HashMap<Arc<str>, Option<ServedChallenge>>,
+}
+
+impl ProofFollower {
+    pub(super) fn new(commons: Arc<AcmeCoordinator>, screen: ChallengeResponder) -> ProofFollower {
+        ProofFollower { commons, screen, shown: HashMap::new() }
+    }
+
+    /// Follows for ever.
+    pub(super) async fn run(mut self) {
+        let mut moves = self.commons.moves();
+        loop {
+            self.look().await;
+            if moves.changed().await.is_err() {
+                // The store has ended.
+                return;
+            }
+        }
+    }
+
+    /// Shows what is pinned up now, and nothing else.
+    pub(super) async fn look(&mut self) {
+        let texts = self.commons.board.texts();
+        let proofs: BTreeSet<&Arc<str>> =
+            texts.iter().filter(|(name, _)| name.starts_with("proofs/")).map(|(_, text)| text).collect();
+        // First, since the next proof of a name may stand in the place of the one before.
+        let gone = self.shown.extract_if(|text, _| !proofs.contains(text));
+        let gone: Vec<ServedChallenge> = gone.filter_map(|(_, shown)| shown).collect();
+        self.screen.clear(&gone).await;
+        for text in proofs {
+            if !self.shown.contains_key(text) {
+                let shown = self.show(text).await;
+                let shown = shown.inspect_err(|error| {
+                    tracing::warn!(error = format!("{error:#}"), "ACME challenge cannot be served");
+                });
+                self.shown.insert(text.clone(), shown.ok());
+            }
+        }
+    }
+
+    async fn show(&self, text: &str) -> anyhow::Result<ServedChallenge> {
+        let PublishedProof { proof, lease } = serde_json::from_str(text)?;
+        let shown = self.screen.show(&proof).await?;
+        let (board, name) =
+            (self.commons.board.clone(), acknowledgement_key(&proof.token, &self.commons.node));
+        tokio::spawn(async move {
+            if let Err(error) = board.put(&name, String::new(), lease).await {
+                tracing::debug!(%error, "ACME challenge acknowledgement not written");
+            }
+        });
+        Ok(shown)
+    }
+}

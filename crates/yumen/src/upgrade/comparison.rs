@@ -1,0 +1,152 @@
+//! Whether a new process makes as much of the configuration as the one that serves.
+//!
+//! Compares what the two say of it; knows neither process.
+
+use std::collections::BTreeSet;
+
+use yumen_base::{Problem, ProblemLevel};
+
+use super::message::SuccessorReady;
+
+/// What serves now and would not in the new process.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct HandoverLosses {
+    /// What the new process has and cannot serve, and why.
+    broken: Vec<(String, String)>,
+    /// What it does not have.
+    absent: Vec<String>,
+}
+
+impl HandoverLosses {
+    /// Given what is wrong in the process that serves, and the names of the objects it has.
+    ///
+    /// What is in force only because it was good once the new process has from a file beside the store, but not for a
+    /// resource file.
+    pub(super) fn of(ready: &SuccessorReady, problems: &[Problem], objects: &[String]) -> HandoverLosses {
+        HandoverLosses { broken: broken(ready, problems), absent: absent(ready, problems, objects) }
+    }
+
+    pub(super) fn is_none(&self) -> bool {
+        self.broken.is_empty() && self.absent.is_empty()
+    }
+
+    /// Whether all of it may be what somebody deleted, which both processes hear of, if not at the same moment.
+    pub(super) fn are_deletions(&self) -> bool {
+        self.broken.is_empty() && !self.absent.is_empty()
+    }
+
+    /// In words, of a version.
+    pub(super) fn told(&self, version: &str) -> String {
+        let count = self.broken.len() + self.absent.len();
+        let first = match (self.broken.first(), self.absent.first()) {
+            (Some((object, message)), _) => format!("{object}: {message}"),
+            (None, Some(object)) => format!("{object}: the new process does not have it"),
+            (None, None) => return format!("yumen {version} serves all that is served now"),
+        };
+        format!(
+            "{count} objects that work now would not with yumen {version}; the first is {first} \
+             (--force takes over all the same)"
+        )
+    }
+}
+
+fn broken(ready: &SuccessorReady, problems: &[Problem]) -> Vec<(String, String)> {
+    let errors = problems.iter().filter(|problem| problem.level == ProblemLevel::Error);
+    let (kept, known): (Vec<&Problem>, Vec<&Problem>) = errors.partition(|problem| problem.last_good);
+    let known: BTreeSet<&str> = known.iter().map(|problem| &*problem.object).collect();
+    // A process that begins has no last good document, whatever it says.
+    let kept_on = ready.last_good.iter().map(String::as_str).filter(|object| !is_of_document(object));
+    let kept_on: BTreeSet<&str> = kept_on.collect();
+    let new = ready.broken.iter();
+    let new = new.filter(|(object, _)| !known.contains(&**object) && !kept_on.contains(&**object));
+    // Of a document that was not taken as a whole the new process cannot tell that it lacks anything.
+    let whole = kept.iter().filter(|problem| is_of_document(&problem.object));
+    let whole = whole.map(|problem| (problem.object.clone(), problem.message.clone()));
+    let mut named = BTreeSet::new();
+    new.cloned().chain(whole).filter(|(object, _)| named.insert(object.clone())).collect()
+}
+
+fn absent(ready: &SuccessorReady, problems: &[Problem], objects: &[String]) -> Vec<String> {
+    let Some(had) = &ready.objects else { return Vec::new() };
+    let had: BTreeSet<&str> = had.iter().map(String::as_str).collect();
+    let is_broken = |problem: &&Problem| problem.level == ProblemLevel::Error && !problem.last_good;
+    let broken: BTreeSet<&str> = problems.iter().filter(is_broken).map(|problem| &*problem.object).collect();
+    let objects = objects.iter().filter(|object| !had.contains(&***object) && !broken.contains(&***object));
+    objects.cloned().collect()
+}
+
+/// Whether a problem is one of the whole document, such as a test in it that fails.
+fn is_of_document(object: &str) -> bool {
+    object == "file" || object.starts_with("tests/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn ready(broken: &[&str], last_good: &[&str]) -> SuccessorReady {
+        SuccessorReady {
+            version: "2".into(),
+            broken: texts(broken).into_iter().map(|object| (object, "broken".to_owned())).collect(),
+            last_good: texts(last_good),
+            objects: None,
+        }
+    }
+
+    fn problem(object: &str, last_good: bool) -> Problem {
+        Problem { last_good, ..Problem::error(object, "", "broken") }
+    }
+
+    fn lost(ready: &SuccessorReady, problems: &[Problem]) -> Vec<String> {
+        HandoverLosses::of(ready, problems, &[]).broken.into_iter().map(|(object, _)| object).collect()
+    }
+
+    #[test]
+    fn what_is_broken_in_both_is_no_loss_unless_its_last_good_version_serves() {
+        let both = ready(&["routes/a", "routes/b"], &[]);
+        assert_eq!(lost(&both, &[problem("routes/a", false)]), ["routes/b"]);
+        assert_eq!(lost(&both, &[problem("routes/a", false), problem("routes/b", true)]), ["routes/b"]);
+    }
+
+    #[test]
+    fn a_last_good_version_the_new_process_has_too_is_no_loss_and_neither_is_one_it_needs_no_more() {
+        assert!(lost(&ready(&["routes/a"], &["routes/a"]), &[problem("routes/a", true)]).is_empty());
+        assert!(lost(&ready(&[], &[]), &[problem("routes/a", true)]).is_empty());
+    }
+
+    #[test]
+    fn a_document_that_was_not_taken_is_a_loss_whatever_the_new_process_makes_of_it() {
+        for of in ["file", "tests/a"] {
+            assert_eq!(lost(&ready(&[], &[]), &[problem(of, true)]), [of]);
+            assert_eq!(lost(&ready(&[of], &[of]), &[problem(of, true)]), [of]);
+        }
+    }
+
+    #[test]
+    fn a_document_the_new_process_cannot_use_is_a_loss_unless_nothing_else_serves() {
+        for of in ["file", "tests/a"] {
+            for claimed in [&[][..], &[of]] {
+                assert_eq!(lost(&ready(&[of], claimed), &[]), [of]);
+                assert!(lost(&ready(&[of], claimed), &[problem(of, false)]).is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn an_object_the_new_process_does_not_have_is_a_loss_unless_it_does_not_serve_now() {
+        let of = |has: Option<&[&str]>, problems: &[Problem]| {
+            let ready = SuccessorReady { objects: has.map(texts), ..ready(&[], &[]) };
+            HandoverLosses::of(&ready, problems, &texts(&["routes/a", "ssls/a"]))
+        };
+        assert!(of(Some(&["ssls/a", "routes/a", "routes/b"]), &[]).is_none());
+        assert_eq!(of(Some(&["ssls/a"]), &[]).absent, ["routes/a"]);
+        assert!(of(Some(&["ssls/a"]), &[]).are_deletions());
+        assert!(of(Some(&["ssls/a"]), &[problem("routes/a", false)]).is_none());
+        assert_eq!(of(Some(&["ssls/a"]), &[problem("routes/a", true)]).absent, ["routes/a"]);
+        assert!(of(None, &[]).is_none(), "a version that tells none");
+    }
+}
