@@ -6,6 +6,7 @@
 mod backlog;
 mod deferred;
 mod surplus;
+mod trailers;
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -13,7 +14,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::task::coop;
 use yumen_http::body::ChunkSizeLine;
-use yumen_http::{BodyError, Framing, KnownField};
+use yumen_http::{BodyError, Framing};
 use yumen_plugin::BodyChunk;
 
 use crate::body::{BodyDecoder, BodyEncoding, BodySlice};
@@ -127,11 +128,6 @@ impl Transfer {
     /// Says that trailers are not passed on.
     pub(crate) fn drop_trailers(&mut self) {
         self.drops_trailers = true;
-    }
-
-    /// The trailers that go on, if there are any.
-    fn trailers_to_send(&self) -> &[u8] {
-        if self.drops_trailers { &[] } else { self.rest.trailers() }
     }
 
     /// Also passes an empty body through the edit that a later poll brings, and tells it of a pause before all data: it
@@ -317,19 +313,6 @@ impl Transfer {
         }
     }
 
-    /// The trailers that may be forwarded, and the empty line after them.
-    fn trailer_lines(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        for line in self.trailers_to_send().split_inclusive(|byte| *byte == b'\n') {
-            let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
-            if KnownField::of(name).may_trail() {
-                out.extend_from_slice(line);
-            }
-        }
-        out.extend_from_slice(b"\r\n");
-        out
-    }
-
     /// Writes the frame; ready when it is all gone.
     pub(crate) fn poll_flush(
         &mut self,
@@ -377,27 +360,6 @@ impl Transfer {
             }
             Err(_) => false,
         }
-    }
-
-    fn finish_trailers(
-        &mut self,
-        cx: &mut Context<'_>,
-        inbox: &mut Inbox,
-        sink: &mut TransportStream,
-    ) -> Poll<Result<(), TransferFailure>> {
-        if self.ending == BodyEncoding::Chunk && self.ended && !self.trailers_to_send().is_empty() {
-            self.prefix = self.trailer_lines();
-            self.prefix_sent = 0;
-            self.rest = BodyDecoder::Done;
-            return self.poll_flush(cx, inbox, sink);
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    fn finish_stream(&self, sink: &mut TransportStream) -> Result<(), TransferFailure> {
-        let has_trailers = !self.trailers_to_send().is_empty();
-        let trailers = if has_trailers { self.trailer_lines() } else { Vec::new() };
-        sink.finish(&trailers).map_err(|_| TransferFailure::Write)
     }
 
     fn advance(&mut self, inbox: &mut Inbox, mut count: usize) {

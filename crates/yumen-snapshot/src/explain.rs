@@ -11,6 +11,7 @@ mod stream;
 mod synthetic_request;
 #[cfg(test)]
 mod tests;
+mod upstream_choice;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,9 +26,10 @@ pub use stream::{ExplainedStream, StreamCandidate, StreamChoice, StreamExplanati
 pub use yumen_config::resource::Question;
 
 use crate::router::RouteMismatch;
-use crate::{HostRewrite, MismatchReason, Route, RouteTarget, Snapshot, Upstream, UpstreamSlotId};
+use crate::{MismatchReason, Route, RouteTarget, Snapshot, Upstream, UpstreamSlotId};
 use simulation::{RequestSimulation, SimulatedResponse};
 use synthetic_request::{DryRunHost, SyntheticRequest};
+use upstream_choice::{endpoints, upstream_choice};
 
 /// How many routes of other hosts or paths are told one by one.
 const NEAREST_MAX: usize = 5;
@@ -539,65 +541,4 @@ fn answer(answered: SimulatedResponse) -> ExplainedResponse {
         headers: response.fields().iter().map(header).collect(),
         body: text(&response.body).chars().take(BODY_CHARS_MAX).collect(),
     }
-}
-
-fn upstream_choice(upstream: &Upstream, ex: &Exchange<'_>, before: Option<&Fields>) -> UpstreamChoice {
-    let next = upstream.peek(ex);
-    let host = match (&ex.upstream.host, &upstream.pass_host) {
-        (Some(host), _) => Some(text(host)),
-        (None, HostRewrite::Pass) => Some(text(ex.request.authority())),
-        (None, HostRewrite::Node) => next.map(|index| upstream.endpoints[index].authority.to_string()),
-        (None, HostRewrite::Rewrite(host)) => Some(host.to_string()),
-    };
-    let (headers_set, headers_removed) = edits(before, &ex.request.fields);
-    let headers_sent = sent::fields(ex, host.as_deref());
-    let mut view = UpstreamView::of(upstream, next);
-    view.scheme = ex.upstream.scheme.unwrap_or(view.scheme);
-    UpstreamChoice {
-        view,
-        method: text(ex.request.method_name()),
-        host,
-        path: text(ex.request.upstream_target()),
-        is_rewritten: ex.request.is_rewritten(),
-        headers_set,
-        headers_removed,
-        headers_sent,
-    }
-}
-
-fn endpoints(upstream: &Upstream) -> Vec<EndpointView> {
-    let all = upstream.endpoints.iter().zip(upstream.in_rotation());
-    let view = |(endpoint, in_rotation): (&crate::Endpoint, bool)| EndpointView {
-        address: endpoint.addr.to_string(),
-        host: endpoint.host.clone(),
-        weight: endpoint.weight,
-        priority: endpoint.priority,
-        healthy: endpoint.health.as_ref().map(|health| health.is_up()),
-        ejected: endpoint.outlier.as_ref().map(|tally| tally.ejection.is_ejected()),
-        in_rotation,
-    };
-    all.map(view).collect()
-}
-
-/// What differs in the fields: those set or changed, and those gone. Values of one name are joined.
-fn edits(before: Option<&Fields>, after: &Fields) -> (BTreeMap<String, String>, Vec<String>) {
-    let Some(before) = before else { return Default::default() };
-    let joined = |fields: &Fields| {
-        let mut all: BTreeMap<String, (String, String)> = BTreeMap::new();
-        for (name, value) in fields.iter() {
-            let name = text(name);
-            let (_, values) = all.entry(name.to_ascii_lowercase()).or_insert((name, String::new()));
-            if !values.is_empty() {
-                values.push_str(", ");
-            }
-            values.push_str(&text(value));
-        }
-        all
-    };
-    let (before, after) = (joined(before), joined(after));
-    let removed = before.iter().filter(|(key, _)| !after.contains_key(*key));
-    let removed = removed.map(|(_, (name, _))| name.clone()).collect();
-    let is_new = |key: &str, value: &str| before.get(key).is_none_or(|(_, old)| old != value);
-    let set = after.into_iter().filter(|(key, (_, value))| is_new(key, value));
-    (set.map(|(_, named)| named).collect(), removed)
 }

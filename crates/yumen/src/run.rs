@@ -1,5 +1,7 @@
 //! `yumen run`: binds, compiles, serves, drains.
 
+mod announce;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::runtime::Runtime;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use yumen_config::NodeConfig;
@@ -123,6 +125,12 @@ impl GatewayBootstrap {
             before,
         })
     }
+
+    /// The identity of HTTP/3 endpoints: that of the predecessor, so that its connections reach this process, or a new one.
+    fn http3_identity(&mut self) -> anyhow::Result<Http3Identity> {
+        let identity = self.before.http3_identity.take().map_or_else(Http3Identity::new, Ok);
+        identity.map_err(|error| anyhow::anyhow!("HTTP/3: {error}"))
+    }
 }
 
 /// The configuration in force, and what keeps it so.
@@ -168,6 +176,12 @@ impl ConfigRuntime {
         tls.staple_known();
         let held = doors.held();
         Ok(ConfigRuntime { carry, publisher, tls, acme, trial, control, doors, held, knowledge })
+    }
+
+    /// Reports to the predecessor, if there is one, what this process makes of the configuration.
+    fn report_ready(&self, successor: Option<&Arc<Successor>>) -> anyhow::Result<()> {
+        let Some(successor) = successor else { return Ok(()) };
+        successor.ready(&self.control.shown.problems(), &self.doors.store.state(), &self.carry)
     }
 
     /// The nodes this one is among.
@@ -254,15 +268,11 @@ fn start(args: &GatewayRunArgs, successor: Option<&Arc<Successor>>) -> anyhow::R
     let rule = ConfigRuntime::begin(&ground, successor)?;
     let (duty, asked) = watch::channel(WorkerDuty::Serve);
     let acceptor = rule.tls.acceptor(&ground.node, &rule.publisher)?;
-    if let Some(successor) = successor {
-        let (problems, state) = (rule.control.shown.problems(), rule.doors.store.state());
-        successor.ready(&problems, &state, &rule.carry)?;
-    }
+    rule.report_ready(successor)?;
     let mut settings = node::settings(&ground.node)?;
     settings.overload.memory_full = memory::watch(ground.node.overload.memory_bytes)?;
     let settings = Arc::new(settings);
-    let http3_identity = ground.before.http3_identity.take().map_or_else(Http3Identity::new, Ok);
-    let http3_identity = http3_identity.map_err(|error| anyhow::anyhow!("HTTP/3: {error}"))?;
+    let http3_identity = ground.http3_identity()?;
     let GatewayBootstrap {
         node,
         place,
@@ -290,28 +300,23 @@ fn start(args: &GatewayRunArgs, successor: Option<&Arc<Successor>>) -> anyhow::R
     let mut exclusive: Vec<AbortHandle> =
         acme.into_iter().map(|acme| runtime.spawn(acme.tend()).abort_handle()).collect();
     let operators = OperatorServers::serve(&runtime, &node, &house, doorway)?;
-    let ready_within = Duration::from_secs(node.upgrade.ready_s.into());
-    let (tell, handed_over) = unbounded_channel();
-    let predecessor = Arc::new(Predecessor::new(handover, ready_within, place.base_nice, tell));
+    let (predecessor, handed_over) = Predecessor::listening(handover, &node, place.base_nice);
     if let Some(successor) = successor {
         successor.serves()?;
     }
     let door = listen_for_upgrades(&node, successor.is_some(), &predecessor);
     exclusive.extend(notify_service_manager(&runtime, &fleet));
     if let Some(successor) = successor {
-        let follows = before.follows;
-        let outlived_for = match before.outlives {
-            true => Duration::from_millis(node.timeouts.drain_ms + ENDED_WITHIN_MS),
-            false => Duration::ZERO,
-        };
+        let (follows, outlived_for) = (before.follows, predecessor_lifetime(before.outlives, &node));
         let control = control.clone();
         successor.clone().settled(PredecessorSync { carry, held, control, follows, outlived_for })?;
     }
+    let watch_source = doors.source.clone().watch_over(control.messages.clone());
     exclusive.push(runtime.spawn(cluster.clone().watch_over()).abort_handle());
-    exclusive.push(runtime.spawn(doors.source.clone().watch_over(control.messages.clone())).abort_handle());
+    exclusive.push(runtime.spawn(watch_source).abort_handle());
     exclusive.push(runtime.spawn(watch_tests(trial, doors.store.clone(), control.clone())).abort_handle());
     let announced = cluster.announce();
-    announce(&listeners, &operators, open_files, workers, &node);
+    announce::announce(&listeners, &operators, open_files, workers, &node);
     let _doors = doors;
     Ok(GatewayProcess {
         node,
@@ -327,6 +332,14 @@ fn start(args: &GatewayRunArgs, successor: Option<&Arc<Successor>>) -> anyhow::R
         handed_over,
         exclusive,
     })
+}
+
+/// How long a predecessor that drains may outlive the handover.
+fn predecessor_lifetime(outlives: bool, node: &NodeConfig) -> Duration {
+    match outlives {
+        true => Duration::from_millis(node.timeouts.drain_ms + ENDED_WITHIN_MS),
+        false => Duration::ZERO,
+    }
 }
 
 /// Upgrades can be asked for from now on, at the socket given, and the number of the process can be read.
@@ -535,71 +548,4 @@ fn start_resolving(
     let keeping = discovery::run_discovery(wanted, node.clone(), ledger.clone(), services, report);
     runtime.spawn(keeping);
     InputSources { names, services: ledger }
-}
-
-/// Says where it listens, and what to try next.
-fn announce(
-    listeners: &BoundListeners,
-    operators: &OperatorServers,
-    open_files: u64,
-    workers: usize,
-    node: &NodeConfig,
-) {
-    for listener in &listeners.settings {
-        tracing::info!(address = %listener.address, tls = listener.tls, http3 = listener.http3, "listening");
-    }
-    for (address, _) in &listeners.datagrams {
-        tracing::info!(%address, "listening for UDP");
-    }
-    tracing::info!(open_files, workers, "ready");
-    let mut lines = Vec::new();
-    for listener in &listeners.settings {
-        let address = listener.address;
-        lines.push(match (listener.streams, listener.tls) {
-            (Some(protocol), _) => format!("  stream   {} {address}", protocol.name()),
-            (None, true) => format!("  https    https://{address}"),
-            (None, false) => format!("  http     http://{address}"),
-        });
-    }
-    lines.extend(listeners.datagrams.iter().map(|(address, _)| format!("  stream   udp {address}")));
-    if let Some(admin) = operators.admin {
-        lines.push(format!("  admin    http://{admin}/apisix/admin"));
-    }
-    if let Some(status) = operators.status {
-        lines.push(format!("  status   http://{status}/status   http://{status}/metrics"));
-    }
-    if let Some(control) = operators.control {
-        lines.push(format!("  control  http://{control}/v1/schema"));
-    }
-    let path = match node.store.kind {
-        StoreKind::File => {
-            lines.push(format!("  routes   {} (edit it: changes apply at once)", node.store.file));
-            "/"
-        }
-        StoreKind::Embedded => {
-            lines.push(format!("  store    {}", node.store.data_dir));
-            "/hello"
-        }
-        StoreKind::Etcd => {
-            lines.push(format!(
-                "  store    etcd {} {}",
-                node.store.etcd.host.join(" "),
-                node.store.etcd.prefix
-            ));
-            "/"
-        }
-    };
-    if let Some(keys) = &operators.new_keys {
-        lines.push(format!(
-            "\nKeys of the admin listener, shown this once:\n  admin    {}\n  viewer   {}",
-            keys.admin, keys.viewer
-        ));
-    }
-    if let Some(first) = listeners.settings.first().filter(|first| first.streams.is_none()) {
-        let (scheme, insecure) = if first.tls { ("https", "-k ") } else { ("http", "") };
-        lines.push(format!("\nTry:\n  curl -i {insecure}{scheme}://{}{path}", first.address));
-    }
-    let text = format!("yumen {} is ready\n{}\n", env!("CARGO_PKG_VERSION"), lines.join("\n"));
-    // A terminal that has gone is no reason not to serve.
-    let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
 }

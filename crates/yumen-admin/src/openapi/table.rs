@@ -159,6 +159,7 @@ fn extension_endpoints() -> Vec<ApiEndpoint> {
     const MODE: ApiArgument = argument("mode", ArgumentForm::OneOf(&["merge", "replace"]));
     const WRITTEN: ApiArgument = argument("format", ArgumentForm::OneOf(&["yaml", "json"]));
     const FORMAT: ApiArgument = argument("format", ArgumentForm::OneOf(&["json", "text"]));
+    const BULK: &[ApiArgument] = &[CONFIRM, WAIT, NODES, TIMEOUT];
     let at = |method, path: &str, summary: &str, takes, gives, query| ApiEndpoint {
         takes,
         gives: vec![(200, gives)],
@@ -173,13 +174,7 @@ fn extension_endpoints() -> Vec<ApiEndpoint> {
     vec![
         get("/revisions", "List revisions, the newest first", shape("revisions"), HISTORY),
         get(one, "Changes of one revision", shape("revision"), &[]),
-        post(
-            rollback,
-            "Write the content of an old revision",
-            ApiPayload::Nothing,
-            shape("restored"),
-            &[CONFIRM, WAIT, NODES, TIMEOUT],
-        ),
+        post(rollback, "Write the content of an old revision", ApiPayload::Nothing, shape("restored"), BULK),
         get("/diff", "Difference between two revisions", shape("difference"), SPAN),
         get("/applied", "Which revision is in force", shape("applied"), &[]),
         get("/cluster", "The nodes that share the store, and how far each is", shape("cluster"), &[]),
@@ -190,7 +185,7 @@ fn extension_endpoints() -> Vec<ApiEndpoint> {
             "Write and delete objects in one transaction",
             shape("transaction"),
             shape("written"),
-            &[CONFIRM, WAIT, NODES, TIMEOUT],
+            BULK,
         ),
         post(
             "/import",

@@ -345,6 +345,17 @@ impl EtcdMirror {
         is_unknown && (is_delete || kv.create_revision.max(0) as u64 <= self.seen.revision)
     }
 
+    /// Records the nonce of a write, so that a writer without a response learns that its transaction was applied.
+    fn record_nonce(&mut self, nonce: &str, revision: u64) {
+        if nonce.is_empty() {
+            return;
+        }
+        self.nonces.push_back((nonce.into(), revision));
+        if self.nonces.len() > NONCES {
+            self.nonces.pop_front();
+        }
+    }
+
     fn take_revision(
         &mut self,
         revision: u64,
@@ -403,12 +414,7 @@ impl EtcdMirror {
         after.extend(verdict.changes());
         let changes = self.apply(after);
         let note = note.unwrap_or_else(|| WriteNote { author: FOREIGN.into(), ..WriteNote::default() });
-        if !note.nonce.is_empty() {
-            self.nonces.push_back((note.nonce.as_str().into(), revision));
-            if self.nonces.len() > NONCES {
-                self.nonces.pop_front();
-            }
-        }
+        self.record_nonce(&note.nonce, revision);
         if changes.is_empty() {
             return None;
         }

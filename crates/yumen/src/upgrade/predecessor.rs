@@ -19,7 +19,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use tokio::sync::Notify;
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use yumen_config::NodeConfig;
 use yumen_plugin::{Carry, ExportedState};
 use yumen_proxy::Http3Identity;
 use yumen_proxy::tls::TicketKeys;
@@ -118,16 +119,17 @@ pub(crate) struct Predecessor {
 }
 
 impl Predecessor {
-    pub(crate) fn new(
+    /// A process that can hand over, and the channel on which it announces the process id of its successor.
+    pub(crate) fn listening(
         handover: HandoverState,
-        ready_within: Duration,
+        node: &NodeConfig,
         base_nice: i32,
-        handed_over: UnboundedSender<u32>,
-    ) -> Predecessor {
-        Predecessor {
+    ) -> (Arc<Predecessor>, UnboundedReceiver<u32>) {
+        let (handed_over, receiver) = unbounded_channel();
+        let predecessor = Predecessor {
             handover,
             program: process::program(),
-            ready_within,
+            ready_within: Duration::from_secs(node.upgrade.ready_s.into()),
             base_nice,
             is_underway: AtomicBool::new(false),
             successor: Mutex::default(),
@@ -137,7 +139,8 @@ impl Predecessor {
             callers: AtomicUsize::new(0),
             counting: Mutex::default(),
             ended_by_successor: Notify::new(),
-        }
+        };
+        (Arc::new(predecessor), receiver)
     }
 
     /// Returns when the process that serves instead is told to end or has gone, once.

@@ -1,0 +1,74 @@
+//! The text on standard output once the gateway serves: its listeners, new keys, and a first request to try.
+
+use yumen_config::NodeConfig;
+use yumen_config::node::StoreKind;
+
+use crate::listeners::BoundListeners;
+use crate::operators::OperatorServers;
+
+/// Prints and logs the addresses of all listeners.
+pub(super) fn announce(
+    listeners: &BoundListeners,
+    operators: &OperatorServers,
+    open_files: u64,
+    workers: usize,
+    node: &NodeConfig,
+) {
+    for listener in &listeners.settings {
+        tracing::info!(address = %listener.address, tls = listener.tls, http3 = listener.http3, "listening");
+    }
+    for (address, _) in &listeners.datagrams {
+        tracing::info!(%address, "listening for UDP");
+    }
+    tracing::info!(open_files, workers, "ready");
+    let mut lines = Vec::new();
+    for listener in &listeners.settings {
+        let address = listener.address;
+        lines.push(match (listener.streams, listener.tls) {
+            (Some(protocol), _) => format!("  stream   {} {address}", protocol.name()),
+            (None, true) => format!("  https    https://{address}"),
+            (None, false) => format!("  http     http://{address}"),
+        });
+    }
+    lines.extend(listeners.datagrams.iter().map(|(address, _)| format!("  stream   udp {address}")));
+    if let Some(admin) = operators.admin {
+        lines.push(format!("  admin    http://{admin}/apisix/admin"));
+    }
+    if let Some(status) = operators.status {
+        lines.push(format!("  status   http://{status}/status   http://{status}/metrics"));
+    }
+    if let Some(control) = operators.control {
+        lines.push(format!("  control  http://{control}/v1/schema"));
+    }
+    let path = match node.store.kind {
+        StoreKind::File => {
+            lines.push(format!("  routes   {} (edit it: changes apply at once)", node.store.file));
+            "/"
+        }
+        StoreKind::Embedded => {
+            lines.push(format!("  store    {}", node.store.data_dir));
+            "/hello"
+        }
+        StoreKind::Etcd => {
+            lines.push(format!(
+                "  store    etcd {} {}",
+                node.store.etcd.host.join(" "),
+                node.store.etcd.prefix
+            ));
+            "/"
+        }
+    };
+    if let Some(keys) = &operators.new_keys {
+        lines.push(format!(
+            "\nKeys of the admin listener, shown this once:\n  admin    {}\n  viewer   {}",
+            keys.admin, keys.viewer
+        ));
+    }
+    if let Some(first) = listeners.settings.first().filter(|first| first.streams.is_none()) {
+        let (scheme, insecure) = if first.tls { ("https", "-k ") } else { ("http", "") };
+        lines.push(format!("\nTry:\n  curl -i {insecure}{scheme}://{}{path}", first.address));
+    }
+    let text = format!("yumen {} is ready\n{}\n", env!("CARGO_PKG_VERSION"), lines.join("\n"));
+    // A terminal that has gone is no reason not to serve.
+    let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
+}
