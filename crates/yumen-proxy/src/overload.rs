@@ -21,7 +21,7 @@ pub struct OverloadSettings {
     /// Path prefixes that are exempt from shedding, except at the memory limit: a health check must fail
     /// then, so that load balancers select another node.
     pub spared_paths: Vec<String>,
-    /// Set by the memory watch of the process while its memory exceeds the limit.
+    /// Shared flag: true while the memory of the process exceeds its limit.
     pub memory_full: Option<Arc<AtomicBool>>,
 }
 

@@ -1,5 +1,5 @@
-//! State of the upstreams with limits and outlier detection, for metrics and operators. The only change made
-//! here is the end of expired ejections.
+//! State of protected upstreams for metrics and operators: limits, retry budgets, ejections. The only change
+//! made here is the end of expired ejections.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -43,7 +43,7 @@ pub fn ejected(snapshot: &Snapshot) -> Vec<EjectedEndpoint> {
     snapshot.upstreams().flat_map(|(_, upstream)| of_upstream(upstream)).take(UPSTREAMS_MAX).collect()
 }
 
-/// Metric source for the upstreams of the current snapshot with limits or outlier detection.
+/// Metric source for the protected upstreams of the current snapshot.
 pub struct ProtectionMetrics(pub watch::Receiver<Arc<Snapshot>>);
 
 type Read = fn(&UpstreamProtection) -> f64;
