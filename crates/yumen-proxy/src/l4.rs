@@ -1,6 +1,6 @@
 //! TCP streams and UDP sessions, forwarded without reading HTTP.
 //!
-//! A stream takes its route and upstream from the snapshot at its begin and keeps these two alive, not the
+//! A stream takes its route and upstream from the snapshot at its start and keeps these two alive, not the
 //! snapshot: a stream may live for days. This module must not know HTTP beyond the empty request that plugins
 //! receive.
 
@@ -123,7 +123,7 @@ async fn pass(
     if !route.chain.preread().is_empty() {
         phases::preread(worker, front, &route.chain, ex).await?;
     }
-    // Preread plugins evaluate filters as well, so an aborted match must stop the stream before the dial.
+    // An aborted match in the last plugin must also stop the stream before the dial.
     phases::decided(ex)?;
     let mut back = dial::connect(worker, ex, &upstream, &front.timer, tally).await?;
     let idle_ms = upstream.stream_idle_ms.unwrap_or(worker.settings.stream_idle_ms);
@@ -166,7 +166,7 @@ fn finish(
         fault: fault.map_or("", StreamFault::word),
         upstream_failure: None,
     };
-    // Logs and metrics belong to the end of the stream, not to its begin.
+    // Logs and metrics belong to the end of the stream, not to its start.
     ex.now = now;
     ex.status = outcome.status;
     ex.endpoint = tally.endpoint;

@@ -178,8 +178,8 @@ pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, duty: watch::
     }
 }
 
-/// Accepts late connections for `LAST_CALL_MS`. With deferred accept, the kernel holds an established
-/// connection back until its request arrives. Closing the socket would reset it.
+/// Accepts late connections for `LAST_CALL_MS`. With deferred accept, the kernel does not report an
+/// established connection until its request arrives. Closing the socket would reset it.
 async fn last_call(worker: &Rc<Worker>, socket: &AsyncFd<TcpListener>, door: &Rc<ListenerContext>) {
     // If this fails, connections that have sent no data yet are reset.
     let _ = defer(socket.get_ref().as_fd(), false);

@@ -27,9 +27,9 @@ impl MinimumRate {
 /// The current measuring window of a client.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RateWindow {
-    /// Begin of the window, in milliseconds of the monotonic clock; 0 is no window.
+    /// Start of the window, in milliseconds of the monotonic clock; 0 is no window.
     since_ms: u64,
-    /// Bytes moved in total at the begin of the window.
+    /// Bytes moved in total at the start of the window.
     bytes: i64,
 }
 

@@ -81,6 +81,7 @@ fn head(ex: &Exchange<'_>, main: &Upstream, mirror: &MirrorTarget) -> Vec<u8> {
     out.extend_from_slice(b"\r\n");
     encode::request_fields(&mut out, request, |field| match field.known() {
         KnownField::Host | KnownField::XRealIp | KnownField::XForwardedFor => true,
+        // The body is buffered: its length follows below, and neither 100 (Continue) nor trailers are sent.
         KnownField::ContentLength | KnownField::Expect | KnownField::Trailer => true,
         KnownField::Other => forwarded::is_false(&request.fields, field),
         _ => false,

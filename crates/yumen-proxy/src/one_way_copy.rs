@@ -196,8 +196,7 @@ impl OneWayCopy {
         }
     }
 
-    /// Splices once. A direction keeps its pipe only while bytes wait for the sink, so that idle flows hold
-    /// none.
+    /// Splices once. A direction owns a pipe only while bytes wait for the sink, so that idle flows use none.
     fn splice(
         &mut self,
         cx: &mut Context<'_>,

@@ -75,7 +75,7 @@ pub fn worker(
         for task in accepting {
             // A panic of an accept task must not end the worker.
             let _ = task.await;
-        // Every accept task has ended, so no further connection can begin during the drain.
+        // The drain starts once the listeners have accepted their last connections.
         }
         worker.drain(&duty).await;
         worker.redis.close().await;

@@ -1,4 +1,5 @@
-//! The begin of a connection ahead of its stream: PROXY header, TLS handshake, or SNI of a passthrough.
+//! The first bytes of a connection, ahead of its stream: PROXY header, TLS handshake, or SNI of a
+//! passthrough.
 
 use std::io;
 use std::net::SocketAddr;
@@ -64,7 +65,7 @@ async fn read_proxy_header(tcp: &mut TcpConnection) -> io::Result<Option<ProxyAd
             }
         });
         match looked {
-            // After FIN the socket stays readable, so a partial header would be peeked for ever.
+            // After FIN the socket stays readable, so a partial header would be peeked forever.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && has_left => {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
@@ -121,6 +122,7 @@ async fn handshake(
     local: SocketAddr,
 ) -> Result<TlsInfo, StreamFault> {
     let TransportStream::Tcp(tcp) = &mut front.stream else { return Err(StreamFault::ClientTls) };
+    // The acceptor takes the socket by value; the placeholder stays after a failed handshake.
     let tcp = std::mem::replace(tcp, TcpConnection::moving());
     match until(&front.timer, Box::pin(acceptor.accept(tcp)).as_mut()).await {
         Some(Ok(AcceptedTls { stream, info, .. })) => {

@@ -28,6 +28,6 @@ fn a_client_must_keep_up_the_rate_over_each_window() {
     check(&[(0, Some(0)), (2000, Some(9000)), (4000, Some(9100))], &[Some(2000), Some(2000), None]);
     // A fresh window begins after the wait for another party.
     check(&[(0, Some(0)), (1900, None), (2100, Some(0))], &[Some(2000), Some(2000)]);
-    // A late call judges the bytes since the begin of the window.
+    // A late call judges the bytes since the start of the window.
     check(&[(0, Some(0)), (9000, Some(200))], &[Some(2000), Some(2000)]);
 }

@@ -31,7 +31,7 @@ pub(crate) fn explain(watch: &ExchangeStopwatch, ex: &Exchange<'_>, upstream: Op
     }))
 }
 
-/// Serializes the explanation, without the members that make it too long.
+/// Serializes the explanation; members that exceed the limit are replaced by a remark.
 fn bounded(mut told: Value) -> String {
     let mut text = ascii(&told);
     // Long member lists and paths are replaced in this order until the text fits.

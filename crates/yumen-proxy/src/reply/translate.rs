@@ -90,6 +90,7 @@ async fn collect<'s>(
     let mut download = Transfer::new(received, BodyEncoding::Known, Vec::new(), bytes_max as u64);
     download.expect_edit();
     let mut collected = CollectedBody { data: Vec::new(), trailers: Vec::new() };
+    // Nothing is forwarded: the translation replaces the body.
     let mut take = |chunk: BodyChunk| {
         collected.data.extend_from_slice(&chunk.data);
         collected.trailers.extend_from_slice(&chunk.trailers);
@@ -105,6 +106,7 @@ async fn collect<'s>(
         read_timeout_ms,
     };
     let read = bodies.run::<true>(&mut edit).await;
+    // Checked first, since `read` reports a body over the limit as a closed connection.
     if bytes_max != 0 && download.read_bytes > bytes_max as u64 {
         return Err(FaultKind::UpstreamTooLarge);
     }

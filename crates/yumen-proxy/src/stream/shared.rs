@@ -68,8 +68,8 @@ impl TransportStream {
     /// Returns the decoder for the rest of a body that ends with the stream, or `None` before the end has
     /// arrived.
     ///
-    /// `count` bytes were read last; `waiting` bytes are not decoded yet. The stream keeps its trailers for a
-    /// retry.
+    /// `count` bytes were read last; `waiting` bytes are not decoded yet. The stream retains its trailers for
+    /// a retry.
     pub(crate) fn end(&self, count: usize, waiting: usize) -> Option<BodyDecoder> {
         let trailers = match self {
             TransportStream::Http2(duplex) => duplex.has_ended().then(|| duplex.trailers()),
