@@ -75,8 +75,8 @@ pub fn worker(
         for task in accepting {
             // A panic of an accept task must not end the worker.
             let _ = task.await;
-        // The drain starts once the listeners have accepted their last connections.
         }
+        // The drain starts once the listeners have accepted their last connections.
         worker.drain(&duty).await;
         worker.redis.close().await;
     });
