@@ -1,6 +1,6 @@
-//! Huge pages for the memory of large tables, where each request looks at another part.
+//! Huge pages for large tables, of which each request reads another part.
 //!
-//! Knows how the kernel tells of a process's memory, and not what is in it.
+//! This file knows the memory map of the process. It must not know the contents.
 
 use std::io;
 use std::ops::Range;
@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use crate::sys;
 
-/// Whether the system lets anybody have huge pages.
+/// The system setting for transparent huge pages.
 const SETTING: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 const PAGE_BYTES: usize = 2 << 20;
-/// Smaller areas stay as they are: there is little to gain, and a huge page is held whole.
+/// Minimum size of an area: below, the gain is small and a huge page stays allocated as a whole.
 const AREA_BYTES_MIN: usize = 8 << 20;
-/// Whoever touches a page while it is made waits, so there is time between two.
+/// Pause after each page: threads that access a page during its conversion wait for it.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Has the large areas of memory that this process holds put into huge pages, one after the other; says how many
-/// bytes they are. Where the system forbids huge pages (`never`), none.
+/// Moves the large anonymous memory areas of this process into huge pages. Returns their size in bytes; 0 if
+/// the system setting is `never`.
 pub fn gather() -> io::Result<usize> {
     let setting = std::fs::read_to_string(SETTING)?;
     if setting.contains("[never]") {
@@ -27,7 +27,7 @@ pub fn gather() -> io::Result<usize> {
     for area in large_areas(&std::fs::read_to_string("/proc/self/maps")?) {
         sys::prefer_huge_pages(area.clone())?;
         for start in area.step_by(PAGE_BYTES) {
-            // Before Linux 6.1, and where memory is in pieces, the kernel does it when it finds the time.
+            // Before Linux 6.1, or with fragmented memory, khugepaged converts the area later.
             let _ = sys::make_huge_page(start..start + PAGE_BYTES);
             bytes += PAGE_BYTES;
             std::thread::sleep(PAUSE);
@@ -36,7 +36,7 @@ pub fn gather() -> io::Result<usize> {
     Ok(bytes)
 }
 
-/// The whole huge pages in areas that are large, written to, and no file's; `maps` as proc_pid_maps(5) says.
+/// Returns the whole huge pages of large, writable, anonymous areas in `maps`, the text of proc_pid_maps(5).
 fn large_areas(maps: &str) -> Vec<Range<usize>> {
     let area = |line: &str| {
         let mut words = line.split_ascii_whitespace();

@@ -1,7 +1,8 @@
-//! Streams: connections and sessions of datagrams that are passed on without looking into them.
+//! TCP streams and UDP sessions, forwarded without reading HTTP.
 //!
-//! A stream takes its route and its upstream from the snapshot when it begins and holds on to these two, not to
-//! the snapshot: it may live for days. Knows nothing of HTTP but the empty request that plugins see.
+//! A stream takes its route and upstream from the snapshot at its start and keeps these two alive, not the
+//! snapshot: a stream may live for days. This module must not know HTTP beyond the empty request that plugins
+//! receive.
 
 pub(crate) mod arrival;
 mod dial;
@@ -27,26 +28,26 @@ use crate::timers::Timer;
 use crate::tls::DownstreamTlsAcceptor;
 use crate::worker::Worker;
 
-/// The client's side of a stream.
+/// The downstream side of a stream.
 struct Front {
     stream: TransportStream,
-    /// What was read of it and not yet passed on.
+    /// Bytes received from the client and not forwarded yet.
     inbox: Inbox,
     timer: Timer,
 }
 
-/// What is known of a stream when it is over.
+/// Counts of a stream for its outcome.
 #[derive(Debug, Default)]
 struct Tally {
     attempts: u32,
     endpoint: Option<SocketAddr>,
-    /// When an endpoint was first asked, in microseconds of the monotonic clock.
+    /// Time of the first attempt, in microseconds of the monotonic clock.
     asked_us: Option<u64>,
     received_bytes: u64,
     sent_bytes: u64,
 }
 
-/// Passes a connection on to its end.
+/// Forwards a TCP connection until it ends.
 pub(crate) async fn run(
     worker: Rc<Worker>,
     tcp: TcpConnection,
@@ -68,13 +69,13 @@ pub(crate) async fn run(
         Err(fault) => Err(fault),
     };
     if ended.is_err() {
-        // What was cut off must not look finished.
+        // A regular close would mark the incomplete stream as complete.
         front.stream.tcp().into_iter().for_each(TcpConnection::reset_on_close);
     }
     finish(&worker, ex, route.as_deref(), &tally, ended.err(), began_us);
 }
 
-/// The route of a stream, as the newest snapshot has it.
+/// Finds the route of a stream in the current snapshot.
 fn find(worker: &Worker, client: &ClientInfo) -> Result<Arc<StreamRoute>, StreamFault> {
     let sni = client.tls.as_ref().and_then(|tls| tls.sni.as_deref()).map(str::to_ascii_lowercase);
     let remote = client.peer.ip().to_canonical();
@@ -83,7 +84,7 @@ fn find(worker: &Worker, client: &ClientInfo) -> Result<Arc<StreamRoute>, Stream
     worker.pinned().streams.find(&ask).cloned().ok_or(StreamFault::NoRoute)
 }
 
-/// Where a route leads now.
+/// Returns the upstream of a route in the current snapshot.
 fn upstream(worker: &Worker, route: &StreamRoute) -> Result<Arc<Upstream>, StreamFault> {
     match &route.target {
         RouteTarget::Upstream(slot) => {
@@ -93,7 +94,7 @@ fn upstream(worker: &Worker, route: &StreamRoute) -> Result<Arc<Upstream>, Strea
     }
 }
 
-/// What plugins see of a stream: an exchange whose request is empty.
+/// Creates the exchange that plugins receive for a stream; its request is empty.
 fn exchange<'s>(
     worker: &'s Worker,
     client: &'s ClientInfo,
@@ -108,7 +109,7 @@ fn exchange<'s>(
     ex
 }
 
-/// Plugins, an endpoint, then bytes both ways.
+/// Runs the plugins, connects to an endpoint and copies in both directions.
 async fn pass(
     worker: &Rc<Worker>,
     front: &mut Front,
@@ -116,11 +117,13 @@ async fn pass(
     route: &StreamRoute,
     tally: &mut Tally,
 ) -> Result<(), StreamFault> {
+    // Taken before the plugins run, since the snapshot may change while they wait.
     let upstream = upstream(worker, route)?;
     phases::access(&route.chain, ex).await?;
     if !route.chain.preread().is_empty() {
         phases::preread(worker, front, &route.chain, ex).await?;
     }
+    // An aborted match in the last plugin must also stop the stream before the dial.
     phases::decided(ex)?;
     let mut back = dial::connect(worker, ex, &upstream, &front.timer, tally).await?;
     let idle_ms = upstream.stream_idle_ms.unwrap_or(worker.settings.stream_idle_ms);
@@ -135,7 +138,7 @@ async fn pass(
     ended
 }
 
-/// Writes down how a stream ended: counters, the plugins' log phase, the access log.
+/// Records the outcome of a stream: plugins' log phase, counters, access log.
 fn finish(
     worker: &Worker,
     mut ex: Exchange<'_>,
@@ -163,7 +166,7 @@ fn finish(
         fault: fault.map_or("", StreamFault::word),
         upstream_failure: None,
     };
-    // Logs and series belong to the time a stream ended.
+    // Logs and metrics belong to the end of the stream, not to its start.
     ex.now = now;
     ex.status = outcome.status;
     ex.endpoint = tally.endpoint;

@@ -1,6 +1,6 @@
 //! The data plane: workers, listeners, TLS, connections, exchanges, forwarding, health.
 //!
-//! Knows the snapshot it serves from, and neither stores, nor the admin API, nor any concrete plugin.
+//! This crate serves from a snapshot. It must not know stores, the Admin API or any concrete plugin.
 
 mod all_counters;
 mod backlog;

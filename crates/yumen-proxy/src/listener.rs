@@ -1,4 +1,6 @@
-//! Sockets that clients reach: bound before workers start, accepted by each worker on its own.
+//! Listeners: sockets are bound before the workers start, and each worker accepts on its own.
+//!
+//! This file owns the socket options and the accept loop. It must not parse HTTP.
 
 pub(crate) mod http3;
 
@@ -28,37 +30,38 @@ use crate::worker::{ConnectionGuard, Worker};
 use crate::worker_duty::WorkerDuty;
 use crate::{downstream, l4};
 
-/// A silent connection is handed over by the kernel after so long.
+/// Time after which the kernel reports a connection that has sent no data, in seconds.
 const DEFER_SECONDS: i32 = 5;
 
-/// Where somebody came so shortly before the end, others are on their way: they are waited for as long as that.
-/// In milliseconds.
+/// If a connection was accepted within this time before shutdown, the listener accepts for another
+/// `LAST_CALL_MS`. In milliseconds.
 const LATELY_MS: u64 = 1000;
+/// Time for which the listener accepts after the end of its duty, in milliseconds.
 const LAST_CALL_MS: u64 = 100;
 
-/// Between two attempts to accept where one has failed, in milliseconds.
+/// Delay between two calls of accept after a failure, in milliseconds.
 const ACCEPT_RETRY_MS: u64 = 20;
 
 /// A bound socket of one worker.
 pub struct Listener {
-    /// The socket.
+    /// The bound, listening socket.
     pub socket: TcpListener,
-    /// TLS, if clients speak it.
+    /// The TLS acceptor, or `None` for plaintext.
     pub tls: Option<DownstreamTlsAcceptor>,
     /// Peers whose connections begin with a PROXY header.
     pub proxy_from: IpSet,
-    /// What it carries, where that is not requests.
+    /// The protocol of the TCP streams that the listener accepts, or `None` for HTTP.
     pub streams: Option<StreamProtocol>,
 }
 
 impl Listener {
-    /// For requests without TLS.
+    /// Creates a listener for HTTP without TLS.
     pub fn plain(socket: TcpListener) -> Listener {
         Listener { socket, tls: None, proxy_from: IpSet::default(), streams: None }
     }
 }
 
-/// What every connection of a listener shares.
+/// Settings that all connections of a listener share.
 struct ListenerContext {
     local: SocketAddr,
     tls: Option<Rc<DownstreamTlsAcceptor>>,
@@ -66,12 +69,14 @@ struct ListenerContext {
     streams: Option<StreamProtocol>,
 }
 
-/// Binds a socket per worker to the same address, its own or a handle of one they share; port 0
-/// becomes the same free port for all.
+/// Binds one socket per worker to the same address.
+///
+/// With `reuse_port`, every worker gets its own socket; without, the workers share one. Port 0 selects one
+/// free port for all.
 pub fn bind(settings: &ListenerSettings, workers: usize) -> io::Result<Vec<TcpListener>> {
-    // Sockets that share a port share it with another gateway's as well: half of the traffic would be
-    // served from whatever was started first. One that does not share finds out. It does not listen: whoever
-    // connected just then would be cut off with it.
+    // SO_REUSEPORT would also share the port with another running gateway, which would then get half of the
+    // traffic. Binding without the option detects that. The probe does not listen: closing it would reset the
+    // connections that it had queued.
     let alone = Socket::new(Domain::for_address(settings.address), Type::STREAM, Some(Protocol::TCP))?;
     alone.set_reuse_address(true)?;
     alone.bind(&settings.address.into())?;
@@ -86,22 +91,23 @@ pub fn bind(settings: &ListenerSettings, workers: usize) -> io::Result<Vec<TcpLi
     Ok(sockets)
 }
 
-/// Binds so many more sockets to an address whose sockets share it.
+/// Binds `count` additional sockets to an address that uses `reuse_port`.
 pub fn bind_more(settings: &ListenerSettings, count: usize) -> io::Result<Vec<TcpListener>> {
     (0..count).map(|_| bind_one(settings, settings.address)).collect()
 }
 
-/// Gives a listening socket that was bound elsewhere the options of this listener.
+/// Applies the options of a listener to a listening socket that another process has bound.
 pub fn settle(socket: &Socket, settings: &ListenerSettings) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
     socket.set_nonblocking(true)?;
-    // Listening once more only sets the length of the queue.
+    // On a listening socket, listen(2) only changes the length of the queue.
     socket.listen(settings.backlog)?;
     defer(socket.as_fd(), settings.defer_accept)
 }
 
-/// Has connections reported once their request is there, which its answer then acknowledges: accepted
-/// sockets inherit that they wait for one (docs/decisions/0045-accepting.md).
+/// Sets or clears deferred accept: the kernel reports a connection once its request has arrived, and the
+/// response carries the acknowledgement. Accepted sockets inherit the delayed acknowledgement
+/// (docs/decisions/0045-accepting.md).
 fn defer(socket: BorrowedFd<'_>, is_deferred: bool) -> io::Result<()> {
     crate::sys::defer_accept(socket, if is_deferred { DEFER_SECONDS } else { 0 })?;
     Ok(rustix::net::sockopt::set_tcp_quickack(socket, !is_deferred)?)
@@ -111,7 +117,7 @@ fn bind_one(settings: &ListenerSettings, address: SocketAddr) -> io::Result<TcpL
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(settings.reuse_port)?;
-    // Accepted connections inherit it, which saves a call each.
+    // Accepted sockets inherit TCP_NODELAY, which saves one system call per connection.
     socket.set_tcp_nodelay(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
@@ -122,8 +128,8 @@ fn bind_one(settings: &ListenerSettings, address: SocketAddr) -> io::Result<TcpL
     Ok(socket.into())
 }
 
-/// Accepts until the worker drains, then takes what is still queued and on its way, unless another process does: none
-/// of it shall be reset.
+/// Accepts until the worker drains, then accepts the connections that are queued or on their way, so that
+/// none is reset. In a handover the successor accepts those.
 pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, duty: watch::Receiver<WorkerDuty>) {
     let socket = match crate::sys::watch(listener.socket) {
         Ok(socket) => socket,
@@ -137,7 +143,7 @@ pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, duty: watch::
     let door = Rc::new(ListenerContext { local, tls: tls.map(Rc::new), proxy_from, streams });
     let mut was_failing = false;
     let mut came_ms = None;
-    // Waited for all the time, not anew for each connection.
+    // One future for the whole loop: a new one per connection would register with the channel each time.
     let mut change = duty.clone();
     let mut over = pin!(change.wait_for(|duty| duty.is_over()));
     loop {
@@ -147,6 +153,7 @@ pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, duty: watch::
         });
         let ready = ready.await;
         let duty = *duty.borrow();
+        // In a handover, the successor accepts the queued connections from the same socket.
         if matches!(duty, WorkerDuty::HandOver { .. }) {
             return;
         }
@@ -171,10 +178,10 @@ pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, duty: watch::
     }
 }
 
-/// Takes those who are on their way when nobody accepts any more. With deferred accept a connection that was made waits
-/// in the kernel for its request, where nobody sees it, and would be reset with the socket.
+/// Accepts late connections for `LAST_CALL_MS`. With deferred accept, the kernel does not report an
+/// established connection until its request arrives. Closing the socket would reset it.
 async fn last_call(worker: &Rc<Worker>, socket: &AsyncFd<TcpListener>, door: &Rc<ListenerContext>) {
-    // Where it cannot be set, who has sent nothing yet is not waited for.
+    // If this fails, connections that have sent no data yet are reset.
     let _ = defer(socket.get_ref().as_fd(), false);
     let timer = worker.timers.timer();
     timer.set(LAST_CALL_MS);
@@ -184,23 +191,26 @@ async fn last_call(worker: &Rc<Worker>, socket: &AsyncFd<TcpListener>, door: &Rc
         }
         ready.clear_ready();
     }
+    // The timer has ended the wait, but connections may have been queued since the last accept.
     let _ = accept_all(worker, socket.get_ref(), door);
 }
 
-/// Whoever waits to be accepted is worth more than an idle connection to an endpoint.
+/// Closes idle connections after a failed accept: a new client takes precedence over idle upstream
+/// connections.
 fn make_room(worker: &Worker, errno: Errno, was_failing: bool) {
     worker.counters.accept_failures.add(1);
     worker.upstream.pool.borrow_mut().clear();
     worker.make_room();
+    // One line per series of failures.
     if !was_failing {
         tracing::warn!(error = %io::Error::from(errno), "accept failed, retrying");
     }
 }
 
-/// Accepts every connection that is queued.
+/// Accepts every queued connection.
 ///
-/// Whether there is another is asked first: the kernel makes a socket and its file before it finds out
-/// that there is none, which costs ten times the question.
+/// poll(2) runs before each further accept(2), because the kernel allocates a socket and a file before it
+/// finds the queue empty: ten times the cost of poll(2).
 fn accept_all(worker: &Rc<Worker>, socket: &TcpListener, door: &Rc<ListenerContext>) -> Result<(), Errno> {
     loop {
         match rustix::net::acceptfrom_with(socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
@@ -212,6 +222,7 @@ fn accept_all(worker: &Rc<Worker>, socket: &TcpListener, door: &Rc<ListenerConte
                 }
             }
             Err(Errno::AGAIN) => return Ok(()),
+            // The call was interrupted or the queued connection has failed; the listener is intact.
             Err(Errno::INTR | Errno::CONNABORTED | Errno::PROTO) => {}
             Err(errno) => return Err(errno),
         }
@@ -221,7 +232,7 @@ fn accept_all(worker: &Rc<Worker>, socket: &TcpListener, door: &Rc<ListenerConte
 fn is_somebody_queued(socket: &TcpListener) -> bool {
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut looked_at = [PollFd::new(socket, PollFlags::IN)];
-    // Where it cannot be asked, accepting tells.
+    // If poll fails, the next accept(2) reports the error.
     rustix::event::poll(&mut looked_at, Some(&at_once)).map_or(true, |count| count > 0)
 }
 
@@ -238,7 +249,7 @@ fn spawn(worker: &Rc<Worker>, fd: OwnedFd, peer: SocketAddr, door: &Rc<ListenerC
         return;
     }
     let tls = door.tls.clone();
-    // Boxed: on its way to its place the runtime would move the whole of it half a dozen times.
+    // Boxed, since the runtime would otherwise move the large future about six times.
     tokio::task::spawn_local(Box::pin(downstream::run(
         worker,
         TcpConnection::fresh(stream),
@@ -248,7 +259,7 @@ fn spawn(worker: &Rc<Worker>, fd: OwnedFd, peer: SocketAddr, door: &Rc<ListenerC
     )));
 }
 
-/// A connection that is a stream, or that a proxy in front has something to say of first.
+/// Serves a connection that begins with a PROXY header or carries a TCP stream.
 async fn open(
     worker: Rc<Worker>,
     mut tcp: TcpConnection,

@@ -1,43 +1,43 @@
-//! Which failures of endpoints, and of clients at a listener, operators are told of: one of a kind now and then, with
-//! how many there were.
+//! Suppression of repeated log lines about failures of endpoints and clients: one line per kind and time,
+//! with the number of suppressed ones.
 //!
-//! Knows no log: whoever asks writes it.
+//! This file must not know the log: the caller writes the line.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long nothing more is told of failures of the same kind at the same endpoint.
+/// Time for which further failures of one kind at one address are suppressed.
 const SUPPRESS_FOR: Duration = Duration::from_secs(10);
 
-/// Endpoints whose failures are told apart; past this the count begins anew.
+/// Number of address and kind pairs that are tracked; when full, the table is cleared.
 const TOLD_MAX: usize = 1024;
 
-/// Which failures are counted together, so that none hides another.
+/// Kinds of failures that are counted separately, so that none hides another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum SuppressionKey {
-    /// Of a handshake: the name was none the endpoint has.
+    /// TLS handshake: the certificate of the endpoint does not match the name.
     Name,
-    /// Of a handshake under a name that was asked for.
+    /// TLS handshake with a server name that the client requested.
     Requested,
-    /// Of a handshake under the endpoint's own.
+    /// TLS handshake with the endpoint's own name.
     Own,
-    /// It broke off TLS after the handshake.
+    /// TLS alert of the endpoint after the handshake.
     Alert,
-    /// Of a handshake when it was probed.
+    /// TLS handshake of a probe.
     Probe,
-    /// Of a handshake with a client, at an address of this node: the name was none that is known.
+    /// TLS handshake of a client with an unknown server name, at an address of this node.
     UnknownName,
-    /// It sent more frames of HTTP/2 than is borne.
+    /// More HTTP/2 control frames than permitted.
     Flood,
 }
 
-/// When a failure was last told, and how many were not since.
+/// Time of the last logged failure, and the number of suppressed ones since.
 type SuppressionTable = HashMap<(SocketAddr, SuppressionKey), (Instant, u64)>;
 
-/// Whether a failure is to be told, and how many were not since the last one that was: clients can bring about as many
-/// as they like.
+/// Returns the number of suppressed lines if the failure is to be logged, otherwise `None`. Clients can cause
+/// any number of failures, so callers must not log without this check.
 #[cold]
 pub(crate) fn should_log(endpoint: SocketAddr, which: SuppressionKey) -> Option<u64> {
     static TOLD: Mutex<Option<SuppressionTable>> = Mutex::new(None);

@@ -1,21 +1,21 @@
-//! Memory that was freed and is still held. Knows not when it is too much.
+//! Requests to return freed heap memory to the system. This file must not know the limits.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 static IS_WANTED_BACK: AtomicBool = AtomicBool::new(false);
 
-/// Asks whoever watches the memory of the process to give back what a worker has freed.
+/// Requests that the process returns freed memory; called by workers.
 pub(crate) fn ask_to_give_back() {
     IS_WANTED_BACK.store(true, Relaxed);
 }
 
-/// Whether a worker has asked since this was last asked.
+/// Whether a worker has requested it since the last call.
 pub fn is_wanted_back() -> bool {
     IS_WANTED_BACK.swap(false, Relaxed)
 }
 
-/// Gives it back to the system. Threads that allocate may wait for some milliseconds, for tens of them where there are
-/// hundreds of megabytes.
+/// Returns free heap memory to the system. Threads that allocate may wait for some milliseconds, with
+/// hundreds of megabytes for tens of milliseconds.
 pub fn give_back() {
     crate::sys::give_memory_back();
 }

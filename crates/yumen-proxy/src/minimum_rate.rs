@@ -1,44 +1,47 @@
-//! The slowest a client may send or take: so many bytes in each window of time that it is waited for.
+//! Minimum rates of clients: a number of bytes in each time window during which the gateway waits for the
+//! client.
 //!
-//! Knows no sockets; whoever waits asks whenever it is woken.
+//! This file must not know sockets: the task that waits calls it on each poll.
 
 use std::task::{Context, Poll};
 
 use crate::clock;
 use crate::timers::Timer;
 
-/// A rate that must be kept up.
+/// A minimum rate in bytes per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MinimumRate {
-    /// Bytes in a second; 0 asks for nothing.
+    /// Bytes per second; 0 disables the check.
     pub bytes_per_s: u64,
-    /// Over which it is measured, in milliseconds.
+    /// Length of the measuring window, in milliseconds.
     pub window_ms: u64,
 }
 
 impl MinimumRate {
-    /// Whether it asks for anything.
+    /// Whether the check is enabled.
     pub(crate) fn is_set(self) -> bool {
         self.bytes_per_s != 0
     }
 }
 
-/// What a client did since the window began.
+/// The current measuring window of a client.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RateWindow {
-    /// When the window began; 0 is not at all, since nobody waits.
+    /// Start of the window, in milliseconds of the monotonic clock; 0 is no window.
     since_ms: u64,
-    /// What had been moved by then.
+    /// Bytes moved in total at the start of the window.
     bytes: i64,
 }
 
 impl RateWindow {
-    /// Somebody else is waited for: the client is not to blame for this time.
+    /// Ends the window while the gateway waits for another party: that time does not count against the
+    /// client.
     pub(crate) fn rest(&mut self) {
         self.since_ms = 0;
     }
 
-    /// Waits until more was moved, `bytes` being all of it so far, from wherever it is counted; ready when too little was moved in time.
+    /// Polls the window with the total of `bytes` moved so far; ready when the client is too slow. Otherwise
+    /// the task is woken at the end of the window.
     pub(crate) fn poll_slow(
         &mut self,
         cx: &mut Context<'_>,
@@ -51,8 +54,8 @@ impl RateWindow {
         if timer.is_over(cx) { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// How long the window goes on, in milliseconds; `None` where too little was moved in it. `bytes` is
-    /// what was moved in all.
+    /// Returns the rest of the window in milliseconds, or `None` if the client is too slow. `bytes` is the
+    /// total moved so far.
     pub(crate) fn judge(&mut self, rate: MinimumRate, bytes: i64, now_ms: u64) -> Option<u64> {
         if self.since_ms == 0 {
             *self = RateWindow { since_ms: now_ms, bytes };

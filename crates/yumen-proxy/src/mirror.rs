@@ -1,6 +1,6 @@
-//! MirrorLimiter of requests for mirrors: sent beside the exchange, bounded, and their answers thrown away.
+//! Mirrors: copies of requests, sent beside the exchange within bounds; their responses are discarded.
 //!
-//! Nothing here is waited for by a request. What would be too much is dropped, and counted.
+//! No exchange waits for its mirror. A copy above the bounds is dropped and counted.
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -18,14 +18,14 @@ use crate::upstream::mirror_limit::MirrorPermit;
 use crate::upstream::subrequest::{ResponseBodyUse, Subrequest};
 use crate::worker::Worker;
 
-/// A copy is given up after this time, whatever it waits for.
+/// Timeout of a copy, over all its steps, in milliseconds.
 const COPY_TIMEOUT_MS: u64 = 60_000;
 
 const ANSWERED: usize = 0;
 const FAILED: usize = 1;
 const DROPPED: usize = 2;
 
-/// Sends a copy of a request that goes to `main`, unless there is no room for it.
+/// Sends a copy of a request to `main` to the mirror, within the bounds.
 #[cold]
 pub(crate) fn send(
     conn: &DownstreamConnection,
@@ -36,7 +36,7 @@ pub(crate) fn send(
 ) {
     let worker = &conn.worker;
     let copy = || {
-        // A body that was not buffered is still to be read, and cannot be in two places.
+        // An unbuffered body is still to be read and cannot go to two destinations.
         if ex.body.is_none() && ex.request.framing != Framing::None {
             return None;
         }
@@ -57,7 +57,7 @@ pub(crate) fn send(
     }
 }
 
-/// The copy's head.
+/// Writes the request head of the copy.
 fn head(ex: &Exchange<'_>, main: &Upstream, mirror: &MirrorTarget) -> Vec<u8> {
     let request = &ex.request;
     let mut out = Vec::with_capacity(512);
@@ -81,6 +81,7 @@ fn head(ex: &Exchange<'_>, main: &Upstream, mirror: &MirrorTarget) -> Vec<u8> {
     out.extend_from_slice(b"\r\n");
     encode::request_fields(&mut out, request, |field| match field.known() {
         KnownField::Host | KnownField::XRealIp | KnownField::XForwardedFor => true,
+        // The body is buffered: its length follows below, and neither 100 (Continue) nor trailers are sent.
         KnownField::ContentLength | KnownField::Expect | KnownField::Trailer => true,
         KnownField::Other => forwarded::is_false(&request.fields, field),
         _ => false,
@@ -92,7 +93,7 @@ fn head(ex: &Exchange<'_>, main: &Upstream, mirror: &MirrorTarget) -> Vec<u8> {
     out
 }
 
-/// Path and query the mirror is asked for.
+/// Returns the request target for the mirror.
 fn target(asked: &[u8], mirror: &MirrorTarget) -> Vec<u8> {
     let Some(path) = &mirror.path else { return asked.to_vec() };
     let query = asked.iter().position(|byte| *byte == b'?').unwrap_or(asked.len());
@@ -100,10 +101,10 @@ fn target(asked: &[u8], mirror: &MirrorTarget) -> Vec<u8> {
     [path.as_bytes(), kept].concat()
 }
 
-/// A copy of a request, and its place among those under way.
+/// A copy of a request with its permit.
 struct MirroredRequest {
     subrequest: Subrequest,
-    /// The index of the endpoint that receives it.
+    /// Index of the receiving endpoint.
     index: usize,
     _permit: MirrorPermit,
 }
@@ -117,7 +118,7 @@ impl MirroredRequest {
     }
 }
 
-/// Sends a copy within its time.
+/// Sends a copy within `COPY_TIMEOUT_MS`.
 async fn run(worker: Rc<Worker>, copy: MirroredRequest) {
     let timer = worker.timers.timer();
     timer.set(COPY_TIMEOUT_MS);

@@ -1,7 +1,7 @@
-//! What a sample of the traffic tells: cost of plugins, use of routes and upstreams, recent requests.
+//! Observations from sampled requests: cost of plugins, usage of routes and upstreams, recent requests.
 //!
-//! A worker writes its own `WorkerObservations`, the status listener reads them all; a lock only these two share is
-//! taken for sampled requests, and never waited for by the worker.
+//! Each worker writes its own `WorkerObservations`; the status listener reads all of them. The lock between
+//! the two is taken for sampled requests only, and a worker never waits for it.
 
 mod durations;
 mod explain;
@@ -21,11 +21,11 @@ pub(crate) use sampler::RequestSampler;
 pub(crate) use stopwatch::{ExchangeStopwatch, PluginTiming};
 pub(crate) use table::{UsageRow, UsageTable, UsageTotals};
 
-/// What one worker observed.
+/// The observations of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerObservations(Mutex<UsageTables>);
 
-/// What is known of each, by its id.
+/// Usage tables by id, and the recent requests.
 #[derive(Debug, Default)]
 pub(crate) struct UsageTables {
     pub(crate) total: UsageTotals,
@@ -36,29 +36,29 @@ pub(crate) struct UsageTables {
     pub(crate) recent: VecDeque<RecentRequest>,
 }
 
-/// A sampled exchange that is over.
+/// An ended exchange that was sampled.
 pub(crate) struct SampledExchange<'a> {
-    /// Requests it stands for.
+    /// Number of requests that the sample represents.
     pub(crate) weight: u32,
-    /// From the moment its head was read.
+    /// Time from the complete request head to the end, in nanoseconds.
     pub(crate) total_ns: u64,
-    /// Of that, the time the worker was busy with it.
+    /// Share of that time in which the worker ran the exchange.
     pub(crate) busy_ns: u64,
-    /// From the choice of an endpoint to the end of its answer, where one was chosen.
+    /// Time from the choice of an endpoint to the end of its response, if an endpoint was chosen.
     pub(crate) upstream_ns: Option<u64>,
     pub(crate) outcome: &'a ExchangeOutcome<'a>,
-    /// Id and name.
+    /// Id and name of the route.
     pub(crate) route: Option<(&'a str, &'a str)>,
     pub(crate) upstream: Option<&'a str>,
     pub(crate) consumer: Option<&'a str>,
     pub(crate) plugins: &'a [PluginTiming],
     pub(crate) recent: RecentRequest,
-    /// Recent requests to keep.
+    /// Maximum number of recent requests; 0 stores none.
     pub(crate) recent_max: usize,
 }
 
 impl WorkerObservations {
-    /// Writes an exchange down; false where a reader is at it just now.
+    /// Records an exchange; false, without waiting, if a reader has the lock.
     pub(crate) fn note(&self, seen: SampledExchange<'_>) -> bool {
         let mut tables = match self.0.try_lock() {
             Ok(tables) => tables,
@@ -69,7 +69,7 @@ impl WorkerObservations {
         true
     }
 
-    /// Looks at what was written down.
+    /// Calls `look` with the tables while the lock is held.
     pub(crate) fn read<T>(&self, look: impl FnOnce(&UsageTables) -> T) -> T {
         look(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -96,7 +96,7 @@ impl UsageTables {
                 usage.answers += weight;
                 usage.errors += if seen.outcome.status >= 500 { weight } else { 0 };
             }
-            // Its first phase stands for all of them.
+            // A plugin counts once per request, at its first phase.
             if !seen.plugins[..at].iter().any(|before| before.name == ran.name) {
                 let phases = seen.plugins.iter().filter(|one| one.name == ran.name);
                 usage.requests += weight;
@@ -116,7 +116,7 @@ impl UsageTables {
         self.recent.push_back(request);
     }
 
-    /// Adds what another worker noted, but for its recent requests.
+    /// Adds the tables of another worker, without its recent requests.
     pub(crate) fn merge(&mut self, other: &UsageTables) {
         self.total.merge(&other.total);
         self.routes.merge(&other.routes);

@@ -1,4 +1,4 @@
-//! Jobs of plugins beside the worker: one thread for each worker, and a bounded queue before it.
+//! Offloaded plugin jobs: one thread per worker, with a bounded queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::runtime::Handle;
 use yumen_plugin::{Offload, OffloadJob};
 
-/// Threads beside each worker.
+/// Number of offload threads per worker.
 pub(crate) const OFFLOAD_THREADS: usize = 1;
-/// Jobs of a worker that wait or run, and the bytes of their input. A job of any length finds an empty queue open.
+/// Limits of the queued and running jobs of a worker: number, and bytes of input. An empty queue accepts a
+/// job of any size.
 const OFFLOADED_JOBS_MAX: usize = 1024;
 const OFFLOADED_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// Jobs of one worker that wait or run.
+/// The queued and running jobs of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct OffloadQueue(Arc<OffloadLoad>);
 
@@ -22,7 +23,7 @@ struct OffloadLoad {
     bytes: AtomicUsize,
 }
 
-/// A place in the queue, free again when the job ran or was dropped: a job outlives the exchange that gave it.
+/// Slot of a job in the queue; released on drop. A job may outlive its exchange.
 struct QueuedJob {
     load: Arc<OffloadLoad>,
     bytes: usize,
@@ -36,9 +37,9 @@ impl Drop for QueuedJob {
 }
 
 impl OffloadQueue {
-    /// Queues a job that works on so many bytes.
+    /// Queues a job with an input of `bytes` bytes.
     pub(crate) fn submit(&self, bytes: usize, job: OffloadJob) -> Offload {
-        // A simulated worker has no threads.
+        // The simulation has no runtime, so the worker runs the job itself.
         let Ok(runtime) = Handle::try_current() else { return Offload::Inline(job) };
         let Some(queued) = self.reserve(bytes) else { return Offload::Refused };
         let running = runtime.spawn_blocking(move || {
@@ -54,7 +55,7 @@ impl OffloadQueue {
 }
 
 impl OffloadQueue {
-    /// Only the worker adds, so that nothing comes between the look and the addition.
+    /// Reserves a slot. Check and increment need not be atomic, since only the worker adds.
     fn reserve(&self, bytes: usize) -> Option<QueuedJob> {
         let load = &self.0;
         let (jobs, queued_bytes) = (load.jobs.load(Ordering::Relaxed), load.bytes.load(Ordering::Relaxed));

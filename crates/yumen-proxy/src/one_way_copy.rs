@@ -1,6 +1,6 @@
-//! Bytes one way from a stream to another, in bounded memory; two of them make a tunnel.
+//! A copy of bytes from one stream to another in bounded memory; two of them make a tunnel.
 //!
-//! Knows neither heads nor what ends a tunnel beside its two sides.
+//! This file must not know heads, nor the conditions that end a tunnel besides its two sides.
 
 mod bidirectional;
 
@@ -17,69 +17,70 @@ use crate::turn_budget::TurnBudget;
 use crate::worker::Worker;
 pub(crate) use bidirectional::{BidirectionalCopy, CopySide};
 
-/// A read of this many bytes is one of a large flow.
+/// Minimum size of a read that counts as large.
 const LARGE_BYTES: usize = 32 * 1024;
-/// So many of them in a row, and the flow is left to the system; so many small ones, and it comes back.
+/// Number of consecutive large reads after which the kernel splices the flow.
 const LARGE_READS: u32 = 8;
+/// Number of consecutive small moves after which a spliced flow is copied again.
 const SMALL_MOVES: u32 = 64;
 
-/// One direction.
+/// One direction of a copy.
 #[derive(Default)]
 pub(crate) struct OneWayCopy {
     inbox: Inbox,
-    /// Holds what the sink did not take yet of what goes from socket to socket.
+    /// Pipe with the spliced bytes that the sink has not taken yet.
     pipe: Option<SplicePipe>,
-    /// The flow is left to the system.
+    /// Whether the kernel splices the flow.
     is_spliced: bool,
-    /// Large reads in a row, or small moves while it is spliced.
+    /// Consecutive large reads, or consecutive small moves while spliced.
     streak: u32,
     /// Whether the source has ended.
     ended: bool,
-    /// Whether it broke off without TLS' goodbye, as many do that have said all they had to say.
+    /// Whether the source ended without close_notify, as many TLS peers do after their last byte.
     is_cut: bool,
-    /// Whether the sink has been told, or takes no more.
+    /// Whether the sink was shut down or takes no more bytes.
     shut: bool,
-    /// Whether only the source can move it on, which will wake the task.
+    /// Whether only the source can cause progress; the source then wakes the task.
     is_paused: bool,
     bytes: u64,
 }
 
-/// Which side of a direction failed.
+/// The side on which a copy failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CopyFailure {
     Source,
     Sink,
 }
 
-/// Frames whose ends must be known, as they pass.
+/// Tracks WebSocket frame boundaries in the copied bytes.
 pub(crate) struct WatchedFrames<'f> {
     pub(crate) frames: &'f mut WebSocketFrameTracker,
-    /// Whether nothing goes on any more but what completes a frame.
+    /// Whether the tunnel is ending: only the rest of a frame is forwarded.
     pub(crate) is_leaving: bool,
 }
 
 impl OneWayCopy {
-    /// `waiting` was read of the source and goes first.
+    /// Creates a copy; `waiting` contains bytes already read from the source.
     pub(crate) fn new(waiting: Inbox) -> OneWayCopy {
         OneWayCopy { inbox: waiting, ..OneWayCopy::default() }
     }
 
-    /// Bytes that went on.
+    /// Returns the number of forwarded bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether it is over: the sink was told of the end, or takes no more.
+    /// Whether the copy has ended: the sink was shut down, or takes no more bytes.
     pub(crate) fn is_shut(&self) -> bool {
         self.shut
     }
 
-    /// Whether it is the sink that keeps it waiting.
+    /// Whether the copy waits for the sink.
     pub(crate) fn waits_for_sink(&self) -> bool {
         !self.inbox.is_empty()
     }
 
-    /// Bytes of memory that wait for the sink.
+    /// Returns the bytes of memory that wait for the sink.
     fn backlog_bytes(&self, source: &mut TransportStream, sink: &TransportStream) -> usize {
         if !self.waits_for_sink() {
             return 0;
@@ -87,19 +88,19 @@ impl OneWayCopy {
         self.inbox.held_bytes() + source.unread_bytes() + sink.session_bytes()
     }
 
-    /// Passes nothing on any more, as the sink takes nothing.
+    /// Ends the copy without a shutdown, since the sink takes no more bytes.
     pub(crate) fn give_up(&mut self, worker: &Worker) {
         self.inbox.consume(self.inbox.len());
         self.inbox.release(&worker.buffers);
         (self.pipe, self.is_paused, self.shut) = (None, false, true);
     }
 
-    /// Lets what was read before the first poll pass.
+    /// Tracks the frames in the bytes that were read before the first poll.
     pub(crate) fn consume_buffered_frames(&mut self, watched: &mut WatchedFrames<'_>) {
         consume_frames(&mut self.inbox, 0, watched);
     }
 
-    /// Moves bytes on as far as it goes; ready when both sides know of the end, or one fails.
+    /// Copies until it would block; ready after the shutdown of the sink, or on a failure of either side.
     #[inline]
     pub(crate) fn poll(
         &mut self,
@@ -108,7 +109,7 @@ impl OneWayCopy {
         (source, sink): (&mut TransportStream, &mut TransportStream),
         watched: &mut Option<WatchedFrames<'_>>,
     ) -> Poll<Result<(), CopyFailure>> {
-        // The other direction woke the task: this one is asleep as it was.
+        // The other direction has woken the task; this source still has no data.
         if self.is_paused && source.is_asleep() {
             return Poll::Pending;
         }
@@ -133,7 +134,7 @@ impl OneWayCopy {
         Poll::Ready(Ok(()))
     }
 
-    /// Passes on what was read.
+    /// Writes the buffered bytes to the sink.
     fn push(&mut self, cx: &mut Context<'_>, sink: &mut TransportStream) -> Poll<Result<(), CopyFailure>> {
         while !self.inbox.is_empty() {
             let sent = ready!(sink.poll_write(cx, &[IoSlice::new(self.inbox.bytes())]));
@@ -144,7 +145,8 @@ impl OneWayCopy {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads once, and says how much; while there is nothing, no buffer is held and nothing is held back.
+    /// Reads once and returns the number of bytes. While no data is available, the buffer is released and the
+    /// sink flushed.
     fn read(
         &mut self,
         cx: &mut Context<'_>,
@@ -163,10 +165,11 @@ impl OneWayCopy {
                     Poll::Ready(Err(_)) => return Poll::Ready(Err(CopyFailure::Sink)),
                     flushed => flushed.is_ready(),
                 };
-                // Without a budget the source may not have been asked to wake the task.
+                // Without a task budget, the source may not have registered the waker.
                 self.is_paused = is_flushed && coop::has_budget_remaining();
                 Poll::Pending
             }
+            // Truncated TLS (RFC 8446 §6.1): the sink ends in the same way, so that its peer can detect that.
             Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 (self.ended, self.is_cut) = (true, true);
                 Poll::Ready(Ok(0))
@@ -185,7 +188,7 @@ impl OneWayCopy {
         }
     }
 
-    /// Leaves a large flow between sockets to the system.
+    /// Switches a large flow between plain sockets to splicing.
     fn note_size(&mut self, count: usize, source: &mut TransportStream, sink: &mut TransportStream) {
         self.streak = if count >= LARGE_BYTES { self.streak + 1 } else { 0 };
         if self.streak >= LARGE_READS && source.socket().is_some() && sink.socket().is_some() {
@@ -193,7 +196,7 @@ impl OneWayCopy {
         }
     }
 
-    /// Moves once. Only what waits for the sink holds a pipe: while the source has nothing to say, others use it.
+    /// Splices once. A direction owns a pipe only while bytes wait for the sink, so that idle flows use none.
     fn splice(
         &mut self,
         cx: &mut Context<'_>,
@@ -208,6 +211,7 @@ impl OneWayCopy {
             return Poll::Ready(Ok(()));
         };
         if pipe.is_empty() {
+            // A refusal of splice(2) moves no bytes, so the flow can be copied instead.
             match ready!(pipe.poll_fill(cx, from, u64::MAX)) {
                 Err(error) if !splice::is_refusal(&error) => return Poll::Ready(Err(CopyFailure::Source)),
                 Ok(count) if count > 0 => {}
@@ -233,8 +237,8 @@ impl OneWayCopy {
     }
 }
 
-/// Follows the frames in what an inbox holds from there on; once the tunnel ends, only what completes a frame
-/// stays in it.
+/// Tracks the frames in the inbox from position `from`. While the tunnel is ending, only the rest of a frame
+/// is retained.
 fn consume_frames(inbox: &mut Inbox, from: usize, watched: &mut WatchedFrames<'_>) {
     let news = &inbox.bytes()[from..];
     if !watched.is_leaving {

@@ -1,7 +1,6 @@
-//! What a worker takes on: how many exchanges at a time, and what part of them when events wait too long
-//! to be looked at or memory runs short.
+//! Load shedding of a worker: limits of concurrent exchanges, event delay and memory.
 //!
-//! Knows no connection: it is asked once per exchange, and only where it is configured.
+//! This file must not know connections: it is called once per exchange, and only if configured.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,17 +11,17 @@ use crate::clock;
 use crate::fault::FaultKind;
 use crate::timers::Timers;
 
-/// When a node takes no more.
+/// The limits above which new exchanges are refused.
 #[derive(Debug, Clone, Default)]
 pub struct OverloadSettings {
-    /// Exchanges one worker has under way; 0 is no bound.
+    /// Maximum number of exchanges in flight per worker; 0 is no limit.
     pub exchanges_max: u32,
-    /// How long events may wait before requests are shed, in milliseconds; 0 does not look.
+    /// Event delay from which requests are shed, in milliseconds; 0 disables the measurement.
     pub lag_ms: u64,
-    /// Paths that begin so are served all the same, but not while memory is full: then nothing else is served
-    /// either, and whoever asks for health shall send clients elsewhere.
+    /// Path prefixes that are exempt from shedding, except at the memory limit: a health check must fail
+    /// then, so that load balancers select another node.
     pub spared_paths: Vec<String>,
-    /// Set by others while the process holds more memory than it should.
+    /// Shared flag: true while the memory of the process exceeds its limit.
     pub memory_full: Option<Arc<AtomicBool>>,
 }
 
@@ -32,18 +31,18 @@ impl OverloadSettings {
     }
 }
 
-/// How often the wait of events is measured, in milliseconds.
+/// Interval of the delay measurement, in milliseconds.
 const SAMPLE_MS: u64 = 20;
-/// A step of the share shed is for so long, however seldom an overloaded worker comes to look.
+/// Duration of one step of the shed share, in microseconds, independent of the number of measurements.
 const STEP_US: u64 = 100_000;
-/// More steps at once change nothing any more.
+/// Maximum number of steps applied at once; more would not change the result.
 const STEPS_MAX: u64 = 100;
-/// After so many steps in which nothing waits each gives back half of the share.
+/// Number of calm steps after which each step halves the share.
 const CALM_STEPS_MAX: u32 = 32;
-/// The share shed, in 1024ths: at most so much, so that what is served can tell that it is over.
+/// Maximum share, in 1024ths. The rest of the requests shows when the overload ends.
 const SHED_MAX: u32 = 972;
 
-/// The guard of one worker.
+/// The load shedding state of one worker.
 #[derive(Debug)]
 pub(crate) struct OverloadGuard {
     settings: OverloadSettings,
@@ -51,7 +50,7 @@ pub(crate) struct OverloadGuard {
     lag: Cell<EventLag>,
 }
 
-/// One exchange under way.
+/// The count of one exchange in flight; released on drop.
 pub(crate) struct InFlightExchange(Rc<Cell<u32>>);
 
 impl Drop for InFlightExchange {
@@ -61,13 +60,17 @@ impl Drop for InFlightExchange {
 }
 
 impl OverloadGuard {
-    /// The guard, where there is something to guard.
+    /// Creates the guard, or `None` if no limit is configured.
     pub(crate) fn new(settings: &OverloadSettings) -> Option<OverloadGuard> {
         let settings = settings.clone();
         settings.is_set().then(|| OverloadGuard { settings, running: Rc::default(), lag: Cell::default() })
     }
 
-    /// Counts one exchange in, or says why not. `lot` is a random number.
+    /// Admits an exchange. `lot` is a random number.
+    ///
+    /// # Errors
+    ///
+    /// [`FaultKind::Overloaded`] if a limit is exceeded.
     pub(crate) fn admit(&self, path: &[u8], lot: u64) -> Result<InFlightExchange, FaultKind> {
         let is_memory_full = self.settings.memory_full.as_ref().is_some_and(|full| full.load(Relaxed));
         let is_full = self.settings.exchanges_max != 0 && self.running.get() >= self.settings.exchanges_max;
@@ -83,7 +86,7 @@ impl OverloadGuard {
         self.settings.spared_paths.iter().any(|spared| path.starts_with(spared.as_bytes()))
     }
 
-    /// Measures for as long as the worker runs how long events wait.
+    /// Measures the event delay for the life of the worker.
     pub(crate) async fn watch(&self, timers: &Rc<Timers>) {
         if self.settings.lag_ms == 0 {
             return;
@@ -92,7 +95,7 @@ impl OverloadGuard {
         loop {
             timers.clone().sleep(SAMPLE_MS).await;
             let before_us = clock::exact().mono_us;
-            // Behind all that is ready, and behind what the next look at the sockets makes ready.
+            // The yielded task runs after all ready tasks and after the next poll of the reactor.
             tokio::task::yield_now().await;
             let now_us = clock::exact().mono_us;
             let mut lag = self.lag.get();
@@ -101,20 +104,20 @@ impl OverloadGuard {
         }
     }
 
-    /// The share of requests that is shed, from 0 to 1.
+    /// Returns the share of shed requests, from 0 to 1.
     pub(crate) fn shed_share(&self) -> f64 {
         f64::from(self.lag.get().shed) / 1024.0
     }
 }
 
-/// How long events waited lately, and what share of requests is shed for it, in 1024ths.
+/// The recent event delay, and the resulting share of shed requests in 1024ths.
 #[derive(Debug, Clone, Copy, Default)]
 struct EventLag {
-    /// The shortest wait since the last verdict, and the one before that.
+    /// The shortest delay since the last step, including the last measurement before it.
     shortest_us: u64,
-    /// Up to when there were verdicts.
+    /// Time up to which steps were applied.
     judged_us: u64,
-    /// For how many steps next to nothing has waited.
+    /// Number of consecutive steps with almost no delay.
     calm_steps: u32,
     shed: u32,
 }
@@ -124,8 +127,8 @@ impl EventLag {
         EventLag { judged_us: now_us, ..EventLag::default() }
     }
 
-    /// Notes one wait. The shortest of at least two counts: a queue that does not go away is an overload, one that
-    /// comes and goes is none. The time that passed counts, not the looks: the worse the overload, the fewer there are.
+    /// Records one delay. The shortest of at least two counts: a standing queue is an overload, a burst is
+    /// not. Steps follow the elapsed time, since an overloaded worker measures less often.
     fn note(&mut self, now_us: u64, waited_us: u64, target_us: u64) {
         self.shortest_us = self.shortest_us.min(waited_us);
         let steps = now_us.saturating_sub(self.judged_us) / STEP_US;
@@ -141,14 +144,15 @@ impl EventLag {
 
     fn step(&mut self, target_us: u64) {
         if self.shortest_us > target_us {
-            // A tenth of what is still served, so that it ends where it is enough.
+            // A tenth of the requests still served, so that the share converges to the required one.
             self.shed = (self.shed + (1024 - self.shed) / 10 + 1).min(SHED_MAX);
             self.calm_steps = 0;
         } else if self.shortest_us > target_us / 4 {
             self.shed -= self.shed.div_ceil(8);
             self.calm_steps = 0;
         } else {
-            // Nothing waits, be it because just enough is shed: the longer that lasts, the more is let in again.
+            // The delay is low, perhaps only because of shedding. The longer that lasts, the faster the share
+            // decreases.
             self.calm_steps = (self.calm_steps + 1).min(CALM_STEPS_MAX);
             self.shed -= (self.shed * self.calm_steps).div_ceil(2 * CALM_STEPS_MAX);
         }

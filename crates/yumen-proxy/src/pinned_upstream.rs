@@ -1,12 +1,12 @@
-//! The upstream an exchange goes to. It is that of the exchange's snapshot, until one waits for room and finds
-//! that its endpoints were changed meanwhile.
+//! The upstream of an exchange: the version of its snapshot, or a newer one if the endpoints changed while
+//! the exchange was in the pending queue.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
 
 use yumen_snapshot::{Snapshot, Upstream};
 
-/// Keeps upstreams of later snapshots than the exchange's own, for as long as the exchange lasts.
+/// Newer versions of the upstream, retained for the duration of the exchange.
 #[derive(Default)]
 pub(crate) struct UpstreamVersions {
     upstream: OnceCell<Arc<Upstream>>,
@@ -23,7 +23,7 @@ impl UpstreamVersions {
     }
 }
 
-/// The upstream in use.
+/// The version of the upstream in use.
 pub(crate) struct PinnedUpstream<'u> {
     pub(crate) upstream: &'u Upstream,
     newer: &'u UpstreamVersions,
@@ -34,10 +34,11 @@ impl<'u> PinnedUpstream<'u> {
         PinnedUpstream { upstream, newer }
     }
 
-    /// Goes on with the upstream as it is in `newest`; says whether it is there. Otherwise all stays as it is.
+    /// Switches to the version in `newest`. Returns false, without a change, if the upstream no longer
+    /// exists.
     pub(crate) fn renew(&mut self, newest: &Snapshot) -> bool {
         let found = newest.shared_upstream(self.upstream.slot);
-        // A slot may be taken by another.
+        // The slot may have been reused for another upstream.
         let Some(found) = found.filter(|found| found.origin == self.upstream.origin) else { return false };
         if !std::ptr::eq(&**found, self.upstream) {
             self.upstream = self.newer.keep(found);

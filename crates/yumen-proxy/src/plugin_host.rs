@@ -1,4 +1,4 @@
-//! What a worker does for plugins.
+//! The services of a worker for plugins: timers, random numbers, clock, Redis, offloading, subrequests.
 
 mod question;
 

@@ -1,5 +1,5 @@
-//! What is known of upstreams that are protected, as metrics and for operators to read. Changes nothing but
-//! that endpoints come back whose time is over.
+//! State of protected upstreams for metrics and operators: limits, retry budgets, ejections. The only change
+//! made here is the end of expired ejections.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,21 +11,21 @@ use yumen_snapshot::{Snapshot, Upstream, UpstreamProtection};
 
 use crate::clock;
 
-/// Upstreams that metrics tell of; those beyond are left out.
+/// Maximum number of upstreams in the metrics, and of entries in a list; further ones are left out.
 const UPSTREAMS_MAX: usize = 1000;
 
-/// An endpoint that is left out.
+/// An ejected endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EjectedEndpoint {
-    /// Where its upstream is written, as `upstreams/1`.
+    /// The object of the upstream, such as `upstreams/1`.
     pub upstream: Arc<str>,
-    /// Its address.
+    /// The address of the endpoint.
     pub endpoint: String,
-    /// When it comes back, in milliseconds from now.
+    /// Time to the end of the ejection, in milliseconds.
     pub returns_in_ms: u64,
 }
 
-/// The endpoints that are left out for now.
+/// Returns the ejected endpoints of a snapshot, at most 1000.
 pub fn ejected(snapshot: &Snapshot) -> Vec<EjectedEndpoint> {
     let now_ms = clock::exact().mono_ms();
     let of_upstream = |upstream: &Arc<Upstream>| {
@@ -43,12 +43,12 @@ pub fn ejected(snapshot: &Snapshot) -> Vec<EjectedEndpoint> {
     snapshot.upstreams().flat_map(|(_, upstream)| of_upstream(upstream)).take(UPSTREAMS_MAX).collect()
 }
 
-/// What protected upstreams count, from the newest snapshot.
+/// Metric source for the protected upstreams of the current snapshot.
 pub struct ProtectionMetrics(pub watch::Receiver<Arc<Snapshot>>);
 
 type Read = fn(&UpstreamProtection) -> f64;
 
-/// Families with a series per upstream.
+/// Metric families with one series per upstream.
 const BY_UPSTREAM: [(&str, &str, MetricKind, Read); 4] = [
     (
         "yumen_upstream_requests",
@@ -91,7 +91,7 @@ impl MetricSource for ProtectionMetrics {
     }
 }
 
-/// The families with a series each, so that a reference can tell labels.
+/// Returns the families with one series each, so that the reference can list the labels.
 pub fn example() -> Vec<MetricFamily> {
     let mut families = Vec::new();
     gather(&[], &mut families);
@@ -106,7 +106,7 @@ pub fn example() -> Vec<MetricFamily> {
     families
 }
 
-/// The families of these upstreams.
+/// Appends the families of these upstreams.
 fn gather(all: &[Arc<Upstream>], out: &mut Vec<MetricFamily>) {
     let protected = || {
         let protection = |upstream: &'_ Arc<Upstream>| upstream.protection.is_some();

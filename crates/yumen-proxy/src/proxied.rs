@@ -1,4 +1,4 @@
-//! An exchange that an endpoint answers, as `forward` and `reply` share it.
+//! The state of a proxied exchange that `forward` and `reply` share.
 
 use yumen_plugin::Exchange;
 use yumen_snapshot::{AttemptTimeouts, Route};
@@ -10,24 +10,24 @@ use crate::pinned_upstream::PinnedUpstream;
 use crate::upstream::interim::InterimCount;
 use crate::upstream::upload::RequestUpload;
 
-/// An exchange that an endpoint answers. Attempts come and go; what they share is here.
+/// A proxied exchange: the state that all its attempts share.
 pub(crate) struct ProxiedExchange<'a, 's> {
-    /// The client's connection, or its stream.
+    /// The client connection, or the HTTP stream.
     pub(crate) conn: &'a mut DownstreamConnection,
     pub(crate) ex: &'a mut Exchange<'s>,
     pub(crate) chains: &'a ExchangeChains<'a>,
     pub(crate) route: &'a Route,
-    /// The upstream, in the version that the exchange goes on with.
+    /// The upstream, in the version that the exchange uses.
     pub(crate) pinned: PinnedUpstream<'s>,
     pub(crate) flow: &'a mut ExchangeStats,
     /// The request body, which may still be sent when the response arrives.
     pub(crate) upload: RequestUpload,
-    /// Interim responses, of all attempts together.
+    /// Number of interim responses over all attempts.
     pub(crate) interim: InterimCount,
 }
 
 impl ProxiedExchange<'_, '_> {
-    /// The timeouts of the route, or of the upstream.
+    /// Returns the timeouts of the route, else those of the upstream.
     #[inline]
     pub(crate) fn timeouts(&self) -> AttemptTimeouts {
         *self.route.timeouts.as_deref().unwrap_or(&self.pinned.upstream.timeouts)

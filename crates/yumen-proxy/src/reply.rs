@@ -1,4 +1,6 @@
-//! From an answer, the upstream's or our own, to the last byte the client gets of it.
+//! Sending a response, local or of an endpoint, from its head to its last byte.
+//!
+//! This file owns the head towards the client and the end of the exchange. It must not choose endpoints.
 
 use bytes::Bytes;
 use yumen_http::fields::write_line;
@@ -34,7 +36,7 @@ use pump::BodyCopy;
 
 pub(crate) use translate::pass_on_translated;
 
-/// Answers with a response made here.
+/// Sends a local response.
 pub(crate) async fn answer(
     conn: &mut DownstreamConnection,
     ex: &mut Exchange<'_>,
@@ -51,7 +53,7 @@ pub(crate) async fn answer(
     head.set_status(response.status);
     head.framing = Framing::Length(response.body.len() as u64);
     head.fields.extend(response.fields());
-    // What has no type is guessed at by browsers, and may hold what the client sent.
+    // Browsers guess the type of a body without Content-Type, and the body may contain input of the client.
     if !response.body.is_empty() && head.fields.known(KnownField::ContentType).is_none() {
         head.fields.add("Content-Type", b"text/plain; charset=utf-8");
     }
@@ -62,6 +64,7 @@ pub(crate) async fn answer(
     };
     let is_edited = edited.is_some();
     let body = edited.map_or(response.body, Bytes::from);
+    // Plugins may have changed the body, so only the length of the final body is valid.
     if is_edited || matches!(head.framing, Framing::Length(_)) {
         head.framing = Framing::Length(body.len() as u64);
         head.fields.remove("content-length");
@@ -82,19 +85,19 @@ pub(crate) async fn answer(
         return After::Close;
     }
     if conn.stream.is_shared() {
-        // What the client still sends of the body is stopped with its stream.
+        // On a shared connection, the end of the HTTP stream stops the rest of the request body.
         return if flow.is_last { After::Leave } else { After::Next };
     }
     match unread {
         Framing::None if keeps => After::Next,
         Framing::None => ends_with(conn, ex),
-        // What this exchange holds is given back before more is waited for.
+        // Releases the memory of this exchange before the rest of the request body is read.
         unread if keeps => After::Unread(unread),
         _ => After::Linger,
     }
 }
 
-/// Sends an answer made here, and notes how much of it the client took.
+/// Sends a local response and counts the bytes that the connection took.
 async fn send(
     conn: &mut DownstreamConnection,
     mut text: Vec<u8>,
@@ -111,20 +114,22 @@ async fn send(
     result
 }
 
-/// How a connection ends whose last request was read. A client that did not agree on the end may have
-/// sent another, and closing with that unread would reset the connection.
+/// Returns how to close after a request that was read completely. A client that did not request the close may
+/// have sent another request. Closing with unread bytes would reset the connection (RFC 9112 §9.6).
 fn ends_with(conn: &DownstreamConnection, ex: &Exchange<'_>) -> After {
     let is_agreed = !ex.request.persistent();
     if is_agreed && conn.inbox.is_empty() { After::Close } else { After::Linger }
 }
 
-/// Whether the client still waits for leave to send a body nobody wants now.
+/// Whether the client still waits for 100 (Continue) before it sends a body (RFC 9110 §10.1.1).
 fn expects_more(conn: &DownstreamConnection, ex: &Exchange<'_>) -> bool {
     ex.request.expects_continue() && conn.inbox.is_empty()
 }
 
-/// Answers for a fault: a JSON body that says what went wrong. To a client that is gone nothing is said, nor to one that
-/// did not take all of an interim answer: it would be read as the rest of that.
+/// Sends the local response of a fault: a JSON body with its message.
+///
+/// Sends nothing to a client that has disconnected, nor to one that took only a part of an interim response,
+/// since it would parse the response as the rest of that.
 pub(crate) async fn apologize(
     conn: &mut DownstreamConnection,
     ex: &mut Exchange<'_>,
@@ -132,7 +137,7 @@ pub(crate) async fn apologize(
     fault: Fault,
     flow: &mut ExchangeStats,
 ) -> After {
-    // Whatever it is called where the deadline has passed as well.
+    // Evaluated first, since `deadline::end` may replace the kind of the fault.
     let is_untellable = matches!(fault.kind, FaultKind::ClientGone | FaultKind::ClientStalled);
     let fault = deadline::end(conn, fault);
     let (side, status, word, message) = fault.kind.facts();
@@ -150,7 +155,7 @@ pub(crate) async fn apologize(
     if fault.kind.ends_connection() { After::Linger } else { after }
 }
 
-/// Passes an endpoint's response on to the client, body and all.
+/// Forwards the response of an endpoint to the client, head and body.
 pub(crate) async fn pass_on<'s>(
     proxied: &mut ProxiedExchange<'_, 's>,
     mut attempt: Attempt<'s, ResponseStarted>,
@@ -205,16 +210,16 @@ pub(crate) async fn pass_on<'s>(
     }
     give_back(conn, upload, &mut download);
     if let Err(kind) = result {
-        // The client learns of a broken body by the missing end. Where closing would be that end it
-        // takes a reset (RFC 9112 §8).
+        // The client detects an incomplete body by its missing end. With close framing a regular close would
+        // be that end, so the connection is reset (RFC 9112 §8).
         flow.fault = Some(deadline::end(conn, kind.into()));
         return break_off(kind, outgoing);
     }
     go_on(conn, ex, upload, keeps)
 }
 
-/// How a connection ends whose answer is not whole. Answers before it may still be on their way, which closing with
-/// requests unread would destroy.
+/// Returns how to close after an incomplete response. Earlier responses may still be in flight: closing with
+/// unread requests would cause a reset that destroys them.
 #[cold]
 fn break_off(kind: FaultKind, outgoing: Framing) -> After {
     match kind {
@@ -224,20 +229,20 @@ fn break_off(kind: FaultKind, outgoing: Framing) -> After {
     }
 }
 
-/// A response whose head was sent, or is queued in front of its body.
+/// A response whose head was sent, or is queued ahead of its body.
 struct BegunResponse {
     download: Transfer,
-    /// How the client is told where the body ends.
+    /// The framing towards the client.
     outgoing: Framing,
-    /// Whether the client's connection lives on.
+    /// Whether the client connection stays open.
     keeps: bool,
     /// Whether plugins change the body.
     edits: bool,
-    /// Whether the endpoint sends a body that the client's response has no place for.
+    /// Whether the endpoint sends a body that the response to the client must not have.
     drops_body: bool,
 }
 
-/// Writes the head of an endpoint's response as the client receives it; `None` if the client is gone.
+/// Sends or queues the head of an endpoint's response; `None` if the client has disconnected.
 #[inline(always)]
 fn begin<'s>(
     proxied: &mut ProxiedExchange<'_, 's>,
@@ -272,6 +277,7 @@ fn begin<'s>(
     keep_sent(conn, ex, chains, &text);
     let is_empty = is_bodyless || (matches!(received, Framing::None | Framing::Length(0)) && !edits);
     flow.sent_head_bytes = text.len() as u64;
+    // A separate head on HTTP/2 and HTTP/3 does not go through the transfer.
     if conn.stream.send_head(&text, is_empty && !upgrade).ok()? == HeadSent::Separately {
         flow.sent_bytes = flow.sent_head_bytes;
         text.clear();
@@ -281,20 +287,20 @@ fn begin<'s>(
     Some(BegunResponse { download, outgoing, keeps, edits, drops_body })
 }
 
-/// The endpoint has changed protocols, whatever a plugin makes of its answer.
+/// Restores status 101: a plugin may have changed the status, but the endpoint has switched protocols.
 #[cold]
 fn keep_upgrade(ex: &mut Exchange<'_>, head: &mut ResponseHead) {
     head.set_status(101);
     ex.status = 101;
 }
 
-/// Says of an answer that came without a body, as those to HEAD do, what one that may have a body must say.
+/// Sets length 0 on a response that came without a body, as to a HEAD, for a client that expects a body.
 #[cold]
 fn tell_no_body(head: &mut ResponseHead) {
     head.body_changes(Some(0));
 }
 
-/// Passes bytes both ways after a change of protocols.
+/// Copies bytes in both directions after a protocol switch.
 async fn run_tunnel<'s>(
     proxied: &mut ProxiedExchange<'_, 's>,
     mut attempt: Attempt<'s, ResponseStarted>,
@@ -303,7 +309,7 @@ async fn run_tunnel<'s>(
 ) -> After {
     let bounds = tunnel_bounds(proxied, attempt.index(), idle_timeout_ms);
     let ProxiedExchange { conn, flow, .. } = proxied;
-    // The request was answered; what follows has no end that anybody set.
+    // The deadline bounds the time to the response; a tunnel has no deadline.
     conn.timer.uncap();
     let ended = tunnel::run(conn, attempt.connection(), opening, bounds).await;
     let now = clock::now();
@@ -312,11 +318,11 @@ async fn run_tunnel<'s>(
     flow.received_bytes += ended.up_bytes;
     flow.sent_bytes += ended.down_bytes;
     let after = match ended {
-        // What the client was told must not be destroyed by what it still sends.
+        // A reset, caused by bytes that the client still sends, would destroy the last bytes sent to it.
         tunnel::TunnelOutcome { was_closed_by_us: true, .. } => After::Linger,
         tunnel::TunnelOutcome { is_whole: true, .. } => After::Close,
         _ => {
-            // What was cut off must not look finished.
+            // A regular close would mark an incomplete transfer as complete.
             finished.connection.stream.tcp().into_iter().for_each(TcpConnection::reset_on_close);
             After::Reset
         }
@@ -325,7 +331,7 @@ async fn run_tunnel<'s>(
     after
 }
 
-/// What ends a tunnel beside its two sides.
+/// Collects the conditions that end a tunnel besides a close by either side.
 fn tunnel_bounds(
     proxied: &ProxiedExchange<'_, '_>,
     endpoint_index: usize,
@@ -341,7 +347,7 @@ fn tunnel_bounds(
     }
 }
 
-/// What follows an answer that was passed on whole.
+/// Returns how the connection continues after a complete response.
 #[inline(always)]
 fn go_on(conn: &DownstreamConnection, ex: &Exchange<'_>, upload: &Transfer, keeps: bool) -> After {
     match (keeps, upload.is_read()) {
@@ -351,7 +357,7 @@ fn go_on(conn: &DownstreamConnection, ex: &Exchange<'_>, upload: &Transfer, keep
     }
 }
 
-/// The client went away before the head was sent.
+/// Ends an exchange whose client disconnected before the head was sent.
 #[cold]
 fn lose_client<'s>(proxied: &mut ProxiedExchange<'_, 's>, attempt: Attempt<'s, ResponseStarted>) -> After {
     let ProxiedExchange { conn, flow, .. } = proxied;
@@ -371,7 +377,7 @@ fn note_head(ex: &Exchange<'_>, head: &ResponseHead, source: ResponseSource, flo
 
 #[inline(always)]
 fn give_back(conn: &mut DownstreamConnection, upload: &mut Transfer, download: &mut Transfer) {
-    // An endpoint that answered early took no more of it.
+    // An endpoint that responded early did not take the rest of the frame.
     upload.discard_frame(&mut conn.inbox);
     let buffers = &conn.worker.buffers;
     download.recycle(buffers);
@@ -379,7 +385,8 @@ fn give_back(conn: &mut DownstreamConnection, upload: &mut Transfer, download: &
     conn.inbox.release(buffers);
 }
 
-/// The status a call ended with: its trailers', or what is told in their place where it broke off.
+/// Returns the status of an ended call: of its trailers, or of the trailers that the gateway sends in their
+/// place after a failure.
 #[cold]
 fn end_call(
     conn: &mut DownstreamConnection,
@@ -391,7 +398,7 @@ fn end_call(
         return Some(grpc::UNTOLD);
     }
     let trailers = grpc::abort_trailers(deadline::settle(conn, kind.into()).kind);
-    // Where it cannot be told, the stream is given up.
+    // If the trailers cannot be sent, the stream ends without them.
     let _ = conn.stream.finish(trailers.as_bytes());
     grpc::status_of_lines(trailers.as_bytes())
 }
@@ -400,8 +407,8 @@ fn has_no_body(status: u16) -> bool {
     matches!(status, 100..=199 | 204 | 304)
 }
 
-/// How the client is told where the body ends: by its length, by chunks where it knows them, else by
-/// closing.
+/// Selects the framing towards the client: the known length, else chunked, else close for HTTP/1.0 clients,
+/// which must not receive Transfer-Encoding (RFC 9112 §6.1).
 fn outgoing_framing(head: &ResponseHead, is_bodyless: bool, client: HttpVersion) -> Framing {
     match head.framing {
         _ if is_bodyless => Framing::None,
@@ -411,7 +418,7 @@ fn outgoing_framing(head: &ResponseHead, is_bodyless: bool, client: HttpVersion)
     }
 }
 
-/// Writes a response head. `head.framing` says how the body leaves.
+/// Writes a response head with the framing of `head.framing`.
 fn write_head(
     out: &mut Vec<u8>,
     conn: &DownstreamConnection,
@@ -434,14 +441,15 @@ fn write_head(
     {
         out.extend_from_slice(line);
     }
-    // A length survives only if the body leaves with that length.
+    // RFC 9110 §8.6: no Content-Length in 1xx and 204, and only one that equals the length of the sent body.
     let drops_length =
         matches!(head.framing, Framing::Chunked | Framing::Close) || head.status < 200 || head.status == 204;
     let mut has_length = false;
     encode::response_fields(out, head, |field| match field.known() {
         KnownField::Server => !server.is_empty(),
         KnownField::ContentLength => {
-            // What plugins say of it is nothing but a wish. Without a body it is that of one there might have been.
+            // Plugins cannot set the length. Without a body, the field is the length that a GET would have
+            // had.
             let is_told = head.framing == Framing::None || head.framing.is_told_by(head.fields.value(field));
             let is_dropped = drops_length || !field.is_received() || !is_told;
             has_length |= !is_dropped;
@@ -453,6 +461,7 @@ fn write_head(
         Framing::Length(_) if has_length || head.status == 204 => {}
         framing => encode::framing(out, framing),
     }
+    // Connection must list Upgrade, and HTTP/1.0 has no Upgrade (RFC 9110 §7.8).
     if matches!(head.status, 101 | 426) && ex.request.version != HttpVersion::Http10 {
         write_upgrade(out, ex, head, keeps);
     } else if !keeps {
@@ -463,7 +472,7 @@ fn write_head(
     out.extend_from_slice(b"\r\n");
 }
 
-/// Keeps the fields of a head that was written, where the log or a plugin that runs later looks into them.
+/// Copies the sent fields for the access log and for plugins that read them later.
 #[inline(always)]
 fn keep_sent(conn: &DownstreamConnection, ex: &mut Exchange<'_>, chains: &ExchangeChains<'_>, text: &[u8]) {
     if conn.worker.logs_answer || chains.read_sent_head() {
@@ -481,7 +490,7 @@ fn show_sent(conn: &DownstreamConnection, ex: &mut Exchange<'_>, text: &[u8]) {
         if is_shared && !heads::is_told(KnownField::of(name)) {
             continue;
         }
-        // No other name is written.
+        // The encoder writes no name that is not UTF-8.
         if let Ok(name) = std::str::from_utf8(name) {
             fields.add(name, value);
         }
@@ -489,11 +498,12 @@ fn show_sent(conn: &DownstreamConnection, ex: &mut Exchange<'_>, text: &[u8]) {
     ex.show_answer(fields);
 }
 
-/// The protocol changed to, or that one has to ask for (RFC 9110 §7.8, §15.5.22).
+/// Writes Upgrade and Connection: the new protocol of a 101, the required protocol of a 426 (RFC 9110 §7.8,
+/// §15.5.22).
 #[cold]
 fn write_upgrade(out: &mut Vec<u8>, ex: &Exchange<'_>, head: &ResponseHead, keeps: bool) {
     let protocol = head.fields.known(KnownField::Upgrade);
-    // A plugin may have taken the field away, but not the change.
+    // A plugin may have removed the field, but the switch of protocols has happened.
     let asked = || ex.request.fields.known(KnownField::Upgrade).filter(|_| head.status == 101);
     let protocol = protocol.or_else(asked);
     let ends = !keeps && head.status != 101;

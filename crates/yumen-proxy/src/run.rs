@@ -1,4 +1,4 @@
-//! The life of a worker's thread.
+//! The main function of a worker thread: runtime, accept tasks, drain.
 
 use std::io;
 
@@ -14,8 +14,12 @@ use crate::sys;
 use crate::worker::{Worker, WorkerParts};
 use crate::worker_duty::WorkerDuty;
 
-/// Serves on the calling thread until told to drain, then until every exchange is over or draining has
-/// taken too long.
+/// Serves on the calling thread until `parts.duty` ends, then drains until all exchanges have ended or the
+/// drain bound has passed.
+///
+/// # Errors
+///
+/// Fails if the runtime cannot be built.
 pub fn worker(
     parts: WorkerParts,
     listeners: Vec<Listener>,
@@ -28,7 +32,7 @@ pub fn worker(
     let runtime = Builder::new_current_thread()
         .enable_io()
         .on_thread_unpark(clock::refresh)
-        // Those threads only run jobs that plugins offload.
+        // The blocking pool runs only jobs that plugins offload.
         .max_blocking_threads(OFFLOAD_THREADS)
         .thread_name("yumen-offload")
         .on_thread_start(yield_to_workers)
@@ -61,29 +65,32 @@ pub fn worker(
             )));
         }
         for datagrams in datagrams {
+            // Not awaited below: a draining worker forwards the datagrams of its open sessions until they
+            // end.
             tokio::task::spawn_local(udp::serve(worker.clone(), datagrams, duty.clone()));
         }
         wait_for_end(&mut duty).await;
         let asked = *duty.borrow();
         worker.start_drain(asked);
         for task in accepting {
-            // A listener's task that panicked is over as well.
+            // A panic of an accept task must not end the worker.
             let _ = task.await;
         }
+        // The drain starts once the listeners have accepted their last connections.
         worker.drain(&duty).await;
         worker.redis.close().await;
     });
     Ok(())
 }
 
-/// Has the calling thread, which was started by a worker, give way to workers.
+/// Lowers the scheduling priority of an offload thread, which inherits the short time slice of its worker.
 fn yield_to_workers() {
     if let Err(error) = sys::take_long_turns() {
         tracing::debug!(%error, "a thread for offloaded jobs keeps the turns of its worker");
     }
 }
 
-/// Returns once the worker shall accept no more, or nobody is left to ask.
+/// Waits until the worker has to stop accepting, or the sender of the duty is dropped.
 async fn wait_for_end(duty: &mut watch::Receiver<WorkerDuty>) {
     let _ = duty.wait_for(|duty| duty.is_over()).await;
 }

@@ -1,4 +1,6 @@
-//! One exchange from its head to its outcome: route, plugins, upstream or local answer, log.
+//! One exchange from its head to its outcome: route, plugins, upstream or local response, log.
+//!
+//! This file owns the order of the phases. It must not know the protocol of the client connection.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -38,16 +40,16 @@ use crate::upstream::interim::InterimCount;
 use crate::upstream::upload::RequestUpload;
 use crate::worker::{PinnedSnapshot, Worker};
 
-/// Bodies that routes, filters and variables look into are buffered up to this many bytes.
+/// Size limit of bodies that are buffered for routes, filters and variables: 1 MiB.
 const ROUTED_BODY_BYTES_MAX: usize = 1024 * 1024;
 
-/// Why the way to the upstream ended early.
+/// Reason why an exchange ends before it reaches its upstream.
 pub(crate) enum ExchangeStop {
-    /// A plugin or the router answers.
+    /// A plugin or the router sends a local response.
     Respond(LocalResponse),
-    /// The same, and the client does better on another connection.
+    /// A local response after which the client has to open another connection.
     RespondAndDrain(LocalResponse),
-    /// Something went wrong.
+    /// A failure, which is sent as the local response of its kind.
     Fault(Fault),
 }
 
@@ -72,7 +74,7 @@ impl From<FaultKind> for ExchangeStop {
     }
 }
 
-/// Serves one request, under a stopwatch if it is a sample or may ask for an explanation.
+/// Serves one request. A stopwatch runs for sampled requests and for those with a valid debug token.
 pub(crate) async fn exchange(conn: &mut DownstreamConnection, mut request: Box<RequestHead>) -> After {
     let weight = conn.worker.sampler.draw();
     let explains = match &conn.worker.settings.debug_key {
@@ -81,7 +83,7 @@ pub(crate) async fn exchange(conn: &mut DownstreamConnection, mut request: Box<R
     };
     let watch = (weight > 0 || explains).then(|| Rc::new(ExchangeStopwatch::start(weight, explains)));
     let mut walking = pin!(walk(conn, request, watch.clone()));
-    // One call of `poll`, so that it can be inlined.
+    // A single call site of `poll` can be inlined.
     poll_fn(|cx| {
         watch.as_deref().inspect(|watch| watch.resume());
         let polled = walking.as_mut().poll(cx);
@@ -91,7 +93,7 @@ pub(crate) async fn exchange(conn: &mut DownstreamConnection, mut request: Box<R
     .await
 }
 
-/// Whether the request may see how it is served. Its token goes no further, whatever it is worth.
+/// Removes the debug token and returns whether it is valid. The token is never forwarded.
 fn take_token(key: &DebugKey, request: &mut RequestHead) -> bool {
     let Some(token) = request.fields.known(KnownField::XYumenDebug) else { return false };
     let is_valid = debug::verify(key, token, clock::now().unix_s());
@@ -99,7 +101,7 @@ fn take_token(key: &DebugKey, request: &mut RequestHead) -> bool {
     is_valid
 }
 
-/// From its head to its outcome.
+/// Serves an exchange from its head to its outcome.
 async fn walk(
     conn: &mut DownstreamConnection,
     request: Box<RequestHead>,
@@ -115,6 +117,7 @@ async fn walk(
     if let Some(real_ip) = &worker.settings.real_ip {
         real_ip.apply(&mut ex);
     }
+    // After `real_ip`, which reads the forwarding fields that `distrust` removes.
     if !peer.trusted {
         forwarded::distrust(&mut ex.request.fields, &worker.settings.trusted);
     }
@@ -124,7 +127,8 @@ async fn walk(
     }
     let mut chains = ExchangeChains::new(&pinned.global, watch);
     let after = match decide(conn, &mut ex, &pinned, &mut chains).await {
-        // Whatever was decided rests on something nobody knows, be it what a plugin found last.
+        // A match that was aborted invalidates every decision that follows from it, also one of the last
+        // plugin.
         _ if ex.is_undecided() => {
             reply::apologize(conn, &mut ex, &chains, FaultKind::Undecided.into(), &mut flow).await
         }
@@ -158,12 +162,12 @@ async fn walk(
         conn.timer.uncap();
     }
     finish(&worker, &mut ex, &chains, &flow);
-    // Moved out, not taken: what would stand in their place would have to be made.
+    // Moved, since `take` would have to allocate replacements.
     recycle(&worker, ex.request, ex.response_fields);
     after
 }
 
-/// Through an endpoint and back.
+/// Forwards an exchange to an endpoint and sends the response to the client.
 async fn proxy(proxied: &mut ProxiedExchange<'_, '_>) -> After {
     let total_ms = proxied.timeouts().total_ms;
     let is_bounded = total_ms != 0 || proxied.ex.deadline_ms != 0 || proxied.conn.timer.cap_ms().is_some();
@@ -185,7 +189,8 @@ async fn apologize_proxied(proxied: &mut ProxiedExchange<'_, '_>, fault: Fault) 
     reply::apologize(conn, ex, chains, fault, flow).await
 }
 
-/// Answers a head that could not be read; `head` is what is known of it, where heads do not go among the bytes.
+/// Refuses a request with an invalid head. `head` is the parsed part of it on HTTP/2 and HTTP/3, where heads
+/// are not in the inbox.
 pub(crate) async fn refuse(
     conn: &mut DownstreamConnection,
     kind: FaultKind,
@@ -205,12 +210,12 @@ pub(crate) async fn refuse(
     let mut flow = ExchangeStats { fault: Some(kind.into()), ..ExchangeStats::default() };
     let after = reply::apologize(conn, &mut ex, &chains, kind.into(), &mut flow).await;
     finish(&worker, &mut ex, &chains, &flow);
-    // Moved out, not taken: what would stand in their place would have to be made.
+    // Moved, since `take` would have to allocate replacements.
     recycle(&worker, ex.request, ex.response_fields);
     after
 }
 
-/// Writes down a head that could not be read and that a library has answered, or has cut off, in our place.
+/// Logs and counts an invalid head that the protocol library has rejected by itself.
 pub(crate) fn note_refused(
     worker: &Rc<Worker>,
     peer: &DownstreamPeer,
@@ -227,7 +232,7 @@ pub(crate) fn note_refused(
     recycle(worker, ex.request, ex.response_fields);
 }
 
-/// From the head to the upstream that shall answer, or to whoever answers instead.
+/// Runs routing and the plugin phases. Returns the route and its upstream, or the reason to stop.
 async fn decide<'s>(
     conn: &mut DownstreamConnection,
     ex: &mut Exchange<'s>,
@@ -240,6 +245,7 @@ async fn decide<'s>(
     let found = match found {
         Ok(found) => found,
         Err(BodyRequired) => {
+            // A condition of a route reads the body, so routing is repeated with the body in the buffer.
             read_variables(conn, ex).await?;
             let found = pinned.find(ex);
             decided(ex)?;
@@ -258,6 +264,7 @@ async fn decide<'s>(
         run_global(conn, ex, chains, Phase::Rewrite).await?;
     }
     let Some(route) = found else {
+        // Access plugins of global rules also guard requests without a route.
         run_global(conn, ex, chains, Phase::Access).await?;
         return Err(ExchangeStop::Respond(LocalResponse::error_msg(404, "404 Route Not Found")));
     };
@@ -269,9 +276,10 @@ async fn decide<'s>(
         run_route(conn, ex, pinned, chains, route).await?;
     }
     if heads::asks_for_tunnel(&ex.request) && !route.enable_websocket {
-        // As a GET it would be another request than the client made.
+        // Forwarding the extended CONNECT as a GET would change the request (RFC 8441 §4).
         return Err(FaultKind::ConnectRefused.into());
     }
+    // The limit of a chunked body applies while the body is read.
     if matches!(ex.request.framing, Framing::Length(length) if length > conn.body_bytes_max(ex)) {
         return Err(FaultKind::BodyTooLarge.into());
     }
@@ -286,7 +294,7 @@ async fn decide<'s>(
     }
 }
 
-/// What is answered before a route is looked for.
+/// Handles load shedding, CONNECT, TRACE, Max-Forwards and client certificates ahead of routing.
 #[inline]
 fn check_before_routing<'s>(
     conn: &DownstreamConnection,
@@ -303,6 +311,7 @@ fn check_before_routing<'s>(
             return Err(ExchangeStop::Respond(yumen_snapshot::trace_refusal()));
         }
         Method::Options | Method::Trace => {
+            // TRACE and OPTIONS end at the gateway if Max-Forwards is 0 (RFC 9110 §7.6.2).
             if let Some(answer) = yumen_snapshot::max_forwards(ex) {
                 return Err(ExchangeStop::Respond(answer));
             }
@@ -317,21 +326,21 @@ fn check_before_routing<'s>(
     Ok(())
 }
 
-/// Goes on unless a pattern was given up: then nobody knows which route is meant or who guards it, and neither a body
-/// is read nor a plugin asked for an exchange that is refused anyway.
+/// Stops with `FaultKind::Undecided` after an aborted match: the route and its guards are then unknown, so
+/// neither a body is read nor a plugin called.
 #[inline]
 fn decided(ex: &Exchange<'_>) -> Result<(), ExchangeStop> {
     if ex.is_undecided() { Err(FaultKind::Undecided.into()) } else { Ok(()) }
 }
 
-/// Notes how a request came to its route, if it explains itself.
+/// Records the match of the route for a request with a debug token.
 fn record_match<'s>(pinned: &'s PinnedSnapshot, ex: &mut Exchange<'s>, chains: &ExchangeChains<'_>) {
     if let Some(watch) = chains.explaining() {
         watch.arrival.replace(Some(arrival(pinned, ex)));
     }
 }
 
-/// The route's own phases, with the consumer's plugins once it is known.
+/// Runs the phases of the route, and the plugins of the consumer once a plugin has authenticated it.
 async fn run_route<'s>(
     conn: &mut DownstreamConnection,
     ex: &mut Exchange<'s>,
@@ -359,7 +368,7 @@ async fn run_route<'s>(
     run(conn, ex, chains.route.access(), Phase::Access, watch).await
 }
 
-/// Reads the body for variables whose values are in it.
+/// Reads the body for variables that take their values from it.
 async fn read_variables(conn: &mut DownstreamConnection, ex: &mut Exchange<'_>) -> Result<(), Fault> {
     match ex.request.framing {
         Framing::None if ex.body.is_none() => return Ok(()),
@@ -368,7 +377,7 @@ async fn read_variables(conn: &mut DownstreamConnection, ex: &mut Exchange<'_>) 
     apart(index_variables(ex)).await
 }
 
-/// Looks through the body that was read, in turns.
+/// Indexes the buffered body in turns, so that the worker serves other connections in between.
 async fn index_variables(ex: &Exchange<'_>) -> Result<(), Fault> {
     let mut indexing = BodyIndexing::default();
     loop {
@@ -407,7 +416,7 @@ async fn run(
     Ok(())
 }
 
-/// One plugin, called again as long as it asks for something first.
+/// Runs one plugin, and calls it again after each body that it needed.
 async fn run_one(
     conn: &mut DownstreamConnection,
     ex: &mut Exchange<'_>,
@@ -417,6 +426,7 @@ async fn run_one(
 ) -> Result<(), ExchangeStop> {
     let admits = ex.admits(instance);
     decided(ex)?;
+    // The filter of the instance may have aborted a match, which must not count as "does not apply".
     if !admits {
         return Ok(());
     }
@@ -440,7 +450,7 @@ async fn run_one(
     }
 }
 
-/// One call of a plugin and all it waits for.
+/// Calls a plugin once and awaits the future that it returns.
 async fn step(
     conn: &mut DownstreamConnection,
     ex: &mut Exchange<'_>,
@@ -450,7 +460,7 @@ async fn step(
     let step = match phase {
         Phase::Rewrite => instance.plugin.rewrite(ex),
         Phase::Access => instance.plugin.access(ex),
-        // The others are called through `ExchangeChains::each`: they decide nothing.
+        // `ExchangeChains::each` runs the other phases, whose plugins return no step.
         _ => Step::Continue,
     };
     match step {
@@ -461,16 +471,16 @@ async fn step(
     }
 }
 
-/// A step that waits for nothing more.
+/// A step without a future.
 enum ReadyStep {
     Continue,
     Respond(LocalResponse),
     NeedBody(usize),
-    /// Nobody waits for the answer any more, or it is too late for one.
+    /// The client has disconnected or the deadline has passed.
     Over(FaultKind),
 }
 
-/// Waits with the plugin, as long as the client does.
+/// Awaits the future of a plugin while the client stays connected and the deadline has not passed.
 async fn settle(conn: &mut DownstreamConnection, mut future: LocalFuture<'_, Step<'_>>) -> ReadyStep {
     loop {
         let mut wait = None;
@@ -478,7 +488,8 @@ async fn settle(conn: &mut DownstreamConnection, mut future: LocalFuture<'_, Ste
             if let Poll::Ready(step) = future.as_mut().poll(cx) {
                 return Poll::Ready(Ok(step));
             }
-            // Many have what they wait for at once, and then nobody is looked at.
+            // Created on the first pending poll: most futures are ready at once, and the client need not be
+            // watched.
             let wait = wait.get_or_insert_with(|| Wait::begun(conn, 0));
             wait.poll_end(cx, conn, FaultKind::Deadline).map(Err)
         });
@@ -492,7 +503,7 @@ async fn settle(conn: &mut DownstreamConnection, mut future: LocalFuture<'_, Ste
     }
 }
 
-/// Everything that happens once per exchange when it is over.
+/// Records the outcome once per exchange: counters, plugins' log phase, access log, sample.
 fn finish(worker: &Worker, ex: &mut Exchange<'_>, chains: &ExchangeChains<'_>, flow: &ExchangeStats) {
     let now_us = clock::now().mono_us;
     let outcome = ExchangeOutcome {
@@ -526,7 +537,7 @@ fn finish(worker: &Worker, ex: &mut Exchange<'_>, chains: &ExchangeChains<'_>, f
     }
 }
 
-/// The status that stands for what went wrong, where that is the endpoint's doing.
+/// Returns the status of a fault that the endpoint has caused.
 #[cold]
 fn endpoint_failure(ex: &Exchange<'_>, flow: &ExchangeStats, kind: FaultKind) -> Option<u16> {
     let is_endpoints = match kind {
@@ -536,21 +547,21 @@ fn endpoint_failure(ex: &Exchange<'_>, flow: &ExchangeStats, kind: FaultKind) ->
     is_endpoints.then_some(kind.facts().1)
 }
 
-/// Whether the endpoint was waited for as long as the operator lets a request take. A client that sends a body
-/// or takes an answer can spend that time itself, and has nobody blamed by doing so.
+/// Whether the endpoint used up the total timeout. A client that still sends its body or receives the
+/// response may have used the time itself, so such an exchange does not count against the endpoint.
 fn is_silent_for_total(ex: &Exchange<'_>, flow: &ExchangeStats) -> bool {
     let spent_ms = clock::now().mono_ms().saturating_sub(ex.now.mono_ms());
     let is_over = flow.total_ms != 0 && spent_ms >= flow.total_ms;
     is_over && ex.request.framing == Framing::None && ex.upstream_status == 0
 }
 
-/// Keeps an exchange's memory for the next.
+/// Returns the allocations of an exchange to the worker.
 fn recycle(worker: &Worker, request: Box<RequestHead>, edits: Fields) {
     worker.recycle_fields(edits);
     worker.recycle_request_head(request);
 }
 
-/// Adds a sampled exchange to what is known of the traffic.
+/// Adds a sampled exchange to the usage table and to the recent requests.
 #[cold]
 fn observe(
     worker: &Worker,

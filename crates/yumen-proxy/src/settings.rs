@@ -1,4 +1,4 @@
-//! What the node's configuration says to the data plane, in the form workers use.
+//! Settings of the data plane, compiled from the node settings into the form that workers use.
 
 use std::net::SocketAddr;
 
@@ -12,70 +12,71 @@ use crate::debug::DebugKey;
 use crate::minimum_rate::MinimumRate;
 use crate::overload::OverloadSettings;
 
-/// No head may be larger than the buffer it is read into.
+/// Maximum size of a message head, in bytes: a head must fit into one read buffer.
 pub const HEAD_BYTES_MAX: usize = crate::buffer::BUFFER_BYTES;
 
-/// Exchanges whose memory a worker keeps for the next ones: futures, heads, edits.
+/// Number of exchanges whose allocations a worker retains for reuse: futures, heads, edits.
 pub(crate) const EXCHANGES_KEPT: usize = 256;
 
-/// Settings every worker follows. They do not change while the process runs.
+/// Settings of all workers. They are constant for the life of the process.
 #[derive(Debug, Clone)]
 pub struct WorkerSettings {
-    /// Bounds of request heads.
+    /// Limits of request heads.
     pub request_head: HeadLimits,
-    /// Whether TRACE requests are routed; otherwise they are refused.
+    /// Whether TRACE requests are routed; otherwise the gateway refuses them.
     pub trace_requests: bool,
-    /// Bounds of response heads.
+    /// Limits of response heads.
     pub response_head: HeadLimits,
-    /// Largest request body in bytes; 0 is no bound.
+    /// Maximum size of a request body in bytes; 0 is no limit.
     pub body_bytes_max: u64,
-    /// Bytes of bodies that one worker holds for peers that do not take them; 0 is no bound.
+    /// Body bytes that one worker buffers for slow peers; 0 is no limit.
     pub backlog_bytes_max: usize,
-    /// Connections one worker holds; more are closed at once.
+    /// Maximum number of connections per worker; further ones are closed at once.
     pub connections_max: usize,
-    /// From the acceptance of a TLS connection to the end of its handshake, in milliseconds.
+    /// Timeout of a TLS handshake, from the accept to its end, in milliseconds.
     pub handshake_timeout_ms: u64,
-    /// From the first byte of a head to its last, in milliseconds.
+    /// Timeout of a request head, from its first byte to its last, in milliseconds.
     pub head_timeout_ms: u64,
-    /// Between two reads of a request body, in milliseconds.
+    /// Timeout between two reads of a request body, in milliseconds.
     pub body_timeout_ms: u64,
-    /// The slowest a client may send a request body.
+    /// The minimum rate at which a client must send a request body.
     pub body_rate: MinimumRate,
-    /// The slowest a client may take its answer.
+    /// The minimum rate at which a client must receive its response.
     pub answer_rate: MinimumRate,
-    /// A kept-alive connection without a request, in milliseconds.
+    /// Idle timeout of a client connection between requests, in milliseconds.
     pub idle_timeout_ms: u64,
-    /// How long a client that has sent its end is still waited for, in milliseconds; 0 is as long as any other.
+    /// Timeout for a client that has sent FIN, in milliseconds; 0 applies the timeouts of other clients.
     pub half_closed_ms: u64,
-    /// Between two writes to a client, in milliseconds.
+    /// Timeout between two writes to a client, in milliseconds.
     pub send_timeout_ms: u64,
-    /// Between two pieces of a stream, where its upstream does not say, in milliseconds.
+    /// Idle timeout of TCP streams whose upstream sets none, in milliseconds.
     pub stream_idle_ms: u64,
-    /// The same once one side of a stream or a tunnel has ended, in milliseconds; 0 is as long as before.
+    /// Idle timeout of a stream or tunnel after one side has ended, in milliseconds; 0 keeps the other
+    /// timeout.
     pub stream_half_closed_ms: u64,
-    /// Between two datagrams of a session, where its upstream does not say, in milliseconds.
+    /// Idle timeout of UDP sessions whose upstream sets none, in milliseconds.
     pub udp_idle_ms: u64,
-    /// Sessions of datagrams one worker holds; those beyond are not begun.
+    /// Maximum number of UDP sessions per worker; datagrams of further ones are dropped.
     pub udp_sessions_max: usize,
-    /// The `Server` line of every response, its end included; empty passes the upstream's.
+    /// The `Server` field line of every response, with its CRLF; empty forwards the upstream's.
     pub server_line: Vec<u8>,
-    /// Peers whose forwarding fields are believed.
+    /// Peers whose forwarding fields are trusted.
     pub trusted: IpSet,
-    /// Where clients' own addresses are told, if they are.
+    /// Source of the client address, if configured.
     pub real_ip: Option<RealIpFinder>,
-    /// Whether endpoints are told who asked in `Forwarded` too.
+    /// Whether endpoints also receive the `Forwarded` field (RFC 7239).
     pub forwarded: bool,
-    /// Requests a second that are looked at closely, at most; 0 for none.
+    /// Approximate maximum of sampled requests per second; 0 disables sampling.
     pub samples_per_second: u32,
-    /// How many requests a worker remembers for `recent`; 0 is none.
+    /// Maximum number of recent requests per worker; 0 stores none.
     pub recent_requests: usize,
-    /// Bounds of HTTP/2.
+    /// Limits of HTTP/2 connections.
     pub http2: Http2Settings,
-    /// Bounds of HTTP/3.
+    /// Limits of HTTP/3 connections.
     pub http3: Http3Settings,
-    /// When no more is taken on.
+    /// Limits for load shedding.
     pub overload: OverloadSettings,
-    /// What signs the tokens of `X-Yumen-Debug`; without it nobody looks for the field.
+    /// The key that signs `X-Yumen-Debug` tokens; `None` ignores the field.
     pub debug_key: Option<DebugKey>,
 }
 
@@ -114,20 +115,20 @@ impl Default for WorkerSettings {
     }
 }
 
-/// What one connection of HTTP/2 may ask for.
+/// Limits of one HTTP/2 connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Http2Settings {
-    /// Whether clients may speak it.
+    /// Whether listeners offer HTTP/2.
     pub enabled: bool,
-    /// Streams a client may have open at once.
+    /// Maximum number of concurrent streams per client connection.
     pub streams_max: u32,
-    /// Bytes a peer may send on one stream before they were taken.
+    /// Flow-control window of one stream, in bytes (RFC 9113 §5.2).
     pub stream_window_bytes: u32,
-    /// Bytes a client may send on all its streams before they were taken.
+    /// Flow-control window of a client connection, in bytes.
     pub connection_window_bytes: u32,
-    /// The same for an endpoint.
+    /// Flow-control window of an upstream connection, in bytes.
     pub upstream_window_bytes: u32,
-    /// Control frames a peer may send at once that move no data.
+    /// Number of control frames without data that a peer may send in a burst.
     pub patience: u32,
 }
 
@@ -144,16 +145,16 @@ impl Default for Http2Settings {
     }
 }
 
-/// What one connection of HTTP/3 may ask for.
+/// Limits of one HTTP/3 connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Http3Settings {
-    /// Whether requests that change nothing are served before the handshake is over.
+    /// Whether safe requests are served from early data, before the handshake has completed (RFC 8470).
     pub early_data: bool,
-    /// Streams a client may have open at once.
+    /// Maximum number of concurrent streams per client connection.
     pub streams_max: u32,
-    /// Bytes a client may send on one stream before they were taken.
+    /// Flow-control window of one stream, in bytes (RFC 9000 §4.1).
     pub stream_window_bytes: u32,
-    /// Bytes a client may send on all its streams before they were taken.
+    /// Flow-control window of a client connection, in bytes.
     pub connection_window_bytes: u32,
 }
 
@@ -168,25 +169,25 @@ impl Default for Http3Settings {
     }
 }
 
-/// What a socket for streams carries.
+/// The protocol of a stream listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamProtocol {
-    /// Bytes.
+    /// TCP.
     Tcp,
-    /// Bytes inside TLS, which ends here.
+    /// TLS, terminated by the gateway.
     Tls,
-    /// TLS that goes on as it came.
+    /// TLS, forwarded by its server name without termination.
     TlsPassthrough,
-    /// Datagrams.
+    /// UDP.
     Udp,
 }
 
 impl StreamProtocol {
-    /// All of them, in the order of their values.
+    /// All protocols, in the order of their discriminants.
     pub const ALL: [StreamProtocol; 4] =
         [StreamProtocol::Tcp, StreamProtocol::Tls, StreamProtocol::TlsPassthrough, StreamProtocol::Udp];
 
-    /// Its name in configuration, logs and metrics.
+    /// Returns the name in configuration, logs and metrics.
     pub fn name(self) -> &'static str {
         match self {
             StreamProtocol::Tcp => "tcp",
@@ -197,29 +198,30 @@ impl StreamProtocol {
     }
 }
 
-/// A socket to listen on.
+/// Settings of one listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenerSettings {
-    /// Where.
+    /// The address to bind.
     pub address: SocketAddr,
-    /// Whether clients speak TLS.
+    /// Whether the listener terminates TLS.
     pub tls: bool,
-    /// Connections the kernel queues; it clamps to its own bound.
+    /// Length of the accept queue; the kernel limits it further.
     pub backlog: i32,
-    /// Whether each worker has a socket of its own; otherwise all accept from one.
+    /// Whether each worker has its own socket; otherwise all workers accept from one.
     pub reuse_port: bool,
-    /// Hear of a connection only when its first bytes are there. Silent clients stay with the kernel.
+    /// Whether the kernel reports a connection only with its first bytes. Silent clients then cost no memory
+    /// here.
     pub defer_accept: bool,
     /// Peers whose connections begin with a PROXY header.
     pub proxy_from: IpSet,
-    /// What it carries, where that is not requests.
+    /// The protocol of the TCP streams or UDP sessions, or `None` for HTTP.
     pub streams: Option<StreamProtocol>,
-    /// Whether HTTP/3 is spoken on the same port.
+    /// Whether HTTP/3 is served on the UDP port of the same number.
     pub http3: bool,
 }
 
 impl ListenerSettings {
-    /// For requests without TLS, with what is usual elsewhere.
+    /// Returns the settings of a plaintext HTTP listener, with common defaults.
     pub fn plain(address: SocketAddr) -> ListenerSettings {
         ListenerSettings {
             address,

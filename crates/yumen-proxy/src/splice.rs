@@ -1,4 +1,5 @@
-//! Large flows and long bodies between two TCP sockets by splice(2): the system moves pages, nothing is copied here.
+//! Large flows and bodies between two TCP sockets by splice(2): the kernel moves pages, without a copy to
+//! user space.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -12,16 +13,17 @@ use tokio::net::TcpStream;
 
 use crate::tcp::TcpConnection;
 
-/// How much a pipe may hold. The system may give less to users that are not privileged.
+/// Requested capacity of a pipe. The kernel may grant less to unprivileged users.
 const PIPE_BYTES: usize = 1024 * 1024;
-/// A smaller one takes more calls than copying does. Users that are not privileged get pipes of two pages once they
-/// have many (`pipe-user-pages-soft` of pipe(7)).
+/// Minimum useful capacity: below, splicing takes more system calls than copying. Above
+/// `pipe-user-pages-soft`, unprivileged users get pipes of two pages (pipe(7)).
 const USEFUL_BYTES: usize = 64 * 1024;
-/// Pipes a worker keeps for the next flows, and the most it has at a time.
+/// Number of idle pipes that a worker retains.
 const SPARE_MAX: usize = 16;
+/// Maximum number of pipes in use per worker.
 const PIPES_MAX: usize = 512;
 
-/// How often to do without a pipe before the system is asked again.
+/// Number of requests without a pipe after a refusal, before the kernel is called again.
 const PASSES_AFTER_REFUSAL: u32 = 1000;
 
 const FLAGS: SpliceFlags = SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK);
@@ -29,7 +31,7 @@ const FLAGS: SpliceFlags = SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK);
 thread_local! {
     static SPARE: RefCell<Vec<PipeEnds>> = const { RefCell::new(Vec::new()) };
     static IN_USE: Cell<usize> = const { Cell::new(0) };
-    /// Of these, so many are left.
+    /// Remaining number of such requests.
     static LEFT_ALONE: Cell<u32> = const { Cell::new(0) };
     static IS_REFUSED: Cell<bool> = const { Cell::new(false) };
 }
@@ -39,14 +41,14 @@ struct PipeEnds {
     write: OwnedFd,
 }
 
-/// Bytes on their way from one socket to another.
+/// A pipe with the bytes in flight from one socket to another.
 pub(crate) struct SplicePipe {
     ends: Option<PipeEnds>,
     held: usize,
 }
 
 impl SplicePipe {
-    /// A pipe, unless the worker has as many as may be or the system gives none.
+    /// Takes a pipe; `None` at the limit of the worker, or if the kernel refuses.
     pub(crate) fn take() -> Option<SplicePipe> {
         if IN_USE.get() >= PIPES_MAX || IS_REFUSED.get() {
             return None;
@@ -57,12 +59,12 @@ impl SplicePipe {
         Some(SplicePipe { ends: Some(ends), held: 0 })
     }
 
-    /// Whether nothing is on its way.
+    /// Whether the pipe contains no bytes.
     pub(crate) fn is_empty(&self) -> bool {
         self.held == 0
     }
 
-    /// Fills the pipe, which is empty, with at most so many bytes of what has come; 0 is the end of the source.
+    /// Splices at most `bytes_max` bytes into the empty pipe; 0 is the end of the source.
     pub(crate) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -102,7 +104,7 @@ impl SplicePipe {
         }
     }
 
-    /// Passes on some of what is in the pipe, which is not empty.
+    /// Splices some bytes of the non-empty pipe to the sink.
     pub(crate) fn poll_drain(
         &mut self,
         cx: &mut Context<'_>,
@@ -134,7 +136,8 @@ impl SplicePipe {
     }
 }
 
-/// Whether the system does not do this for us at all. Nothing was moved, and no pipe is given out any more.
+/// Whether the kernel does not support splicing here. No bytes were moved, and the worker creates no further
+/// pipes.
 pub(crate) fn is_refusal(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -142,22 +145,22 @@ pub(crate) fn is_refusal(error: &io::Error) -> bool {
     )
 }
 
-/// Has the reactor know whether anything stands behind what was taken of a source. After a receive that had room for
-/// more it does.
+/// Updates the readiness of a source in the reactor by a peek. Not needed after a receive that did not fill
+/// its buffer.
 pub(crate) fn probe_readable(source: &mut TcpConnection) {
     let Ok(source) = source.register() else { return };
     let looked = source.try_io(Interest::READABLE, || {
         let mut room = [0_u8; 1];
         Ok(rustix::net::recv(&*source, &mut room, RecvFlags::PEEK | RecvFlags::DONTWAIT)?)
     });
-    // That there is nothing is what the call is for; anything else is found by who reads next.
+    // EAGAIN clears the readiness; the next read reports any other error.
     drop(looked);
 }
 
 impl Drop for SplicePipe {
     fn drop(&mut self) {
         IN_USE.set(IN_USE.get() - 1);
-        // A pipe with bytes in it is of no use to anybody else.
+        // The remaining bytes belong to a failed flow, so the pipe is closed.
         if let Some(ends) = self.ends.take().filter(|_| self.held == 0) {
             SPARE.with_borrow_mut(|spare| {
                 if spare.len() < SPARE_MAX {
@@ -168,7 +171,7 @@ impl Drop for SplicePipe {
     }
 }
 
-/// A new one. Once the system gave none it is left alone for a while.
+/// Creates a pipe, unless the kernel has refused one recently.
 fn ask() -> Option<PipeEnds> {
     if let Some(left) = LEFT_ALONE.get().checked_sub(1) {
         LEFT_ALONE.set(left);
@@ -181,6 +184,7 @@ fn make() -> io::Result<PipeEnds> {
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC)?;
     let size = rustix::pipe::fcntl_setpipe_size(&write, PIPE_BYTES);
     let size = size.or_else(|_| rustix::pipe::fcntl_getpipe_size(&write))?;
+    // A pipe this small would be slower than copying.
     if size < USEFUL_BYTES {
         return Err(io::ErrorKind::QuotaExceeded.into());
     }

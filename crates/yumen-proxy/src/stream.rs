@@ -1,4 +1,6 @@
-//! Byte streams of both sides: TCP, TLS over it, and streams of connections that carry many.
+//! Byte streams of both sides: TCP, TLS over TCP, and the streams of HTTP/2 and HTTP/3 connections.
+//!
+//! This file owns the differences between transports. It must not know requests or responses.
 
 mod records;
 mod shared;
@@ -20,14 +22,14 @@ use crate::tls;
 pub(crate) use records::RecordStream;
 pub(crate) use shared::HeadSent;
 
-/// How often it is looked whether a peer has what was sent to it, in milliseconds.
+/// Interval at which `settle` checks for unacknowledged bytes, in milliseconds.
 const SETTLE_LOOK_MS: u64 = 10;
 
-/// A stream of either side.
+/// A byte stream towards a client or an endpoint.
 pub(crate) enum TransportStream {
-    /// One of many on a connection of HTTP/2: its bytes are a body's, and heads go beside them.
+    /// A stream of an HTTP/2 connection. It carries the body; heads have their own methods.
     Http2(Box<Http2Duplex>),
-    /// The same of HTTP/3.
+    /// A stream of an HTTP/3 connection, with the same rules.
     Http3(Box<http3::Http3Duplex>),
     Tcp(TcpConnection),
     Accepted(Box<tokio_rustls::server::TlsStream<TcpConnection>>),
@@ -35,13 +37,15 @@ pub(crate) enum TransportStream {
 }
 
 impl TransportStream {
-    /// Takes it, leaving one in its place that is not connected.
+    /// Takes the stream and leaves one that is not connected.
     pub(crate) fn take(&mut self) -> TransportStream {
         std::mem::replace(self, TransportStream::Tcp(TcpConnection::moving()))
     }
 
-    /// Reads into an inbox and says how much; 0 is the peer's end. While it waits the inbox may hold an
-    /// empty buffer: the caller parks it.
+    /// Reads into an inbox and returns the number of bytes; 0 is the end of the stream.
+    ///
+    /// While the read is pending, the inbox may contain an empty buffer, which the caller returns to the
+    /// pool.
     pub(crate) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -51,7 +55,7 @@ impl TransportStream {
         self.poll_fill_some(cx, inbox, buffers, usize::MAX)
     }
 
-    /// The same, and no more than so many bytes.
+    /// Like [`TransportStream::poll_fill`], for at most `bytes_max` bytes.
     pub(crate) fn poll_fill_some(
         &mut self,
         cx: &mut Context<'_>,
@@ -76,7 +80,8 @@ impl TransportStream {
         Poll::Ready(Ok(count))
     }
 
-    /// Bytes that the peer has sent on a shared connection and that were not taken.
+    /// Returns the number of received bytes of an HTTP/2 or HTTP/3 stream that were not consumed; otherwise
+    /// 0.
     pub(crate) fn unread_bytes(&mut self) -> usize {
         match self {
             TransportStream::Http2(duplex) => duplex.unread_bytes(),
@@ -85,7 +90,8 @@ impl TransportStream {
         }
     }
 
-    /// The most that a TLS session holds for a socket that takes nothing: the bound of rustls.
+    /// Upper bound of the bytes that a TLS session buffers for a socket that accepts none: the limit of
+    /// rustls.
     pub(crate) fn session_bytes(&self) -> usize {
         match self {
             TransportStream::Accepted(_) | TransportStream::Connected(_) => 64 * 1024,
@@ -93,7 +99,7 @@ impl TransportStream {
         }
     }
 
-    /// Writes some of the slices, in order.
+    /// Writes a prefix of the slices, in order.
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -108,8 +114,11 @@ impl TransportStream {
         }
     }
 
-    /// Writes the last bytes of a connection so that the end rides on them; the caller closes next.
-    /// Writes nothing where that cannot be had at once.
+    /// Writes the last bytes of a connection in one segment with its end; the caller closes next.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock`, without writing, if the transport cannot do that immediately.
     pub(crate) fn write_last(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             TransportStream::Tcp(tcp) => tcp.send_with_more(slices),
@@ -118,7 +127,7 @@ impl TransportStream {
         }
     }
 
-    /// Pushes out what TLS holds back.
+    /// Writes the bytes that the TLS session has buffered.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             TransportStream::Tcp(_) | TransportStream::Http2(_) | TransportStream::Http3(_) => {
@@ -129,7 +138,7 @@ impl TransportStream {
         }
     }
 
-    /// How much the socket has taken of what TLS gave it; 0 of a stream without.
+    /// Returns the number of bytes that the socket took from the TLS session; 0 without TLS.
     pub(crate) fn taken_bytes(&self) -> u64 {
         match self {
             TransportStream::Tcp(_) => 0,
@@ -137,9 +146,11 @@ impl TransportStream {
         }
     }
 
-    /// Ends the writing side as a peer does that breaks off: after what was written, and without TLS' goodbye.
+    /// Ends the writing side after the written bytes, without a close_notify alert, as an aborted transfer
+    /// does.
     pub(crate) fn poll_break_off(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
+            // The missing close_notify marks the data as truncated (RFC 8446 §6.1).
             TransportStream::Accepted(_) | TransportStream::Connected(_) => ready!(self.poll_flush(cx))?,
             _ => return self.poll_shutdown(cx),
         }
@@ -149,8 +160,9 @@ impl TransportStream {
         }
     }
 
-    /// Waits until the peer has what was written, so that a reset takes nothing of it back; so many milliseconds at
-    /// most.
+    /// Waits until the peer has acknowledged all written bytes, which a reset would otherwise discard.
+    ///
+    /// Waits for at most `within_ms` milliseconds.
     pub(crate) async fn settle(&mut self, timers: &Rc<Timers>, within_ms: u64) {
         let (timer, mut is_over) = (timers.timer(), false);
         timer.set(within_ms);
@@ -165,7 +177,7 @@ impl TransportStream {
         }
     }
 
-    /// Ends the writing side.
+    /// Ends the writing side; with TLS, after close_notify.
     pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             TransportStream::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
@@ -176,7 +188,7 @@ impl TransportStream {
         }
     }
 
-    /// The protocol the handshake with a client settled on, if one did.
+    /// Returns the ALPN protocol of the handshake with a client.
     pub(crate) fn alpn(&self) -> Option<&[u8]> {
         match self {
             TransportStream::Accepted(tls) => tls.get_ref().1.alpn_protocol(),
@@ -184,7 +196,7 @@ impl TransportStream {
         }
     }
 
-    /// The TCP connection underneath, of one that is not shared.
+    /// Returns the TCP connection, or `None` on HTTP/2 and HTTP/3 streams.
     pub(crate) fn tcp(&self) -> Option<&TcpConnection> {
         match self {
             TransportStream::Tcp(tcp) => Some(tcp),
@@ -194,13 +206,13 @@ impl TransportStream {
         }
     }
 
-    /// Whether it is a socket and nothing else.
+    /// Whether the stream is a plain TCP connection.
     #[inline]
     pub(crate) fn is_socket(&self) -> bool {
         matches!(self, TransportStream::Tcp(_))
     }
 
-    /// The connection, of a stream that is nothing but a socket.
+    /// Returns the TCP connection of a plain stream, registered with the reactor.
     pub(crate) fn socket(&mut self) -> Option<&mut TcpConnection> {
         match self {
             TransportStream::Tcp(tcp) => tcp.register().is_ok().then_some(tcp),
@@ -208,13 +220,13 @@ impl TransportStream {
         }
     }
 
-    /// Whether the peer has sent its end or broken off, be there more to read before that or not. Who shares a
-    /// connection tells it otherwise: see [`TransportStream::given_up`].
+    /// Whether the peer has sent FIN or RST, even if unread bytes precede it. HTTP/2 and HTTP/3 streams
+    /// report the end by [`TransportStream::client_gone`] instead.
     pub(crate) fn has_left(&self) -> bool {
         self.tcp().is_some_and(TcpConnection::has_left)
     }
 
-    /// Reads into room of the caller's.
+    /// Reads into a buffer of the caller.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, room: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self {
             TransportStream::Tcp(tcp) => Pin::new(tcp).poll_read(cx, room),
@@ -226,20 +238,21 @@ impl TransportStream {
         }
     }
 
-    /// Whether a stream that had nothing to read when it was last asked has nothing still. Streams that may hold back
-    /// something of their own never say so.
+    /// Whether a stream that had no data at its last poll still has none. Always false for streams that
+    /// buffer data in user space.
     #[inline]
     pub(crate) fn is_asleep(&self) -> bool {
         matches!(self, TransportStream::Tcp(tcp) if tcp.is_asleep())
     }
 
-    /// Whether an idle connection is still good: nothing has arrived, not even an end, be it read already or not.
+    /// Whether an idle connection is reusable: no data and no end has arrived.
     pub(crate) fn is_quiet(&self) -> bool {
         match self {
             TransportStream::Tcp(tcp) => tcp.is_quiet(),
             TransportStream::Connected(tls) => {
                 let (records, session) = tls.get_ref();
-                // A session that wants nothing more has something to give, or was said goodbye to.
+                // A session that does not want to read has decrypted data to deliver or has received
+                // close_notify.
                 records.tcp().is_quiet() && records.is_between() && session.wants_read()
             }
             TransportStream::Accepted(_) | TransportStream::Http2(_) | TransportStream::Http3(_) => false,
@@ -247,7 +260,7 @@ impl TransportStream {
     }
 }
 
-/// Room for the next read, of at most so many bytes.
+/// Returns the free space of the inbox for the next read, at most `bytes_max` bytes.
 fn some_room<'i>(inbox: &'i mut Inbox, buffers: &Buffers, bytes_max: usize) -> &'i mut [u8] {
     let room = inbox.spare_capacity(bytes_max, buffers);
     let room_bytes = room.len().min(bytes_max);
@@ -264,7 +277,7 @@ fn read_tls(
     Poll::Ready(Ok(buffer.filled().len()))
 }
 
-/// Reads from an endpoint over TLS. Apart, so that what reads from sockets stays short.
+/// Reads from an endpoint over TLS. Not inlined, so that the read path of plain sockets stays small.
 #[inline(never)]
 fn read_connected(
     tls: &mut tokio_rustls::client::TlsStream<RecordStream>,
@@ -275,30 +288,31 @@ fn read_connected(
     Poll::Ready(read.inspect_err(|error| tls::log_alert(tls.get_ref().0.tcp(), error)))
 }
 
-/// What of a last write a TLS session takes whole.
+/// Size limit of a last write over TLS: one record (RFC 8446 §5.1).
 const LAST_OF_TLS_BYTES_MAX: usize = 16 * 1024;
 
-/// Encrypts the last bytes and TLS' goodbye behind them, so that both leave in one send. What the socket does
-/// not take stays with the session, for the shutdown that follows.
+/// Encrypts the last bytes and the close_notify alert, so that one send carries both. The session buffers the
+/// bytes that the socket does not take; the shutdown that follows writes them.
 fn write_last_of_tls(
     tls: &mut tokio_rustls::server::TlsStream<TcpConnection>,
     slices: &[IoSlice<'_>],
 ) -> io::Result<usize> {
     let (tcp, session) = tls.get_mut();
     let total: usize = slices.iter().map(|slice| slice.len()).sum();
+    // Buffered records would have to precede the last one, and a larger write would need several records.
     if session.wants_write() || total > LAST_OF_TLS_BYTES_MAX {
         return Err(io::ErrorKind::WouldBlock.into());
     }
     let count = session.writer().write_vectored(slices)?;
     if count == total {
         session.send_close_notify();
-        // What fails here fails again at the shutdown.
+        // A failure here repeats at the shutdown.
         let _ = session.write_tls(&mut FinalWrite(tcp));
     }
     Ok(count)
 }
 
-/// The last send of a connection, as a writer.
+/// Writer for the last send of a connection.
 struct FinalWrite<'a>(&'a TcpConnection);
 
 impl Write for FinalWrite<'_> {

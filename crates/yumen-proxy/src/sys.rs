@@ -1,4 +1,5 @@
-//! System calls without a safe wrapper. Every block says why it is sound and what it buys.
+//! System calls without a safe wrapper. Every unsafe block states its soundness; every function states its
+//! gain.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -9,15 +10,15 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use socket2::{SockAddr, SockAddrStorage};
 use tokio::io::unix::AsyncFd;
 
-/// The kernel then reports a connection when its first bytes are there, or after `seconds`.
+/// Sets TCP_DEFER_ACCEPT: the kernel reports a connection with its first bytes, or after `seconds`.
 ///
 /// Measured with a new connection per request: 19.2 us of CPU instead of 28.0 (`make bench`, `close`).
 pub(crate) fn defer_accept(socket: BorrowedFd<'_>, seconds: libc::c_int) -> io::Result<()> {
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, seconds)
 }
 
-/// The kernel then tells with each datagram to which of its addresses it was sent, which no safe wrapper asks for.
-/// A socket of IPv6 gets datagrams of both families, unless it was told otherwise.
+/// Enables control messages with the local address of each datagram, for which no safe wrapper exists. An
+/// IPv6 socket receives datagrams of both families, unless it is IPv6-only.
 pub(crate) fn enable_packet_info(socket: BorrowedFd<'_>, is_ipv6: bool) -> io::Result<()> {
     if is_ipv6 {
         set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
@@ -25,10 +26,11 @@ pub(crate) fn enable_packet_info(socket: BorrowedFd<'_>, is_ipv6: bool) -> io::R
     set_option(socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)
 }
 
-/// How many of the bytes sent on a TCP socket its peer has not acknowledged (`SIOCOUTQ` of tcp(7)).
+/// Returns the number of sent bytes that the peer has not acknowledged (`SIOCOUTQ` of tcp(7)).
 pub(crate) fn unacknowledged_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
     let mut count: libc::c_int = 0;
-    // SAFETY: the descriptor is open while borrowed, and the kernel writes one `int` to where `count` lives.
+    // SAFETY: the descriptor is open while borrowed, and the kernel writes one `int` to the address of
+    // `count`.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut count) };
     if result == 0 { Ok(usize::try_from(count).unwrap_or(0)) } else { Err(io::Error::last_os_error()) }
 }
@@ -53,18 +55,18 @@ fn set_option(
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What `receive_message` received.
+/// The result of `receive_message`.
 pub(crate) struct ReceivedMessage {
-    /// How much of the room is the datagram.
+    /// Length of the datagram in `room`.
     pub bytes: usize,
-    /// How much of the other room is what the kernel tells of it.
+    /// Length of the control messages in `control`.
     pub control_bytes: usize,
-    /// Who sent it.
+    /// The address of the sender.
     pub peer: SockAddr,
 }
 
-/// Receives a datagram and what the kernel tells beside it: one call, as without. Safe wrappers exist for kinds of
-/// messages that are not those of addresses.
+/// Receives a datagram with its control messages in one system call. The safe wrappers do not support address
+/// control messages.
 pub(crate) fn receive_message(
     socket: BorrowedFd<'_>,
     room: &mut [u8],
@@ -72,9 +74,9 @@ pub(crate) fn receive_message(
 ) -> io::Result<ReceivedMessage> {
     let receive = |name: *mut SockAddrStorage, name_bytes: *mut libc::socklen_t| {
         let mut data = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
-        // SAFETY: all zero is a valid `msghdr`. The descriptor is open while borrowed; each pointer in the message is
-        // to memory that is ours alone during the call, and beside each stands its length. The kernel writes what it
-        // received and tells how much that was.
+        // SAFETY: all zero is a valid `msghdr`. The descriptor is open while borrowed. Each pointer in the
+        // message is to memory that this call borrows exclusively, with its length next to it. The kernel
+        // writes at most these lengths and returns the lengths written.
         unsafe {
             let mut message: libc::msghdr = std::mem::zeroed();
             message.msg_name = name.cast();
@@ -91,47 +93,47 @@ pub(crate) fn receive_message(
             Ok((count as usize, message.msg_controllen as usize))
         }
     };
-    // SAFETY: the kernel has filled in the address, and said how long it is, wherever `receive` is well.
+    // SAFETY: if `receive` succeeds, the kernel has written the address and its length.
     let ((bytes, control_bytes), peer) = unsafe { SockAddr::try_init(receive) }?;
     Ok(ReceivedMessage { bytes, control_bytes, peer })
 }
 
-/// What owns one descriptor and keeps it open for as long as it lives.
+/// A value that owns one descriptor and keeps it open for its life.
 pub(crate) trait DescriptorOwner: AsRawFd {}
 impl DescriptorOwner for TcpListener {}
 impl DescriptorOwner for OwnedFd {}
 
-/// Registers a listening socket or an alarm with the reactor without handing accepting itself over, so that
-/// accepted connections can stay unregistered until they would block.
+/// Registers a listening socket or a timer with the reactor without handing over the accept itself: accepted
+/// connections stay unregistered until they would block.
 ///
 /// Measured with a new connection per request: 20.1 us of CPU instead of 23.0 (`make bench`, `close`).
 pub(crate) fn watch<T: DescriptorOwner>(owner: T) -> io::Result<AsyncFd<T>> {
-    // SAFETY: an `DescriptorOwner` owns its descriptor, gives the same one every time, and lives inside the
-    // returned value until that is dropped.
+    // SAFETY: a `DescriptorOwner` owns its descriptor, returns the same one on each call, and lives inside
+    // the returned value until that is dropped.
     unsafe { AsyncFd::register(owner) }.map_err(Into::into)
 }
 
-/// The least time a thread can ask to run at a stretch, in nanoseconds.
+/// Minimum time slice that a thread can request from the scheduler, in nanoseconds.
 const SLICE_NS: u64 = 100_000;
 
-/// Asks the scheduler to have the calling thread run in short turns, which brings its next turn forward: a thread that
-/// wakes is then let in before one that has just begun a longer turn. Its share of the processor stays what it was.
+/// Requests short time slices for the calling thread. Its scheduling deadline is then earlier, so after a
+/// wakeup it runs before a thread with a longer slice. Its share of CPU time stays the same.
 ///
-/// Measured with a neighbour on the core that works 0.8 of 4 ms: half of the requests took 72 us instead of 645,
-/// 90 % of them 3 ms instead of 6. Before Linux 6.12 this changes nothing.
+/// Measured with a neighbour on the core that works 0.8 of 4 ms: half of the requests took 72 us instead of
+/// 645, 90 % of them 3 ms instead of 6. No effect before Linux 6.12.
 pub(crate) fn set_short_slice() -> io::Result<()> {
     set_turns(SLICE_NS, 0)
 }
 
-/// Takes back what [`take_short_turns`] asked for on behalf of the thread that started the calling one, and lowers the
-/// share of the processor that it gets beside workers.
+/// Reverts [`set_short_slice`], which the calling thread has inherited, and lowers its priority below
+/// workers.
 pub(crate) fn take_long_turns() -> io::Result<()> {
     const NICE: i32 = 10;
-    // 0 is the scheduler's default.
+    // 0 selects the default slice of the scheduler.
     set_turns(0, NICE)
 }
 
-/// Sets the length of a turn and the nice value of the calling thread; it is never made less nice.
+/// Sets the time slice of the calling thread and raises its nice value to at least `nice_min`.
 fn set_turns(slice_ns: u64, nice_min: i32) -> io::Result<()> {
     let mut wanted = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,
@@ -144,67 +146,67 @@ fn set_turns(slice_ns: u64, nice_min: i32) -> io::Result<()> {
         sched_period: 0,
     };
     let size = wanted.size;
-    // SAFETY: the pointer is to a live structure of the size told, which the kernel fills in for the calling thread.
+    // SAFETY: the pointer is to a live structure of the given size, which the kernel fills for the calling
+    // thread.
     let known = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut wanted, size, 0) };
     if known != 0 {
         return Err(io::Error::last_os_error());
     }
     if wanted.sched_policy != libc::SCHED_OTHER as u32 {
-        // Whoever gave it another class knows better.
+        // Another policy was set on purpose by the operator.
         return Ok(());
     }
     wanted.sched_runtime = slice_ns;
     wanted.sched_nice = wanted.sched_nice.max(nice_min);
-    // SAFETY: as above; the kernel only reads it, and what it sets concerns the calling thread alone.
+    // SAFETY: as above; the kernel only reads the structure, and the call affects the calling thread only.
     let set = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0) };
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Says that an area of memory had better be in huge pages, what is added to it from now on too.
+/// Prefers huge pages for a memory area, also for pages that are added later.
 ///
-/// Measured with 10 000 routes: 1.035 of the time of one route instead of 1.081, with 100 000: 1.046 instead of 1.115
-/// (`make bench`, `routes-10000`).
+/// Measured with 10 000 routes: 1.035 of the time of one route instead of 1.081, with 100 000: 1.046 instead
+/// of 1.115 (`make bench`, `routes-10000`).
 pub(crate) fn prefer_huge_pages(area: Range<usize>) -> io::Result<()> {
     advise(area, libc::MADV_HUGEPAGE)
 }
 
-/// Puts what is in an area into huge pages now (since Linux 6.1).
+/// Converts the pages of an area into huge pages immediately (since Linux 6.1).
 pub(crate) fn make_huge_page(area: Range<usize>) -> io::Result<()> {
-    // MADV_COLLAPSE of madvise(2), which not every C library's headers have.
+    // MADV_COLLAPSE of madvise(2), which some C library headers lack.
     advise(area, 25)
 }
 
 fn advise(area: Range<usize>, advice: libc::c_int) -> io::Result<()> {
-    // SAFETY: of the advices above none changes what is read from the area or who may, wherever it is; where nothing
-    // is, the kernel refuses.
+    // SAFETY: none of the advices above changes the contents or the protection of any area; for an unmapped
+    // one, the kernel returns an error.
     let result = unsafe { libc::madvise(std::ptr::without_provenance_mut(area.start), area.len(), advice) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Gives the system back what the allocator holds of memory that was freed. glibc does so by itself only at the end of
-/// a heap, musl does it always.
+/// Returns free heap memory to the system. glibc does that by itself only at the end of a heap, musl always.
 ///
-/// Measured with 60 000 bytes each of 3000 heads that were freed: 31 MiB stay instead of 210. Whoever allocates in a
-/// heap waits while it is looked through: 2 heaps of 200 MB in pieces, three quarters of them free, took 32 to 115 ms
-/// the first time, 1 to 37 ms where nothing new was to be given back.
+/// Measured with 60 000 bytes each of 3000 heads that were freed: 31 MiB stay instead of 210. Threads that
+/// allocate from a heap wait while the call scans it: 2 fragmented heaps of 200 MB, three quarters of them
+/// free, took 32 to 115 ms the first time, 1 to 37 ms with nothing new to return.
 pub(crate) fn give_memory_back() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it takes the allocator's own locks and touches only what nobody has.
+    // SAFETY: the function takes the locks of the allocator and changes free memory only.
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// Microseconds on the system's monotonic clock.
+/// Returns microseconds of the monotonic clock.
 ///
-/// `Instant` would do, but its subtraction checks and normalizes: some 400 instructions more each time
-/// a worker wakes (`make instructions`).
+/// `Instant` checks and normalizes on subtraction: some 400 instructions more per wakeup of a worker (`make
+/// instructions`).
 pub(crate) fn monotonic_us() -> u64 {
     let now = monotonic();
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
 }
 
-/// Nanoseconds on the same clock.
+/// Returns nanoseconds of the monotonic clock.
 pub(crate) fn monotonic_ns() -> u64 {
     let now = monotonic();
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -213,8 +215,8 @@ pub(crate) fn monotonic_ns() -> u64 {
 #[inline]
 fn monotonic() -> libc::timespec {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a live `timespec`, which the call fills in; it cannot fail for a clock
-    // that every kernel has.
+    // SAFETY: the pointer is to a live `timespec`, which the call fills; it cannot fail for a clock that
+    // every kernel has.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     now
 }
@@ -225,7 +227,7 @@ mod tests {
     fn short_turns_are_asked_for_as_the_kernel_understands_it() {
         for _ in 0..2 {
             let asked = super::set_short_slice();
-            // A sandbox may forbid it; what is asked must be understood.
+            // A sandbox may forbid the call, but the kernel must accept its arguments.
             let is_forbidden = |error: &std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
             assert!(asked.is_ok() || asked.as_ref().is_err_and(is_forbidden), "{asked:?}");
         }

@@ -1,6 +1,6 @@
-//! Tasks of a worker beside the one that runs. Knows the runtime, and the simulation that stands in for it.
+//! Tasks of a worker. This file knows the runtime and its replacement in the simulation.
 
-/// Runs something beside what runs now, on the same thread.
+/// Spawns a task on the thread of the worker.
 pub(crate) fn spawn(task: impl Future<Output = ()> + 'static) {
     #[cfg(test)]
     let Some(task) = crate::simulation::net::spawn(task) else { return };

@@ -1,4 +1,6 @@
-//! TCP connections, registered with the reactor only once they would block.
+//! TCP connections that register with the reactor only when an operation would block.
+//!
+//! This file owns the socket state and its failure. It must not know TLS or HTTP.
 
 use std::io::{self, IoSlice, Read};
 use std::net::SocketAddr;
@@ -14,33 +16,35 @@ use tokio::task::coop;
 
 use crate::buffer::{Buffers, Inbox};
 
-/// A TCP connection. One that was just accepted is read at once: with deferred accept its request is
-/// already there, and a connection answered without waiting never costs the reactor anything.
+/// A TCP connection.
+///
+/// An accepted connection is read before registration: with deferred accept its request has already arrived,
+/// and an exchange that never waits costs no registration.
 pub(crate) struct TcpConnection {
     socket: TcpState,
-    /// What a write failed with. The system tells why a connection broke once, to whoever asks first, and from then on
-    /// lets reads come to an end as if the peer had said all.
+    /// The error of a failed write. Linux reports the error of a socket once, to the first call; later reads
+    /// return 0 as at a regular end.
     failure: Option<io::ErrorKind>,
-    /// How much was written for whoever stands on it, as TLS does.
+    /// Bytes written through `AsyncWrite`, which the TLS layer uses.
     taken_bytes: u64,
 }
 
 enum TcpState {
-    /// Not known to the reactor.
+    /// Not registered with the reactor.
     Fresh(UnregisteredTcp),
-    /// Known to the reactor.
+    /// Registered with the reactor.
     Registered(TcpStream),
-    /// Being handed from one place to another; whoever asks it meanwhile is told that it is not connected.
+    /// Placeholder during a move; operations fail with `NotConnected`.
     Moving,
-    /// One end of a connection of the simulation's net.
+    /// One end of an in-memory connection of the simulation.
     #[cfg(test)]
     Memory(crate::simulation::net::End),
 }
 
-/// A connection that has not been waited for.
+/// A connection that is not registered with the reactor.
 struct UnregisteredTcp {
     stream: std::net::TcpStream,
-    /// Whether something was written to it, which told the peer that what it sent is here.
+    /// Whether a write has succeeded; its segment has acknowledged the received data.
     has_answered: bool,
 }
 
@@ -51,30 +55,30 @@ impl From<TcpState> for TcpConnection {
 }
 
 impl TcpConnection {
-    /// A connection that was just accepted, and does not block.
+    /// Wraps an accepted, non-blocking socket.
     pub(crate) fn fresh(stream: std::net::TcpStream) -> TcpConnection {
         TcpState::Fresh(UnregisteredTcp { stream, has_answered: false }).into()
     }
 
-    /// What stands where a connection was that has been taken away.
+    /// Creates the placeholder for a connection that was moved away.
     pub(crate) fn moving() -> TcpConnection {
         TcpState::Moving.into()
     }
 
-    /// One end of a connection of the simulation's net.
+    /// Wraps one end of an in-memory connection of the simulation.
     #[cfg(test)]
     pub(crate) fn memory(end: crate::simulation::net::End) -> TcpConnection {
         TcpState::Memory(end).into()
     }
 
-    /// Connects to an endpoint.
+    /// Connects to an endpoint with TCP_NODELAY.
     pub(crate) async fn connect(address: SocketAddr) -> io::Result<TcpConnection> {
         #[cfg(test)]
         if let Some(connecting) = crate::simulation::net::connect(address) {
             return connecting.await.map(TcpConnection::memory);
         }
         let stream = TcpStream::connect(address).await?;
-        // Where it cannot be set, requests are only slower.
+        // A failure only adds latency.
         let _ = stream.set_nodelay(true);
         Ok(TcpState::Registered(stream).into())
     }
@@ -85,6 +89,8 @@ impl TcpConnection {
             let TcpState::Fresh(UnregisteredTcp { stream, has_answered }) = taken else {
                 return Err(io::ErrorKind::NotConnected.into());
             };
+            // Deferred accept has delayed the acknowledgement, and the peer may wait for it before it sends
+            // the rest.
             if !has_answered {
                 acknowledge(stream.as_fd());
             }
@@ -106,8 +112,8 @@ impl TcpConnection {
         }
     }
 
-    /// Keeps what a write failed with. A broken pipe tells that the peer had said its end before: what is still to be
-    /// read of it is whole.
+    /// Stores the error of a failed write. EPIPE is excluded: the peer's FIN had arrived earlier, so the data
+    /// up to it is complete.
     #[cold]
     pub(crate) fn note_failure(&mut self, kind: io::ErrorKind) {
         if kind != io::ErrorKind::BrokenPipe {
@@ -115,12 +121,12 @@ impl TcpConnection {
         }
     }
 
-    /// How much it has taken of whoever stands on it.
+    /// Returns the number of bytes written through `AsyncWrite`.
     pub(crate) fn taken_bytes(&self) -> u64 {
         self.taken_bytes
     }
 
-    /// What it means that a read gave nothing.
+    /// Returns the result of a read of 0 bytes: the stored error of a write, else the end of the stream.
     pub(crate) fn end_of_reading(&self) -> io::Result<usize> {
         self.failure.map_or(Ok(0), |kind| Err(kind.into()))
     }
@@ -142,7 +148,7 @@ impl TcpConnection {
         Poll::Ready(Ok(buffer.filled().len()))
     }
 
-    /// Reads at most so many bytes into an inbox, which takes a buffer only once there is something to put in it.
+    /// Reads at most `bytes_max` bytes into an inbox, which allocates a buffer only when data is available.
     pub(crate) fn fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -170,7 +176,7 @@ impl TcpConnection {
             match self.receive(&mut room[..room_bytes]) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => drop(self.register()?),
                 done => {
-                    // A peer that is never waited for leaves the worker to others now and then.
+                    // Without this, a peer that always has data ready would occupy the worker.
                     if matches!(done, Ok(count) if count == room_bytes)
                         && let Poll::Ready(turn) = coop::poll_proceed(cx)
                     {
@@ -182,8 +188,10 @@ impl TcpConnection {
         }
     }
 
-    /// Receives what is there. Less than there was room for means that nothing more has arrived, which
-    /// the reactor is told: it saves the receive that would find out.
+    /// Receives the available bytes.
+    ///
+    /// A read that does not fill `room` has drained the socket. `WouldBlock` then clears the readiness in the
+    /// reactor, which saves the recv(2) that would return EAGAIN.
     fn receive(&self, room: &mut [u8]) -> io::Result<usize> {
         let fd = self.fd()?;
         let TcpState::Registered(stream) = &self.socket else {
@@ -218,10 +226,12 @@ impl TcpConnection {
         if let TcpState::Memory(end) = &self.socket {
             return end.poll_write(cx, slices);
         }
-        // Nearly always there is room: asking the reactor first would cost more than the rare EAGAIN.
+        // The send buffer usually has space, so a rare EAGAIN costs less than a readiness check for each
+        // write.
         match send(self.fd()?, slices, SendFlags::empty()) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             done => {
+                // The segment carries the acknowledgement, so registration need not send one.
                 if let TcpState::Fresh(fresh) = &mut self.socket {
                     fresh.has_answered = true;
                 }
@@ -235,7 +245,7 @@ impl TcpConnection {
         }
     }
 
-    /// Waits for the first byte and leaves it where it is; `None` is the end.
+    /// Waits for the first byte and peeks at it; `None` is the end of the stream.
     pub(crate) fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<u8>>> {
         #[cfg(test)]
         if let TcpState::Memory(_) = self.socket {
@@ -258,20 +268,20 @@ impl TcpConnection {
         }
     }
 
-    /// Whether it had nothing to read when it was last asked and has nothing still: the task it then had to wake is
-    /// known to it.
+    /// Whether the last read found no data and none has arrived since. The task of that read is still
+    /// registered as the waker.
     #[inline]
     pub(crate) fn is_asleep(&self) -> bool {
         matches!(&self.socket, TcpState::Registered(stream) if has_nothing_to_read(stream))
     }
 
-    /// Tells the peer at once that what it sent is here, and goes on to until something is sent to it.
+    /// Acknowledges received data immediately, until data is sent to the peer.
     pub(crate) fn acknowledge(&self) {
         self.fd().into_iter().for_each(acknowledge);
     }
 
-    /// Whether nothing has arrived while it idled, not even an end. Costs no system call, since the reactor has heard
-    /// of anything that has.
+    /// Whether nothing has arrived on an idle connection, not even FIN. Costs no system call, since the
+    /// reactor has the readiness.
     pub(crate) fn is_quiet(&self) -> bool {
         match &self.socket {
             TcpState::Registered(stream) => has_nothing_to_read(stream),
@@ -281,20 +291,21 @@ impl TcpConnection {
         }
     }
 
-    /// Breaks where what was sent is not acknowledged for so many milliseconds; 0 leaves it to the system.
+    /// Sets TCP_USER_TIMEOUT: the connection fails when sent data stays unacknowledged for `silence_ms`
+    /// milliseconds. 0 selects the default of the system.
     pub(crate) fn break_after(&self, silence_ms: u64) {
         if let Ok(fd) = self.fd() {
-            // Where it cannot be set, a host that has vanished is noticed later.
+            // If this fails, the loss of the peer's host is detected later.
             let _ = rustix::net::sockopt::set_tcp_user_timeout(fd, u32::try_from(silence_ms).unwrap_or(0));
         }
     }
 
-    /// Where the peer is, while it is connected.
+    /// Returns the peer address while the socket is connected.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         rustix::net::getpeername(self.fd().ok()?).ok()??.try_into().ok()
     }
 
-    /// Whether the peer has sent its end or broken off, be there more to read before that or not.
+    /// Whether the peer has sent FIN or RST, even if unread bytes precede it.
     pub(crate) fn has_left(&self) -> bool {
         let Ok(fd) = self.fd() else { return false };
         let mut looked_at = [PollFd::new(&fd, PollFlags::RDHUP)];
@@ -302,24 +313,24 @@ impl TcpConnection {
         rustix::event::poll(&mut looked_at, Some(&at_once)).is_ok_and(|count| count > 0)
     }
 
-    /// How much of what was sent the peer does not have yet; 0 where that is not known.
+    /// Returns the number of sent bytes that the peer has not acknowledged; 0 if unknown.
     pub(crate) fn unacknowledged_bytes(&self) -> usize {
         self.fd().and_then(crate::sys::unacknowledged_bytes).unwrap_or(0)
     }
 
-    /// Whether nothing that was sent is on its way still: the peer has it, or never will.
+    /// Whether no sent data is in flight: the peer has acknowledged it, or the connection has failed.
     pub(crate) fn is_settled(&self) -> bool {
         let Ok(fd) = self.fd() else { return true };
         if self.unacknowledged_bytes() == 0 {
             return true;
         }
-        // Failures are told unasked.
+        // poll(2) reports POLLERR and POLLHUP without a request.
         let mut looked_at = [PollFd::new(&fd, PollFlags::empty())];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         rustix::event::poll(&mut looked_at, Some(&at_once)).is_ok_and(|count| count > 0)
     }
 
-    /// Ends the writing side.
+    /// Shuts down the writing side.
     pub(crate) fn end(&self) -> io::Result<()> {
         #[cfg(test)]
         if let TcpState::Memory(end) = &self.socket {
@@ -328,19 +339,19 @@ impl TcpConnection {
         Ok(rustix::net::shutdown(self.fd()?, Shutdown::Write)?)
     }
 
-    /// Makes the close that follows a reset, which nobody takes for the end of a body.
+    /// Makes the next close send RST, so that the peer does not mistake it for the end of a body.
     pub(crate) fn reset_on_close(&self) {
         #[cfg(test)]
         if let TcpState::Memory(end) = &self.socket {
             return end.reset();
         }
         if let Ok(fd) = self.fd() {
-            // Where it cannot be set, the connection closes as any other.
+            // If this fails, the connection closes with FIN.
             let _ = rustix::net::sockopt::set_socket_linger(fd, Some(std::time::Duration::ZERO));
         }
     }
 
-    /// Sends without asking the reactor, keeping the last segment back for the close that follows.
+    /// Sends without a readiness check, with MSG_MORE: the last segment waits for the close that follows.
     pub(crate) fn send_with_more(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         #[cfg(test)]
         if let TcpState::Memory(end) = &self.socket {
@@ -350,20 +361,21 @@ impl TcpConnection {
     }
 }
 
-/// Who is waited for may wait itself to hear that what it sent is here, before it sends the rest (RFC 9293 §3.7.4).
+/// Sends the acknowledgement now: the peer may wait for it before it sends the rest (delayed acknowledgements
+/// and the Nagle algorithm, RFC 9293 §3.7.4).
 #[cold]
 fn acknowledge(fd: BorrowedFd<'_>) {
-    // Where it cannot be told at once, it is told some 40 ms later.
+    // If this fails, the delayed acknowledgement follows after about 40 ms.
     let _ = rustix::net::sockopt::set_tcp_quickack(fd, true);
 }
 
-/// Whether the reactor has heard of nothing to read. Cheaper than to poll it, which also leaves a waker.
+/// Whether the reactor has recorded no readable data. Cheaper than a poll, which would also store a waker.
 #[inline]
 fn has_nothing_to_read(stream: &TcpStream) -> bool {
     stream.try_io(Interest::READABLE, || Ok(())).is_err()
 }
 
-/// Sends on a socket that does not block.
+/// Sends on a non-blocking socket without raising SIGPIPE.
 fn send(fd: BorrowedFd<'_>, slices: &[IoSlice<'_>], flags: SendFlags) -> io::Result<usize> {
     let flags = flags | SendFlags::NOSIGNAL;
     let sent = match slices {
@@ -381,7 +393,7 @@ impl AsyncRead for TcpConnection {
     ) -> Poll<io::Result<()>> {
         let (tcp, before) = (self.get_mut(), buffer.filled().len());
         if let TcpState::Registered(stream) = &mut tcp.socket {
-            // It needs no room that was cleared before.
+            // The tokio stream reads into uninitialized space, which need not be cleared.
             ready!(Pin::new(stream).poll_read(cx, buffer))?;
         } else {
             let count = ready!(tcp.read(cx, buffer.initialize_unfilled()))?;
@@ -434,12 +446,12 @@ mod tests {
         let told = |tcp: &TcpConnection| rustix::net::sockopt::tcp_user_timeout(tcp.fd().unwrap()).unwrap();
         tcp.break_after(60_000);
         assert_eq!(told(&tcp), 60_000);
-        // More than the system can count is left to it.
+        // Values beyond the range of the socket option select the default of the system.
         tcp.break_after(u64::MAX);
         assert_eq!(told(&tcp), 0);
     }
 
-    /// How reading ends when a write has failed first: the peer says one byte, and its end too if `ends`, then resets.
+    /// Reads after a failed write. The peer sends one byte, then FIN if `ends`, then RST.
     fn end_behind_a_failed_write(ends: bool) -> io::Result<usize> {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -467,7 +479,7 @@ mod tests {
     fn a_reset_that_a_write_was_told_of_is_none_the_less_no_end() {
         let end = end_behind_a_failed_write(false);
         assert_eq!(end.map_err(|error| error.kind()), Err(io::ErrorKind::ConnectionReset));
-        // One behind the peer's end takes nothing from that.
+        // A RST after the FIN does not affect the data before the FIN.
         assert_eq!(end_behind_a_failed_write(true).unwrap(), 0);
     }
 }

@@ -1,4 +1,5 @@
-//! What stands before the stream itself: a PROXY header, a TLS handshake, or the server name in passing.
+//! The first bytes of a connection, ahead of its stream: PROXY header, TLS handshake, or SNI of a
+//! passthrough.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,8 +19,8 @@ use crate::timers::{Timer, until};
 use crate::tls::{self, AcceptedTls, DownstreamTlsAcceptor, HandshakeRefusal};
 use crate::worker::Worker;
 
-/// Takes the PROXY header off a connection, byte for byte, and makes the client whom it tells. Says whether
-/// the connection may go on.
+/// Reads exactly the PROXY header of a connection and sets the client address from it. Returns whether the
+/// connection is accepted.
 pub(crate) async fn take_proxy_header(
     worker: &Worker,
     tcp: &mut TcpConnection,
@@ -44,12 +45,12 @@ pub(crate) async fn take_proxy_header(
     }
 }
 
-/// Looks at what has arrived without taking it until the header is whole, then takes just the header.
+/// Peeks until the header is complete, then reads only the header: TLS needs the bytes behind it.
 async fn read_proxy_header(tcp: &mut TcpConnection) -> io::Result<Option<ProxyAddresses>> {
     let mut room = [0; HEADER_BYTES_MAX];
     loop {
         tcp.register()?.readable().await?;
-        // Asked before looking: what comes in between is not missed.
+        // Checked before the peek, so that bytes that arrive in between are seen.
         let has_left = tcp.has_left();
         let stream = tcp.register()?;
         let looked = stream.try_io(Interest::READABLE, || {
@@ -59,12 +60,12 @@ async fn read_proxy_header(tcp: &mut TcpConnection) -> io::Result<Option<ProxyAd
             }
             match proxy_protocol::parse(&room[..count]).map_err(io::Error::other)? {
                 ProxyHeader::Complete { used, ends } => Ok((used, ends)),
-                // The reactor tells when more has come.
+                // Clears the readiness, so that the reactor reports further bytes.
                 ProxyHeader::Partial => Err(io::ErrorKind::WouldBlock.into()),
             }
         });
         match looked {
-            // An end is there to be read for ever, and a part of a header in front of it as well.
+            // After FIN the socket stays readable, so a partial header would be peeked forever.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && has_left => {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
@@ -78,7 +79,7 @@ async fn read_proxy_header(tcp: &mut TcpConnection) -> io::Result<Option<ProxyAd
     }
 }
 
-/// What the listener's protocol asks for before a route can be found.
+/// Prepares a stream for routing: SNI of the passthrough or TLS handshake, by the protocol of the listener.
 pub(super) async fn open(
     worker: &Worker,
     front: &mut Front,
@@ -100,7 +101,7 @@ pub(super) async fn open(
     Ok(())
 }
 
-/// Reads the client's first TLS message and leaves it for the endpoint.
+/// Reads the ClientHello and leaves it in the inbox for the endpoint.
 async fn server_name(worker: &Worker, front: &mut Front) -> Result<Option<Box<str>>, StreamFault> {
     loop {
         match client_hello::parse(front.inbox.bytes()) {
@@ -113,7 +114,7 @@ async fn server_name(worker: &Worker, front: &mut Front) -> Result<Option<Box<st
     }
 }
 
-/// `local` is the address the client came to.
+/// Performs the TLS handshake. `local` is the address of the listener.
 async fn handshake(
     worker: &Worker,
     front: &mut Front,
@@ -121,6 +122,7 @@ async fn handshake(
     local: SocketAddr,
 ) -> Result<TlsInfo, StreamFault> {
     let TransportStream::Tcp(tcp) = &mut front.stream else { return Err(StreamFault::ClientTls) };
+    // The acceptor takes the socket by value; the placeholder stays after a failed handshake.
     let tcp = std::mem::replace(tcp, TcpConnection::moving());
     match until(&front.timer, Box::pin(acceptor.accept(tcp)).as_mut()).await {
         Some(Ok(AcceptedTls { stream, info, .. })) => {
@@ -153,7 +155,7 @@ async fn handshake(
     }
 }
 
-/// Tells the operator why clients without a name, or under one that was forgotten, do not get in.
+/// Logs, with suppression, that clients send an unknown server name or none.
 #[cold]
 fn warn_of_unknown_name(local: SocketAddr, sni: &str) {
     if let Some(untold) = should_log(local, SuppressionKey::UnknownName) {

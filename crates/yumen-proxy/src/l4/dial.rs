@@ -1,4 +1,4 @@
-//! A connection to an endpoint of the upstream, tried on one after another.
+//! Connects a stream to an endpoint of its upstream, with retries on other endpoints.
 
 use yumen_http::proxy_protocol::{self, ProxyAddresses};
 use yumen_plugin::{ClientInfo, Exchange};
@@ -14,7 +14,7 @@ use crate::upstream::stream_attempt::{EndpointStream, StreamAttempt};
 use crate::upstream::target::EndpointTarget;
 use crate::worker::Worker;
 
-/// Connects to an endpoint; where that fails, to others, as the upstream allows.
+/// Connects to an endpoint, and to others after a failure, within the retry limits of the upstream.
 pub(super) async fn connect<'u>(
     worker: &Worker,
     ex: &mut Exchange<'_>,
@@ -38,7 +38,7 @@ pub(super) async fn connect<'u>(
     }
 }
 
-/// Which endpoints were tried, and whether there may be another attempt.
+/// The endpoints tried so far, and the limits of further attempts.
 pub(super) struct StreamAttempts<'a> {
     upstream: &'a Upstream,
     tally: &'a mut Tally,
@@ -60,7 +60,7 @@ impl<'a> StreamAttempts<'a> {
         }
     }
 
-    /// The endpoint for the next attempt.
+    /// Picks the endpoint of the next attempt.
     pub(super) fn next(&mut self, ex: &mut Exchange<'_>) -> Result<usize, StreamFault> {
         let index = self.upstream.pick(ex, &self.tried).ok_or(self.last)?;
         let address = self.upstream.endpoints[index].addr;
@@ -70,7 +70,11 @@ impl<'a> StreamAttempts<'a> {
         Ok(index)
     }
 
-    /// Notes a failure; an error where it was the last attempt.
+    /// Records a failed attempt.
+    ///
+    /// # Errors
+    ///
+    /// The fault, if no further attempt is permitted.
     pub(super) fn failed(&mut self, index: usize, kind: FaultKind) -> Result<(), StreamFault> {
         let fault = match kind {
             FaultKind::ConnectTimeout => StreamFault::ConnectTimeout,
@@ -88,10 +92,10 @@ impl<'a> StreamAttempts<'a> {
     }
 }
 
-/// The endpoint with this index, as streams connect to it.
+/// Returns the connection target for the endpoint with this index.
 fn target<'a>(client: &'a ClientInfo, upstream: &'a Upstream, index: usize) -> EndpointTarget<'a> {
     let endpoint = &upstream.endpoints[index];
-    // Only the scheme `tls` asks for TLS: an upstream that serves requests as well may have one of HTTP.
+    // Only the scheme `tls` selects TLS: an upstream that also serves requests may have an HTTP scheme.
     let is_tls = matches!(upstream.scheme, UpstreamScheme::Tls);
     EndpointTarget {
         upstream,
@@ -103,7 +107,7 @@ fn target<'a>(client: &'a ClientInfo, upstream: &'a Upstream, index: usize) -> E
     }
 }
 
-/// The PROXY header that the endpoint expects, if it does.
+/// Returns the PROXY header for the endpoint; empty if the upstream does not use one.
 fn opening(client: &ClientInfo, upstream: &Upstream) -> Vec<u8> {
     let mut header = Vec::new();
     if let Some(version) = upstream.proxy_protocol {
@@ -113,8 +117,8 @@ fn opening(client: &ClientInfo, upstream: &Upstream) -> Vec<u8> {
     header
 }
 
-/// The name the endpoint's certificate is asked for: the one written, the endpoint's own, or the client's
-/// where the endpoint has only an address.
+/// Returns the server name for the endpoint's certificate: the configured one, the endpoint's host name, or
+/// the client's SNI if the endpoint is an IP address.
 fn tls_name<'n>(client: &'n ClientInfo, upstream: &'n Upstream, endpoint: &'n Endpoint) -> TlsName<'n> {
     let asked = client.tls.as_ref().and_then(|tls| tls.sni.as_deref());
     let is_address = endpoint.host.parse::<std::net::IpAddr>().is_ok();

@@ -1,4 +1,4 @@
-//! The phases of a stream: the plugins of its route that take part in them.
+//! The plugin phases of a stream: access, preread and log.
 
 use std::future::poll_fn;
 
@@ -8,10 +8,10 @@ use super::{Front, StreamFault};
 use crate::timers::until;
 use crate::worker::Worker;
 
-/// How many first bytes plugins may look at.
+/// Maximum number of first bytes that preread plugins can inspect.
 const PREREAD_BYTES_MAX: usize = 16 * 1024;
 
-/// Asks the plugins of the access phase, in order, whether the stream may go on.
+/// Runs the access plugins in order; each may refuse the stream.
 pub(super) async fn access(chain: &PluginChain, ex: &mut Exchange<'_>) -> Result<(), StreamFault> {
     for instance in chain.access() {
         if !admits(ex, instance)? {
@@ -22,7 +22,7 @@ pub(super) async fn access(chain: &PluginChain, ex: &mut Exchange<'_>) -> Result
             step = match step {
                 Step::Continue => break,
                 Step::Respond(response) => return Err(StreamFault::Refused(response.status)),
-                // A stream has no body to give.
+                // A TCP stream has no request body.
                 Step::NeedBody { .. } => return Err(StreamFault::Refused(503)),
                 Step::Wait(later) => later.await,
             };
@@ -31,18 +31,22 @@ pub(super) async fn access(chain: &PluginChain, ex: &mut Exchange<'_>) -> Result
     Ok(())
 }
 
-/// Whether a plugin runs that may still refuse the stream, if that can be told.
+/// Whether the filter of a plugin admits the stream.
+///
+/// # Errors
+///
+/// [`StreamFault::Refused`] if a match was aborted: the decision of a guard is then unknown.
 fn admits(ex: &mut Exchange<'_>, instance: &PluginInstance) -> Result<bool, StreamFault> {
     let admits = ex.admits(instance);
     decided(ex).map(|()| admits)
 }
 
-/// Nothing is dialled for a stream of which a pattern left open what its guards would say.
+/// Refuses a stream after an aborted match, before any endpoint is dialled.
 pub(super) fn decided(ex: &Exchange<'_>) -> Result<(), StreamFault> {
     if ex.is_undecided() { Err(StreamFault::Refused(500)) } else { Ok(()) }
 }
 
-/// Shows plugins the first bytes until each has seen enough.
+/// Passes the first bytes to the preread plugins until none needs more.
 pub(super) async fn preread(
     worker: &Worker,
     front: &mut Front,
@@ -61,7 +65,7 @@ pub(super) async fn preread(
     }
 }
 
-/// Whether all plugins have seen enough of a stream that begins with `bytes`.
+/// Runs the preread plugins on the first bytes; false if one needs more.
 pub(super) fn look(chain: &PluginChain, ex: &mut Exchange<'_>, bytes: &[u8]) -> Result<bool, StreamFault> {
     for instance in chain.preread() {
         if !admits(ex, instance)? {
@@ -79,7 +83,7 @@ pub(super) fn look(chain: &PluginChain, ex: &mut Exchange<'_>, bytes: &[u8]) -> 
     Ok(true)
 }
 
-/// Reads more of what the client sends first; the caller has set the deadline.
+/// Reads more of the client's first bytes. The caller has set the timer.
 pub(super) async fn fill(worker: &Worker, front: &mut Front) -> Result<(), StreamFault> {
     let Front { stream, inbox, timer } = front;
     let reading = std::pin::pin!(poll_fn(|cx| stream.poll_fill(cx, inbox, &worker.buffers)));
@@ -91,7 +95,7 @@ pub(super) async fn fill(worker: &Worker, front: &mut Front) -> Result<(), Strea
     }
 }
 
-/// Tells the plugins of the log phase how the stream ended.
+/// Runs the log plugins with the outcome of the stream.
 pub(super) fn log(chain: &PluginChain, ex: &mut Exchange<'_>, outcome: &ExchangeOutcome<'_>) {
     for instance in chain.log() {
         if ex.admits(instance) {

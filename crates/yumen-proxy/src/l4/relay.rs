@@ -1,6 +1,6 @@
-//! Bytes both ways between two streams, each way in bounded memory, until both have ended.
+//! Copies bytes between two streams in bounded memory until both directions have ended.
 //!
-//! What is at its end in one direction is ended there only; the other goes on.
+//! The end of one direction does not end the other. This file must not know protocols.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -13,20 +13,20 @@ use crate::timers::Timer;
 use crate::tunnel_binding::TunnelBinding;
 use crate::worker::Worker;
 
-/// Both directions of a stream, and what ends it beside its two sides.
+/// Both directions of a TCP stream, and the route binding that may end it.
 pub(super) struct Relay {
     pub(super) pair: BidirectionalCopy,
     pub(super) tie: Option<Rc<TunnelBinding>>,
 }
 
 impl Relay {
-    /// Bytes from the client and to the client.
+    /// Returns the bytes from the client and to the client.
     pub(super) fn bytes(&self) -> (u64, u64) {
         (self.pair.up.bytes(), self.pair.down.bytes())
     }
 
-    /// Runs until both directions have ended, a side fails, nothing moves for too long, or what it is tied to
-    /// changes. What one side said before it failed is with the other by then.
+    /// Copies until both directions have ended, a side fails, the idle timeout expires, or the bound
+    /// configuration changes. The bytes that a side sent before its failure have reached the other by then.
     pub(super) async fn run(
         &mut self,
         worker: &Worker,

@@ -1,6 +1,6 @@
-//! Datagrams: a session per client's address and address it sent to, kept while datagrams come and go, in a bounded table.
+//! UDP sessions: one per client address and destination address, in a bounded table.
 //!
-//! Nothing waits for a peer that is behind: what cannot be sent at once is dropped and counted.
+//! A datagram that cannot be sent at once is dropped and counted; no session waits for a slow peer.
 
 mod front;
 mod packet_info;
@@ -35,27 +35,28 @@ use crate::upstream::stream_attempt::StreamAttempt;
 use crate::worker::{ConnectionGuard, Worker};
 use crate::worker_duty::WorkerDuty;
 
-/// No datagram is longer.
+/// Upper bound of the length of a datagram.
 const DATAGRAM_BYTES_MAX: usize = 65_536;
-/// Datagrams that wait while a session begins.
+/// Number of datagrams that a session buffers until it has an endpoint.
 const WAITING_MAX: usize = 32;
-/// What is kept of them for another endpoint while the first may refuse it. It may be kept as long as a session lives.
+/// Number of bytes that a session retains to send them to another endpoint if the first refuses them. They
+/// may be retained for the life of the session.
 const UNHEARD_BYTES_MAX: usize = 4096;
-/// Datagrams taken of one socket before others have their turn.
+/// Number of datagrams received from one socket before other tasks run.
 const BATCH: usize = 64;
-/// A session of a draining worker ends after so long without a datagram, in milliseconds.
+/// Idle timeout of a session while its worker drains, in milliseconds.
 const DRAIN_IDLE_MS: u64 = 1000;
 
-/// A bound socket for datagrams of one worker.
+/// The bound UDP socket of one worker.
 pub struct Datagrams {
-    /// The socket.
+    /// The bound socket.
     pub socket: std::net::UdpSocket,
 }
 
-/// Binds a socket per worker to the same address; the system keeps a client with one of them. Port 0 becomes
-/// the same free port for all.
+/// Binds one socket per worker to the same address; the kernel assigns each client to one of them. Port 0
+/// selects one free port for all.
 pub fn bind(settings: &ListenerSettings, workers: usize) -> io::Result<Vec<std::net::UdpSocket>> {
-    // As for connections: an address that is somebody else's is found out.
+    // Without SO_REUSEPORT, binding fails if another process uses the address.
     drop(std::net::UdpSocket::bind(settings.address)?);
     let first = bind_one(settings.address)?;
     let address = first.local_addr()?;
@@ -66,7 +67,7 @@ pub fn bind(settings: &ListenerSettings, workers: usize) -> io::Result<Vec<std::
     Ok(sockets)
 }
 
-/// Binds so many more sockets to an address whose sockets share it.
+/// Binds `count` additional sockets to an address that is bound with SO_REUSEPORT.
 pub fn bind_more(address: SocketAddr, count: usize) -> io::Result<Vec<std::net::UdpSocket>> {
     (0..count).map(|_| bind_one(address)).collect()
 }
@@ -86,29 +87,31 @@ struct Table {
     worker: Rc<Worker>,
     front: Front,
     sessions: RefCell<Sessions>,
-    /// Where endpoints' datagrams are read to, one at a time.
+    /// Receive buffer for datagrams of endpoints, shared by all sessions.
     room: RefCell<Vec<u8>>,
 }
 
-/// One client's datagrams.
+/// The datagrams of one client.
 struct Session {
     timer: Timer,
     idle_ms: Cell<u64>,
-    /// Towards the endpoint, once one was chosen.
+    /// The socket towards the endpoint, once an endpoint is chosen.
     back: RefCell<Option<Rc<UdpSocket>>>,
-    /// What came before that.
+    /// Datagrams received before that.
     waiting: RefCell<Vec<Box<[u8]>>>,
-    /// What was sent first, if it is little, until more is sent or there is an answer: where it is refused, nothing else
-    /// was sent.
+    /// The first datagrams sent, up to `UNHEARD_BYTES_MAX`, until another is sent or a reply arrives. If the
+    /// endpoint refuses them, they are all that was sent and can go to another endpoint.
     unheard: RefCell<Vec<Box<[u8]>>>,
-    /// The endpoint's host told that nobody listens there.
+    /// Whether the endpoint's host has reported the port as unreachable.
     refused: Cell<bool>,
     received_bytes: Cell<u64>,
     sent_bytes: Cell<u64>,
 }
 
-/// Serves datagrams as long as the worker runs; one that drains begins no session. Where another process
-/// takes the socket over, what endpoints still send is passed back, and what clients send is that process's.
+/// Serves a UDP socket for the life of the worker. A draining worker begins no session.
+///
+/// After a handover, the successor receives the datagrams of clients, and this worker forwards those of
+/// endpoints.
 pub(crate) async fn serve(worker: Rc<Worker>, datagrams: Datagrams, mut duty: watch::Receiver<WorkerDuty>) {
     let front = match Front::open(datagrams.socket) {
         Ok(front) => front,
@@ -129,7 +132,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, datagrams: Datagrams, mut duty: wa
             match table.front.try_receive(&mut room) {
                 Ok((count, pair)) => table.take(pair, &room[..count]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // An answer of ours that did not arrive is told here; it is no fault of this socket.
+                // An ICMP error for an earlier reply, which does not affect the socket.
                 Err(_) => {}
             }
         }
@@ -138,7 +141,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, datagrams: Datagrams, mut duty: wa
 }
 
 impl Table {
-    /// A datagram of a client.
+    /// Forwards a datagram of a client, in its session or in a new one.
     fn take(self: &Rc<Table>, pair: Pair, datagram: &[u8]) {
         let counters = &self.worker.counters.streams;
         let known = self.sessions.borrow().get(&pair).cloned();
@@ -155,9 +158,10 @@ impl Table {
             Some(back) => session.send(&back, datagram),
             None => session.keep(datagram),
         };
+        // A second datagram is out, so the first ones can no longer move to another endpoint alone.
         session.unheard.take();
         if session.refused.get() {
-            // What was refused was a datagram before: this one goes to an endpoint chosen anew.
+            // The error refers to an earlier datagram, so this one begins a session with a new endpoint.
             self.sessions.borrow_mut().remove(&pair);
             let is_kept = self.begin(pair).is_some_and(|next| {
                 next.received_bytes.set(datagram.len() as u64);
@@ -199,15 +203,15 @@ impl Table {
 }
 
 impl Session {
-    /// Something moved: the session lives on, unless it is at its end.
+    /// Restarts the idle timeout, unless the session is about to end.
     fn touch(&self) {
         if !self.refused.get() {
             self.timer.set(self.idle_ms.get());
         }
     }
 
-    /// Sends towards the endpoint, and says whether that went. Here too it may be heard that an earlier datagram was
-    /// refused; then the session ends.
+    /// Sends to the endpoint and returns whether that succeeded. The call may report an ICMP error for an
+    /// earlier datagram, which ends the session.
     fn send(&self, back: &UdpSocket, datagram: &[u8]) -> bool {
         let sent = back.try_send(datagram);
         if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
@@ -217,9 +221,9 @@ impl Session {
         sent.is_ok()
     }
 
-    /// Sends what waited for an endpoint.
+    /// Sends the datagrams that were waiting for an endpoint.
     async fn begin(&self, counters: &StreamCounters, back: &Rc<UdpSocket>) {
-        // That there is room in a new socket, the reactor hears a turn later; until then nothing could be sent.
+        // The reactor reports a new socket as writable only after its next poll; `try_send` fails until then.
         let _ = back.writable().await;
         let first = self.waiting.take();
         for datagram in &first {
@@ -233,7 +237,8 @@ impl Session {
         self.back.replace(Some(back.clone()));
     }
 
-    /// Takes back what was sent, as it was refused, for another endpoint. False where that is not all that was sent.
+    /// Moves the refused datagrams back to the waiting ones, for another endpoint. Returns false if they are
+    /// not all that was sent.
     fn takes_back(&self) -> bool {
         let first = self.unheard.take();
         let is_all = !first.is_empty();
@@ -246,7 +251,7 @@ impl Session {
         is_all
     }
 
-    /// Keeps a datagram until there is an endpoint; says whether there was room.
+    /// Buffers a datagram until the session has an endpoint; false if the buffer is full.
     fn keep(&self, datagram: &[u8]) -> bool {
         let mut waiting = self.waiting.borrow_mut();
         let has_room = waiting.len() < WAITING_MAX;
@@ -257,20 +262,20 @@ impl Session {
     }
 }
 
-/// Takes a session out of its table however it ends.
+/// Removes a session from its table on drop.
 struct Listed<'t>(&'t Table, Pair, Rc<Session>);
 
 impl Drop for Listed<'_> {
     fn drop(&mut self) {
         let mut sessions = self.0.sessions.borrow_mut();
-        // One that was refused has a successor there.
+        // After a refusal, a newer session may be registered under the same key.
         if sessions.get(&self.1).is_some_and(|session| Rc::ptr_eq(session, &self.2)) {
             sessions.remove(&self.1);
         }
     }
 }
 
-/// One session, from its first datagram until none comes any more.
+/// Serves one session from its first datagram to its idle timeout.
 async fn run(table: Rc<Table>, session: Rc<Session>, client: ClientInfo, _admitted: ConnectionGuard) {
     let worker = &table.worker;
     let began_us = clock::now().mono_us;
@@ -302,6 +307,7 @@ async fn pass(
     session.touch();
     phases::access(&route.chain, ex).await?;
     {
+        // Preread plugins of UDP see the first datagram only, which is complete by itself.
         let first = session.waiting.borrow().first().cloned().unwrap_or_default();
         if !phases::look(&route.chain, ex, &first)? {
             return Err(StreamFault::Protocol);
@@ -318,7 +324,7 @@ async fn pass(
         let mut answers = Answers::new(table, session, underway, back, pair, tie);
         let ended = answers.pass().await;
         let has_failed = ended.is_err_and(|fault| fault != StreamFault::Changed);
-        // Nobody listens there.
+        // The endpoint's port is unreachable.
         let is_refused = ended == Err(StreamFault::Connect) || (has_failed && !answers.answered);
         let is_last = is_refused && attempts.failed(answers.underway.index(), FaultKind::Connect).is_err();
         if !is_refused || is_last || !session.takes_back() {
@@ -328,7 +334,7 @@ async fn pass(
     }
 }
 
-/// A socket of its own for the session, so that only the endpoint's datagrams come in by it.
+/// Opens a connected socket for the session, so that the kernel accepts datagrams of the endpoint only.
 async fn connect<'u>(
     ex: &mut Exchange<'_>,
     upstream: &'u Upstream,
@@ -357,7 +363,7 @@ async fn open(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Passes an endpoint's datagrams back until none moves any more.
+/// Forwards the datagrams of an endpoint until the session ends.
 struct Answers<'s> {
     table: &'s Table,
     session: &'s Session,
@@ -385,7 +391,7 @@ impl<'s> Answers<'s> {
     async fn pass(&mut self) -> Result<(), StreamFault> {
         let back = self.back.clone();
         loop {
-            // That nobody listens is an error of the socket, and no datagram to read.
+            // An ICMP error makes the socket ready for errors, not for reading.
             let mut ready = pin!(back.ready(Interest::READABLE | Interest::ERROR));
             let came = poll_fn(|cx| match self.poll_end(cx) {
                 Poll::Ready(ended) => Poll::Ready(Err(ended)),
@@ -400,7 +406,7 @@ impl<'s> Answers<'s> {
         }
     }
 
-    /// Ready when the session is over, whatever the endpoint sends.
+    /// Ready when the session ends, independent of the endpoint's datagrams.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamFault>> {
         let (worker, session) = (&self.table.worker, self.session);
         if worker.draining.get() && !worker.keeps_idle.get() && !self.draining {
@@ -417,7 +423,7 @@ impl<'s> Answers<'s> {
         Poll::Pending
     }
 
-    /// Passes on what has come, up to a batch; says whether that was all.
+    /// Forwards the received datagrams, at most `BATCH`; true if none is left.
     fn receive(&mut self) -> Result<bool, StreamFault> {
         let (table, session) = (self.table, self.session);
         take_error(&self.back)?;
@@ -439,7 +445,7 @@ impl<'s> Answers<'s> {
         Ok(false)
     }
 
-    /// The endpoint is there.
+    /// Records that the endpoint has replied, which counts as connected.
     fn note_answer(&mut self) {
         if !std::mem::replace(&mut self.answered, true) {
             self.session.unheard.take();
@@ -448,7 +454,7 @@ impl<'s> Answers<'s> {
     }
 }
 
-/// An error of the socket that waits; it is waited for anew once it was taken.
+/// Takes the pending error of the socket, which also clears the readiness for errors.
 fn take_error(back: &UdpSocket) -> Result<(), StreamFault> {
     let taken: io::Result<()> = back.try_io(Interest::ERROR, || match back.take_error()? {
         Some(error) => Err(error),
@@ -460,8 +466,8 @@ fn take_error(back: &UdpSocket) -> Result<(), StreamFault> {
     }
 }
 
-/// What a host on the way, or the endpoint's, told of what was sent: that nobody listens, unless it was just too long,
-/// which the next one will not be.
+/// Maps an ICMP error: the datagram was too long, which does not affect later ones, or the port is
+/// unreachable.
 fn told(error: &io::Error) -> Result<(), StreamFault> {
     if error.raw_os_error() == Some(libc::EMSGSIZE) { Ok(()) } else { Err(StreamFault::Connect) }
 }

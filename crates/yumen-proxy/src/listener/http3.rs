@@ -1,4 +1,4 @@
-//! Sockets that clients reach by HTTP/3: a worker's endpoint of each listener, and the handshakes under way.
+//! HTTP/3 listeners: the QUIC endpoint of each worker, and the handshakes in flight.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -11,9 +11,10 @@ use crate::http3::Http3Listener;
 use crate::worker::Worker;
 use crate::worker_duty::WorkerDuty;
 
-/// While so many handshakes are under way, a client shows first that it is where it says (RFC 9000 §8.1.2).
+/// Number of handshakes in flight from which a client has to validate its address by a Retry packet (RFC 9000
+/// §8.1.2).
 const UNPROVEN_MAX: usize = 256;
-/// Serves a listener until the worker drains; its connections go on to their ends.
+/// Accepts connections until the worker drains; open connections continue.
 pub(crate) async fn accept(
     worker: Rc<Worker>,
     listener: Http3Listener,
@@ -29,8 +30,8 @@ pub(crate) async fn accept(
         () = door.accept() => return,
         _ = duty.wait_for(|duty| duty.is_over()) => {}
     }
-    // Another process may read from the socket by now: what is still here came before, and is told to go there
-    // once it is served. Where none does, a client that is told can go elsewhere at once.
+    // After a handover, the successor reads from the socket. The connections still queued here are served and
+    // then sent to the successor. Without a successor, refusal lets a client try another node at once.
     tokio::task::spawn_local(async move {
         tokio::select! {
             () = door.accept() => return,
@@ -42,7 +43,7 @@ pub(crate) async fn accept(
     });
 }
 
-/// A worker's endpoint of a listener.
+/// The QUIC endpoint of one worker for one listener.
 struct Http3ListenerContext {
     worker: Rc<Worker>,
     endpoint: quinn::Endpoint,
@@ -51,12 +52,14 @@ struct Http3ListenerContext {
 }
 
 impl Http3ListenerContext {
-    /// Begins connections as long as the endpoint lives.
+    /// Accepts connections until the endpoint closes.
     async fn accept(&self) {
         while let Some(incoming) = self.endpoint.accept().await {
             let is_busy = self.shaking.get() >= UNPROVEN_MAX;
+            // A returned token has validated the address, and a client accepts one Retry only (RFC 9000
+            // §17.2.5).
             if is_busy && incoming.may_retry() && !incoming.remote_address_validated() {
-                // It may retry, as was just asked.
+                // Cannot fail, since `may_retry` was checked.
                 let _ = incoming.retry();
                 continue;
             }
@@ -76,7 +79,7 @@ impl Http3ListenerContext {
     }
 }
 
-/// A handshake under way; counted out however it ends.
+/// The count of one handshake in flight; released on drop.
 struct Http3HandshakeGuard(Rc<Cell<usize>>);
 
 impl Http3HandshakeGuard {

@@ -1,4 +1,4 @@
-//! What listening sockets hand to the connections that come in by them.
+//! Socket options that accepted connections inherit from their listener.
 
 use std::io::{IoSlice, Read, Write};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use rustix::net::sockopt::tcp_quickack;
 
 use super::*;
 
-/// A client that has said something, and its connection as a worker accepts it.
+/// Connects a client that has sent a part of a request, and accepts its connection.
 fn connect(listening: &TcpListener) -> (TcpStream, TcpStream) {
     let mut client = TcpStream::connect(listening.local_addr().unwrap()).unwrap();
     client.write_all(b"GET / ").unwrap();

@@ -1,7 +1,7 @@
 use super::*;
 
-/// A client's progress as (milliseconds, bytes in all), `None` for a time at which somebody else is waited
-/// for, against what comes of each: the milliseconds left.
+/// Compares the results of `judge`, in milliseconds left, for a progress as (milliseconds, total bytes).
+/// `None` is a time at which the gateway waits for another party.
 #[track_caller]
 fn check(steps: &[(u64, Option<i64>)], expected: &[Option<u64>]) {
     let rate = MinimumRate { bytes_per_s: 100, window_ms: 2000 };
@@ -21,13 +21,13 @@ fn a_client_must_keep_up_the_rate_over_each_window() {
     check(&[(0, Some(0)), (500, Some(0)), (2000, Some(200))], &[Some(2000), Some(1500), Some(2000)]);
     check(&[(0, Some(0)), (2000, Some(199))], &[Some(2000), None]);
     check(&[(0, Some(50)), (2000, Some(249))], &[Some(2000), None]);
-    // What a socket holds of the answer before may be more than it was given of this one.
+    // The socket may buffer more bytes of the previous response than it took of this one.
     check(&[(0, Some(-500)), (2000, Some(-300))], &[Some(2000), Some(2000)]);
     check(&[(0, Some(300)), (2000, Some(100))], &[Some(2000), None]);
-    // What was sent in one window does not count in the next.
+    // Bytes of one window do not count in the next.
     check(&[(0, Some(0)), (2000, Some(9000)), (4000, Some(9100))], &[Some(2000), Some(2000), None]);
-    // A fresh window after somebody else was waited for.
+    // A fresh window begins after the wait for another party.
     check(&[(0, Some(0)), (1900, None), (2100, Some(0))], &[Some(2000), Some(2000)]);
-    // Late to be asked: the rate over the window is enough.
+    // A late call judges the bytes since the start of the window.
     check(&[(0, Some(0)), (9000, Some(200))], &[Some(2000), Some(2000)]);
 }

@@ -1,13 +1,13 @@
-//! Durations counted in buckets that grow with them, fine enough for percentiles.
+//! A histogram of durations with exponential buckets, precise enough for percentiles.
 //!
-//! Plain data: knows no clock and no metric.
+//! Plain data: this file must not know clocks or metrics.
 
-/// Buckets per doubling: a percentile is at most a quarter too high.
+/// Buckets per doubling, so that a percentile is at most 25 % too high.
 const PER_OCTAVE: u64 = 4;
-/// The last bucket is for all above two minutes.
+/// Number of buckets; the last one counts all durations above two minutes.
 const BUCKETS_MAX: usize = 106;
 
-/// Durations in microseconds. Holds no more buckets than the longest of them needs.
+/// A histogram with microsecond resolution. Allocates only the buckets up to the longest duration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct DurationHistogram {
     counts: Vec<u64>,
@@ -15,7 +15,7 @@ pub(crate) struct DurationHistogram {
 }
 
 impl DurationHistogram {
-    /// Counts a duration as often as its sample stands for.
+    /// Adds a duration with the weight of its sample.
     pub(crate) fn add(&mut self, ns: u64, weight: u64) {
         let bucket = bucket_of(ns / 1000);
         if self.counts.len() <= bucket {
@@ -25,7 +25,7 @@ impl DurationHistogram {
         self.sum_ns += ns * weight;
     }
 
-    /// Adds what another counted.
+    /// Adds the counts of another histogram.
     pub(crate) fn merge(&mut self, other: &DurationHistogram) {
         if self.counts.len() < other.counts.len() {
             self.counts.resize(other.counts.len(), 0);
@@ -36,15 +36,14 @@ impl DurationHistogram {
         self.sum_ns += other.sum_ns;
     }
 
-    /// Buckets that counted something: from how many microseconds on a duration is too long for them, and
-    /// how many there were.
+    /// Returns the non-empty buckets: exclusive upper bound in microseconds, and count.
     pub(crate) fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let counts = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         counts.map(|(bucket, count)| (end_of(bucket), *count))
     }
 }
 
-/// Up to 4 µs a bucket each, then four per doubling.
+/// Returns the index of a bucket: one per microsecond below 4 µs, then four per doubling.
 fn bucket_of(us: u64) -> usize {
     if us < PER_OCTAVE {
         return us as usize;
@@ -54,7 +53,7 @@ fn bucket_of(us: u64) -> usize {
     (((octave - 1) * PER_OCTAVE + within) as usize).min(BUCKETS_MAX - 1)
 }
 
-/// The first duration past a bucket, in microseconds.
+/// Returns the exclusive upper bound of a bucket, in microseconds.
 fn end_of(bucket: usize) -> u64 {
     let next = bucket as u64 + 1;
     if next < PER_OCTAVE {

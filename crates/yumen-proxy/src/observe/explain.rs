@@ -1,4 +1,4 @@
-//! The answer field in which a request explains itself: compact JSON in ASCII, bounded.
+//! The response field that explains a request: compact JSON in ASCII, at most 6 KiB.
 
 use std::fmt::Write;
 
@@ -7,10 +7,10 @@ use yumen_plugin::Exchange;
 
 use super::ExchangeStopwatch;
 
-/// Clients and proxies before us take at least this much in one field.
+/// Size limit of the field, within the common limits of clients and proxies for one field.
 const BYTES_MAX: usize = 6 * 1024;
 
-/// What is known of the exchange when the head of its answer is made.
+/// Returns the explanation of an exchange as of its response head.
 pub(crate) fn explain(watch: &ExchangeStopwatch, ex: &Exchange<'_>, upstream: Option<&str>) -> String {
     let arrival = watch.arrival.borrow();
     let arrival = arrival.as_ref();
@@ -31,10 +31,10 @@ pub(crate) fn explain(watch: &ExchangeStopwatch, ex: &Exchange<'_>, upstream: Op
     }))
 }
 
-/// The text of what is told, less what makes it too long.
+/// Serializes the explanation; members that exceed the limit are replaced by a remark.
 fn bounded(mut told: Value) -> String {
     let mut text = ascii(&told);
-    // Long paths, many routes of one path, long chains: left out one after the other, and said to be.
+    // Long member lists and paths are replaced in this order until the text fits.
     for (member, instead) in
         [("candidates", "too many to tell"), ("plugins", "too many to tell"), ("request", "too long to tell")]
     {
@@ -82,7 +82,8 @@ fn attempts(watch: &ExchangeStopwatch) -> Vec<Value> {
     watch.attempts.borrow().iter().map(describe).collect()
 }
 
-/// JSON with everything but ASCII escaped: what else stands in a field, every peer reads as it likes.
+/// Serializes JSON with all other characters escaped, since peers differ in the encoding of non-ASCII field
+/// values (RFC 9110 §5.5).
 fn ascii(value: &Value) -> String {
     let mut out = String::new();
     for character in value.to_string().chars() {
@@ -91,7 +92,7 @@ fn ascii(value: &Value) -> String {
             continue;
         }
         for unit in character.encode_utf16(&mut [0; 2]) {
-            // A string never fails to take text.
+            // Writing to a string cannot fail.
             let _ = write!(out, "\\u{unit:04x}");
         }
     }

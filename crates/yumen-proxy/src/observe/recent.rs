@@ -1,49 +1,49 @@
-//! The key of a request: what a route is found by, without query, fields, body or secrets.
+//! Recent requests: the parts of a request that select its route, without query, fields, body or secrets.
 
 use std::net::IpAddr;
 
 use serde::Serialize;
 use yumen_plugin::Exchange;
 
-/// Bytes kept of each text.
+/// Size limit of each text, in bytes.
 const TEXT_BYTES_MAX: usize = 256;
-/// Ends a text that was longer.
+/// Marks the end of a truncated text.
 const CUT: &str = "…";
 
-/// A request that was served lately. Texts end with `…` where they were longer than 256 bytes.
+/// A request that was served recently. Texts longer than 256 bytes are truncated and end with `…`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RecentRequest {
-    /// When its head was complete, in milliseconds since the Unix epoch.
+    /// Time of the complete request head, in milliseconds since the Unix epoch.
     pub at_unix_ms: u64,
-    /// Requests it stands for.
+    /// Number of requests that the sample represents.
     pub weight: u32,
-    /// Its method.
+    /// The request method.
     pub method: Box<str>,
     /// `http` or `https`.
     pub scheme: &'static str,
-    /// The host it named, in lower case, without port.
+    /// The host of the request, in lower case, without port.
     pub host: Box<str>,
     /// The path as received, without the query.
     pub path: Box<str>,
-    /// The client's address.
+    /// The client address.
     pub client_ip: IpAddr,
-    /// The server name its TLS connection asked for.
+    /// The SNI of the TLS connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sni: Option<Box<str>>,
-    /// Whether a text was too long to be kept: such a request cannot be replayed.
+    /// Whether a text was truncated; such a request cannot be replayed.
     pub is_cut: bool,
-    /// The consumer that was identified.
+    /// The authenticated consumer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consumer: Option<Box<str>>,
     /// The route that matched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub route_id: Option<Box<str>>,
-    /// The status it was answered with; 499 where the client left before.
+    /// The status of the response; 499 if the client disconnected first.
     pub status: u16,
 }
 
 impl RecentRequest {
-    /// What is known before a plugin changes it.
+    /// Creates the entry from the request, before plugins change it.
     pub(crate) fn of(ex: &Exchange<'_>, weight: u32) -> RecentRequest {
         let request = &ex.request;
         let target = request.upstream_target();
@@ -67,7 +67,7 @@ impl RecentRequest {
         }
     }
 
-    /// What came of it.
+    /// Adds the result of the exchange.
     pub(crate) fn finish(&mut self, ex: &Exchange<'_>, status: u16) {
         let text = |text: &str| cut(text.as_bytes(), &mut false);
         self.consumer = ex.consumer.map(|consumer| text(&consumer.username));

@@ -1,37 +1,39 @@
-//! Which requests are looked at closely: all while they are few, one in many when they are not.
+//! Selection of sampled requests: all at a low rate, one in many at a high rate.
 //!
-//! Knows neither requests nor clocks: it is told when half a second has passed.
+//! This file must not know requests or clocks: the worker calls `tick` twice a second.
 
 use std::cell::Cell;
 
 const TICKS_PER_SECOND: u32 = 2;
-/// Where not all are taken, at most one in so many.
+/// Minimum mean gap when not all requests are sampled, in requests.
 const PERIOD_MIN: u32 = 16;
 const PERIOD_MAX: u32 = 4096;
 
-/// Draws samples by lot, so that no rhythm of the traffic meets the rhythm of the sampling.
+/// Draws samples with random gaps, so that periodic traffic does not align with the sampling.
 ///
-/// Every sample stands for itself and the requests since the one before: the weights add up to the requests.
+/// The weight of a sample counts it and the requests since the last sample, so the weights add up to the
+/// requests.
 pub(crate) struct RequestSampler {
-    /// So many requests between two ticks are all taken; above that, about as many of them.
+    /// Number of requests between two ticks up to which all are sampled; above, about this number is sampled.
     per_tick: u32,
-    /// Requests until the next sample, itself included.
+    /// Requests up to and including the next sample.
     left: Cell<u32>,
-    /// What `left` began with.
+    /// Initial value of `left`.
     gap: Cell<u32>,
-    /// The mean gap.
+    /// The mean gap, in requests.
     period: Cell<u32>,
-    /// Samples since the last tick.
+    /// Number of samples since the last tick.
     taken: Cell<u32>,
-    /// Requests of gaps that ended since the last tick, less what the tick before had counted of the first.
+    /// Requests of the gaps that ended since the last tick, without those of the first gap that the last tick
+    /// had counted.
     passed: Cell<i64>,
-    /// Weight of samples that could not be written down, for the next one.
+    /// Weight of lost samples, which is added to the next one.
     owed: Cell<u32>,
     random: Cell<u64>,
 }
 
 impl RequestSampler {
-    /// The first request is taken, unless none is to be.
+    /// Creates a sampler that samples the first request, unless `per_second` is 0.
     pub(crate) fn new(seed: u64, per_second: u32) -> RequestSampler {
         RequestSampler {
             per_tick: per_second.div_ceil(TICKS_PER_SECOND),
@@ -45,7 +47,7 @@ impl RequestSampler {
         }
     }
 
-    /// Counts a request; how many it stands for, 0 if it is not taken.
+    /// Counts a request and returns its weight; 0 if it is not sampled.
     #[inline]
     pub(crate) fn draw(&self) -> u32 {
         let left = self.left.get() - 1;
@@ -62,7 +64,7 @@ impl RequestSampler {
         let gap = self.gap.get();
         self.passed.set(self.passed.get() + i64::from(gap));
         self.taken.set(self.taken.get() + 1);
-        // A burst is not looked at closely until the next tick notices it.
+        // A burst doubles the gap at once: waiting for the tick would sample all of it.
         if self.taken.get() >= 2 * self.per_tick {
             self.taken.set(0);
             self.period.set((self.period.get() * 2).clamp(PERIOD_MIN, PERIOD_MAX));
@@ -71,7 +73,7 @@ impl RequestSampler {
         gap.saturating_add(self.owed.take())
     }
 
-    /// The next gap: its mean is the period.
+    /// Draws the next gap, uniformly distributed with the period as mean.
     fn aim(&self) {
         let period = self.period.get();
         let gap = if period == 1 { 1 } else { 1 + (self.random() % u64::from(2 * period - 1)) as u32 };
@@ -79,16 +81,17 @@ impl RequestSampler {
         self.left.set(gap);
     }
 
-    /// The sample of this weight was lost: the next one stands for its requests too.
+    /// Adds the weight of a lost sample to the next one.
     pub(crate) fn give_back(&self, weight: u32) {
         self.owed.set(self.owed.get().saturating_add(weight));
     }
 
-    /// Half a second has passed: follows the rate.
+    /// Adjusts the period to the rate of the last half second.
     pub(crate) fn tick(&self) {
         if self.per_tick == 0 {
             return;
         }
+        // The requests of the open gap belong to this tick, so the next one subtracts them.
         let open = i64::from(self.gap.get() - self.left.get());
         let requests = u32::try_from(self.passed.get() + open).unwrap_or(0);
         self.passed.set(-open);
@@ -99,14 +102,14 @@ impl RequestSampler {
             (requests / self.per_tick).next_power_of_two().clamp(PERIOD_MIN, PERIOD_MAX)
         };
         self.period.set(period);
-        // After a rush the next sample is not as far away as it was in it.
+        // The gap that was drawn at a high rate is cut, or the next sample would be late at the lower rate.
         let cut = self.left.get().saturating_sub(2 * period - 1);
         self.left.set(self.left.get() - cut);
         self.gap.set(self.gap.get() - cut);
     }
 
     fn random(&self) -> u64 {
-        // xorshift64*: chance, not secrecy.
+        // xorshift64*: sampling needs no cryptographic randomness.
         let mut state = self.random.get();
         state ^= state >> 12;
         state ^= state << 25;

@@ -1,6 +1,6 @@
-//! Where the time of one exchange goes. Only sampled exchanges and those that explain themselves have one.
+//! Time measurement of one exchange, for sampled requests and for those with a debug token.
 //!
-//! Reads the exact clock; knows no plugin's type and no format.
+//! This file reads the exact clock. It must not know plugin types or output formats.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -14,49 +14,50 @@ use super::RecentRequest;
 use crate::clock;
 use crate::fault::Fault;
 
-/// Plugin phases and attempts of one exchange that are told apart.
+/// Maximum number of plugin phases that are recorded per exchange; further ones are left out.
 const RAN_MAX: usize = 128;
+/// Maximum number of attempts that are recorded per exchange.
 const ATTEMPTS_MAX: usize = 16;
 
-/// A plugin in one of its phases.
+/// The time of a plugin in one phase.
 #[derive(Debug, Clone)]
 pub(crate) struct PluginTiming {
     pub(crate) name: &'static str,
     pub(crate) phase: Phase,
-    /// Where its settings stand; noted only where it will be told.
+    /// The object with the settings of the plugin; recorded for explanations only.
     pub(crate) origin: Option<Origin>,
     pub(crate) run_ns: u64,
     pub(crate) wait_ns: u64,
     pub(crate) answered: bool,
 }
 
-/// A try on an endpoint.
+/// The times of one attempt.
 #[derive(Debug, Clone)]
 pub(crate) struct AttemptTiming {
     pub(crate) endpoint: SocketAddr,
-    /// `None` where a kept connection did.
+    /// Time to connect; `None` for a pooled connection.
     pub(crate) connect_ns: Option<u64>,
-    /// From the connection to the head of the answer, or to the fault.
+    /// Time from the connection to the response head or the fault.
     pub(crate) head_ns: u64,
-    /// The fault's word; empty where the endpoint answered.
+    /// The word of the fault; empty if the endpoint responded.
     pub(crate) fault: &'static str,
 }
 
-/// What is measured of one exchange.
+/// The measurements of one exchange.
 pub(crate) struct ExchangeStopwatch {
-    /// Requests it stands for; 0 where it was only asked to explain itself.
+    /// Number of requests that the sample represents; 0 for a request that is only explained.
     pub(crate) weight: u32,
-    /// Whether its answer tells what is measured here.
+    /// Whether the response contains the explanation.
     pub(crate) explains: bool,
-    /// The revision it is served from.
+    /// The revision of the snapshot that serves the exchange.
     pub(crate) revision: Cell<u64>,
     pub(crate) request: RefCell<Option<RecentRequest>>,
-    /// How it came to its route, where that will be told.
+    /// The match of the route; recorded for explanations only.
     pub(crate) arrival: RefCell<Option<MatchExplanation>>,
     pub(crate) plugins: RefCell<Vec<PluginTiming>>,
     pub(crate) attempts: RefCell<Vec<AttemptTiming>>,
     started_ns: u64,
-    /// When the worker last turned to it.
+    /// Time at which the worker last resumed the exchange.
     resumed_ns: Cell<u64>,
     busy_ns: Cell<u64>,
     lap_ns: Cell<u64>,
@@ -81,27 +82,27 @@ impl ExchangeStopwatch {
         }
     }
 
-    /// Since the start.
+    /// Returns the time since the start.
     pub(crate) fn total_ns(&self) -> u64 {
         clock::nanos().saturating_sub(self.started_ns)
     }
 
-    /// How much of that the worker was busy with it; for the exchange itself, while it is polled.
+    /// Returns the time in which the worker ran the exchange. Valid only while the exchange is polled.
     pub(crate) fn busy_ns(&self) -> u64 {
         self.busy_ns.get() + clock::nanos().saturating_sub(self.resumed_ns.get())
     }
 
-    /// The worker turns to the exchange.
+    /// Starts a running interval, before each poll.
     pub(crate) fn resume(&self) {
         self.resumed_ns.set(clock::nanos());
     }
 
-    /// The worker turns away from it.
+    /// Ends a running interval, after each poll.
     pub(crate) fn pause(&self) {
         self.busy_ns.set(self.busy_ns());
     }
 
-    /// Notes what a plugin did in a phase; more of the same, as for pieces of a body, is added up.
+    /// Records the time of a plugin in a phase; repeated calls, as for body chunks, are added up.
     pub(crate) fn ran(
         &self,
         instance: &PluginInstance,
@@ -123,7 +124,7 @@ impl ExchangeStopwatch {
         }
     }
 
-    /// A plugin's synchronous phase.
+    /// Measures a synchronous phase of a plugin.
     pub(crate) fn run<T>(&self, instance: &PluginInstance, phase: Phase, call: impl FnOnce() -> T) -> T {
         let started_ns = clock::nanos();
         let result = call();
@@ -131,7 +132,7 @@ impl ExchangeStopwatch {
         result
     }
 
-    /// A plugin's step, which may wait: being polled is running, the rest is waiting.
+    /// Measures a step of a plugin: the polls are running time, the rest is waiting time.
     pub(crate) async fn step<T>(
         &self,
         instance: &PluginInstance,
@@ -156,18 +157,18 @@ impl ExchangeStopwatch {
         result
     }
 
-    /// An attempt begins, or begins again on a new connection.
+    /// Starts the measurement of an attempt, or restarts it for a new connection.
     pub(crate) fn begin_attempt(&self) {
         self.lap_ns.set(clock::nanos());
         self.connect_ns.set(None);
     }
 
-    /// The attempt has a new connection, or failed to get one.
+    /// Records the connect time, also of a failed connect.
     pub(crate) fn connected(&self) {
         self.connect_ns.set(Some(self.split()));
     }
 
-    /// The attempt is over.
+    /// Records the end of an attempt.
     pub(crate) fn attempted(&self, endpoint: SocketAddr, fault: Option<Fault>) {
         let fault = fault.map_or("", |fault| fault.kind.facts().2);
         let tried =

@@ -1,35 +1,35 @@
-//! What each route, upstream, plugin or consumer is used for: a bounded table of one worker.
+//! Usage of routes, upstreams, plugins or consumers: a bounded table of one worker.
 //!
-//! Plain data: knows neither exchanges nor formats.
+//! Plain data: this file must not know exchanges or formats.
 
 use std::collections::HashMap;
 
 use super::durations::DurationHistogram;
 
-/// Rows of one table. Where more are in use, the one unused longest makes room.
+/// Maximum number of rows in one table; a new row then replaces the least recently used one.
 const ROWS_MAX: usize = 512;
 
-/// What something was used for, scaled to all requests.
+/// Usage of one object, scaled from samples to all requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct UsageTotals {
-    /// Requests it took part in.
+    /// Requests in which the object took part.
     pub(crate) requests: u64,
-    /// Those answered 500 or above; of a plugin, those it answered so itself.
+    /// Responses with a 5xx status; of a plugin, only its own.
     pub(crate) errors: u64,
-    /// Requests a plugin answered itself.
+    /// Requests with a local response of a plugin.
     pub(crate) answers: u64,
-    /// Time a worker was busy with it.
+    /// Time in which a worker ran, in nanoseconds.
     pub(crate) busy_ns: u64,
-    /// Time it waited for others.
+    /// Time spent waiting for an endpoint or a plugin's future, in nanoseconds.
     pub(crate) wait_ns: u64,
     pub(crate) received_bytes: u64,
     pub(crate) sent_bytes: u64,
-    /// How long it took.
+    /// Distribution of the durations.
     pub(crate) durations: DurationHistogram,
 }
 
 impl UsageTotals {
-    /// Adds what another counted.
+    /// Adds the totals of another worker.
     pub(crate) fn merge(&mut self, other: &UsageTotals) {
         self.requests += other.requests;
         self.errors += other.errors;
@@ -42,27 +42,27 @@ impl UsageTotals {
     }
 }
 
-/// One of what the table is about.
+/// The usage of one object.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct UsageRow {
-    /// What users call it beside its id; may be empty.
+    /// Display name of the object; may be empty.
     pub(crate) name: Box<str>,
     pub(crate) usage: UsageTotals,
-    /// When it was used last, in uses of the table.
+    /// Value of the table's use counter at the last use.
     used: u64,
 }
 
-/// Rows by id.
+/// Usage rows by id.
 #[derive(Debug, Default)]
 pub(crate) struct UsageTable {
     pub(crate) rows: HashMap<Box<str>, UsageRow, foldhash::fast::RandomState>,
-    /// Of the rows that made room, so that nothing is missing from the sum.
+    /// Totals of the removed rows, so that the sum stays complete.
     pub(crate) rest: UsageTotals,
     uses: u64,
 }
 
 impl UsageTable {
-    /// The usage of `id`, which may push out another.
+    /// Returns the usage of `id`; a new row may remove the least recently used one.
     pub(crate) fn at(&mut self, id: &str, name: &str) -> &mut UsageTotals {
         if !self.rows.contains_key(id) {
             if self.rows.len() >= ROWS_MAX {
@@ -86,7 +86,7 @@ impl UsageTable {
         }
     }
 
-    /// Adds what another worker counted; this is the reader's, and as large as all workers' together.
+    /// Adds the table of another worker. The result belongs to the reader and is not bounded by `ROWS_MAX`.
     pub(crate) fn merge(&mut self, other: &UsageTable) {
         for (id, row) in &other.rows {
             let into = self.rows.entry(id.clone()).or_default();

@@ -27,7 +27,7 @@ fn recent(path: &str, at_unix_ms: u64) -> RecentRequest {
     }
 }
 
-/// Notes a request of so much weight, through route `r` and upstream `u`, with these plugins.
+/// Records a request with this weight, route `r`, upstream `u` and these plugins.
 fn note(observed: &WorkerObservations, weight: u32, status: u16, plugins: &[PluginTiming]) -> bool {
     let outcome =
         ExchangeOutcome { status, received_bytes: 10, sent_bytes: 20, ..ExchangeOutcome::default() };

@@ -1,6 +1,7 @@
-//! Both directions between a client and an endpoint, and how long they may be silent.
+//! Both directions between a client and an endpoint, with their idle timeouts.
 //!
-//! A side that takes no more has broken off; what it said before still goes to the other. Knows no protocol.
+//! A side that takes no more bytes has failed; the bytes it sent earlier are still forwarded. This file must
+//! not know protocols.
 
 use std::task::{Context, Poll};
 
@@ -18,37 +19,37 @@ pub(crate) enum CopySide {
     Endpoint,
 }
 
-/// Two directions, one against the other.
+/// The copies of both directions.
 pub(crate) struct BidirectionalCopy {
     pub(crate) up: OneWayCopy,
     pub(crate) down: OneWayCopy,
-    /// Who broke off first.
+    /// The side that failed first.
     broken: Option<CopySide>,
-    /// How long nothing may move while both sides are there, in milliseconds.
+    /// Idle timeout while both sides are open, in milliseconds.
     idle_ms: u64,
-    /// Bytes that went on, and whether one direction was over, when last something moved.
+    /// Forwarded bytes, and whether one direction had ended, at the last progress.
     progress: (u64, bool),
     backlog: Option<BacklogEntry>,
 }
 
 impl BidirectionalCopy {
-    /// What waits was read of the client and of the endpoint, and goes first.
+    /// Creates the copies with the bytes already read from client and endpoint.
     pub(crate) fn new(from_client: Inbox, from_endpoint: Inbox, idle_ms: u64) -> BidirectionalCopy {
         let (up, down) = (OneWayCopy::new(from_client), OneWayCopy::new(from_endpoint));
         BidirectionalCopy { up, down, broken: None, idle_ms, progress: (u64::MAX, false), backlog: None }
     }
 
-    /// Who broke off, if one did.
+    /// Returns the side that failed first.
     pub(crate) fn broken(&self) -> Option<CopySide> {
         self.broken
     }
 
-    /// Whether both sides have said all they had to say, and know it of each other.
+    /// Whether both directions have ended without a failure.
     pub(crate) fn is_whole(&self) -> bool {
         self.broken.is_none() && self.up.is_shut() && self.down.is_shut()
     }
 
-    /// Moves bytes both ways; ready when there is nothing more to move.
+    /// Copies in both directions; ready when no bytes are left to copy.
     #[inline]
     pub(crate) fn poll(
         &mut self,
@@ -79,7 +80,7 @@ impl BidirectionalCopy {
         self.poll_backlog(cx, worker, backlog_bytes)
     }
 
-    /// Ready when what waits for a side is to wait no longer.
+    /// Ready when the bytes that wait for a side exceed their limit.
     #[cold]
     fn poll_backlog(&mut self, cx: &Context<'_>, worker: &Worker, backlog_bytes: usize) -> Poll<()> {
         let (now_ms, moved_bytes) = (clock::now().mono_ms(), self.up.bytes() + self.down.bytes());
@@ -91,14 +92,14 @@ impl BidirectionalCopy {
         self.end_by(side)
     }
 
-    /// A side has broken off, and all it said before was passed on.
+    /// Ends both directions after the failure of a side; its bytes have been forwarded.
     #[cold]
     fn end_by(&mut self, side: CopySide) -> Poll<()> {
         self.broken.get_or_insert(side);
         Poll::Ready(())
     }
 
-    /// A side takes no more: the direction to it is over.
+    /// Ends the direction to a side that takes no more bytes.
     #[cold]
     fn leave_out(&mut self, worker: &Worker, side: CopySide) -> bool {
         self.broken.get_or_insert(side);
@@ -109,7 +110,7 @@ impl BidirectionalCopy {
         true
     }
 
-    /// Ready when nothing has moved for too long.
+    /// Ready when the idle timeout has expired.
     #[inline]
     pub(crate) fn poll_silence(&mut self, cx: &mut Context<'_>, worker: &Worker, timer: &Timer) -> Poll<()> {
         let is_half_closed = self.up.is_shut() || self.down.is_shut();
@@ -121,8 +122,8 @@ impl BidirectionalCopy {
         if timer.is_over(cx) { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// How long nothing may move once one direction is over: a side that has ended may be gone for good, and of one
-    /// that has broken off nothing more comes than waits to be taken.
+    /// Returns the idle timeout after one direction has ended, in milliseconds. A side that has ended may
+    /// never send again, and after a failure only buffered bytes are left.
     #[cold]
     fn half_closed_ms(&self, worker: &Worker) -> u64 {
         let settings = &worker.settings;
@@ -130,7 +131,7 @@ impl BidirectionalCopy {
         bounds.into_iter().filter(|bound_ms| *bound_ms > 0).fold(self.idle_ms, u64::min)
     }
 
-    /// Waits until the side that is there has what the other said before it broke off.
+    /// Waits until the remaining side has acknowledged the bytes that the failed side sent.
     pub(crate) async fn settle(
         &self,
         worker: &Worker,

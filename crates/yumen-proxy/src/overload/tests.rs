@@ -31,13 +31,13 @@ fn nothing_is_taken_on_while_memory_is_short() {
     assert!(overload.admit(b"/", 0).is_ok());
 }
 
-/// How often a look is had that finds such a wait, in milliseconds: a worker that keeps events waiting also comes
-/// late to look.
+/// Returns the interval between two measurements with this delay, in milliseconds: a worker with delayed
+/// events also measures late.
 fn between_looks(waited_ms: u64) -> u64 {
     SAMPLE_MS + 2 * waited_ms
 }
 
-/// What the waits in milliseconds come to with a target of 10, and after how long.
+/// Applies delays in milliseconds with a target of 10 ms. Returns the state and the elapsed time.
 fn noted(waits: &[u64]) -> (EventLag, u64) {
     let (mut lag, mut now_ms) = (EventLag::since(1_000_000), 1000);
     for waited_ms in waits {
@@ -47,7 +47,7 @@ fn noted(waits: &[u64]) -> (EventLag, u64) {
     (lag, now_ms - 1000)
 }
 
-/// The share shed after waits in milliseconds, in percent.
+/// Checks the share of shed requests after these delays, in percent.
 #[track_caller]
 fn check(waits: &[u64], percent: std::ops::RangeInclusive<u32>) {
     let (lag, _) = noted(waits);
@@ -59,19 +59,19 @@ fn check(waits: &[u64], percent: std::ops::RangeInclusive<u32>) {
 fn what_waits_for_long_is_shed_and_no_more_than_that() {
     check(&[], 0..=0);
     check(&[9; 50], 0..=0);
-    // Waits that come and go, of whatever length.
+    // Short bursts of any delay.
     check(&[200, 1].repeat(20), 0..=0);
     check(&[20, 1].repeat(50), 0..=0);
     check(&[3000, 1], 0..=0);
     check(&[20; 5000], 90..=95);
-    // And no more once it is over.
+    // The share returns to 0 after the overload.
     check(&[[20; 5000].as_slice(), &[9; 400]].concat(), 0..=0);
 }
 
 #[test]
 fn a_tenth_more_is_shed_each_tenth_of_a_second_however_long_the_waits_are() {
     for waited_ms in [11, 20, 50, 100, 300, 1000] {
-        // From the first look that finds it so on, which alone says nothing.
+        // The first measurement alone changes nothing.
         let looks = 1 + 3000_u64.div_ceil(between_looks(waited_ms));
         let (lag, took_ms) = noted(&vec![waited_ms; looks as usize]);
         let tenths = (took_ms - between_looks(waited_ms)) / 100;
@@ -91,8 +91,8 @@ fn shedding_ends_within_three_seconds_once_nothing_waits() {
     assert_eq!(lag.shed, 0);
 }
 
-/// A worker that is offered more than it can serve. Each of its turns takes on what has come in the one before, so
-/// that a turn is as long as what was taken on then takes.
+/// Simulates a worker with more load than it can serve. Each turn serves the requests that arrived in the
+/// previous turn, so its length is the time to serve them.
 fn overloaded(factor: f64, seconds: u64) -> Vec<(u64, u64, f64)> {
     const REFUSING: f64 = 0.1;
     let (mut lag, mut now_us, mut turn_us) = (EventLag::since(0), 0_u64, 1000_u64);

@@ -1,4 +1,4 @@
-//! Subrequests of plugins to an upstream of the configuration.
+//! Subrequests of plugins to a configured upstream.
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -14,10 +14,14 @@ use crate::upstream::attempt::{Attempt, ResponseStarted};
 use crate::upstream::subrequest::{ResponseBodyUse, Subrequest, SubrequestError};
 use crate::worker::Worker;
 
-/// Endpoints that are tried for one question.
+/// Maximum number of endpoints tried for one subrequest.
 const ATTEMPTS_MAX: usize = 3;
 
-/// Sends a plugin's question to an upstream of the newest snapshot.
+/// Sends a subrequest to an upstream of the current snapshot.
+///
+/// # Errors
+///
+/// `NoEndpoint`, `ConnectionLost` or `Timeout` if no response head arrives within `timeout_ms`.
 pub(super) async fn ask(
     worker: Rc<Worker>,
     question: SubrequestSpec,
@@ -25,6 +29,7 @@ pub(super) async fn ask(
     let pinned = worker.pinned();
     let upstream =
         pinned.shared_upstream(UpstreamSlotId(question.upstream)).ok_or(SubrequestFault::NoEndpoint)?.clone();
+    // The subrequest must not keep the snapshot alive while it waits.
     drop(pinned);
     let first = (worker.random() as usize)
         .checked_rem(upstream.endpoints.len())
@@ -35,7 +40,7 @@ pub(super) async fn ask(
     let subrequest = Subrequest {
         upstream: upstream.clone(),
         method: question.method,
-        // A plugin asks for the answer only: two of the same question are as good as one.
+        // Plugins send subrequests for their response only, so a repetition is harmless.
         may_repeat: true,
         head,
         body: question.body,
@@ -55,14 +60,14 @@ pub(super) async fn ask(
     let reading = attempt.read_body(client, &upstream.keepalive, ResponseBodyUse::Collect);
     match until(&timer, pin!(reading)).await {
         Some(Ok(body)) => answer.body = body,
-        // The head counts by itself, if the plugin wants no more.
+        // The response head may suffice for the plugin.
         Some(Err(_)) => answer.fault = Some(SubrequestFault::ConnectionLost),
         None => answer.fault = Some(SubrequestFault::Timeout),
     }
     Ok(answer)
 }
 
-/// Sends the subrequest to one endpoint after another until one is connected; `first` is the first of them.
+/// Sends the subrequest to one endpoint after the other until a connection succeeds, beginning with `first`.
 async fn send<'r>(
     client: &Rc<UpstreamClient>,
     subrequest: &'r Subrequest,
@@ -86,7 +91,7 @@ fn head(question: &SubrequestSpec) -> Vec<u8> {
     out.extend_from_slice(b" HTTP/1.1\r\n");
     write_line(&mut out, b"Host", question.authority.as_bytes());
     for (name, value) in question.fields.iter() {
-        // The framing follows from the body below.
+        // The framing is derived from the body below.
         if !matches!(KnownField::of(name), KnownField::ContentLength | KnownField::TransferEncoding) {
             write_line(&mut out, name, value);
         }

@@ -1,4 +1,4 @@
-//! Bodies that plugins change on their way, trailers included.
+//! Response bodies that plugins change, trailers included.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -13,16 +13,17 @@ use crate::fault::FaultKind;
 use crate::grpc;
 use crate::transfer::Edit;
 
-/// An exchange whose answer goes through plugins.
+/// An exchange whose response body passes through body filters.
 pub(super) struct Edited<'a, 's> {
     pub(super) ex: &'a mut Exchange<'s>,
     pub(super) chains: &'a ExchangeChains<'a>,
-    /// Whether the client made a call of gRPC.
+    /// Whether the request is a gRPC call.
     pub(super) is_call: bool,
 }
 
 impl Edited<'_, '_> {
-    /// Moves both bodies; also gives the status that trailers told, which plugins may have taken out.
+    /// Copies both bodies. Also returns the grpc-status of the received trailers, which plugins may have
+    /// removed.
     pub(super) async fn pass_on(self, mut bodies: BodyCopy<'_>) -> (Result<(), FaultKind>, Option<u8>) {
         let Edited { ex, chains, is_call } = self;
         bodies.download.expect_edit();
@@ -35,7 +36,7 @@ impl Edited<'_, '_> {
             && told.is_none()
             && kind != FaultKind::ClientGone
         {
-            // The client gets the status that the log has: a deadline is no failure of the endpoint.
+            // The client gets the status that is logged: an expired deadline is no failure of the endpoint.
             let trailers = grpc::abort_trailers(deadline::settle(bodies.conn, kind.into()).kind).into_bytes();
             let status = grpc::status_of_lines(&trailers);
             let end = BodyChunk { last: true, trailers, ..BodyChunk::default() };
@@ -47,10 +48,10 @@ impl Edited<'_, '_> {
     }
 }
 
-/// Ends a response that broke off with what plugins make of the end of a call; nothing where that can no
-/// longer be sent.
+/// Ends a failed response with the trailers that the body filters return; `None` if they cannot be sent.
 async fn end_with(bodies: BodyCopy<'_>, edited: BodyChunk) -> Option<()> {
     let BodyCopy { conn, connection, download, .. } = bodies;
+    // Bytes that wait for the client precede the trailers, and it may never take them.
     if download.waits_for_sink() {
         return None;
     }

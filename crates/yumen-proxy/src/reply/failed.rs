@@ -1,8 +1,8 @@
-//! That it was the endpoint that failed, told to the client as APISIX tells it.
+//! The `X-APISIX-Upstream-Status` field, with the meaning that it has in APISIX.
 
 use yumen_plugin::Exchange;
 
-/// Notes what the endpoint answered, and tells the client where that is a failure.
+/// Stores the status of the endpoint, and adds the response field if the status is 5xx.
 #[inline(always)]
 pub(super) fn note_upstream_status(ex: &mut Exchange<'_>, status: u16) {
     ex.upstream_status = status;
@@ -11,7 +11,7 @@ pub(super) fn note_upstream_status(ex: &mut Exchange<'_>, status: u16) {
     }
 }
 
-/// Among what is set before plugins see the answer: they may take it away.
+/// Sets the field ahead of the response plugins, which may remove it.
 #[cold]
 fn tell_upstream_status(ex: &mut Exchange<'_>) {
     let mut number = itoa::Buffer::new();

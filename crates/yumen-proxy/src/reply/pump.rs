@@ -1,6 +1,7 @@
-//! Both bodies of an exchange on their way, the request's rest and the answer's.
+//! The transfers of both bodies of an exchange: the rest of the request, and the response.
 //!
-//! Knows when either side has failed or taken too long, and whose fault it is; not what follows from it.
+//! This file detects failures and timeouts and attributes them to a side. It must not decide their
+//! consequences.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -14,22 +15,22 @@ use crate::minimum_rate::RateWindow;
 use crate::transfer::{Edit, Transfer, TransferFailure};
 use crate::upstream::connection::UpstreamConnection;
 
-/// Both bodies of an exchange, and the sides between which they move.
+/// Both body transfers of an exchange, with their connections.
 pub(super) struct BodyCopy<'a> {
     pub(super) conn: &'a mut DownstreamConnection,
     pub(super) connection: &'a mut UpstreamConnection,
-    /// The request's body.
+    /// The request body.
     pub(super) upload: &'a mut Transfer,
-    /// The response's body.
+    /// The response body.
     pub(super) download: &'a mut Transfer,
-    /// Whether the client's connection lives on.
+    /// Whether the client connection stays open.
     pub(super) keeps: bool,
     pub(super) read_timeout_ms: u64,
 }
 
 impl BodyCopy<'_> {
-    /// Moves both bodies on until the response's has ended or either side fails. What is rare has a copy of its own, so
-    /// that what is not stays in one piece with its caller.
+    /// Moves both bodies until the response body ends or either side fails. The rare cases use an instance of
+    /// their own, so that the common one is inlined into its caller.
     pub(super) async fn run<const RARE: bool>(
         &mut self,
         edit: &mut Option<Edit<'_>>,
@@ -38,7 +39,8 @@ impl BodyCopy<'_> {
         if let Err(broken) = download.take_buffered(&mut connection.inbox, edit) {
             return Err(upstream_kind(&broken));
         }
-        // A client that sent a body may send more than it said, if only an empty line: see `linger`.
+        // A client may send more than its framed body, such as an empty line, so its connection closes by
+        // lingering: see `linger`.
         let is_last = !*keeps && upload.read_bytes == 0 && upload.is_done() && conn.inbox.is_empty();
         if is_last && download.write_last(&mut connection.inbox, &mut conn.stream) {
             return Ok(());
@@ -59,15 +61,15 @@ fn upstream_kind(broken: &TransferFailure) -> FaultKind {
     }
 }
 
-/// What has moved, as far as it bears on how long is waited.
+/// Progress of both transfers, which restarts the timeouts.
 #[derive(Clone, Copy, PartialEq)]
 struct Progress {
-    /// Where it is the client that is waited for.
+    /// Whether the transfer waits for the client.
     waits_for_client: bool,
-    /// What the client has taken of the answer, and what has moved of the request unless the client is waited for: one
-    /// that takes nothing owes that, whatever else it sends.
+    /// Bytes of the response that the client took, plus the progress of the request. The latter does not
+    /// count while the response waits for the client: sending does not excuse a client that does not read.
     of_client: (u64, bool),
-    /// What the endpoint has sent.
+    /// Bytes that the endpoint has sent.
     read_bytes: u64,
 }
 
@@ -83,9 +85,9 @@ impl Progress {
 struct Pump {
     pace: RateWindow,
     wait: Wait,
-    /// What had moved when it was last waited for anew; `None` where nothing that was waited for goes on.
+    /// Progress at the last restart of the timeout; `None` if no timeout runs.
     progress: Option<Progress>,
-    /// Nothing more of the request goes out.
+    /// The rest of the request body is not sent any more.
     upload_broken: bool,
     read_timeout_ms: u64,
     backlog: Option<BacklogEntry>,
@@ -115,8 +117,8 @@ impl Pump {
         if let Poll::Ready(result) = download.poll(cx, &worker.buffers, source, &mut conn.stream, edit) {
             return Poll::Ready(result.map_err(|broken| upstream_kind(&broken)));
         }
-        // An endpoint would wait in vain for the rest of a body that its client broke: its part ends, too (RFC 9113
-        // §8.1.1, RFC 9114 §4.1.1). An answer that was read whole by then is still passed on.
+        // The endpoint would wait for the rest of an aborted request body, so its stream ends as well (RFC
+        // 9113 §8.1.1, RFC 9114 §4.1.1). A response that was complete by then is still sent.
         if let Some(kind) = client_fault
             && !download.is_read()
         {
@@ -139,7 +141,7 @@ impl Pump {
         if worker.settings.answer_rate.is_set() {
             match late {
                 FaultKind::ClientStalled => {
-                    // Whoever is waited for next is waited for anew.
+                    // The next wait starts with a full timeout.
                     self.progress = None;
                     let slow = conn.poll_slow_reader(cx, &mut self.pace, download.taken_bytes());
                     return slow.map(|()| Err(late));
@@ -148,7 +150,7 @@ impl Pump {
             }
         }
         self.note(conn, progress, timeout_ms);
-        // A client that is waited for tells by itself that it has left.
+        // The write to the client fails when the client disconnects, so no separate watch is needed.
         match self.wait.poll(cx, conn, matches!(late, FaultKind::ReadTimeout)) {
             None => Poll::Pending,
             Some(WaitEnd::Timeout) => Poll::Ready(Err(late)),
@@ -156,7 +158,7 @@ impl Pump {
         }
     }
 
-    /// Notes the memory that waits for either side. Returns the fault that ends the exchange where there is too much.
+    /// Records the bytes that wait for either side. Returns the fault if they exceed the limit.
     #[inline(always)]
     fn overstays(&mut self, cx: &Context<'_>, bodies: &mut BodyCopy<'_>) -> Option<FaultKind> {
         let BodyCopy { upload, download, .. } = &*bodies;
@@ -176,7 +178,7 @@ impl Pump {
         is_over.then_some(late)
     }
 
-    /// Waits anew where something has moved.
+    /// Restarts the timeout after progress.
     #[inline(always)]
     fn note(&mut self, conn: &DownstreamConnection, progress: Progress, timeout_ms: u64) {
         let Some(before) = self.progress.replace(progress) else {
@@ -186,6 +188,7 @@ impl Pump {
         if progress == before {
             return;
         }
+        // The client received none of the data, so the next check whether it is still connected stays due.
         if progress == only_read {
             self.wait.extend(conn, timeout_ms);
         } else {

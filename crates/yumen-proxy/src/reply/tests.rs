@@ -1,4 +1,4 @@
-//! Whom nothing is said any more.
+//! Faults after which the gateway sends no response.
 
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
@@ -16,7 +16,8 @@ use crate::serve::refuse;
 use crate::stream::TransportStream;
 use crate::worker::tests::worker;
 
-/// What a client hears of a fault, and how its connection goes on; its deadline may have passed as well.
+/// Returns the bytes that the client receives for a fault, and the end of its connection. With `is_late`, the
+/// deadline has passed as well.
 fn told(kind: FaultKind, is_late: bool) -> (String, Poll<After>) {
     let worker = worker(Arc::new(Publisher::default()));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,6 +1,7 @@
-//! Responses of endpoints that speak another protocol than the client: read whole, translated, answered as ours.
+//! Responses of endpoints with another protocol than the client's: read completely, translated, sent as local
+//! responses.
 //!
-//! Knows no protocol; the plugin that translated the request left a translator.
+//! This file must not know the protocol: the plugin that translated the request has left a translator.
 
 use yumen_plugin::{BodyChunk, BufferedResponse, Computation, LocalResponse, ResponseSource, compute};
 
@@ -16,13 +17,13 @@ use crate::proxied::ProxiedExchange;
 use crate::transfer::{Edit, Transfer};
 use crate::upstream::attempt::{Attempt, ResponseStarted};
 
-/// The body of a response, and the lines of its trailers.
+/// The body of a response, and its trailer lines.
 struct CollectedBody {
     data: Vec<u8>,
     trailers: Vec<u8>,
 }
 
-/// Reads the endpoint's response and answers the client with its translation.
+/// Reads the response of the endpoint and sends its translation to the client.
 pub(crate) async fn pass_on_translated<'s>(
     proxied: &mut ProxiedExchange<'_, 's>,
     mut attempt: Attempt<'s, ResponseStarted>,
@@ -34,7 +35,7 @@ pub(crate) async fn pass_on_translated<'s>(
     let ProxiedExchange { conn, ex, chains, upload, flow, .. } = proxied;
     let upload = &upload.transfer;
     flow.received_bytes += upload.read_bytes;
-    // The translator read all of the request that it wants.
+    // The translator has read the request body up to the end that it needs.
     flow.body = if upload.is_read() { RequestBodyState::Read } else { RequestBodyState::Partial };
     let now = clock::now();
     flow.note_upstream_end(now.mono_us);
@@ -56,6 +57,8 @@ pub(crate) async fn pass_on_translated<'s>(
     } else {
         finished.close(client);
     }
+    // Translation runs on an offload thread if the body is large, so that the worker serves other
+    // connections.
     let bytes = data.len();
     let work =
         move || translate.translate(BufferedResponse { head: &head, body: &data, trailers: &trailers });
@@ -70,7 +73,11 @@ pub(crate) async fn pass_on_translated<'s>(
     after
 }
 
-/// Reads the whole body and its trailers.
+/// Reads the complete body and its trailers.
+///
+/// # Errors
+///
+/// [`FaultKind::UpstreamTooLarge`] if the body exceeds `bytes_max`; 0 is no limit.
 async fn collect<'s>(
     proxied: &mut ProxiedExchange<'_, 's>,
     attempt: &mut Attempt<'s, ResponseStarted>,
@@ -83,6 +90,7 @@ async fn collect<'s>(
     let mut download = Transfer::new(received, BodyEncoding::Known, Vec::new(), bytes_max as u64);
     download.expect_edit();
     let mut collected = CollectedBody { data: Vec::new(), trailers: Vec::new() };
+    // Nothing is forwarded: the translation replaces the body.
     let mut take = |chunk: BodyChunk| {
         collected.data.extend_from_slice(&chunk.data);
         collected.trailers.extend_from_slice(&chunk.trailers);
@@ -98,6 +106,7 @@ async fn collect<'s>(
         read_timeout_ms,
     };
     let read = bodies.run::<true>(&mut edit).await;
+    // Checked first, since `read` reports a body over the limit as a closed connection.
     if bytes_max != 0 && download.read_bytes > bytes_max as u64 {
         return Err(FaultKind::UpstreamTooLarge);
     }

@@ -1,6 +1,7 @@
-//! A TCP connection under TLS that knows whether what was read of it ends with a record.
+//! A TCP connection below TLS that tracks record boundaries.
 //!
-//! The library does not tell: what it holds of a record that has not come whole would be read as the next answer.
+//! rustls does not expose a partial record in its buffer. Without this check, an idle connection would be
+//! reused in the middle of a record, and its rest would be read as the next response.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,21 +11,21 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::tcp::TcpConnection;
 
-/// What stands before a record: its type, a version, its length (RFC 8446 §5.1).
+/// Size of a record header: type, version, length (RFC 8446 §5.1).
 const HEADER_BYTES: u8 = 5;
 
-/// A connection that carries records of TLS.
+/// A TCP connection that carries TLS records.
 pub(crate) struct RecordStream {
     tcp: TcpConnection,
     read: RecordBoundary,
 }
 
-/// Where in a record reading has come to.
+/// Position of the read side within a record.
 #[derive(Debug, Default)]
 struct RecordBoundary {
-    /// Bytes of the header that were read.
+    /// Number of header bytes read.
     header_bytes: u8,
-    /// The length, as far as it was read; then what is left of the record.
+    /// While the header is read, the length so far; then the remaining bytes of the record.
     left_bytes: u16,
 }
 
@@ -58,7 +59,7 @@ impl RecordStream {
         &self.tcp
     }
 
-    /// Whether nothing was read of a record whose rest is still to come.
+    /// Whether the bytes read so far end with a complete record.
     pub(crate) fn is_between(&self) -> bool {
         self.read.header_bytes == 0
     }

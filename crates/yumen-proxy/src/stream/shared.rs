@@ -1,4 +1,4 @@
-//! What a stream of HTTP/2 or HTTP/3 does differently from a connection, and what a connection does in its place.
+//! Message heads, body ends and aborts, which differ between HTTP/2 or HTTP/3 streams and HTTP/1 connections.
 
 use std::io;
 use std::task::Context;
@@ -10,34 +10,34 @@ use crate::body::{BodyDecoder, BodyEncoding};
 use crate::fault::FaultKind;
 use crate::timers::Timer;
 
-/// How a message head leaves.
+/// How a message head was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeadSent {
-    /// Among the bytes of the stream. It is still to be written, in front of the body.
+    /// Not sent yet: the caller writes the head ahead of the body.
     InBand,
-    /// In a HEADERS frame of its own, which was sent.
+    /// Sent in a HEADERS frame.
     Separately,
 }
 
 impl TransportStream {
-    /// Whether it is one of many on its connection.
+    /// Whether the stream shares its connection with other streams.
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self, TransportStream::Http2(_) | TransportStream::Http3(_))
     }
 
-    /// How the end of a body with this framing is told when it is read from here.
+    /// Returns the framing by which a body on this stream ends.
     pub(crate) fn incoming(&self, framing: Framing) -> Framing {
         match framing {
             _ if !self.is_shared() => framing,
             Framing::None => Framing::None,
-            // What has arrived whole has the length it has; else the stream's end is the body's, behind which trailers
-            // may be.
+            // The length is reliable once the stream has ended without trailers. Otherwise the end of the
+            // stream is the end of the body, and trailers may precede it.
             Framing::Length(length) if self.has_ended_plainly() => Framing::Length(length),
             _ => Framing::Close,
         }
     }
 
-    /// Whether all the peer sends has come, and nothing behind the body.
+    /// Whether the peer has ended the stream without trailers.
     pub(crate) fn has_ended_plainly(&self) -> bool {
         match self {
             TransportStream::Http2(duplex) => duplex.has_ended() && !duplex.has_trailers(),
@@ -46,7 +46,7 @@ impl TransportStream {
         }
     }
 
-    /// How long a client waits for all of its answer.
+    /// Sets the timer by which the client must have received its response.
     pub(crate) fn set_deadline(&mut self, deadline: Timer) {
         match self {
             TransportStream::Http2(duplex) => duplex.set_deadline(deadline),
@@ -55,7 +55,8 @@ impl TransportStream {
         }
     }
 
-    /// How the end of a body is told that is written here; `chunked` is how HTTP/1 would.
+    /// Returns the encoding of the end of a body written here; `chunked` selects the chunked coding on
+    /// HTTP/1.
     pub(crate) fn ending(&self, chunked: bool) -> BodyEncoding {
         match self {
             TransportStream::Http2(_) | TransportStream::Http3(_) => BodyEncoding::Stream,
@@ -64,8 +65,11 @@ impl TransportStream {
         }
     }
 
-    /// What is left of a body that lasts to the end: `None` while nobody knows. `count` bytes were read
-    /// last; `waiting` are not decoded yet. The stream keeps its trailers, for a body that is sent once more.
+    /// Returns the decoder for the rest of a body that ends with the stream, or `None` before the end has
+    /// arrived.
+    ///
+    /// `count` bytes were read last; `waiting` bytes are not decoded yet. The stream retains its trailers for
+    /// a retry.
     pub(crate) fn end(&self, count: usize, waiting: usize) -> Option<BodyDecoder> {
         let trailers = match self {
             TransportStream::Http2(duplex) => duplex.has_ended().then(|| duplex.trailers()),
@@ -76,12 +80,12 @@ impl TransportStream {
             0 if trailers.is_empty() => Some(BodyDecoder::Done),
             0 => Some(BodyDecoder::Trailers(trailers.to_vec())),
             waiting if trailers.is_empty() => Some(BodyDecoder::Length(waiting as u64)),
-            // They are told when what waits before them has been taken.
+            // The trailers follow once the waiting bytes are consumed.
             _ => None,
         }
     }
 
-    /// The next bytes written are the last.
+    /// Announces that the next write is the last one.
     pub(crate) fn expect_end(&mut self) {
         match self {
             TransportStream::Http2(duplex) => duplex.expect_end(),
@@ -90,7 +94,7 @@ impl TransportStream {
         }
     }
 
-    /// Ends a stream, with trailers if there are any.
+    /// Ends the stream, with the trailers if there are any.
     pub(crate) fn finish(&mut self, trailers: &[u8]) -> io::Result<()> {
         match self {
             TransportStream::Http2(duplex) => duplex.finish(trailers),
@@ -99,7 +103,7 @@ impl TransportStream {
         }
     }
 
-    /// Sends a message head where heads do not go among the bytes. `ends` means that no body follows.
+    /// Sends a message head as a HEADERS frame. `ends` sets END_STREAM: no body follows.
     #[inline]
     pub(crate) fn send_head(&mut self, text: &[u8], ends: bool) -> io::Result<HeadSent> {
         match self {
@@ -110,7 +114,7 @@ impl TransportStream {
         Ok(HeadSent::Separately)
     }
 
-    /// Tells a connection that carries many requests that no answer to this one came in time.
+    /// Marks a multiplexed connection as suspect after a request without a response in time.
     #[cold]
     pub(crate) fn doubt(&self) {
         if let TransportStream::Http2(duplex) = self {
@@ -118,7 +122,7 @@ impl TransportStream {
         }
     }
 
-    /// Why the peer waits no more, if so; a connection tells that only by what is read from it.
+    /// Returns the fault if the client has reset the stream. HTTP/1 connections detect that by reading.
     #[inline]
     pub(crate) fn client_gone(&mut self, cx: &mut Context<'_>) -> Option<FaultKind> {
         match self {

@@ -1,5 +1,5 @@
-//! The socket that clients' datagrams come in by. One bound to all addresses of the host is told of each datagram to
-//! which of them it was sent, so that the answer leaves from there.
+//! The UDP socket of a listener. If it is bound to all addresses, the kernel reports the destination address
+//! of each datagram, and replies are sent from that address.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -12,23 +12,23 @@ use tokio::net::UdpSocket;
 use super::packet_info::{self, Source, TOLD_BYTES_MAX};
 use crate::sys;
 
-/// Between whom datagrams go.
+/// The two addresses of a UDP session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Pair {
-    /// The client's address.
+    /// The client address.
     pub peer: SocketAddr,
-    /// The address it sent to.
+    /// The local address that the client sends to.
     pub local: SocketAddr,
 }
 
-/// A socket that clients send to.
+/// The socket towards the clients.
 pub(super) struct Front {
     socket: UdpSocket,
     bound: SocketAddr,
 }
 
 impl Front {
-    /// Registers a socket, wherever it was bound.
+    /// Registers a bound socket with the reactor.
     pub(super) fn open(socket: std::net::UdpSocket) -> io::Result<Front> {
         let bound = socket.local_addr()?;
         let front = Front { bound, socket: UdpSocket::from_std(socket)? };
@@ -46,7 +46,7 @@ impl Front {
         self.socket.readable().await
     }
 
-    /// Reads a datagram, if one is there, and says how long it is and between whom it went.
+    /// Receives a datagram without waiting. Returns its length and its addresses.
     pub(super) fn try_receive(&self, room: &mut [u8]) -> io::Result<(usize, Pair)> {
         if !self.has_all_addresses() {
             let (count, peer) = self.socket.try_recv_from(room)?;
@@ -62,8 +62,13 @@ impl Front {
         Ok((received.bytes, Pair { peer, local }))
     }
 
-    /// Sends a datagram to a client from the address that it knows; what there is no room for is not sent.
+    /// Sends a datagram from the address that the client uses.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if the send buffer is full; the datagram is then not sent.
     pub(super) fn try_send(&self, datagram: &[u8], pair: Pair) -> io::Result<usize> {
+        // Without a control message, the kernel uses the bound address, and the call is cheaper.
         if pair.local == self.bound {
             return self.socket.try_send_to(datagram, pair.peer);
         }

@@ -1,25 +1,26 @@
-//! What the kernel tells beside a datagram of where it was sent to, and is told of where one is to be sent from
-//! (`IP_PKTINFO` of ip(7), `IPV6_PKTINFO` of ipv6(7) and RFC 3542 §6), as bytes.
+//! Control messages with the local address of a datagram, as bytes: `IP_PKTINFO` of ip(7), `IPV6_PKTINFO` of
+//! ipv6(7) and RFC 3542 §6.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
-/// Room for all that is told of one datagram: that of a client of IPv4 on a socket of IPv6 has both kinds.
+/// Size of the buffer for control messages. An IPv4 datagram on an IPv6 socket has both kinds.
 pub(super) const TOLD_BYTES_MAX: usize = 128;
 
-/// A `cmsghdr`: its length, header included, in a word; level; type. What follows begins at a multiple of a word.
+/// Size of a `cmsghdr`: length with header, level, type. The next message is aligned to a machine word.
 const HEADER_BYTES: usize = size_of::<usize>() + 2 * size_of::<libc::c_int>();
-/// An `in_pktinfo`: interface, local address, address in the datagram's header.
+/// Size of an `in_pktinfo`: interface, local address, destination address of the IP header.
 const V4_BYTES: usize = 12;
-/// An `in6_pktinfo`: address, interface.
+/// Size of an `in6_pktinfo`: address, interface.
 const V6_BYTES: usize = 20;
 
-/// The address of this host that a datagram was sent to, with the port of its socket; none where nothing was told of
-/// it, or nothing that could be answered from.
+/// Returns the local address that a datagram was sent to, with the port of the socket.
+///
+/// `None` without a control message, or if the address cannot be the source of a reply.
 pub(super) fn destination(mut told: &[u8], port: u16) -> Option<SocketAddr> {
     let mut found = None;
     while let Some((level, kind, data, rest)) = next(told) {
         match (level, kind) {
-            // That of IPv4 names a local address even where the datagram was sent to all hosts of a network.
+            // `in_pktinfo` contains a local address even for a broadcast datagram.
             (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
                 let local = Ipv4Addr::from(*data.get(4..)?.first_chunk::<4>()?);
                 return Some((local, port).into()).filter(can_answer);
@@ -27,7 +28,7 @@ pub(super) fn destination(mut told: &[u8], port: u16) -> Option<SocketAddr> {
             (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
                 let local = Ipv6Addr::from(*data.first_chunk::<16>()?);
                 let interface = u32::from_ne_bytes(*data.get(16..)?.first_chunk()?);
-                // Only within a link an address means nothing without its interface.
+                // Only link-local addresses need the interface as scope (RFC 4007 §6).
                 let scope = if local.is_unicast_link_local() { interface } else { 0 };
                 found = Some(SocketAddrV6::new(local, port, 0, scope).into()).filter(can_answer);
             }
@@ -43,7 +44,7 @@ fn can_answer(local: &SocketAddr) -> bool {
     !ip.is_unspecified() && !ip.is_multicast()
 }
 
-/// One message, and those behind it.
+/// Splits off the first control message: level, type, data, rest.
 fn next(told: &[u8]) -> Option<(libc::c_int, libc::c_int, &[u8], &[u8])> {
     let (length, level_and_kind) = told.split_first_chunk()?;
     let (level, kind) = level_and_kind.split_first_chunk()?;
@@ -54,7 +55,7 @@ fn next(told: &[u8]) -> Option<(libc::c_int, libc::c_int, &[u8], &[u8])> {
     Some((libc::c_int::from_ne_bytes(*level), libc::c_int::from_ne_bytes(*kind), data, rest))
 }
 
-/// What is told to the kernel of where a datagram is to be sent from.
+/// The control message that sets the source address of a datagram.
 pub(super) struct Source {
     bytes: [u8; (HEADER_BYTES + V6_BYTES).next_multiple_of(size_of::<usize>())],
     length: usize,

@@ -3,7 +3,8 @@ use super::{PERIOD_MAX, PERIOD_MIN, RequestSampler};
 const PER_SECOND: u32 = 500;
 const SAMPLES_PER_TICK: u32 = 250;
 
-/// Draws `requests` between ticks, `ticks` times; samples and the sum of their weights in the last span.
+/// Draws `requests` per tick for `ticks` ticks. Returns the samples of the last tick and the sum of their
+/// weights.
 fn run(sampler: &RequestSampler, requests: u32, ticks: u32) -> (u32, u64) {
     let mut last = (0, 0);
     for _ in 0..ticks {
@@ -56,7 +57,7 @@ fn weights_add_up_to_the_requests() {
         }
         sampler.tick();
     }
-    // What the last gap has not closed yet is at most one gap.
+    // At most one gap is still open.
     let open = requests - weights;
     assert!(open < u64::from(2 * PERIOD_MIN), "{open}");
 }

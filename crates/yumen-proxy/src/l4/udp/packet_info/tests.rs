@@ -16,7 +16,7 @@ fn a_datagram_is_answered_from_the_address_it_was_sent_to() {
     check(&[told("127.0.0.2:53")], Some("127.0.0.2:53"));
     check(&[told("[2001:db8::7]:53")], Some("[2001:db8::7]:53"));
     check(&[told("[fe80::1%3]:53")], Some("[fe80::1%3]:53"));
-    // Of both, that of IPv4 says from where it can be answered.
+    // With both kinds, the IPv4 message contains the address to reply from.
     check(&[told("[::ffff:10.255.255.255]:53"), told("10.0.0.1:53")], Some("10.0.0.1:53"));
 }
 
@@ -39,7 +39,7 @@ fn what_else_is_told_does_not_matter() {
 #[test]
 fn what_is_cut_off_tells_nothing() {
     for whole in [told("127.0.0.2:53"), told("[2001:db8::7]:53")] {
-        // The rest fills up the last word.
+        // The last 4 bytes are padding up to a machine word.
         for length in 0..whole.len() - 4 {
             check(&[whole[..length].to_vec()], None);
         }
