@@ -1,5 +1,6 @@
 //! Access log: one line per exchange, through a bounded queue to a writer thread.
-//! | A worker never waits for the disk: if the writer falls behind, lines are dropped and counted.
+//!
+//! A worker never waits for the disk: if the writer falls behind, lines are dropped and counted.
 
 use std::io::Write;
 

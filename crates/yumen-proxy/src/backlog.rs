@@ -1,7 +1,8 @@
 //! Backlog of a worker: bytes of bodies that wait for slow peers, with a common bound.
-//! | Exchanges and tunnels report their buffers; HTTP/2 and HTTP/3 connections add their send queues. Above
-//! half the bound, exchanges read ahead less. Above the bound, the longest stalled ones end. Must not know
-//! protocols or sockets.
+//!
+//! Exchanges and tunnels report their buffers; HTTP/2 and HTTP/3 connections add their send queues. Above
+//! half the bound, exchanges read ahead less. Above the bound, the longest stalled ones end. Must not depend
+//! on protocols or sockets.
 
 mod queue;
 
@@ -156,6 +157,7 @@ impl BodyBacklog {
         if !self.is_pressed() {
             return 0;
         }
+        // Called before the bound is checked: the call also sets the marks from which the stall time counts.
         let stalled = self.queues.stalled(now_ms);
         let mut excess_bytes = self.bytes().saturating_sub(self.bytes_max);
         if excess_bytes == 0 {

@@ -1,5 +1,6 @@
 //! Response bodies on their way through plugins: chunk by chunk, and across computations in other threads.
-//! | Owns the position of a chunk in the chain. Must not know the effect of a plugin.
+//!
+//! Owns the position of a chunk in the chain. Must not depend on the effect of a plugin.
 
 use std::future::poll_fn;
 use std::pin::Pin;

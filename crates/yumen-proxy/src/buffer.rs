@@ -1,5 +1,6 @@
 //! Read buffers of a worker, lent to connections only while they contain bytes.
-//! | A connection takes a large buffer for a read and returns it when the bytes are consumed, so idle
+//!
+//! A connection takes a large buffer for a read and returns it when the bytes are consumed, so idle
 //! connections hold none.
 
 use std::cell::RefCell;

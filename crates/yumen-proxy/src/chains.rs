@@ -1,6 +1,7 @@
 //! Plugin chains of one exchange: global rules first, then the route's, with the consumer's plugins merged
 //! in.
-//! | Owns the order of plugins per phase. Must not know the effect of a plugin.
+//!
+//! Owns the order of plugins per phase. Must not depend on the effect of a plugin.
 
 use std::ops::Deref;
 use std::rc::Rc;
@@ -128,6 +129,7 @@ impl<'s> ExchangeChains<'s> {
             }
             self.run(instance, ex, Phase::ResponseBody, |plugin, ex| {
                 let chunk = plugin.response_body(ex, std::mem::take(&mut piece.chunk));
+                // A plugin may end a body early, except that of a gRPC call, which ends with its trailers.
                 piece.last = piece.last || (chunk.last && !grpc::is_call(ex));
                 piece.chunk = BodyChunk { last: piece.last, pause: piece.pause, ..chunk };
             });

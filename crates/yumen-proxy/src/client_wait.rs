@@ -1,5 +1,6 @@
 //! The wait for an endpoint on behalf of a client that may leave meanwhile.
-//! | A closed and a half-closed TCP connection of a client look alike: both have sent FIN. The wait checks
+//!
+//! A closed and a half-closed TCP connection of a client look alike: both have sent FIN. The wait checks
 //! every `half_closed_ms`, so a half-closed client is not waited for longer than that either.
 
 use std::task::{Context, Poll};

@@ -1,5 +1,6 @@
 //! Clock of a worker: read once per batch of events and cached between.
-//! | Time is monotonic, with Unix time derived from it.
+//!
+//! Time is monotonic, with Unix time derived from it.
 
 use std::cell::Cell;
 use std::time::{SystemTime, UNIX_EPOCH};

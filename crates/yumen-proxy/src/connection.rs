@@ -1,6 +1,7 @@
 //! Downstream connection, or one stream of a multiplexed one: the transport of an exchange.
-//! | Owns the peer's identity, the reading of request bodies and the writing of text. Must not know routes,
-//! plugins or the serving loop.
+//!
+//! Owns the peer's identity, the reading of request bodies and the writing of text. Must not depend on
+//! routes, plugins or the serving loop.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -144,7 +145,8 @@ impl DownstreamConnection {
     }
 
     /// Reads the whole request body into the exchange, for a plugin or a route that inspects it.
-    /// | Fails if the body exceeds `bytes_max` or the limit of the exchange, is malformed, or arrives too
+    ///
+    /// Fails if the body exceeds `bytes_max` or the limit of the exchange, is malformed, or arrives too
     /// slowly.
     pub(crate) async fn read_body(&mut self, ex: &mut Exchange<'_>, bytes_max: usize) -> Result<(), Fault> {
         let bytes_max = self.body_bytes_max(ex).min(bytes_max as u64);
@@ -160,7 +162,7 @@ impl DownstreamConnection {
         if ex.request.expects_continue() && self.inbox.is_empty() {
             self.send_continue().await?;
         }
-        // The gateway has met the expectation, so it is not forwarded (RFC 9110 §10.1.1).
+        // The gateway reads the body, so it does not forward the expectation (RFC 9110 §10.1.1).
         ex.request.fields.remove("expect");
         let mut rest = BodyDecoder::from(self.stream.incoming(ex.request.framing));
         let mut body = Vec::new();
@@ -186,6 +188,7 @@ impl DownstreamConnection {
         })
         .await;
         ex.body_read_bytes += body.len() as u64;
+        // Without framing, a body that is completely read is not discarded again after the response.
         ex.request.framing = if rest.is_done() { Framing::None } else { ex.request.framing };
         read?;
         ex.body = Some(body.into());
@@ -205,7 +208,8 @@ impl DownstreamConnection {
     }
 
     /// Writes `text` and then `body`; returns the number of bytes sent and the result.
-    /// | The client has `send_timeout_ms` between two writes. The body is copied in chunks because many slow
+    ///
+    /// The client has `send_timeout_ms` between two writes. The body is copied in chunks because many slow
     /// clients may receive the same one.
     pub(crate) async fn write_text(
         &mut self,
@@ -304,7 +308,7 @@ impl DownstreamConnection {
             }
             match self.stream.poll_fill(cx, &mut self.inbox, &self.worker.buffers) {
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(FaultKind::ClientGone.into())),
-                // End of file ends a stream's body regularly, but cuts off the body of an HTTP/1 connection.
+                // End of file is the normal end of a stream's body, but truncates the body of an HTTP/1 request.
                 Poll::Ready(Ok(0)) if !self.stream.is_shared() => {
                     return Poll::Ready(Err(FaultKind::ClientGone.into()));
                 }

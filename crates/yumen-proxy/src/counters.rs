@@ -86,7 +86,7 @@ pub struct WorkerCounters {
     pub http3_floods: Counter,
     /// gRPC calls by status; the last index counts undefined or missing statuses.
     pub grpc: [Counter; 18],
-    /// Mirrored requests: answered, failed, dropped before they were sent.
+    /// Mirrored requests: with a response, failed, dropped before they were sent.
     pub mirrored: [Counter; 3],
     /// Failed exchanges, in the order of [`COUNTED`].
     pub(crate) faults: [Counter; COUNTED.len()],

@@ -1,6 +1,7 @@
 //! Deadline of an exchange.
-//! | A deadline caps the only timer of the connection, so every wait of the exchange ends with it, and no
-//! wait needs a check of its own.
+//!
+//! A deadline caps the only timer of the connection, so every wait of the exchange ends with it, and no wait
+//! needs a check of its own.
 
 use yumen_plugin::Exchange;
 

@@ -1,5 +1,6 @@
 //! Tokens that request an explanation of an exchange, authenticated by signature and expiry.
-//! | Must not know requests or the source of the key.
+//!
+//! Must not depend on requests or the source of the key.
 
 use aws_lc_rs::hmac;
 

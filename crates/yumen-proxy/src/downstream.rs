@@ -1,6 +1,7 @@
 //! One downstream connection from the handshake to its close: TLS, protocol detection, the HTTP/1 request
 //! loop.
-//! | Must not know how an exchange is served.
+//!
+//! Must not depend on the serving of exchanges.
 
 mod http2;
 mod http3;
@@ -54,8 +55,9 @@ enum NextRequest {
 }
 
 /// Serves a connection until it is closed.
-/// | An idle connection consists mostly of this future, so no large value may live across its await points.
-/// The peer is therefore allocated before the future exists.
+///
+/// An idle connection consists mostly of this future, so no large value may live across its await points. The
+/// peer is therefore allocated before the future exists.
 pub(crate) fn run(
     worker: Rc<Worker>,
     tcp: TcpConnection,
@@ -80,7 +82,7 @@ async fn talk(
     let mut is_plain = false;
     let stream = match tls {
         None => TransportStream::Tcp(tcp),
-        // No await in this arm: its temporaries would enlarge the future for the life of the connection.
+        // No await inside the match: values of the handshake would stay in the future as long as the connection.
         Some(acceptor) => match handshake(&worker, &timer, tcp, &acceptor).await {
             Ok(accepted) => {
                 if let Some(peer) = Rc::get_mut(&mut peer) {
@@ -213,6 +215,8 @@ impl DownstreamConnection {
                 if self.inbox.len() > scanned {
                     let mut read = head.take().unwrap_or_else(|| self.worker.take_request());
                     let limits = &self.worker.settings.request_head;
+                    // The parser continues behind `scanned`, so that a head in many segments is not searched
+                    // repeatedly.
                     match parse::request(self.inbox.bytes(), scanned, limits, &mut read) {
                         Ok(ParsedHead::Head(used)) => {
                             self.inbox.consume(used);
@@ -245,7 +249,7 @@ impl DownstreamConnection {
 
     fn wait_for_head(&mut self, cx: &mut Context<'_>, grace: &mut bool) -> Poll<NextRequest> {
         self.inbox.park(&self.worker.buffers);
-        // While connections are kept for a successor, drain leaves idle ones open.
+        // During a handover, idle connections keep their idle timeout; other drains close them.
         let ends = self.worker.draining.get() && !self.worker.keeps_idle.get();
         if ends && !*grace && self.inbox.is_empty() {
             *grace = true;

@@ -34,7 +34,7 @@ impl ExchangeHandle {
     }
 }
 
-/// Endless loop of a task. Futures of exchanges exist only inside, so their memory is reused.
+/// Endless loop of a task. The state of each exchange is part of this future, so its memory is reused.
 async fn run_jobs(tray: Rc<TaskMailbox>) {
     loop {
         let (mut conn, job) = poll_fn(|_| tray.poll_next()).await;

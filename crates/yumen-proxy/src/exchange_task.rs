@@ -1,6 +1,7 @@
 //! Exchange tasks and their pool. The worker reuses tasks, so an idle connection holds no exchange state and
 //! a new connection allocates none.
-//! | Must not know how an exchange is served, nor which protocol it came over.
+//!
+//! Must not depend on the serving of an exchange or on its protocol.
 
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;

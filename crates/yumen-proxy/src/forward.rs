@@ -1,6 +1,6 @@
 //! The retry loop: from a request to the head of an endpoint's response.
-//! | Owns the choice of the endpoint and the decision to retry. Connections and attempts belong to
-//! `upstream`.
+//!
+//! Owns the choice of the endpoint and the decision to retry. Connections and attempts belong to `upstream`.
 
 mod admission;
 mod head_wait;
@@ -133,8 +133,9 @@ pub(crate) async fn forward<'s>(
 impl<'s> ProxiedExchange<'_, 's> {
     /// Runs one attempt. If a reused connection was closed by the endpoint, the request is sent once more on
     /// another connection; that is not a failure of the endpoint.
-    /// | An attempt is passed by value between functions only: an async callee would store it a second time
-    /// in its future.
+    ///
+    /// An attempt is passed by value between functions only: an async callee would store it a second time in
+    /// its future.
     async fn attempt(
         &mut self,
         admitted: AdmittedEndpoint,

@@ -1,5 +1,6 @@
 //! Trust in forwarding fields of peers, and the `Forwarded` field for endpoints (RFC 7239).
-//! | Must not know settings.
+//!
+//! Must not depend on settings.
 
 use std::net::IpAddr;
 

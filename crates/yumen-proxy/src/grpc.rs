@@ -1,5 +1,6 @@
 //! gRPC over HTTP: detection of calls, refusals and trailers with a status, timeouts.
-//! | Owns the mapping of gRPC onto HTTP/2. Must not know messages.
+//!
+//! Owns the mapping of gRPC onto HTTP/2. Must not depend on messages.
 
 use std::borrow::Cow;
 

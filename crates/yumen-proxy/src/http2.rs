@@ -1,6 +1,7 @@
 //! HTTP/2 of both sides: its streams as transports of exchanges.
-//! | The `h2` library owns frames, flow control and HPACK; this module connects them to the worker's buffers,
-//! timers and limits. Must not know routes, plugins or the connection drivers.
+//!
+//! The `h2` library owns frames, flow control and HPACK; this module connects them to the worker's buffers,
+//! timers and limits. Must not depend on routes, plugins or the connection drivers.
 
 mod connection;
 mod duplex;

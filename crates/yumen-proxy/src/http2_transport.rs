@@ -1,5 +1,6 @@
 //! Byte transport below the HTTP/2 library: sends frames of many streams together and detects floods.
-//! | The library writes into a buffer and takes it for flushed. The driver sends the buffer once per turn,
+//!
+//! The library writes into a buffer and takes it for flushed. The driver sends the buffer once per turn,
 //! after every ready stream was served. Reads frame heads only.
 
 mod frame_budget;
@@ -82,7 +83,8 @@ impl Http2Transport {
 
     /// Appends a GOAWAY that announces the drain. False if it must be tried again: a frame is half written,
     /// or the buffer is full.
-    /// | The library sends this GOAWAY together with a PING. A client that acknowledges the PING before it
+    ///
+    /// The library sends this GOAWAY together with a PING. A client that acknowledges the PING before it
     /// sends its pending requests would have those refused; the library behaves like that as a client.
     pub(crate) fn announce_end(&self) -> bool {
         let mut inner = self.0.borrow_mut();

@@ -1,6 +1,7 @@
 //! HTTP/3 of the downstream side: one QUIC endpoint per worker and listener, and its streams as transports.
-//! | The `quinn` and `h3` libraries own packets, frames, flow control and QPACK; this module connects them to
-//! the worker's timers and limits. Must not know routes, plugins or the connection driver.
+//!
+//! The `quinn` and `h3` libraries own packets, frames, flow control and QPACK; this module connects them to
+//! the worker's timers and limits. Must not depend on routes, plugins or the connection driver.
 
 mod datagram_link;
 mod duplex;

@@ -1,5 +1,6 @@
 //! Line templates of the access log: text with NGINX variables.
-//! | Owns the variables of an outcome and the escaping of values.
+//!
+//! Owns the variables of an outcome and the escaping of values.
 
 use std::io::Write;
 
@@ -96,7 +97,8 @@ fn seconds(us: u64, out: &mut Vec<u8>) -> std::io::Result<()> {
 
 impl LineTemplate {
     /// Parses the variables of `text`: `$name` and `${name}`.
-    /// | # Errors
+    ///
+    /// # Errors
     /// An unknown variable.
     pub fn parse(text: &str, escape: LineEscape) -> Result<LineTemplate, String> {
         let mut pieces = Vec::new();

@@ -1,5 +1,6 @@
 //! Queue of access log lines between the workers and the writer thread, with counts of lost lines.
-//! | Owns line boundaries only. A sender never waits.
+//!
+//! Owns line boundaries only. A sender never waits.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -43,6 +44,7 @@ impl LogQueue {
     pub(super) fn offer(&self, text: Vec<u8>, lines: u64) -> u64 {
         let room = lines.max(text.len() as u64 / LINE_BYTES);
         let counts = &*self.backlog.0;
+        // Reserved before the check, so that concurrent workers cannot exceed the limit together.
         let taken = counts.room.fetch_add(room, Relaxed);
         if taken == 0 || taken + room <= self.lines_max {
             counts.waiting.fetch_add(lines, Relaxed);
@@ -83,6 +85,7 @@ impl LogBacklog {
     fn settle(&self, batch: &LogBatch, lost: u64) {
         self.0.lost.fetch_add(lost, Relaxed);
         self.0.room.fetch_sub(batch.room, Relaxed);
+        // Last, with `Release`: a reader of `lines` sees that the write is complete.
         self.0.waiting.fetch_sub(batch.lines, Release);
     }
 }

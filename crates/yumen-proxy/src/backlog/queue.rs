@@ -1,5 +1,6 @@
 //! Send queue of a multiplexed connection: bounds the bytes that all its streams have queued for a slow peer.
-//! | Without a common bound, a hundred streams would queue a hundred times the limit of one. A stream with
+//!
+//! Without a common bound, a hundred streams would queue a hundred times the limit of one. A stream with
 //! little queued may always add a frame, so other streams cannot starve it.
 
 use std::cell::RefCell;

@@ -1,5 +1,6 @@
 //! Downstream HTTP/2 connection: turns its streams into exchanges and ends it with GOAWAY (RFC 9113 §6.8).
-//! | Owns the frame budget, drain and timeouts of the connection. Must not know how an exchange is served.
+//!
+//! Owns the frame budget, drain and timeouts of the connection. Must not depend on the serving of exchanges.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -162,8 +163,8 @@ impl Http2Driver {
         if left_ms == 0 {
             match self.stage {
                 DrainStage::Serving => self.leave(),
-                // The library sends a PING and, after one round trip, the identifier of the last stream (RFC
-                // 9113 §6.8).
+                // The library sends a PING and, after one round trip, the identifier of the last stream
+                // (RFC 9113 §6.8).
                 DrainStage::GoawaySent { .. } => {
                     self.stage = DrainStage::Ending;
                     self.library.graceful_shutdown();

@@ -1,5 +1,6 @@
 //! Downstream HTTP/3 connection: turns its streams into exchanges and ends it with GOAWAY (RFC 9114 §5.2).
-//! | Owns handshake, drain and idle timeout. Must not know how an exchange is served.
+//!
+//! Owns handshake, drain and idle timeout. Must not depend on the serving of exchanges.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -181,8 +182,8 @@ impl Http3Shared {
         self.quic.remote_address().ip() != self.peer.borrow().client.peer.ip()
     }
 
-    /// Admits early data at once if the method is safe, and otherwise waits for the end of the handshake (RFC
-    /// 8470 §3). False if the connection is lost first.
+    /// Admits early data at once if the method is safe, and otherwise waits for the end of the handshake
+    /// (RFC 8470 §3). False if the connection is lost first.
     async fn admit(&self, request: &mut Request<()>) -> bool {
         if self.is_early.get() && request.method().is_safe() {
             request.headers_mut().insert("early-data", HeaderValue::from_static("1"));
@@ -458,6 +459,7 @@ async fn exchange(shared: &Rc<Http3Shared>, request: Request<()>, stream: Incomi
     let read = heads::refuse_connection_fields(request.headers())
         .and_then(|()| heads::read_request(&request, has_ended, limits, &mut head))
         .inspect_err(|_| heads::note_refused(&request, limits, &mut head));
+    // `read_request` sets HTTP/2.
     head.version = HttpVersion::Http3;
     let (mut conn, after) = shared::serve(conn, head, read).await;
     shared.streams.note(after);

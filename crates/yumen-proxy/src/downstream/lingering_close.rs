@@ -1,5 +1,6 @@
 //! Lingering close: the end of a connection whose client may still be sending.
-//! | The gateway shuts down its side, then reads and discards. A close with unread data would reset the
+//!
+//! The gateway shuts down its side, then reads and discards. A close with unread data would reset the
 //! connection and could destroy the response in flight (RFC 9112 §9.6). Many clients read the response only
 //! after they have sent the whole body.
 

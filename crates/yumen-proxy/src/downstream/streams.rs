@@ -1,6 +1,7 @@
 //! The open streams of a multiplexed downstream connection, and its drain: no stream that the client opened
 //! in time is refused.
-//! | Must not know HTTP versions or exchanges.
+//!
+//! Must not depend on HTTP versions or exchanges.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -130,8 +131,8 @@ impl StreamSet {
     }
 
     /// Time that a client is still served after the first GOAWAY, in milliseconds. It ends after a quiet
-    /// period, because requests that it sent before the GOAWAY arrived may be in flight (RFC 9113 §6.8, RFC
-    /// 9114 §5.2).
+    /// period, because requests that it sent before the GOAWAY arrived may be in flight (RFC 9113 §6.8,
+    /// RFC 9114 §5.2).
     pub(super) fn leave_ms(&self, told_ms: u64, round_trip_ms: u64, now_ms: u64) -> u64 {
         let since_told_ms = now_ms.saturating_sub(told_ms);
         let quiet_ms = self.idle_ms(now_ms).min(since_told_ms);

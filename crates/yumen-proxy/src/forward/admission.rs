@@ -1,5 +1,6 @@
 //! Admission to an upstream with limits, and the queue for it.
-//! | The wait ends early if the client leaves. The limits themselves belong to `protection`.
+//!
+//! The wait ends early if the client leaves. The limits themselves belong to `protection`.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};

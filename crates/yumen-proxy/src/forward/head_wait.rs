@@ -1,5 +1,6 @@
 //! The wait for a response head, while the request body may still be sent.
-//! | Owns the choice of the timeout: the client has to send, or the endpoint has to read or to respond.
+//!
+//! Owns the choice of the timeout: the client has to send, or the endpoint has to read or to respond.
 
 use std::task::{Context, Poll};
 

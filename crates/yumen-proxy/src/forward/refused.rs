@@ -1,5 +1,6 @@
 //! Retries of gRPC calls by response status (`grpc_retry_statuses`).
-//! | The client receives the refused response if no other endpoint admits the call, so the response is
+//!
+//! The client receives the refused response if no other endpoint admits the call, so the response is
 //! discarded only after admission elsewhere.
 
 use super::{AttemptHistory, note_retry, retry_permit};

@@ -1,5 +1,6 @@
 //! One request on one connection: its head, its body, and the wait for the response head.
-//! | Must not know retries; `forward` decides on those.
+//!
+//! Must not depend on retries, which `forward` decides.
 
 use std::future::poll_fn;
 
@@ -86,8 +87,9 @@ fn host_only(authority: &[u8]) -> &[u8] {
 }
 
 /// Whether the endpoint is reached over HTTP/2.
-/// | A WebSocket uses HTTP/1.1: few servers accept one over HTTP/2 (RFC 8441), and those that do accept it
-/// over HTTP/1.1 too. gRPC services support HTTP/2 only.
+///
+/// A WebSocket uses HTTP/1.1: few servers accept one over HTTP/2 (RFC 8441), and those that do accept it over
+/// HTTP/1.1 too. gRPC services support HTTP/2 only.
 fn speaks_http2(ex: &Exchange<'_>, route: &Route, upstream: &Upstream) -> bool {
     upstream.http2
         && ex.upstream.scheme.is_none()
@@ -130,6 +132,7 @@ impl<'s> ProxiedExchange<'_, 's> {
     /// Whether the request asked for an upgrade and the response names the new protocol (RFC 9110 §7.8).
     #[cold]
     fn is_upgrade(&self, sent: &mut Attempt<'s, RequestSent>) -> bool {
+        // HTTP/2 has no 101 response (RFC 9113 §8.6).
         !sent.connection().stream.is_shared()
             && wants_upgrade(self.ex, self.route)
             && sent.head().fields.known(KnownField::Upgrade).is_some()
@@ -280,8 +283,8 @@ impl<'s> ProxiedExchange<'_, 's> {
         poll_fn(|cx| wait.poll(cx, conn, upload, sent)).await
     }
 
-    /// Forwards an interim response within the limits. An HTTP/1.0 client must not receive one (RFC 9110
-    /// §15.2).
+    /// Forwards an interim response within the limits. An HTTP/1.0 client must not receive one
+    /// (RFC 9110 §15.2).
     async fn pass_interim(&mut self, sent: &Attempt<'s, RequestSent>) -> Result<(), Fault> {
         let head = sent.head();
         let mut text = Vec::new();

@@ -1,5 +1,6 @@
 //! A multiplexed connection to an endpoint, and the permits for its streams.
-//! | Owns the stream count and the timer of the driver. The driver and the pool are in `upstream/h2_pool.rs`.
+//!
+//! Owns the stream count and the timer of the driver. The driver and the pool are in `upstream/h2_pool.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

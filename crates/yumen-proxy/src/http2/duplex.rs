@@ -1,6 +1,7 @@
 //! One HTTP/2 stream of either side, as a transport for body bytes. Heads and trailers use separate calls.
-//! | A flow control window is reopened only as bytes are consumed, so the receive window bounds the buffered
-//! bytes. Must not know exchanges.
+//!
+//! A flow control window is reopened only as bytes are consumed, so the receive window bounds the buffered
+//! bytes. Must not depend on exchanges.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -57,7 +58,8 @@ pub(crate) type Answer<'a> = (&'a HeadLimits, Method, &'a mut ResponseHead);
 
 impl Http2Duplex {
     /// Stream of a client's request.
-    /// | `is_connect` means that the request asks for a tunnel. The limits of the head apply to trailers too.
+    ///
+    /// `is_connect` means that the request asks for a tunnel. The limits of the head apply to trailers too.
     pub(crate) fn served(
         incoming: RecvStream,
         (respond, queue): (SendResponse<Bytes>, StreamQueue),
@@ -280,7 +282,7 @@ impl Http2Duplex {
         let Http2Role::Client { answer: Some(answer), .. } = &mut self.part else {
             return Poll::Ready(Err(FaultKind::UpstreamClosed.into()));
         };
-        // An error of the final head is returned by the next call too, so it is not handled here.
+        // An error of the final head is ignored here, because the poll below returns it again.
         if let Some(Ok(interim)) = ready!(answer.poll_informational(cx)) {
             return Poll::Ready(read_head(&interim, false, (limits, asked, head)));
         }

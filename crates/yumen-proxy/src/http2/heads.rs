@@ -1,5 +1,6 @@
 //! Conversion of heads between HTTP/2 and the field lines of HTTP/1.
-//! | One parser validates every head and one encoder writes every forwarded head. Must not know streams.
+//!
+//! One parser validates every head and one encoder writes every forwarded head. Must not depend on streams.
 
 use std::sync::LazyLock;
 
@@ -14,8 +15,8 @@ use yumen_http::{Framing, HttpVersion, KnownField, RequestHead, ResponseHead};
 /// Status in place of a success when a requested tunnel was not established.
 pub(crate) const NO_TUNNEL: u16 = 502;
 
-/// Handshake fields of a WebSocket client on HTTP/1.1; on HTTP/2 their values carry no meaning (RFC 8441
-/// §5.1).
+/// Handshake fields of a WebSocket client on HTTP/1.1; on HTTP/2 their values carry no meaning
+/// (RFC 8441 §5.1).
 const UPGRADE: &[(&[u8], &[u8])] = &[
     (b"Connection", b"Upgrade"),
     (b"Upgrade", b"websocket"),
@@ -50,8 +51,8 @@ pub(crate) fn read_request<T>(
     if has_ended || is_websocket {
         head.framing = Framing::None;
     } else if head.framing == Framing::None && head.fields.known(KnownField::ContentLength).is_none() {
-        // A `Content-Length` of 0 stays: with chunked framing beside it the request would be ambiguous (RFC
-        // 9112 §6.2).
+        // A `Content-Length` of 0 stays: with chunked framing beside it the request would be ambiguous
+        // (RFC 9112 §6.2).
         head.framing = Framing::Chunked;
     }
     Ok(())
@@ -147,7 +148,8 @@ pub(crate) fn trailer_lines(trailers: &HeaderMap) -> Vec<u8> {
 }
 
 /// Converts a request head of HTTP/1 text.
-/// | `authority` is the default without a `Host` line; `last` caches the fields of the client's previous
+///
+/// `authority` is the default without a `Host` line; `last` caches the fields of the client's previous
 /// request.
 pub(crate) fn request(
     text: &[u8],
@@ -235,12 +237,13 @@ fn path_and_query(target: &[u8]) -> Option<PathAndQuery> {
     PathAndQuery::from_maybe_shared(Bytes::from(encoded)).ok()
 }
 
-/// Converts a response head of HTTP/1 text. An upgrade becomes 200 without the handshake fields (RFC 8441
-/// §5). If the client asked for a tunnel, any other success becomes 502: the client would take it for the
-/// tunnel (RFC 9110 §9.3.6).
+/// Converts a response head of HTTP/1 text. An upgrade becomes 200 without the handshake fields
+/// (RFC 8441 §5). If the client asked for a tunnel, any other success becomes 502: the client would take it
+/// for the tunnel (RFC 9110 §9.3.6).
 pub(crate) fn response(text: &[u8], is_connect: bool) -> Option<Response<()>> {
     let block = Bytes::copy_from_slice(text);
     let mut lines = HeadLines(&block);
+    // The status follows `HTTP/1.1 `.
     let status = StatusCode::from_bytes(lines.next()?.get(9..12)?).ok()?;
     let mut response = Response::new(());
     let is_tunnel = status == StatusCode::SWITCHING_PROTOCOLS;

@@ -1,6 +1,7 @@
 //! Frame budget of a peer: the bound on control frames without data, and the detection of heads that never
 //! end.
-//! | Reads the heads of frames in both directions. Must not know streams or sockets.
+//!
+//! Reads the heads of frames in both directions. Must not depend on streams or sockets.
 
 use super::frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, FrameCursor, FrameHead, FramePart, GOAWAY, HEADERS, PADDED,
@@ -19,7 +20,7 @@ const SECOND_GAIN: u64 = 100;
 /// path, and one or two window updates for each. An attack through DATA frames costs the client more than it
 /// gains: each must fit the window, arrive in time, and be accepted by the other side.
 const DATA_GAIN: u32 = 3;
-/// Length of the gRPC message prefix, in bytes. Shorter DATA frames carry no message and pay for nothing.
+/// Length of the gRPC message prefix, in bytes. Shorter DATA frames carry no message and pay for no other frame.
 const MESSAGE_BYTES_MIN: usize = 5;
 
 /// Budget of one peer.

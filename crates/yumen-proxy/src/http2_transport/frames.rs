@@ -1,5 +1,6 @@
 //! Incremental reader of HTTP/2 frame boundaries, for input in chunks of any size.
-//! | Reads frame heads (RFC 9113 §4.1) and skips payloads.
+//!
+//! Reads frame heads (RFC 9113 §4.1) and skips payloads.
 
 /// Length of a frame head, in bytes (RFC 9113 §4.1).
 pub(super) const HEAD_BYTES: usize = 9;

@@ -1,6 +1,7 @@
 //! Link between predecessor and successor of one socket: carries datagrams for connections of the
 //! predecessor.
-//! | Owns the encoding of a datagram with its addresses. Must not know connections.
+//!
+//! Owns the encoding of a datagram with its addresses. Must not depend on connections.
 
 use std::io::IoSlice;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};

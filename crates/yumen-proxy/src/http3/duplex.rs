@@ -1,6 +1,7 @@
 //! One HTTP/3 stream as a transport for body bytes. Heads and trailers use separate calls.
-//! | A flow control window is reopened only as bytes are consumed, so the receive window bounds the buffered
-//! bytes. Must not know exchanges.
+//!
+//! A flow control window is reopened only as bytes are consumed, so the receive window bounds the buffered
+//! bytes. Must not depend on exchanges.
 
 use std::io::{self, IoSlice};
 use std::rc::Rc;
@@ -99,7 +100,8 @@ impl Http3Duplex {
     }
 
     /// Ready when body bytes are available or the body has ended.
-    /// | Fails if the body differs from its `Content-Length` (RFC 9114 §4.1.2): the endpoint would otherwise
+    ///
+    /// Fails if the body differs from its `Content-Length` (RFC 9114 §4.1.2): the endpoint would otherwise
     /// read a wrong length.
     pub(crate) fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.is_torn {

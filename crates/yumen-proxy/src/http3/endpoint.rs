@@ -1,5 +1,6 @@
 //! QUIC endpoint of a worker: socket, keys and transport limits.
-//! | All workers of a listener share the keys, so that each can respond for the others. Must not know
+//!
+//! All workers of a listener share the keys, so that each can respond for the others. Must not depend on
 //! streams.
 
 use std::io;
@@ -23,8 +24,8 @@ use crate::tls::DownstreamTlsAcceptor;
 
 /// Send window of a connection, in bytes, over all its streams.
 const SEND_WINDOW_BYTES: u64 = 1024 * 1024;
-/// Unidirectional streams of a client: control, QPACK encoder and decoder, and reserved or unknown types (RFC
-/// 9114 §6.2).
+/// Unidirectional streams of a client: control, QPACK encoder and decoder, and reserved or unknown types
+/// (RFC 9114 §6.2).
 const SIDE_STREAMS_MAX: u32 = 16;
 
 /// A bound UDP socket for HTTP/3, of one worker.
@@ -156,7 +157,7 @@ fn transport(settings: &WorkerSettings) -> TransportConfig {
         .receive_window(http3.connection_window_bytes.into())
         .send_window(SEND_WINDOW_BYTES)
         .max_idle_timeout(idle.filter(|_| settings.idle_timeout_ms > 0))
-        // HTTP Datagrams (RFC 9297) are not supported.
+        // QUIC datagrams (RFC 9221) are not supported.
         .datagram_receive_buffer_size(None);
     transport
 }

@@ -1,5 +1,6 @@
 //! Reads a request head with its `:protocol`, where h3 refuses values that it does not support (RFC 9220).
-//! | Must not know exchanges.
+//!
+//! Must not depend on exchanges.
 
 use std::future::poll_fn;
 use std::pin::pin;

@@ -1,7 +1,8 @@
 //! Frame filter between quinn streams and h3, for input that h3 handles wrongly: it takes an empty DATA frame
 //! for the end of the body, panics when a stream ends within a DATA frame, and buffers other frames of any
 //! length.
-//! | All other calls pass through.
+//!
+//! All other calls pass through.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};

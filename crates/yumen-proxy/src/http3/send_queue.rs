@@ -1,6 +1,7 @@
 //! Send queue of one HTTP/3 stream: heads, data, trailers, end.
-//! | The exchange fills the queue within its capacity. A task of the stream passes the parts to the library,
-//! which sends them as the client's windows open. Must not know exchanges.
+//!
+//! The exchange fills the queue within its capacity. A task of the stream passes the parts to the library,
+//! which sends them as the client's windows open. Must not depend on exchanges.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -1,7 +1,8 @@
 //! Steering of QUIC datagrams to endpoints by connection identifier.
-//! | The kernel distributes datagrams over the workers' sockets by client address. When that address changes,
+//!
+//! The kernel distributes datagrams over the workers' sockets by client address. When that address changes,
 //! another worker receives them and forwards them to the owner; a successor forwards those of its
-//! predecessor's connections. Must not know connections.
+//! predecessor's connections. Must not depend on connections.
 
 use std::fmt;
 use std::io::{self, IoSliceMut};

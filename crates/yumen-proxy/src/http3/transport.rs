@@ -1,5 +1,6 @@
 //! Adapter from quinn streams to the stream traits of h3.
-//! | A stream has finished here only when the client has acknowledged all its data. Must not know HTTP/3
+//!
+//! A stream has finished here only when the client has acknowledged all its data. Must not depend on HTTP/3
 //! frames.
 
 use std::future::Future;
