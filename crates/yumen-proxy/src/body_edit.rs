@@ -79,6 +79,7 @@ impl DeferredPiece {
     fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<(BodyPiece, bool)> {
         if let DeferredData::Computing(computing) = &mut self.data {
             let computed = ready!(Pin::new(computing).poll(cx));
+            // Without a result the body is incomplete, and must not be sent as if it were complete.
             self.piece.chunk.broken |= computed.is_none();
             self.data = DeferredData::Computed(computed.unwrap_or_default(), 0);
         }
@@ -126,6 +127,7 @@ impl<'a, 's> PluginEdit<'a, 's> {
             if !part.has_more {
                 return data;
             }
+            // Other connections are served between two parts.
             tokio::task::yield_now().await;
         }
     }
@@ -155,6 +157,7 @@ impl BodyEdit for PluginEdit<'_, '_> {
             };
             match self.chains.edit(self.ex, piece) {
                 Ok(chunk) => {
+                    // A plugin that ends the body drops the rest of the computed data.
                     let has_more = has_more && !chunk.last;
                     self.deferred = has_more.then_some(deferred);
                     return Poll::Ready(DeferredPart { chunk, has_more });

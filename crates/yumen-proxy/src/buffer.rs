@@ -158,6 +158,7 @@ impl Inbox {
             buffers.give(large);
         }
         (self.start, self.end) = (0, waiting);
+        // The content has moved, so older marks are invalid.
         self.fills += 1;
     }
 
@@ -195,6 +196,8 @@ impl Inbox {
             let waiting = self.len();
             let (start, end) = (self.start, self.end);
             if let Some(buffer) = &mut self.buffer {
+                // Only with less than a quarter of the buffer free behind the content, which bounds the
+                // copying.
                 buffer.copy_within(start..end, 0);
             }
             (self.start, self.end) = (0, waiting);
@@ -241,6 +244,7 @@ impl Inbox {
     /// Rewinds to `mark`; false if that is impossible.
     pub(crate) fn rewind(&mut self, mark: InboxMark) -> bool {
         let can = self.can_rewind(mark);
+        // The mark of an inbox without a buffer is not an index, so `start` stays.
         if can && self.buffer.is_some() {
             self.start = mark.start;
         }

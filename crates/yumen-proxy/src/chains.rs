@@ -155,6 +155,7 @@ pub(crate) fn respond_head(ex: &mut Exchange<'_>, chains: &ExchangeChains<'_>, h
     }
     let phase = Phase::ResponseHead;
     chains.instances(phase, |instance| {
+        // Each plugin sees the changes of those before it.
         if instance.reads.answer {
             ex.show_answer(head.fields.clone());
         }

@@ -101,6 +101,7 @@ impl Http2TransportState {
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(pending) = &self.pending else { return Poll::Ready(Ok(())) };
         while !self.pending_range.is_empty() {
+            // After a partial write the end stays: the budget counts each byte once.
             if self.pending_range.start == self.leaving_end {
                 self.leaving_end += self.patience.send(&pending[self.pending_range.clone()]);
             }

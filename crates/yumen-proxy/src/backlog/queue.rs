@@ -140,6 +140,7 @@ impl SendQueue {
                 (now_ms.saturating_sub(since_ms) >= STALLED_MS).then_some(since_ms)
             }
             _ => {
+                // All marked bytes have left, so the current content is marked.
                 *mark = StallMark { since_ms: Some(now_ms), left_target: left_bytes + bytes };
                 None
             }

@@ -106,6 +106,7 @@ impl Http2Driver {
                 }
                 Poll::Pending if self.floods() => {
                     self.worker.counters.http2_floods.add(1);
+                    // The loop polls the library again, which writes the GOAWAY.
                     self.library.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
                 }
                 Poll::Pending => break,

@@ -67,6 +67,7 @@ impl LingerWait {
         }
         let mut read = 0;
         while read < TURN_BYTES_MAX {
+            // RFC 9112 §9.6: half-close first, then read.
             if !self.is_shut {
                 self.is_shut = conn.stream.poll_shutdown(cx).is_ready();
             }
@@ -85,6 +86,7 @@ impl LingerWait {
                 }
             }
         }
+        // The timer is not polled while input is available, so the end is checked per turn.
         if clock::now().mono_ms() >= self.ends_ms {
             return Poll::Ready(());
         }

@@ -81,6 +81,7 @@ fn is_tls(ex: &Exchange<'_>, upstream: &Upstream) -> bool {
 
 fn host_only(authority: &[u8]) -> &[u8] {
     match authority.iter().rposition(|byte| *byte == b':') {
+        // Behind the last colon of an IPv6 literal there is a closing bracket, so only a port is all digits.
         Some(colon) if authority[colon + 1..].iter().all(u8::is_ascii_digit) => &authority[..colon],
         _ => authority,
     }
@@ -188,6 +189,7 @@ impl<'s> ProxiedExchange<'_, 's> {
         let mut framing = self.conn.stream.incoming(self.ex.request.framing);
         if let Some(body) = &self.ex.body {
             text.extend_from_slice(body);
+            // The buffered body is sent with the head, so nothing is read from the connection.
             framing = Framing::None;
         }
         let bytes_max = self.conn.body_bytes_max(self.ex);

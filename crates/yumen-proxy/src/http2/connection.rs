@@ -172,6 +172,8 @@ impl H2Connection {
 
     /// Acquires a stream; `None` if the connection turns out to be closed.
     pub(crate) fn acquire(self: &Rc<Self>) -> Option<StreamPermit> {
+        // A query without registration: if the sender is not ready, `send` lets the library queue the
+        // request.
         let is_short = match self.sender.borrow_mut().poll_ready(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(())) => false,
             Poll::Ready(Err(_)) => {

@@ -134,6 +134,7 @@ pub(crate) fn read_response<T>(
 ) -> Result<(), HeadError> {
     field_parts::response(response.status().as_u16(), pairs(response.headers()), limits, asked, head)?;
     head.version = HttpVersion::Http2;
+    // END_STREAM on the head: the body is empty, although its framing allows content.
     if has_ended && !matches!(head.framing, Framing::None) {
         head.framing = Framing::Length(0);
     }

@@ -95,6 +95,7 @@ impl FrameBudget {
                 break;
             }
             match self.sent.read(&mut left) {
+                // Consecutive resets may share a write.
                 FramePart::Head(FrameHead { kind: RESET | GOAWAY, .. }) => continue,
                 FramePart::Head(head) if head.kind == DATA => self.pay(head),
                 FramePart::Head(head) if head.kind == HEADERS => self.gain(self.sent_head_gain),
@@ -169,6 +170,7 @@ impl FrameBudget {
                 self.gain(REQUEST_GAIN);
                 0
             }
+            // An empty DATA frame that does not end its stream costs as much as a control frame.
             DATA if length > 0 || flags & END_STREAM != 0 => {
                 self.moved_bytes += length as u64;
                 self.pay(head);

@@ -161,6 +161,7 @@ impl<S: quic::RecvStream<Buf = Bytes>> quic::RecvStream for FilteredStream<S> {
 
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
         loop {
+            // The filter may withhold a whole chunk; then more input is needed.
             while !self.came.is_empty() {
                 let passed = self.frames.pass(&mut self.came).map_err(refused)?;
                 if !passed.is_empty() {

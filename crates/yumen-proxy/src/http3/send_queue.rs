@@ -146,6 +146,7 @@ impl Http3SendQueue {
     }
 
     fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<OutgoingPart>> {
+        // A reset discards queued parts, so they are not sent first.
         if self.is_given_up.get() {
             return Poll::Ready(None);
         }

@@ -98,6 +98,7 @@ impl DatagramSteering {
     }
 
     fn mask(&self, nonce: &[u8; NONCE_BYTES]) -> [u8; 5] {
+        // As in QUIC header protection (RFC 9001 §5.4): the nonce is the sample.
         let mut sample = [0; 16];
         sample[..NONCE_BYTES].copy_from_slice(nonce);
         self.secret.new_mask(&sample).expect("the length of this cipher's samples")
@@ -262,6 +263,7 @@ impl SteeredSocket {
         let mut kept = 0;
         let mut start = 0;
         while start < meta.len {
+            // A receive may return several datagrams of `stride` bytes each (GRO).
             let end = (start + meta.stride.max(1)).min(meta.len);
             let keeps = match self.steering.way(&room[start..end], self.endpoint) {
                 DatagramRoute::Keep => true,

@@ -144,6 +144,7 @@ impl quic::SendStream<Bytes> for QuicSendStream {
         if self.ending.is_none() {
             self.stream.finish().map_err(|error| StreamErrorIncoming::Unknown(Box::new(error)))?;
         }
+        // `stopped` also completes, with `None`, when the client has acknowledged all data.
         let stream = &self.stream;
         let ending = self.ending.get_or_insert_with(|| Box::pin(stream.stopped()));
         Poll::Ready(match ready!(ending.as_mut().poll(cx)) {
