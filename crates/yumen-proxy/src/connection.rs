@@ -308,7 +308,8 @@ impl DownstreamConnection {
             }
             match self.stream.poll_fill(cx, &mut self.inbox, &self.worker.buffers) {
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(FaultKind::ClientGone.into())),
-                // End of file is the normal end of a stream's body, but truncates the body of an HTTP/1 request.
+                // End of file is the normal end of a stream's body, but truncates the body of an HTTP/1
+                // request.
                 Poll::Ready(Ok(0)) if !self.stream.is_shared() => {
                     return Poll::Ready(Err(FaultKind::ClientGone.into()));
                 }

@@ -82,7 +82,8 @@ async fn talk(
     let mut is_plain = false;
     let stream = match tls {
         None => TransportStream::Tcp(tcp),
-        // No await inside the match: values of the handshake would stay in the future as long as the connection.
+        // No await inside the match: values of the handshake would stay in the future as long as the
+        // connection.
         Some(acceptor) => match handshake(&worker, &timer, tcp, &acceptor).await {
             Ok(accepted) => {
                 if let Some(peer) = Rc::get_mut(&mut peer) {

@@ -20,7 +20,8 @@ const SECOND_GAIN: u64 = 100;
 /// path, and one or two window updates for each. An attack through DATA frames costs the client more than it
 /// gains: each must fit the window, arrive in time, and be accepted by the other side.
 const DATA_GAIN: u32 = 3;
-/// Length of the gRPC message prefix, in bytes. Shorter DATA frames carry no message and pay for no other frame.
+/// Length of the gRPC message prefix, in bytes. Shorter DATA frames carry no message and pay for no other
+/// frame.
 const MESSAGE_BYTES_MIN: usize = 5;
 
 /// Budget of one peer.
