@@ -1,6 +1,6 @@
-//! The access log: a line per exchange, through a bounded queue to a thread that writes.
+//! Access log: one line per exchange, through a bounded queue to a writer thread.
 //!
-//! A worker never waits for the disk: where the writer is behind, lines are dropped and counted.
+//! A worker never waits for the disk: if the writer falls behind, lines are dropped and counted.
 
 use std::io::Write;
 
@@ -14,18 +14,18 @@ mod tests;
 pub use line::{LineEscape, LineTemplate};
 pub use queue::{LogBacklog, LogQueue, LogQueueWriter, queue};
 
-/// How a line is written.
+/// Format of a line.
 #[derive(Debug, Clone)]
 pub enum AccessLineFormat {
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
-    /// NGINX's and Apache's combined format.
+    /// The combined format of NGINX and Apache.
     Combined,
-    /// As somebody wrote it.
+    /// A template of the operator.
     Line(LineTemplate),
 }
 
-/// A worker's lines on their way to the writer.
+/// Lines of a worker that are not queued yet.
 pub struct AccessLogBuffer {
     format: AccessLineFormat,
     text: Vec<u8>,
@@ -34,21 +34,21 @@ pub struct AccessLogBuffer {
     time_local: Var,
 }
 
-/// Lines gathered before they are handed over, in bytes.
+/// Bytes of lines that are queued at once.
 const BATCH_BYTES: usize = 16 * 1024;
 
 impl AccessLogBuffer {
-    /// A buffer for one worker.
+    /// Creates the buffer of a worker.
     pub fn new(format: AccessLineFormat, queue: LogQueue) -> AccessLogBuffer {
         AccessLogBuffer { format, text: Vec::new(), lines: 0, queue, time_local: Var::parse("time_local") }
     }
 
-    /// Whether lines tell of fields of the answer.
+    /// Whether lines contain fields of the response.
     pub(crate) fn reads_answer(&self) -> bool {
         matches!(&self.format, AccessLineFormat::Line(line) if line.reads_answer())
     }
 
-    /// Adds the line of one exchange; says how many lines had to be dropped.
+    /// Appends the line of one exchange; returns the number of lines dropped.
     pub(crate) fn write(&mut self, ex: &Exchange<'_>, outcome: &ExchangeOutcome<'_>) -> u64 {
         match (&self.format, &ex.stream) {
             (AccessLineFormat::Line(line), _) => line.write(ex, outcome, &mut self.text),
@@ -62,7 +62,8 @@ impl AccessLogBuffer {
         if self.text.len() >= BATCH_BYTES || self.lines >= self.queue.lines_max { self.flush() } else { 0 }
     }
 
-    /// Hands over what was gathered; says how many lines were dropped, there or by the writer before.
+    /// Queues the buffered lines; returns the number of lines dropped, by the queue now or by the writer
+    /// before.
     pub(crate) fn flush(&mut self) -> u64 {
         let lost = self.queue.take_lost_lines();
         if self.text.is_empty() {
@@ -73,7 +74,8 @@ impl AccessLogBuffer {
         lost + self.queue.offer(text, lines)
     }
 
-    /// What was gathered. Few lines are copied: those that wait should not hold the memory of many.
+    /// Takes the buffered lines. A short text is copied, so that a queued batch does not retain a large
+    /// allocation.
     fn take_text(&mut self) -> Vec<u8> {
         if self.text.len() >= BATCH_BYTES / 2 {
             return std::mem::replace(&mut self.text, Vec::with_capacity(BATCH_BYTES + 1024));
@@ -145,10 +147,10 @@ impl AccessLogBuffer {
         self.text.extend_from_slice(line.to_string().as_bytes());
     }
 
-    /// As near to a request's line as a stream comes: the protocol and the port instead of a request.
+    /// Writes a stream in the combined format, with protocol and port in place of the request.
     fn stream_combined(&mut self, ex: &Exchange<'_>, stream: &StreamInfo, outcome: &ExchangeOutcome<'_>) {
         let time = self.time_local.get(ex).unwrap_or_default();
-        // A vector never fails to take bytes.
+        // A write to a vector cannot fail.
         let _ = write!(self.text, "{} - - [", ex.remote_ip);
         self.text.extend_from_slice(&time);
         let (port, sent) = (ex.client.local.port(), outcome.sent_bytes);
@@ -165,7 +167,7 @@ impl AccessLogBuffer {
             yumen_http::HttpVersion::Http2 => "2.0",
             yumen_http::HttpVersion::Http3 => "3.0",
         };
-        // A vector never fails to take bytes.
+        // A write to a vector cannot fail.
         let _ = write!(self.text, "{} - {} [", ex.remote_ip, user);
         self.text.extend_from_slice(&time);
         self.text.extend_from_slice(b"] \"");
@@ -180,7 +182,7 @@ impl AccessLogBuffer {
     }
 }
 
-/// Quotes, backslashes and what is not printable become `\xHH`, as NGINX writes them.
+/// Escapes quotes, backslashes and bytes that are not printable ASCII as `\xHH`, like NGINX.
 fn escape(out: &mut Vec<u8>, bytes: &[u8]) {
     for byte in bytes {
         match byte {

@@ -1,4 +1,4 @@
-//! What all workers counted, added up, and the families it becomes.
+//! Sums of the counters of all workers, and their metric families.
 
 mod apisix;
 mod observed;
@@ -11,11 +11,11 @@ use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricSource, M
 use crate::counters::{DURATION_BOUNDS_US, StreamCounters, WorkerCounters};
 use crate::fault::COUNTED;
 
-/// The counters of all workers, added up when asked.
+/// The counters of all workers, added up on read.
 pub struct AllCounters(pub Vec<Arc<WorkerCounters>>);
 
 impl AllCounters {
-    /// Counters with a series in every family, so that a reference can tell labels.
+    /// Counters with a series in every family, from which the metrics reference takes the labels.
     pub fn example() -> AllCounters {
         observed::example()
     }
@@ -24,7 +24,7 @@ impl AllCounters {
         self.0.iter().map(|counters| read(counters)).sum()
     }
 
-    /// A family with a series for each of the labels, whose place `read` is told.
+    /// A family with one series per label; `read` receives the index of the label.
     fn by<const N: usize>(
         &self,
         (name, help): (&'static str, &'static str),
@@ -97,7 +97,7 @@ fn single(name: &'static str, help: &'static str, kind: MetricKind, value: f64) 
 
 type Read = fn(&WorkerCounters) -> f64;
 
-/// The families with one series each.
+/// Families with one series each.
 const SINGLES: &[(&str, &str, MetricKind, Read)] = &[
     ("yumen_connections_accepted_total", "Client connections accepted.", MetricKind::Counter, |c| {
         c.accepted.get() as f64
@@ -246,7 +246,7 @@ impl MetricSource for AllCounters {
         for (name, help, kind, read) in SINGLES {
             out.push(single(name, help, *kind, self.sum(read)));
         }
-        // Of the worker that sheds most: an average would hide it.
+        // The highest share of a worker: an average would hide it.
         let shed = self.0.iter().map(|counters| counters.shed_share.get()).max().unwrap_or(0);
         let help = "Share of requests shed for event delay, of the worker with the highest share.";
         out.push(single("yumen_shed_ratio", help, MetricKind::Gauge, shed as f64 / 1000.0));

@@ -1,8 +1,8 @@
-//! Bytes of bodies that a worker holds for peers that do not take them, bounded together.
+//! Backlog of a worker: bytes of bodies that wait for slow peers, with a common bound.
 //!
-//! Exchanges and tunnels report the buffers that wait for a peer; connections of HTTP/2 and HTTP/3 add the bytes in
-//! their send queues. Above half the bound, exchanges read ahead less. Above the bound, those that have waited longest
-//! end. Knows neither protocols nor sockets.
+//! Exchanges and tunnels report their buffers; HTTP/2 and HTTP/3 connections add their send queues. Above
+//! half the bound, exchanges read ahead less. Above the bound, the longest stalled ones end. Must not depend
+//! on protocols or sockets.
 
 mod queue;
 
@@ -16,19 +16,21 @@ pub(crate) use queue::{SendQueue, StreamQueue};
 
 use queue::QueueRegister;
 
-/// The most that is read ahead for a sink while the worker holds too much: as much as fits a small buffer.
+/// Read-ahead limit under memory pressure, in bytes: the size of a small buffer.
 pub(crate) const READ_AHEAD_BYTES: usize = 2 * 1024;
 
-/// A peer that has not taken within this time the bytes that waited for it, in milliseconds, counts as stalled.
+/// Time after which a peer counts as stalled, in milliseconds, if the bytes that wait for it were not
+/// accepted.
 const STALLED_MS: u64 = 5000;
-/// The same where the backlog is half as much again as its bound: windows that were open before may fill it at once.
+/// The same while the backlog exceeds 1.5 times its bound: flow control windows that were open before may
+/// fill it at once.
 const STALLED_FAR_ABOVE_MS: u64 = 500;
 
-/// A peer that has taken so many bytes of a body gets a full buffer of it read ahead at any time.
+/// Accepted bytes of a body after which read-ahead is no longer limited.
 const TRUSTED_BYTES: u64 = 256 * 1024;
 
-/// The backlog asks for freed memory to be returned to the system after it held so many bytes or more, and holds a
-/// quarter of its peak or less.
+/// Smallest peak, in bytes, after which the backlog requests the return of freed memory to the system; the
+/// request is made at a quarter of the peak.
 const RELEASED_BYTES_MIN: usize = 4 * 1024 * 1024;
 
 /// The backlog of one worker.
@@ -36,14 +38,14 @@ pub(crate) struct BodyBacklog {
     bytes_max: usize,
     /// Bytes in the send queues of connections.
     queued_bytes: Arc<AtomicUsize>,
-    /// Bytes in the buffers of exchanges that wait.
+    /// Bytes in the buffers of waiting exchanges.
     waiting_bytes: Cell<usize>,
     waiting: RefCell<WaitingExchanges>,
     queues: QueueRegister,
     peak_bytes: Cell<usize>,
 }
 
-/// Exchanges that wait for a peer, in slots that are used again.
+/// Exchanges that wait for a peer, in reusable slots.
 #[derive(Default)]
 struct WaitingExchanges {
     slots: Vec<Option<WaitingExchange>>,
@@ -51,30 +53,30 @@ struct WaitingExchanges {
 }
 
 struct WaitingExchange {
-    /// When the bytes that wait began to wait.
+    /// Time since which the current bytes wait.
     since_ms: u64,
     bytes: usize,
     waker: Waker,
     is_over: bool,
 }
 
-/// An exchange in the backlog; leaves it when dropped.
+/// Entry of an exchange in the backlog; removed on drop.
 pub(crate) struct BacklogEntry {
     backlog: Rc<BodyBacklog>,
     slot: usize,
-    /// Once the peer has taken so many bytes of the body, the bytes that waited at `since_ms` are gone.
+    /// Count of accepted bytes at which the bytes that waited at `since_ms` have been sent.
     taken_target: u64,
 }
 
 impl Default for BodyBacklog {
-    /// A backlog without a bound.
+    /// Creates a backlog without a bound.
     fn default() -> BodyBacklog {
         BodyBacklog::new(0)
     }
 }
 
 impl BodyBacklog {
-    /// A backlog of at most so many bytes; 0 is no bound.
+    /// Creates a backlog of at most `bytes_max` bytes; 0 means no bound.
     pub(crate) fn new(bytes_max: usize) -> BodyBacklog {
         BodyBacklog {
             bytes_max: if bytes_max == 0 { usize::MAX } else { bytes_max },
@@ -86,7 +88,7 @@ impl BodyBacklog {
         }
     }
 
-    /// Bytes held now.
+    /// Bytes in the backlog.
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
         self.waiting_bytes.get() + self.queued_bytes.load(Relaxed)
@@ -98,25 +100,25 @@ impl BodyBacklog {
         self.bytes() > self.bytes_max / 2
     }
 
-    /// How many bytes of a body may be read at once, of which the sink has taken so many.
+    /// Bytes of a body that may be read at once, when the sink has accepted `taken_bytes`.
     #[inline]
     pub(crate) fn read_ahead(&self, taken_bytes: u64) -> usize {
         if self.is_pressed() && taken_bytes < TRUSTED_BYTES { READ_AHEAD_BYTES } else { usize::MAX }
     }
 
-    /// A send queue for a connection of a client's, which is told when it is to end.
+    /// Creates the send queue of a downstream connection. `enforce` may end that connection.
     pub(crate) fn client_queue(&self) -> SendQueue {
         let queue = self.queue();
         self.queues.add(&queue);
         queue
     }
 
-    /// A send queue for a connection to an endpoint. It never is to end: the exchanges it carries are.
+    /// Creates the send queue of an upstream connection. `enforce` ends its exchanges and not the connection.
     pub(crate) fn queue(&self) -> SendQueue {
         SendQueue::new(self.queued_bytes.clone(), self.bytes_max / 2)
     }
 
-    /// Adds an exchange that waits with so many bytes for a peer that has taken so many of the body.
+    /// Adds an exchange whose peer has accepted `taken_bytes` of the body while `bytes` wait.
     #[cold]
     fn enter(self: &Rc<Self>, cx: &Context<'_>, bytes: usize, taken_bytes: u64, now_ms: u64) -> BacklogEntry {
         let exchange = WaitingExchange { since_ms: now_ms, bytes, waker: cx.waker().clone(), is_over: false };
@@ -125,8 +127,8 @@ impl BodyBacklog {
         BacklogEntry { backlog: self.clone(), slot, taken_target: taken_bytes + bytes as u64 }
     }
 
-    /// Notes that an exchange waits with so many bytes for a peer that has taken so many of the body; 0 is that it does
-    /// not wait. True where it is to end.
+    /// Updates the entry of an exchange: `bytes` wait for a peer that has accepted `taken_bytes` of the body.
+    /// 0 removes the entry. True if the exchange must end.
     #[inline]
     pub(crate) fn note(
         self: &Rc<Self>,
@@ -149,12 +151,13 @@ impl BodyBacklog {
         }
     }
 
-    /// Ends the exchanges, then the connections, that have stalled longest, until the backlog is within its bound; how
-    /// many.
+    /// Ends stalled exchanges, then stalled connections, the longest stalled first, until the backlog is
+    /// within its bound; returns their number.
     pub(crate) fn enforce(&self, now_ms: u64) -> usize {
         if !self.is_pressed() {
             return 0;
         }
+        // Called before the bound is checked: the call also sets the marks from which the stall time counts.
         let stalled = self.queues.stalled(now_ms);
         let mut excess_bytes = self.bytes().saturating_sub(self.bytes_max);
         if excess_bytes == 0 {
@@ -174,7 +177,7 @@ impl BodyBacklog {
         ended
     }
 
-    /// Whether the backlog was large since this last was true, and is not any more.
+    /// Whether the backlog has shrunk to a quarter of a large peak since the last time this was true.
     pub(crate) fn has_shrunk(&self) -> bool {
         let (bytes, peak_bytes) = (self.bytes(), self.peak_bytes.get());
         let has_shrunk = peak_bytes >= RELEASED_BYTES_MIN && bytes <= peak_bytes / 4;
@@ -193,9 +196,9 @@ impl WaitingExchanges {
         self.slots.len() - 1
     }
 
-    /// Ends those that wait since then or longer.
+    /// Ends exchanges that wait since `before_ms` or longer.
     fn end_stalled(&mut self, before_ms: u64, excess_bytes: &mut usize) -> usize {
-        // Those that were told to end before and have not yet.
+        // Exchanges that were ended before but still hold their bytes.
         let ending_bytes: usize =
             self.slots.iter().flatten().filter(|one| one.is_over).map(|one| one.bytes).sum();
         *excess_bytes = excess_bytes.saturating_sub(ending_bytes);
@@ -223,7 +226,8 @@ impl BacklogEntry {
         let Some(Some(one)) = waiting.slots.get_mut(self.slot) else { return false };
         backlog.waiting_bytes.set(backlog.waiting_bytes.get() - one.bytes + bytes);
         one.bytes = bytes;
-        // A peer that takes a byte now and then does not begin to wait anew.
+        // The wait restarts only after all earlier bytes were accepted, so a byte now and then does not
+        // extend it.
         if taken_bytes >= self.taken_target {
             self.taken_target = taken_bytes + bytes as u64;
             one.since_ms = now_ms;

@@ -1,28 +1,28 @@
-//! Where a body ends: how that is told on the side it is read from, and on the side it is written to.
+//! Body framing: the decoder on the reading side and the encoding on the writing side (RFC 9112 §6.3).
 
 use yumen_http::{BodyError, ChunkDecodeStep, ChunkedDecoder, Framing};
 
 use crate::buffer::Inbox;
 
-/// How the rest of a body is told from what follows it.
+/// Decoder state of the rest of a body.
 pub(crate) enum BodyDecoder {
     Done,
     Length(u64),
     Chunked(Box<ChunkedDecoder>),
-    /// Up to the end of the connection, or of the stream of one.
+    /// Up to the end of the connection or stream.
     UntilClose,
-    /// A stream has ended, with these trailers.
+    /// A stream has ended with these trailers.
     Trailers(Vec<u8>),
 }
 
-/// How a sink is told where the body ends.
+/// Signal by which a sink recognizes the end of the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodyEncoding {
-    /// It knows, or the end of the connection says so.
+    /// `Content-Length` in the head, or the close of the connection.
     Known,
-    /// By the last chunk.
+    /// The last chunk.
     Chunk,
-    /// By the end of its stream.
+    /// The end of the stream.
     Stream,
 }
 
@@ -37,7 +37,7 @@ impl From<Framing> for BodyDecoder {
     }
 }
 
-/// The data at the front of an inbox.
+/// Result of one decoding step.
 pub(crate) struct BodySlice {
     /// Decoded data, contiguous at the front of the inbox.
     pub(crate) data: usize,
@@ -54,8 +54,7 @@ impl BodyDecoder {
         }
     }
 
-    /// Decodes all that is waiting. Data of several chunks is moved together, so that it leaves in one
-    /// write.
+    /// Decodes all buffered bytes. The data of several chunks is moved together, so that one write sends it.
     pub(crate) fn decode(&mut self, inbox: &mut Inbox) -> Result<BodySlice, BodyError> {
         match self {
             BodyDecoder::Done | BodyDecoder::Trailers(_) => Ok(BodySlice { data: 0, skip: 0 }),
@@ -86,7 +85,8 @@ fn decode_chunks(chunked: &mut ChunkedDecoder, inbox: &mut Inbox) -> Result<Body
     let mut at = 0;
     loop {
         let decoded = match chunked.step(&inbox.bytes()[at..]) {
-            // What came before goes on its way first. What is broken stays where it is and is found again.
+            // Data ahead of a malformed chunk is delivered first. The error stays in the inbox, and the next
+            // call returns it.
             Err(_) if data > 0 => ChunkDecodeStep::NeedMore,
             decoded => decoded?,
         };

@@ -1,6 +1,6 @@
-//! Bodies of answers on their way through plugins: in pieces, and past computations that run beside the worker.
+//! Response bodies on their way through plugins: chunk by chunk, and across computations in other threads.
 //!
-//! Knows which plugins have seen a piece, not what they make of it.
+//! Owns the position of a chunk in the chain. Must not depend on the effect of a plugin.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -11,23 +11,23 @@ use yumen_plugin::{BodyChunk, DeferredBody, Exchange};
 use crate::chains::ExchangeChains;
 use crate::grpc;
 
-/// Edits a body piece by piece.
+/// Editor of a body, chunk by chunk.
 pub(crate) trait BodyEdit {
-    /// A piece as it goes on; pending where [`BodyEdit::poll_deferred`] gives it.
+    /// Edits a chunk; pending if [`BodyEdit::poll_deferred`] returns it.
     fn edit(&mut self, chunk: BodyChunk) -> Poll<BodyChunk>;
 
-    /// The next part of the piece that was deferred.
+    /// Next part of the deferred chunk.
     fn poll_deferred(&mut self, cx: &mut Context<'_>) -> Poll<DeferredPart>;
 }
 
-/// A part of a piece that was deferred.
+/// Part of a deferred chunk.
 pub(crate) struct DeferredPart {
     pub(crate) chunk: BodyChunk,
     /// Whether another part follows.
     pub(crate) has_more: bool,
 }
 
-/// An edit that defers nothing.
+/// A closure edits without deferring.
 impl<F: FnMut(BodyChunk) -> BodyChunk> BodyEdit for F {
     fn edit(&mut self, chunk: BodyChunk) -> Poll<BodyChunk> {
         Poll::Ready(self(chunk))
@@ -38,13 +38,13 @@ impl<F: FnMut(BodyChunk) -> BodyChunk> BodyEdit for F {
     }
 }
 
-/// A piece between two plugins.
+/// A chunk between two plugins.
 pub(crate) struct BodyPiece {
     pub(crate) chunk: BodyChunk,
-    /// Whether nothing follows.
+    /// Whether no chunk follows.
     pub(crate) last: bool,
     pub(crate) pause: bool,
-    /// How many plugins of the phase have seen it.
+    /// Number of plugins of the phase that have edited the chunk.
     pub(crate) plugins: usize,
 }
 
@@ -54,7 +54,7 @@ impl BodyPiece {
     }
 }
 
-/// A piece whose data is computed, or waits for its turn.
+/// A chunk whose data is being computed or waits for its turn.
 pub(crate) struct DeferredPiece {
     piece: BodyPiece,
     data: DeferredData,
@@ -62,11 +62,12 @@ pub(crate) struct DeferredPiece {
 
 enum DeferredData {
     Computing(DeferredBody),
-    /// So many bytes of it were passed on.
+    /// Result, and the number of bytes passed on.
     Computed(Vec<u8>, usize),
 }
 
-/// The part of computed data that the plugins behind see in a turn: one piece of 64 MiB would take a coder seconds.
+/// Bytes of computed data that the next plugins receive per turn: 64 MiB at once would block the worker for
+/// seconds in a content coding.
 const PART_BYTES: usize = 64 * 1024;
 
 impl DeferredPiece {
@@ -74,10 +75,11 @@ impl DeferredPiece {
         DeferredPiece { piece, data: DeferredData::Computing(computing) }
     }
 
-    /// The next part, and whether another one follows.
+    /// Next part, and whether another one follows.
     fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<(BodyPiece, bool)> {
         if let DeferredData::Computing(computing) = &mut self.data {
             let computed = ready!(Pin::new(computing).poll(cx));
+            // Without a result the body is incomplete, and must not be sent as if it were complete.
             self.piece.chunk.broken |= computed.is_none();
             self.data = DeferredData::Computed(computed.unwrap_or_default(), 0);
         }
@@ -99,12 +101,12 @@ impl DeferredPiece {
     }
 }
 
-/// Edits the answer of an exchange by its plugins.
+/// Editor that runs the plugins of an exchange.
 pub(crate) struct PluginEdit<'a, 's> {
     ex: &'a mut Exchange<'s>,
     chains: &'a ExchangeChains<'a>,
     deferred: Option<DeferredPiece>,
-    /// The status that trailers carried, which plugins may have taken out.
+    /// `grpc-status` of the trailers before the plugins, which may remove it.
     pub(crate) grpc_status: Option<u8>,
 }
 
@@ -113,7 +115,7 @@ impl<'a, 's> PluginEdit<'a, 's> {
         PluginEdit { ex, chains, deferred: None, grpc_status: None }
     }
 
-    /// A body that is there whole.
+    /// Edits a body that is completely buffered, in turns.
     pub(crate) async fn whole(mut self, body: &[u8]) -> Vec<u8> {
         let chunk = BodyChunk { last: true, ..BodyChunk::default() };
         let data = DeferredData::Computed(body.to_vec(), 0);
@@ -125,6 +127,7 @@ impl<'a, 's> PluginEdit<'a, 's> {
             if !part.has_more {
                 return data;
             }
+            // Other connections are served between two parts.
             tokio::task::yield_now().await;
         }
     }
@@ -154,11 +157,12 @@ impl BodyEdit for PluginEdit<'_, '_> {
             };
             match self.chains.edit(self.ex, piece) {
                 Ok(chunk) => {
+                    // A plugin that ends the body drops the rest of the computed data.
                     let has_more = has_more && !chunk.last;
                     self.deferred = has_more.then_some(deferred);
                     return Poll::Ready(DeferredPart { chunk, has_more });
                 }
-                // The plugin has the whole body, or as much as it takes.
+                // The plugin has buffered the body up to its end or its limit, and computes.
                 Err(next) => self.deferred = Some(*next),
             }
         }

@@ -1,7 +1,7 @@
-//! Read buffers, lent to connections only while bytes are waiting in them.
+//! Read buffers of a worker, lent to connections only while they contain bytes.
 //!
-//! A worker keeps a few large buffers. A connection takes one to read into and gives it back as
-//! soon as what it read was consumed, so idle connections hold none.
+//! A connection takes a large buffer for a read and returns it when the bytes are consumed, so idle
+//! connections hold none.
 
 use std::cell::RefCell;
 use std::io::IoSlice;
@@ -11,32 +11,33 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use crate::backlog::{BodyBacklog, READ_AHEAD_BYTES};
 
-/// Size of a read buffer. Below 32 KiB large bodies cost a third more; above 64 KiB nothing is won.
+/// Size of a read buffer, in bytes. Below 32 KiB large bodies cost a third more; above 64 KiB there is no
+/// gain.
 pub(crate) const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Size of a buffer for what a stream brought, where that is little: a worker may serve hundreds of streams at
-/// once, most of them with messages of a few bytes.
+/// Size of a buffer for short stream data, in bytes: a worker may serve hundreds of streams at once, most
+/// with messages of a few bytes.
 const SMALL_BYTES: usize = READ_AHEAD_BYTES;
 
-/// How many idle buffers a worker keeps.
+/// Idle buffers that a worker retains.
 const KEPT: usize = 32;
 const SMALL_KEPT: usize = 256;
 
-/// What is waiting in a parked inbox may not hold a whole buffer if it is at most this long.
+/// Longest content of a parked inbox that moves to memory of its own size, in bytes.
 const PARKED_BYTES_MAX: usize = 8 * 1024;
 
-/// A worker's spare buffers.
+/// Idle buffers of a worker.
 #[derive(Default)]
 pub(crate) struct Buffers {
     spare: RefCell<Vec<Box<[u8]>>>,
     small: RefCell<Vec<Box<[u8]>>>,
     texts: RefCell<Vec<Vec<u8>>>,
-    /// Bytes that wait for peers that do not take them.
+    /// Bytes that wait for slow peers.
     pub(crate) backlog: Rc<BodyBacklog>,
 }
 
 impl Buffers {
-    /// Buffers of which at most so many bytes wait for peers that do not take them.
+    /// Creates buffers with a backlog of at most `bytes_max` bytes.
     pub(crate) fn with_backlog(bytes_max: usize) -> Buffers {
         Buffers { backlog: Rc::new(BodyBacklog::new(bytes_max)), ..Buffers::default() }
     }
@@ -61,12 +62,12 @@ impl Buffers {
         }
     }
 
-    /// An empty vector for a head being written.
+    /// Empty vector for a serialized head.
     pub(crate) fn take_text(&self) -> Vec<u8> {
         self.texts.borrow_mut().pop().unwrap_or_default()
     }
 
-    /// Keeps a vector's memory for the next head.
+    /// Returns a vector, at most 16 KiB of capacity, for the next head.
     pub(crate) fn put_text(&self, mut text: Vec<u8>) {
         let mut texts = self.texts.borrow_mut();
         if text.capacity() > 0 && text.capacity() <= 16 * 1024 && texts.len() < KEPT {
@@ -76,17 +77,17 @@ impl Buffers {
     }
 }
 
-/// Bytes received and not yet consumed.
+/// Received bytes of a connection that are not consumed yet.
 #[derive(Default)]
 pub(crate) struct Inbox {
     buffer: Option<Box<[u8]>>,
     start: usize,
     end: usize,
-    /// How often bytes were added; tells whether a position remembered is still good.
+    /// Number of times that bytes were added or moved; invalidates older marks.
     fills: u64,
 }
 
-/// A position in an inbox.
+/// Position in an inbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct InboxMark {
     start: usize,
@@ -94,7 +95,7 @@ pub(crate) struct InboxMark {
 }
 
 impl Inbox {
-    /// What is waiting.
+    /// Bytes that are not consumed.
     pub(crate) fn bytes(&self) -> &[u8] {
         match &self.buffer {
             Some(buffer) => &buffer[self.start..self.end],
@@ -113,7 +114,7 @@ impl Inbox {
         self.end - self.start
     }
 
-    /// Bytes of memory held.
+    /// Memory in use, in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
         self.buffer.as_ref().map_or(0, |buffer| buffer.len())
     }
@@ -122,18 +123,18 @@ impl Inbox {
         self.start == self.end
     }
 
-    /// Drops bytes from the front.
+    /// Removes bytes from the front.
     pub(crate) fn consume(&mut self, count: usize) {
         debug_assert!(count <= self.len());
         self.start += count;
     }
 
-    /// Drops bytes from the end, down to so many.
+    /// Shortens the content to `count` bytes.
     pub(crate) fn truncate(&mut self, count: usize) {
         self.end = self.end.min(self.start + count);
     }
 
-    /// Gives the buffer back if nothing is waiting in it.
+    /// Returns the buffer if it is empty.
     pub(crate) fn release(&mut self, buffers: &Buffers) {
         if self.is_empty()
             && let Some(buffer) = self.buffer.take()
@@ -143,8 +144,8 @@ impl Inbox {
         }
     }
 
-    /// Gives up the large buffer while the connection waits: little that is waiting moves to memory
-    /// of its own size.
+    /// Returns the large buffer while the connection waits: content of at most `PARKED_BYTES_MAX` moves to
+    /// memory of its own size.
     pub(crate) fn park(&mut self, buffers: &Buffers) {
         self.release(buffers);
         let waiting = self.len();
@@ -157,10 +158,11 @@ impl Inbox {
             buffers.give(large);
         }
         (self.start, self.end) = (0, waiting);
+        // The content has moved, so older marks are invalid.
         self.fills += 1;
     }
 
-    /// Room behind what is waiting, for the next read; empty when the inbox is full.
+    /// Free space behind the content, for the next read; empty when the inbox is full.
     pub(crate) fn room(&mut self, buffers: &Buffers) -> &mut [u8] {
         self.fills += 1;
         if self.buffer.is_none() {
@@ -170,7 +172,7 @@ impl Inbox {
         self.more_room(buffers)
     }
 
-    /// Room for bytes that have come already, `count` of them or as many as fit.
+    /// Free space for `count` bytes that are already received, or for as many as fit.
     pub(crate) fn spare_capacity(&mut self, count: usize, buffers: &Buffers) -> &mut [u8] {
         if self.is_empty() && count <= SMALL_BYTES {
             self.fills += 1;
@@ -194,6 +196,8 @@ impl Inbox {
             let waiting = self.len();
             let (start, end) = (self.start, self.end);
             if let Some(buffer) = &mut self.buffer {
+                // Only with less than a quarter of the buffer free behind the content, which bounds the
+                // copying.
                 buffer.copy_within(start..end, 0);
             }
             (self.start, self.end) = (0, waiting);
@@ -205,7 +209,7 @@ impl Inbox {
         }
     }
 
-    /// Moves in what waits elsewhere, as much as there is room for and at most so many bytes; says how much.
+    /// Moves at most `bytes_max` bytes out of `waiting`, as far as they fit; returns their number.
     pub(crate) fn take_from(&mut self, waiting: &mut Bytes, buffers: &Buffers, bytes_max: usize) -> usize {
         let wanted = waiting.len().min(bytes_max);
         let room = self.spare_capacity(wanted, buffers);
@@ -216,30 +220,31 @@ impl Inbox {
         count
     }
 
-    /// So many bytes were read into the room.
+    /// Adds the `count` bytes that were written into the free space.
     pub(crate) fn filled(&mut self, count: usize) {
         self.end += count;
     }
 
-    /// What would have been read went elsewhere: there is no going back to before it.
+    /// Invalidates marks after input bypassed the inbox (splice).
     pub(crate) fn mark_bypassed(&mut self) {
         self.fills += 1;
     }
 
-    /// A position to go back to, as long as nothing is read in between. Without a buffer there is none that has
-    /// one: what was at its front is gone.
+    /// Mark to rewind to, valid until the next read. Without a buffer the position is lost, so the mark
+    /// matches only an inbox without one.
     pub(crate) fn mark(&self) -> InboxMark {
         InboxMark { start: if self.buffer.is_some() { self.start } else { usize::MAX }, fills: self.fills }
     }
 
-    /// Whether it is at a mark, or can go back to it.
+    /// Whether the position is `mark`, or can be rewound to it.
     pub(crate) fn can_rewind(&self, mark: InboxMark) -> bool {
         self.mark() == mark || (mark.fills == self.fills && self.buffer.is_some())
     }
 
-    /// Goes back to a mark; says whether it still could.
+    /// Rewinds to `mark`; false if that is impossible.
     pub(crate) fn rewind(&mut self, mark: InboxMark) -> bool {
         let can = self.can_rewind(mark);
+        // The mark of an inbox without a buffer is not an index, so `start` stays.
         if can && self.buffer.is_some() {
             self.start = mark.start;
         }
@@ -247,7 +252,7 @@ impl Inbox {
     }
 }
 
-/// The first bytes of the slices in one piece, at most so many.
+/// Copies the first bytes of the slices, at most `bytes_max`.
 pub(crate) fn gather(slices: &[IoSlice<'_>], bytes_max: usize) -> Bytes {
     let mut data = BytesMut::with_capacity(bytes_max);
     for slice in slices {

@@ -1,4 +1,7 @@
-//! The plugins of one exchange: global rules, then the route's, with the consumer's merged in.
+//! Plugin chains of one exchange: global rules first, then the route's, with the consumer's plugins merged
+//! in.
+//!
+//! Owns the order of plugins per phase. Must not depend on the effect of a plugin.
 
 use std::ops::Deref;
 use std::rc::Rc;
@@ -13,23 +16,23 @@ use crate::grpc;
 use crate::http2::heads::{self, NO_TUNNEL};
 use crate::observe::{self, ExchangeStopwatch};
 
-/// The plugins of an exchange.
+/// Plugin chains of an exchange.
 pub(crate) struct ExchangeChains<'s> {
     pub(crate) global: &'s PluginChain,
     pub(crate) route: RouteChain<'s>,
-    /// The upstream that was chosen, once one was.
+    /// The selected upstream.
     pub(crate) upstream: Option<&'s Upstream>,
-    /// Measures what they do, where the exchange is sampled or explains itself.
+    /// Stopwatch of a sampled or explained exchange.
     pub(crate) watch: Option<Rc<ExchangeStopwatch>>,
 }
 
-/// The route's part of them.
+/// Chain of the route.
 pub(crate) enum RouteChain<'s> {
     /// No route matched.
     None,
-    /// The route's own.
+    /// Plugins of the route.
     Route(&'s PluginChain),
-    /// With the consumer's plugins merged in.
+    /// Plugins of route and consumer.
     Merged(Rc<PluginChain>),
 }
 
@@ -47,27 +50,27 @@ impl Deref for RouteChain<'_> {
 }
 
 impl<'s> ExchangeChains<'s> {
-    /// The global rules, before a route is known.
+    /// Chains before routing: global rules only.
     pub(crate) fn new(global: &'s PluginChain, watch: Option<Rc<ExchangeStopwatch>>) -> ExchangeChains<'s> {
         ExchangeChains { global, route: RouteChain::None, upstream: None, watch }
     }
 
-    /// The stopwatch of an exchange that explains itself.
+    /// Stopwatch, if the exchange is explained.
     pub(crate) fn explaining(&self) -> Option<&ExchangeStopwatch> {
         self.watch.as_deref().filter(|watch| watch.explains)
     }
 
-    /// Whether a plugin of a global rule steps back for the route's own.
+    /// Whether a plugin of a global rule is replaced by the same plugin of the route.
     pub(crate) fn yields_to_route(&self, instance: &PluginInstance) -> bool {
         instance.prefers_route && self.route.has(instance.name)
     }
 
-    /// Whether no plugin has anything to do. A consumer can only be found by one.
+    /// Whether no plugin runs. Consumers need no check: only a plugin can identify one.
     pub(crate) fn are_empty(&self) -> bool {
         self.global.is_empty() && self.route.is_empty()
     }
 
-    /// Calls `each` for the plugins of a phase: global rules first.
+    /// Calls `each` for the plugins of a phase, global rules first.
     pub(crate) fn each(
         &self,
         ex: &mut Exchange<'_>,
@@ -89,7 +92,7 @@ impl<'s> ExchangeChains<'s> {
         }
     }
 
-    /// Calls one plugin, where its filter lets it run.
+    /// Calls one plugin, if its filter admits the exchange.
     fn run(
         &self,
         instance: &PluginInstance,
@@ -106,13 +109,13 @@ impl<'s> ExchangeChains<'s> {
         }
     }
 
-    /// Whether a plugin that runs after the head was sent looks into the fields of that.
+    /// Whether a plugin reads response fields after the head was sent.
     pub(crate) fn read_sent_head(&self) -> bool {
         !self.are_empty() && (self.global.reads_sent_head() || self.route.reads_sent_head())
     }
 
-    /// A piece of body through all plugins that want to see it and have not, and coded behind them; `Err` where one of
-    /// them computes its part of it beside the worker.
+    /// Passes a chunk through the plugins that have not edited it, then through the content coding. `Err` if
+    /// a plugin computes its result in another thread.
     pub(crate) fn edit(
         &self,
         ex: &mut Exchange<'_>,
@@ -126,6 +129,7 @@ impl<'s> ExchangeChains<'s> {
             }
             self.run(instance, ex, Phase::ResponseBody, |plugin, ex| {
                 let chunk = plugin.response_body(ex, std::mem::take(&mut piece.chunk));
+                // A plugin may end a body early, except that of a gRPC call, which ends with its trailers.
                 piece.last = piece.last || (chunk.last && !grpc::is_call(ex));
                 piece.chunk = BodyChunk { last: piece.last, pause: piece.pause, ..chunk };
             });
@@ -142,8 +146,8 @@ impl<'s> ExchangeChains<'s> {
     }
 }
 
-/// The response phases: what was left for the answer, then the plugins, then the explanation if one was
-/// asked for.
+/// Runs the response head phase: fields set by earlier phases, then plugins, content coding, and the
+/// explanation if requested.
 pub(crate) fn respond_head(ex: &mut Exchange<'_>, chains: &ExchangeChains<'_>, head: &mut ResponseHead) {
     ex.status = head.status;
     if !ex.response_fields.is_empty() {
@@ -151,6 +155,7 @@ pub(crate) fn respond_head(ex: &mut Exchange<'_>, chains: &ExchangeChains<'_>, h
     }
     let phase = Phase::ResponseHead;
     chains.instances(phase, |instance| {
+        // Each plugin sees the changes of those before it.
         if instance.reads.answer {
             ex.show_answer(head.fields.clone());
         }
@@ -158,7 +163,7 @@ pub(crate) fn respond_head(ex: &mut Exchange<'_>, chains: &ExchangeChains<'_>, h
     });
     ex.choose_coding(head);
     if matches!(head.status, 200..=299) && heads::asks_for_tunnel(&ex.request) {
-        // What is told, and so what is noted.
+        // The status is set here, so that log and metrics record the one that the client receives.
         head.set_status(NO_TUNNEL);
     }
     ex.status = head.status;

@@ -1,7 +1,7 @@
-//! Waiting for an endpoint on behalf of a client, who may leave meanwhile.
+//! The wait for an endpoint on behalf of a client that may leave meanwhile.
 //!
-//! On a connection of its own, a client that leaves and one that has only no more to say look alike: both have
-//! sent their end. The first is waited for no longer than the setting says, so the second is, too.
+//! A closed and a half-closed TCP connection of a client look alike: both have sent FIN. The wait checks
+//! every `half_closed_ms`, so a half-closed client is not waited for longer than that either.
 
 use std::task::{Context, Poll};
 
@@ -10,18 +10,18 @@ use crate::connection::DownstreamConnection;
 use crate::fault::FaultKind;
 use crate::upstream::wait::AttemptWait;
 
-/// Until when is waited.
+/// State of a wait.
 pub(crate) struct Wait {
     until_ms: u64,
-    /// When the client is looked at next.
+    /// Time of the next check of the client.
     look_at_ms: u64,
 }
 
-/// What a wait may end with.
+/// Reason that a wait ended.
 pub(crate) enum WaitEnd {
-    /// It took too long.
+    /// The timeout expired.
     Timeout,
-    /// Nobody waits for the answer any more.
+    /// The client closed its connection.
     ClientLeft,
 }
 
@@ -30,14 +30,14 @@ impl Wait {
         Wait { until_ms: u64::MAX, look_at_ms: u64::MAX }
     }
 
-    /// One that has begun.
+    /// Creates a wait and begins it.
     pub(crate) fn begun(conn: &DownstreamConnection, timeout_ms: u64) -> Wait {
         let mut wait = Wait::new();
         wait.begin(conn, timeout_ms);
         wait
     }
 
-    /// Waits so many milliseconds from now; 0 is without end.
+    /// Begins to wait for `timeout_ms` milliseconds; 0 means no timeout.
     #[inline]
     pub(crate) fn begin(&mut self, conn: &DownstreamConnection, timeout_ms: u64) {
         let now_ms = clock::now().mono_ms();
@@ -45,8 +45,8 @@ impl Wait {
         self.extend_from(conn, timeout_ms, now_ms);
     }
 
-    /// The same for an endpoint that has said something of which the client got nothing: a client that has left would
-    /// not have noticed, and is looked at no later for it.
+    /// Restarts the timeout when the endpoint has sent bytes of which the client received none. The check of
+    /// the client is not postponed: no write could have detected its close.
     #[inline]
     pub(crate) fn extend(&mut self, conn: &DownstreamConnection, timeout_ms: u64) {
         self.extend_from(conn, timeout_ms, clock::now().mono_ms());
@@ -54,14 +54,14 @@ impl Wait {
 
     fn extend_from(&mut self, conn: &DownstreamConnection, timeout_ms: u64, now_ms: u64) {
         self.until_ms = if timeout_ms == 0 { u64::MAX } else { now_ms.saturating_add(timeout_ms) };
-        // A look that is due happens when this wait is polled, by the time that was set for it.
+        // A check that is due runs at the next poll, on the timer that was set for it.
         if now_ms < self.look_at_ms {
             self.set_timer(conn, now_ms);
         }
     }
 
-    /// What the wait has ended with, if it has; otherwise the task is woken to ask again. `looks` says that the
-    /// client may leave unnoticed.
+    /// Reason that the wait has ended, if so; otherwise the task is registered. `looks` enables the check of
+    /// the client.
     #[inline]
     pub(crate) fn poll(
         &mut self,
@@ -91,7 +91,7 @@ impl Wait {
         }
     }
 
-    /// Ready where the time or the client ends the wait, with what to call that; `late` is what to call the first.
+    /// Ready with a fault when the timeout or the client ends the wait; `late` is the fault of a timeout.
     pub(crate) fn poll_end(
         &mut self,
         cx: &mut Context<'_>,
@@ -108,10 +108,10 @@ impl Wait {
         }
     }
 
-    /// Has the task woken for the next look, or the end of the wait.
+    /// Sets the timer to the next check or the end of the wait.
     fn set_timer(&self, conn: &DownstreamConnection, now_ms: u64) {
         let left_ms = self.until_ms.min(self.look_at_ms).saturating_sub(now_ms);
-        // Without either it is never.
+        // 0 unsets the timer: without timeout and checks the wait has no end.
         conn.timer.set(Some(left_ms).filter(|ms| *ms < u64::MAX / 2).unwrap_or(0));
     }
 }

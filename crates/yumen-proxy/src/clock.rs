@@ -1,4 +1,6 @@
-//! The worker's time: read once per batch of events, then free.
+//! Clock of a worker: read once per batch of events and cached between.
+//!
+//! Time is monotonic, with Unix time derived from it.
 
 use std::cell::Cell;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,19 +9,19 @@ use yumen_base::Now;
 thread_local! {
     static CACHED: Cell<Now> = const { Cell::new(Now { mono_us: 0, unix_ms: 0 }) };
     static SINCE_READ: Cell<u32> = const { Cell::new(0) };
-    /// What to add to monotonic milliseconds to get Unix time.
+    /// Offset from monotonic milliseconds to Unix time.
     static UNIX_BASE_MS: Cell<u64> = const { Cell::new(0) };
-    /// Until when that holds.
+    /// Monotonic time at which the offset must be read again.
     static BASE_UNTIL_US: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A busy worker reads the clock again after so many questions without an event wait.
+/// Reads of the cached time after which a busy worker reads the clock without an event wait.
 const QUESTIONS_MAX: u32 = 16;
 
-/// Reads the clock; run whenever the worker wakes from waiting for events.
+/// Reads the clock; called when the worker wakes from waiting for events.
 pub(crate) fn refresh() {
     let mono_us = mono_us();
-    // The offset follows the wall clock about once a second.
+    // The offset follows changes of the wall clock within a second.
     if mono_us >= BASE_UNTIL_US.get() {
         UNIX_BASE_MS.set(unix_ms().saturating_sub(mono_us / 1000));
         BASE_UNTIL_US.set(mono_us + 1_000_000);
@@ -28,7 +30,7 @@ pub(crate) fn refresh() {
     SINCE_READ.set(0);
 }
 
-/// The time of this batch of events.
+/// Cached time of the current batch of events.
 pub(crate) fn now() -> Now {
     let asked = SINCE_READ.get();
     if asked >= QUESTIONS_MAX {
@@ -39,17 +41,17 @@ pub(crate) fn now() -> Now {
     CACHED.get()
 }
 
-/// Microseconds on the system's monotonic clock.
+/// Monotonic time in microseconds.
 fn mono_us() -> u64 {
     #[cfg(test)]
     if let Some(mono_us) = SIMULATED_US.get() {
         return mono_us;
     }
-    // One second ahead, so that zero never means now.
+    // One second ahead, so that 0 can mean "not set".
     crate::sys::monotonic_us() + 1_000_000
 }
 
-/// Nanoseconds on the monotonic clock, read now: only for exchanges that are measured.
+/// Monotonic time in nanoseconds, uncached: for measured exchanges only.
 pub(crate) fn nanos() -> u64 {
     #[cfg(test)]
     if let Some(mono_us) = SIMULATED_US.get() {
@@ -58,7 +60,7 @@ pub(crate) fn nanos() -> u64 {
     crate::sys::monotonic_ns()
 }
 
-/// The exact time, for whoever is not on a worker or measures.
+/// Uncached time, for measurements and for threads other than workers.
 pub fn exact() -> Now {
     Now { mono_us: mono_us(), unix_ms: unix_ms() }
 }
@@ -76,13 +78,13 @@ thread_local! {
     static SIMULATED_US: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Lets time pass that this thread has not looked at yet.
+/// Sets the simulated time without a refresh of the cache.
 #[cfg(test)]
 pub(crate) fn simulate_unseen(mono_us: u64) {
     SIMULATED_US.set(Some(mono_us));
 }
 
-/// Makes this thread's time that of a simulation.
+/// Sets the simulated time of this thread.
 #[cfg(test)]
 pub(crate) fn simulate(mono_us: u64) {
     SIMULATED_US.set(Some(mono_us));

@@ -1,9 +1,9 @@
-//! What is seldom waited for, kept out of what always is.
+//! Boxing of futures that are rarely awaited.
 
 use yumen_plugin::plugin::LocalFuture;
 
-/// The future, boxed and out of the compiler's sight: those that nearly always run without it are neither
-/// larger nor slower for it.
+/// Boxes a future behind a call that is not inlined, so that callers that rarely await it become neither
+/// larger nor slower.
 #[cold]
 #[inline(never)]
 pub(crate) fn apart<'a, T>(future: impl Future<Output = T> + 'a) -> LocalFuture<'a, T> {

@@ -1,7 +1,7 @@
-//! A client connection, or a stream of one that carries many, as an exchange finds it.
+//! Downstream connection, or one stream of a multiplexed one: the transport of an exchange.
 //!
-//! Knows who is at the other end, how a request's body is read and text is sent, and neither what is served nor what
-//! comes next.
+//! Owns the peer's identity, the reading of request bodies and the writing of text. Must not depend on
+//! routes, plugins or the serving loop.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -32,12 +32,13 @@ use crate::transfer::Transfer;
 use crate::turn_budget::TurnBudget;
 use crate::worker::Worker;
 
-/// A body nobody wanted is read to its end if it is at most this long, so that the connection lives on.
+/// Longest unread request body, in bytes, that is discarded so that the connection can be reused.
 const DISCARD_BYTES_MAX: u64 = 256 * 1024;
-/// And no longer than this, in milliseconds: a new connection costs the client less.
+/// Longest time for discarding an unread body, in milliseconds: beyond it a new connection costs the client
+/// less.
 const DISCARD_MS: u64 = 5000;
 
-/// A client connection, or a stream of one that carries many, and what is known of it.
+/// A downstream connection, or one stream of a multiplexed one, with its peer, buffer and timer.
 pub(crate) struct DownstreamConnection {
     pub(crate) worker: Rc<Worker>,
     pub(crate) peer: Rc<DownstreamPeer>,
@@ -46,18 +47,18 @@ pub(crate) struct DownstreamConnection {
     pub(crate) timer: Timer,
 }
 
-/// Who is at the other end, and what endpoints are told of it.
+/// The peer of a connection, and the fields that describe it to endpoints.
 pub(crate) struct DownstreamPeer {
     pub(crate) client: ClientInfo,
-    /// Whether the peer's forwarding fields are believed.
+    /// Whether forwarding fields from this peer are trusted.
     pub(crate) trusted: bool,
-    /// Forwarding fields that are the same for all its requests that nobody forwarded before.
+    /// Serialized forwarding fields, shared by all requests of the peer that carry none of their own.
     pub(crate) forwarding: Vec<u8>,
-    /// Where the peer's address stands in them, as text.
+    /// Range of the peer's IP address, as text, in `forwarding`.
     ip: Range<usize>,
-    /// Where else it may connect, as answers tell it.
+    /// `Alt-Svc` value for responses to this peer (RFC 7838).
     pub(crate) alt_svc: Option<Arc<[u8]>>,
-    /// What its last request to an endpoint of HTTP/2 was sent with.
+    /// Encoded fields of the peer's last request to an HTTP/2 endpoint.
     pub(crate) last_fields: RefCell<Option<Box<CachedFields>>>,
 }
 
@@ -69,14 +70,14 @@ impl DownstreamPeer {
         DownstreamPeer { client, trusted, forwarding, ip, alt_svc: None, last_fields: RefCell::default() }
     }
 
-    /// Its address as text.
+    /// The peer's IP address as text.
     pub(crate) fn ip(&self) -> &[u8] {
         &self.forwarding[self.ip.clone()]
     }
 }
 
-/// The fields that tell an endpoint who asked and how, and where in them the address stands. A
-/// connection may carry one request only, so this is no place for formatting machinery.
+/// Serializes the forwarding fields and returns the range of the IP address in them. A connection may carry a
+/// single request, so IPv4 addresses are written without `fmt`.
 fn forwarding_fields(ip: IpAddr, client: &ClientInfo) -> (Vec<u8>, Range<usize>) {
     let mut out = Vec::with_capacity(160);
     out.extend_from_slice(b"X-Forwarded-For: ");
@@ -103,13 +104,14 @@ fn forwarding_fields(ip: IpAddr, client: &ClientInfo) -> (Vec<u8>, Range<usize>)
     (out, peer_ip)
 }
 
-/// Whether a body nobody wanted may be read to its end.
+/// Whether the rest of an unread body is discarded to keep the connection: false for a length above
+/// [`DISCARD_BYTES_MAX`].
 pub(crate) fn is_discarded(framing: Framing) -> bool {
     !matches!(framing, Framing::Length(length) if length > DISCARD_BYTES_MAX)
 }
 
 impl DownstreamConnection {
-    /// A connection of a peer's, or a stream of one.
+    /// Wraps a stream of `peer`'s connection with an empty inbox and a new timer.
     pub(crate) fn of(
         worker: Rc<Worker>,
         peer: Rc<DownstreamPeer>,
@@ -119,7 +121,8 @@ impl DownstreamConnection {
         DownstreamConnection { worker, peer, stream, inbox: Inbox::default(), timer }
     }
 
-    /// The longest request body of an exchange.
+    /// Longest request body of the exchange, in bytes; the route's limit takes precedence over the node's,
+    /// and 0 means no limit.
     pub(crate) fn body_bytes_max(&self, ex: &Exchange<'_>) -> u64 {
         match ex.body_bytes_max.unwrap_or(self.worker.settings.body_bytes_max) {
             0 => u64::MAX,
@@ -127,7 +130,7 @@ impl DownstreamConnection {
         }
     }
 
-    /// The slowest the client may send its body. Calls have streams, which may be silent for long.
+    /// Minimum rate of the request body. gRPC calls have none: their streams may be silent for long.
     #[inline]
     pub(crate) fn body_rate(&self, ex: &Exchange<'_>) -> MinimumRate {
         if !self.worker.settings.body_rate.is_set() || grpc::is_call(ex) {
@@ -141,7 +144,10 @@ impl DownstreamConnection {
         MinimumRate { window_ms: body_rate.window_ms.min(*body_timeout_ms), ..*body_rate }
     }
 
-    /// Reads the whole request body into the exchange, for a plugin or a route that looks into it.
+    /// Reads the whole request body into the exchange, for a plugin or a route that inspects it.
+    ///
+    /// Fails if the body exceeds `bytes_max` or the limit of the exchange, is malformed, or arrives too
+    /// slowly.
     pub(crate) async fn read_body(&mut self, ex: &mut Exchange<'_>, bytes_max: usize) -> Result<(), Fault> {
         let bytes_max = self.body_bytes_max(ex).min(bytes_max as u64);
         if let Some(body) = &ex.body {
@@ -156,6 +162,7 @@ impl DownstreamConnection {
         if ex.request.expects_continue() && self.inbox.is_empty() {
             self.send_continue().await?;
         }
+        // The gateway reads the body, so it does not forward the expectation (RFC 9110 §10.1.1).
         ex.request.fields.remove("expect");
         let mut rest = BodyDecoder::from(self.stream.incoming(ex.request.framing));
         let mut body = Vec::new();
@@ -164,11 +171,13 @@ impl DownstreamConnection {
         let mut is_awaited = false;
         let read = poll_fn(|cx| {
             if rate.is_set() {
-                // The end of a window is not yet the end of patience.
+                // A rate window that ends is not yet a timeout, so the timer covers the window only.
                 self.timer.set(0);
             }
             let polled = self.poll_body(cx, &mut rest, &mut body, bytes_max);
             if polled.is_pending() && !std::mem::replace(&mut is_awaited, true) {
+                // A delayed acknowledgement would hold back a client that waits for it before it sends the
+                // body.
                 self.stream.tcp().into_iter().for_each(TcpConnection::acknowledge);
             }
             if !rate.is_set() || polled.is_ready() {
@@ -179,6 +188,7 @@ impl DownstreamConnection {
         })
         .await;
         ex.body_read_bytes += body.len() as u64;
+        // Without framing, a body that is completely read is not discarded again after the response.
         ex.request.framing = if rest.is_done() { Framing::None } else { ex.request.framing };
         read?;
         ex.body = Some(body.into());
@@ -189,7 +199,7 @@ impl DownstreamConnection {
         self.send_interim(b"HTTP/1.1 100 Continue\r\n\r\n".to_vec()).await
     }
 
-    /// Sends the head of an interim answer.
+    /// Sends the head of an interim response (1xx).
     pub(crate) async fn send_interim(&mut self, text: Vec<u8>) -> Result<(), Fault> {
         match self.stream.send_head(&text, false).map_err(|_| FaultKind::ClientGone)? {
             HeadSent::Separately => Ok(()),
@@ -197,9 +207,10 @@ impl DownstreamConnection {
         }
     }
 
-    /// Writes text and behind it a body, and keeps the text's memory; how much was taken, and why no more. Between two
-    /// pieces a client has as long as between two of an endpoint's answer. The body is copied in pieces: many clients
-    /// that do not read may be answered with the same one.
+    /// Writes `text` and then `body`; returns the number of bytes sent and the result.
+    ///
+    /// The client has `send_timeout_ms` between two writes. The body is copied in chunks because many slow
+    /// clients may receive the same one.
     pub(crate) async fn write_text(
         &mut self,
         text: Vec<u8>,
@@ -242,15 +253,16 @@ impl DownstreamConnection {
         (transfer.sent_bytes, result)
     }
 
-    /// Notes the memory that waits for the client; whether it waits no longer, as there is too much of it.
+    /// Records the buffered bytes in the backlog; true if the worker buffers too much and this connection
+    /// must end.
     #[cold]
     fn overstays(&mut self, cx: &Context<'_>, entry: &mut Option<BacklogEntry>, transfer: &Transfer) -> bool {
         let noted = (transfer.prefix_bytes() + self.stream.session_bytes(), transfer.taken_bytes());
         self.worker.buffers.backlog.note(entry, cx, noted, clock::now().mono_ms())
     }
 
-    /// Waits for a client that must take its answer at a rate; ready when it took too little of it. `taken_bytes` is
-    /// what its connection took so far.
+    /// Ready when the client reads its response below the minimum rate. `taken_bytes` is the number of bytes
+    /// that the connection has accepted so far.
     #[cold]
     pub(crate) fn poll_slow_reader(
         &self,
@@ -261,7 +273,8 @@ impl DownstreamConnection {
         let settings = &self.worker.settings;
         let window_ms = settings.answer_rate.window_ms.min(settings.send_timeout_ms);
         let rate = MinimumRate { window_ms, ..settings.answer_rate };
-        // A socket holds a lot, and takes more only once it has got rid of much: what it holds the client has not taken.
+        // A socket buffers much and accepts more only in large steps. Bytes that TCP has not acknowledged are
+        // not received.
         let held_bytes = self.stream.tcp().map_or(0, TcpConnection::unacknowledged_bytes);
         pace.poll_slow(cx, &self.timer, rate, taken_bytes as i64 - held_bytes as i64)
     }
@@ -290,11 +303,13 @@ impl DownstreamConnection {
                 return Poll::Ready(Ok(()));
             }
             if piece.data > 0 && !self.inbox.is_empty() {
-                // What is broken waits behind what is not.
+                // Data ahead of a malformed chunk is delivered first; the next call reports the error.
                 continue;
             }
             match self.stream.poll_fill(cx, &mut self.inbox, &self.worker.buffers) {
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(FaultKind::ClientGone.into())),
+                // End of file is the normal end of a stream's body, but truncates the body of an HTTP/1
+                // request.
                 Poll::Ready(Ok(0)) if !self.stream.is_shared() => {
                     return Poll::Ready(Err(FaultKind::ClientGone.into()));
                 }
@@ -315,7 +330,7 @@ impl DownstreamConnection {
         }
     }
 
-    /// Throws away what is left of the body of a request that was answered; says how the connection goes on.
+    /// Discards the rest of the request body after the response; returns how the connection continues.
     pub(crate) async fn discard_body(&mut self, framing: Framing) -> After {
         if !is_discarded(framing) {
             return After::Linger;
@@ -326,10 +341,10 @@ impl DownstreamConnection {
         self.timer.set(self.worker.settings.body_timeout_ms);
         let is_whole = poll_fn(|cx| {
             if rate.is_set() {
-                // As in `read_body`.
+                // As in `read_body`: the timer covers one rate window.
                 self.timer.set(0);
             }
-            // A vector that is emptied again and again only counts.
+            // A new vector for each poll bounds memory: only its length counts.
             let mut body = Vec::new();
             let polled = self.poll_body(cx, &mut rest, &mut body, DISCARD_BYTES_MAX - read);
             read += body.len() as u64;

@@ -1,4 +1,4 @@
-//! What a worker counts.
+//! Counters of a worker, by name and without labels. `all_counters` turns them into metric families.
 
 mod stream;
 
@@ -17,85 +17,85 @@ pub(crate) static DURATION_BOUNDS_US: &[u64] = &[
     2_500_000, 5_000_000, 10_000_000, 30_000_000, 60_000_000,
 ];
 
-/// The counters of one worker; it alone writes them.
+/// Counters of one worker, which is the only writer.
 #[derive(Debug)]
 pub struct WorkerCounters {
     /// Connections accepted.
     pub accepted: Counter,
-    /// Connections refused because the worker holds as many as it may.
+    /// Connections refused at the connection limit of the worker.
     pub refused: Counter,
-    /// Times no connection could be accepted, for want of descriptors or memory.
+    /// Failed accepts, for lack of file descriptors or memory.
     pub accept_failures: Counter,
-    /// Connections open.
+    /// Open connections.
     pub connections: Gauge,
-    /// Requests finished, by status class: index 1 is 1xx; 0 is none sent.
+    /// Finished requests by status class: index 1 is 1xx, 0 is no response.
     pub requests: [Counter; 6],
     /// Bytes received from clients.
     pub received_bytes: Counter,
     /// Bytes sent to clients.
     pub sent_bytes: Counter,
-    /// Connections made to endpoints.
+    /// Connections opened to endpoints.
     pub connects: Counter,
-    /// Requests sent over a connection that had carried one before.
+    /// Requests sent on a reused upstream connection.
     pub reuses: Counter,
     /// Attempts after the first.
     pub retries: Counter,
-    /// TLS handshakes completed with clients.
+    /// Completed TLS handshakes with clients.
     pub handshakes: Counter,
-    /// TLS handshakes that failed.
+    /// Failed TLS handshakes with clients.
     pub handshake_failures: Counter,
-    /// Connections whose first bytes were no request of any version.
+    /// Connections whose first bytes are not HTTP of any version.
     pub strangers: Counter,
-    /// Idle connections to endpoints, as of the last sweep.
+    /// Idle connections to endpoints at the last sweep.
     pub idle_upstream: Gauge,
-    /// Bytes of bodies held for peers that do not take them, as of the last look.
+    /// Body bytes buffered for slow peers at the last check.
     pub backlog_bytes: Gauge,
-    /// How many there may be; 0 is no bound.
+    /// Bound of the backlog, in bytes; 0 means no bound.
     pub backlog_bytes_max: Gauge,
-    /// Exchanges and connections ended because there were more.
+    /// Exchanges and connections ended above the bound of the backlog.
     pub backlog_ended: Counter,
-    /// The share of requests shed, in thousandths, as of the last look.
+    /// Share of requests shed at the last check, in thousandths.
     pub shed_share: Gauge,
-    /// Idle connections closed because their endpoint was taken out of the configuration.
+    /// Idle connections closed because their endpoint was removed.
     pub departed_upstream: Counter,
-    /// Tunnels ended because their route or endpoint changed.
+    /// Tunnels closed because their route or endpoint changed.
     pub tunnels_ended: Counter,
-    /// Access log lines dropped because the writer was behind.
+    /// Access log lines dropped because the writer was too slow.
     pub log_lines_dropped: Counter,
-    /// Computations that ran beside the worker.
+    /// Computations completed in other threads.
     pub offloaded: Counter,
-    /// Computations refused because too many waited.
+    /// Computations refused because the queue was full.
     pub offload_refused: Counter,
-    /// Times the worker did its chores: one that stands still does none.
+    /// Rounds of periodic work; a blocked worker makes none.
     pub beats: Counter,
-    /// Connections whose task panicked; the connection is lost, the worker is not.
+    /// Tasks of connections that panicked. The connection is lost, and the worker continues.
     pub panics: Counter,
-    /// Client connections that spoke HTTP/2.
+    /// Downstream connections over HTTP/2.
     pub http2_connections: Counter,
-    /// Of those, the ones closed because the client broke its rules.
+    /// HTTP/2 downstream connections closed for a protocol error of the client.
     pub http2_faults: Counter,
-    /// Of those, the ones closed for a flood of frames.
+    /// HTTP/2 downstream connections closed for a flood of frames.
     pub http2_floods: Counter,
-    /// Connections of HTTP/2 to endpoints closed for a flood of frames.
+    /// HTTP/2 upstream connections closed for a flood of frames.
     pub upstream_http2_floods: Counter,
-    /// Client connections that spoke HTTP/3.
+    /// Downstream connections over HTTP/3.
     pub http3_connections: Counter,
-    /// Of those, the ones closed because the client broke its rules.
+    /// HTTP/3 downstream connections closed for a protocol error of the client.
     pub http3_faults: Counter,
-    /// Of those, the ones closed because the client took back too many requests or sent a frame that is too long.
+    /// HTTP/3 downstream connections closed for too many canceled requests or an oversized frame.
     pub http3_floods: Counter,
-    /// Calls of gRPC answered, by status; the last one is none of the protocol's.
+    /// gRPC calls by status; the last index counts undefined or missing statuses.
     pub grpc: [Counter; 18],
-    /// Copies of requests sent to mirrors: answered, failed, and dropped before they were sent.
+    /// Mirrored requests: with a response, failed, dropped before they were sent.
     pub mirrored: [Counter; 3],
-    /// Exchanges that failed, in the order of [`COUNTED`].
+    /// Failed exchanges, in the order of [`COUNTED`].
     pub(crate) faults: [Counter; COUNTED.len()],
-    /// Streams.
+    /// Counters of TCP and UDP streams.
     pub(crate) streams: StreamCounters,
-    /// What plugins asked Redis.
+    /// Counters of the Redis clients of plugins.
     pub(crate) redis: Arc<yumen_redis::RedisCounters>,
     pub(crate) duration: Histogram,
-    /// What its samples of the traffic tell.
+    /// Results of sampled requests.
     pub(crate) observed: WorkerObservations,
 }
 
@@ -146,7 +146,7 @@ impl Default for WorkerCounters {
 }
 
 impl WorkerCounters {
-    /// Counts one finished exchange.
+    /// Counts a finished exchange.
     pub(crate) fn finish(&self, outcome: &ExchangeOutcome<'_>) {
         let class = usize::from(outcome.status / 100).min(5);
         self.requests[class].add(1);
@@ -158,7 +158,7 @@ impl WorkerCounters {
         }
     }
 
-    /// Counts the panic that drops its caller; says whether it is one.
+    /// Counts the task if its drop is due to a panic; returns whether it is.
     pub(crate) fn note_panic(&self) -> bool {
         let is_panic = std::thread::panicking();
         if is_panic {

@@ -1,11 +1,11 @@
-//! The `Date` field, written anew once a second.
+//! The `Date` field (RFC 9110 §6.6.1), serialized once per second.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::clock;
 
-/// A worker's current date line.
+/// Date line of a worker.
 #[derive(Default)]
 pub(crate) struct DateCache {
     second: Cell<u64>,
@@ -13,7 +13,7 @@ pub(crate) struct DateCache {
 }
 
 impl DateCache {
-    /// Appends `Date: ...` with its line end.
+    /// Appends the `Date` field line with its line end.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let second = clock::now().unix_s();
         if second != self.second.get() {

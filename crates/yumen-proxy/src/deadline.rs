@@ -1,7 +1,7 @@
-//! When an exchange must be over: who says so, and what becomes of waits that would go beyond.
+//! Deadline of an exchange.
 //!
-//! A deadline caps the connection's one timer, so every wait of the exchange ends with it and none has to
-//! know of it.
+//! A deadline caps the only timer of the connection, so every wait of the exchange ends with it, and no wait
+//! needs a check of its own.
 
 use yumen_plugin::Exchange;
 
@@ -9,8 +9,8 @@ use crate::clock;
 use crate::connection::DownstreamConnection;
 use crate::fault::{Fault, FaultKind};
 
-/// Settles on the earliest deadline of those there are: the route's, the client's, a plugin's. A request
-/// that is too late already is not worth asking anybody.
+/// Sets the earliest deadline: of the route (`total_ms`), of the client, or of a plugin. Fails if it has
+/// passed, so that no endpoint receives the request.
 #[cold]
 pub(crate) fn begin(
     conn: &mut DownstreamConnection,
@@ -26,7 +26,7 @@ pub(crate) fn begin(
     check(conn)
 }
 
-/// Whether there is time left.
+/// Fails if the deadline has passed.
 pub(crate) fn check(conn: &DownstreamConnection) -> Result<(), Fault> {
     if is_over(conn) { Err(Fault { kind: FaultKind::Deadline, unsent: true }) } else { Ok(()) }
 }
@@ -35,7 +35,8 @@ fn is_over(conn: &DownstreamConnection) -> bool {
     conn.timer.cap_ms().is_some_and(|cap_ms| clock::now().mono_ms() >= cap_ms)
 }
 
-/// A wait that the deadline cut short is its own fault: it says nothing of whoever was waited for.
+/// Replaces a timeout that the deadline cut short by a deadline fault, which is not attributed to an
+/// endpoint.
 #[cold]
 pub(crate) fn settle(conn: &DownstreamConnection, fault: Fault) -> Fault {
     let is_wait = matches!(
@@ -50,7 +51,7 @@ pub(crate) fn settle(conn: &DownstreamConnection, fault: Fault) -> Fault {
     if is_wait && is_over(conn) { Fault { kind: FaultKind::Deadline, unsent: fault.unsent } } else { fault }
 }
 
-/// Lifts the deadline, so that what is still to be said can be.
+/// Removes the deadline, so that the fault can be sent to the client.
 #[cold]
 pub(crate) fn end(conn: &mut DownstreamConnection, fault: Fault) -> Fault {
     let fault = settle(conn, fault);
@@ -58,7 +59,7 @@ pub(crate) fn end(conn: &mut DownstreamConnection, fault: Fault) -> Fault {
     fault
 }
 
-/// What is left, in milliseconds; at least one.
+/// Time left, in milliseconds; at least 1.
 pub(crate) fn left_ms(ex: &Exchange<'_>) -> u64 {
     ex.deadline_ms.saturating_sub(clock::now().mono_ms()).max(1)
 }

@@ -1,20 +1,20 @@
-//! Tokens that make the gateway explain a request: who may ask is decided by a signature and its expiry.
+//! Tokens that request an explanation of an exchange, authenticated by signature and expiry.
 //!
-//! Knows neither requests nor where the key comes from.
+//! Must not depend on requests or the source of the key.
 
 use aws_lc_rs::hmac;
 
-/// The field a request carries its token in.
+/// Request field with the token.
 pub const REQUEST_FIELD: &str = "X-Yumen-Debug";
-/// The field the explanation comes back in.
+/// Response field with the explanation.
 pub const RESPONSE_FIELD: &str = "X-Yumen-Explain";
 
-/// The secret that signs tokens. It never shows in logs.
+/// Key that signs tokens. `Debug` output does not contain it.
 #[derive(Clone)]
 pub struct DebugKey(hmac::Key);
 
 impl DebugKey {
-    /// A key from the bytes of a secret.
+    /// Creates a key from a secret.
     pub fn new(secret: &[u8]) -> DebugKey {
         DebugKey(hmac::Key::new(hmac::HMAC_SHA256, secret))
     }
@@ -26,7 +26,7 @@ impl std::fmt::Debug for DebugKey {
     }
 }
 
-/// A token that holds until `expiry_unix_s`: `v1.<expiry>.<signature in hex>`.
+/// Creates a token that is valid until `expiry_unix_s`: `v1.<expiry>.<HMAC-SHA256 in hex>`.
 pub fn sign(key: &DebugKey, expiry_unix_s: u64) -> String {
     let claim = format!("v1.{expiry_unix_s}");
     let tag = hmac::sign(&key.0, claim.as_bytes());
@@ -34,8 +34,7 @@ pub fn sign(key: &DebugKey, expiry_unix_s: u64) -> String {
     format!("{claim}.{hex}")
 }
 
-/// Whether `token` was signed with this key and has not expired. The comparison takes the same time
-/// wherever a signature differs.
+/// Whether `token` is signed with the key and has not expired. The comparison takes constant time.
 pub fn verify(key: &DebugKey, token: &[u8], now_unix_s: u64) -> bool {
     let Ok(token) = std::str::from_utf8(token) else { return false };
     let Some((claim, signature)) = token.rsplit_once('.') else { return false };
@@ -45,7 +44,7 @@ pub fn verify(key: &DebugKey, token: &[u8], now_unix_s: u64) -> bool {
     now_unix_s < expiry_unix_s && hmac::verify(&key.0, claim.as_bytes(), &tag).is_ok()
 }
 
-/// Digits only: `+5`, which the standard library takes, is another text for the same number.
+/// Accepts digits only: `parse` would also accept `+5`, a second text of the same number.
 fn decimal(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }

@@ -1,20 +1,20 @@
-//! How a client connection goes on after an exchange.
+//! Continuation of a downstream connection after an exchange.
 
 use yumen_http::Framing;
 
-/// How a connection goes on after an exchange.
+/// Continuation of a downstream connection after an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum After {
     /// Another request may follow.
     Next,
-    /// The same, behind what is left of this one's body, which nobody wanted.
+    /// Another request may follow after the unread rest of the body.
     Unread(Framing),
-    /// The streams beside it go on to their ends, and the client is told to ask for more elsewhere.
+    /// A GOAWAY is due: other streams of the connection are completed. An HTTP/1 connection closes.
     Leave,
-    /// Everything was said and read.
+    /// Close: everything was sent and read.
     Close,
-    /// The client may still be sending: its answer must not be destroyed by a reset.
+    /// Lingering close: the client may still be sending, and a reset could destroy the response.
     Linger,
-    /// Only a reset tells the client that its answer is not whole.
+    /// Reset: the response is incomplete, and its framing cannot show that.
     Reset,
 }

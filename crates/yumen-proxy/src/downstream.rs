@@ -1,4 +1,7 @@
-//! One client connection from its handshake to its end: heads one after another until either side ends it.
+//! One downstream connection from the handshake to its close: TLS, protocol detection, the HTTP/1 request
+//! loop.
+//!
+//! Must not depend on the serving of exchanges.
 
 mod http2;
 mod http3;
@@ -32,16 +35,16 @@ use crate::worker::{ConnectionGuard, Worker};
 
 pub(crate) use http3::open as open_http3;
 
-/// A draining connection waits so long for a request that may be on its way, in milliseconds.
+/// Time that a draining connection waits for a request that may be in flight, in milliseconds.
 const DRAIN_GRACE_MS: u64 = 250;
-/// For a client to take the last words of TLS, in milliseconds.
+/// Time for the client to accept the TLS `close_notify`, in milliseconds.
 const CLOSE_MS: u64 = 1000;
 
-/// How a connection goes on.
+/// Continuation of a connection after the HTTP/1 loop.
 enum ConnectionNext {
-    /// After its last exchange.
+    /// The HTTP/1 connection ends as the last exchange requires.
     After(After),
-    /// The client speaks HTTP/2.
+    /// The client sent the HTTP/2 preface (RFC 9113 §3.4).
     Http2,
 }
 
@@ -51,10 +54,10 @@ enum NextRequest {
     Refuse(FaultKind),
 }
 
-/// Serves a connection to its end.
+/// Serves a connection until it is closed.
 ///
-/// What an idle connection holds is mostly this future, so nothing large may wait in it: who the peer is goes
-/// behind its pointer before there is a future.
+/// An idle connection consists mostly of this future, so no large value may live across its await points. The
+/// peer is therefore allocated before the future exists.
 pub(crate) fn run(
     worker: Rc<Worker>,
     tcp: TcpConnection,
@@ -62,7 +65,7 @@ pub(crate) fn run(
     tls: Option<Rc<DownstreamTlsAcceptor>>,
     admitted: ConnectionGuard,
 ) -> impl Future<Output = ()> {
-    // The scheme is known before the handshake, which tells the rest.
+    // The scheme is known before the handshake; the handshake fills in the other values.
     client.tls = tls.as_ref().map(|_| TlsInfo::default());
     let peer = Rc::new(DownstreamPeer::new(&worker, client));
     talk(worker, tcp, peer, tls, admitted)
@@ -79,7 +82,8 @@ async fn talk(
     let mut is_plain = false;
     let stream = match tls {
         None => TransportStream::Tcp(tcp),
-        // Nothing is waited for in here: what a handshake gives would be held as long as the connection.
+        // No await inside the match: values of the handshake would stay in the future as long as the
+        // connection.
         Some(acceptor) => match handshake(&worker, &timer, tcp, &acceptor).await {
             Ok(accepted) => {
                 if let Some(peer) = Rc::get_mut(&mut peer) {
@@ -106,7 +110,7 @@ async fn talk(
     let (mut conn, end) = serve_http1(conn).await;
     conn.inbox.release(&conn.worker.buffers);
     match end {
-        // TLS says goodbye; for TCP the drop does.
+        // TLS needs a `close_notify` (RFC 8446 §6.1); a plain TCP socket closes on drop.
         ConnectionNext::After(After::Next | After::Leave | After::Close)
             if matches!(conn.stream, TransportStream::Tcp(_)) => {}
         ConnectionNext::After(After::Next | After::Leave | After::Close) => apart(conn.close()).await,
@@ -118,10 +122,11 @@ async fn talk(
     }
 }
 
-/// Serves one request after another. The only place that does: what is called once costs no call.
+/// Serves requests one after another. `talk` is the only caller, so the compiler can inline the future.
 async fn serve_http1(mut conn: Box<DownstreamConnection>) -> (Box<DownstreamConnection>, ConnectionNext) {
     let mut is_first = true;
     loop {
+        // Pipelined requests take turns with other connections of the worker.
         if !conn.inbox.is_empty() {
             poll_fn(turn_budget::poll_request).await;
         }
@@ -129,6 +134,7 @@ async fn serve_http1(mut conn: Box<DownstreamConnection>) -> (Box<DownstreamConn
         let was_first = std::mem::replace(&mut is_first, false);
         let job = match next {
             NextRequest::Request(head) => ExchangeJob::Serve(head),
+            // Only the first bytes of a connection can be the HTTP/2 preface.
             NextRequest::Refuse(_) if was_first && conn.begins_http2() => {
                 return (conn, ConnectionNext::Http2);
             }
@@ -145,6 +151,7 @@ async fn serve_http1(mut conn: Box<DownstreamConnection>) -> (Box<DownstreamConn
         let mut after;
         (conn, after) = poll_fn(|cx| seat.poll(cx)).await;
         seat.leave();
+        // The task returns to the pool before the body is discarded, which may take seconds.
         if let After::Unread(framing) = after {
             after = apart(conn.discard_body(framing)).await;
         }
@@ -161,7 +168,7 @@ async fn handshake(
     acceptor: &DownstreamTlsAcceptor,
 ) -> Result<AcceptedTls, HandshakeRefusal> {
     timer.set(worker.settings.handshake_timeout_ms);
-    // Boxed, so that what a handshake needs is not held as long as the connection.
+    // Boxed, so that the handshake state is freed before the connection is served.
     let shaken = until(timer, Box::pin(acceptor.accept(tcp)).as_mut()).await;
     let shaken = shaken.unwrap_or_else(|| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
     let counted =
@@ -173,9 +180,10 @@ async fn handshake(
     shaken
 }
 
-/// Tells a client that it does not speak TLS where it must, as one that speaks HTTP understands it.
+/// Responds to plain HTTP on a TLS listener with an HTTP error; other protocols are closed without a
+/// response.
 async fn refuse_plain(mut conn: Box<DownstreamConnection>) {
-    // Its first bytes have come; what they say is for the log.
+    // The acceptor has consumed nothing; the first bytes decide between HTTP and an unknown protocol.
     let worker = conn.worker.clone();
     let read = {
         let DownstreamConnection { stream, inbox, .. } = &mut *conn;
@@ -194,11 +202,11 @@ async fn refuse_plain(mut conn: Box<DownstreamConnection>) {
 }
 
 impl DownstreamConnection {
-    /// Waits for the next head. A connection that ends or idles between requests just ends.
+    /// Waits for the next request head. A close or an idle timeout between requests is not an error.
     async fn next_request(&mut self) -> NextRequest {
         let mut scanned = 0;
         let mut grace = false;
-        // Taken once there is something to put in it.
+        // Allocated when the first bytes arrive, so that an idle connection holds no request.
         let mut head = None;
         let is_waiting = !self.inbox.is_empty();
         let settings = &self.worker.settings;
@@ -208,6 +216,8 @@ impl DownstreamConnection {
                 if self.inbox.len() > scanned {
                     let mut read = head.take().unwrap_or_else(|| self.worker.take_request());
                     let limits = &self.worker.settings.request_head;
+                    // The parser continues behind `scanned`, so that a head in many segments is not searched
+                    // repeatedly.
                     match parse::request(self.inbox.bytes(), scanned, limits, &mut read) {
                         Ok(ParsedHead::Head(used)) => {
                             self.inbox.consume(used);
@@ -219,6 +229,8 @@ impl DownstreamConnection {
                             head = Some(read);
                             if scanned == 0 {
                                 self.timer.set(self.worker.settings.head_timeout_ms);
+                                // A client with delayed acknowledgements may wait before it sends the rest of
+                                // the head.
                                 self.stream.tcp().into_iter().for_each(TcpConnection::acknowledge);
                             }
                             scanned = self.inbox.len();
@@ -238,6 +250,7 @@ impl DownstreamConnection {
 
     fn wait_for_head(&mut self, cx: &mut Context<'_>, grace: &mut bool) -> Poll<NextRequest> {
         self.inbox.park(&self.worker.buffers);
+        // During a handover, idle connections keep their idle timeout; other drains close them.
         let ends = self.worker.draining.get() && !self.worker.keeps_idle.get();
         if ends && !*grace && self.inbox.is_empty() {
             *grace = true;
@@ -256,14 +269,14 @@ impl DownstreamConnection {
         })
     }
 
-    /// How long it has waited for its next request.
+    /// Time since the connection became idle, in milliseconds.
     fn idle_ms(&self) -> u64 {
         let left_ms = self.timer.left_ms().unwrap_or(0);
         self.worker.settings.idle_timeout_ms.saturating_sub(left_ms)
     }
 
-    /// Whether what came in place of a request is one of any version, if a broken one. Nothing else has an
-    /// answer that its sender would understand.
+    /// Whether the malformed first line resembles an HTTP request of any version. Other protocols would not
+    /// understand a response.
     fn begins_http(&self) -> bool {
         let line = self.inbox.bytes().split(|byte| *byte == b'\n').next().unwrap_or_default();
         let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
@@ -272,18 +285,18 @@ impl DownstreamConnection {
             || line.windows(5).any(|part| part.eq_ignore_ascii_case(b"HTTP/"))
     }
 
-    /// Nobody is answered and no request is logged.
+    /// Counts a connection of an unknown protocol, which gets no response and no access log line.
     fn count_unknown_protocol(&self) {
         self.worker.counters.strangers.add(1);
         tracing::debug!(client = %self.peer.client.peer, "unknown protocol: the first bytes are not HTTP");
     }
 
-    /// Whether what came in place of a request says that HTTP/2 is spoken.
+    /// Whether the inbox begins with the HTTP/2 preface (RFC 9113 §3.4).
     fn begins_http2(&self) -> bool {
         self.worker.settings.http2.enabled && self.inbox.bytes().starts_with(PREFACE_HEAD)
     }
 
-    /// Ends a connection on which all was read.
+    /// Shuts the connection down after all input was read; waits at most [`CLOSE_MS`].
     async fn close(mut self: Box<Self>) {
         self.timer.set(CLOSE_MS);
         let (stream, timer) = (&mut self.stream, &self.timer);

@@ -1,4 +1,4 @@
-//! A connection's seat at a desk of its worker, for as long as an exchange lasts.
+//! Handle of a running exchange: an exchange task on loan to one connection.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -9,11 +9,11 @@ use crate::disposition::After;
 use crate::exchange_task::{ExchangeJob, ExchangeTask, TaskMailbox};
 use crate::serve;
 
-/// An exchange that is being served.
+/// An exchange in progress.
 pub(crate) struct ExchangeHandle(ExchangeTask);
 
 impl ExchangeHandle {
-    /// Seats a connection.
+    /// Takes a task from the pool, or creates one, and submits the job.
     #[inline(always)]
     pub(crate) fn take(conn: Box<DownstreamConnection>, job: ExchangeJob) -> ExchangeHandle {
         let desk = ExchangeTask::take().unwrap_or_else(|| ExchangeTask::new(run_jobs));
@@ -21,20 +21,20 @@ impl ExchangeHandle {
         ExchangeHandle(desk)
     }
 
-    /// Gives the connection back when the exchange is over.
+    /// Ready with the connection when the exchange has ended.
     #[inline(always)]
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Box<DownstreamConnection>, After)> {
         self.0.poll(cx)
     }
 
-    /// Gives the desk back.
+    /// Returns the task to the pool.
     #[inline(always)]
     pub(crate) fn leave(self) {
         self.0.give();
     }
 }
 
-/// Does what lies in the tray, as long as there is a desk.
+/// Endless loop of a task. The state of each exchange is part of this future, so its memory is reused.
 async fn run_jobs(tray: Rc<TaskMailbox>) {
     loop {
         let (mut conn, job) = poll_fn(|_| tray.poll_next()).await;
@@ -46,7 +46,7 @@ async fn run_jobs(tray: Rc<TaskMailbox>) {
     }
 }
 
-/// Serves one exchange, and gives the connection back.
+/// Serves one exchange; returns the connection and its continuation.
 pub(crate) async fn serve(
     conn: Box<DownstreamConnection>,
     job: ExchangeJob,

@@ -1,15 +1,15 @@
-//! What is noted about an exchange while it runs, for its outcome and for whoever comes later in it.
+//! Running totals and flags of one exchange, for its outcome and its later phases.
 
 use yumen_plugin::ResponseSource;
 
 use crate::fault::Fault;
 
-/// What is noted about an exchange while it runs.
+/// Running totals and flags of one exchange.
 #[derive(Default)]
 pub(crate) struct ExchangeStats {
     pub(crate) received_bytes: u64,
     pub(crate) sent_bytes: u64,
-    /// How many of those are the head of the response, or will be once it has left.
+    /// Bytes of the response head, included in `sent_bytes`; counted when the head is queued.
     pub(crate) sent_head_bytes: u64,
     pub(crate) attempts: u32,
     pub(crate) body: RequestBodyState,
@@ -17,36 +17,36 @@ pub(crate) struct ExchangeStats {
     pub(crate) upstream_us: Option<u64>,
     pub(crate) source: ResponseSource,
     pub(crate) fault: Option<Fault>,
-    /// No further request is to come on the connection.
+    /// Whether the connection must not be reused.
     pub(crate) is_last: bool,
-    /// How long the operator lets the request take, in milliseconds; 0 for ever.
+    /// Time limit of the route, in milliseconds; 0 means no limit.
     pub(crate) total_ms: u64,
     pub(crate) status: u16,
-    /// The status of a call, where the request is one.
+    /// Status of the call, if the request is one.
     pub(crate) grpc_status: Option<u8>,
 }
 
 impl ExchangeStats {
-    /// Notes that an endpoint was done with the exchange at `now_us` of the monotonic clock.
+    /// Records the end of the upstream part, at `now_us` of the monotonic clock.
     pub(crate) fn note_upstream_end(&mut self, now_us: u64) {
         self.upstream_us = Some(now_us.saturating_sub(self.upstream_started_us.unwrap_or(now_us)));
     }
 
-    /// Whether nothing can follow on the connection, or nothing should.
+    /// Whether the connection must end after the exchange.
     pub(crate) fn ends_connection(&self) -> bool {
         let is_misread = self.fault.is_some_and(|fault| fault.kind.ends_connection());
         self.is_last || is_misread || self.body == RequestBodyState::Partial
     }
 }
 
-/// How much of the request body was taken off the connection by attempts that failed.
+/// Part of the request body that failed attempts have consumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum RequestBodyState {
-    /// Nothing: all of it is still to be read.
+    /// Nothing was consumed.
     #[default]
     Whole,
-    /// A part: where it ends is no longer known.
+    /// A part was consumed, so the start of the next request is unknown.
     Partial,
-    /// All of it.
+    /// The whole body was consumed.
     Read,
 }

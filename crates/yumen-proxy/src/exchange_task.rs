@@ -1,7 +1,7 @@
-//! Where exchanges are served: room for all that one needs, kept by the worker from one exchange to the next.
+//! Exchange tasks and their pool. The worker reuses tasks, so an idle connection holds no exchange state and
+//! a new connection allocates none.
 //!
-//! A connection that idles holds none of it, and a new connection does not begin by making it. Knows nothing of
-//! what is served, nor by whom.
+//! Must not depend on the serving of an exchange or on its protocol.
 
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
@@ -16,27 +16,27 @@ use crate::fault::FaultKind;
 use crate::settings::EXCHANGES_KEPT;
 
 thread_local! {
-    /// Free desks of the worker that runs on this thread. They are no field of the worker, which must not know what a
-    /// connection is.
+    /// Free tasks of the worker on this thread. A thread-local and not a field of `Worker`, which must not
+    /// depend on the connection type.
     static FREE: RefCell<Vec<ExchangeTask>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What is to be done for a connection.
+/// Work of an exchange task.
 pub(crate) enum ExchangeJob {
     /// Serve this request.
     Serve(Box<RequestHead>),
-    /// Answer what came in place of one, with what is known of it where it is not among the bytes.
+    /// Send a local response for a fault. The head is given where the connection's inbox does not contain it.
     Refuse(FaultKind, Option<Box<RequestHead>>),
 }
 
-/// One exchange at a time.
+/// A reusable future that serves one exchange at a time.
 pub(crate) struct ExchangeTask {
     tray: Rc<TaskMailbox>,
-    /// Takes what is to be done from the tray and puts the connection back, again and again.
+    /// Endless loop: takes a job from the mailbox, serves it, puts the connection back.
     clerk: Pin<Box<dyn Future<Output = ()>>>,
 }
 
-/// What goes between a desk and whoever has something for it.
+/// Handover of connections between an exchange task and its caller.
 #[derive(Default)]
 pub(crate) struct TaskMailbox {
     asked: Cell<Option<(Box<DownstreamConnection>, ExchangeJob)>>,
@@ -44,13 +44,13 @@ pub(crate) struct TaskMailbox {
 }
 
 impl TaskMailbox {
-    /// What is to be done next.
+    /// Takes the next job. Registers no waker: the caller polls the task after each [`ExchangeTask::ask`].
     #[inline(always)]
     pub(crate) fn poll_next(&self) -> Poll<(Box<DownstreamConnection>, ExchangeJob)> {
         self.asked.take().map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// Puts a connection back.
+    /// Returns a connection with its continuation.
     #[inline(always)]
     pub(crate) fn put(&self, conn: Box<DownstreamConnection>, after: After) {
         self.done.set(Some((conn, after)));
@@ -58,13 +58,13 @@ impl TaskMailbox {
 }
 
 impl ExchangeTask {
-    /// A free desk, if the thread keeps one.
+    /// Takes a free task of this thread.
     #[inline(always)]
     pub(crate) fn take() -> Option<ExchangeTask> {
         FREE.with_borrow_mut(Vec::pop)
     }
 
-    /// Keeps the desk for the next exchange.
+    /// Returns the task to the pool, which retains at most [`EXCHANGES_KEPT`].
     #[inline(always)]
     pub(crate) fn give(self) {
         FREE.with_borrow_mut(|free| {
@@ -74,7 +74,7 @@ impl ExchangeTask {
         });
     }
 
-    /// A desk with whoever attends to its tray.
+    /// Creates a task from the loop that `run_jobs` builds on its mailbox.
     #[cold]
     pub(crate) fn new<F: Future<Output = ()> + 'static>(
         run_jobs: impl FnOnce(Rc<TaskMailbox>) -> F,
@@ -83,16 +83,16 @@ impl ExchangeTask {
         ExchangeTask { clerk: Box::pin(run_jobs(tray.clone())), tray }
     }
 
-    /// Puts a connection there with what is to be done for it.
+    /// Submits a job. The task holds one at a time.
     #[inline(always)]
     pub(crate) fn ask(&self, conn: Box<DownstreamConnection>, job: ExchangeJob) {
         self.tray.asked.set(Some((conn, job)));
     }
 
-    /// Gives the connection back when that is done.
+    /// Drives the task; ready with the connection when the job is done.
     #[inline(always)]
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Box<DownstreamConnection>, After)> {
-        // It has no end.
+        // The loop never completes, so the result carries no information.
         let _ = self.clerk.as_mut().poll(cx);
         self.tray.done.take().map_or(Poll::Pending, Poll::Ready)
     }

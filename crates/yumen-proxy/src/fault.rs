@@ -1,4 +1,5 @@
-//! Traffic failures: whose they are, whether the request may be repeated, what the client is told.
+//! Failures of traffic: side, status, word in logs and message of each, and whether the request may be
+//! repeated.
 
 mod shared;
 pub(crate) mod stream;
@@ -7,90 +8,90 @@ use yumen_http::{BodyError, HeadError};
 
 pub(crate) use shared::SharedFailure;
 
-/// Whose fault it is.
+/// Side that caused a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultSide {
-    /// The client's.
+    /// The client.
     Client,
-    /// An endpoint's.
+    /// An endpoint.
     Upstream,
-    /// The gateway's own.
+    /// The gateway.
     Local,
 }
 
-/// What went wrong.
+/// Kind of a traffic failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
-    /// The client went away.
+    /// The client closed or reset its connection or stream.
     ClientGone,
-    /// The client took nothing of its answer for too long.
+    /// The client did not read its response in time.
     ClientStalled,
-    /// The client's head could not be read.
+    /// The request head is malformed or too large.
     Head(HeadError),
-    /// The client's body could not be read.
+    /// The request body is malformed.
     Body(BodyError),
-    /// The client's body is larger than allowed.
+    /// The request body is larger than allowed.
     BodyTooLarge,
-    /// The client sent nothing for too long.
+    /// The client did not send in time.
     ClientTimeout,
     /// CONNECT is not proxied.
     ConnectRefused,
-    /// The time of the request is over: its client, its route or a plugin said so before.
+    /// The deadline of the client, the route or a plugin has passed.
     Deadline,
-    /// The client does not speak TLS where it must.
+    /// The client sent plain HTTP to a TLS listener.
     NotTls,
-    /// The request has no form in the protocol the endpoint speaks.
+    /// The request cannot be expressed in HTTP/2, which its endpoint requires.
     NotHttp2,
-    /// The node has more to do than it can bear.
+    /// Load shedding refused the request.
     Overloaded,
-    /// There is no endpoint to ask.
+    /// No endpoint is available.
     NoEndpoint,
-    /// The upstream has as many requests or connections as it may, and enough wait already.
+    /// The upstream is at its limit of requests or connections, and its queue is full.
     UpstreamFull,
-    /// The request waited for room at the upstream, and there was none in time.
+    /// The request waited for capacity of the upstream until the queue timeout.
     UpstreamQueue,
     /// A connection to the endpoint was refused or failed.
     Connect,
-    /// There was no descriptor, port or memory left to connect with.
+    /// The gateway has no file descriptor, port or memory for a connection.
     Exhausted,
-    /// A connection to the endpoint took too long.
+    /// The connection to the endpoint timed out.
     ConnectTimeout,
     /// The TLS handshake with the endpoint failed.
     UpstreamTls,
-    /// The same, under a name that the request told: whether that or the endpoint is to blame cannot be known.
+    /// As `UpstreamTls`, under a server name from the request: the cause may be that name or the endpoint.
     RequestedTls,
-    /// TLS with the endpoint did not settle on the version of HTTP that its upstream is asked in.
+    /// TLS with the endpoint did not negotiate the HTTP version of its upstream (ALPN).
     UpstreamVersion,
-    /// The same, under a name that the request told.
+    /// As `UpstreamVersion`, under a server name from the request.
     RequestedVersion,
-    /// The endpoint cannot prove to be the host the request is for.
+    /// The endpoint has no valid certificate for the host of the request.
     RequestedName,
-    /// The endpoint closed or reset before its response was complete.
+    /// The endpoint closed or reset the connection before its response was complete.
     UpstreamClosed,
-    /// The endpoint gave this request up, and its connection goes on.
+    /// The endpoint reset the stream of the request; the connection continues.
     UpstreamReset,
-    /// The endpoint took too long to take the request.
+    /// The endpoint did not read the request in time.
     SendTimeout,
-    /// The endpoint took too long to answer.
+    /// The endpoint did not respond in time.
     ReadTimeout,
-    /// The endpoint's head could not be read.
+    /// The response head is malformed or too large.
     UpstreamHead(HeadError),
-    /// The endpoint's body could not be read.
+    /// The response body is malformed.
     UpstreamBody(BodyError),
-    /// The endpoint's body is longer than whoever must read all of it takes.
+    /// The response body exceeds the limit for a body that must be buffered whole.
     UpstreamTooLarge,
-    /// The endpoint changed protocols without being asked.
+    /// The endpoint sent 101 without an upgrade request.
     UnexpectedUpgrade,
-    /// The route is broken or its upstream is.
+    /// The route or its upstream cannot be used.
     Unavailable,
-    /// A pattern that the way of the request depends on took too long to match.
+    /// A regular expression that routing depends on took too long to match.
     Undecided,
 }
 
 /// One traffic failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// What went wrong.
+    /// Kind of the failure.
     pub kind: FaultKind,
     /// Whether the endpoint cannot have acted on the request, so that any request may be repeated.
     pub unsent: bool,
@@ -103,7 +104,7 @@ impl From<FaultKind> for Fault {
 }
 
 impl FaultKind {
-    /// The one table from failure to side, status, word for logs and metrics, and message.
+    /// Side, status, word for logs and metrics, and message of the kind.
     pub fn facts(self) -> (FaultSide, u16, &'static str, &'static str) {
         use FaultSide::{Client, Local, Upstream};
         match self {
@@ -170,8 +171,8 @@ impl FaultKind {
         }
     }
 
-    /// Whether the connection ends with it: what follows a head or body that was misunderstood cannot
-    /// be trusted to be a request.
+    /// Whether the connection must end: after a head or body that was not understood, the start of the next
+    /// request is unknown.
     pub(crate) fn ends_connection(self) -> bool {
         matches!(
             self,
@@ -184,23 +185,23 @@ impl FaultKind {
         )
     }
 
-    /// Whether the client may come again soon, as the answer tells it.
+    /// Whether the condition is temporary, so that the response may carry `Retry-After`.
     pub(crate) fn is_passing(self) -> bool {
         matches!(self, FaultKind::UpstreamFull | FaultKind::UpstreamQueue | FaultKind::Overloaded)
     }
 
-    /// Whether it tells of the endpoint: it failed, whatever its client did. How long an answer may be to be
-    /// read whole is the gateway's affair.
+    /// Whether the fault counts against the endpoint. An oversized response does not: the limit is the
+    /// gateway's.
     pub(crate) fn is_endpoints(self) -> bool {
         self.facts().0 == FaultSide::Upstream && self != FaultKind::UpstreamTooLarge
     }
 
-    /// Whether the endpoint was waited for in vain.
+    /// Whether the endpoint timed out after the connection was established.
     pub(crate) fn is_silence(self) -> bool {
         matches!(self, FaultKind::SendTimeout | FaultKind::ReadTimeout)
     }
 
-    /// Whether another endpoint might do better.
+    /// Whether another endpoint may succeed.
     pub(crate) fn is_worth_retrying(self) -> bool {
         matches!(
             self,
@@ -218,7 +219,7 @@ impl FaultKind {
     }
 }
 
-/// Side and word of every fault, as metrics count them.
+/// Side and word of every fault, in the order of the metrics.
 pub(crate) const COUNTED: [(&str, &str); 30] = [
     ("client", "client_gone"),
     ("client", "client_stalled"),
@@ -252,7 +253,7 @@ pub(crate) const COUNTED: [(&str, &str); 30] = [
     ("upstream", "unexpected_upgrade"),
 ];
 
-/// What a failure to make a socket or to connect it means: not all of them are the endpoint's.
+/// Kind for a failed socket or connect call: lack of local resources is not a fault of the endpoint.
 pub(crate) fn of_connect(error: &std::io::Error) -> FaultKind {
     use rustix::io::Errno;
     match Errno::from_io_error(error) {

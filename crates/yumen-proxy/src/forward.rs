@@ -1,6 +1,6 @@
-//! From a request to the head of an endpoint's response: which endpoint, and whether another is tried.
+//! The retry loop: from a request to the head of an endpoint's response.
 //!
-//! The retry loop is here, and nowhere else. Connections and attempts belong to `upstream`.
+//! Owns the choice of the endpoint and the decision to retry. Connections and attempts belong to `upstream`.
 
 mod admission;
 mod head_wait;
@@ -32,17 +32,17 @@ use resend::ResendSource;
 /// The attempts of an exchange so far.
 pub(super) struct AttemptHistory {
     tried: TriedEndpoints,
-    /// When the first attempt began.
+    /// Start of the first attempt.
     started: Now,
-    /// Where the request body begins in the inbox.
+    /// Start of the request body in the inbox.
     body_mark: InboxMark,
     /// The fault of the last attempt.
     last: Fault,
     /// Whether an endpoint may have acted on the request.
     may_have_acted: bool,
-    /// The time that the request has waited for admission, in milliseconds.
+    /// Time in the queue for admission so far, in milliseconds.
     waited_ms: u64,
-    /// The slot of the request at an upstream that counts them, while no attempt holds it.
+    /// Permit at an upstream that limits requests, while no attempt holds it.
     request_permit: Option<RequestPermit>,
 }
 
@@ -59,20 +59,20 @@ impl AttemptHistory {
         }
     }
 
-    /// Whether another attempt is out of the question: there were enough, or it is too late.
+    /// Whether no further attempt is allowed: `retries` are used up or `retry_timeout_ms` has passed.
     fn is_over(&self, upstream: &Upstream) -> bool {
         self.tried.count() > upstream.retries || self.is_late(upstream)
     }
 
-    /// Whether the time in which endpoints are tried is over.
+    /// Whether `retry_timeout_ms` has passed since the first attempt.
     fn is_late(&self, upstream: &Upstream) -> bool {
         let passed_ms = clock::now().mono_ms() - self.started.mono_ms();
         upstream.retry_timeout_ms != 0 && passed_ms >= upstream.retry_timeout_ms
     }
 }
 
-/// Tries endpoints until one answers, the request may not be repeated, or the attempts are spent.
-/// Every way out of the loop is visible here.
+/// Tries endpoints until one responds, the request may not be repeated, or no attempt is left. Every exit of
+/// the loop is in this function.
 pub(crate) async fn forward<'s>(
     proxied: &mut ProxiedExchange<'_, 's>,
 ) -> Result<Attempt<'s, ResponseStarted>, Fault> {
@@ -89,7 +89,8 @@ pub(crate) async fn forward<'s>(
             }
             (None, Some(_)) => apart(proxied.admit(&mut history)).await?,
         };
-        // A request that waited for admission may go to a newer version of the upstream.
+        // Admission may have replaced the pinned upstream by a newer version, so the upstream is read after
+        // it.
         let (upstream, index) = (proxied.pinned.upstream, admitted.index);
         if proxied.ex.deadline_ms != 0 {
             deadline::check(proxied.conn)?;
@@ -109,6 +110,7 @@ pub(crate) async fn forward<'s>(
                 if upstream.grpc_retry_statuses.is_empty() {
                     return Ok(attempt);
                 }
+                // A gRPC status is a response: the endpoint has processed the call.
                 history.may_have_acted = true;
                 match proxied.retry_refused(attempt, &mut history) {
                     RefusedCall::PassOn(attempt) => return Ok(attempt),
@@ -117,7 +119,8 @@ pub(crate) async fn forward<'s>(
             }
             Err(failed) => {
                 if !proxied.may_retry(&mut history, failed, index) {
-                    // Bytes that another attempt reads again are counted once.
+                    // Bytes that a further attempt reads again must be counted once, so only the last attempt
+                    // adds its count.
                     proxied.flow.received_bytes += proxied.upload.transfer.read_bytes;
                     return Err(history.last);
                 }
@@ -128,9 +131,11 @@ pub(crate) async fn forward<'s>(
 }
 
 impl<'s> ProxiedExchange<'_, 's> {
-    /// Runs one attempt. A reused connection that turns out to be closed is no failure of the endpoint: the request is
-    /// sent on another one, once.
-    // An attempt is handed on by value between calls only, never to a future, which would keep it twice.
+    /// Runs one attempt. If a reused connection was closed by the endpoint, the request is sent once more on
+    /// another connection; that is not a failure of the endpoint.
+    ///
+    /// An attempt is passed by value between functions only: an async callee would store it a second time in
+    /// its future.
     async fn attempt(
         &mut self,
         admitted: AdmittedEndpoint,
@@ -152,13 +157,14 @@ impl<'s> ProxiedExchange<'_, 's> {
                 Err(attempt) => apart(self.send_on_new(attempt)).await?,
             };
             let unanswered = match sent {
-                // The only call, so that the compiler can inline it.
+                // The only call site, so that the compiler can inline the future.
                 Ok(mut sent) => match self.response_head(&mut sent).await {
                     Ok(is_upgrade) => return Ok(sent.answered(is_upgrade)),
                     Err(fault) => self.give_up(sent, fault, body_mark),
                 },
                 Err(unanswered) => unanswered,
             };
+            // RFC 9110 §9.2.2: only an idempotent request may be repeated after it may have been processed.
             let is_repeatable = unanswered.fault.unsent || self.ex.request.method().is_idempotent();
             let resend = match unanswered.is_stale() && may_repeat && is_repeatable {
                 true => ResendSource::of(self, attempt_mark),
@@ -171,7 +177,7 @@ impl<'s> ProxiedExchange<'_, 's> {
         }
     }
 
-    /// Sends the request on a connection that is open, if there is one.
+    /// Sends the request on an open connection; returns the attempt if there is none.
     #[inline]
     fn send_on_open(
         &mut self,
@@ -180,7 +186,7 @@ impl<'s> ProxiedExchange<'_, 's> {
     ) -> Result<SendResult<'s>, Attempt<'s, EndpointChosen>> {
         let target = request::target(self.ex, self.route, self.pinned.upstream, attempt.index());
         self.chains.explaining().inspect(|watch| watch.begin_attempt());
-        // The second connection of HTTP/1 is a new one: others that idle may be closed as well.
+        // The repeated HTTP/1 request needs a new connection: other idle ones may be closed as well.
         if !may_repeat && !target.is_http2 {
             return Err(attempt);
         }
@@ -197,7 +203,7 @@ impl<'s> ProxiedExchange<'_, 's> {
         Ok(self.send_head(connected))
     }
 
-    /// Connects on behalf of the client, which may leave meanwhile.
+    /// Connects to the endpoint; fails if the client leaves meanwhile.
     async fn connect(
         &mut self,
         attempt: Attempt<'s, EndpointChosen>,
@@ -213,7 +219,8 @@ impl<'s> ProxiedExchange<'_, 's> {
         connected
     }
 
-    /// Notes a failed attempt, and whether the request goes to another endpoint. Then it counts as a retry.
+    /// Records a failed attempt and decides whether the request goes to another endpoint. If so, rewinds the
+    /// body and acquires a retry permit.
     #[cold]
     fn may_retry(&mut self, history: &mut AttemptHistory, failed: FailedAttempt, index: usize) -> bool {
         let upstream = self.pinned.upstream;
@@ -224,10 +231,12 @@ impl<'s> ProxiedExchange<'_, 's> {
         self.flow.upstream_us = Some(passed_us);
         history.last = fault;
         history.may_have_acted |= !fault.unsent;
+        // RFC 9110 §9.2.2, as in `attempt`.
         let is_repeatable = fault.unsent || self.ex.request.method().is_idempotent();
         if history.is_over(upstream) || !is_repeatable || !fault.kind.is_worth_retrying() {
             return false;
         }
+        // The permit is acquired last, so that no other condition can waste it.
         let Some(resend) = ResendSource::of(self, history.body_mark) else { return false };
         let Ok(permit) = retry_permit(upstream, history.request_permit.as_ref()) else { return false };
         resend.rewind(self, history.body_mark);
@@ -236,7 +245,7 @@ impl<'s> ProxiedExchange<'_, 's> {
     }
 }
 
-/// The right to one more attempt, at upstreams that count retries.
+/// Acquires a retry permit; `None` at upstreams without limits.
 fn retry_permit(
     upstream: &Upstream,
     request_permit: Option<&RequestPermit>,
@@ -244,7 +253,7 @@ fn retry_permit(
     upstream.protection.as_ref().map_or(Ok(None), |protection| protection.retry(request_permit))
 }
 
-/// Counts the request as a retry from now on.
+/// Counts the request as a retry until its permit is released.
 fn note_retry(request_permit: &mut Option<RequestPermit>, permit: Option<RetryPermit>) {
     if let Some(request_permit) = request_permit {
         request_permit.note_retry(permit);

@@ -1,5 +1,6 @@
-//! What peers say of how a request came to them, and `Forwarded` (RFC 7239), which tells endpoints. Knows no
-//! settings.
+//! Trust in forwarding fields of peers, and the `Forwarded` field for endpoints (RFC 7239).
+//!
+//! Must not depend on settings.
 
 use std::net::IpAddr;
 
@@ -7,7 +8,7 @@ use yumen_base::IpSet;
 use yumen_http::{FieldLine, Fields, KnownField};
 use yumen_plugin::Exchange;
 
-/// What anybody can say, and only trusted peers are believed.
+/// Forwarding fields that any client can set; only those of trusted peers are kept.
 const CLAIMS: [KnownField; 5] = [
     KnownField::XForwardedProto,
     KnownField::XForwardedHost,
@@ -16,9 +17,9 @@ const CLAIMS: [KnownField; 5] = [
     KnownField::XForwardedFor,
 ];
 
-/// Takes away what a peer that is not among `trusted` says of how the request came to it, so that neither routing nor
-/// plugins nor endpoints take it for the truth. Its `X-Forwarded-For` goes only where others are trusted: without
-/// such a boundary everybody's is passed on, as in APISIX.
+/// Removes the forwarding fields of a peer that is not in `trusted`, so that routing, plugins and endpoints
+/// do not rely on them. `X-Forwarded-For` is removed only if `trusted` is not empty: otherwise it is
+/// forwarded, as in APISIX.
 #[inline]
 pub(crate) fn distrust(fields: &mut Fields, trusted: &IpSet) {
     if fields.may_have_any(&CLAIMS) {
@@ -35,7 +36,7 @@ fn take_away(fields: &mut Fields, has_boundary: bool) {
     }
 }
 
-/// What every endpoint is told by the gateway.
+/// Fields that the gateway sends to every endpoint.
 const OURS: [KnownField; 5] = [
     KnownField::XForwardedFor,
     KnownField::XForwardedHost,
@@ -44,8 +45,8 @@ const OURS: [KnownField; 5] = [
     KnownField::XRealIp,
 ];
 
-/// Whether a client says what the gateway says, under a name that CGI and what follows it take for the same, such as
-/// `X_Real_IP`. Asked of each field that is sent: most have another length or begin with another letter.
+/// Whether a client's field imitates one of the gateway under a name that CGI does not distinguish, such as
+/// `X_Real_IP`. Called for each field: most differ in length or first letter.
 #[inline]
 pub(crate) fn is_false(fields: &Fields, field: &FieldLine) -> bool {
     is_ours_respelt(fields.name(field)) && field.is_received()
@@ -58,8 +59,8 @@ fn is_ours_respelt(name: &[u8]) -> bool {
         && OURS.iter().any(|ours| ours.is_alike(name))
 }
 
-/// Writes the field: what trusted peers said before, then an element of our own. A line that leaves a quote open would
-/// take our own into it: such are left out.
+/// Writes the field: elements of trusted peers, then the gateway's. A line with an open quote is omitted,
+/// because it would absorb the gateway's element.
 pub(crate) fn write(out: &mut Vec<u8>, ex: &Exchange<'_>) {
     out.extend_from_slice(b"Forwarded: ");
     for said in ex.request.fields.all_known(KnownField::Forwarded).filter(|said| is_well_quoted(said)) {
@@ -69,8 +70,10 @@ pub(crate) fn write(out: &mut Vec<u8>, ex: &Exchange<'_>) {
     out.extend_from_slice(b"for=");
     match ex.remote_ip {
         IpAddr::V4(ip) => out.extend_from_slice(ip.to_string().as_bytes()),
+        // RFC 7239 §6: an IPv6 address is bracketed and therefore quoted.
         IpAddr::V6(ip) => out.extend_from_slice(format!("\"[{ip}]\"").as_bytes()),
     }
+    // Quoted, because the colon before a port is not allowed in a token (RFC 7239 §4).
     out.extend_from_slice(b";host=\"");
     for byte in ex.request.authority() {
         if matches!(byte, b'"' | b'\\') {
@@ -83,8 +86,8 @@ pub(crate) fn write(out: &mut Vec<u8>, ex: &Exchange<'_>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Whether quotes stand only around whole values, and each ends in its line (RFC 7239 §4, RFC 9110 §5.6.4). What else
-/// stands there readers take in ways of their own, and some of them in an open quote.
+/// Whether quotes enclose whole values only and close in their line (RFC 7239 §4, RFC 9110 §5.6.4). Parsers
+/// disagree on any other quote, and some leave it open.
 fn is_well_quoted(line: &[u8]) -> bool {
     let (mut quoted, mut escaped, mut before) = (false, false, b',');
     for byte in line.iter().copied() {

@@ -1,7 +1,6 @@
-//! What gRPC makes of HTTP: which requests are calls, how an answer of ours tells a call's status, and how
-//! long a client waits.
+//! gRPC over HTTP: detection of calls, refusals and trailers with a status, timeouts.
 //!
-//! Knows the protocol's mapping onto HTTP/2 and no message.
+//! Owns the mapping of gRPC onto HTTP/2. Must not depend on messages.
 
 use std::borrow::Cow;
 
@@ -11,7 +10,7 @@ use yumen_plugin::{Exchange, LocalResponse};
 
 use crate::fault::FaultKind;
 
-/// Stands for a status that was not told, or is none of the protocol's.
+/// Placeholder for a missing status, or one that gRPC does not define.
 pub(crate) const UNTOLD: u8 = 17;
 
 const OK: u8 = 0;
@@ -23,16 +22,16 @@ pub(crate) const INTERNAL: u8 = 13;
 pub(crate) const UNAVAILABLE: u8 = 14;
 const UNAUTHENTICATED: u8 = 16;
 
-/// Whether the client made a call, and so understands no other answer.
+/// Whether the request is a gRPC call, whose client requires a gRPC response.
 #[inline]
 pub(crate) fn is_call(ex: &Exchange<'_>) -> bool {
-    // Asked for every answer there is: one comparison for HTTP/1.
+    // Checked for every response: HTTP/1 costs one comparison.
     let may_call = || matches!(ex.request.version, HttpVersion::Http2 | HttpVersion::Http3);
     ex.is_call.unwrap_or_else(|| may_call() && is_grpc(&ex.request))
 }
 
-/// Whether the request says it is a call: `application/grpc`, alone or with a message format behind it.
-/// gRPC-Web is not, it is meant for a translator.
+/// Whether the content type is `application/grpc`, alone or with a message format. gRPC-Web is not a call
+/// here: it needs a translator.
 pub(crate) fn is_grpc(request: &RequestHead) -> bool {
     let is_grpc = |value: &[u8]| {
         value
@@ -42,8 +41,8 @@ pub(crate) fn is_grpc(request: &RequestHead) -> bool {
     request.fields.known(KnownField::ContentType).is_some_and(is_grpc)
 }
 
-/// Our refusal of a call, as the client's library understands it: a success of HTTP that has no message and
-/// tells the status in its head.
+/// Converts a local response into a gRPC refusal: HTTP status 200 without a message, and `grpc-status` in the
+/// head.
 pub(crate) fn refusal(refused: LocalResponse, fault: Option<FaultKind>) -> LocalResponse {
     let status = fault.map_or_else(|| of_http(refused.status), of_fault);
     let message = match fault {
@@ -59,12 +58,12 @@ pub(crate) fn refusal(refused: LocalResponse, fault: Option<FaultKind>) -> Local
         .field("grpc-message", encode(&message))
 }
 
-/// The trailers of a call that broke off after its head was sent.
+/// Trailers of a call that broke off after its head was sent.
 pub(crate) fn abort_trailers(kind: FaultKind) -> String {
     format!("grpc-status: {}\r\ngrpc-message: {}\r\n", of_fault(kind), encode(kind.facts().3))
 }
 
-/// What a refusal says: the message in its JSON, else the name of its status.
+/// Message of a refusal: the message in its JSON body, or the reason phrase of its status.
 fn reason(refused: &LocalResponse) -> String {
     let body: Option<serde_json::Value> = serde_json::from_slice(&refused.body).ok();
     let told =
@@ -72,7 +71,7 @@ fn reason(refused: &LocalResponse) -> String {
     told.unwrap_or_else(|| yumen_http::encode::standard_reason(refused.status)).to_owned()
 }
 
-/// The status a client reads from an HTTP status, as the protocol's documents map them.
+/// gRPC status for an HTTP status, as in the gRPC documents (`http-grpc-status-mapping.md`).
 fn of_http(status: u16) -> u8 {
     match status {
         200..=299 => OK,
@@ -92,7 +91,7 @@ fn of_fault(kind: FaultKind) -> u8 {
     }
 }
 
-/// Percent-encoded as `grpc-message` is: all but printable ASCII, and the percent sign itself.
+/// Percent-encodes a `grpc-message`: all bytes except printable ASCII, and the percent sign.
 fn encode(message: &str) -> String {
     let mut out = String::with_capacity(message.len());
     for byte in message.bytes() {
@@ -104,8 +103,8 @@ fn encode(message: &str) -> String {
     out
 }
 
-/// How long the client waits for the end of its call, in milliseconds, if it says: at most eight digits
-/// and a unit. Less than a millisecond counts as one.
+/// Value of `grpc-timeout` in milliseconds, at least 1: at most eight digits and a unit. `None` if missing or
+/// malformed.
 pub(crate) fn timeout_ms(request: &RequestHead) -> Option<u64> {
     let value = request.fields.get("grpc-timeout")?;
     let (unit, digits) = value.split_last()?;
@@ -125,27 +124,27 @@ pub(crate) fn timeout_ms(request: &RequestHead) -> Option<u64> {
     Some(timeout_ms.max(1))
 }
 
-/// Tells an endpoint how long the client of a call still waits.
+/// Sets `grpc-timeout` of a call to the time left.
 pub(crate) fn set_grpc_timeout(ex: &mut Exchange<'_>, left_ms: u64) {
     if is_call(ex) {
-        // At most eight digits.
+        // The format allows at most eight digits.
         let text = format!("{}m", left_ms.min(99_999_999));
         ex.request.fields.set("grpc-timeout", text.as_bytes());
     }
 }
 
-/// The status the head of a call's answer tells, or that it does not tell it yet; `None` where the request
-/// is no call.
+/// gRPC status in a response head, or [`UNTOLD`] as long as it is missing; `None` if the request is not a
+/// call.
 pub(crate) fn status_of_answer(ex: &Exchange<'_>, fields: &Fields) -> Option<u8> {
     is_call(ex).then(|| status_of(fields).unwrap_or(UNTOLD))
 }
 
-/// The status an answer's head tells, if it tells one.
+/// gRPC status in a response head.
 pub(crate) fn status_of(fields: &Fields) -> Option<u8> {
     parse_status(fields.get("grpc-status")?)
 }
 
-/// The status trailers tell, given as field lines.
+/// gRPC status in trailers, given as field lines.
 pub(crate) fn status_of_lines(lines: &[u8]) -> Option<u8> {
     lines.split(|byte| *byte == b'\n').find_map(|line| {
         let value = line.get(..12).filter(|name| name.eq_ignore_ascii_case(b"grpc-status:"))?;

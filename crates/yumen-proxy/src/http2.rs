@@ -1,7 +1,7 @@
-//! HTTP/2 on both sides: its streams as the connections that exchanges run over.
+//! HTTP/2 of both sides: its streams as transports of exchanges.
 //!
-//! The library knows frames, flow control and header compression; here they meet the worker's buffers,
-//! timers and limits. Knows no route and no plugin, nor who drives a connection.
+//! The `h2` library owns frames, flow control and HPACK; this module connects them to the worker's buffers,
+//! timers and limits. Must not depend on routes, plugins or the connection drivers.
 
 mod connection;
 mod duplex;
@@ -12,18 +12,18 @@ pub(crate) use duplex::Http2Duplex;
 
 use crate::settings::{HeadLimits, WorkerSettings};
 
-/// What a client sends first where it knows that HTTP/2 is spoken, up to its first empty line
-/// (RFC 9113 §3.4).
+/// The client connection preface up to its first empty line (RFC 9113 §3.4).
 pub(crate) const PREFACE_HEAD: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
-/// The whole of it.
+/// Length of the whole client connection preface.
 pub(crate) const PREFACE_BYTES: usize = 24;
 
-/// What a stream may hold for a peer that does not take it; those of a client's connection share a [`SendQueue`](crate::backlog::SendQueue).
+/// Send buffer of one stream, in bytes. The streams of a downstream connection share a
+/// [`SendQueue`](crate::backlog::SendQueue).
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
 
-/// What the library reads of the fields of a head or of trailers. Trailers beyond it lose fields without a sign, so it
-/// is above our own bound, by which what is too large is refused or breaks off: between twice and eight times that
-/// bound, beyond which the library ends the connection, such a loss is left.
+/// Field section limit of the library, in bytes. The library silently drops trailer fields above its limit,
+/// so it is twice the gateway's own limit, which refuses the head or aborts the message. The loss remains
+/// possible between two and eight times the gateway's limit, where the library ends the connection.
 fn field_bytes_max(limits: &HeadLimits) -> u32 {
     (2 * limits.head_bytes_max) as u32
 }

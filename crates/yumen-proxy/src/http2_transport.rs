@@ -1,7 +1,7 @@
-//! The bytes of an HTTP/2 connection: frames of many streams leave together, and floods are noticed.
+//! Byte transport below the HTTP/2 library: sends frames of many streams together and detects floods.
 //!
-//! The library writes into a buffer and believes it flushed; whoever drives the connection sends the
-//! buffer once, when every stream that was ready has been served. Knows frames only to count them.
+//! The library writes into a buffer and takes it for flushed. The driver sends the buffer once per turn,
+//! after every ready stream was served. Reads frame heads only.
 
 mod frame_budget;
 mod frames;
@@ -21,29 +21,30 @@ use crate::stream::TransportStream;
 
 pub(crate) use frame_budget::FrameBudget;
 
-/// A GOAWAY that takes nothing back: no error, and any stream may still be the last (RFC 9113 §6.8).
+/// A GOAWAY without an error and with the highest stream identifier: refuses no stream yet (RFC 9113 §6.8).
 const GOODBYE: [u8; 17] = *b"\0\0\x08\x07\0\0\0\0\0\x7f\xff\xff\xff\0\0\0\0";
 
-/// A connection's bytes, shared by the library and whoever drives the connection.
+/// Transport of a connection, shared by the library and the driver.
 #[derive(Clone)]
 pub(crate) struct Http2Transport(Rc<RefCell<Http2TransportState>>);
 
 pub(crate) struct Http2TransportState {
     pub(crate) stream: TransportStream,
-    /// Received before it was known that HTTP/2 is spoken.
+    /// Bytes received before the protocol was detected.
     early: Inbox,
-    /// Frames to send, in a buffer of the worker's that is held only while there are any. When it is full
-    /// it is sent, whoever is still to be served.
+    /// Frames to send, in a worker buffer that is held only while it contains any. A full buffer is sent
+    /// before the end of the turn.
     pending: Option<Box<[u8]>>,
     pending_range: Range<usize>,
-    /// Where what leaves next ends in it: an answer's end and a reset behind it are not sent as one.
+    /// End of the bytes for the next write: a reset is written separately from the end of a response before
+    /// it.
     leaving_end: usize,
-    /// What is pending, or was sent, ends where a frame does.
+    /// Whether the last byte written ends a frame.
     is_between_frames: bool,
     buffers: Rc<Buffers>,
-    /// Bytes the socket took so far.
+    /// Bytes that the socket accepted.
     pub(crate) sent_bytes: u64,
-    /// Bytes the socket gave so far.
+    /// Bytes that the socket delivered.
     pub(crate) received_bytes: u64,
     pub(crate) patience: FrameBudget,
 }
@@ -73,18 +74,18 @@ impl Http2Transport {
         self.0.borrow_mut()
     }
 
-    /// Sends what is buffered; ready when all is gone.
+    /// Sends the buffered frames; ready when all are sent.
     pub(crate) fn poll_send(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut inner = self.0.borrow_mut();
         ready!(inner.poll_send(cx))?;
         inner.stream.poll_flush(cx)
     }
 
-    /// Tells the peer to ask elsewhere from now on. False where it is to be tried again: another frame is
-    /// half written.
+    /// Appends a GOAWAY that announces the drain. False if it must be tried again: a frame is half written,
+    /// or the buffer is full.
     ///
-    /// The library says this and asks for a round trip in one go; a client that answers the latter before
-    /// it sends what it had already asked would be refused (the library as a client does).
+    /// The library sends this GOAWAY together with a PING. A client that acknowledges the PING before it
+    /// sends its pending requests would have those refused; the library behaves like that as a client.
     pub(crate) fn announce_end(&self) -> bool {
         let mut inner = self.0.borrow_mut();
         let has_room = BUFFER_BYTES - inner.pending_range.end >= GOODBYE.len();
@@ -100,6 +101,7 @@ impl Http2TransportState {
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(pending) = &self.pending else { return Poll::Ready(Ok(())) };
         while !self.pending_range.is_empty() {
+            // After a partial write the end stays: the budget counts each byte once.
             if self.pending_range.start == self.leaving_end {
                 self.leaving_end += self.patience.send(&pending[self.pending_range.clone()]);
             }
@@ -124,7 +126,7 @@ impl Http2TransportState {
         Poll::Ready(Ok(slices.iter().map(|slice| self.append(slice)).sum()))
     }
 
-    /// Buffers as much as there is room for.
+    /// Buffers as many bytes as fit; returns their number.
     fn append(&mut self, bytes: &[u8]) -> usize {
         let buffer = self.pending.get_or_insert_with(|| self.buffers.take());
         let end = self.pending_range.end;
@@ -136,7 +138,7 @@ impl Http2TransportState {
 
     fn poll_receive(&mut self, cx: &mut Context<'_>, room: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.patience.is_over() {
-            // Its driver says goodbye; nothing more is listened to.
+            // The budget is exhausted: the driver sends GOAWAY, and nothing more is read.
             return Poll::Pending;
         }
         let before = room.filled().len();
@@ -177,7 +179,7 @@ impl AsyncWrite for Http2Transport {
         true
     }
 
-    /// Asked for when the library has written whole frames.
+    /// The library flushes after whole frames, so a GOAWAY may be inserted here.
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.borrow_mut().is_between_frames = true;
         Poll::Ready(Ok(()))

@@ -1,7 +1,7 @@
-//! HTTP/3 to clients: QUIC endpoints, one per worker and listener, and their streams as bytes in and out.
+//! HTTP/3 of the downstream side: one QUIC endpoint per worker and listener, and its streams as transports.
 //!
-//! The libraries know packets, frames, flow control and header compression; here they meet the worker's
-//! timers and limits. Knows no route and no plugin, nor who drives a connection.
+//! The `quinn` and `h3` libraries own packets, frames, flow control and QPACK; this module connects them to
+//! the worker's timers and limits. Must not depend on routes, plugins or the connection driver.
 
 mod datagram_link;
 mod duplex;

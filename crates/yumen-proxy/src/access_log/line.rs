@@ -1,6 +1,6 @@
-//! A line of the access log as somebody wrote it: text with the variables of NGINX in it.
+//! Line templates of the access log: text with NGINX variables.
 //!
-//! Knows what an outcome tells beside an exchange, and how values are escaped.
+//! Owns the variables of an outcome and the escaping of values.
 
 use std::io::Write;
 
@@ -8,18 +8,18 @@ use yumen_plugin::{Exchange, ExchangeOutcome, Var};
 
 use super::escape;
 
-/// How values are escaped.
+/// Escaping of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LineEscape {
-    /// What is not printable becomes `\xHH`, a missing value `-`.
+    /// Bytes that are not printable become `\xHH`; a missing value is `-`.
     Default,
-    /// As in a text of JSON; a missing value is empty.
+    /// As in a JSON string; a missing value is empty.
     Json,
-    /// Ends of lines become spaces; a missing value is empty.
+    /// Line ends become spaces; a missing value is empty.
     None,
 }
 
-/// A line, cut once.
+/// A parsed template.
 #[derive(Debug, Clone)]
 pub struct LineTemplate {
     pieces: Box<[LinePart]>,
@@ -33,7 +33,7 @@ enum LinePart {
     Told(OutcomeVar),
 }
 
-/// What is known only when all is over.
+/// Variables whose value exists only at the end of the exchange.
 #[derive(Debug, Clone, Copy)]
 enum OutcomeVar {
     Status,
@@ -66,7 +66,7 @@ impl OutcomeVar {
     }
 
     fn append(self, outcome: &ExchangeOutcome<'_>, out: &mut Vec<u8>) -> bool {
-        // A vector never fails to take bytes.
+        // A write to a vector cannot fail.
         let _ = match self {
             OutcomeVar::Status => write!(out, "{}", outcome.status),
             OutcomeVar::RequestTime => seconds(outcome.duration_us, out),
@@ -77,7 +77,7 @@ impl OutcomeVar {
                 Some(us) => seconds(us, out),
                 None => return false,
             },
-            // As NGINX has it: what we say in place of an endpoint that failed counts as its answer.
+            // As in NGINX: the status of a local response for a failed endpoint counts as the endpoint's.
             OutcomeVar::UpstreamStatus => match outcome.upstream_status.or(outcome.upstream_failure) {
                 Some(status) => write!(out, "{status}"),
                 None => return false,
@@ -96,10 +96,10 @@ fn seconds(us: u64, out: &mut Vec<u8>) -> std::io::Result<()> {
 }
 
 impl LineTemplate {
-    /// Cuts `text` at its variables: `$name` and `${name}`.
+    /// Parses the variables of `text`: `$name` and `${name}`.
     ///
     /// # Errors
-    /// A name that no variable has.
+    /// An unknown variable.
     pub fn parse(text: &str, escape: LineEscape) -> Result<LineTemplate, String> {
         let mut pieces = Vec::new();
         let mut rest = text;
@@ -158,18 +158,18 @@ impl LineTemplate {
     }
 }
 
-/// What a variable is filled in from.
+/// Source of a variable's value.
 fn piece(name: &str) -> Result<LinePart, String> {
     Ok(match (name, OutcomeVar::of(name), Var::parse(name)) {
         (_, Some(told), _) => LinePart::Told(told),
-        // In NGINX's own log, which APISIX writes too, it is what the client sent.
+        // In the log, NGINX and APISIX write the target that the client sent.
         ("request_uri", ..) => LinePart::Var(Var::parse("real_request_uri")),
         (.., Var::Unknown(_)) => return Err(format!("unknown variable ${name}")),
         (.., var) => LinePart::Var(var),
     })
 }
 
-/// A name at the start of `text`, and what follows it.
+/// Splits a name off the start of `text`.
 fn name(text: &str) -> Option<(&str, &str)> {
     if let Some(inside) = text.strip_prefix('{') {
         return inside.split_once('}').filter(|(name, _)| !name.is_empty());

@@ -1,6 +1,6 @@
-//! Lines on their way from the workers to the thread that writes them, and what became of them.
+//! Queue of access log lines between the workers and the writer thread, with counts of lost lines.
 //!
-//! Knows where lines end and nothing else of them. Who hands lines over never waits.
+//! Owns line boundaries only. A sender never waits.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use std::sync::atomic::{
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// A line may have so many bytes; a longer one takes the room of several, so that the memory is bounded too.
+/// Bytes that count as one line. Longer lines count as several, so the limit bounds the memory too.
 const LINE_BYTES: u64 = 1024;
 
-/// How often it is said that lines are lost.
+/// Shortest time between two reports of lost lines.
 const SAID_EVERY: Duration = Duration::from_secs(10);
 
-/// The writer's end and the workers' end of a queue in which `lines_max` lines may wait.
+/// Creates a queue of at most `lines_max` lines.
 pub fn queue(lines_max: u64) -> (LogQueue, LogQueueWriter) {
     let (sender, batches) = channel();
     let backlog = LogBacklog::default();
@@ -30,7 +30,7 @@ struct LogBatch {
     room: u64,
 }
 
-/// The workers' end.
+/// Sending end of a worker.
 #[derive(Clone)]
 pub struct LogQueue {
     batches: Sender<LogBatch>,
@@ -39,10 +39,12 @@ pub struct LogQueue {
 }
 
 impl LogQueue {
-    /// Hands lines over; says how many had to be dropped, as there was no room. An empty queue takes any batch.
+    /// Queues lines; returns the number dropped because the queue is full. An empty queue accepts a batch of
+    /// any size.
     pub(super) fn offer(&self, text: Vec<u8>, lines: u64) -> u64 {
         let room = lines.max(text.len() as u64 / LINE_BYTES);
         let counts = &*self.backlog.0;
+        // Reserved before the check, so that concurrent workers cannot exceed the limit together.
         let taken = counts.room.fetch_add(room, Relaxed);
         if taken == 0 || taken + room <= self.lines_max {
             counts.waiting.fetch_add(lines, Relaxed);
@@ -55,27 +57,27 @@ impl LogQueue {
         lines
     }
 
-    /// How many lines the writer has lost that nobody was told of yet.
+    /// Takes the number of lines that the writer has lost since the last call.
     pub(super) fn take_lost_lines(&self) -> u64 {
         let lost = &self.backlog.0.lost;
         if lost.load(Relaxed) == 0 { 0 } else { lost.swap(0, Relaxed) }
     }
 }
 
-/// What waits to be written.
+/// Lines that are not written yet.
 #[derive(Clone, Default)]
 pub struct LogBacklog(Arc<BacklogCounts>);
 
 #[derive(Default)]
 struct BacklogCounts {
-    /// What is taken of the queue, in lines as long as they may be.
+    /// Used capacity of the queue, in units of `LINE_BYTES`.
     room: AtomicU64,
     waiting: AtomicU64,
     lost: AtomicU64,
 }
 
 impl LogBacklog {
-    /// How many lines are not written yet.
+    /// Number of lines that are not written yet.
     pub fn lines(&self) -> u64 {
         self.0.waiting.load(Acquire)
     }
@@ -83,23 +85,24 @@ impl LogBacklog {
     fn settle(&self, batch: &LogBatch, lost: u64) {
         self.0.lost.fetch_add(lost, Relaxed);
         self.0.room.fetch_sub(batch.room, Relaxed);
+        // Last, with `Release`: a reader of `lines` sees that the write is complete.
         self.0.waiting.fetch_sub(batch.lines, Release);
     }
 }
 
-/// The writer's end.
+/// Receiving end of the writer thread.
 pub struct LogQueueWriter {
     batches: Receiver<LogBatch>,
     backlog: LogBacklog,
 }
 
 impl LogQueueWriter {
-    /// What waits for it, to be looked at while it runs.
+    /// Handle to observe the queue while the writer runs.
     pub fn backlog(&self) -> LogBacklog {
         self.backlog.clone()
     }
 
-    /// Writes until all workers are gone. Run on a thread of its own.
+    /// Writes until all workers have ended. Blocks, so it needs its own thread.
     pub fn run(self, sink: impl Write) {
         let mut output = LogOutput { sink, is_torn: false };
         let mut losses = LineLosses::default();
@@ -120,10 +123,10 @@ impl LogQueueWriter {
     }
 }
 
-/// Where lines go.
+/// Destination of lines.
 struct LogOutput<W> {
     sink: W,
-    /// What was written last stopped within a line.
+    /// Whether the last write ended within a line.
     is_torn: bool,
 }
 
@@ -135,7 +138,7 @@ struct PartialWrite {
 impl<W: Write> LogOutput<W> {
     fn write(&mut self, text: &[u8]) -> Result<(), PartialWrite> {
         if self.is_torn {
-            // What comes next must not look like the rest of that line.
+            // Without this line end, the next line would continue the torn one.
             self.write_all(b"\n").map_err(|failed| PartialWrite { written: 0, ..failed })?;
             self.is_torn = false;
         }
@@ -158,7 +161,7 @@ impl<W: Write> LogOutput<W> {
     }
 }
 
-/// Lines that were lost and not spoken of yet.
+/// Lost lines that are not reported yet.
 #[derive(Default)]
 struct LineLosses {
     lines: u64,
@@ -172,7 +175,7 @@ impl LineLosses {
         self.error = Some(error);
     }
 
-    /// A full disk must not fill the node's log as well.
+    /// Reports at most once per `SAID_EVERY`: a full disk must not fill the node log too.
     fn report_losses_throttled(&mut self) {
         if self.said.is_none_or(|said| said.elapsed() >= SAID_EVERY) {
             self.say();

@@ -1,10 +1,10 @@
-//! The same counts by the names that dashboards for APISIX ask for.
+//! The counters under the metric names of APISIX, for its dashboards.
 
 use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricValue};
 
 use super::{AllCounters, Read, single};
 
-/// States of connections, as APISIX has them of NGINX: those that are counted here.
+/// Connection states that APISIX exports from NGINX and that are counted here.
 const STATES: &[(&str, Read)] = &[
     ("accepted", |c| (c.accepted.get() + c.refused.get()) as f64),
     ("handled", |c| c.accepted.get() as f64),

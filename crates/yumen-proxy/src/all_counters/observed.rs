@@ -1,4 +1,4 @@
-//! What all workers observed, added up for whoever asks: the document of `top`, families, recent requests.
+//! Sums of the samples of all workers: the document of `yumen top`, metric families, recent requests.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::observe::{
 };
 
 impl AllCounters {
-    /// What `yumen top` shows, cumulated since the start: a client takes differences. Numbers are
-    /// estimates from samples, except those of `exact`.
+    /// Document of `yumen top`, cumulative since the start; a reader takes differences. Numbers outside
+    /// `exact` are estimates from samples.
     pub fn top(&self) -> Value {
         let all = self.observed();
         let requests: u64 = self.0.iter().flat_map(|one| &one.requests).map(yumen_base::Counter::get).sum();
@@ -34,7 +34,7 @@ impl AllCounters {
         })
     }
 
-    /// Sampled requests all workers remember, the latest first.
+    /// Recent requests of all workers, the latest first.
     pub fn recent(&self) -> Vec<RecentRequest> {
         let of_worker = |one: &Arc<WorkerCounters>| {
             one.observed.read(|tables| tables.recent.iter().cloned().collect::<Vec<_>>())
@@ -52,7 +52,7 @@ impl AllCounters {
         all
     }
 
-    /// The families of the cost of plugins.
+    /// Metric families of plugin costs.
     pub(super) fn gather_plugins(&self, out: &mut Vec<MetricFamily>) {
         type Read = fn(&UsageTotals) -> f64;
         let families: [(&'static str, &'static str, Read); 4] = [
@@ -91,7 +91,7 @@ impl AllCounters {
     }
 }
 
-/// Rows with the most requests first, and what was pushed out of the table under an id of its own.
+/// Rows by number of requests, highest first; requests of evicted rows have an id of their own.
 fn rows(table: &UsageTable) -> Vec<Value> {
     let mut rows: Vec<(&str, &str, &UsageTotals)> =
         table.rows.iter().map(|(id, row)| (&**id, &*row.name, &row.usage)).collect();
@@ -124,7 +124,7 @@ fn usage(usage: &UsageTotals) -> Value {
     })
 }
 
-/// Counters with one request in every family, so that a reference can tell labels.
+/// Counters with one request in every family, from which the metrics reference takes the labels.
 pub(super) fn example() -> AllCounters {
     let counters = WorkerCounters::default();
     let ran = PluginTiming {

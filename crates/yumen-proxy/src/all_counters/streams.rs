@@ -1,4 +1,4 @@
-//! What all workers counted of streams, as families.
+//! Metric families of TCP and UDP streams, summed over all workers.
 
 use yumen_base::Counter;
 use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricValue};
@@ -7,7 +7,7 @@ use crate::counters::StreamCounters;
 use crate::fault::stream::StreamFault;
 use crate::settings::StreamProtocol;
 
-/// The families of all workers' counters.
+/// Appends the families of all workers' stream counters.
 pub(super) fn gather(all: &[&StreamCounters], out: &mut Vec<MetricFamily>) {
     let sum = |read: &dyn Fn(&StreamCounters) -> f64| all.iter().map(|one| read(one)).sum::<f64>();
     let mut family = |name: &'static str, help: &'static str, kind, samples| {

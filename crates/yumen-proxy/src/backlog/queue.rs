@@ -1,8 +1,7 @@
-//! The bytes that the streams of one connection have queued for a peer that does not take them, bounded together.
+//! Send queue of a multiplexed connection: bounds the bytes that all its streams have queued for a slow peer.
 //!
-//! Each stream may queue some for itself, so that streams do not wait for each other; a hundred of them would queue a
-//! hundred times that for a peer that does not read. A stream that has hardly anything queued may always add a frame:
-//! however much the others would send, its turn comes.
+//! Without a common bound, a hundred streams would queue a hundred times the limit of one. A stream with
+//! little queued may always add a frame, so other streams cannot starve it.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -14,39 +13,39 @@ use bytes::Bytes;
 use super::STALLED_MS;
 
 const BYTES_MAX: usize = 1024 * 1024;
-/// A stream may queue so much where all the room is taken, and holds less than this already.
+/// Bytes that a stream may add to a full queue, if it has fewer than that queued.
 const FRAME_BYTES: usize = 16 * 1024;
-/// Both bounds where the worker holds much for peers that do not take it. A connection that is read needs no more than
-/// the first, as its queue is sent after each turn.
+/// Both limits under memory pressure. A connection whose peer reads needs no more, because its queue is sent
+/// after each turn.
 const PRESSED_BYTES_MAX: usize = 64 * 1024;
 const PRESSED_FRAME_BYTES: usize = 2 * 1024;
 
-/// The send queue of a connection.
+/// Send queue of a connection.
 #[derive(Clone)]
 pub(crate) struct SendQueue(Arc<SendQueueState>);
 
 struct SendQueueState {
     bytes: AtomicUsize,
-    /// Bytes that left so far.
+    /// Bytes that have left the queue since its creation.
     left_bytes: AtomicUsize,
-    /// Bytes in the queues of all connections of the worker, and above how many each adds less.
+    /// Bytes in the queues of all connections of the worker, and the pressure threshold.
     worker_bytes: Arc<AtomicUsize>,
     worker_bytes_pressed: usize,
-    /// Streams that want to know when there is less.
+    /// Streams that wait for free capacity.
     waiting: Mutex<Vec<Weak<StreamQueueState>>>,
     stall: Mutex<StallMark>,
     is_over: AtomicBool,
     driver: Mutex<Option<Waker>>,
 }
 
-/// When a queue was looked at that held bytes, and up to which count of bytes left they are in it.
+/// Time of the check that found bytes in the queue, and the count of left bytes at which those have left.
 #[derive(Default)]
 struct StallMark {
     since_ms: Option<u64>,
     left_target: usize,
 }
 
-/// The client connections of a worker that have a send queue.
+/// Downstream connections of a worker that have a send queue.
 #[derive(Default)]
 pub(super) struct QueueRegister(RefCell<Vec<Weak<SendQueueState>>>);
 
@@ -59,7 +58,7 @@ impl QueueRegister {
         queues.push(Arc::downgrade(&queue.0));
     }
 
-    /// Those whose peer has not taken in time what they held, the longest first.
+    /// Queues whose peer has not accepted the marked bytes within [`STALLED_MS`], the longest stalled first.
     pub(super) fn stalled(&self, now_ms: u64) -> Vec<SendQueue> {
         let queues = self.0.borrow();
         let queues = queues.iter().filter_map(Weak::upgrade).map(SendQueue);
@@ -70,18 +69,18 @@ impl QueueRegister {
     }
 }
 
-/// What one stream has in the queue.
+/// Share of one stream in the queue.
 pub(crate) struct StreamQueue(Arc<StreamQueueState>);
 
 struct StreamQueueState {
     all: Arc<SendQueueState>,
     bytes: AtomicUsize,
-    /// Whether the connection's queue knows that it waits.
+    /// Whether the stream is in the list of waiting streams.
     is_waiting: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
 
-/// Data that is in the queue for as long as it lives: until it was written, or its stream was given up.
+/// Data that counts as queued until it is dropped: after the write, or when its stream was given up.
 struct QueuedBytes {
     data: Bytes,
     own: Arc<StreamQueueState>,
@@ -101,7 +100,7 @@ impl SendQueue {
         }))
     }
 
-    /// For one stream more.
+    /// Adds a stream.
     pub(crate) fn stream(&self) -> StreamQueue {
         StreamQueue(Arc::new(StreamQueueState {
             all: self.0.clone(),
@@ -111,7 +110,7 @@ impl SendQueue {
         }))
     }
 
-    /// Whether the connection is to end, as its peer does not take what is queued. Its driver is woken when.
+    /// Whether the connection must end because its peer does not read. Registers the task of the driver.
     pub(crate) fn is_over(&self, cx: &Context<'_>) -> bool {
         let mut driver = lock(&self.0.driver);
         match &mut *driver {
@@ -121,7 +120,7 @@ impl SendQueue {
         self.0.is_over.load(Relaxed)
     }
 
-    /// Has the connection end; how much it holds.
+    /// Ends the connection; returns its queued bytes.
     pub(super) fn end(&self) -> usize {
         self.0.is_over.store(true, Relaxed);
         let driver = lock(&self.0.driver).take();
@@ -141,6 +140,7 @@ impl SendQueue {
                 (now_ms.saturating_sub(since_ms) >= STALLED_MS).then_some(since_ms)
             }
             _ => {
+                // All marked bytes have left, so the current content is marked.
                 *mark = StallMark { since_ms: Some(now_ms), left_target: left_bytes + bytes };
                 None
             }
@@ -149,7 +149,7 @@ impl SendQueue {
 }
 
 impl StreamQueue {
-    /// How much may be queued now, once that is anything.
+    /// Bytes that may be queued now; ready when there are some.
     #[inline]
     pub(crate) fn poll_free(&self, cx: &Context<'_>) -> Poll<usize> {
         let all = &self.0.all;
@@ -171,7 +171,7 @@ impl StreamQueue {
         Poll::Pending
     }
 
-    /// Data that counts as queued until it is let go.
+    /// Wraps data, so that it counts as queued until it is dropped.
     pub(crate) fn queue(&self, data: Bytes) -> Bytes {
         self.0.bytes.fetch_add(data.len(), Relaxed);
         self.0.all.bytes.fetch_add(data.len(), Relaxed);
@@ -212,7 +212,7 @@ impl SendQueueState {
         if self.is_pressed() { PRESSED_FRAME_BYTES } else { FRAME_BYTES }
     }
 
-    /// Wakes all that wait, in the order in which they came.
+    /// Wakes all waiting streams, in the order of arrival.
     #[cold]
     fn wake(&self) {
         let waiting = std::mem::take(&mut *lock(&self.waiting));
@@ -235,11 +235,11 @@ impl Drop for QueuedBytes {
         own.all.worker_bytes.fetch_sub(left, Relaxed);
         own.all.left_bytes.fetch_add(left, Relaxed);
         let own_bytes = own.bytes.fetch_sub(left, Relaxed) - left;
-        // The bound may have changed since the stream began to wait.
+        // The limit may have grown since the stream began to wait.
         if own.is_waiting.load(Relaxed) && own_bytes < own.all.frame_bytes() {
             own.wake();
         }
-        // At half of either bound, so that those that wait are not woken for each frame that leaves.
+        // Waiting streams are woken at half of either bound, not for each frame that leaves.
         let before = own.all.bytes.fetch_sub(left, Relaxed);
         let falls_to = |half: usize| before > half && before - left <= half;
         if falls_to(BYTES_MAX / 2) || falls_to(PRESSED_BYTES_MAX / 2) {
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(lock(&room.0.waiting).len(), 1);
         queued.pop();
         assert!(!woken.0.load(Relaxed) && share.poll_free(&cx).is_ready());
-        // A part that lives on keeps the whole.
+        // A slice keeps the whole buffer alive.
         let part = queued.pop().unwrap().slice(..1);
         assert!(!woken.0.load(Relaxed));
         drop(part);
@@ -310,10 +310,10 @@ mod tests {
         assert!(small.poll_free(&cx).is_pending());
         drop(little);
         assert!(!woken.0.load(Relaxed) && small.poll_free(&cx).is_pending());
-        // its own have left, those of the others have not
+        // The stream's own bytes have left; those of the other stream have not.
         drop(more);
         assert!(woken.0.load(Relaxed) && small.poll_free(&cx).is_ready());
-        // who has gone is not remembered, however long there is no room
+        // A dropped stream is removed from the list, although the queue stays full.
         assert_eq!(lock(&room.0.waiting).len(), 2);
         drop(small);
         assert_eq!(lock(&room.0.waiting).len(), 1);

@@ -14,7 +14,7 @@ impl World {
         World { backlog: Rc::new(BodyBacklog::new(bytes_max)), entries: Vec::new() }
     }
 
-    /// An exchange begins to wait with so many bytes.
+    /// Adds an exchange that waits with `bytes`.
     fn begin(&mut self, bytes: usize, now_ms: u64) -> usize {
         self.entries.push(None);
         let at = self.entries.len() - 1;

@@ -1,6 +1,6 @@
 use super::{Buffers, Inbox};
 
-/// An inbox into which these bytes came.
+/// An inbox with the given content.
 fn holding(bytes: &[u8], buffers: &Buffers) -> Inbox {
     let mut inbox = Inbox::default();
     inbox.room(buffers)[..bytes.len()].copy_from_slice(bytes);

@@ -1,4 +1,4 @@
-//! What a worker counts of streams.
+//! Counters of TCP and UDP streams of a worker.
 
 use yumen_base::{Counter, Gauge};
 use yumen_plugin::ExchangeOutcome;
@@ -6,22 +6,22 @@ use yumen_plugin::ExchangeOutcome;
 use crate::fault::stream::StreamFault;
 use crate::settings::StreamProtocol;
 
-/// The counters of one worker's streams; it alone writes them.
+/// Stream counters of one worker, which is the only writer.
 #[derive(Debug, Default)]
 pub(crate) struct StreamCounters {
-    /// Streams begun, by protocol in the order of [`StreamProtocol::ALL`].
+    /// Streams accepted, by protocol in the order of [`StreamProtocol::ALL`].
     pub(crate) begun: [Counter; 4],
     pub(crate) open: [Gauge; 4],
     pub(crate) received_bytes: Counter,
     pub(crate) sent_bytes: Counter,
     pub(crate) faults: [Counter; StreamFault::ALL.len()],
-    /// Bytes that passed without being copied through this process.
+    /// Bytes moved with splice.
     pub(crate) spliced_bytes: Counter,
-    /// Datagrams dropped because somebody was behind.
+    /// Datagrams dropped because a receiver was too slow.
     pub(crate) dropped_datagrams: Counter,
 }
 
-/// A stream that is counted as open until it ends, however that comes.
+/// Counts a stream as open until it is dropped.
 pub(crate) struct OpenStreamGauge<'c>(&'c Gauge);
 
 impl Drop for OpenStreamGauge<'_> {
@@ -37,12 +37,12 @@ impl StreamCounters {
         OpenStreamGauge(&self.open[protocol as usize])
     }
 
-    /// Counts a connection that was to begin with a PROXY header and did not.
+    /// Counts a connection without the required PROXY header.
     pub(crate) fn no_proxy_header(&self) {
         self.faults[StreamFault::ProxyHeader.index()].add(1);
     }
 
-    /// Counts a session of datagrams that was not begun.
+    /// Counts a UDP session that was refused at the limit.
     pub(crate) fn too_many_sessions(&self) {
         self.faults[StreamFault::TooManySessions.index()].add(1);
     }

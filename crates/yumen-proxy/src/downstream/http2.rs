@@ -1,6 +1,6 @@
-//! A client's connection of HTTP/2: its streams become exchanges, its end is orderly.
+//! Downstream HTTP/2 connection: turns its streams into exchanges and ends it with GOAWAY (RFC 9113 §6.8).
 //!
-//! Knows what a connection owes its client, and nothing of what becomes of an exchange.
+//! Owns the frame budget, drain and timeouts of the connection. Must not depend on the serving of exchanges.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -26,12 +26,12 @@ use crate::task;
 use crate::timers::until;
 use crate::worker::Worker;
 
-/// How long a client may take to see that nothing more comes, in milliseconds.
+/// Time for the client to close after the gateway's last frame, in milliseconds.
 const LINGER_MS: u64 = 1000;
-/// Bytes of a client that does not see it.
+/// Bytes that are discarded after the gateway's last frame.
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
 
-/// Serves a connection to its end.
+/// Serves a connection until it is closed.
 pub(super) async fn run(conn: DownstreamConnection) {
     let DownstreamConnection { worker, peer, stream, inbox, timer } = conn;
     worker.counters.http2_connections.add(1);
@@ -41,7 +41,7 @@ pub(super) async fn run(conn: DownstreamConnection) {
     let mut handshake = std::pin::pin!(server_builder(&worker.settings).handshake(wire.clone()));
     let shaking = poll_fn(|cx| {
         let polled = handshake.as_mut().poll(cx);
-        // A connection that fails is noticed by whoever reads from it.
+        // A failed write also fails the next read, which the library reports.
         let _ = wire.poll_send(cx);
         polled
     });
@@ -76,19 +76,19 @@ struct Http2Driver {
     streams: Rc<StreamSet>,
     queue: SendQueue,
     stage: DrainStage,
-    /// The patience with the client is over, and it was told so.
+    /// Whether the frame budget is exhausted and ENHANCE_YOUR_CALM was sent.
     is_flooded: bool,
-    /// A head was not whole in time, and the client was told so.
+    /// Whether a head timed out and ENHANCE_YOUR_CALM was sent.
     is_late: bool,
-    /// Bytes sent so far, when the client last stopped taking more.
+    /// Bytes sent when the client last stopped reading.
     stalled_at: Option<u64>,
 }
 
 impl Http2Driver {
-    /// Ready when the connection is over.
+    /// Ready when the connection has ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.queue.is_over(cx) {
-            // It would not take a GOAWAY either.
+            // No GOAWAY: the client would not read it either.
             return Poll::Ready(());
         }
         let mut is_over = false;
@@ -106,6 +106,7 @@ impl Http2Driver {
                 }
                 Poll::Pending if self.floods() => {
                     self.worker.counters.http2_floods.add(1);
+                    // The loop polls the library again, which writes the GOAWAY.
                     self.library.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
                 }
                 Poll::Pending => break,
@@ -122,20 +123,20 @@ impl Http2Driver {
         self.wait(cx, sent.is_pending())
     }
 
-    /// Whether the client has just used up the patience with it.
+    /// Whether the frame budget was exhausted since the last call.
     fn floods(&mut self) -> bool {
         let was_flooded = std::mem::replace(&mut self.is_flooded, self.wire.inner().patience.is_over());
         self.is_flooded && !was_flooded
     }
 
-    /// Tells the client to ask elsewhere, if that can be said now.
+    /// Sends the first GOAWAY, if the transport is at a frame boundary.
     fn leave(&mut self) {
         if self.wire.announce_end() {
             self.stage = DrainStage::GoawaySent { told_ms: clock::now().mono_ms() };
         }
     }
 
-    /// Looks whether the connection idles or its client takes nothing.
+    /// Checks the timers: send timeout, idle timeout, drain and head timeout.
     fn wait(&mut self, cx: &mut Context<'_>, is_stalled: bool) -> Poll<()> {
         let settings = &self.worker.settings;
         let now_ms = clock::now().mono_ms();
@@ -147,7 +148,8 @@ impl Http2Driver {
             self.streams.timer.set(settings.send_timeout_ms);
         }
         if is_stalled {
-            // Whoever does not take what is sent may not be read from.
+            // While the client does not read, the driver does not read from it: responses to its frames would
+            // pile up.
             self.wire.inner().patience.wait_anew(now_ms);
             self.streams.hold();
             return if self.streams.timer.is_over(cx) { Poll::Ready(()) } else { Poll::Pending };
@@ -162,7 +164,8 @@ impl Http2Driver {
         if left_ms == 0 {
             match self.stage {
                 DrainStage::Serving => self.leave(),
-                // It asks for a round trip of its own, and tells the last stream after that.
+                // The library sends a PING and, after one round trip, the identifier of the last stream
+                // (RFC 9113 §6.8).
                 DrainStage::GoawaySent { .. } => {
                     self.stage = DrainStage::Ending;
                     self.library.graceful_shutdown();
@@ -180,7 +183,7 @@ impl Http2Driver {
         Poll::Pending
     }
 
-    /// How long the client may take for the rest of a head that it has begun. One who takes longer is sent away.
+    /// Time left for the rest of a head that has begun, in milliseconds. A later head ends the connection.
     fn head_left_ms(&mut self, cx: &mut Context<'_>, now_ms: u64) -> u64 {
         let Some(since_ms) = self.wire.inner().patience.unfinished_since_ms().filter(|_| !self.is_late)
         else {
@@ -196,7 +199,7 @@ impl Http2Driver {
         left_ms
     }
 
-    /// Reads a stream's head and has the rest served beside the connection.
+    /// Reads the head of a stream and spawns a task that serves the exchange.
     fn serve(&mut self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
         let worker = self.worker.clone();
         let has_ended = request.body().is_end_stream();
@@ -212,8 +215,8 @@ impl Http2Driver {
         task::spawn(exchange(Box::new(conn), head, read, self.streams.enter()));
     }
 
-    /// Says that nothing more comes and reads for a while: closing with unread data would destroy what
-    /// the client has not seen yet.
+    /// Shuts down the gateway's side and discards input: a close with unread data would destroy frames in
+    /// flight.
     async fn linger(self) {
         drop(self.library);
         self.streams.timer.set(LINGER_MS);
@@ -242,7 +245,7 @@ impl Http2Driver {
     }
 }
 
-/// Counts what a connection ended by. The library has bounds of its own against floods.
+/// Counts the reason of a failed connection. The library has flood limits of its own.
 fn note(worker: &Worker, error: &h2::Error) {
     let counters = &worker.counters;
     match error.reason() {
@@ -253,7 +256,7 @@ fn note(worker: &Worker, error: &h2::Error) {
     tracing::debug!(%error, "http2 connection failed");
 }
 
-/// One stream from behind its head to its end.
+/// Serves one stream from behind its head to its end.
 async fn exchange(
     conn: Box<DownstreamConnection>,
     head: Box<RequestHead>,
@@ -265,7 +268,7 @@ async fn exchange(
     if let TransportStream::Http2(duplex) = &mut conn.stream
         && !duplex.is_finished()
     {
-        // What was said before goes first: a reset takes back what is still queued.
+        // Queued frames are sent first: a reset discards the send queue of the stream.
         tokio::task::yield_now().await;
         duplex.reset();
     }

@@ -1,6 +1,6 @@
-//! A client's connection of HTTP/3: its streams become exchanges, its end is orderly.
+//! Downstream HTTP/3 connection: turns its streams into exchanges and ends it with GOAWAY (RFC 9114 §5.2).
 //!
-//! Knows what a connection owes its client, and nothing of what becomes of an exchange.
+//! Owns handshake, drain and idle timeout. Must not depend on the serving of exchanges.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -35,19 +35,21 @@ use crate::timers::{Timer, until};
 use crate::tls;
 use crate::worker::{ConnectionGuard, Worker};
 
-/// Why a connection ends that asked for too much (RFC 9114 §8.1).
+/// H3_EXCESSIVE_LOAD: the code that closes a connection whose client exceeds a limit (RFC 9114 §8.1).
 const EXCESSIVE_LOAD: VarInt = VarInt::from_u32(0x107);
-/// How long a client that has all its answers may take to close, in milliseconds.
+/// Time for the client to close a connection after the last response, in milliseconds.
 const LINGER_MS: u64 = 1000;
-/// How often a connection that ends looks whether it has, in milliseconds.
+/// Interval at which an ending connection checks whether it is done, in milliseconds.
 const LOOK_MS: u64 = 50;
-/// How long a client may ask from elsewhere than where its handshake has shown it to be, in milliseconds. An
-/// address that does not answer is given up by the library before, after three seconds where round trips are usual.
+/// Time for which requests may come from another IP address than the one that the handshake validated, in
+/// milliseconds. The library usually abandons an address that fails path validation earlier, after about
+/// three seconds.
 const AWAY_MS: u64 = 4000;
-/// For the library to send what closes a connection, in milliseconds.
+/// Time for the library to send CONNECTION_CLOSE, in milliseconds.
 const GOODBYE_MS: u64 = 20;
 
-/// From a client's first datagram to the end of its connection; `shaking` is held until its handshake is over.
+/// Serves a connection from the client's first datagram to its close. `shaking` is dropped when the handshake
+/// ends.
 pub(crate) async fn open(
     worker: Rc<Worker>,
     incoming: quinn::Incoming,
@@ -57,8 +59,8 @@ pub(crate) async fn open(
 ) {
     let timer = worker.timers.timer();
     timer.set(worker.settings.handshake_timeout_ms);
-    // The library takes a handshake from one address only. Asked later, it would tell where the newest datagram
-    // says that it comes from.
+    // The library accepts a handshake from one address only. After the handshake it would report the source
+    // of the newest datagram, which is not validated.
     let address = incoming.remote_address();
     let Some((quic, library, over)) = until(&timer, pin!(handshake(&worker, incoming))).await.flatten()
     else {
@@ -86,7 +88,8 @@ pub(crate) async fn open(
         let shared = shared.clone();
         tokio::task::spawn_local(async move {
             over.await;
-            // It is told over as well where the connection was lost, and then nobody has shown that he asks now.
+            // The future also completes when the connection is lost. Then no handshake has ruled out a
+            // replay, and requests stay early.
             shared.is_early.set(shared.quic.close_reason().is_some());
             shared.handshake_over.notify_waiters();
             drop(shaking);
@@ -105,12 +108,12 @@ pub(crate) async fn open(
         heard: None,
     };
     driver.run().await;
-    // What closes it is sent by a task of the library's, which the worker must not end before.
+    // A task of the library sends CONNECTION_CLOSE; the worker must not end before it.
     worker.timers.clone().sleep(GOODBYE_MS).await;
     drop(admitted);
 }
 
-/// A connection, and what tells that its handshake is over where that was not waited for.
+/// A connection, and the end of its handshake if requests are accepted as early data.
 type AcceptedQuic = (quinn::Connection, Library<QuicConnection, Bytes>, Option<ZeroRttAccepted>);
 
 async fn handshake(worker: &Worker, incoming: quinn::Incoming) -> Option<AcceptedQuic> {
@@ -136,7 +139,8 @@ async fn connect(
         return Ok((connecting.await?, None));
     }
     let told = connecting.handshake_data().await?;
-    // Who asks is known only when all is over.
+    // The client certificate is not known before the handshake ends, so such a connection takes no early
+    // data.
     if tls::asks_client(&*told) {
         return Ok((connecting.await?, None));
     }
@@ -146,23 +150,23 @@ async fn connect(
     }
 }
 
-/// What the streams of a connection share.
+/// State shared by the streams of a connection.
 struct Http3Shared {
     worker: Rc<Worker>,
     quic: quinn::Connection,
     peer: RefCell<Rc<DownstreamPeer>>,
     streams: Rc<StreamSet>,
     queue: SendQueue,
-    /// Requests the client took back, less those it did not.
+    /// Requests that the client canceled, minus those that it did not; never below 0.
     abandoned: Cell<u32>,
-    /// The handshake is not over: what comes may be a copy of what came before.
+    /// Whether the handshake is in progress: early data may be a replay (RFC 8470 §2).
     is_early: Cell<bool>,
     handshake_over: Notify,
 }
 
 impl Http3Shared {
-    /// Who asks, at the IP address that the handshake has proven and the port that was used there last. Where
-    /// else a datagram says that it comes from, anybody can write (RFC 9000 §9.3.1).
+    /// The peer, at the IP address that the handshake validated and the newest port at that address. Any host
+    /// can forge the source of a datagram (RFC 9000 §9.3.1).
     fn peer(&self) -> Rc<DownstreamPeer> {
         let mut peer = self.peer.borrow_mut();
         let address = self.quic.remote_address();
@@ -173,13 +177,13 @@ impl Http3Shared {
         peer.clone()
     }
 
-    /// Whether the client asks, or somebody pretends that it does, from another IP address than the proven one.
+    /// Whether datagrams come from another IP address than the validated one.
     fn is_away(&self) -> bool {
         self.quic.remote_address().ip() != self.peer.borrow().client.peer.ip()
     }
 
-    /// Lets a request pass that may be a copy, if it changes nothing, and holds others until it is none
-    /// (RFC 8470 §3). False where that will never be known.
+    /// Admits early data at once if the method is safe, and otherwise waits for the end of the handshake
+    /// (RFC 8470 §3). False if the connection is lost first.
     async fn admit(&self, request: &mut Request<()>) -> bool {
         if self.is_early.get() && request.method().is_safe() {
             request.headers_mut().insert("early-data", HeaderValue::from_static("1"));
@@ -194,7 +198,7 @@ impl Http3Shared {
         true
     }
 
-    /// Ends the connection of a client that asks for too much.
+    /// Counts a flood and closes the connection with H3_EXCESSIVE_LOAD.
     fn refuse_flood(&self, why: &[u8]) {
         self.worker.counters.http3_floods.add(1);
         self.quic.close(EXCESSIVE_LOAD, why);
@@ -210,27 +214,28 @@ struct Http3Driver {
     library: Library<QuicConnection, Bytes>,
     shared: Rc<Http3Shared>,
     stage: DrainStage,
-    /// The client has asked something.
+    /// Whether the client has sent a request.
     has_accepted: bool,
-    /// When a request first came from elsewhere. Not forgotten when the client comes back: who goes to and fro
-    /// would be judged for ever by where he once was.
+    /// Time of the first request from another address. It stays set when the client returns; otherwise a
+    /// client that alternates between two addresses would never be drained.
     away_since_ms: Option<u64>,
-    /// It ends because others find no room.
+    /// Whether the connection ends to free capacity for other connections.
     gives_way: bool,
-    /// How often a client had acknowledged anything that has only that to do, and when it did last.
+    /// Number of ACK frames received, and the time of the last change. Set while all streams only wait for
+    /// acknowledgements.
     heard: Option<(u64, u64)>,
 }
 
 enum Http3Event {
     Stream(Box<Resolver>),
     Over(Option<ConnectionError>),
-    /// A deadline has passed.
+    /// The timer expired.
     CheckIdle,
-    /// The client is to ask elsewhere.
+    /// The worker drains or a response ended the connection: send GOAWAY.
     Drain,
-    /// The same, because others find no room.
+    /// The worker needs capacity and this connection is idle: send GOAWAY.
     EndIdle,
-    /// The client does not take its answers, and the worker holds too much.
+    /// The client does not read responses, and the worker's backlog is too large.
     Stalled,
 }
 
@@ -287,8 +292,8 @@ impl Http3Driver {
         .await
     }
 
-    /// How long the connection goes on if nothing happens, in milliseconds. Nobody may ask for long, nor stay
-    /// elsewhere: a client that does comes back with a handshake, and is judged by where it is now.
+    /// Time until the connection is drained if nothing happens, in milliseconds. A client at another address
+    /// gets at most [`AWAY_MS`]: its next connection validates that address.
     fn left_ms(&self, now_ms: u64) -> u64 {
         let idle_ms = self.shared.streams.idle_ms(now_ms);
         let left_ms = self.shared.worker.settings.idle_timeout_ms.saturating_sub(idle_ms);
@@ -300,21 +305,21 @@ impl Http3Driver {
         }
     }
 
-    /// Tells the client to ask elsewhere; whether that ends the connection.
+    /// Sends the first GOAWAY; true if the connection has failed.
     async fn leave(&mut self) -> bool {
         self.stage = DrainStage::GoawaySent { told_ms: clock::now().mono_ms() };
         self.shared.streams.timer.set(LOOK_MS);
-        // Where nothing was asked yet the library could say only that nothing will be served.
+        // Before the first request the library could only send a GOAWAY that refuses every stream.
         self.has_accepted && self.library.shutdown(usize::MAX).await.is_err()
     }
 
-    /// The same, where others find no room.
+    /// Sends the first GOAWAY to free capacity for other connections; true if the connection has failed.
     async fn give_way(&mut self) -> bool {
         self.gives_way = true;
         self.leave().await
     }
 
-    /// Whether the connection is over: nobody asks, or the client has moved.
+    /// Handles an expired timer; true if the connection is to be closed.
     async fn look(&mut self) -> bool {
         let now_ms = clock::now().mono_ms();
         let idle_ms = self.shared.streams.idle_ms(now_ms);
@@ -337,24 +342,25 @@ impl Http3Driver {
                     return false;
                 }
                 self.stage = DrainStage::Ending;
-                // Others do not wait until a client has been refused that asks nevertheless.
+                // A connection that gives way is not kept open for clients that ignore the GOAWAY.
                 if !self.gives_way {
                     self.shared.streams.wait_anew(now_ms);
                 }
-                // All that was accepted is served, and the next is not: its number is what the client is told.
+                // All accepted streams are served. The second GOAWAY carries the identifier of the first
+                // stream that is not.
                 self.library.shutdown(1).await.is_err()
             }
             DrainStage::Ending => {
-                // Closing destroys what is on its way. A stream is open until its client has acknowledged all of it or is
-                // gone, but what refuses others is not waited for.
+                // A close destroys data in flight, so a stream counts as open until the client has
+                // acknowledged all of it or is lost. Rejected streams are not waited for.
                 self.shared.streams.timer.set(LOOK_MS);
                 idle_ms >= LINGER_MS
             }
         }
     }
 
-    /// Whether the client went without a word: all that its streams wait for is that it acknowledges what was said,
-    /// and it has acknowledged nothing for long.
+    /// Whether the client has vanished: all streams wait for acknowledgements only, and none has arrived for
+    /// [`silence_ms`].
     fn is_gone(&mut self, now_ms: u64) -> bool {
         if !self.shared.streams.are_all_sent() {
             self.heard = None;
@@ -371,7 +377,7 @@ impl Http3Driver {
 
     fn serve(&mut self, mut resolver: Resolver) {
         if self.stage == DrainStage::Ending {
-            // It may be asked again elsewhere (RFC 9114 §5.2).
+            // H3_REQUEST_REJECTED: the client may retry on another connection (RFC 9114 §5.2).
             return h3::quic::SendStream::<Bytes>::reset(
                 &mut resolver.frame_stream,
                 Code::H3_REQUEST_REJECTED.value(),
@@ -391,7 +397,7 @@ impl Http3Driver {
     }
 }
 
-/// Counts a connection that ended for what the client did wrong.
+/// Counts a connection that the gateway closed for a protocol error of the client.
 fn note(worker: &Worker, error: &ConnectionError) {
     if let ConnectionError::Local { .. } = error {
         worker.counters.http3_faults.add(1);
@@ -399,7 +405,7 @@ fn note(worker: &Worker, error: &ConnectionError) {
     }
 }
 
-/// One stream from its first byte to its end.
+/// Serves one stream from its first byte to its end.
 async fn resolve(shared: &Rc<Http3Shared>, resolver: Resolver) {
     let worker = &shared.worker;
     let timer = worker.timers.timer();
@@ -422,7 +428,7 @@ async fn resolve(shared: &Rc<Http3Shared>, resolver: Resolver) {
     }
 }
 
-/// One stream from its head to its end.
+/// Serves one stream from behind its head to its end.
 async fn exchange(shared: &Rc<Http3Shared>, request: Request<()>, stream: Incoming, timer: Timer) {
     let worker = shared.worker.clone();
     let (sender, receiver) = stream.split();
@@ -439,7 +445,8 @@ async fn exchange(shared: &Rc<Http3Shared>, request: Request<()>, stream: Incomi
     let is_connect = request.method() == Method::CONNECT;
     let window_bytes = worker.settings.http3.stream_window_bytes as usize;
     let mut duplex = Http3Duplex::new(receiver, outgoing.clone(), length(&request), is_connect, window_bytes);
-    // Nearly always it is known by now whether a body follows.
+    // The end of the stream has usually arrived by now, so a request without a body is recognized before
+    // routing.
     let early = poll_fn(|cx| Poll::Ready(duplex.poll_incoming(cx))).await;
     let has_ended = matches!(early, Poll::Ready(Ok(()))) && duplex.has_ended() && !duplex.has_trailers();
     let conn = Box::new(DownstreamConnection::of(
@@ -452,6 +459,7 @@ async fn exchange(shared: &Rc<Http3Shared>, request: Request<()>, stream: Incomi
     let read = heads::refuse_connection_fields(request.headers())
         .and_then(|()| heads::read_request(&request, has_ended, limits, &mut head))
         .inspect_err(|_| heads::note_refused(&request, limits, &mut head));
+    // `read_request` sets HTTP/2.
     head.version = HttpVersion::Http3;
     let (mut conn, after) = shared::serve(conn, head, read).await;
     shared.streams.note(after);
@@ -460,7 +468,7 @@ async fn exchange(shared: &Rc<Http3Shared>, request: Request<()>, stream: Incomi
     duplex.stop_incoming();
 }
 
-/// How long the head says the body is; what cannot be read is refused with the head.
+/// Value of `Content-Length`. A malformed value is refused with the head.
 fn length(request: &Request<()>) -> Option<u64> {
     let value = request.headers().get(http::header::CONTENT_LENGTH)?;
     value.to_str().ok()?.parse().ok()

@@ -1,8 +1,8 @@
-//! The end of a connection whose client may still be sending.
+//! Lingering close: the end of a connection whose client may still be sending.
 //!
-//! It is told that nothing more will come, then read from for a while: closing with unread data would reset the
-//! connection and could destroy the answer on its way (RFC 9112 §9.6). Many clients read it only when all of their
-//! body has left.
+//! The gateway shuts down its side, then reads and discards. A close with unread data would reset the
+//! connection and could destroy the response in flight (RFC 9112 §9.6). Many clients read the response only
+//! after they have sent the whole body.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -12,18 +12,18 @@ use crate::clock;
 use crate::connection::DownstreamConnection;
 use crate::worker::Worker;
 
-/// So long a client may send nothing, in milliseconds, as with NGINX (`lingering_timeout`).
+/// Longest silence of the client, in milliseconds; NGINX `lingering_timeout`.
 const SILENCE_MS_MAX: u64 = 5000;
-/// So long it may send, in milliseconds (`lingering_time`).
+/// Longest lingering close, in milliseconds; NGINX `lingering_time`.
 const ALL_MS_MAX: u64 = 30_000;
-/// How many connections of a worker are waited for like that; further ones, and those of a worker that drains, have
-/// [`SHORT_MS`] in all.
+/// Lingering connections of a worker that get the full time. Further ones, and those of a draining worker,
+/// get [`SHORT_MS`].
 const LINGERING_MAX: usize = 1024;
 const SHORT_MS: u64 = 1000;
-/// What is thrown away before others have their turn.
+/// Bytes that are discarded per turn, before other connections are served.
 const TURN_BYTES_MAX: usize = 256 * 1024;
 
-/// Ends a connection whose client may still be sending.
+/// Discards input until the client closes or a time limit expires.
 pub(super) async fn linger(mut conn: Box<DownstreamConnection>) {
     let worker = conn.worker.clone();
     let lingering = LingerGuard::enter(&worker);
@@ -42,15 +42,15 @@ pub(super) async fn linger(mut conn: Box<DownstreamConnection>) {
 struct LingerWait {
     ends_ms: u64,
     is_short: bool,
-    /// The client was told that nothing more will come.
+    /// Whether the gateway's side is shut down.
     is_shut: bool,
 }
 
 impl LingerWait {
-    /// Waits for more; at most to the end of its time.
+    /// Restarts the silence timer, bounded by the end of the lingering close.
     fn go_on(&self, conn: &DownstreamConnection) {
         let left_ms = self.ends_ms.saturating_sub(clock::now().mono_ms());
-        // None would be for ever.
+        // A timer of 0 ms would be unset and never expire.
         conn.timer.set(left_ms.clamp(1, SILENCE_MS_MAX));
     }
 
@@ -67,6 +67,7 @@ impl LingerWait {
         }
         let mut read = 0;
         while read < TURN_BYTES_MAX {
+            // RFC 9112 §9.6: half-close first, then read.
             if !self.is_shut {
                 self.is_shut = conn.stream.poll_shutdown(cx).is_ready();
             }
@@ -85,6 +86,7 @@ impl LingerWait {
                 }
             }
         }
+        // The timer is not polled while input is available, so the end is checked per turn.
         if clock::now().mono_ms() >= self.ends_ms {
             return Poll::Ready(());
         }
@@ -93,7 +95,7 @@ impl LingerWait {
     }
 }
 
-/// Counts a connection among those that linger.
+/// Counts a lingering connection of the worker until it is dropped.
 struct LingerGuard(Rc<Worker>);
 
 impl LingerGuard {

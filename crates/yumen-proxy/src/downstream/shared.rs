@@ -1,4 +1,4 @@
-//! What streams of HTTP/2 and HTTP/3 have in common, from their heads on.
+//! The part of serving that HTTP/2 and HTTP/3 streams share: body prefetch, deadline, exchange.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -13,7 +13,7 @@ use crate::exchange_task::ExchangeJob;
 use crate::fault::FaultKind;
 use crate::grpc;
 
-/// Serves a stream whose head was read, or refused, and gives back what is left of it, and how its connection goes on.
+/// Serves a stream whose head was read or refused; returns the stream and how its connection continues.
 pub(super) async fn serve(
     mut conn: Box<DownstreamConnection>,
     mut head: Box<RequestHead>,
@@ -32,7 +32,7 @@ pub(super) async fn serve(
     (conn, after)
 }
 
-/// Notes how long the client waits, where it says.
+/// Sets the deadline of a gRPC call from its `grpc-timeout`.
 fn set_deadline(conn: &mut DownstreamConnection, head: &RequestHead) {
     let Some(timeout_ms) = grpc::is_grpc(head).then(|| grpc::timeout_ms(head)).flatten() else { return };
     let deadline = conn.worker.timers.timer();
@@ -41,7 +41,7 @@ fn set_deadline(conn: &mut DownstreamConnection, head: &RequestHead) {
     conn.timer.cap(clock::now().mono_ms() + timeout_ms);
 }
 
-/// Takes what has come of the body together with the head. A body that is whole then has a length.
+/// Reads the part of the body that arrived with the head. A body that is complete gets a `Content-Length`.
 async fn take_buffered_body(conn: &mut DownstreamConnection, head: &mut RequestHead) {
     if head.framing == Framing::None {
         return;
@@ -49,7 +49,8 @@ async fn take_buffered_body(conn: &mut DownstreamConnection, head: &mut RequestH
     let DownstreamConnection { stream, inbox, worker, .. } = conn;
     let polled = poll_fn(|cx| Poll::Ready(stream.poll_fill(cx, inbox, &worker.buffers))).await;
     let is_whole = matches!(polled, Poll::Ready(Ok(_))) && stream.has_ended_plainly();
-    // An empty one stays as it came: a call's end is told by an empty frame behind its head.
+    // An empty body stays chunked: an empty DATA frame ends a gRPC call, and the endpoint must receive one as
+    // well.
     if is_whole && head.framing == Framing::Chunked && !inbox.is_empty() {
         let length = inbox.len();
         head.framing = Framing::Length(length as u64);

@@ -1,4 +1,7 @@
-//! Which streams of a connection are open, and how it ends without refusing any that was asked in time.
+//! The open streams of a multiplexed downstream connection, and its drain: no stream that the client opened
+//! in time is refused.
+//!
+//! Must not depend on HTTP versions or exchanges.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -10,35 +13,37 @@ use crate::disposition::After;
 use crate::timers::Timer;
 use crate::worker::Worker;
 
-/// A client that goes on asking although it was told to go is refused after this long, in milliseconds.
+/// Longest time between the first GOAWAY and the last, in milliseconds, for a client that keeps opening
+/// streams.
 const LEAVE_MS_MAX: u64 = 5000;
 
-/// Whether a connection takes further streams.
+/// Stage of the drain of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DrainStage {
     Serving,
-    /// The client was told then to ask elsewhere; what it asked before it heard is served.
+    /// The first GOAWAY was sent at `told_ms`. Streams that the client opened before it arrived are served.
     GoawaySent {
         told_ms: u64,
     },
-    /// It was told which stream is the last. Nothing it asks after that is served.
+    /// The GOAWAY with the last stream was sent. Later streams are rejected.
     Ending,
 }
 
-/// The open streams of a connection, and since when there are none.
+/// The open streams of a connection, and the time since it has none.
 pub(super) struct StreamSet {
     worker: Rc<Worker>,
-    /// The connection's.
+    /// The timer of the connection.
     pub(super) timer: Timer,
     open: Cell<usize>,
-    /// Of these, those on which all was said, which the client has still to acknowledge.
+    /// Open streams whose response was sent and that only wait for acknowledgement.
     said: Cell<usize>,
-    /// It idles while none is open: neither does it end nor has the client something to take.
+    /// Whether the connection counts as idle without open streams: false during drain and while the client
+    /// does not read.
     may_idle: Cell<bool>,
     last_end_ms: Cell<u64>,
-    /// An answer was the last for which the connection should be used.
+    /// Whether a response asked for the end of the connection.
     is_closing: Cell<bool>,
-    /// Who drives the connection.
+    /// Waker of the task that drives the connection.
     driver: RefCell<Option<Waker>>,
 }
 
@@ -63,7 +68,7 @@ impl StreamSet {
         StreamGuard { streams: self.clone(), is_said: Cell::new(false) }
     }
 
-    /// Notes how the connection goes on after one of them.
+    /// Records how the connection continues after an exchange.
     pub(super) fn note(&self, after: After) {
         if after == After::Leave {
             self.is_closing.set(true);
@@ -71,12 +76,12 @@ impl StreamSet {
         }
     }
 
-    /// Whether the client is to be told to ask elsewhere: the worker drains, or one of them was answered so.
+    /// Whether a GOAWAY is due: the worker drains, or a response asked for the end of the connection.
     pub(super) fn is_to_leave(&self) -> bool {
         self.is_closing.get() || self.worker.draining.get()
     }
 
-    /// The same, for whoever drives the connection, and is woken when it comes to that.
+    /// As `is_to_leave`, and registers the task of the driver.
     pub(super) fn should_leave(&self, cx: &Context<'_>) -> bool {
         match &mut *self.driver.borrow_mut() {
             Some(driver) => driver.clone_from(cx.waker()),
@@ -85,48 +90,49 @@ impl StreamSet {
         self.is_to_leave()
     }
 
-    /// Whether the connection, at this stage, is to end because nothing is asked on it and others find no room. Whoever
-    /// drives it asks when it is woken.
+    /// Whether the connection is to end because it is idle and the worker needs capacity. The driver checks
+    /// after each wake.
     pub(super) fn gives_way(&self, stage: DrainStage, now_ms: u64) -> bool {
         self.may_idle.set(stage == DrainStage::Serving);
         self.mark_idle() && self.worker.is_ending_idle() && self.worker.takes_room(self.idle_ms(now_ms))
     }
 
-    /// Says that the connection does not idle: its client does not take what is sent.
+    /// Marks the connection as not idle while its client does not read.
     pub(super) fn hold(&self) {
         self.may_idle.set(false);
         self.mark_idle();
     }
 
-    /// Has the timer know whether the connection idles, and says so.
+    /// Updates the idle mark of the timer, and returns it.
     fn mark_idle(&self) -> bool {
         let is_idle = self.may_idle.get() && self.is_idle();
         self.timer.set_idle(is_idle);
         is_idle
     }
 
-    /// Whether nothing is left of those that are open but that the client acknowledges what was said.
+    /// Whether every open stream only waits for acknowledgement; false without streams.
     pub(super) fn are_all_sent(&self) -> bool {
         !self.is_idle() && self.said.get() == self.open.get()
     }
 
-    /// Begins to count anew for how long the connection has been idle.
+    /// Restarts the idle time of the connection.
     pub(super) fn wait_anew(&self, now_ms: u64) {
         self.last_end_ms.set(now_ms);
     }
 
-    /// Whether none is open.
+    /// Whether no stream is open.
     pub(super) fn is_idle(&self) -> bool {
         self.open.get() == 0
     }
 
-    /// For how long none has been open.
+    /// Time since the last stream ended, in milliseconds; 0 while a stream is open.
     pub(super) fn idle_ms(&self, now_ms: u64) -> u64 {
         if !self.is_idle() { 0 } else { now_ms.saturating_sub(self.last_end_ms.get()) }
     }
 
-    /// How long a client that was told to go is still served, in milliseconds: until it has been quiet for
-    /// a while, as what it asked before it heard may be on its way (RFC 9113 §6.8, RFC 9114 §5.2).
+    /// Time that a client is still served after the first GOAWAY, in milliseconds. It ends after a quiet
+    /// period, because requests that it sent before the GOAWAY arrived may be in flight (RFC 9113 §6.8,
+    /// RFC 9114 §5.2).
     pub(super) fn leave_ms(&self, told_ms: u64, round_trip_ms: u64, now_ms: u64) -> u64 {
         let since_told_ms = now_ms.saturating_sub(told_ms);
         let quiet_ms = self.idle_ms(now_ms).min(since_told_ms);
@@ -135,19 +141,19 @@ impl StreamSet {
     }
 }
 
-/// Counts a stream out, however it ends.
+/// Counts one open stream until it is dropped.
 pub(super) struct StreamGuard {
     streams: Rc<StreamSet>,
     is_said: Cell<bool>,
 }
 
 impl StreamGuard {
-    /// Notes how the connection goes on after it.
+    /// Records how the connection continues after the stream.
     pub(super) fn note(&self, after: After) {
         self.streams.note(after);
     }
 
-    /// Notes that all was said on it, and has only to be acknowledged.
+    /// Records that the whole response was sent, and only its acknowledgement is missing.
     pub(super) fn mark_sent(&self) {
         if !self.is_said.replace(true) {
             self.streams.said.set(self.streams.said.get() + 1);
@@ -161,7 +167,7 @@ impl Drop for StreamGuard {
         streams.open.set(streams.open.get() - 1);
         streams.said.set(streams.said.get() - usize::from(self.is_said.get()));
         streams.last_end_ms.set(clock::now().mono_ms());
-        // The driver may sleep until somebody asks again.
+        // The driver may sleep until the next stream, so the idle mark is set here.
         streams.mark_idle();
         streams.worker.counters.note_panic();
     }

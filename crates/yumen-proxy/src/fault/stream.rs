@@ -1,52 +1,52 @@
-//! What may go wrong with a stream, and how it is told.
+//! Faults of TCP and UDP streams, with the word and status of each in logs.
 
-/// Why a stream was cut off.
+/// Reason that a stream was cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamFault {
-    /// A trusted peer sent no PROXY header that can be read.
+    /// A trusted peer sent no valid PROXY header.
     ProxyHeader,
-    /// The client sent too little for too long.
+    /// The client did not send enough in time.
     ClientTimeout,
     /// The TLS handshake with the client failed.
     ClientTls,
-    /// The client asked for a name that no ssl object is for, where some ask clients for certificates.
+    /// No ssl object matches the server name of the client, and some ssl objects require client certificates.
     UnknownName,
-    /// The client does not speak TLS where it must.
+    /// The client does not use TLS on a TLS listener.
     NotTls,
-    /// The client left before anything could be passed on.
+    /// The client closed before any byte was forwarded.
     ClientGone,
     /// No stream route matches.
     NoRoute,
-    /// A plugin refused, with this status.
+    /// A plugin refused the stream with this status.
     Refused(u16),
-    /// The first bytes are not of the protocol the route is for.
+    /// The first bytes do not match the protocol of the route.
     Protocol,
-    /// The route is broken, or its upstream is.
+    /// The route or its upstream cannot be used.
     Unavailable,
-    /// There is no endpoint to ask.
+    /// No endpoint is available.
     NoEndpoint,
     /// A connection to the endpoint was refused or failed.
     Connect,
-    /// A connection to the endpoint took too long.
+    /// The connection to the endpoint timed out.
     ConnectTimeout,
     /// The TLS handshake with the endpoint failed.
     UpstreamTls,
-    /// The endpoint cannot prove to be the server the client asked for.
+    /// The endpoint has no valid certificate for the server name of the client.
     UpstreamName,
     /// The client reset the connection.
     ClientReset,
     /// The endpoint reset the connection.
     UpstreamReset,
-    /// Nothing moved for too long.
+    /// Neither side sent for the idle timeout.
     Idle,
-    /// Its endpoint was taken out, and `on_change` ends streams then.
+    /// The endpoint was removed, and `on_change` ends such streams.
     Changed,
-    /// There are as many sessions of datagrams as may be.
+    /// The limit of UDP sessions is reached.
     TooManySessions,
 }
 
 impl StreamFault {
-    /// All of them; what is refused with one status stands for all statuses.
+    /// All faults. `Refused` occurs once, for all statuses.
     pub(crate) const ALL: [StreamFault; 20] = [
         StreamFault::ProxyHeader,
         StreamFault::ClientTimeout,
@@ -70,7 +70,7 @@ impl StreamFault {
         StreamFault::TooManySessions,
     ];
 
-    /// The word logs and metrics use.
+    /// Word of the fault in logs and metrics.
     pub(crate) fn word(self) -> &'static str {
         match self {
             StreamFault::ProxyHeader => "proxy_header",
@@ -96,7 +96,7 @@ impl StreamFault {
         }
     }
 
-    /// The status a log gives it, as web servers number the ends of streams.
+    /// Status of the fault in logs, as in the stream module of NGINX.
     pub(crate) fn status(self) -> u16 {
         match self {
             StreamFault::ProxyHeader
@@ -120,7 +120,7 @@ impl StreamFault {
         }
     }
 
-    /// Its place among [`StreamFault::ALL`].
+    /// Index in [`StreamFault::ALL`].
     pub(crate) fn index(self) -> usize {
         StreamFault::ALL.iter().position(|one| one.word() == self.word()).unwrap_or(0)
     }

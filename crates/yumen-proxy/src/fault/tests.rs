@@ -1,6 +1,7 @@
 use super::*;
 
-/// Side and status of a kind. There is no wildcard: whoever adds a kind says them here and adds it to `ALL`.
+/// Side and status of a kind. The match has no wildcard, so a new kind fails to compile until it is added
+/// here and to `ALL`.
 fn expected(kind: FaultKind) -> (FaultSide, u16) {
     use FaultSide::{Client, Local, Upstream};
     match kind {

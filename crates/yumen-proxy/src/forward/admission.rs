@@ -1,4 +1,6 @@
-//! Waiting for admission to an upstream with limits, on behalf of a client that may leave.
+//! Admission to an upstream with limits, and the queue for it.
+//!
+//! The wait ends early if the client leaves. The limits themselves belong to `protection`.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -14,8 +16,8 @@ use crate::proxied::ProxiedExchange;
 use crate::upstream::admission::AdmittedEndpoint;
 
 impl ProxiedExchange<'_, '_> {
-    /// Admits the request to an endpoint of its protected upstream. A retry that finds no room helps nobody and fails; a
-    /// request that no endpoint has seen yet waits.
+    /// Admits the request to an endpoint of its protected upstream. If all are full, a request that no
+    /// endpoint has seen waits, and a retry that may have been processed fails.
     pub(super) async fn admit(&mut self, history: &mut AttemptHistory) -> Result<AdmittedEndpoint, Fault> {
         let last = history.last;
         match self.admit_at_once(history) {
@@ -28,7 +30,8 @@ impl ProxiedExchange<'_, '_> {
         self.wait_for_room(limits.ok_or(last)?, history).await
     }
 
-    /// Tries endpoints that have room. A first attempt leaves room to the requests that wait for it.
+    /// Tries endpoints with free capacity. A first attempt passes over capacity that queued requests wait
+    /// for.
     fn admit_at_once(&self, history: &mut AttemptHistory) -> Result<Option<AdmittedEndpoint>, LimiterFull> {
         let AttemptHistory { tried, request_permit, .. } = history;
         let Some(protection) = self.pinned.upstream.protection.as_ref().filter(|_| tried.count() == 0) else {
@@ -53,7 +56,8 @@ impl ProxiedExchange<'_, '_> {
         let gate = self.pinned.upstream.protection.as_ref().map(|protection| protection.gate.clone());
         let (worker, now_ms) = (self.conn.worker.id, clock::now().mono_ms());
         let timeout_ms = self.queue_timeout_ms(&limits, history);
-        // Two requests that failed at one endpoint each would wait for each other's slot.
+        // The retry slot is released before the wait: two requests that each hold the slot the other needs
+        // would block each other.
         let retry_permit = history.request_permit.take().and_then(RequestPermit::give_back);
         let ticket = gate.and_then(|gate| gate.wait(limits.pending_max, worker, now_ms, timeout_ms));
         let ticket = ticket.ok_or(full)?;
@@ -73,8 +77,8 @@ impl ProxiedExchange<'_, '_> {
         }
     }
 
-    /// How long the request may wait now: no longer in all than the limits allow, and for a retry not beyond the time
-    /// for retries.
+    /// Time that the request may wait now, in milliseconds, at least 1. `pending_timeout_ms` bounds all waits
+    /// together; `retry_timeout_ms` bounds those of a retry.
     fn queue_timeout_ms(&self, limits: &ProtectionLimits, history: &AttemptHistory) -> u64 {
         let left_ms = limits.pending_timeout_ms.saturating_sub(history.waited_ms);
         let retry_timeout_ms = self.pinned.upstream.retry_timeout_ms;
@@ -97,6 +101,7 @@ impl ProxiedExchange<'_, '_> {
             let AttemptHistory { tried, request_permit, .. } = history;
             match self.try_admit(tried, request_permit) {
                 Ok(found) => return Poll::Ready(Ok(found)),
+                // The capacity is of no use to this request, so the next one in the queue is woken.
                 Err(LimiterFull) => ticket.pass_on(),
             }
         }
@@ -110,8 +115,8 @@ impl ProxiedExchange<'_, '_> {
         }
     }
 
-    /// Waits for the endpoints of the newest snapshot: those of the exchange's own may be removed, or full for ever. A
-    /// request whose upstream was removed can use no room that becomes free.
+    /// Switches to the endpoints of the newest snapshot: those of the exchange's snapshot may be removed or
+    /// full for good. If the upstream was removed, no freed capacity can admit the request.
     fn follow_changes(&mut self, ticket: &QueueTicket, history: &mut AttemptHistory) {
         let before = self.pinned.upstream;
         let is_in_force = self.pinned.renew(&self.conn.worker.pinned());
@@ -122,7 +127,7 @@ impl ProxiedExchange<'_, '_> {
         ticket.avoid(if is_in_force { history.tried.bits() } else { u128::MAX });
     }
 
-    /// Admits the request to an endpoint that has room; `Ok(None)` if there is none to pick.
+    /// Admits the request to an endpoint with free capacity; `Ok(None)` if the balancer has none to pick.
     pub(super) fn try_admit(
         &self,
         tried: &TriedEndpoints,

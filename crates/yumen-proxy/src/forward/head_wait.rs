@@ -1,6 +1,6 @@
 //! The wait for a response head, while the request body may still be sent.
 //!
-//! Knows whom the wait is for: the client to send its body, or the endpoint to read or to answer.
+//! Owns the choice of the timeout: the client has to send, or the endpoint has to read or to respond.
 
 use std::task::{Context, Poll};
 
@@ -22,32 +22,32 @@ use crate::upstream::attempt::{Attempt, RequestSent};
 use crate::upstream::connection::HeadRead;
 use crate::upstream::upload::RequestUpload;
 
-/// The most bytes of a response that the first receive brings, where the rest of a long one can go from socket to socket:
-/// most responses are shorter, and bytes that are read are copied.
+/// Upper bound of the first receive, in bytes, where a long response can be spliced: most responses are
+/// shorter, and bytes that are read must be copied.
 const FIRST_BYTES_MAX: usize = 16 * 1024;
 
 /// The wait for a response head.
 pub(super) struct HeadWait {
     timeouts: AttemptTimeouts,
-    /// How long the client may send nothing of its body.
+    /// Longest pause of the client within its body, in milliseconds.
     body_ms: u64,
-    /// The slowest rate at which the client may send.
+    /// Minimum rate of the request body.
     rate: MinimumRate,
     pace: RateWindow,
     read: HeadRead,
     wait: Wait,
     progress: Option<(u64, bool)>,
-    /// The endpoint takes no more of the body.
+    /// Whether the endpoint has stopped reading the body.
     upload_broken: bool,
-    /// Whether the client has been waited for.
+    /// Whether a wait for the client has begun.
     awaits_client: bool,
-    /// The memory that waits for the endpoint, if it is counted.
+    /// Request bytes that wait for the endpoint, once they count against the worker's backlog.
     backlog: Option<BacklogEntry>,
 }
 
 impl HeadWait {
     pub(super) fn new(conn: &DownstreamConnection, ex: &Exchange<'_>, timeouts: AttemptTimeouts) -> HeadWait {
-        // Between two messages of a call the client may pause as long as its endpoint may.
+        // gRPC clients may pause between messages, so the read timeout of the endpoint applies to them too.
         let has_pauses = ex.request.framing != Framing::None && grpc::is_call(ex);
         let body_ms = if has_pauses { timeouts.read_ms } else { conn.worker.settings.body_timeout_ms };
         let bytes_max = if conn.stream.is_socket() { FIRST_BYTES_MAX } else { usize::MAX };
@@ -85,8 +85,8 @@ impl HeadWait {
         }
     }
 
-    /// Sends more of the request. An endpoint that stops reading may still have answered, so its end is left for the
-    /// read to find.
+    /// Sends more of the request. A write error is not final: the endpoint may have responded before it
+    /// stopped reading, and the read finds the response (RFC 9112 §9.5).
     fn push_body(
         &mut self,
         cx: &mut Context<'_>,
@@ -101,7 +101,7 @@ impl HeadWait {
         match upload.poll(cx, &conn.worker.buffers, source, sink) {
             Poll::Pending => Ok(()),
             Poll::Ready(Ok(())) => {
-                // The next head is written where this one still lies in the processor's cache.
+                // The next head reuses this buffer, which is still in the CPU cache.
                 upload.transfer.recycle(&conn.worker.buffers);
                 Ok(())
             }
@@ -132,6 +132,7 @@ impl HeadWait {
         } else if transfer.waits_for_sink() {
             (self.timeouts.send_ms, FaultKind::SendTimeout)
         } else {
+            // The client may wait for an acknowledgement before it sends more.
             if !self.awaits_client {
                 self.awaits_client = true;
                 conn.stream.tcp().into_iter().for_each(TcpConnection::acknowledge);
@@ -151,7 +152,7 @@ impl HeadWait {
         } else if std::mem::take(&mut self.read.has_received) {
             self.wait.extend(conn, timeout_ms);
         }
-        // A client that is waited for shows by itself that it has left.
+        // While the client has to send, a read on its connection detects the close.
         match self.wait.poll(cx, conn, matches!(late, FaultKind::ReadTimeout)) {
             None => Poll::Pending,
             Some(WaitEnd::Timeout) => Poll::Ready(Err(late.into())),
@@ -159,7 +160,8 @@ impl HeadWait {
         }
     }
 
-    /// Notes the memory that waits for the endpoint. Returns whether there is too much, so that the exchange ends.
+    /// Records the bytes that wait for the endpoint; true if the worker buffers too much and the exchange
+    /// must end.
     #[cold]
     fn overstays(
         &mut self,
@@ -173,7 +175,7 @@ impl HeadWait {
         backlog.note(&mut self.backlog, cx, (bytes, transfer.taken_bytes()), now_ms)
     }
 
-    /// Waits for a client that must keep up a rate; one that sends nothing does not.
+    /// Waits for a client that must keep a minimum rate. A client that sends nothing is below it.
     #[cold]
     fn wait_at_pace(
         &mut self,
@@ -181,14 +183,14 @@ impl HeadWait {
         conn: &DownstreamConnection,
         read_bytes: u64,
     ) -> Poll<Result<(), Fault>> {
-        // The next wait, for whichever side, starts anew.
+        // The next wait starts its timer anew.
         self.progress = None;
         let slow = self.pace.poll_slow(cx, &conn.timer, self.rate, read_bytes as i64);
         slow.map(|()| Err(FaultKind::ClientTimeout.into()))
     }
 }
 
-/// Whether a closed connection has taken nothing of the request.
+/// Whether the endpoint closed the connection before any byte of the request was sent.
 #[cold]
 fn is_unsent(kind: FaultKind, upload: &RequestUpload, stream: &TransportStream) -> bool {
     kind == FaultKind::UpstreamClosed && !stream.is_shared() && upload.transfer.sent_bytes == 0

@@ -1,6 +1,7 @@
-//! Calls that an endpoint answered with a status after which another endpoint is tried.
+//! Retries of gRPC calls by response status (`grpc_retry_statuses`).
 //!
-//! The client receives that response if no other endpoint can be tried, so it is let go only when one is certain.
+//! The client receives the refused response if no other endpoint admits the call, so the response is
+//! discarded only after admission elsewhere.
 
 use super::{AttemptHistory, note_retry, retry_permit};
 use crate::clock;
@@ -12,16 +13,16 @@ use crate::upstream::admission::AdmittedEndpoint;
 use crate::upstream::attempt::{Attempt, ResponseStarted};
 use crate::upstream::replay::RequestReplay;
 
-/// The use of a response at an upstream that names such statuses.
+/// Use of a response at an upstream with retry statuses.
 pub(super) enum RefusedCall<'u> {
     PassOn(Attempt<'u, ResponseStarted>),
-    /// The response is gone.
+    /// The response was discarded.
     TryElsewhere(AdmittedEndpoint),
 }
 
 impl<'s> ProxiedExchange<'_, 's> {
-    /// Admits the call to another endpoint if the response has such a status. Conditions that take nothing are checked
-    /// first.
+    /// Admits the call to another endpoint if the response has a retry status. Conditions that acquire
+    /// nothing are checked first.
     pub(super) fn retry_refused(
         &mut self,
         mut attempt: Attempt<'s, ResponseStarted>,
@@ -34,7 +35,7 @@ impl<'s> ProxiedExchange<'_, 's> {
             false => None,
         };
         let Some(admitted) = admitted else {
-            // No other attempt follows: the memory that is kept for one is released.
+            // No attempt follows, so the replay buffer is released.
             self.upload.replay = RequestReplay::Off;
             return RefusedCall::PassOn(attempt);
         };
@@ -52,7 +53,7 @@ impl<'s> ProxiedExchange<'_, 's> {
         let resend = ResendSource::of(self, history.body_mark)?;
         let request_permit = attempt.request_permit();
         let permit = retry_permit(self.pinned.upstream, request_permit.as_ref()).ok()?;
-        // Without room elsewhere, the permit stays where the response came from.
+        // If no other endpoint has capacity, the permit stays with the response.
         let admitted = self.try_admit(&history.tried, request_permit).ok()??;
         resend.rewind(self, history.body_mark);
         note_retry(request_permit, permit);

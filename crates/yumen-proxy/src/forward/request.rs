@@ -1,4 +1,6 @@
 //! One request on one connection: its head, its body, and the wait for the response head.
+//!
+//! Must not depend on retries, which `forward` decides.
 
 use std::future::poll_fn;
 
@@ -21,20 +23,20 @@ use crate::transfer::Transfer;
 use crate::upstream::attempt::{Attempt, EndpointConnected, RequestSent, RequestText, UnansweredAttempt};
 use crate::upstream::target::EndpointTarget;
 
-/// A request that was sent, or whose connection turned out to be closed.
+/// A sent request, or the attempt whose connection turned out to be closed.
 pub(super) type SendResult<'u> = Result<Attempt<'u, RequestSent>, Box<UnansweredAttempt<'u>>>;
 
-/// The way in which a request leaves.
+/// Serialized form of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RequestForm {
     Plain,
-    /// With the client's `Upgrade`.
+    /// HTTP/1.1 with the client's `Upgrade` field.
     Upgrade,
-    /// On a stream of HTTP/2.
+    /// HTTP/2.
     Stream,
 }
 
-/// The endpoint with this index, as the exchange connects to it.
+/// Target of an attempt: the endpoint at `index` with the TLS name and timeout of the exchange.
 #[inline]
 pub(super) fn target<'a>(
     ex: &'a Exchange<'_>,
@@ -53,8 +55,8 @@ pub(super) fn target<'a>(
     }
 }
 
-/// The name to ask the endpoint's certificate for: the `Host` that it receives, as in APISIX. An endpoint that is a name
-/// and not an address goes first where the client's `Host` is passed on.
+/// Server name for the endpoint's certificate: the `Host` that the endpoint receives, as in APISIX. An
+/// endpoint that is configured by name takes precedence where the client's `Host` is passed on.
 fn tls_name<'a>(ex: &'a Exchange<'_>, upstream: &'a Upstream, endpoint: &'a Endpoint) -> TlsName<'a> {
     let own = TlsName { host: endpoint.host.as_bytes(), is_asked_for: false };
     let name = match (&ex.upstream.host, &upstream.pass_host) {
@@ -79,15 +81,16 @@ fn is_tls(ex: &Exchange<'_>, upstream: &Upstream) -> bool {
 
 fn host_only(authority: &[u8]) -> &[u8] {
     match authority.iter().rposition(|byte| *byte == b':') {
+        // Behind the last colon of an IPv6 literal there is a closing bracket, so only a port is all digits.
         Some(colon) if authority[colon + 1..].iter().all(u8::is_ascii_digit) => &authority[..colon],
         _ => authority,
     }
 }
 
-/// Whether the endpoint is spoken to in HTTP/2.
+/// Whether the endpoint is reached over HTTP/2.
 ///
-/// A WebSocket goes over HTTP/1.1: few servers accept one over HTTP/2 (RFC 8441), and those that speak both accept it
-/// there. Services of gRPC speak HTTP/2 only.
+/// A WebSocket uses HTTP/1.1: few servers accept one over HTTP/2 (RFC 8441), and those that do accept it over
+/// HTTP/1.1 too. gRPC services support HTTP/2 only.
 fn speaks_http2(ex: &Exchange<'_>, route: &Route, upstream: &Upstream) -> bool {
     upstream.http2
         && ex.upstream.scheme.is_none()
@@ -95,20 +98,19 @@ fn speaks_http2(ex: &Exchange<'_>, route: &Route, upstream: &Upstream) -> bool {
             || !wants_upgrade(ex, route))
 }
 
-/// Whether the client asks for another protocol, and the route allows it.
+/// Whether the client requests an upgrade that the route allows.
 #[inline]
 fn wants_upgrade(ex: &Exchange<'_>, route: &Route) -> bool {
     route.enable_websocket
         && ex.request.options.upgrade
-        // Clients of HTTP/1.0 have no Upgrade (RFC 9110 §7.8).
+        // A server ignores `Upgrade` in an HTTP/1.0 request (RFC 9110 §7.8).
         && ex.request.version != HttpVersion::Http10
         && ex.request.fields.known(KnownField::Upgrade).is_some()
         && ex.request.framing == Framing::None
 }
 
 impl<'s> ProxiedExchange<'_, 's> {
-    /// Sends the rest of the request and reads the head of the response. Returns whether the connection changes
-    /// protocols.
+    /// Sends the rest of the request and reads the response head. Returns whether the connection is upgraded.
     pub(super) async fn response_head(&mut self, sent: &mut Attempt<'s, RequestSent>) -> Result<bool, Fault> {
         loop {
             self.await_head(sent).await?;
@@ -128,9 +130,10 @@ impl<'s> ProxiedExchange<'_, 's> {
         }
     }
 
-    /// Whether the request asked for the change of protocols, and the response names the new one (RFC 9110 §7.8).
+    /// Whether the request asked for an upgrade and the response names the new protocol (RFC 9110 §7.8).
     #[cold]
     fn is_upgrade(&self, sent: &mut Attempt<'s, RequestSent>) -> bool {
+        // HTTP/2 has no 101 response (RFC 9113 §8.6).
         !sent.connection().stream.is_shared()
             && wants_upgrade(self.ex, self.route)
             && sent.head().fields.known(KnownField::Upgrade).is_some()
@@ -179,13 +182,14 @@ impl<'s> ProxiedExchange<'_, 's> {
         Ok(sent)
     }
 
-    /// Queues `text` and the body behind it for the endpoint.
+    /// Queues `text` and the request body for the endpoint.
     #[inline]
     fn begin_upload(&mut self, mut text: Vec<u8>, sink: &TransportStream) {
         let is_chunked = self.ex.request.framing == Framing::Chunked;
         let mut framing = self.conn.stream.incoming(self.ex.request.framing);
         if let Some(body) = &self.ex.body {
             text.extend_from_slice(body);
+            // The buffered body is sent with the head, so nothing is read from the connection.
             framing = Framing::None;
         }
         let bytes_max = self.conn.body_bytes_max(self.ex);
@@ -218,7 +222,8 @@ impl<'s> ProxiedExchange<'_, 's> {
             | KnownField::Forwarded
             | KnownField::Trailer => true,
             KnownField::ContentLength => {
-                // The client's field stays only if it is the length of the body that follows, whatever plugins set.
+                // The client's field stays only if it matches the length of the body that follows; plugins
+                // may have changed either.
                 let is_told = ex.body.is_none()
                     && field.is_received()
                     && request.framing.is_told_by(request.fields.value(field));
@@ -243,14 +248,16 @@ impl<'s> ProxiedExchange<'_, 's> {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Whether the endpoint may send trailers: for clients that accept them, and for gRPC, which needs them.
+    /// Whether the endpoint may send trailers: to clients that accept them (RFC 9110 §10.1.4), and in gRPC,
+    /// which needs them.
     fn wants_trailers(&self) -> bool {
         let mut te = self.ex.request.fields.all_known(KnownField::Te).flat_map(yumen_http::head::tokens);
         matches!(self.pinned.upstream.scheme, UpstreamScheme::Grpc | UpstreamScheme::Grpcs)
             || te.any(|token| token.eq_ignore_ascii_case(b"trailers"))
     }
 
-    /// Writes the fields that describe the client. Without fields of other proxies they were prepared per connection.
+    /// Writes the fields that describe the client. Without fields of other proxies, those of the connection
+    /// are reused.
     fn write_forwarding(&self, out: &mut Vec<u8>) {
         const OF_PROXIES: [KnownField; 4] = [
             KnownField::XForwardedFor,
@@ -278,12 +285,13 @@ impl<'s> ProxiedExchange<'_, 's> {
         poll_fn(|cx| wait.poll(cx, conn, upload, sent)).await
     }
 
-    /// Passes an interim response on, within the bounds. Clients of HTTP/1.0 receive none (RFC 9110 §15.2).
+    /// Forwards an interim response within the limits. An HTTP/1.0 client must not receive one
+    /// (RFC 9110 §15.2).
     async fn pass_interim(&mut self, sent: &Attempt<'s, RequestSent>) -> Result<(), Fault> {
         let head = sent.head();
         let mut text = Vec::new();
         encode::status_line(&mut text, head.status, head.reason());
-        // An interim response has no body, whose length this could be (RFC 9110 §8.6).
+        // RFC 9110 §8.6: a 1xx response must not have a `Content-Length`.
         encode::response_fields(&mut text, head, |field| field.known() == KnownField::ContentLength);
         text.extend_from_slice(b"\r\n");
         let bytes_max = self.conn.worker.settings.response_head.head_bytes_max;
@@ -295,7 +303,8 @@ impl<'s> ProxiedExchange<'_, 's> {
     }
 }
 
-/// Fails if the first chunk of a body, which came with the head, is malformed: the client can still be answered.
+/// Fails if the part of the body that arrived with the head is malformed: the client can still receive a
+/// local response.
 fn check_body(sent: &mut Attempt<'_, RequestSent>) -> Result<(), Fault> {
     let framing = sent.head().framing;
     let connection = sent.connection();

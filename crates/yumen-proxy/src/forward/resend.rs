@@ -1,4 +1,4 @@
-//! Where the body of a request is found again, for another attempt.
+//! Source of a request body for a further attempt.
 
 use yumen_http::Framing;
 
@@ -9,25 +9,27 @@ use crate::proxied::ProxiedExchange;
 use crate::upstream::replay::RequestReplay;
 use crate::upstream::upload::RequestUpload;
 
-/// The source of a request body that is sent again, all of it.
+/// Source of the complete request body for a retry.
 #[derive(Clone, Copy)]
 pub(super) enum ResendSource {
-    /// The inbox: there is no body, it was buffered, or nothing was read beyond what had arrived with the head.
+    /// The inbox: there is no body, it is buffered, or nothing beyond the first receive was read.
     Inbox,
     /// The replay buffer.
     Replay,
 }
 
 impl ResendSource {
-    /// The source for the request of an exchange, if there is one. `mark` is where the body began. Changes nothing.
+    /// Source for the request of the exchange, if its body is still available. `mark` is the start of the
+    /// body. Has no side effects.
     pub(super) fn of(proxied: &ProxiedExchange<'_, '_>, mark: InboxMark) -> Option<ResendSource> {
         let ProxiedExchange { conn, ex, upload, .. } = proxied;
         let is_in_inbox = match &upload.replay {
             RequestReplay::Kept(_) => return Some(ResendSource::Replay),
-            // A body that is not kept may still lie in the inbox.
+            // Without a replay buffer, the body may still be in the inbox.
             RequestReplay::Off | RequestReplay::Wanted | RequestReplay::TooMuch => match ex.request.framing {
                 Framing::None => true,
-                // Decoding chunks moves them in place.
+                // The decoder moves chunk data in place, so a chunked body cannot be rewound once it was
+                // read.
                 Framing::Chunked if !conn.stream.is_shared() => conn.inbox.mark() == mark,
                 _ => conn.inbox.can_rewind(mark),
             },
@@ -35,20 +37,20 @@ impl ResendSource {
         is_in_inbox.then_some(ResendSource::Inbox)
     }
 
-    /// Goes back to where the body began.
+    /// Rewinds to the start of the body.
     pub(super) fn rewind(self, proxied: &mut ProxiedExchange<'_, '_>, mark: InboxMark) {
         proxied.flow.body = match self {
             ResendSource::Inbox => {
                 proxied.conn.inbox.rewind(mark);
                 RequestBodyState::Whole
             }
-            // The part that was read does not come back to the inbox.
+            // The replay buffer feeds the part that was read; the inbox keeps its position.
             ResendSource::Replay => left_of_body(proxied.conn, &mut proxied.upload, mark),
         };
     }
 }
 
-/// The part of the request body that an attempt left to be read; `mark` is where the body began.
+/// State of the request body after an attempt; `mark` is its start.
 pub(super) fn left_of_body(
     conn: &mut DownstreamConnection,
     upload: &mut RequestUpload,
@@ -56,11 +58,11 @@ pub(super) fn left_of_body(
 ) -> RequestBodyState {
     let RequestUpload { transfer, replay } = upload;
     if transfer.is_read() {
-        // The bytes behind it in the inbox are the next request.
+        // The frame of the last chunk is discarded, so that the inbox begins with the next request.
         transfer.discard_frame(&mut conn.inbox);
         return RequestBodyState::Read;
     }
-    // A body that is kept was begun by some attempt.
+    // An attempt has begun to read the body if the replay buffer holds some of it.
     let is_begun = transfer.read_bytes > 0 || matches!(replay, RequestReplay::Kept(_));
     if !is_begun && conn.inbox.mark() == mark { RequestBodyState::Whole } else { RequestBodyState::Partial }
 }

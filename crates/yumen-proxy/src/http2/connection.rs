@@ -1,6 +1,6 @@
 //! A multiplexed connection to an endpoint, and the permits for its streams.
 //!
-//! Counts its streams and knows when its driver is due. The driver and the pool are in `upstream/h2_pool.rs`.
+//! Owns the stream count and the timer of the driver. The driver and the pool are in `upstream/h2_pool.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -18,45 +18,46 @@ use crate::fault::FaultKind;
 use crate::fault::SharedFailure;
 use crate::timers::Timer;
 
-/// Streams that one connection carries at once, if the endpoint does not allow fewer.
+/// Upper bound of streams on one connection; the endpoint may allow fewer.
 pub(crate) const STREAMS_MAX: usize = 100;
 
-/// The stream limit that the library reports before the endpoint's SETTINGS arrive. No real limit is as high.
+/// Stream limit that the library reports before the endpoint's SETTINGS arrive. No real limit is as high.
 pub(super) const LIMIT_UNKNOWN: usize = usize::MAX - 1;
 
 /// A multiplexed connection to an endpoint.
 pub(crate) struct H2Connection {
     sender: RefCell<SendRequest<Bytes>>,
     streams: Cell<usize>,
-    /// The stream limit. Until SETTINGS arrive one stream is used, so that the endpoint refuses none.
+    /// Stream limit of the endpoint. Until SETTINGS arrive, one stream is used, so that the endpoint refuses
+    /// none.
     streams_max: Cell<usize>,
-    /// Notified when SETTINGS arrive, or never will.
+    /// Notified when SETTINGS have arrived or cannot arrive any more.
     settled: Notify,
-    /// The failure that all requests share that wait for SETTINGS.
+    /// Failure shared by all requests that wait for SETTINGS.
     pub(crate) failure: Rc<SharedFailure>,
     requests: Cell<u64>,
-    /// The number of requests that it may carry in all.
+    /// Limit of requests over the life of the connection.
     requests_max: Cell<u64>,
     is_closed: Cell<bool>,
-    /// The number of connections to the endpoint that may idle beside it.
+    /// Limit of idle connections to the endpoint.
     pub(crate) idle_max: usize,
     /// Bytes received from the endpoint.
     received_bytes: Cell<u64>,
     /// Body bytes that wait for the endpoint.
     queue: SendQueue,
-    /// The time at which the driver checks whether the connection is still needed.
+    /// Time of the driver's next check whether the connection is needed.
     timer: Timer,
 }
 
-/// A request that was sent: its response, and the stream for its body.
+/// A sent request: its response, and the stream for its body.
 pub(crate) type Asked = (ResponseFuture, SendStream<Bytes>);
 
-/// The right to one stream of a connection; released on drop.
+/// Permit for one stream of a connection; released on drop.
 pub(crate) struct StreamPermit {
     connection: Rc<H2Connection>,
     /// Bytes received from the endpoint before the permit was acquired.
     received_bytes: u64,
-    /// Whether the endpoint now allows fewer streams than before.
+    /// Whether the endpoint currently allows no further stream.
     is_short: bool,
 }
 
@@ -83,7 +84,8 @@ impl H2Connection {
         })
     }
 
-    /// Whether it takes another request, now or later. `requests_max` is the current limit of the upstream.
+    /// Whether further requests are possible, now or later. `requests_max` is the current limit of the
+    /// upstream.
     pub(crate) fn is_open(&self, requests_max: u64) -> bool {
         !self.is_closed.get() && self.requests.get() < requests_max.min(self.requests_max.get())
     }
@@ -92,18 +94,18 @@ impl H2Connection {
         self.is_closed.get()
     }
 
-    /// Whether it carries no stream.
+    /// Whether no stream is open.
     pub(crate) fn is_idle(&self) -> bool {
         self.streams.get() == 0
     }
 
-    /// Whether it takes another request now.
+    /// Whether a stream is free now.
     pub(crate) fn has_room(&self) -> bool {
         let streams_max = if self.has_settings() { self.room() } else { 1 };
         self.streams.get() < streams_max
     }
 
-    /// The number of streams that it may carry at once.
+    /// Number of streams that may be open at once.
     pub(crate) fn room(&self) -> usize {
         self.streams_max.get().min(STREAMS_MAX)
     }
@@ -113,13 +115,13 @@ impl H2Connection {
         self.streams_max.get() != LIMIT_UNKNOWN
     }
 
-    /// Returns once SETTINGS have arrived, or never will.
+    /// Waits for SETTINGS; fails if the connection is closed before they arrive.
     pub(crate) async fn settings_received(&self) -> Result<(), FaultKind> {
         self.settled.notified().await;
         if self.is_closed() && !self.has_settings() { Err(FaultKind::UpstreamClosed) } else { Ok(()) }
     }
 
-    /// Notes the current stream limit of the endpoint.
+    /// Records the current stream limit of the endpoint.
     pub(crate) fn note_settings(&self) {
         let streams_max = self.sender.borrow().current_max_send_streams();
         if self.streams_max.replace(streams_max) != streams_max {
@@ -127,18 +129,18 @@ impl H2Connection {
         }
     }
 
-    /// Notes the number of bytes received so far.
+    /// Records the number of bytes received so far.
     pub(crate) fn note_received(&self, received_bytes: u64) {
         self.received_bytes.set(received_bytes);
     }
 
-    /// Takes no more requests, and wakes those that wait for SETTINGS.
+    /// Closes the connection to new requests, and wakes those that wait for SETTINGS.
     pub(crate) fn retire(&self) {
         self.is_closed.set(true);
         self.settled.notify_waiters();
     }
 
-    /// Takes no more requests. The driver ends it once it is idle.
+    /// Closes the connection to new requests. The driver ends the connection once it is idle.
     pub(crate) fn close(&self) {
         self.is_closed.set(true);
         self.timer.set(1);
@@ -154,7 +156,7 @@ impl H2Connection {
         self.timer.is_over(cx)
     }
 
-    /// Takes no more requests. The connection ends with its last stream.
+    /// Closes the connection to new requests. It ends with its last stream.
     pub(crate) fn exhaust(&self) {
         self.requests_max.set(self.requests.get());
         self.close_where_spent();
@@ -162,17 +164,21 @@ impl H2Connection {
 
     fn close_where_spent(&self) {
         if self.is_idle() && self.requests.get() >= self.requests_max.get() {
-            // No request finds it any more, and its driver would end it only after the idle timeout.
+            // The pool no longer offers the connection, and the driver would end it only after the idle
+            // timeout.
             self.close();
         }
     }
 
     /// Acquires a stream; `None` if the connection turns out to be closed.
     pub(crate) fn acquire(self: &Rc<Self>) -> Option<StreamPermit> {
+        // A query without registration: if the sender is not ready, `send` lets the library queue the
+        // request.
         let is_short = match self.sender.borrow_mut().poll_ready(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(())) => false,
             Poll::Ready(Err(_)) => {
-                // GOAWAY, a broken connection, or no stream identifiers left: it carries no other request either.
+                // GOAWAY, a broken connection, or no stream identifiers left: no other request can use it
+                // either.
                 self.retire();
                 return None;
             }
@@ -185,16 +191,16 @@ impl H2Connection {
 }
 
 impl StreamPermit {
-    /// The part of the send queue that belongs to the request.
+    /// Share of the request in the send queue of the connection.
     pub(super) fn queue(&self) -> StreamQueue {
         self.connection.queue.stream()
     }
 
-    /// Sends a request, immediately after the permit was acquired. `is_whole` means that no body follows.
+    /// Sends a request; must follow the acquisition of the permit. `is_whole` means that no body follows.
     pub(crate) fn send(&self, request: Request<()>, is_whole: bool) -> Result<Asked, h2::Error> {
         let mut sender = self.connection.sender.borrow_mut();
         if self.is_short {
-            // The library sends it when a stream has ended, but holds only one request for each sender.
+            // The library sends the request when a stream has ended, but each sender queues only one.
             return sender.clone().send_request(request, is_whole);
         }
         sender.send_request(request, is_whole)
@@ -205,8 +211,8 @@ impl StreamPermit {
         self.connection.requests.get() - 1
     }
 
-    /// Reports that the request got no response in time. If nothing at all arrived on the connection since, further
-    /// requests use another one.
+    /// Reports a response timeout. If no byte arrived on the connection since the permit was acquired, the
+    /// connection takes no further requests.
     pub(crate) fn doubt(&self) {
         if self.connection.received_bytes.get() == self.received_bytes {
             self.connection.exhaust();

@@ -1,8 +1,7 @@
-//! One stream of an HTTP/2 connection, of either side, as bytes in and bytes out: the bodies. Heads and
-//! trailers go beside them.
+//! One HTTP/2 stream of either side, as a transport for body bytes. Heads and trailers use separate calls.
 //!
-//! Flow control is the peer's room for our bytes and ours for the peer's: a window is opened again only
-//! as bytes are taken, so what waits here is bounded by the window. Knows nothing of exchanges.
+//! A flow control window is reopened only as bytes are consumed, so the receive window bounds the buffered
+//! bytes. Must not depend on exchanges.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -23,44 +22,44 @@ use crate::fault::{Fault, FaultKind};
 use crate::settings::HeadLimits;
 use crate::timers::Timer;
 
-/// A stream.
+/// One HTTP/2 stream.
 pub(crate) struct Http2Duplex {
     part: Http2Role,
-    /// The peer's body, once its head is known.
+    /// The peer's body, once its head was received.
     incoming: Option<RecvStream>,
-    /// What came of it and was not taken.
+    /// Received body bytes that are not consumed yet.
     waiting: Bytes,
-    /// Trailers that came behind it, as field lines.
+    /// Trailers of the peer, as field lines.
     trailers: Vec<u8>,
     trailer_bytes_max: usize,
     has_ended: bool,
-    /// Our body, once our head was sent.
+    /// The gateway's body, once its head was sent.
     outgoing: Option<SendStream<Bytes>>,
-    /// The next bytes sent are the last, and nothing follows them.
+    /// Whether the next write ends the stream.
     is_last: bool,
     is_finished: bool,
-    /// It asks for a tunnel.
+    /// Whether the request asks for a tunnel (CONNECT).
     is_connect: bool,
-    /// It changed protocols: its bytes are no message's.
+    /// Whether the stream was upgraded: its bytes belong to a tunnel and not to a message.
     is_tunnel: bool,
     deadline: Option<Timer>,
 }
 
-/// Whose request it carries.
+/// Side of the gateway on the stream.
 enum Http2Role {
-    /// A client's, to be answered where its connection has room.
+    /// A client's request, and the stream's share of the connection's send queue.
     Server(SendResponse<Bytes>, StreamQueue),
-    /// Ours; the answer, as long as its head has not come.
+    /// A request of the gateway; the response is set until its final head has arrived.
     Client { answer: Option<ResponseFuture>, occupied: StreamPermit, queue: Option<StreamQueue> },
 }
 
-/// What stands at the head of an answer.
+/// Target of a response head: the limits, the request method, the head to fill.
 pub(crate) type Answer<'a> = (&'a HeadLimits, Method, &'a mut ResponseHead);
 
 impl Http2Duplex {
-    /// A client's request.
+    /// Stream of a client's request.
     ///
-    /// `is_connect` says that it asks for a tunnel. Trailers are held to the limits of its head.
+    /// `is_connect` means that the request asks for a tunnel. The limits of the head apply to trailers too.
     pub(crate) fn served(
         incoming: RecvStream,
         (respond, queue): (SendResponse<Bytes>, StreamQueue),
@@ -72,8 +71,8 @@ impl Http2Duplex {
         Http2Duplex { incoming: Some(incoming), has_ended, is_connect, ..duplex }
     }
 
-    /// A request of ours; `is_whole` says that its head is all there is of it. The trailers of the answer are held to
-    /// these limits.
+    /// Stream of a request that the gateway has sent. `is_whole` means that no body follows; the limits apply
+    /// to the trailers of the response.
     pub(crate) fn asked(
         answer: ResponseFuture,
         outgoing: SendStream<Bytes>,
@@ -102,39 +101,39 @@ impl Http2Duplex {
         }
     }
 
-    /// Tells the connection that no answer came in time.
+    /// Reports a response timeout to the connection, which may be dead.
     pub(crate) fn doubt(&self) {
         if let Http2Role::Client { occupied, .. } = &self.part {
             occupied.doubt();
         }
     }
 
-    /// Bytes that the peer has sent and that were not taken.
+    /// Received bytes that are not consumed yet.
     pub(crate) fn unread_bytes(&mut self) -> usize {
         self.incoming.as_mut().map_or(0, |incoming| incoming.flow_control().used_capacity())
     }
 
-    /// Whether the peer has said all it has to say and all of it was taken.
+    /// Whether the peer has ended its side and all its bytes were consumed.
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended && self.waiting.is_empty()
     }
 
-    /// Whether all was sent that there was to send.
+    /// Whether the gateway has ended its side.
     pub(crate) fn is_finished(&self) -> bool {
         self.is_finished
     }
 
-    /// Whether trailers came behind the peer's body.
+    /// Whether trailers followed the peer's body.
     pub(crate) fn has_trailers(&self) -> bool {
         !self.trailers.is_empty()
     }
 
-    /// The trailers that came behind the peer's body.
+    /// Trailers of the peer, as field lines.
     pub(crate) fn trailers(&self) -> &[u8] {
         &self.trailers
     }
 
-    /// Takes what came into the inbox, at most so many bytes; 0 is the end.
+    /// Moves at most `bytes_max` received bytes into the inbox; 0 is the end of the body.
     pub(crate) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -155,7 +154,8 @@ impl Http2Duplex {
                     let trailers = ready!(incoming.poll_trailers(cx)).map_err(io::Error::other)?;
                     let trailers = trailers.as_ref().map(heads::trailer_lines).unwrap_or_default();
                     if trailers.len() > self.trailer_bytes_max {
-                        // Without them the message is not what was sent: it breaks off, and is not read on.
+                        // Without its trailers the message is incomplete: it is aborted, and nothing more is
+                        // read.
                         self.incoming = None;
                         return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
                     }
@@ -166,19 +166,19 @@ impl Http2Duplex {
         }
         let count = inbox.take_from(&mut self.waiting, buffers, bytes_max);
         if let Some(incoming) = &mut self.incoming {
-            // It fails only for more than was received.
+            // Fails only for more bytes than were received.
             let _ = incoming.flow_control().release_capacity(count);
             self.has_ended |= incoming.is_end_stream();
         }
         Poll::Ready(Ok(count))
     }
 
-    /// Says that the next bytes written are the last.
+    /// Marks the next write as the last.
     pub(crate) fn expect_end(&mut self) {
         self.is_last = true;
     }
 
-    /// Sends as much as the peer has room for.
+    /// Sends as many bytes as the flow control window and the send queue allow.
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -191,6 +191,8 @@ impl Http2Duplex {
             Http2Role::Client { occupied, queue, .. } => queue.get_or_insert_with(|| occupied.queue()),
         };
         let free = ready!(queue.poll_free(cx));
+        // A window is reserved only with queue space at hand: the library would withhold it from other
+        // streams.
         outgoing.reserve_capacity(wanted);
         let mut room = outgoing.capacity();
         while room == 0 && wanted > 0 {
@@ -209,7 +211,7 @@ impl Http2Duplex {
         Poll::Ready(Ok(count))
     }
 
-    /// Ends what we send, with trailers if there are any, given as field lines.
+    /// Ends the gateway's side, with trailers if there are any, given as field lines.
     pub(crate) fn finish(&mut self, trailers: &[u8]) -> io::Result<()> {
         if self.is_finished {
             return Ok(());
@@ -222,10 +224,10 @@ impl Http2Duplex {
         outgoing.send_trailers(heads::trailers(trailers)).map_err(io::Error::other)
     }
 
-    /// Gives the stream up: the peer is told that what it got is not whole.
+    /// Resets the stream, so that the peer discards an incomplete message.
     pub(crate) fn reset(&mut self) {
         self.is_finished = true;
-        // How a connection that broke off is told (RFC 8441 §5).
+        // A tunnel that broke off ends with CANCEL (RFC 8441 §5).
         let reason = if self.is_tunnel { Reason::CANCEL } else { Reason::INTERNAL_ERROR };
         match (&mut self.outgoing, &mut self.part) {
             (Some(outgoing), _) => outgoing.send_reset(reason),
@@ -234,8 +236,8 @@ impl Http2Duplex {
         }
     }
 
-    /// Why a client waits no more, if so: it took its request back, its connection is lost, or the time
-    /// it gave has passed.
+    /// Fault of a client that no longer waits: it reset the stream, its connection was lost, or its deadline
+    /// has passed.
     pub(crate) fn client_gone(&mut self, cx: &mut Context<'_>) -> Option<FaultKind> {
         if self.is_finished {
             return None;
@@ -251,12 +253,12 @@ impl Http2Duplex {
         self.deadline.as_ref().filter(|deadline| deadline.is_over(cx)).map(|_| FaultKind::Deadline)
     }
 
-    /// How long the client waits for all of its answer.
+    /// Sets the deadline of the client for the whole response.
     pub(crate) fn set_deadline(&mut self, deadline: Timer) {
         self.deadline = Some(deadline);
     }
 
-    /// Answers a client with a head of HTTP/1 text, interim or final; `ends` says that no body follows.
+    /// Sends a response head, interim or final, given as HTTP/1 text. `ends` means that no body follows.
     pub(crate) fn send_head(&mut self, text: &[u8], ends: bool) -> io::Result<()> {
         let Http2Role::Server(respond, _) = &mut self.part else {
             return Err(io::ErrorKind::Unsupported.into());
@@ -271,7 +273,7 @@ impl Http2Duplex {
         Ok(())
     }
 
-    /// Waits for the next head of the answer, interim or final.
+    /// Waits for the next response head, interim or final.
     pub(crate) fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
@@ -280,7 +282,7 @@ impl Http2Duplex {
         let Http2Role::Client { answer: Some(answer), .. } = &mut self.part else {
             return Poll::Ready(Err(FaultKind::UpstreamClosed.into()));
         };
-        // What it says of the final one it says again.
+        // An error of the final head is ignored here, because the poll below returns it again.
         if let Some(Ok(interim)) = ready!(answer.poll_informational(cx)) {
             return Poll::Ready(read_head(&interim, false, (limits, asked, head)));
         }
@@ -310,9 +312,9 @@ fn read_head<T>(
     read.map_err(|error| FaultKind::UpstreamHead(error).into())
 }
 
-/// What a request came to that was not answered. A stream that was refused, or is beyond what the
-/// endpoint will still look at, was not acted on (RFC 9113 §8.7). One that was reset for another reason was: that is
-/// about this request, and not about how old the connection is. The library resets those whose answer is none.
+/// Fault of a request without a response. The endpoint has not processed a refused stream, nor one beyond the
+/// last stream of its GOAWAY (RFC 9113 §8.7), so those may be retried. Any other reset concerns this request
+/// and not the age of the connection. The library resets streams whose response is malformed.
 fn fault(error: &h2::Error) -> Fault {
     let is_reset = error.is_reset() && error.is_remote();
     let is_refused = is_reset && error.reason() == Some(Reason::REFUSED_STREAM);

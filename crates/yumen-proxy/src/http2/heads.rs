@@ -1,6 +1,6 @@
-//! Heads across the edge: those of HTTP/2 become the lines HTTP/1 has for them, and back.
+//! Conversion of heads between HTTP/2 and the field lines of HTTP/1.
 //!
-//! So the same rules judge every head and one encoder decides what is forwarded. Knows no stream.
+//! One parser validates every head and one encoder writes every forwarded head. Must not depend on streams.
 
 use std::sync::LazyLock;
 
@@ -12,17 +12,18 @@ use yumen_http::fields::write_line;
 use yumen_http::parse::{HeadError, HeadLimits, field_parts};
 use yumen_http::{Framing, HttpVersion, KnownField, RequestHead, ResponseHead};
 
-/// What is told in place of a success where a tunnel was asked for and there is none.
+/// Status in place of a success when a requested tunnel was not established.
 pub(crate) const NO_TUNNEL: u16 = 502;
 
-/// What a WebSocket client on HTTP/1.1 would have sent: on HTTP/2 nothing depends on it (RFC 8441 §5.1).
+/// Handshake fields of a WebSocket client on HTTP/1.1; on HTTP/2 their values carry no meaning
+/// (RFC 8441 §5.1).
 const UPGRADE: &[(&[u8], &[u8])] = &[
     (b"Connection", b"Upgrade"),
     (b"Upgrade", b"websocket"),
     (b"Sec-WebSocket-Key", b"eXVtZW4gb3ZlciBIVFRQLw=="),
 ];
 
-/// Reads a client's request head into `head`, which is clear. `has_ended` says that no body follows.
+/// Reads a request head into `head`, which must be empty. `has_ended` means that no body follows.
 pub(crate) fn read_request<T>(
     request: &Request<T>,
     has_ended: bool,
@@ -44,19 +45,20 @@ pub(crate) fn read_request<T>(
     field_parts::request(method.as_bytes(), target, fields, limits, head)?;
     head.version = HttpVersion::Http2;
     if is_websocket && head.fields.known(KnownField::ContentLength).is_some() {
-        // Its bytes are those of a tunnel and no content, which could have a length (RFC 9110 §9.3.6).
+        // The bytes belong to a tunnel and not to content, so no length can apply (RFC 9110 §9.3.6).
         return Err(HeadError::Malformed("a WebSocket has a Content-Length"));
     }
     if has_ended || is_websocket {
         head.framing = Framing::None;
     } else if head.framing == Framing::None && head.fields.known(KnownField::ContentLength).is_none() {
-        // A length of 0 is one: with chunks beside it the request would have two (RFC 9112 §6.2).
+        // A `Content-Length` of 0 stays: with chunked framing beside it the request would be ambiguous
+        // (RFC 9112 §6.2).
         head.framing = Framing::Chunked;
     }
     Ok(())
 }
 
-/// Notes in `head` whose request it was that was refused.
+/// Records method, target and host of a refused request in `head`, for the access log.
 #[cold]
 pub(crate) fn note_refused<T>(request: &Request<T>, limits: &HeadLimits, head: &mut RequestHead) {
     let uri = request.uri();
@@ -68,15 +70,15 @@ pub(crate) fn note_refused<T>(request: &Request<T>, limits: &HeadLimits, head: &
     head.version = HttpVersion::Http2;
 }
 
-/// Whether it is an extended CONNECT of HTTP/2 or 3 (RFC 8441, RFC 9220). Over HTTP/1.1 an upgrade may be ignored;
-/// this cannot, since any success would say that the tunnel stands.
+/// Whether the request is an extended CONNECT (RFC 8441, RFC 9220). A server may ignore an HTTP/1.1 upgrade,
+/// but any success of an extended CONNECT establishes the tunnel.
 pub(crate) fn asks_for_tunnel(request: &RequestHead) -> bool {
-    // No other request of these versions has connection options.
+    // `read_request` adds connection options to a WebSocket only.
     request.options.upgrade && matches!(request.version, HttpVersion::Http2 | HttpVersion::Http3)
 }
 
-/// Refuses fields that belong to a connection, which a message of HTTP/2 or 3 must not have (RFC 9114 §4.2). Of
-/// HTTP/2 the library has done so.
+/// Refuses connection-specific fields, which HTTP/3 forbids (RFC 9114 §4.2). For HTTP/2 the library has
+/// checked.
 pub(crate) fn refuse_connection_fields(fields: &HeaderMap) -> Result<(), HeadError> {
     use http::header::{CONNECTION, TE, TRANSFER_ENCODING, UPGRADE};
     let names =
@@ -88,7 +90,7 @@ pub(crate) fn refuse_connection_fields(fields: &HeaderMap) -> Result<(), HeadErr
     }
 }
 
-/// Whether the request opens a WebSocket; other protocols are not known here.
+/// Whether the request opens a WebSocket. Other `:protocol` values are not supported.
 fn websocket<T>(request: &Request<T>) -> Result<bool, HeadError> {
     match request.extensions().get::<Protocol>() {
         None => Ok(false),
@@ -100,7 +102,7 @@ fn websocket<T>(request: &Request<T>) -> Result<bool, HeadError> {
     }
 }
 
-/// Whom the request is for: what `:authority` says, which `Host` must not contradict.
+/// Authority of the request: `:authority`, which `Host` must not contradict (RFC 9113 §8.3.1), or `Host`.
 fn authority<T>(request: &Request<T>) -> Result<&[u8], HeadError> {
     let mut hosts = request.headers().get_all(http::header::HOST).iter().map(HeaderValue::as_bytes);
     let host = hosts.next();
@@ -117,12 +119,12 @@ fn authority<T>(request: &Request<T>) -> Result<&[u8], HeadError> {
     }
 }
 
-/// Names and values. Values of one name come one after another.
+/// Names and values of the fields. Values of one name are adjacent.
 fn pairs(fields: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
     fields.iter().map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
 }
 
-/// Reads an endpoint's response head into `head`, which is clear.
+/// Reads a response head into `head`, which must be empty.
 pub(crate) fn read_response<T>(
     response: &Response<T>,
     has_ended: bool,
@@ -132,22 +134,24 @@ pub(crate) fn read_response<T>(
 ) -> Result<(), HeadError> {
     field_parts::response(response.status().as_u16(), pairs(response.headers()), limits, asked, head)?;
     head.version = HttpVersion::Http2;
+    // END_STREAM on the head: the body is empty, although its framing allows content.
     if has_ended && !matches!(head.framing, Framing::None) {
         head.framing = Framing::Length(0);
     }
     Ok(())
 }
 
-/// Trailers as field lines.
+/// Serializes trailers as field lines.
 pub(crate) fn trailer_lines(trailers: &HeaderMap) -> Vec<u8> {
     let mut text = Vec::new();
     pairs(trailers).for_each(|(name, value)| write_line(&mut text, name, value));
     text
 }
 
-/// The request a head of HTTP/1 text stands for.
+/// Converts a request head of HTTP/1 text.
 ///
-/// `authority` is whom it is for where the head does not say; `last` is of the one before it of the same client.
+/// `authority` is the default without a `Host` line; `last` caches the fields of the client's previous
+/// request.
 pub(crate) fn request(
     text: &[u8],
     is_tls: bool,
@@ -175,20 +179,20 @@ pub(crate) fn request(
     Some(request)
 }
 
-/// The fields that a client's last request was sent with. Its next mostly has the same, and to copy them is a
-/// fifth of the work of making them.
+/// Encoded fields of a client's last request. The next request usually has the same; a copy costs a fifth of
+/// an encoding.
 #[derive(Default)]
 pub(crate) struct CachedFields {
     lines: Bytes,
-    /// Once they have come twice.
+    /// Set when the same lines occurred twice in a row.
     made: Option<EncodedHead>,
 }
 
-/// Fields without the host, and the host.
+/// Fields without `Host`, and the host.
 type EncodedHead = (HeaderMap, Option<Authority>);
 
 impl CachedFields {
-    /// Longer ones are not kept, so that a client cannot have much kept.
+    /// Longest cached field section, in bytes: bounds the memory per client.
     const BYTES_MAX: usize = 2048;
 
     fn tell(&mut self, HeadLines(lines): HeadLines<'_>) -> Option<EncodedHead> {
@@ -208,17 +212,17 @@ impl CachedFields {
 
 fn make(block: &Bytes) -> Option<EncodedHead> {
     let lines = HeadLines(block);
-    // One of them is the host.
+    // `Host` becomes `:authority`, so the map holds one field less.
     let mut fields = HeaderMap::with_capacity(lines.left().saturating_sub(1));
     let host = read_fields(block, lines, &mut fields, |known, _, value| {
-        // All that may be said with it (RFC 9113 §8.2.2).
+        // The only value that HTTP/2 allows (RFC 9113 §8.2.2).
         is_told(known) || (known == KnownField::Te && value == b"trailers")
     });
     let host = host.filter(|host| !host.is_empty()).map(Authority::from_maybe_shared);
     Some((fields, host.transpose().ok()?))
 }
 
-/// A target as HTTP/2 carries it; bytes that URIs do not have are percent-encoded.
+/// Converts a request target. Bytes that a URI cannot contain are percent-encoded.
 fn path_and_query(target: &[u8]) -> Option<PathAndQuery> {
     let is_odd = |byte: &u8| matches!(byte, 0..=b' ' | b'#' | b'<' | b'>' | b'`' | 0x7f..);
     if !target.iter().any(is_odd) {
@@ -234,12 +238,13 @@ fn path_and_query(target: &[u8]) -> Option<PathAndQuery> {
     PathAndQuery::from_maybe_shared(Bytes::from(encoded)).ok()
 }
 
-/// The response a head of HTTP/1 text stands for. A change of protocols is a success on HTTP/2, whose
-/// handshake fields mean nothing there (RFC 8441 §5). Where a tunnel was asked for, no other success may be told: it
-/// would be taken for the tunnel (RFC 9110 §9.3.6).
+/// Converts a response head of HTTP/1 text. An upgrade becomes 200 without the handshake fields
+/// (RFC 8441 §5). If the client asked for a tunnel, any other success becomes 502: the client would take it
+/// for the tunnel (RFC 9110 §9.3.6).
 pub(crate) fn response(text: &[u8], is_connect: bool) -> Option<Response<()>> {
     let block = Bytes::copy_from_slice(text);
     let mut lines = HeadLines(&block);
+    // The status follows `HTTP/1.1 `.
     let status = StatusCode::from_bytes(lines.next()?.get(9..12)?).ok()?;
     let mut response = Response::new(());
     let is_tunnel = status == StatusCode::SWITCHING_PROTOCOLS;
@@ -255,12 +260,12 @@ pub(crate) fn response(text: &[u8], is_connect: bool) -> Option<Response<()>> {
     Some(response)
 }
 
-/// Whether the answer with this head of HTTP/1 text changes protocols.
+/// Whether the response head, given as HTTP/1 text, is an upgrade (101).
 pub(crate) fn is_tunnel(text: &[u8]) -> bool {
     text.get(9..12) == Some(b"101")
 }
 
-/// Trailers from field lines.
+/// Converts trailers from field lines; fields that must not be trailers are dropped.
 pub(crate) fn trailers(lines: &[u8]) -> HeaderMap {
     let block = Bytes::copy_from_slice(lines);
     let lines = HeadLines(&block);
@@ -269,7 +274,7 @@ pub(crate) fn trailers(lines: &[u8]) -> HeaderMap {
     trailers
 }
 
-/// Whether a field may stand in a message of HTTP/2: not those of one connection (RFC 9113 §8.2.2).
+/// Whether a field may be sent on HTTP/2: connection-specific fields may not (RFC 9113 §8.2.2).
 pub(crate) fn is_told(known: KnownField) -> bool {
     !matches!(
         known,
@@ -282,7 +287,8 @@ pub(crate) fn is_told(known: KnownField) -> bool {
     )
 }
 
-/// Fields from the lines of a block, whose memory their values share, but for the host, which is given back.
+/// Appends fields from lines of `block`; the values share its memory. Returns the `Host` instead of appending
+/// it.
 fn read_fields(
     block: &Bytes,
     lines: HeadLines<'_>,
@@ -307,13 +313,14 @@ fn read_fields(
     host
 }
 
-/// Whether a field is one that nobody on the way may index (RFC 7541 §7.1.3), however it came: on a connection that
-/// many clients share, one could find out another's by how short its own becomes. So do other libraries.
+/// Whether HPACK must never index the field (RFC 7541 §7.1.3). On a connection that carries many clients, one
+/// client could otherwise guess another's value from compressed sizes. Other HTTP/2 implementations do the
+/// same.
 fn is_secret(known: KnownField) -> bool {
     matches!(known, KnownField::Authorization | KnownField::ProxyAuthorization)
 }
 
-/// A field name; the known ones are made once.
+/// Converts a field name; known names are created once per process.
 fn field_name(known: KnownField, name: &[u8]) -> Option<HeaderName> {
     static NAMES: LazyLock<Vec<HeaderName>> =
         LazyLock::new(|| KnownField::ALL.iter().map(|known| HeaderName::from_static(known.name())).collect());
@@ -323,11 +330,11 @@ fn field_name(known: KnownField, name: &[u8]) -> Option<HeaderName> {
     }
 }
 
-/// Lines up to the empty one, without their ends.
+/// Iterator over lines up to the empty line, without line ends.
 struct HeadLines<'a>(&'a [u8]);
 
 impl HeadLines<'_> {
-    /// How many there are, for a map that is not built twice nor larger than what an allocator has at hand.
+    /// Number of lines, to size a map once and exactly.
     fn left(&self) -> usize {
         memchr::memchr_iter(b'\n', self.0).count().saturating_sub(1)
     }

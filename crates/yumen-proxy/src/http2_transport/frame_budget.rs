@@ -1,51 +1,52 @@
-//! How much a peer may ask of a connection without moving any data: floods of control frames, and heads that it begins
-//! and does not end.
+//! Frame budget of a peer: the bound on control frames without data, and the detection of heads that never
+//! end.
 //!
-//! Reads the heads of frames off the bytes received and sent, and nothing else of them. Knows no stream and no socket.
+//! Reads the heads of frames in both directions. Must not depend on streams or sockets.
 
 use super::frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, FrameCursor, FrameHead, FramePart, GOAWAY, HEADERS, PADDED,
     PING, RESET, WINDOW_UPDATE,
 };
 
-/// What a frame costs. A stream that is opened and reset costs more than it gives, whatever the order.
+/// Costs and gains of frames. A stream that is opened and reset costs more than it gains, in any order.
 const CONTROL_COST: u32 = 1;
 const RESET_COST: u32 = 6;
 const REQUEST_GAIN: u32 = 2;
-/// Moving so many bytes of payload, either way, pays for one control frame.
+/// Payload bytes, in either direction, that gain one control frame.
 const PAYLOAD_BYTES: u64 = 128;
-/// What a second of time gives back.
+/// Gain per second.
 const SECOND_GAIN: u64 = 100;
-/// Control frames that a frame of data pays for: libraries of gRPC answer each with a ping, to measure the path, and with
-/// one or two window updates. Whoever sends data only to buy pings asks little more with them than with the data, each
-/// frame of which has to fit the window, to come in time, and to be taken by the other side.
+/// PING and WINDOW_UPDATE frames that one DATA frame pays for: gRPC libraries send a ping, to measure the
+/// path, and one or two window updates for each. An attack through DATA frames costs the client more than it
+/// gains: each must fit the window, arrive in time, and be accepted by the other side.
 const DATA_GAIN: u32 = 3;
-/// Less is no message of gRPC, whose prefix is so long, but a window opened byte by byte.
+/// Length of the gRPC message prefix, in bytes. Shorter DATA frames carry no message and pay for no other
+/// frame.
 const MESSAGE_BYTES_MIN: usize = 5;
 
-/// What is left of the patience with one peer.
+/// Budget of one peer.
 #[derive(Debug)]
 pub(crate) struct FrameBudget {
     left: u32,
     max: u32,
-    /// Pings and window updates that data has paid for. Nothing else is bought with it.
+    /// PING and WINDOW_UPDATE frames that DATA frames have paid for.
     paid: u32,
-    /// What each head gives that is sent: an endpoint may reset a request, which is then no whim of its own.
+    /// Gain for each head that is sent: an endpoint may reset any request that it received.
     sent_head_gain: u32,
     received: FrameCursor,
     sent: FrameCursor,
-    /// The frame being received is of data: how fast that comes is looked at where bodies are read.
+    /// Whether the frame being received is DATA, whose rate is checked where bodies are read.
     is_data: bool,
-    /// A head was begun whose last frame has not come.
+    /// Whether a head has begun without END_HEADERS.
     is_head_open: bool,
     unfinished_since_ms: Option<u64>,
-    /// Payload moved that has not been paid for yet.
+    /// Payload bytes that have not been converted into budget yet.
     moved_bytes: u64,
     since_ms: u64,
 }
 
 impl FrameBudget {
-    /// With a client. `max` is the cost a peer may run up at once; `preface_bytes` come before the first frame.
+    /// Budget for a client. `max` is the largest cost at once; `preface_bytes` precede the first frame.
     pub(crate) fn new(max: u32, preface_bytes: usize, now_ms: u64) -> FrameBudget {
         FrameBudget {
             left: max,
@@ -54,7 +55,7 @@ impl FrameBudget {
             sent_head_gain: 0,
             received: FrameCursor::behind(preface_bytes),
             sent: FrameCursor::behind(0),
-            // Who waits for the preface waits for all of it.
+            // An incomplete preface is subject to the timeout of the handshake, not to that of heads.
             is_data: true,
             is_head_open: false,
             unfinished_since_ms: None,
@@ -63,30 +64,30 @@ impl FrameBudget {
         }
     }
 
-    /// With an endpoint, which is sent a preface and requests.
+    /// Budget for an endpoint, to which the gateway sends the preface and requests.
     pub(crate) fn with_endpoint(max: u32, preface_bytes: usize, now_ms: u64) -> FrameBudget {
         let sent = FrameCursor::behind(preface_bytes);
         FrameBudget { sent, sent_head_gain: RESET_COST, ..FrameBudget::new(max, 0, now_ms) }
     }
 
-    /// Whether it has run out.
+    /// Whether the budget is exhausted.
     pub(crate) fn is_over(&self) -> bool {
         self.left == 0
     }
 
-    /// Since when the peer owes the rest of a head, or of a frame that is no data.
+    /// Time since which a head, or a frame other than DATA, is incomplete.
     pub(crate) fn unfinished_since_ms(&self) -> Option<u64> {
         self.unfinished_since_ms
     }
 
-    /// Nothing was read from the peer up to now, for reasons of ours: what is unfinished counts from here.
+    /// Restarts the time of incomplete input, after a period in which the gateway did not read.
     pub(crate) fn wait_anew(&mut self, now_ms: u64) {
         self.unfinished_since_ms = self.unfinished_since_ms.map(|_| now_ms);
     }
 
-    /// Notes bytes that are to be sent to the peer, of which there are some, as far as they may be sent at once: a reset
-    /// or a goodbye is not sent together with what stands before it. Clients that read an answer's end and the reset of
-    /// what they still upload in one go (curl 7.88) fail instead of showing the answer.
+    /// Accounts for bytes to send, which must not be empty, and returns the number that one write may
+    /// contain. RST_STREAM and GOAWAY are not written together with frames before them: clients that read the
+    /// end of a response and the reset of their upload at once (curl 7.88) fail without showing the response.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> usize {
         let mut left = bytes;
         let mut says_more = false;
@@ -95,6 +96,7 @@ impl FrameBudget {
                 break;
             }
             match self.sent.read(&mut left) {
+                // Consecutive resets may share a write.
                 FramePart::Head(FrameHead { kind: RESET | GOAWAY, .. }) => continue,
                 FramePart::Head(head) if head.kind == DATA => self.pay(head),
                 FramePart::Head(head) if head.kind == HEADERS => self.gain(self.sent_head_gain),
@@ -107,7 +109,7 @@ impl FrameBudget {
         count
     }
 
-    /// Reads on in what the peer sent.
+    /// Accounts for bytes that the peer sent.
     pub(crate) fn received(&mut self, mut bytes: &[u8], now_ms: u64) {
         self.replenish(now_ms);
         while !bytes.is_empty() {
@@ -126,14 +128,14 @@ impl FrameBudget {
         }
     }
 
-    /// What was unfinished is not any more, where a frame has ended or turns out to be of data, and no head goes on.
+    /// Clears the incomplete input when a frame has ended or is DATA, and no head is open.
     fn settle(&mut self) {
         if (self.received.payload_left() == 0 || self.is_data) && !self.is_head_open {
             self.unfinished_since_ms = None;
         }
     }
 
-    /// What the time since and the payload moved are worth.
+    /// Credits the time since the last call and the payload moved.
     fn replenish(&mut self, now_ms: u64) {
         let gained_by_time = now_ms.saturating_sub(self.since_ms) * SECOND_GAIN / 1000;
         if gained_by_time > 0 {
@@ -144,14 +146,14 @@ impl FrameBudget {
         self.gain(gained.min(u64::from(self.max)) as u32);
     }
 
-    /// Once it is over it stays over.
+    /// Credits `gained` up to the maximum. An exhausted budget stays exhausted.
     fn gain(&mut self, gained: u32) {
         if self.left > 0 {
             self.left = self.left.saturating_add(gained).min(self.max);
         }
     }
 
-    /// What a frame of data is worth that was sent or received. Padding is no message.
+    /// Credits a DATA frame that was sent or received. A padded frame is not credited.
     fn pay(&mut self, data: FrameHead) {
         if data.length >= MESSAGE_BYTES_MIN && data.flags & PADDED == 0 {
             self.paid = self.paid.saturating_add(DATA_GAIN).min(self.max);
@@ -169,6 +171,7 @@ impl FrameBudget {
                 self.gain(REQUEST_GAIN);
                 0
             }
+            // An empty DATA frame that does not end its stream costs as much as a control frame.
             DATA if length > 0 || flags & END_STREAM != 0 => {
                 self.moved_bytes += length as u64;
                 self.pay(head);

@@ -1,8 +1,8 @@
-//! Where frames of HTTP/2 begin in bytes that come in pieces of any size.
+//! Incremental reader of HTTP/2 frame boundaries, for input in chunks of any size.
 //!
-//! Reads their heads (RFC 9113 §4.1) and nothing else of them.
+//! Reads frame heads (RFC 9113 §4.1) and skips payloads.
 
-/// A frame's head is so long.
+/// Length of a frame head, in bytes (RFC 9113 §4.1).
 pub(super) const HEAD_BYTES: usize = 9;
 const KIND_AT: usize = 3;
 
@@ -17,26 +17,26 @@ pub(super) const END_STREAM: u8 = 1;
 pub(super) const END_HEADERS: u8 = 4;
 pub(super) const PADDED: u8 = 8;
 
-/// What a frame's head tells.
+/// Fields of a frame head.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FrameHead {
     pub(super) kind: u8,
     pub(super) flags: u8,
-    /// Of its payload, in bytes.
+    /// Length of the payload, in bytes.
     pub(super) length: usize,
 }
 
-/// What was read.
+/// Result of one read.
 pub(super) enum FramePart {
-    /// The rest of a head or all of it, and what has come of its payload.
+    /// A complete head; the available part of its payload was skipped.
     Head(FrameHead),
-    /// Some of a head, whose rest has not come.
+    /// A head that is still incomplete.
     Part,
     /// More of a payload.
     Payload,
 }
 
-/// The place in a sequence of frames.
+/// Position in a sequence of frames.
 #[derive(Debug)]
 pub(super) struct FrameCursor {
     head: [u8; HEAD_BYTES],
@@ -45,28 +45,28 @@ pub(super) struct FrameCursor {
 }
 
 impl FrameCursor {
-    /// `preface_bytes` come before the first frame.
+    /// Cursor at the start of a connection, where `preface_bytes` precede the first frame.
     pub(super) fn behind(preface_bytes: usize) -> FrameCursor {
         FrameCursor { head: [0; HEAD_BYTES], head_len: 0, payload_left: preface_bytes }
     }
 
-    /// Payload of the current frame still to come.
+    /// Payload bytes of the current frame that have not arrived.
     pub(super) fn payload_left(&self) -> usize {
         self.payload_left
     }
 
-    /// Whether a head has begun whose rest has not come.
+    /// Whether a frame head is incomplete.
     pub(super) fn is_in_head(&self) -> bool {
         self.head_len > 0
     }
 
-    /// Whether bytes begin with a frame of one of these kinds, as far as they tell.
+    /// Whether `bytes` begin a frame of one of these kinds; false if the kind has not arrived.
     pub(super) fn begins_with(&self, bytes: &[u8], kinds: &[u8]) -> bool {
         let is_at_head = self.payload_left == 0 && self.head_len == 0;
         is_at_head && bytes.get(KIND_AT).is_some_and(|kind| kinds.contains(kind))
     }
 
-    /// Reads one piece off bytes, of which there are some.
+    /// Reads one step from `bytes`, which must not be empty.
     pub(super) fn read(&mut self, bytes: &mut &[u8]) -> FramePart {
         if self.payload_left > 0 {
             let skipped = self.payload_left.min(bytes.len());

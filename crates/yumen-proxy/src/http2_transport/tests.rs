@@ -32,7 +32,7 @@ fn what_came_before_is_read_first_and_its_buffer_given_back() {
         room.filled().to_vec()
     };
     assert_eq!((read(&mut room), read(&mut room)), (b"ear".to_vec(), b"ly".to_vec()));
-    // A fresh buffer is all zeros; the one that was given back is not.
+    // A new buffer is zeroed; a returned one still has its old content.
     assert_eq!(&worker.buffers.take()[..5], b"early");
 }
 

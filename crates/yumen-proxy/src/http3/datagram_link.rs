@@ -1,7 +1,7 @@
-//! What two processes pass to each other of one socket: datagrams for the connections of the one that was taken
-//! over from.
+//! Link between predecessor and successor of one socket: carries datagrams for connections of the
+//! predecessor.
 //!
-//! Knows how a datagram travels with where it came from; knows no connection.
+//! Owns the encoding of a datagram with its addresses. Must not depend on connections.
 
 use std::io::IoSlice;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -11,12 +11,12 @@ use quinn::udp::{EcnCodepoint, RecvMeta};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 
-/// Addresses and marks before the datagram: the peer's address and port, the local address, the mark.
+/// Length of the prefix: peer address and port, flags, local address, ECN.
 const HEAD_BYTES: usize = 16 + 2 + 1 + 16 + 1;
-/// No datagram is longer.
+/// Upper bound of a datagram, in bytes.
 const DATAGRAM_BYTES_MAX: usize = 65_536;
 
-/// A datagram that came elsewhere than where it is for.
+/// A datagram that another endpoint or process received.
 pub(super) struct ForwardedDatagram {
     data: Box<[u8]>,
     peer: SocketAddr,
@@ -29,12 +29,12 @@ impl ForwardedDatagram {
         ForwardedDatagram { data: data.into(), peer: meta.addr, ecn: meta.ecn, local: meta.dst_ip }
     }
 
-    /// What the peer sent.
+    /// Payload of the datagram.
     pub(super) fn data(&self) -> &[u8] {
         &self.data
     }
 
-    /// Puts it where the library looks for what was received.
+    /// Copies the datagram into a receive buffer of the library.
     pub(super) fn put(&self, room: &mut [u8], meta: &mut RecvMeta) {
         let len = self.data.len().min(room.len());
         room[..len].copy_from_slice(&self.data[..len]);
@@ -49,16 +49,17 @@ fn received(len: usize, peer: SocketAddr, ecn: Option<EcnCodepoint>, local: Opti
     meta
 }
 
-/// Leads to a process before.
+/// Sending end of a link to a predecessor.
 pub struct DatagramForwarder {
-    /// Of that process.
+    /// Generation of the predecessor.
     pub generation: u8,
-    /// The end to send into.
+    /// Socket to send on.
     pub end: OwnedFd,
 }
 
 impl DatagramForwarder {
-    /// Passes a datagram on; whether anybody is there. One that does not fit in is lost, as on any network.
+    /// Sends a datagram; false if the predecessor has ended. A full socket buffer loses the datagram, as UDP
+    /// permits.
     pub(super) fn send(&self, data: &[u8], meta: &RecvMeta) -> bool {
         let head = head(meta);
         let (flags, pieces) =
@@ -77,8 +78,8 @@ fn head(meta: &RecvMeta) -> [u8; HEAD_BYTES] {
         head[19..35].copy_from_slice(&octets(local));
     }
     head[35] = meta.ecn.map_or(0, |ecn| ecn as u8);
-    // Which of the two notations of an address is meant, the sockets know: one of the old kind is written as
-    // one of the new, and both are told apart by this bit.
+    // Addresses are encoded as IPv6. This bit restores IPv4, because the socket distinguishes IPv4 from
+    // mapped addresses.
     head[18] |= u8::from(meta.addr.is_ipv4()) << 1;
     head
 }
@@ -90,7 +91,7 @@ fn octets(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Comes from the process that took over.
+/// Receiving end of a link, in the predecessor.
 pub(super) struct DatagramReceiver {
     pipe: OwnedFd,
     room: Vec<u8>,
@@ -101,7 +102,7 @@ impl DatagramReceiver {
         DatagramReceiver { pipe, room: vec![0; HEAD_BYTES + DATAGRAM_BYTES_MAX] }
     }
 
-    /// Waits for a datagram; `None` when no more will come.
+    /// Waits for a datagram; `None` when the link is closed.
     pub(super) fn take(&mut self) -> Option<ForwardedDatagram> {
         loop {
             match rustix::net::recv(&self.pipe, &mut self.room[..], RecvFlags::empty()) {

@@ -1,7 +1,7 @@
-//! One stream of an HTTP/3 connection as bytes in and bytes out: the bodies. Heads and trailers go beside them.
+//! One HTTP/3 stream as a transport for body bytes. Heads and trailers use separate calls.
 //!
-//! The client's window is opened again only as bytes are taken, so what waits here is bounded by it. Knows
-//! nothing of exchanges.
+//! A flow control window is reopened only as bytes are consumed, so the receive window bounds the buffered
+//! bytes. Must not depend on exchanges.
 
 use std::io::{self, IoSlice};
 use std::rc::Rc;
@@ -21,35 +21,35 @@ use crate::fault::FaultKind;
 use crate::http2::heads;
 use crate::timers::Timer;
 
-/// The library's half of a stream that receives.
+/// The library's receiving half of a stream.
 pub(crate) type Receiver = RequestStream<FilteredStream<QuicReceiveStream>, Bytes>;
 
-/// A stream that carries a client's request.
+/// The stream of a client's request.
 pub(crate) struct Http3Duplex {
     incoming: Receiver,
-    /// What came of the body and was not taken.
+    /// Received body bytes that are not consumed yet.
     waiting: Bytes,
-    /// What is still to come of it, where the head says how long it is.
+    /// Missing body bytes, if the head has a `Content-Length`.
     left_bytes: Option<u64>,
-    /// It asks for a tunnel.
+    /// Whether the request asks for a tunnel (CONNECT).
     is_connect: bool,
     trailers: Vec<u8>,
-    /// The body is over, and its trailers are still to come.
+    /// Whether the body has ended, with or without trailers to come.
     has_data_ended: bool,
     has_ended: bool,
-    /// The client took the body back, or it was not what its head said.
+    /// Whether the client's side failed: reset, or body and `Content-Length` differ.
     is_torn: bool,
     outgoing: Rc<Http3SendQueue>,
     is_last: bool,
     is_finished: bool,
-    /// How much the client may send before it was taken.
+    /// Receive window of the stream, in bytes.
     window_bytes: usize,
     deadline: Option<Timer>,
 }
 
 impl Http3Duplex {
-    /// `length` is what the head says of the body's, `is_connect` that it asks for a tunnel, `window_bytes` how much the
-    /// client may send before it was taken.
+    /// Wraps a stream. `length` is its `Content-Length`, `is_connect` means that the request asks for a
+    /// tunnel, `window_bytes` is the receive window.
     pub(crate) fn new(
         incoming: Receiver,
         outgoing: Rc<Http3SendQueue>,
@@ -74,37 +74,38 @@ impl Http3Duplex {
         }
     }
 
-    /// The most that the client has sent and that was not taken: the library tells no number, so it is the window.
+    /// Upper bound of unread bytes: the library does not report their number, so the window is assumed.
     pub(crate) fn unread_bytes(&self) -> usize {
         if self.has_data_ended { self.waiting.len() } else { self.window_bytes }
     }
 
-    /// Whether the client has said all it has to say and all of it was taken.
+    /// Whether the client has ended its side and all its bytes were consumed.
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended && self.waiting.is_empty()
     }
 
-    /// Whether the client's part broke off.
+    /// Whether the client's side failed.
     pub(crate) fn is_torn(&self) -> bool {
         self.is_torn
     }
 
-    /// Whether trailers came behind the body.
+    /// Whether trailers followed the body.
     pub(crate) fn has_trailers(&self) -> bool {
         !self.trailers.is_empty()
     }
 
-    /// The trailers that came behind the body.
+    /// Trailers of the client, as field lines.
     pub(crate) fn trailers(&self) -> &[u8] {
         &self.trailers
     }
 
-    /// Ready when something of the body waits or it has ended.
+    /// Ready when body bytes are available or the body has ended.
     ///
-    /// The head's length is held against the body: an endpoint that believes the one must not get the other.
+    /// Fails if the body differs from its `Content-Length` (RFC 9114 §4.1.2): the endpoint would otherwise
+    /// read a wrong length.
     pub(crate) fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.is_torn {
-            // What the library failed in once, it is not asked for again.
+            // The library must not be polled after an error.
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         let polled = self.poll_body(cx);
@@ -142,14 +143,14 @@ impl Http3Duplex {
         Poll::Ready(Ok(()))
     }
 
-    /// The body is not as long as its head says.
+    /// Records that body and `Content-Length` differ, so that the stream is reset with H3_MESSAGE_ERROR.
     #[cold]
     fn malformed(&self) -> io::Error {
         self.outgoing.set_malformed();
         io::ErrorKind::InvalidData.into()
     }
 
-    /// A frame that was cut is the whole connection's fault (RFC 9114 §7.1), which the library does not see.
+    /// A truncated frame is a connection error (RFC 9114 §7.1), which the library does not raise.
     #[cold]
     fn failed(&mut self, error: StreamError) -> io::Error {
         io::Error::other(match error {
@@ -161,7 +162,7 @@ impl Http3Duplex {
         })
     }
 
-    /// Has the client stop sending what nobody will read, and says why (RFC 9114 §4.1).
+    /// Sends STOP_SENDING for the unread rest of the request (RFC 9114 §4.1).
     pub(crate) fn stop_incoming(&mut self) {
         if self.has_ended {
             return;
@@ -170,7 +171,7 @@ impl Http3Duplex {
         self.incoming.stop_sending(if is_answered { Code::H3_NO_ERROR } else { self.outgoing.code() });
     }
 
-    /// Takes what came into the inbox, at most so many bytes; 0 is the end.
+    /// Moves at most `bytes_max` received bytes into the inbox; 0 is the end of the body.
     pub(crate) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -183,19 +184,19 @@ impl Http3Duplex {
             return Poll::Ready(Ok(0));
         }
         let count = inbox.take_from(&mut self.waiting, buffers, bytes_max);
-        // Whether that was the end is known only by asking for more.
+        // The end of the body is detected only by a further poll.
         if let Poll::Ready(Err(error)) = self.poll_incoming(cx) {
             return Poll::Ready(Err(error));
         }
         Poll::Ready(Ok(count))
     }
 
-    /// Says that the next bytes written are the last.
+    /// Marks the next write as the last.
     pub(crate) fn expect_end(&mut self) {
         self.is_last = true;
     }
 
-    /// Takes as much as there is room for.
+    /// Queues as many bytes as the send queue has capacity for.
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -213,7 +214,7 @@ impl Http3Duplex {
         Poll::Ready(Ok(count))
     }
 
-    /// Ends what we send, with trailers if there are any, given as field lines.
+    /// Ends the gateway's side, with trailers if there are any, given as field lines.
     pub(crate) fn finish(&mut self, trailers: &[u8]) -> io::Result<()> {
         if std::mem::replace(&mut self.is_finished, true) {
             return Ok(());
@@ -225,7 +226,7 @@ impl Http3Duplex {
         Ok(())
     }
 
-    /// Answers the client with a head of HTTP/1 text, interim or final; `ends` says that no body follows.
+    /// Queues a response head, interim or final, given as HTTP/1 text. `ends` means that no body follows.
     pub(crate) fn send_head(&mut self, text: &[u8], ends: bool) -> io::Result<()> {
         if self.outgoing.is_broken() {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -243,7 +244,7 @@ impl Http3Duplex {
         Ok(())
     }
 
-    /// Why the client waits no more, if so: it takes nothing more, its connection is lost, or the time it gave
+    /// Fault of a client that no longer waits: it stopped reading, its connection was lost, or its deadline
     /// has passed.
     pub(crate) fn client_gone(&mut self, cx: &mut Context<'_>) -> Option<FaultKind> {
         if self.is_finished {
@@ -256,14 +257,14 @@ impl Http3Duplex {
         self.deadline.as_ref().filter(|deadline| deadline.is_over(cx)).map(|_| FaultKind::Deadline)
     }
 
-    /// How long the client waits for all of its answer.
+    /// Sets the deadline of the client for the whole response.
     pub(crate) fn set_deadline(&mut self, deadline: Timer) {
         self.deadline = Some(deadline);
     }
 }
 
 impl Drop for Http3Duplex {
-    /// The client is told where what it got is not whole, also by an exchange that panicked.
+    /// Resets an incomplete stream, also after a panic of the exchange.
     fn drop(&mut self) {
         if !self.is_finished {
             self.outgoing.give_up();

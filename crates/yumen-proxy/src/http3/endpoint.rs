@@ -1,6 +1,7 @@
-//! A worker's endpoint of QUIC: its socket, its secrets, its bounds.
+//! QUIC endpoint of a worker: socket, keys and transport limits.
 //!
-//! All workers of a listener share the secrets, so that each can answer for the others. Knows no stream.
+//! All workers of a listener share the keys, so that each can respond for the others. Must not depend on
+//! streams.
 
 use std::io;
 use std::net::UdpSocket;
@@ -21,16 +22,16 @@ use tokio::sync::mpsc::Sender;
 use crate::settings::WorkerSettings;
 use crate::tls::DownstreamTlsAcceptor;
 
-/// Bytes of answers that wait for a client on all its streams.
+/// Send window of a connection, in bytes, over all its streams.
 const SEND_WINDOW_BYTES: u64 = 1024 * 1024;
-/// Streams of the client's that carry no requests: its control stream, those of header compression, and room
-/// for kinds nobody knows yet (RFC 9114 §6.2).
+/// Unidirectional streams of a client: control, QPACK encoder and decoder, and reserved or unknown types
+/// (RFC 9114 §6.2).
 const SIDE_STREAMS_MAX: u32 = 16;
 
-/// A bound socket for HTTP/3 of one worker.
+/// A bound UDP socket for HTTP/3, of one worker.
 pub struct Http3Listener {
     socket: UdpSocket,
-    /// Its number among the listener's endpoints.
+    /// Number of the endpoint in its listener.
     number: usize,
     server: ServerConfig,
     reset_key: Arc<hmac::Key>,
@@ -39,8 +40,7 @@ pub struct Http3Listener {
     before: Arc<[DatagramForwarder]>,
 }
 
-/// What all HTTP/3 of a node shares, so that endpoints can answer for each other; a process that takes over has
-/// it of the one before.
+/// HTTP/3 keys that all endpoints of a node share; a successor inherits them.
 #[derive(Clone)]
 pub struct Http3Identity {
     secret: [u8; 32],
@@ -48,24 +48,24 @@ pub struct Http3Identity {
 }
 
 impl Http3Identity {
-    /// Of the first process.
+    /// Creates the identity of a first process. Fails without system randomness.
     pub fn new() -> Result<Http3Identity, String> {
         let mut secret = [0; 32];
         rand::fill(&mut secret).map_err(|_| "the system gives no randomness")?;
         Ok(Http3Identity { secret, generation: 0 })
     }
 
-    /// Of the process after the one that told this.
+    /// Creates the identity of a successor from the exported state of its predecessor.
     pub fn following(secret: [u8; 32], generation: u8) -> Http3Identity {
         Http3Identity { secret, generation: generation.wrapping_add(1) }
     }
 
-    /// What the process after this one must know.
+    /// Exports secret and generation for the successor.
     pub fn told(&self) -> ([u8; 32], u8) {
         (self.secret, self.generation)
     }
 
-    /// A key for one purpose; all of them come of one secret.
+    /// Derives a key for one purpose from the secret (HKDF, RFC 5869).
     fn key<const BYTES: usize>(&self, purpose: &[u8]) -> [u8; BYTES] {
         let secret = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&self.secret);
         let mut key = [0; BYTES];
@@ -89,7 +89,7 @@ impl hkdf::KeyType for KeyLength {
     }
 }
 
-/// Tells the endpoints of a listener that another process reads from their sockets.
+/// Announces a handover to the endpoints of a listener.
 #[derive(Clone)]
 pub struct Http3HandoverSender {
     steering: DatagramSteering,
@@ -97,8 +97,8 @@ pub struct Http3HandoverSender {
 }
 
 impl Http3HandoverSender {
-    /// From now on what is for this process comes through `pipe`. It is read on a thread of its own: workers end
-    /// one by one, each as soon as it has served its own, and the last one still needs it.
+    /// Stops reading from the sockets; datagrams for this process arrive through `pipe` from now on. A
+    /// separate thread reads it: workers end one by one, and the last one needs the link until then.
     pub fn leave(&self, pipe: OwnedFd) {
         let Http3HandoverSender { steering, endpoints } = self.clone();
         let thread = std::thread::Builder::new().name("yumen-http3".to_owned());
@@ -107,14 +107,14 @@ impl Http3HandoverSender {
             tracing::error!(%error, "HTTP/3 connections lost: no forwarding to the successor");
         }
         for endpoint in &self.endpoints {
-            // An endpoint that has ended reads nothing anyway.
+            // An endpoint that has ended reads nothing, so the error is ignored.
             let _ = endpoint.blocking_send(SteeringMessage::HandOver);
         }
     }
 }
 
-/// What serves HTTP/3 on these sockets, and what makes it leave them. `before` leads to the processes that
-/// were taken over from.
+/// Prepares HTTP/3 on `sockets`, one per worker; returns the listeners, and the sender that announces a
+/// handover. `before` contains the links to predecessors.
 pub fn listen(
     sockets: Vec<UdpSocket>,
     acceptor: &DownstreamTlsAcceptor,
@@ -157,13 +157,13 @@ fn transport(settings: &WorkerSettings) -> TransportConfig {
         .receive_window(http3.connection_window_bytes.into())
         .send_window(SEND_WINDOW_BYTES)
         .max_idle_timeout(idle.filter(|_| settings.idle_timeout_ms > 0))
-        // Nobody here speaks in datagrams.
+        // QUIC datagrams (RFC 9221) are not supported.
         .datagram_receive_buffer_size(None);
     transport
 }
 
 impl Http3Listener {
-    /// The endpoint, on the thread of its worker.
+    /// Opens the endpoint; must run on the thread of its worker.
     pub(crate) fn open(self) -> io::Result<Endpoint> {
         let mut config = EndpointConfig::new(self.reset_key);
         let steering = self.steering.clone();

@@ -1,6 +1,6 @@
-//! A request's head, with the protocol it asks for, which h3 refuses where it does not know it (RFC 9220).
+//! Reads a request head with its `:protocol`, where h3 refuses values that it does not support (RFC 9220).
 //!
-//! Knows no exchange.
+//! Must not depend on exchanges.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -21,23 +21,23 @@ use super::quic::{FilteredStream, QuicConnection};
 use super::transport::QuicBidiStream;
 use crate::timers::{Timer, until};
 
-/// What reads a head from a stream that has just begun.
+/// Reader of the head of a new stream.
 pub(crate) type Resolver = RequestResolver<QuicConnection, Bytes>;
-/// A stream behind its head.
+/// A stream whose head was read.
 pub(crate) type Incoming = RequestStream<FilteredStream<QuicBidiStream>, Bytes>;
 
-/// Why a stream did not become a request.
+/// Reason that a stream did not become a request.
 pub(crate) enum HeadReadFailure {
-    /// Its head was not whole in time. The client is told that it was not looked at.
+    /// The head timed out. The stream was rejected as not processed.
     Late,
-    /// Its head was refused, and the client was told so.
+    /// The head was refused, and the client received the response or reset for it.
     Refused(HeadError),
-    /// The client took it back, or its connection ended, whoever ended that.
+    /// The client canceled the request, or the connection ended.
     Gone,
 }
 
-/// Reads the head, of this size at most, until the timer's deadline. A protocol stands in the request's extensions as
-/// those of HTTP/2 have it, whatever the method.
+/// Reads a head of at most `size_max` bytes until the timer expires. As with HTTP/2, `:protocol` is stored in
+/// the extensions of the request, for any method.
 pub(crate) async fn resolved(
     mut resolver: Resolver,
     timer: &Timer,
@@ -45,7 +45,7 @@ pub(crate) async fn resolved(
 ) -> Result<(Request<()>, Incoming), HeadReadFailure> {
     let reading = pin!(poll_fn(|cx| resolver.frame_stream.poll_next(cx)));
     let Some(mut frame) = until(timer, reading).await else {
-        // Without this, dropping it would end it as an answer does.
+        // A stream that is dropped without a reset would end like a complete response.
         SendStream::<Bytes>::reset(&mut resolver.frame_stream, Code::H3_REQUEST_REJECTED.value());
         return Err(HeadReadFailure::Late);
     };
@@ -65,7 +65,7 @@ pub(crate) async fn resolved(
         });
     }
     let resolving = resolver.accept_with_frame(frame).map_err(|error| unread(&error))?.resolve();
-    // All that it waits for is room for its own answer to a head that is too large.
+    // The only wait is for the window of the library's own response to an oversized head.
     let resolved =
         until(timer, pin!(resolving)).await.ok_or(HeadReadFailure::Refused(HeadError::TooLarge))?;
     let (mut request, stream) = resolved.map_err(|error| unread(&error))?;
@@ -75,15 +75,15 @@ pub(crate) async fn resolved(
     Ok((request, stream))
 }
 
-/// Stands in for a head that was not taken because of its length: a section that the library refuses for its size,
-/// with the answer that it has for that.
+/// A substitute for a head that was too long to read: a section that exceeds the library's size limit, so
+/// that the library sends its response to oversized heads.
 fn larger_than(size_max: u64) -> Bytes {
-    // `:method: GET` by the static table, which counts as 42 bytes (RFC 9204 §3.2.1).
+    // The field line is `:method: GET` from the static table; it counts as 42 bytes (RFC 9204 §3.2.1).
     let lines = usize::try_from(size_max / 42 + 1).unwrap_or(usize::MAX);
     [vec![0; 2], vec![0xd1; lines]].concat().into()
 }
 
-/// What the library made of a head.
+/// Maps an error of the library to the reason.
 fn unread(error: &StreamError) -> HeadReadFailure {
     match error {
         StreamError::HeaderTooBig { .. } => HeadReadFailure::Refused(HeadError::TooLarge),

@@ -1,8 +1,8 @@
-//! What the library reads a client's streams from. It must not meet frames that it takes amiss: it takes one of no
-//! data for the end of the body, panics where a stream ended within one, and keeps any other frame as it comes until
-//! all of it has, however long it says it is.
+//! Frame filter between quinn streams and h3, for input that h3 handles wrongly: it takes an empty DATA frame
+//! for the end of the body, panics when a stream ends within a DATA frame, and buffers other frames of any
+//! length.
 //!
-//! All else goes through as it is.
+//! All other calls pass through.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -15,19 +15,19 @@ use yumen_http::http3_frames::{Http3FrameFilter, Http3FrameTooLong, Http3StreamE
 
 use super::transport::{QuicBidiStream, QuicReceiveStream, QuicSendStream, StreamAcceptor};
 
-/// What the encoding may add to a field section, whose size counts 32 bytes for each field (RFC 9114 §4.2.2).
+/// Allowance for QPACK, in bytes, above the size limit, which counts 32 bytes per field (RFC 9114 §4.2.2).
 const ENCODING_BYTES: u64 = 1024;
 
-/// A connection.
+/// An HTTP/3 connection whose request streams are filtered.
 pub(crate) struct QuicConnection {
     opener: StreamOpener,
     acceptor: StreamAcceptor,
-    /// The longest head or trailers, as they are encoded.
+    /// Longest encoded field section, in bytes.
     section_bytes_max: u64,
 }
 
 impl QuicConnection {
-    /// Heads and trailers may be so large before they are encoded.
+    /// Wraps a connection. `field_section_size_max` is the limit before encoding, in bytes.
     pub(crate) fn new(connection: quinn::Connection, field_section_size_max: u64) -> Self {
         let section_bytes_max = field_section_size_max.saturating_add(ENCODING_BYTES);
         let acceptor = StreamAcceptor::new(connection.clone());
@@ -36,31 +36,31 @@ impl QuicConnection {
     }
 }
 
-/// What opens streams of a connection.
+/// Opens the gateway's unidirectional streams.
 #[derive(Clone)]
 pub(crate) struct StreamOpener(h3_quinn::OpenStreams);
 
-/// Whether a connection failed by a frame that is too long.
+/// Whether the filter closed the connection because of an oversized frame.
 pub(crate) fn is_too_long(error: &ConnectionError) -> bool {
     let ConnectionError::Remote(ConnectionErrorIncoming::Undefined(cause)) = error else { return false };
     cause.is::<Http3FrameTooLong>()
 }
 
-/// A request stream, the half of one that receives, or a stream that only the client sends on.
+/// A filtered stream: a request stream, its receiving half, or a unidirectional stream of the client.
 pub(crate) struct FilteredStream<S> {
     stream: S,
     id: StreamId,
     frames: Http3FrameFilter,
-    /// What came and was not looked at.
+    /// Received bytes that the filter has not seen.
     came: Bytes,
 }
 
-/// A stream ended within a frame of data.
+/// The stream ended within a DATA frame.
 #[derive(Debug, thiserror::Error)]
 #[error("the stream ended within a frame")]
 pub(super) struct TruncatedFrame;
 
-/// A server asks nothing: it opens no stream for that.
+/// A server opens no request streams (RFC 9114 §6.1).
 #[derive(Debug, thiserror::Error)]
 #[error("a server opens no request stream")]
 struct ServerOpensNoRequests;
@@ -72,8 +72,8 @@ impl<S: quic::RecvStream<Buf = Bytes>> FilteredStream<S> {
     }
 }
 
-/// A head that is too long is its stream's fault, any other frame the connection's: the library hands on the error
-/// of either as it is.
+/// An oversized head fails its stream, any other oversized frame the connection. The library returns either
+/// error unchanged.
 #[cold]
 fn refused(why: Http3FrameTooLong) -> StreamErrorIncoming {
     match why {
@@ -161,6 +161,7 @@ impl<S: quic::RecvStream<Buf = Bytes>> quic::RecvStream for FilteredStream<S> {
 
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
         loop {
+            // The filter may withhold a whole chunk; then more input is needed.
             while !self.came.is_empty() {
                 let passed = self.frames.pass(&mut self.came).map_err(refused)?;
                 if !passed.is_empty() {

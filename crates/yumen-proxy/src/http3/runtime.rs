@@ -1,5 +1,4 @@
-//! What the QUIC library asks of a runtime, given by the worker's own: tasks of its thread, and deadlines that
-//! need no clock of the runtime's.
+//! Runtime of the QUIC library on a worker: tasks of the worker's thread and timers of its own clock.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -20,8 +19,8 @@ thread_local! {
     static ALARMS: RefCell<QuicTimers> = RefCell::default();
 }
 
-/// The deadlines of one thread's connections. The library wants to be able to send them to another thread,
-/// which never happens: they stay here, and it holds their numbers.
+/// QUIC timers of one thread. The library requires a timer to be `Send` although it never moves, so it holds
+/// a number and the timer stays here.
 #[derive(Default)]
 struct QuicTimers {
     timers: Option<Rc<Timers>>,
@@ -29,12 +28,12 @@ struct QuicTimers {
     free: Vec<usize>,
 }
 
-/// The runtime of the thread it is used on, which is a worker's.
+/// Runtime of the worker on whose thread it is used.
 #[derive(Debug)]
 pub(super) struct WorkerRuntime;
 
 impl WorkerRuntime {
-    /// Made once a thread serves HTTP/3; its deadlines are then kept to the millisecond.
+    /// Starts the timer task of the thread on the first call. QUIC timers have a resolution of 1 ms.
     pub(super) fn start() -> WorkerRuntime {
         ALARMS.with_borrow_mut(|alarms| {
             let timers = alarms.timers.get_or_insert_with(|| {
@@ -82,7 +81,7 @@ impl Runtime for WorkerRuntime {
     }
 }
 
-/// A deadline of the library's.
+/// Number of a timer of the library.
 struct QuicTimer(usize);
 
 impl QuicTimer {
@@ -94,7 +93,7 @@ impl QuicTimer {
 impl AsyncTimer for QuicTimer {
     fn reset(self: Pin<&mut Self>, at: Instant) {
         let left = at.saturating_duration_since(Instant::now());
-        // The worker's clock stood still since it last waited; a deadline that comes early would come again.
+        // The cached clock is behind the real time, and a timer that fires early would fire a second time.
         let behind_ms = clock::exact().mono_ms().saturating_sub(clock::now().mono_ms());
         let left_ms = u64::try_from(left.as_micros().div_ceil(1000)).unwrap_or(u64::MAX / 2);
         self.with(|timer| timer.set((left_ms + behind_ms).max(1)));
@@ -116,7 +115,7 @@ impl fmt::Debug for QuicTimer {
 
 impl Drop for QuicTimer {
     fn drop(&mut self) {
-        // Where the thread ends, its deadlines are gone already.
+        // When the thread ends, the thread-local may be destroyed already.
         let _ = ALARMS.try_with(|alarms| {
             let mut alarms = alarms.borrow_mut();
             let timer = alarms.set.get_mut(self.0).and_then(Option::take);

@@ -1,7 +1,7 @@
-//! What is sent on one stream, in order: heads, data, trailers, an end.
+//! Send queue of one HTTP/3 stream: heads, data, trailers, end.
 //!
-//! The exchange puts it here as far as there is room; a task of the stream's own gives it to the library, which
-//! takes it as the client's windows open. Knows no exchange.
+//! The exchange fills the queue within its capacity. A task of the stream passes the parts to the library,
+//! which sends them as the client's windows open. Must not depend on exchanges.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -20,10 +20,10 @@ use super::transport::QuicSendStream;
 use crate::backlog::StreamQueue;
 use crate::timers::Timer;
 
-/// What a stream may hold for a client that does not take it.
+/// Capacity of a stream, in bytes of data.
 const QUEUED_BYTES_MAX: usize = 64 * 1024;
 
-/// The library's half of a stream that sends.
+/// The library's sending half of a stream.
 type Sender = RequestStream<QuicSendStream, Bytes>;
 
 enum OutgoingPart {
@@ -33,19 +33,19 @@ enum OutgoingPart {
     End,
 }
 
-/// What waits to be sent on a stream.
+/// Parts that wait to be sent on a stream.
 pub(crate) struct Http3SendQueue {
     pieces: RefCell<VecDeque<OutgoingPart>>,
     queued_bytes: Cell<usize>,
-    /// Its part of what the connection has queued.
+    /// Share of the stream in the connection's send queue.
     queue: StreamQueue,
-    /// Nothing more can be sent: the client does not take it, or its connection is lost.
+    /// Whether nothing can be sent any more: the client stopped reading, or its connection is lost.
     is_broken: Cell<bool>,
-    /// The client shall be told that what it got is not whole.
+    /// Whether the stream is to be reset because the response is incomplete.
     is_given_up: Cell<bool>,
-    /// The stream changed protocols: its bytes are no message's.
+    /// Whether the stream was upgraded: its bytes belong to a tunnel and not to a message.
     is_tunnel: Cell<bool>,
-    /// What came on the stream is no message.
+    /// Whether the request is malformed.
     is_malformed: Cell<bool>,
     writer: RefCell<Option<Waker>>,
     sender: RefCell<Option<Waker>>,
@@ -94,12 +94,12 @@ impl Http3SendQueue {
         self.is_malformed.set(true);
     }
 
-    /// How a stream is told that it is given up.
+    /// Error code of the reset when the stream is given up.
     pub(super) fn code(&self) -> Code {
         match self.is_tunnel.get() {
-            // RFC 9114 §4.1.2.
+            // Malformed message (RFC 9114 §4.1.2).
             _ if self.is_malformed() => Code::H3_MESSAGE_ERROR,
-            // How a connection that broke off is told (RFC 9220 §3).
+            // A tunnel whose connection broke off is canceled (RFC 9220 §3).
             true => Code::H3_REQUEST_CANCELLED,
             false => Code::H3_INTERNAL_ERROR,
         }
@@ -110,7 +110,7 @@ impl Http3SendQueue {
         wake(&self.sender);
     }
 
-    /// How many more bytes there is room for.
+    /// Free capacity, in bytes; ready when there is some.
     pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.is_broken.get() {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
@@ -135,7 +135,7 @@ impl Http3SendQueue {
         self.push(OutgoingPart::Data(self.queue.queue(data)));
     }
 
-    /// Wakes the exchange when there is room again or nothing more can be sent.
+    /// Wakes the exchange when capacity is free or the stream is broken.
     pub(super) fn wait(&self, cx: &mut Context<'_>) {
         *self.writer.borrow_mut() = Some(cx.waker().clone());
     }
@@ -146,6 +146,7 @@ impl Http3SendQueue {
     }
 
     fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<OutgoingPart>> {
+        // A reset discards queued parts, so they are not sent first.
         if self.is_given_up.get() {
             return Poll::Ready(None);
         }
@@ -168,8 +169,9 @@ fn wake(waker: &RefCell<Option<Waker>>) {
     waker.into_iter().for_each(Waker::wake);
 }
 
-/// Sends what is put into `outgoing` until its client has acknowledged all, until it is given up or the connection is
-/// lost; `stall_ms` is how long a client may take nothing. `said` is told when it has only to acknowledge the rest.
+/// Sends the parts of `outgoing` until the client has acknowledged all, the stream is given up, or the
+/// connection is lost. A client may accept nothing for `stall_ms` milliseconds. `said` is called when only
+/// acknowledgements are missing.
 pub(crate) async fn send_all(
     mut sender: Sender,
     outgoing: Rc<Http3SendQueue>,
@@ -205,7 +207,7 @@ pub(crate) async fn send_all(
         outgoing.queued_bytes.set(outgoing.queued_bytes.get() - bytes);
         wake(&outgoing.writer);
     }
-    // Dropping it would tell the client that all has been said.
+    // A drop without a reset would end the stream like a complete response.
     sender.stop_stream(outgoing.code());
     outgoing.break_off();
 }
@@ -213,24 +215,25 @@ pub(crate) async fn send_all(
 const SILENT_MS: u64 = 2000;
 const SILENT_ROUND_TRIPS: u64 = 8;
 
-/// How long a client that has only to acknowledge the rest of its answers may acknowledge nothing until it is taken for
-/// gone, in milliseconds: one that is there does so within a round trip or two, however slow its link.
+/// Time after which a client that only has to acknowledge counts as lost, in milliseconds. A live client
+/// sends an acknowledgement within one or two round trips, however slow its link.
 pub(crate) fn silence_ms(connection: &quinn::Connection) -> u64 {
     SILENT_MS + SILENT_ROUND_TRIPS * connection.rtt().as_millis() as u64
 }
 
-/// How long is waited for a client that takes nothing.
+/// Timeout of one part.
 struct SendStall<'a> {
     connection: &'a quinn::Connection,
     timer: &'a Timer,
     stall_ms: u64,
-    /// All was said.
+    /// Whether the part is the end of the stream.
     is_end: bool,
 }
 
 impl SendStall<'_> {
-    /// Whether it took too long. Where all was said the library holds more than many a client takes in that time, who
-    /// is waited for anew as long as it acknowledges anything: `before` is how often it had when that was last looked at.
+    /// Whether the part timed out. At the end of a stream the library may hold more than a slow client can
+    /// receive in `stall_ms`, so the wait continues while acknowledgements arrive. `before` is their number
+    /// at the last check.
     fn is_over(&self, cx: &mut Context<'_>, before: &mut Option<u64>) -> bool {
         while self.timer.is_over(cx) {
             let now = self.is_end.then(|| self.connection.stats().frame_rx.acks);
@@ -243,7 +246,7 @@ impl SendStall<'_> {
     }
 }
 
-/// One piece; `None` where the client does not take it in time or the stream is given up.
+/// Sends one part; `None` if it timed out or the stream was given up.
 async fn step(
     sender: &mut Sender,
     piece: OutgoingPart,

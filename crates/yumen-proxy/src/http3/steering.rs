@@ -1,8 +1,8 @@
-//! Which endpoint a datagram is for, told by the connection identifier in it.
+//! Steering of QUIC datagrams to endpoints by connection identifier.
 //!
-//! The kernel spreads datagrams over the workers' sockets by address. A client whose address changes would
-//! land at a worker that does not know it: that worker hands its datagrams over. So does a process that took
-//! over from another, for the connections of that one. Knows no connection.
+//! The kernel distributes datagrams over the workers' sockets by client address. When that address changes,
+//! another worker receives them and forwards them to the owner; a successor forwards those of its
+//! predecessor's connections. Must not depend on connections.
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
@@ -22,47 +22,47 @@ use super::datagram_link::{DatagramForwarder, DatagramReceiver, ForwardedDatagra
 
 /// Random bytes of an identifier.
 const NONCE_BYTES: usize = 8;
-/// With the generation of the process and the number of the endpoint behind them.
+/// Length of an identifier: nonce, generation of the process, number of the endpoint.
 const ID_BYTES: usize = NONCE_BYTES + 3;
-/// Bytes of the secret.
+/// Length of the steering secret, in bytes.
 pub(super) const SECRET_BYTES: usize = 16;
-/// Datagrams that wait for a worker to take them over; more are lost, as on any network.
+/// Forwarded datagrams that may wait for a worker. Further ones are lost, as UDP permits.
 const HANDED_MAX: usize = 1024;
-/// Set in the first byte of packets that belong to a handshake (RFC 9000 §17.2).
+/// Header form bit: set in the first byte of long headers (RFC 9000 §17.2).
 const LONG_HEADER: u8 = 0x80;
-/// The type of such a packet, and the one whose identifier was chosen here.
+/// Long packet type bits, and the one type that always carries an identifier of the gateway.
 const TYPE_BITS: u8 = 0x30;
 const HANDSHAKE: u8 = 0x20;
-/// Where the length of the identifier stands in them, behind the version.
+/// Offset of the destination identifier's length in a long header, after the version.
 const LENGTH_AT: usize = 5;
 
-/// Makes identifiers that tell process and endpoint, but only to who knows the secret: identifiers of one
-/// connection must have nothing in common for others (RFC 9000 §5.1).
+/// Creates identifiers that encode process and endpoint. The encoding is masked with a secret, because an
+/// observer must not be able to correlate the identifiers of a connection (RFC 9000 §5.1).
 #[derive(Clone)]
 pub(super) struct DatagramSteering {
     secret: Arc<HeaderProtectionKey>,
-    /// Processes that follow each other have generations that do.
+    /// Generation of the process; consecutive in a chain of handovers.
     generation: u8,
     endpoints: usize,
 }
 
-/// Whose a connection is.
+/// Owner of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ConnectionOwner {
     generation: u8,
     endpoint: usize,
 }
 
-/// What becomes of a datagram.
+/// Destination of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DatagramRoute {
-    /// This endpoint's, or nobody's that is known.
+    /// This endpoint, or no known owner.
     Keep,
-    /// Another endpoint's of this process.
+    /// Another endpoint of this process.
     Endpoint(usize),
-    /// The process's before this one that has this generation.
+    /// The predecessor with this generation.
     Predecessor(u8),
-    /// The next process's, which reads from the socket too by now.
+    /// The successor, which reads from the same socket already.
     Successor,
 }
 
@@ -72,7 +72,7 @@ impl DatagramSteering {
         DatagramSteering { secret: Arc::new(secret), generation, endpoints }
     }
 
-    /// What makes the identifiers of an endpoint.
+    /// Generator of identifiers for an endpoint.
     pub(super) fn ids(&self, endpoint: usize) -> SteeredIdGenerator {
         SteeredIdGenerator { steering: self.clone(), endpoint }
     }
@@ -88,7 +88,7 @@ impl DatagramSteering {
         id
     }
 
-    /// Whom an identifier was made for; some of those that were made elsewhere seem to have been made here.
+    /// Decodes the owner. An identifier from elsewhere decodes to an arbitrary one.
     fn owner(&self, id: &[u8]) -> Option<ConnectionOwner> {
         let (nonce, hidden) = id.split_first_chunk::<NONCE_BYTES>()?;
         let [generation, high, low] = hidden.try_into().ok()?;
@@ -98,32 +98,33 @@ impl DatagramSteering {
     }
 
     fn mask(&self, nonce: &[u8; NONCE_BYTES]) -> [u8; 5] {
+        // As in QUIC header protection (RFC 9001 §5.4): the nonce is the sample.
         let mut sample = [0; 16];
         sample[..NONCE_BYTES].copy_from_slice(nonce);
         self.secret.new_mask(&sample).expect("the length of this cipher's samples")
     }
 
-    /// Whose connection a datagram seems to be of.
+    /// Apparent owner of a datagram.
     fn told(&self, datagram: &[u8]) -> Option<ConnectionOwner> {
         let (first, rest) = datagram.split_first()?;
         if first & LONG_HEADER == 0 {
             return self.owner(rest.get(..ID_BYTES)?);
         }
-        // Other identifiers in them may be of the client's own making.
+        // Other long headers may carry an identifier that the client chose.
         let (length, rest) = datagram.get(LENGTH_AT..)?.split_first()?;
         let is_ours = first & TYPE_BITS == HANDSHAKE && usize::from(*length) == ID_BYTES;
         is_ours.then(|| self.owner(rest.get(..ID_BYTES)?)).flatten()
     }
 
-    /// The endpoint of this process that a datagram is for, of a handshake, too: what another process passes on
-    /// came to none of them.
+    /// Endpoint of this process for a datagram from another process. Handshake packets count too: no endpoint
+    /// of this process has received them.
     fn endpoint(&self, datagram: &[u8]) -> Option<usize> {
         let owner = self.told(datagram).filter(|owner| owner.generation == self.generation)?;
         Some(owner.endpoint).filter(|endpoint| *endpoint < self.endpoints)
     }
 
-    /// Where a datagram goes that came to an endpoint. Those of a handshake stay at the endpoint they came to, as
-    /// nobody moves before it is over; but a process that was taken over from still has its own.
+    /// Destination of a datagram that `endpoint` received. Handshake packets stay, as a client must not
+    /// migrate before the handshake ends (RFC 9000 §9), unless they belong to a predecessor.
     fn way(&self, datagram: &[u8], endpoint: usize) -> DatagramRoute {
         let is_of_handshake = datagram.first().is_some_and(|first| first & LONG_HEADER != 0);
         match self.told(datagram) {
@@ -142,10 +143,10 @@ impl DatagramSteering {
     }
 }
 
-/// More processes of a node are hardly there at once.
+/// Upper bound of generations between the oldest process of a node and this one.
 const GENERATIONS_MAX: u8 = 64;
 
-/// Makes an endpoint's identifiers.
+/// Generates the identifiers of one endpoint.
 pub(super) struct SteeredIdGenerator {
     steering: DatagramSteering,
     endpoint: usize,
@@ -167,27 +168,27 @@ impl ConnectionIdGenerator for SteeredIdGenerator {
     }
 }
 
-/// What an endpoint is handed.
+/// Message to an endpoint.
 pub(super) enum SteeringMessage {
-    /// A datagram that came to another one.
+    /// A datagram that another endpoint received.
     Datagram(ForwardedDatagram),
-    /// Another process reads from the socket from now on, and passes on what is for this one.
+    /// The successor reads from the socket from now on, and forwards datagrams for this process.
     HandOver,
 }
 
-/// An endpoint's end of what the endpoints of a process hand to each other.
+/// Receiving half of an endpoint, with the senders to all endpoints of the process.
 pub(super) struct SteeringMailbox {
     pub(super) others: Vec<Sender<SteeringMessage>>,
     own: Receiver<SteeringMessage>,
 }
 
-/// The ends of so many endpoints.
+/// Creates the mailboxes of `endpoints` endpoints.
 pub(super) fn mailboxes(endpoints: usize) -> Vec<SteeringMailbox> {
     let (others, own): (Vec<_>, Vec<_>) = (0..endpoints).map(|_| channel(HANDED_MAX)).unzip();
     own.into_iter().map(|own| SteeringMailbox { others: others.clone(), own }).collect()
 }
 
-/// Gives each endpoint of this process what another one passes on, until either of the two has ended.
+/// Delivers datagrams from the successor to the endpoints, until the successor or all endpoints have ended.
 pub(super) fn pass_on(
     mut mouth: DatagramReceiver,
     steering: &DatagramSteering,
@@ -195,29 +196,29 @@ pub(super) fn pass_on(
 ) {
     while let Some(handed) = mouth.take() {
         let (before, rest) = endpoints.split_at(steering.endpoint(handed.data()).unwrap_or(0));
-        // Where its own has ended, any other one tells the client by a reset.
+        // If the owner has ended, any other endpoint can send the client a stateless reset (RFC 9000 §10.3).
         let Some(endpoint) = rest.iter().chain(before).find(|endpoint| !endpoint.is_closed()) else { return };
-        // One that is behind loses it, as on any network.
+        // A full mailbox loses the datagram, as UDP permits.
         let _ = endpoint.try_send(SteeringMessage::Datagram(handed));
     }
 }
 
-/// An endpoint's socket: takes what is for this endpoint, from wherever it came.
+/// Socket of an endpoint: receives its datagrams from the socket and the mailbox, and forwards all others.
 pub(super) struct SteeredSocket {
     socket: Arc<dyn AsyncUdpSocket>,
     steering: DatagramSteering,
     endpoint: usize,
     others: Vec<Sender<SteeringMessage>>,
-    /// Where datagrams go that are for the processes before.
+    /// Links to the predecessors.
     before: Arc<[DatagramForwarder]>,
-    /// This endpoint alone takes from it.
+    /// Locked by this endpoint only.
     inlet: Mutex<DatagramInlet>,
 }
 
-/// Where an endpoint takes datagrams from beside its socket.
+/// State of the mailbox of an endpoint.
 struct DatagramInlet {
     own: Receiver<SteeringMessage>,
-    /// Another process reads from the socket.
+    /// Whether the successor reads from the socket.
     has_left: bool,
 }
 
@@ -233,7 +234,8 @@ impl SteeredSocket {
         SteeredSocket { socket, steering, endpoint, others: mailbox.others, before, inlet }
     }
 
-    /// Takes what others handed over, and says whether the socket is still this process's to read from.
+    /// Receives forwarded datagrams; returns their number, and whether this process still reads from the
+    /// socket.
     fn receive_forwarded(
         &self,
         cx: &mut Context<'_>,
@@ -255,21 +257,23 @@ impl SteeredSocket {
         (count, !inlet.has_left)
     }
 
-    /// Keeps the datagrams that are for this endpoint and hands on the others; says how many bytes are left.
+    /// Compacts the datagrams of this endpoint in `room` and forwards the others; returns the remaining
+    /// bytes.
     fn partition(&self, room: &mut [u8], meta: &RecvMeta) -> usize {
         let mut kept = 0;
         let mut start = 0;
         while start < meta.len {
+            // A receive may return several datagrams of `stride` bytes each (GRO).
             let end = (start + meta.stride.max(1)).min(meta.len);
             let keeps = match self.steering.way(&room[start..end], self.endpoint) {
                 DatagramRoute::Keep => true,
                 DatagramRoute::Endpoint(other) => {
                     let handed = SteeringMessage::Datagram(ForwardedDatagram::new(&room[start..end], meta));
-                    // One that is behind loses it, as on any network. Where it has ended, the client is told by
-                    // a reset, which any other can make.
+                    // A full mailbox loses the datagram. If the owner has ended, this endpoint sends a
+                    // stateless reset.
                     matches!(self.others[other].try_send(handed), Err(TrySendError::Closed(_)))
                 }
-                // Where that process has ended, the client is told by a reset, which we can make as it could.
+                // If the predecessor has ended, this endpoint sends a stateless reset: both share the key.
                 DatagramRoute::Predecessor(generation) => {
                     let mut pipes = self.before.iter().filter(|pipe| pipe.generation == generation);
                     !pipes.any(|pipe| pipe.send(&room[start..end], meta))

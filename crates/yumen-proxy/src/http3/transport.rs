@@ -1,6 +1,7 @@
-//! The streams that clients ask on, as the library of HTTP/3 wants them of that of QUIC.
+//! Adapter from quinn streams to the stream traits of h3.
 //!
-//! What is sent has ended here when the client has acknowledged all of it. Knows no frame of HTTP/3.
+//! A stream has finished here only when the client has acknowledged all its data. Must not depend on HTTP/3
+//! frames.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -13,12 +14,12 @@ use quinn::{ConnectionError, ReadError, StoppedError, VarInt, WriteError};
 
 type Accepting<S> = Pin<Box<dyn Future<Output = Result<S, ConnectionError>>>>;
 
-/// Takes the streams that the client opens.
+/// Accepts the streams that the client opens.
 pub(super) struct StreamAcceptor {
     connection: quinn::Connection,
-    /// Those to ask on.
+    /// Bidirectional streams, for requests.
     both_ways: Option<Accepting<(quinn::SendStream, quinn::RecvStream)>>,
-    /// Those that only it sends on.
+    /// Unidirectional streams of the client.
     one_way: Option<Accepting<quinn::RecvStream>>,
 }
 
@@ -83,14 +84,14 @@ fn id(id: quinn::StreamId) -> StreamId {
     u64::from(id).try_into().expect("both libraries number streams as QUIC does")
 }
 
-/// The half of a stream that receives.
+/// Receiving half of a stream.
 pub(crate) struct QuicReceiveStream(quinn::RecvStream);
 
 impl quic::RecvStream for QuicReceiveStream {
     type Buf = Bytes;
 
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
-        // Nothing is lost with one that waits: the stream itself knows whom to wake.
+        // A pending read may be dropped: the stream stores the waker.
         let read = ready!(pin!(self.0.read_chunk(usize::MAX, true)).poll(cx));
         Poll::Ready(read.map(|chunk| chunk.map(|chunk| chunk.bytes)).map_err(|error| match error {
             ReadError::Reset(code) => terminated(code),
@@ -100,7 +101,7 @@ impl quic::RecvStream for QuicReceiveStream {
     }
 
     fn stop_sending(&mut self, error_code: u64) {
-        // It may have ended meanwhile.
+        // Fails if the stream has ended meanwhile.
         let _ = self.0.stop(VarInt::from_u64(error_code).unwrap_or(VarInt::MAX));
     }
 
@@ -111,11 +112,11 @@ impl quic::RecvStream for QuicReceiveStream {
 
 type Ended = Result<Option<VarInt>, StoppedError>;
 
-/// The half of a stream that sends.
+/// Sending half of a stream.
 pub(crate) struct QuicSendStream {
     stream: quinn::SendStream,
     writing: Option<WriteBuf<Bytes>>,
-    /// All was said, and the client has still to acknowledge it.
+    /// Set after the end was sent; completes when the client has acknowledged everything.
     ending: Option<Pin<Box<dyn Future<Output = Ended>>>>,
 }
 
@@ -143,6 +144,7 @@ impl quic::SendStream<Bytes> for QuicSendStream {
         if self.ending.is_none() {
             self.stream.finish().map_err(|error| StreamErrorIncoming::Unknown(Box::new(error)))?;
         }
+        // `stopped` also completes, with `None`, when the client has acknowledged all data.
         let stream = &self.stream;
         let ending = self.ending.get_or_insert_with(|| Box::pin(stream.stopped()));
         Poll::Ready(match ready!(ending.as_mut().poll(cx)) {
@@ -162,7 +164,7 @@ impl quic::SendStream<Bytes> for QuicSendStream {
     }
 }
 
-/// A stream before its halves part.
+/// A bidirectional stream before the split.
 pub(crate) struct QuicBidiStream {
     sender: QuicSendStream,
     receiver: QuicReceiveStream,

@@ -29,7 +29,7 @@ fn a_long_line_takes_the_room_of_several_and_one_that_waits_alone_any_room() {
     assert_eq!(queue.offer(b"x\n".to_vec(), 1), 1);
 }
 
-/// A disk with so much room at each write; `None` is a write that is made whole.
+/// A disk with room for the given bytes at each write; `None` accepts a whole write.
 struct Disk<'a> {
     bytes: &'a mut Vec<u8>,
     room: Vec<Option<usize>>,
@@ -53,7 +53,7 @@ impl Write for Disk<'_> {
     }
 }
 
-/// Three batches of three lines over a disk with so much room: what is on it, and how many lines are lost.
+/// Writes three batches of three lines to a disk; checks its content and the number of lost lines.
 fn check(room: &[Option<usize>], expected: &str, expected_lost: u64) {
     let (queue, writer) = queue(100);
     for batch in ["a1\na2\na3\n", "b1\nb2\nb3\n", "c1\nc2\nc3\n"] {
@@ -79,11 +79,11 @@ fn check(room: &[Option<usize>], expected: &str, expected_lost: u64) {
 #[test]
 fn lines_that_a_full_disk_does_not_take_are_counted_and_what_follows_begins_a_line() {
     check(&[], "a1\na2\na3\nb1\nb2\nb3\nc1\nc2\nc3\n", 0);
-    // A short write alone is no failure.
+    // A short write alone is not an error.
     check(&[Some(4)], "a1\na2\na3\nb1\nb2\nb3\nc1\nc2\nc3\n", 0);
     check(&[Some(4), Some(0)], "a1\na\nb1\nb2\nb3\nc1\nc2\nc3\n", 2);
     check(&[Some(3), Some(0)], "a1\nb1\nb2\nb3\nc1\nc2\nc3\n", 2);
     check(&[Some(0)], "b1\nb2\nb3\nc1\nc2\nc3\n", 3);
-    // Within a line, and then not even its end.
+    // Fails within a line, then also at the line end that closes it.
     check(&[Some(1), Some(0), Some(0)], "a\nc1\nc2\nc3\n", 6);
 }

@@ -119,7 +119,7 @@ fn a_request_leaves_without_what_belongs_to_a_connection() {
 fn secrets_leave_as_fields_that_nobody_may_index() {
     let text = b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\r\nProxy-Authorization: b\r\nX-Other: c\r\n\r\n";
     let mut last = CachedFields::default();
-    // Those that come again as well.
+    // The third round reads from the cache.
     for _ in 0..3 {
         let request = request(text, false, "", &mut last).unwrap();
         let sensitive = request.headers().iter().filter(|(_, value)| value.is_sensitive());

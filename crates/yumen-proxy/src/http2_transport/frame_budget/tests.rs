@@ -10,8 +10,8 @@ fn frame(kind: u8, flags: u8, payload: usize) -> Vec<u8> {
     bytes
 }
 
-/// Feeds the frames over and over, in pieces of any size, until a patience of 100 is over; says after how
-/// many rounds, if at all.
+/// Feeds the frames repeatedly, in chunks of any size, to a budget of 100; returns the number of rounds until
+/// it is exhausted, if ever.
 fn lasts(frames: &[Vec<u8>]) -> Option<usize> {
     let bytes = frames.concat();
     let counts = [1, 7, bytes.len()].map(|piece| {
@@ -25,7 +25,7 @@ fn lasts(frames: &[Vec<u8>]) -> Option<usize> {
     counts[0]
 }
 
-/// What frames are called, they themselves, and what `lasts` says of them.
+/// Name, frames, and expected result of `lasts`.
 type Row<'a> = (&'a str, &'a [Vec<u8>], Option<usize>);
 
 #[test]
@@ -83,7 +83,8 @@ fn send_all(patience: &mut FrameBudget, bytes: &[u8]) {
     assert_eq!(patience.send(bytes), bytes.len());
 }
 
-/// How many rounds a patience of 100 lasts in which `sent` goes to the peer, in pieces, and `received` comes.
+/// Checks the rounds until a budget of 100 is exhausted, if `sent` goes to the peer in chunks and `received`
+/// arrives.
 #[track_caller]
 fn check_answered(new: fn() -> FrameBudget, sent: &[u8], received: &[u8], expected: Option<usize>) {
     for piece in [1, 7, sent.len()] {
@@ -112,7 +113,7 @@ fn what_was_sent_pays_for_what_it_provokes() {
     check_answered(endpoint, &message, &answered, None);
     // A window that is opened byte by byte is a flood.
     check_answered(client, &frame(DATA, 0, 1), &update, Some(108));
-    // An endpoint may reset each request, and nothing else; a client does so of its own will.
+    // An endpoint may reset each request, a client may not.
     check_answered(endpoint, &request, &reset, None);
     check_answered(endpoint, &request, &reset.repeat(2), Some(16));
     check_answered(endpoint, &message, &reset, Some(17));
@@ -130,7 +131,7 @@ fn what_is_paid_in_advance_is_bounded() {
     assert_eq!(lasts, Some(200));
 }
 
-/// How many bytes are sent at a time of these, once the first `begun` have left.
+/// Checks the sizes of the writes for the given frames, once the first `begun` bytes are sent.
 #[track_caller]
 fn check_sent(frames: &[&[u8]], begun: usize, expected: &[usize]) {
     let bytes = frames.concat();
@@ -151,7 +152,7 @@ fn a_reset_is_not_sent_together_with_what_stands_before_it() {
     let (reset, goodbye) = (&frame(RESET, 0, 4)[..], &frame(GOAWAY, 0, 8)[..]);
     check_sent(&[head, end], 0, &[120]);
     check_sent(&[head, end, reset], 0, &[120, 13]);
-    // Resets go together, so that refusing many streams costs no write for each.
+    // Resets are written together, so that refusing many streams costs few writes.
     check_sent(&[end, reset, reset, goodbye, head], 0, &[100, 63]);
     check_sent(&[reset, end, reset, end], 0, &[113, 113]);
     check_sent(&[end, goodbye], 4, &[96, 17]);
@@ -169,7 +170,7 @@ fn the_preface_is_no_frame() {
     assert!(patience.is_over());
 }
 
-/// Since when something is unfinished when these pieces have come, one each second.
+/// Checks since when input is incomplete, if the chunks arrive one per second.
 #[track_caller]
 fn check_unfinished(pieces: &[&[u8]], expected: Option<u64>) {
     let mut patience = FrameBudget::new(100, 0, 0);
@@ -190,9 +191,9 @@ fn a_head_is_unfinished_from_its_first_byte_to_its_last() {
     check_unfinished(&[b"", &begun, &more, &frame(CONTINUATION, 0, 0), &more], Some(1000));
     check_unfinished(&[b"", &begun, &more, &last], None);
     check_unfinished(&[b"", &begun, &last[..9]], Some(1000));
-    // The next one is another.
+    // A new incomplete frame restarts the time.
     check_unfinished(&[b"", &whole[..3], &[&whole[3..], &begun].concat()], Some(2000));
-    // A frame of another kind owes its rest as well; one of data is a body's.
+    // An incomplete PING counts; incomplete DATA belongs to a body.
     check_unfinished(&[b"", &frame(PING, 0, 8)[..12]], Some(1000));
     check_unfinished(&[b"", &frame(DATA, 0, 1000)[..700]], None);
     check_unfinished(&[b"", &frame(DATA, 0, 1000)[..5], &frame(DATA, 0, 1000)[5..700]], None);

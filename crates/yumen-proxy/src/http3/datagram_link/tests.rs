@@ -1,4 +1,4 @@
-//! A datagram arrives with where it came from, or not at all.
+//! A datagram arrives with its addresses, or not at all.
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 

@@ -1,4 +1,4 @@
-//! Identifiers of connections, and whom they lead to.
+//! Connection identifiers and the owners that they decode to.
 
 use quinn::ConnectionIdGenerator;
 use quinn::udp::RecvMeta;
