@@ -282,7 +282,7 @@ fn record_moment(moments: &mut VecDeque<(u64, Instant)>, revision: u64, now: Ins
     }
 }
 
-/// Time since which a revision newer than `applied` exists, in milliseconds.
+/// Milliseconds since a revision newer than `applied` first appeared.
 fn lag_ms(moments: &VecDeque<(u64, Instant)>, applied: u64, now: Instant) -> u64 {
     let first_newer = moments.partition_point(|(revision, _)| *revision <= applied);
     moments.get(first_newer).map_or(0, |(_, at)| now.saturating_duration_since(*at).as_millis() as u64)

@@ -383,6 +383,7 @@ impl DocumentMirror {
                 true
             }),
             done: Box::new(move |_| {
+                // The control thread still waits for its first state.
                 if !was_started {
                     let _ = messages.send(ControlMessage::State(store.state(), Vec::new()));
                 }

@@ -187,8 +187,7 @@ struct ControlThread {
     told: BTreeMap<ProblemSource, Vec<Problem>>,
     /// Objects of the node itself, such as fetched certificates.
     own: BTreeMap<(Kind, Box<str>), Resource>,
-    /// Snapshots that a worker may still hold. They are freed on this thread, since dropping a table takes
-    /// time.
+    /// Snapshots that a worker may still hold. Their tables are freed here and not on a worker.
     retired: Vec<Arc<Snapshot>>,
     /// Host names with at least one lookup result, successful or not.
     looked_up: BTreeSet<Box<str>>,

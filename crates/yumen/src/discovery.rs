@@ -110,7 +110,7 @@ impl DiscoverySources {
             !settings.consul_kv.servers.is_empty(),
             !settings.nacos.host.is_empty(),
         ];
-        // Loading the system's trust anchors takes time: only if a source needs them.
+        // The system's trust anchors are loaded only if a source needs them.
         let http = if is_on.contains(&true) { DiscoveryHttpClient::new() } else { Err(String::new()) };
         let over_http =
             |path: &str, is_on: bool, make: &dyn Fn(DiscoveryHttpClient) -> DiscoverySource| match &http {

@@ -32,7 +32,7 @@ fn append_to(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).append(true);
     if std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo()) {
-        // Opening a FIFO for writing only blocks until a reader opens it, and writes without a reader fail
+        // A write-only open of a FIFO blocks until a reader opens it, and writes without a reader fail
         // (fifo(7)).
         options.read(true);
     }

@@ -108,6 +108,8 @@ impl OperatorSockets {
         let status = bind(runtime, &node.status.listen, SocketRole::Status, outside);
         let control = bind(runtime, &node.control.listen, SocketRole::Control, outside);
         let admin = admin.with_context(|| format!("cannot listen on {} (admin)", node.admin.listen))?;
+        // Checked on the bound address: a host name or an inherited socket may expose more than the setting
+        // shows.
         if let Some(address) = admin.as_ref().and_then(|listener| listener.local_addr().ok()) {
             node::refuse_admin(&node.admin_exposure_problems(address))?;
         }
@@ -298,6 +300,7 @@ impl LiveGateway for RunningGateway {
 
     fn plan(&self, before: &[Resource], after: &[Resource], mut limits: PlanLimits) -> ChangePlan {
         let sample: Vec<Question> = self.counters.recent().iter().filter_map(question).collect();
+        // With too few samples the share is not meaningful: disable its limit.
         if sample.len() < SAMPLE_MIN {
             limits.changed_share_max = 1.0;
         }

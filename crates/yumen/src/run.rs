@@ -57,7 +57,6 @@ pub(crate) fn run(args: &GatewayRunArgs) -> anyhow::Result<()> {
     ended
 }
 
-/// A serving gateway process.
 struct GatewayProcess {
     node: NodeConfig,
     runtime: Runtime,
@@ -170,7 +169,6 @@ impl ConfigRuntime {
         Ok(ConfigRuntime { carry, publisher, tls, acme, trial, control, doors, held, knowledge })
     }
 
-    /// Cluster view that includes the addresses of this node.
     fn cluster(
         &self,
         node: &NodeConfig,
@@ -195,7 +193,6 @@ impl ConfigRuntime {
         Ok(Arc::new(NodeCluster::new(node, own, source, store, self.control.clone())?))
     }
 
-    /// State handed to the successor.
     fn handover(
         &self,
         node: &NodeConfig,
@@ -219,7 +216,6 @@ impl ConfigRuntime {
         }
     }
 
-    /// State that the operators' listeners expose.
     fn house(
         &self,
         fleet: &WorkerThreads,
@@ -392,7 +388,7 @@ impl GatewayProcess {
                 WorkerDuty::HandOver { within_ms: u64::from(self.node.upgrade.drain_s) * 1000 }
             }
         };
-        // Every worker holds a receiver until it ends, so the send succeeds.
+        // Fails only if all workers have ended.
         let _ = self.duty.send(duty);
         let (asked, outlived) = (self.duty.subscribe(), before.clone().filter(|_| successor.is_some()));
         let hurry = ForcedDrain { duty: self.duty, end: successor.map(|_| end), before };
@@ -408,8 +404,7 @@ impl GatewayProcess {
             Some(_) => self.runtime.block_on(self.operators.join()),
             None => {
                 process::remove_pid_file(&self.node.upgrade.pid_file);
-                // A foreign gateway on this path would have prevented this process from opening the socket
-                // there.
+                // If another gateway had this path, this process could not have opened the socket.
                 self.door.into_iter().for_each(|door| drop(std::fs::remove_file(door)));
             }
         }

@@ -133,6 +133,7 @@ fn start_worker(
     sockets: WorkerSockets,
 ) -> anyhow::Result<JoinHandle<()>> {
     let affinity = node.workers.cpu_affinity.clone();
+    // Threads inherit the raised priority of the control thread: reset it.
     let nice = if node.workers.nice == 0 { place.base_nice } else { node.workers.nice.into() };
     let thread = std::thread::Builder::new().name(format!("yumen-worker-{}", parts.id));
     Ok(thread.spawn(move || {

@@ -101,6 +101,7 @@ impl ServiceLedger {
         if !config.is_object() {
             return None;
         }
+        // Hosts of Nacos may contain credentials.
         for secret in ["token", "host"] {
             if config.get(secret).is_some() {
                 config[secret] = "(hidden)".into();

@@ -74,7 +74,7 @@ fn look(snapshot: &Snapshot) -> ExpiryState {
 }
 
 /// Whether an expiry is within the warning time, which is at most a quarter of the lifetime. Short-lived
-/// certificates are renewed in the last third, so an earlier warning would be permanent.
+/// certificates are renewed in their last third, so an earlier warning would be a false alarm.
 fn is_soon(at_unix_s: i64, life_s: i64, warning_days: u32, now_unix_s: i64) -> bool {
     at_unix_s < now_unix_s + (i64::from(warning_days) * DAY_S).min(life_s / 4)
 }

@@ -195,6 +195,8 @@ impl StapleFetcher {
         match outcome {
             Ok((answer, good)) => {
                 self.staples.fetched.fetch_add(1, Ordering::Relaxed);
+                // Without nextUpdate, newer information is always available (RFC 6960 §4.2.2.1): fetch again
+                // soon.
                 let until_unix_s = good.next_update_unix_s.unwrap_or_else(|| now_unix_s() + 60);
                 held.staple(answer.clone(), until_unix_s);
                 let shown = CachedStaple { answer, until_unix_s };

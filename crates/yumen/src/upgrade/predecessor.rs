@@ -329,6 +329,7 @@ impl Predecessor {
             let label = |generation: u8| SocketLabel {
                 door: SocketRole::Http3Before,
                 asked: http3.asked,
+                // Counted from the top, so that forwarders and listeners never share a number.
                 listener: u32::MAX - number,
                 generation,
             };

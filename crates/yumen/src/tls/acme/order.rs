@@ -101,6 +101,7 @@ pub(super) fn external_account(settings: &ExternalAccount) -> anyhow::Result<Opt
     if settings.key_id.is_empty() {
         return Ok(None);
     }
+    // Accepts both base64 alphabets, with or without padding.
     let key = settings.key.0.trim_end_matches('=').replace('+', "-").replace('/', "_");
     // The error of the library would quote a character of the key.
     let key = URL_SAFE_NO_PAD.decode(key).ok().context("acme.external_account.key is not base64")?;
@@ -131,9 +132,12 @@ pub(super) async fn certificate(
     let mut order = account.new_order(&NewOrder::new(&identifiers)).await.context("the order")?;
     let mut shown = Vec::new();
     let proved = prove(&mut order, prover, &mut shown).await;
+    // Withdraw the challenges even after a failure.
     prover.clear(shown).await;
     proved?;
     let mut params = CertificateParams::new(names)?;
+    // The CSR must contain exactly the ordered identifiers (RFC 8555 §7.4): remove rcgen's default common
+    // name.
     params.distinguished_name = DistinguishedName::new();
     let key = KeyPair::generate()?;
     let request = params.serialize_request(&key)?;
