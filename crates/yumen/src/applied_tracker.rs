@@ -1,6 +1,6 @@
-//! Which revision every next request is served by: here, and in the process before, which finishes what it has begun.
+//! Tracker of the revision that serves every new request, in this process and in its predecessors.
 //!
-//! Knows how far each of the two has come, not how they talk.
+//! Owns the progress of each process; the communication between them is elsewhere.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,47 +8,47 @@ use std::time::Duration;
 use tokio::sync::watch;
 use yumen_store::Revision;
 
-/// How far a publication has come.
+/// Progress of publications.
 pub(crate) struct AppliedTracker {
     places: Mutex<AppliedState>,
     moved: Condvar,
-    /// In force here.
+    /// Newest revision published in this process.
     published: watch::Sender<Revision>,
-    /// In force everywhere.
+    /// Newest revision applied in all processes.
     applied: watch::Sender<Revision>,
 }
 
 struct AppliedState {
-    /// The number of the newest publication here, and its revision.
+    /// Number and revision of the newest publication in this process.
     here: (u64, Revision),
-    /// The number of the newest one that is in force everywhere.
+    /// Number of the newest publication that is applied in all processes.
     newest_applied: u64,
-    /// Whether there is no process before that has to follow.
+    /// Whether no predecessor has to apply publications.
     has_no_predecessor: bool,
-    /// What hinders those that have to.
+    /// Problems of the predecessors.
     lag: AppliedLag,
 }
 
-/// What is wrong with the processes before this one.
+/// Reasons why predecessors lag behind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct AppliedLag {
-    /// The number of the process before, while it does not follow.
+    /// Pid of the predecessor while it does not apply updates.
     pub(crate) stalled_pid: Option<i32>,
-    /// The number of the one that that process waits for.
+    /// Pid of the earlier process for which the predecessor waits.
     pub(crate) behind: Option<i32>,
-    /// Objects that are good here and broken there.
+    /// Objects that are valid here and broken in the predecessor.
     pub(crate) broken_in_predecessor: Vec<String>,
 }
 
 impl AppliedLag {
-    /// The process that keeps the others waiting.
+    /// Pid of the process that delays the others.
     pub(crate) fn waits_for(&self) -> Option<i32> {
         self.stalled_pid.or(self.behind)
     }
 }
 
 impl AppliedTracker {
-    /// Of a process that is alone, or has to wait for the one before.
+    /// Tracker of a process without predecessor, or with one that must apply publications.
     pub(crate) fn new(has_no_predecessor: bool) -> AppliedTracker {
         let lag = AppliedLag::default();
         let places =
@@ -57,7 +57,7 @@ impl AppliedTracker {
         AppliedTracker { places: Mutex::new(places), moved: Condvar::new(), published, applied }
     }
 
-    /// What was in force everywhere when this process took over still is.
+    /// Starts at the revision that was applied everywhere at the handover.
     pub(crate) fn start_at(&self, revision: Revision) {
         let places = self.places();
         if !places.has_no_predecessor && places.newest_applied == 0 {
@@ -65,22 +65,22 @@ impl AppliedTracker {
         }
     }
 
-    /// The newest revision that is in force here.
+    /// Newest revision published in this process.
     pub(crate) fn published(&self) -> watch::Receiver<Revision> {
         self.published.subscribe()
     }
 
-    /// The newest revision that is in force everywhere.
+    /// Newest revision applied in all processes.
     pub(crate) fn applied(&self) -> watch::Receiver<Revision> {
         self.applied.subscribe()
     }
 
-    /// The newest revision that is in force here.
+    /// Newest revision published in this process.
     pub(crate) fn revision(&self) -> Revision {
         self.places().here.1
     }
 
-    /// This process has published; the number of the publication. Revisions may come again, or be lower than before.
+    /// Records a publication and returns its number. Revisions may repeat or decrease, numbers do not.
     pub(crate) fn published_here(&self, revision: Revision) -> u64 {
         let mut places = self.places();
         let number = places.here.0 + 1;
@@ -94,7 +94,7 @@ impl AppliedTracker {
         number
     }
 
-    /// The process before has followed a publication.
+    /// Records that the predecessor has applied a publication.
     pub(crate) fn applied_everywhere(&self, (number, revision): (u64, Revision)) {
         let mut places = self.places();
         if number > places.newest_applied {
@@ -104,7 +104,7 @@ impl AppliedTracker {
         }
     }
 
-    /// There is no process before any more.
+    /// Records that no predecessor is left.
     pub(crate) fn go_on_alone(&self) {
         let mut places = self.places();
         places.has_no_predecessor = true;
@@ -115,21 +115,21 @@ impl AppliedTracker {
         self.moved.notify_all();
     }
 
-    /// Waits for a publication here that is newer than this one; `None` once there is nobody to tell of it.
+    /// Waits for a publication newer than `known`; `None` once no predecessor is left.
     pub(crate) fn next_after(&self, known: u64) -> Option<(u64, Revision)> {
         let is_quiet = |places: &mut AppliedState| !places.has_no_predecessor && places.here.0 <= known;
         let places = self.moved.wait_while(self.places(), is_quiet).unwrap_or_else(PoisonError::into_inner);
         (!places.has_no_predecessor).then_some(places.here)
     }
 
-    /// Waits until a publication is in force everywhere, for so long at most; whether it is.
+    /// Waits at most `within` until a publication is applied in all processes; returns whether it is.
     pub(crate) fn is_everywhere_within(&self, number: u64, within: Duration) -> bool {
         let is_missing = |places: &mut AppliedState| places.newest_applied < number;
         let waited = self.moved.wait_timeout_while(self.places(), within, is_missing);
         waited.unwrap_or_else(PoisonError::into_inner).0.newest_applied >= number
     }
 
-    /// The number of the newest publication that is in force everywhere.
+    /// Number of the newest publication applied in all processes.
     pub(crate) fn newest_applied(&self) -> u64 {
         self.places().newest_applied
     }
@@ -138,18 +138,18 @@ impl AppliedTracker {
         self.places().has_no_predecessor
     }
 
-    /// Notes what hinders the processes before; `tell` hears of it where it is another than before.
+    /// Updates the lag of predecessors. Calls `tell` if it changed.
     pub(crate) fn set_lag(&self, note: impl FnOnce(&mut AppliedLag), tell: impl FnOnce(&AppliedLag)) {
         let mut places = self.places();
         let before = places.lag.clone();
         note(&mut places.lag);
         if places.lag != before {
-            // Under the lock, so that what is told last is what is so.
+            // Under the lock, so that concurrent changes are reported in order.
             tell(&places.lag);
         }
     }
 
-    /// The process before that keeps the others waiting.
+    /// Pid of the predecessor that delays the others.
     pub(crate) fn waits_for(&self) -> Option<i32> {
         self.places().lag.waits_for()
     }

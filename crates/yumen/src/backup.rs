@@ -1,6 +1,6 @@
 //! `yumen backup` and `yumen restore`: the store as one file, and back.
 //!
-//! Knows files and who to ask; what is in a backup is the store's business.
+//! Handles files and the request; the content of a backup belongs to the store.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -13,14 +13,14 @@ use crate::cli::GatewayRunArgs;
 use crate::remote::RemoteArgs;
 use crate::{node, output, private_file};
 
-/// `yumen backup`.
+/// Downloads a backup into `file`, mode 0600.
 pub(crate) fn backup(remote: &RemoteArgs, file: &Path) -> anyhow::Result<ExitCode> {
     let client = remote.client()?;
     let bytes = private_file::write(file, |draft| client.download("/yumen/v1/backup", draft))?;
     say(&format!("{}: {bytes} bytes; the keyring is not in it, keep that apart\n", file.display()))
 }
 
-/// `yumen restore`.
+/// Restores the store of a stopped gateway from `file`.
 pub(crate) fn restore(
     file: &Path,
     data_dir: Option<PathBuf>,

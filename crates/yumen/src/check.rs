@@ -1,4 +1,4 @@
-//! `yumen check`: the live compile and the document's tests, with nothing served.
+//! `yumen check`: compiles a resource file and runs its tests, without serving it.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ pub(crate) fn check(file: &Path, node: &NodeFile, json: bool) -> anyhow::Result<
     report(&loaded.problems, loaded.resources.len(), json)
 }
 
-/// Prints problems and how many there are; the exit status says whether one is an error.
+/// Prints problems with their count; exit status 1 if one is an error.
 pub(crate) fn report(problems: &[Problem], objects: usize, json: bool) -> anyhow::Result<ExitCode> {
     let errors = offline::errors(problems);
     let text = match json {

@@ -1,4 +1,4 @@
-//! The command line, as clap understands it.
+//! Command-line arguments, parsed by clap. Doc comments in this file are the `--help` texts.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,8 +13,8 @@ use crate::plan::PlanArgs;
 use crate::remote::RemoteArgs;
 use crate::top::SortOrder;
 
-/// An API gateway: APISIX's resource model, configuration that changes without a reload, less CPU per
-/// request than NGINX.
+/// API gateway with APISIX's resource model, configuration changes without a reload, and less CPU per request
+/// than NGINX.
 #[derive(Debug, Parser)]
 #[command(name = "yumen", version, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = "Start with:  yumen run\nThen:        curl http://127.0.0.1:9080/hello")]
@@ -27,14 +27,14 @@ pub(crate) struct Cli {
 pub(crate) enum GatewayCommand {
     /// Run the gateway in the foreground
     ///
-    /// Without options it listens on 127.0.0.1:9080 (HTTP) and 127.0.0.1:9443 (HTTPS, self-signed),
-    /// keeps its resources in ./data, and applies every change of them at once. SIGTERM and SIGINT
-    /// drain: no request that was accepted is lost.
+    /// Without options the gateway listens on 127.0.0.1:9080 (HTTP) and 127.0.0.1:9443 (HTTPS, self-signed),
+    /// stores its resources in ./data, and applies every change at once. SIGTERM and SIGINT drain: the
+    /// gateway finishes every accepted request.
     Run(GatewayRunArgs),
     /// Validate a resource file
     ///
-    /// Runs the compiler of the gateway and the tests in the file. Every problem
-    /// is printed with its object, path and what to do. Exit status 1 if there is an error, 0 if there are only warnings.
+    /// Runs the compiler of the gateway and the tests in the file. Prints every problem with its object, path
+    /// and hint. Exit status 1 if there is an error, 0 if there are only warnings.
     Check {
         /// Resources in the APISIX standalone format, YAML or JSON
         file: PathBuf,
@@ -51,17 +51,17 @@ pub(crate) enum GatewayCommand {
         /// Only revisions that changed this object, such as routes/1
         #[arg(long, value_name = "KIND/ID")]
         object: Option<String>,
-        /// How many
+        /// Number of revisions
         #[arg(long, default_value_t = 20, value_name = "N")]
         limit: usize,
         #[command(flatten)]
         remote: RemoteArgs,
     },
-    /// Show what changed between two revisions
+    /// Show the changes between two revisions
     Diff {
         /// The earlier revision
         from: u64,
-        /// The later one [default: the newest]
+        /// The later revision [default: the newest]
         to: Option<u64>,
         #[command(flatten)]
         remote: RemoteArgs,
@@ -91,7 +91,8 @@ pub(crate) enum GatewayCommand {
     },
     /// Download a backup of the store with its history, encrypted like the store
     ///
-    /// The backup is consistent; writes continue meanwhile. It does not contain the keyring: back that up separately.
+    /// The backup is consistent; writes continue meanwhile. It does not contain the keyring: back that up
+    /// separately.
     Backup {
         /// Output file; replaced atomically, mode 0600
         file: PathBuf,
@@ -100,22 +101,22 @@ pub(crate) enum GatewayCommand {
     },
     /// Restore a store from a backup or last-good.json while the gateway is stopped
     ///
-    /// Everything in it is read and opened with the keyring of the data directory before anything is
-    /// touched. What it replaces is kept beside it as yumen.redb.replaced.
+    /// The file is read and decrypted with the keyring of the data directory before anything is changed. The
+    /// replaced store is saved next to the restored one as yumen.redb.replaced.
     Restore {
-        /// The backup
+        /// Backup or last-good.json
         file: PathBuf,
-        /// The data directory to restore [default: that of the configuration, else data]
+        /// Data directory to restore [default: store.data_dir of the configuration, else data]
         #[arg(long, value_name = "DIR")]
         data_dir: Option<PathBuf>,
-        /// The node configuration, where it names the data directory or holds the keyring
+        /// Node configuration, if it sets the data directory or the keyring
         #[arg(long, value_name = "yumen.yaml", env = "YUMEN_CONFIG")]
         config: Option<PathBuf>,
     },
     /// Print a token that makes the gateway explain a live request
     ///
-    /// Send it as X-Yumen-Debug; the answer then carries X-Yumen-Explain. The secret is observe.debug_key
-    /// of the node's configuration.
+    /// Send the token as X-Yumen-Debug; the response then carries X-Yumen-Explain. The signing key is
+    /// observe.debug_key of the node configuration.
     DebugToken {
         /// Validity in seconds
         #[arg(long, value_name = "SECONDS", default_value_t = 300)]
@@ -123,7 +124,7 @@ pub(crate) enum GatewayCommand {
         /// Signing key [default: observe.debug_key of the configuration]
         #[arg(long, value_name = "KEY", env = "YUMEN_DEBUG_KEY", hide_env_values = true)]
         debug_key: Option<String>,
-        /// The node configuration
+        /// Node configuration
         #[arg(long, value_name = "yumen.yaml", env = "YUMEN_CONFIG")]
         config: Option<PathBuf>,
     },
@@ -137,8 +138,8 @@ pub(crate) enum GatewayCommand {
     },
     /// Lint a resource file
     ///
-    /// Routes nobody reaches, plugins that contradict each other, weak or expired certificates, objects
-    /// nobody names, and all that `check` finds. Exit status 1 if there is an error.
+    /// Reports unreachable routes, contradicting plugins, weak or expired certificates, unused objects, and
+    /// every finding of `check`. Exit status 1 if there is an error.
     Lint {
         /// Resources in the APISIX standalone format, YAML or JSON [default: those of a running gateway]
         file: Option<PathBuf>,
@@ -152,48 +153,48 @@ pub(crate) enum GatewayCommand {
     },
     /// Preview the effects of a change
     ///
-    /// Objects that differ, problems the change brings, and what becomes of sampled requests. Exit
-    /// status 1 if it brings an error, 2 if the change does so much that somebody should confirm it.
+    /// Prints the objects that differ, new problems, and the effect on sampled requests. Exit status 1 if the
+    /// change introduces an error, 2 if the change is large enough to need confirmation.
     Plan(PlanArgs),
     /// Explain how a request is handled: route, plugins, upstream
     ///
-    /// Thinks the request through with the router and the plugins that would serve it, and tells the
-    /// reason why each other route lost. Nothing is sent and nothing is counted.
+    /// Evaluates the request with the router and the plugins of the gateway, and prints the reason why each
+    /// other route did not match. Nothing is sent and nothing is counted.
     #[command(override_usage = "yumen explain [OPTIONS] [METHOD] URL")]
     Explain(ExplainArgs),
     /// Show where a running gateway spends its time: routes, upstreams, plugins, consumers
     ///
-    /// Numbers are of the last interval and come from samples of the traffic. Keys: r, l, c, e sort by
-    /// rate, latency, CPU, errors; q quits. Without a terminal it prints one table and ends.
+    /// The numbers cover the last interval and are estimated from sampled requests. Keys: r, l, c, e sort by
+    /// rate, latency, CPU, errors; q quits. Without a terminal the command prints one table and exits.
     Top(TopArgs),
     /// Upgrade a running gateway to a new binary without losing connections
     ///
-    /// The new process gets the listening sockets, compiles the configuration and serves; the old one then
-    /// finishes what it has begun. Prints each step. Exit status 1 where the old one serves on, with the reason.
-    /// SIGUSR2 does the same.
+    /// The successor receives the listening sockets, compiles the configuration and serves; the predecessor
+    /// then drains. Prints each step. Exit status 1, with the reason, if the predecessor continues to serve.
+    /// SIGUSR2 starts the same upgrade.
     Upgrade(UpgradeArgs),
     /// Print version and build information
     Version,
     /// Print a completion script for a shell
     Completions {
-        /// The shell
+        /// Shell to complete for
         shell: clap_complete::Shell,
     },
     /// Print reference documentation generated from the code
     #[command(hide = true)]
     Reference {
-        /// Which
+        /// Document to print
         #[arg(value_enum)]
         what: ReferenceKind,
     },
 }
 
-/// Where configuration is brought in from.
+/// Source of an import.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ImportCommand {
-    /// A standalone document, YAML or JSON; applied as a whole or not at all
+    /// A standalone document, YAML or JSON; applied in full or not at all
     File {
-        /// The document
+        /// Document to import
         file: PathBuf,
         /// Delete objects that are not in the document
         #[arg(long)]
@@ -209,23 +210,23 @@ pub(crate) enum ImportCommand {
     },
     /// A declarative Kong file or a decK dump
     ///
-    /// The resources go to standard output, the report to standard error. The report has a line for
-    /// everything that is not exactly as it was: the object, the field, what is done instead, why, and
-    /// what can be done. References to environment variables are resolved. Exit status 1 if the result
-    /// would not pass `yumen check`, or if a plugin that guards is missing: what it guarded is answered 503.
+    /// Prints the resources on standard output and the report on standard error. The report has a line for
+    /// every difference from the original: object, field, replacement, reason, and remedy. References to
+    /// environment variables are resolved. Exit status 1 if `yumen check` would reject the result, or if a
+    /// guard plugin is missing: its requests get status 503.
     Kong(ImportArgs),
 }
 
-/// The node configuration that a file of resources is compiled for.
+/// Node configuration against which a resource file is compiled.
 #[derive(Debug, Default, Args)]
 pub(crate) struct NodeFile {
-    /// Node configuration that a file is compiled for, such as its plugins.allow_missing
+    /// Node configuration against which a file is compiled, such as its plugins.allow_missing
     #[arg(long, value_name = "yumen.yaml", env = "YUMEN_CONFIG")]
     config: Option<PathBuf>,
 }
 
 impl NodeFile {
-    /// Reads it; the defaults where none is named.
+    /// Reads the node configuration; without a path, returns the defaults.
     pub(crate) fn read(&self) -> anyhow::Result<NodeConfig> {
         node::read(self.config.as_deref())
     }
@@ -233,14 +234,14 @@ impl NodeFile {
 
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
-    /// The file, YAML or JSON
+    /// Kong file, YAML or JSON
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) node: NodeFile,
-    /// Write the resources here
+    /// Output file of the resources
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
-    /// Write the report here
+    /// Output file of the report
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
     /// Write the report as JSON
@@ -260,7 +261,7 @@ pub(crate) enum ReferenceKind {
 
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
-    /// The gateway's status listener
+    /// Status listener of the gateway
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9091")]
     pub(crate) status: String,
     /// Seconds between updates; with --once, 0 means since the start
@@ -284,44 +285,44 @@ fn interval(text: &str) -> Result<f64, String> {
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct GatewayRunArgs {
-    /// Node configuration (listeners, workers, logs, limits); defaults apply where it is silent
+    /// Node configuration (listeners, workers, logs, limits); unset values have defaults
     #[arg(long, value_name = "yumen.yaml", env = "YUMEN_CONFIG")]
     pub(crate) config: Option<PathBuf>,
     /// Resources in the APISIX standalone format, YAML or JSON; watched and applied at once
     #[arg(long, value_name = "routes.yaml")]
     pub(crate) file: Option<PathBuf>,
-    /// Where the gateway keeps its own files [default: data]
+    /// Data directory of the gateway [default: data]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
     /// Worker threads; 0 is one per CPU [default: 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(WorkerConfig::COUNT_MAX)))]
     pub(crate) workers: Option<u32>,
-    /// Listen for HTTP here; may be repeated; replaces the configured plain listeners
+    /// Address of an HTTP listener; repeatable; replaces the configured plain listeners
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Vec<SocketAddr>,
-    /// Listen for HTTPS here; may be repeated; replaces the configured TLS listeners
+    /// Address of an HTTPS listener; repeatable; replaces the configured TLS listeners
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen_tls: Vec<SocketAddr>,
-    /// Admin listener [default: 127.0.0.1:9180]
+    /// Address of the admin listener [default: 127.0.0.1:9180]
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Option<SocketAddr>,
-    /// Status and metrics listener [default: 127.0.0.1:9091]
+    /// Address of the status and metrics listener [default: 127.0.0.1:9091]
     #[arg(long, value_name = "ADDR")]
     pub(crate) status: Option<SocketAddr>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct UpgradeArgs {
-    /// The binary that takes over [default: the path the running one was started from]
+    /// Binary of the successor [default: the path from which the running process was started]
     #[arg(long, value_name = "FILE")]
     pub(crate) binary: Option<PathBuf>,
     /// Upgrade even if objects that work now would break or be lost
     #[arg(long)]
     pub(crate) force: bool,
-    /// The node configuration
+    /// Node configuration
     #[arg(long, value_name = "yumen.yaml", env = "YUMEN_CONFIG")]
     pub(crate) config: Option<PathBuf>,
-    /// Where the gateway keeps its own files [default: data]
+    /// Data directory of the gateway [default: data]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
 }

@@ -1,6 +1,6 @@
-//! Asks a running gateway over HTTP: one request, one answer, for all commands that do.
+//! HTTP client for the listeners of a running gateway: one request per connection.
 //!
-//! Knows no endpoint's meaning.
+//! Has no knowledge of the endpoints.
 
 use std::future::Future;
 use std::io::Write;
@@ -19,21 +19,21 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 
-/// Answers are documents of the control plane.
+/// Maximum response body: 256 MiB, since responses are documents of the control plane.
 const BODY_BYTES_MAX: usize = 256 * 1024 * 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// For all of a download; the admin listener ends connections sooner.
+/// Limit for a whole download; the admin listener has a shorter one.
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// A running gateway's listener.
+/// Client of one operators' listener.
 pub(crate) struct OperatorClient {
     base: Uri,
     key: Option<String>,
     runtime: Runtime,
 }
 
-/// What it answered.
+/// Response with its whole body.
 #[derive(Debug)]
 pub(crate) struct OperatorResponse {
     pub(crate) status: u16,
@@ -42,7 +42,7 @@ pub(crate) struct OperatorResponse {
 }
 
 impl OperatorClient {
-    /// `base_url` as in `http://127.0.0.1:9180`; `key` is sent as `X-API-KEY`.
+    /// Creates a client for a base URL such as `http://127.0.0.1:9180`; `key` is sent as `X-API-KEY`.
     pub(crate) fn new(base_url: &str, key: Option<String>) -> anyhow::Result<OperatorClient> {
         let base: Uri = base_url.parse().with_context(|| format!("\"{base_url}\" is no address"))?;
         if !matches!(base.scheme_str(), Some("http" | "https")) || base.host().is_none() {
@@ -52,13 +52,13 @@ impl OperatorClient {
         Ok(OperatorClient { base, key, runtime })
     }
 
-    /// A GET.
+    /// Sends a GET request.
     pub(crate) fn get(&self, path: &str) -> anyhow::Result<OperatorResponse> {
         self.send(&Method::GET, path, &[], None)
     }
 
-    /// Writes what `path` holds into `sink` as it comes, and counts the bytes. What is no success is an error,
-    /// and so is a gateway that says nothing for a minute.
+    /// Streams the body at `path` into `sink` and returns its length in bytes. Fails on a status other than
+    /// 2xx, or after 60 s without data.
     pub(crate) fn download(&self, path: &str, sink: &mut dyn Write) -> anyhow::Result<u64> {
         let mut counted = CountedDownload { sink, bytes: 0 };
         let request = self.request(&Method::GET, path, &[], None)?;
@@ -67,7 +67,7 @@ impl OperatorClient {
         answer.text().map(|_| counted.bytes)
     }
 
-    /// Sends a request and reads the whole answer, whatever its status. `path` begins with a slash.
+    /// Sends a request and reads the whole response, whatever its status. `path` begins with a slash.
     pub(crate) fn send(
         &self,
         method: &Method,
@@ -94,6 +94,7 @@ impl OperatorClient {
         let fields = request.headers_mut();
         let authority = self.base.authority().map_or("", |authority| authority.as_str());
         fields.insert(hyper::header::HOST, HeaderValue::from_str(authority)?);
+        // One request per connection (RFC 9112 §9.6).
         fields.insert(hyper::header::CONNECTION, HeaderValue::from_static("close"));
         if let Some(key) = &self.key {
             fields.insert("x-api-key", HeaderValue::from_str(key).context("the API key")?);
@@ -137,7 +138,7 @@ impl OperatorClient {
     }
 }
 
-/// Where a download goes, and how much of it there was.
+/// Sink of a download, with the number of bytes written.
 struct CountedDownload<'s> {
     sink: &'s mut dyn Write,
     bytes: u64,
@@ -173,7 +174,7 @@ where
     Ok(OperatorResponse { status: head.status.as_u16(), headers: head.headers, body })
 }
 
-/// Copies a body piece by piece.
+/// Copies a body chunk by chunk.
 async fn pour(mut body: Incoming, into: &mut CountedDownload<'_>) -> anyhow::Result<()> {
     while let Some(frame) = within(ANSWER_TIMEOUT, body.frame()).await? {
         let frame = frame.context("the answer ends early")?;
@@ -198,7 +199,7 @@ async fn handshake(host: &str, tcp: TcpStream) -> anyhow::Result<tokio_rustls::c
 }
 
 impl OperatorResponse {
-    /// The text of an answer that is a success; what the gateway said, where it is none.
+    /// Body of a 2xx response as text; otherwise the gateway's message as an error.
     pub(crate) fn text(&self) -> anyhow::Result<String> {
         match (200..300).contains(&self.status) {
             true => Ok(String::from_utf8_lossy(&self.body).into_owned()),
@@ -218,7 +219,7 @@ impl OperatorResponse {
         }
     }
 
-    /// The document of an answer that is a success; what the gateway said, where it is none.
+    /// Body of a 2xx response as JSON; otherwise the gateway's message as an error.
     pub(crate) fn json(&self) -> anyhow::Result<Value> {
         let document: Option<Value> = serde_json::from_slice(&self.body).ok();
         if !(200..300).contains(&self.status) {

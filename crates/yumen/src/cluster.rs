@@ -1,6 +1,6 @@
-//! The nodes that share the store, as this one sees them: what it says of itself, who is behind, and for how long.
+//! View of the nodes that share the store: the record of this node, lagging nodes, and their lag.
 //!
-//! Reads what the store heard; must not know how records travel.
+//! Reads node records from the store, which owns their transport.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,24 +19,24 @@ use yumen_store::{EtcdStore, StateOrigin, Store};
 use crate::config_origin::ConfigSource;
 use crate::control::{ControlHandle, ControlMessage, ProblemSource};
 
-/// How often it is looked who is behind, if nothing moves.
+/// Interval of lag checks without changes.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Between two looks, however much moves.
+/// Minimum pause between two lag checks.
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
-/// Moments at which the newest revision is remembered are this far apart, and so many.
+/// Minimum distance of recorded moments, and their maximum number.
 const MOMENT_EVERY: Duration = Duration::from_millis(100);
 const MOMENTS_MAX: usize = 4096;
-/// A host that does not tell its name.
+/// Name of a node whose host has none.
 const NAMELESS: &str = "yumen";
 
-/// What a node says of itself; others read it, of other versions too.
+/// Record of a node in the store. Other nodes read it, possibly of other versions.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct ClusterNodeRecord {
     name: String,
     version: String,
     addresses: BTreeMap<String, Vec<String>>,
-    /// All of its workers serve what was in the store at this revision.
+    /// Revision of the store that all workers of the node serve.
     applied: u64,
     lag_revisions: u64,
     problems: u64,
@@ -45,15 +45,15 @@ struct ClusterNodeRecord {
     started_unix_ms: u64,
 }
 
-/// What does not change while the process lives.
+/// Properties of this node that do not change during its lifetime.
 pub(crate) struct LocalNode {
     pub(crate) name: String,
-    /// By what is listened for.
+    /// Addresses by listener type.
     pub(crate) addresses: BTreeMap<String, Vec<String>>,
     pub(crate) workers: usize,
 }
 
-/// The nodes that share a store.
+/// Nodes that share a store.
 pub(crate) struct NodeCluster {
     id: String,
     own: LocalNode,
@@ -63,14 +63,14 @@ pub(crate) struct NodeCluster {
     control: ControlHandle,
     lease: Duration,
     drift: Duration,
-    /// When the newest revision was first seen to be at least this.
+    /// Times at which the newest revision first reached each value.
     moments: Mutex<VecDeque<(u64, Instant)>>,
-    /// Of stores nobody else has a part in.
+    /// Never changes: for stores that no other node shares.
     quiet: watch::Sender<u64>,
 }
 
 impl NodeCluster {
-    /// The nodes that share what `source` opened.
+    /// Creates the view for the opened `source`.
     pub(crate) fn new(
         node: &NodeConfig,
         own: LocalNode,
@@ -98,10 +98,10 @@ impl NodeCluster {
         })
     }
 
-    /// Has others told of this node, where there are others.
+    /// Announces this node in etcd; `None` for stores that are not shared.
     pub(crate) fn announce(self: &Arc<NodeCluster>) -> Option<AnnouncedNode> {
         let ConfigSource::Etcd(store) = &self.source else { return None };
-        // The store keeps what describes: it must not be what keeps the store.
+        // The store owns this closure: a strong reference would be a cycle that keeps the store open.
         let cluster = Arc::downgrade(self);
         let describe = move |position: MirrorPosition, status: &EtcdStatus| {
             let record = cluster.upgrade()?.record(position, status);
@@ -115,7 +115,7 @@ impl NodeCluster {
         }))
     }
 
-    /// Looks who is behind, and tells of it; never ends.
+    /// Reports lagging nodes as problems; never returns.
     pub(crate) async fn watch_over(self: Arc<NodeCluster>) {
         let (mut applied, mut moved) = (self.control.applied.clone(), self.moved());
         let mut ticks = interval(LOOK_EVERY);
@@ -129,19 +129,19 @@ impl NodeCluster {
             }
             let problems = self.problems(&self.view());
             if problems != told {
-                // The control thread ends with the process.
+                // Fails only if the process is ending and the control thread with it.
                 let _ = self
                     .control
                     .messages
                     .send(ControlMessage::Problems(ProblemSource::Cluster, problems.clone()));
                 told = problems;
             }
-            // Revisions may follow each other by the millisecond.
+            // Bounds the work when revisions arrive every few milliseconds.
             sleep(LOOK_PAUSE).await;
         }
     }
 
-    /// The nodes, as of now.
+    /// Current view of the nodes.
     pub(crate) fn view(&self) -> ClusterView {
         let mut view = match &self.source {
             ConfigSource::Etcd(store) => self.shared(store),
@@ -160,7 +160,7 @@ impl NodeCluster {
         view
     }
 
-    /// Changes when another node's record did.
+    /// Notifies of changes in other nodes' records.
     pub(crate) fn moved(&self) -> watch::Receiver<u64> {
         match &self.source {
             ConfigSource::Etcd(store) => store.nodes_moved(),
@@ -176,7 +176,7 @@ impl NodeCluster {
                 nodes.insert(id.to_string(), shown(&id, record, heard.heard.elapsed()));
             }
         }
-        // What is known here is newer than what was said.
+        // The local record is newer than the copy in etcd.
         let mut own = shown(&self.id, self.record(position, &status), Duration::ZERO);
         own.is_self = true;
         nodes.insert(self.id.clone(), own);
@@ -238,7 +238,7 @@ impl NodeCluster {
     }
 }
 
-/// The host's name, where none is configured.
+/// Configured node name, or else the host name.
 pub(crate) fn node_name(node: &NodeConfig) -> String {
     let name = Some(node.store.etcd.node_name.clone()).filter(|name| !name.is_empty());
     let name = name.unwrap_or_else(crate::process::host_name);
@@ -266,9 +266,10 @@ fn shown(id: &str, record: ClusterNodeRecord, silence: Duration) -> NodeView {
     }
 }
 
-/// Remembers when the newest revision was seen first. Revisions close to one another in time are as one.
+/// Records the time at which a revision was first seen. Revisions closer than `MOMENT_EVERY` share one
+/// moment.
 fn record_moment(moments: &mut VecDeque<(u64, Instant)>, revision: u64, now: Instant) {
-    // The store was set back: what was seen before says nothing.
+    // The store may have been reset to an older revision: drop the moments after it.
     moments.retain(|(seen, _)| *seen <= revision);
     let is_news = moments
         .back()
@@ -281,7 +282,7 @@ fn record_moment(moments: &mut VecDeque<(u64, Instant)>, revision: u64, now: Ins
     }
 }
 
-/// For how long there has been something newer than `applied`.
+/// Milliseconds since a revision newer than `applied` first appeared.
 fn lag_ms(moments: &VecDeque<(u64, Instant)>, applied: u64, now: Instant) -> u64 {
     let first_newer = moments.partition_point(|(revision, _)| *revision <= applied);
     moments.get(first_newer).map_or(0, |(_, at)| now.saturating_duration_since(*at).as_millis() as u64)
@@ -299,7 +300,7 @@ impl MetricSource for NodeCluster {
     }
 }
 
-/// The families of this module, without values, for the reference.
+/// Metric families of this module, without values, for the generated reference.
 pub(crate) fn describe(out: &mut Vec<MetricFamily>) {
     families(None, out);
 }
@@ -337,14 +338,14 @@ mod tests {
         let begin = Instant::now();
         let at = |ms: u64| begin + Duration::from_millis(ms);
         let mut moments = VecDeque::new();
-        // Revision 6 comes too soon after 5 to be a moment of its own.
+        // Revision 6 follows 5 by less than `MOMENT_EVERY`.
         for (revision, ms) in [(1, 0), (5, 1000), (6, 1050), (9, 3000)] {
             record_moment(&mut moments, revision, at(ms));
         }
         for (applied, lag) in [(0, 4000), (1, 3000), (4, 3000), (5, 1000), (8, 1000), (9, 0)] {
             assert_eq!(lag_ms(&moments, applied, at(4000)), lag, "{applied}");
         }
-        // An older copy of the store: revisions that are gone say nothing any more.
+        // A store reset to revision 3 removes the moments of later revisions.
         record_moment(&mut moments, 3, at(5000));
         assert_eq!(lag_ms(&moments, 1, at(6000)), 1000);
     }

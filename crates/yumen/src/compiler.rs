@@ -1,4 +1,4 @@
-//! The compiler as every command makes it: the live path, `check`, and later dry runs.
+//! Construction of the compiler for the live path, offline commands and trials.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use yumen_snapshot::RequestRules;
 use yumen_snapshot::compile::{Compiler, CompilerEnv, UpstreamDefaults};
 use yumen_snapshot::upstream::{AttemptTimeouts, KeepaliveLimits};
 
-/// A compiler for a node of this configuration.
+/// Creates a compiler for a node with these settings.
 pub(crate) fn new(
     node: &NodeConfig,
     workers: usize,
@@ -50,7 +50,7 @@ pub(crate) fn new(
     Compiler::new(registry, carry, env).with_request_rules(rules)
 }
 
-/// Reads variables of documents, and those that settings refer to, from the environment.
+/// Value of an environment variable, for documents and for `$env://` references.
 pub(crate) fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }

@@ -1,7 +1,6 @@
-//! Where the configuration that is served comes from, as operators see it: the store, or the last good state; and how far
-//! behind its cluster a node is.
+//! Origin of the active configuration (store or last good state), and the lag behind the cluster.
 //!
-//! Reads a store's status; opens and heals nothing.
+//! Reads the status of a store; opens and repairs nothing.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -17,17 +16,17 @@ use yumen_store::{EtcdStore, FallbackStore, StateOrigin, Store, StoreState};
 
 use crate::control::{ControlMessage, ProblemSource};
 
-/// Between two looks at whether the open store is still the one in the data directory.
+/// Interval of checks whether the open store is still the one in the data directory.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// What tells the origin.
+/// Handle from which the origin is read.
 #[derive(Clone)]
 pub(crate) enum ConfigSource {
-    /// A file is always there, if only as it was.
+    /// A resource file.
     File,
-    /// The node's own store.
+    /// The embedded store.
     Embedded(Arc<FallbackStore>),
-    /// A cluster.
+    /// An etcd cluster.
     Etcd(Arc<EtcdStore>),
 }
 
@@ -40,12 +39,12 @@ impl ConfigSource {
         }
     }
 
-    /// Reports problems of an embedded store: it takes no writes, its file is gone while it is open, or the last good
-    /// state in its place is incomplete. Other stores report their own.
+    /// Reports problems of an embedded store: failing writes, a deleted file, or an incomplete last good
+    /// state. Other stores report their own.
     pub(crate) async fn watch_over(self, messages: Sender<ControlMessage>) {
         let ConfigSource::Embedded(fallback) = self else { return };
         loop {
-            // The control thread ends with the process.
+            // Fails only if the process is ending and the control thread with it.
             let _ = messages.send(ControlMessage::Problems(ProblemSource::Store, problems_of(&fallback)));
             tokio::time::sleep(LOOK_EVERY).await;
         }
@@ -58,7 +57,7 @@ impl ConfigSource {
         }
     }
 
-    /// The members `/status` shows of it.
+    /// Members of `/status` about the origin.
     pub(crate) fn document(&self) -> Map<String, Value> {
         let mut members = Map::new();
         match self.origin() {
@@ -87,7 +86,7 @@ fn problems_of(store: &FallbackStore) -> Vec<Problem> {
     refusal(store).into_iter().chain(damage.as_deref().map(damage_problem)).collect()
 }
 
-/// Why what is written would not last, or was not taken.
+/// Reason why writes fail or would be lost.
 fn refusal(store: &FallbackStore) -> Option<Problem> {
     let gone = store.check().err().map(|error| Problem::error("store", "", error.to_string()));
     let failed = || {
@@ -139,7 +138,7 @@ impl MetricSource for ConfigSource {
     }
 }
 
-/// The families of this module, without values of a cluster, for the reference.
+/// Metric families of this module, without values of a cluster, for the generated reference.
 pub(crate) fn describe(out: &mut Vec<MetricFamily>) {
     ConfigSource::File.gather(out);
     gather_writable(None, out);
@@ -147,7 +146,7 @@ pub(crate) fn describe(out: &mut Vec<MetricFamily>) {
     out.push(modify_indexes(&StoreState::default(), 0));
 }
 
-/// Kinds whose newest revision dashboards for APISIX show, by the name they have there.
+/// Label of the APISIX metric, with the kinds whose newest revision it shows.
 const INDEXED: &[(&str, &[Kind])] = &[
     ("consumers", &[Kind::Consumers, Kind::Credentials]),
     ("global_rules", &[Kind::GlobalRules]),

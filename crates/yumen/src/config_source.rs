@@ -1,4 +1,4 @@
-//! The doors configuration comes in by: opens the node's store and has every revision told to the control thread.
+//! Configuration sources: opens the store of the node and forwards every revision to the control thread.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,24 +28,24 @@ use crate::tls::BOARD;
 use crate::trial::TrialCompiler;
 use crate::upgrade::{ExclusiveStore, HandoverStore};
 
-/// Revisions a node keeps of a file it watches: they are there to look at, the file is what counts.
+/// Revisions kept of a watched file: for inspection only, since the file is authoritative.
 const FILE_REVISIONS_MAX: usize = 100;
 
-/// A node's store, open.
+/// Opened store of a node.
 pub(crate) struct OpenedConfigSource {
-    /// Where resources live.
+    /// Store of the resources.
     pub(crate) store: Arc<dyn Store>,
-    /// What tells where its content is from.
+    /// Origin of the store's content.
     pub(crate) source: ConfigSource,
     _watch: Option<WatchGuard>,
-    /// The resource file, where the store is one.
+    /// Resource file, for the store kind `file`.
     document: Option<FileStore>,
-    /// What only one process has of a store in etcd.
+    /// Exclusive data directory, for a store in etcd.
     home: Option<Arc<EtcdDataDir>>,
 }
 
 impl OpenedConfigSource {
-    /// Opens what the node's configuration names; from then on every revision reaches the control thread.
+    /// Opens the configured store; from then on every revision reaches the control thread.
     pub(crate) fn open(
         node: &NodeConfig,
         start: &StoreStart,
@@ -62,19 +62,19 @@ impl OpenedConfigSource {
     }
 }
 
-/// How a process comes to its store.
+/// Start-up mode of a process with respect to its store.
 pub(crate) enum StoreStart {
-    /// It is the gateway's first: what is not there is begun.
+    /// First process of the gateway: creates a missing store.
     First,
-    /// It takes over from one that serves, whose configuration is not replaced by the beginnings of another.
+    /// Successor of a serving process: must not replace its configuration by an empty one.
     TakesOver {
-        /// The resource file of the process before, if its text ended with `#END`.
+        /// Resource file of the predecessor, if its text ended with `#END`.
         ended_file: Option<PathBuf>,
     },
 }
 
 impl StoreStart {
-    /// Refuses to go on where a store would have to be begun that must be there; makes nothing.
+    /// Fails if a successor would have to create the store. Creates nothing.
     pub(crate) fn check(&self, store: &node::StoreConfig) -> anyhow::Result<()> {
         let dir = Path::new(&store.data_dir);
         match self {
@@ -94,14 +94,14 @@ impl StoreStart {
         }
     }
 
-    /// Whether a file is known to have ended with `#END`.
+    /// Whether the predecessor has read `#END` at the end of this file.
     fn expects_end(&self, path: &Path) -> bool {
         matches!(self, StoreStart::TakesOver { ended_file: Some(ended) } if ended == path)
     }
 }
 
 impl OpenedConfigSource {
-    /// What of the store another process of this node would have to be given.
+    /// Part of the store that a successor must receive exclusively.
     pub(crate) fn exclusive(&self) -> ExclusiveStore {
         match (&self.source, &self.home) {
             (ConfigSource::Embedded(fallback), _) => ExclusiveStore::Database(Arc::downgrade(fallback)),
@@ -110,20 +110,21 @@ impl OpenedConfigSource {
         }
     }
 
-    /// What the next process would have to make as much of.
+    /// Configuration state against which a successor is compared.
     pub(crate) fn held(&self) -> Arc<HandoverStore> {
         Arc::new(HandoverStore::new(&self.store, self.document.clone()))
     }
 }
 
-/// Has the state and every revision after it sent to the control thread.
+/// Subscribes the control thread to revisions, and returns the current state.
 fn follow(store: &dyn Store, messages: &Sender<ControlMessage>) -> StoreState {
     let follower = messages.clone();
-    // The control thread ends with the process.
+    // Fails only if the process is ending and the control thread with it.
     store.follow(Box::new(move |committed| drop(follower.send(ControlMessage::Committed(committed.clone())))))
 }
 
-/// The store in the data directory; where it is new it starts with what says hello.
+/// Opens the store in the data directory. A new store of a first process starts with the example
+/// configuration.
 fn open_embedded(
     node: &NodeConfig,
     start: &StoreStart,
@@ -137,6 +138,7 @@ fn open_embedded(
     let fallback =
         opened.with_context(|| format!("cannot serve from the data directory {}", dir.display()))?;
     let store: Arc<dyn Store> = fallback.clone();
+    // A store with revisions, such as a restored one, does not get the example configuration.
     if matches!(start, StoreStart::First) && store.state().revision == Revision::default() {
         write_first(&*store, &reader)?;
     }
@@ -152,7 +154,7 @@ fn open_embedded(
     })
 }
 
-/// What the nodes of a cluster share; what they share may be nothing yet.
+/// Opens the store shared by a cluster, which may be empty.
 fn open_etcd(
     node: &NodeConfig,
     messages: &Sender<ControlMessage>,
@@ -161,7 +163,7 @@ fn open_etcd(
     let dir = Path::new(&node.store.data_dir);
     let keyring = Arc::new(open_keyring(dir, &node.store.keyring)?);
     let teller = messages.clone();
-    // The control thread ends with the process.
+    // Fails only if the process is ending and the control thread with it.
     let on_problems =
         Box::new(move |problems| drop(teller.send(ControlMessage::Problems(ProblemSource::Store, problems))));
     let OpenedEtcdStore { home, store: opened, former } =
@@ -179,7 +181,7 @@ fn open_etcd(
     })
 }
 
-/// How the node's configuration wants the cluster treated.
+/// Settings of the etcd store from the node settings.
 fn etcd_settings(store: &node::StoreConfig) -> EtcdSettings {
     let written = &store.etcd;
     let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
@@ -210,7 +212,7 @@ fn etcd_settings(store: &node::StoreConfig) -> EtcdSettings {
     }
 }
 
-/// How much of the past is kept in memory.
+/// Bounds of the history in memory.
 fn retention(store: &node::StoreConfig, revisions_max: usize) -> HistoryRetention {
     HistoryRetention { revisions_max, bytes_max: store.history_bytes_max, age_max: age_max(store) }
 }
@@ -219,7 +221,7 @@ fn age_max(store: &node::StoreConfig) -> Option<Duration> {
     (store.revisions_age_max_s > 0).then(|| Duration::from_secs(store.revisions_age_max_s))
 }
 
-/// How the node's configuration wants its store kept.
+/// Options of the embedded store from the node settings.
 fn options(store: &node::StoreConfig, absent: MissingStorePolicy) -> anyhow::Result<EmbeddedOptions> {
     let keyring = open_keyring(Path::new(&store.data_dir), &store.keyring)?;
     Ok(EmbeddedOptions {
@@ -248,7 +250,7 @@ fn write_first(store: &dyn Store, reader: &DocumentReader) -> anyhow::Result<()>
     Ok(())
 }
 
-/// A watched document: what it says is mirrored into a store in memory.
+/// Opens a resource file and mirrors it into a store in memory.
 fn open_file(
     settings: &node::StoreConfig,
     start: &StoreStart,
@@ -268,7 +270,7 @@ fn open_file(
         retention(settings, FILE_REVISIONS_MAX),
     )?);
     let state = follow(&*store, messages);
-    // The control thread ends with the process.
+    // Fails only if the process is ending and the control thread with it.
     let _ = messages.send(if is_started {
         ControlMessage::State(state, Vec::new())
     } else {
@@ -289,23 +291,23 @@ fn first_state(resources: Vec<Resource>) -> StoreState {
     StoreState::new(first, entries, [])
 }
 
-/// What is in force where a document cannot be used.
+/// Configuration that stays active if a document is rejected.
 #[derive(Debug, Clone, Copy)]
 enum DocumentFallback {
-    /// None could be used since the process began.
+    /// None: no valid document since the process started.
     Nothing,
-    /// The last one that could.
+    /// The last valid document.
     LastGood,
 }
 
-/// Takes documents apart and tells the control thread what is wrong with them.
+/// Parses documents and reports their problems to the control thread.
 struct DocumentReader {
     messages: Sender<ControlMessage>,
     trial: Arc<TrialCompiler>,
 }
 
 impl DocumentReader {
-    /// The resources of a document, or none where it says nothing that can be used or fails its own tests.
+    /// Resources of a document; `None` if it is unreadable or fails its own tests.
     fn read(&self, text: &str, otherwise: DocumentFallback) -> Option<Vec<Resource>> {
         let (resources, mut problems) = document::parse(text, &compiler::environment);
         let is_unreadable =
@@ -332,12 +334,12 @@ impl DocumentReader {
     }
 
     fn tell(&self, problems: Vec<Problem>) {
-        // The control thread ends with the process.
+        // Fails only if the process is ending and the control thread with it.
         let _ = self.messages.send(ControlMessage::Document(problems));
     }
 }
 
-/// Writes what a document says into the store beside it.
+/// Writes the content of a resource file into the store in memory.
 struct DocumentMirror {
     store: Arc<dyn Store>,
     reader: DocumentReader,
@@ -351,7 +353,7 @@ impl DocumentMirror {
                 self.replace(&text);
                 return;
             }
-            // What was found in it then is found again: it may not have been usable before either.
+            // Parse again: the problems were replaced meanwhile, and the text may have been invalid before.
             FileEvent::Recovered(text) => {
                 if self.replace(&text) {
                     tracing::info!("resource file valid again");
@@ -369,7 +371,7 @@ impl DocumentMirror {
         if self.is_started { DocumentFallback::LastGood } else { DocumentFallback::Nothing }
     }
 
-    /// Has the store hold what a text says; whether the text can be used.
+    /// Replaces the content of the store; returns whether the text is valid.
     fn replace(&mut self, text: &str) -> bool {
         let Some(resources) = self.reader.read(text, self.otherwise()) else { return false };
         let (messages, store) = (self.reader.messages.clone(), self.store.clone());
@@ -381,6 +383,7 @@ impl DocumentMirror {
                 true
             }),
             done: Box::new(move |_| {
+                // The control thread still waits for its first state.
                 if !was_started {
                     let _ = messages.send(ControlMessage::State(store.state(), Vec::new()));
                 }
@@ -390,7 +393,7 @@ impl DocumentMirror {
     }
 }
 
-/// Makes a draft hold these resources and nothing else, touching only what differs.
+/// Replaces the content of a draft, changing only objects that differ.
 pub(crate) fn replace_all(draft: &mut Draft, resources: &[Resource]) {
     let named: std::collections::HashSet<(yumen_config::Kind, &str)> =
         resources.iter().map(|one| (one.kind, &*one.id)).collect();

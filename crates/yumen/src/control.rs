@@ -1,4 +1,5 @@
-//! The control thread: it alone holds the compiler. Changes come in from every door; snapshots go out.
+//! The control thread: sole owner of the compiler. Receives changes from all configuration sources and
+//! publishes snapshots.
 
 mod first_publication;
 mod lifetimes;
@@ -30,78 +31,77 @@ use first_publication::FirstPublication;
 use lifetimes::ObjectLifetimes;
 pub(crate) use metrics::describe;
 
-/// What doors tell the control thread.
+/// Messages to the control thread.
 pub(crate) enum ControlMessage {
-    /// What the store holds, where compiling starts, and texts of its objects that were in force before the process began.
+    /// Complete state of the store, with the last good texts of objects from earlier processes.
     State(StoreState, Vec<Resource>),
-    /// The store has no configuration that can be used yet: there is nothing to wait for.
+    /// The store has no usable configuration yet; start-up does not wait for one.
     NoState,
-    /// The store has a new revision.
+    /// A new revision of the store.
     Committed(Arc<StoreCommit>),
-    /// The findings of the resource file itself, beside those of its objects.
+    /// Problems of the resource file as a whole, beside those of its objects.
     Document(Vec<Problem>),
-    /// A host name has these addresses.
+    /// Addresses of a host name.
     Resolved(Box<str>, Vec<IpAddr>),
-    /// Service discovery says this of a service.
+    /// Result of service discovery for one service.
     Discovered(Arc<DiscoveryQuery>, DiscoveryResult),
-    /// What the process that took over serves; answered with the number of the publication. What this process's own
-    /// store says counts no more from then on.
+    /// Configuration of the successor; the reply is the publication number. From then on, the local store's
+    /// messages are ignored.
     SuccessorConfig(ConfigDelta, Sender<u64>),
-    /// Objects of the node itself, which no store holds; answered when they are in force.
+    /// Objects of the node itself, which no store holds; the sender fires when they are published.
     LocalObjects(Vec<ConfigChange>, Option<oneshot::Sender<()>>),
-    /// All that somebody who watches over the node finds wrong now.
+    /// Current problems of one source; replaces the earlier ones.
     Problems(ProblemSource, Vec<Problem>),
 }
 
-/// What a process that has been taken over from hears of the configuration.
+/// Configuration update from the successor.
 pub(crate) enum ConfigDelta {
-    /// All there is.
+    /// Complete state.
     Whole(StoreState),
-    /// What differs from what was told before.
+    /// Changes since the previous update.
     Changes(Vec<EntryChange>, Revision),
 }
 
-/// Who watches over the node and tells what is wrong.
+/// Reporter of node problems.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ProblemSource {
-    /// The end of certificates.
+    /// Certificate expiry monitor.
     Expiry,
-    /// The ACME client.
+    /// ACME client.
     Acme,
-    /// The store.
+    /// Configuration store.
     Store,
-    /// The nodes that share the store.
+    /// Nodes that share the store.
     Cluster,
-    /// The one that tells the process before what changes.
+    /// Configuration sender of a successor.
     Upgrade,
-    /// The tests in the configuration.
+    /// Policy tests in the configuration.
     Tests,
-    /// The tables of counters that limits keep here.
+    /// Counter tables of limit plugins.
     Limits,
 }
 
-/// Fewer changes at once are everyday: the history has them, the log need not.
+/// Publications with fewer changes than this are logged at debug level; the history records them anyway.
 const FEW_CHANGES: usize = 10;
 
-/// Between two publications passes at least this: changes that come by the millisecond go in force together.
+/// Minimum time between two publications, so that frequent changes are batched.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
-/// And so many times what the last one took, so that this thread leaves the processors to traffic.
+/// Pause as a multiple of the last publication's duration: leaves the CPUs to traffic.
 const PAUSE_PER_WORK: u32 = 4;
-/// But no more than this: a change is not kept waiting for long.
+/// Maximum pause, which bounds the delay of a change.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
-/// Upper bounds of compile times, in microseconds.
+/// Histogram bounds of compile times, in microseconds.
 static COMPILE_BOUNDS_US: &[u64] =
     &[100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 100_000, 500_000, 1_000_000, 5_000_000];
 
-/// Upper bounds of the time from a commit to its being in force, in milliseconds.
+/// Histogram bounds of the time from commit to publication, in milliseconds.
 static PROPAGATION_BOUNDS_MS: &[u64] = &[1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 30_000];
 
-/// Host names whose addresses are wanted, each with the number of that want: where it is another one, nothing is
-/// known of the name any more.
+/// Host names to resolve, each with a request number. A changed number invalidates earlier results.
 pub(crate) type Hosts = Arc<BTreeMap<Box<str>, u64>>;
 
-/// What the control thread shows to everyone else.
+/// State that the control thread exports to other threads.
 pub(crate) struct ControlStatus {
     pub(crate) publisher: Arc<Publisher>,
     pub(crate) revision: AtomicU64,
@@ -125,20 +125,19 @@ impl ControlStatus {
         }
     }
 
-    /// The objects with errors.
+    /// Names of objects with errors.
     pub(crate) fn broken(&self) -> Vec<String> {
         let problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
         let errors = problems.iter().filter(|problem| problem.level == ProblemLevel::Error);
         errors.map(|problem| problem.object.clone()).collect()
     }
 
-    /// The findings in force.
     pub(crate) fn problems(&self) -> Vec<Problem> {
         self.problems.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// The doors' end of the control thread.
+/// Handle of the control thread: message sender and exported state.
 #[derive(Clone)]
 pub(crate) struct ControlHandle {
     pub(crate) messages: Sender<ControlMessage>,
@@ -147,16 +146,16 @@ pub(crate) struct ControlHandle {
     pub(crate) hosts: watch::Receiver<Hosts>,
     pub(crate) services: watch::Receiver<Services>,
     first: watch::Receiver<FirstPublication>,
-    /// The newest revision of the store that every next request is served by.
+    /// Newest revision of the store that every process of this node serves.
     pub(crate) applied: watch::Receiver<Revision>,
-    /// How that is known.
+    /// Source of `applied`.
     pub(crate) reach: Arc<AppliedTracker>,
-    /// What is in force in place of broken objects.
+    /// Last good versions that are served in place of broken objects.
     pub(crate) versions: Arc<LastGoodVersions>,
 }
 
 impl ControlHandle {
-    /// How many host names and services were not looked up yet.
+    /// Number of host names and services without a first lookup result.
     pub(crate) fn unresolved(&self) -> u64 {
         self.shown.unresolved.load(Ordering::Acquire)
     }
@@ -164,7 +163,7 @@ impl ControlHandle {
 
 struct ControlThread {
     compiler: Compiler,
-    /// What the process before knew of endpoints, for the first configuration.
+    /// Endpoint data of the predecessor, for the first compilation.
     initial_inputs: KnownInputs,
     carry: Arc<Carry>,
     shown: Arc<ControlStatus>,
@@ -173,34 +172,32 @@ struct ControlThread {
     services: watch::Sender<Services>,
     first: watch::Sender<FirstPublication>,
     reach: Arc<AppliedTracker>,
-    /// Whether the store has said what it holds, and what came before that.
+    /// Whether the store has delivered its state; commits that arrive earlier are in `early`.
     started: bool,
-    /// Whether another process says what is in force, instead of the store.
+    /// Whether the successor provides the configuration, instead of the store.
     follows_successor: bool,
     early: Vec<Arc<StoreCommit>>,
     lifetimes: ObjectLifetimes,
-    /// The findings of the document itself, beside those of its objects.
     document_problems: Vec<Problem>,
-    /// What those who watch over the node find wrong.
+    /// Current problems by reporter.
     told: BTreeMap<ProblemSource, Vec<Problem>>,
-    /// The node's own objects.
+    /// Objects of the node itself, such as fetched certificates.
     own: BTreeMap<(Kind, Box<str>), Resource>,
-    /// Snapshots some worker may still hold: freeing a table is this thread's business.
+    /// Snapshots that a worker may still hold. Their tables are freed here and not on a worker.
     retired: Vec<Arc<Snapshot>>,
-    /// Host names that were looked up at least once, with or without success.
+    /// Host names with at least one lookup result, successful or not.
     looked_up: BTreeSet<Box<str>>,
-    /// The same of services.
+    /// Services with at least one discovery result.
     asked_for: BTreeSet<Arc<DiscoveryQuery>>,
-    /// As of which count of the compiler everybody knows what is wanted.
+    /// Request counter of the compiler at the last export of host names and services.
     wants: Option<u64>,
-    /// Nothing is compiled before.
+    /// Earliest time of the next compilation.
     rests_until: Instant,
     huge_pages: HugePages,
-    /// Where the last good versions in force are told.
+    /// Receives the last good versions in use.
     versions: Arc<LastGoodVersions>,
 }
 
-/// Starts the control thread.
 pub(crate) fn start(
     compiler: Compiler,
     initial_inputs: KnownInputs,
@@ -264,7 +261,7 @@ impl ControlThread {
         }
     }
 
-    /// What waits is compiled at once: a thousand revisions cost one publication.
+    /// One publication covers all queued messages, however many revisions they contain.
     fn handle(&mut self, batch: Vec<ControlMessage>) {
         let mut resolved = Vec::new();
         let mut committed = Vec::new();
@@ -318,25 +315,25 @@ impl ControlThread {
         self.compiler.begin_from(former);
         let changes = self.whole(state);
         self.compile("configuration applied", changes, state.revision);
-        // A process that begins is in a hurry.
+        // Start-up skips the pause before the next publication.
         self.rests_until = Instant::now();
         let later = self.early.drain(..).filter(|one| one.revision > state.revision);
         let later: Vec<ControlMessage> = later.map(ControlMessage::Committed).collect();
         if !later.is_empty() {
             self.handle(later);
         }
-        // Last: whoever waited for it judges by its problems.
+        // Sent last: waiters read the problems next.
         self.first.send_replace(FirstPublication::InForce);
     }
 
-    /// What leads to all that a state holds, and to the node's own objects.
+    /// Changes from the compiled set to a complete state plus the node's own objects.
     fn whole(&mut self, state: &StoreState) -> Vec<ConfigChange> {
         let resources = self.lifetimes.begin(state, now_ms());
         let own = self.own.values().cloned();
         self.compiler.diff(resources.into_iter().chain(own).collect())
     }
 
-    /// What connections of this process are served by is what the other one serves its own by.
+    /// Publishes an update of the successor, so that draining connections use the same configuration.
     fn apply_successor_config(&mut self, news: ConfigDelta, answer: &Sender<u64>) {
         (self.follows_successor, self.started) = (true, true);
         let now_ms = now_ms();
@@ -347,12 +344,11 @@ impl ControlThread {
             ConfigDelta::Whole(state) => (self.whole(&state), state.revision),
         };
         let number = self.compile("configuration of the process that serves applied", changes, revision);
-        // Nobody waits any more where this process is about to end.
+        // The receiver is closed if this process is about to end.
         let _ = answer.send(number);
     }
 
-    /// Takes out what the store should have deleted by now: nobody who was let in for a while stays for longer because
-    /// a disk is full.
+    /// Withdraws expired objects that the store has not deleted, so that a full disk extends no access.
     fn end_lifetimes(&mut self) {
         let due = self.lifetimes.due(now_ms());
         if !due.is_empty() {
@@ -365,7 +361,8 @@ impl ControlThread {
         }
     }
 
-    /// What comes before the store has spoken waits for it: a node must not serve its own objects alone.
+    /// Objects that arrive before the state of the store are compiled with it: a node must not serve its own
+    /// objects alone.
     fn apply_local_objects(&mut self, changes: Vec<ConfigChange>, done: Option<oneshot::Sender<()>>) {
         for change in &changes {
             match change {
@@ -382,7 +379,7 @@ impl ControlThread {
             self.compile("the node's own objects applied", changes, revision);
         }
         if let Some(done) = done {
-            // Whoever asked may be gone.
+            // The requester may have dropped the receiver.
             let _ = done.send(());
         }
     }
@@ -401,19 +398,19 @@ impl ControlThread {
         self.show();
     }
 
-    /// Puts changes in force; the number of the publication.
+    /// Compiles and publishes changes. Returns the publication number.
     fn compile(&mut self, event: &'static str, changes: Vec<ConfigChange>, revision: Revision) -> u64 {
         let started = Instant::now();
         let changed = changes.len();
         let compiled = self.apply(changes, revision);
-        // Before it is published: whoever waits for that waits for the endpoints it names, too.
+        // Before publication: waiters for the snapshot also wait for the endpoints of its names.
         self.ask_for_endpoints();
         let before = self.shown.publisher.publish(compiled.snapshot.clone());
         let compile_us = started.elapsed().as_micros() as u64;
         self.shown.compile.observe(compile_us);
         self.shown.compile_last_us.store(compile_us, Ordering::Relaxed);
         self.retired.push(before);
-        // Nobody listening is no fault.
+        // The channel may have no receivers.
         let _ = self.snapshots.send(compiled.snapshot);
         self.show();
         let in_store =
@@ -433,13 +430,13 @@ impl ControlThread {
         number
     }
 
-    /// Compiles changes. What the process before knew of endpoints is in the first configuration already: it serves
-    /// whether or not those who are asked answer.
+    /// Compiles changes. The first compilation includes the predecessor's endpoint data, so that a successor
+    /// serves before name servers and registries answer.
     fn apply(&mut self, changes: Vec<ConfigChange>, revision: Revision) -> CompileOutput {
         let mut compiled = self.compiler.apply(changes, revision.0);
         let mut known = std::mem::take(&mut self.initial_inputs);
         loop {
-            // Nodes of services may be names.
+            // Endpoints of a discovered service may be host names themselves.
             let endpoints = self.take_known(&mut known);
             if endpoints.is_empty() {
                 return compiled;
@@ -448,7 +445,7 @@ impl ControlThread {
         }
     }
 
-    /// Takes out what was known of the names and services that are wanted.
+    /// Removes the required names and services from `known` and returns them as changes.
     fn take_known(&mut self, known: &mut KnownInputs) -> Vec<ConfigChange> {
         let mut endpoints = Vec::new();
         for (host, _) in self.compiler.hosts() {
@@ -466,7 +463,7 @@ impl ControlThread {
         endpoints
     }
 
-    /// Says which names and services are wanted now.
+    /// Exports the names and services that the compiler requires now.
     fn ask_for_endpoints(&mut self) {
         if self.wants != Some(self.compiler.wants()) {
             self.wants = Some(self.compiler.wants());
@@ -492,18 +489,18 @@ impl ControlThread {
     }
 }
 
-/// How long what comes next is gathered, after a publication that took so long.
+/// Pause before the next publication, in proportion to the duration of the last one.
 fn pause_after(work: Duration) -> Duration {
     (work * PAUSE_PER_WORK).clamp(PAUSE_MIN, PAUSE_MAX)
 }
 
-/// Whether something is wanted still, and was not let go in between. What was known before anybody was told that it is
-/// wanted stays known.
+/// Whether `what` is still required under the same request number. Results that precede the first export stay
+/// valid.
 fn is_same<K: Ord>(next: &BTreeMap<K, u64>, before: &BTreeMap<K, u64>, what: &K) -> bool {
     next.get(what).is_some_and(|number| before.get(what).is_none_or(|known| known == number))
 }
 
-/// Tells those who follow only where something differs.
+/// Replaces the value, and notifies receivers only if it differs.
 fn renew<T: PartialEq>(told: &watch::Sender<Arc<T>>, next: T) {
     told.send_if_modified(|known| {
         let is_new = **known != next;
@@ -521,7 +518,7 @@ fn now_ms() -> u64 {
     clock::exact().unix_ms
 }
 
-/// Problems in the log, each with all it says; bounded, since the status listener has them all.
+/// Logs at most `LOGGED_MAX` problems; the status listener has all of them.
 fn log(problems: &[Problem]) {
     const LOGGED_MAX: usize = 20;
     for problem in problems.iter().take(LOGGED_MAX) {

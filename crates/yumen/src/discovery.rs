@@ -1,6 +1,6 @@
-//! Service discovery: who asks which source for which service, and what becomes of the answers.
+//! Service discovery: one task per service, its source, and the reports to the control thread.
 //!
-//! Runs on the control runtime. Answers are an input of compilation, like resolved addresses.
+//! Runs on the control runtime. Discovery results are an input of compilation, like resolved addresses.
 
 mod consul;
 mod dns;
@@ -34,48 +34,47 @@ pub(crate) use ledger::ServiceLedger;
 use saved_services::SavedServices;
 use service_standing::ServiceStanding;
 
-/// Services whose endpoints are wanted, each with the number of that want: where it is another one, nothing is known
-/// of the service any more.
+/// Services to discover, each with a request number. A changed number invalidates earlier results.
 pub(crate) type Services = Arc<BTreeMap<Arc<DiscoveryQuery>, u64>>;
 
-/// Services asked for at once.
+/// Maximum number of concurrent queries to name servers, and to Nacos.
 const QUESTIONS_MAX: usize = 32;
 
-/// Pauses after failures begin with this and double.
+/// First pause after a failure; doubles with each further one.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
 
-/// The longest pause after failures.
+/// Maximum pause after failures.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
-/// The families of this module, without values, for the reference.
+/// Metric families of this module, without values, for the generated reference.
 pub(crate) fn describe(out: &mut Vec<MetricFamily>) {
     use yumen_base::metric::MetricSource;
     ServiceLedger::default().gather(out);
 }
 
-/// What a source said.
+/// Result of one query to a source.
 struct DiscoveryAnswer {
     nodes: Vec<UpstreamNode>,
-    /// How long to wait before asking again.
+    /// Pause before the next query.
     pause: Duration,
 }
 
-/// Where a source was left off.
+/// Position in a source between two queries.
 #[derive(Debug, Default)]
 struct SourceCursor {
-    /// Which server answered last, counted on without end.
+    /// Number of the server to query first, modulo the number of servers.
     server: usize,
-    /// The state its answer was of; 0 where that is not known.
+    /// State index of the last response (Consul `X-Consul-Index`); 0 if unknown.
     index: u64,
 }
 
-/// Who can be asked.
+/// Client of one kind of source.
 enum DiscoverySource {
     Dns(Box<dns::DnsSource>),
     Consul(Box<consul::ConsulSource>),
     ConsulKv(Box<consul::ConsulKvSource>),
     Nacos(Box<nacos::NacosSource>),
-    /// Nobody, for this reason.
+    /// The source is not configured, with the reason.
     Unconfigured(String),
 }
 
@@ -95,7 +94,7 @@ impl DiscoverySource {
     }
 }
 
-/// The sources of a node.
+/// All sources of a node.
 struct DiscoverySources {
     dns: DiscoverySource,
     consul: DiscoverySource,
@@ -111,7 +110,7 @@ impl DiscoverySources {
             !settings.consul_kv.servers.is_empty(),
             !settings.nacos.host.is_empty(),
         ];
-        // What it trusts is read only where somebody is to be asked.
+        // The system's trust anchors are loaded only if a source needs them.
         let http = if is_on.contains(&true) { DiscoveryHttpClient::new() } else { Err(String::new()) };
         let over_http =
             |path: &str, is_on: bool, make: &dyn Fn(DiscoveryHttpClient) -> DiscoverySource| match &http {
@@ -149,22 +148,22 @@ impl DiscoverySources {
 
 type Report = Box<dyn Fn(Arc<DiscoveryQuery>, DiscoveryResult) + Send + Sync>;
 
-/// What all services share.
+/// State shared by the tasks of all services.
 struct DiscoveryContext {
     sources: DiscoverySources,
     ledger: Arc<ServiceLedger>,
     kept: Arc<SavedServices>,
     empty_hold: Duration,
-    /// Of name servers, and of Nacos: a source that hangs keeps no other waiting.
+    /// Separate permits for name servers and Nacos: a hanging source delays no other.
     dns_permits: Semaphore,
     nacos_permits: Semaphore,
     random: RandomState,
     report: Report,
 }
 
-/// Keeps the services wanted up to date until the sender of `services` is gone. `report` is called with
-/// what each source says first, and then with what differs; what the process before told, or else what an
-/// earlier run knew, serves where a source does not answer.
+/// Discovers the services until the sender of `services` is dropped. Calls `report` with the first result of
+/// each service and with every change. If a source does not respond, the endpoints in `told`, or else those
+/// saved by an earlier run, serve.
 pub(crate) async fn run_discovery(
     mut services: watch::Receiver<Services>,
     node: NodeConfig,
@@ -202,6 +201,7 @@ pub(crate) async fn run_discovery(
                 running.insert(service.clone(), (*number, task));
             }
         }
+        // The JoinSet keeps results of finished tasks until they are joined.
         while tasks.try_join_next().is_some() {}
         if services.changed().await.is_err() {
             return;
@@ -210,7 +210,7 @@ pub(crate) async fn run_discovery(
 }
 
 impl DiscoveryContext {
-    /// Keeps one service up to date for ever.
+    /// Keeps one service up to date; never returns.
     async fn keep(self: Arc<Self>, service: Arc<DiscoveryQuery>) {
         let mut standing = ServiceStanding::new(self.kept.nodes(&service), self.empty_hold, Instant::now());
         self.ledger.note(&service, &standing);
@@ -245,7 +245,7 @@ impl DiscoveryContext {
         cursor: &mut SourceCursor,
     ) -> Result<DiscoveryAnswer, String> {
         match self.sources.of(service) {
-            // They hold answers back, and see for themselves how many.
+            // Consul uses blocking queries and limits their number itself.
             Some(source @ (DiscoverySource::Consul(_) | DiscoverySource::ConsulKv(_))) => {
                 source.ask(service, cursor).await
             }
@@ -261,7 +261,7 @@ impl DiscoveryContext {
         }
     }
 
-    /// Waits for something, and does meanwhile what is due.
+    /// Awaits `what`; meanwhile performs state changes that are due.
     async fn until<T>(
         &self,
         service: &Arc<DiscoveryQuery>,
@@ -288,19 +288,19 @@ impl DiscoveryContext {
         (self.report)(service.clone(), found);
     }
 
-    /// Up to a half longer, so that a source that comes back is not asked for everything at once.
+    /// Adds up to 50 % at random, so that a recovered source is not queried for all services at once.
     fn spread(&self, service: &DiscoveryQuery, pause: Duration) -> Duration {
         let lot = self.random.hash_one((service, SystemTime::now())) as u32;
         pause.mul_f64(1.0 + 0.5 * f64::from(lot) / f64::from(u32::MAX))
     }
 
-    /// Keeps what is known on disk.
+    /// Saves the known endpoints to disk after changes; never returns.
     async fn save(self: Arc<Self>) {
         loop {
             self.kept.until_changed().await;
             let known = self.ledger.known();
             let kept = self.kept.clone();
-            // A thread that may block, and that ends by itself.
+            // File I/O blocks, so it runs on a blocking thread.
             let _ = tokio::task::spawn_blocking(move || kept.save(&known)).await;
         }
     }
@@ -310,7 +310,7 @@ impl DiscoveryContext {
 struct DiscoveryArgs(Map<String, Value>);
 
 impl DiscoveryArgs {
-    /// Those that the source knows; others are mistakes.
+    /// Parses the arguments; one that the source does not know is an error.
     fn of(service: &DiscoveryQuery, known: &[&str]) -> Result<DiscoveryArgs, String> {
         if service.args.is_empty() {
             return Ok(DiscoveryArgs(Map::new()));
@@ -335,7 +335,7 @@ impl DiscoveryArgs {
         }
     }
 
-    /// What metadata endpoints must have.
+    /// Metadata that an endpoint must have.
     fn metadata(&self) -> Result<Option<&Map<String, Value>>, String> {
         match self.0.get("metadata") {
             None => Ok(None),
@@ -347,7 +347,7 @@ impl DiscoveryArgs {
     }
 }
 
-/// Whether metadata has all that is wanted; numbers may be written as texts.
+/// Whether metadata contains all required entries. A number equals its text form.
 fn meets(metadata: &Value, wanted: Option<&Map<String, Value>>) -> bool {
     let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     wanted
@@ -356,7 +356,7 @@ fn meets(metadata: &Value, wanted: Option<&Map<String, Value>>) -> bool {
         .all(|(name, value)| metadata.get(name).is_some_and(|found| plain(found) == plain(value)))
 }
 
-/// A host as nodes write it.
+/// Encloses an IPv6 address in brackets, as node hosts require.
 fn bracketed(host: &str) -> String {
     if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.to_owned() }
 }

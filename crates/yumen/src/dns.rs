@@ -1,7 +1,6 @@
-//! Host names of endpoints, resolved off the request path and kept fresh.
+//! Resolution of host names of endpoints, off the request path, with refresh by TTL.
 //!
-//! Runs on the control runtime. Who wants which names, and what becomes of their addresses, is for
-//! the caller to say.
+//! Runs on the control runtime. The caller provides the names and receives the addresses.
 
 mod names;
 
@@ -30,41 +29,40 @@ use yumen_config::node::DnsConfig;
 use crate::control::Hosts;
 pub(crate) use names::HostNames;
 
-/// Names asked for at once.
+/// Maximum number of concurrent lookups.
 const LOOKUPS_MAX: usize = 32;
 
-/// Pauses after failures begin with this and double.
+/// First pause after a failure; doubles with each further one.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
 
-/// The longest pause after failures.
+/// Maximum pause after failures.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
-/// How long a first answer may take before what was known before this process is used.
+/// Time to wait for a first answer before earlier addresses are used.
 const FIRST_ANSWER: Duration = Duration::from_secs(1);
 
-/// Names that cannot be resolved just now, and questions that failed.
+/// Number of names that currently fail to resolve, and total number of failed resolutions.
 static STALE: AtomicU64 = AtomicU64::new(0);
 static FAILURES: AtomicU64 = AtomicU64::new(0);
 
-/// How resolving goes, as metrics.
+/// Metrics of name resolution.
 pub(crate) struct DnsMetrics;
 
-/// The families of this module, without values, for the reference.
+/// Metric families of this module, without values, for the generated reference.
 pub(crate) fn describe(out: &mut Vec<MetricFamily>) {
     DnsMetrics.gather(out);
 }
 
-/// Names and addresses the machine knows by itself.
 const HOSTS_FILE: &str = "/etc/hosts";
 
-/// Resolves the names wanted and keeps them so, until the sender of `hosts` is gone. Settings that
-/// cannot be used are an error at once.
+/// Resolves the required names and refreshes them, until the sender of `hosts` is dropped. Invalid settings
+/// are an error at once.
 ///
-/// A name is resolved when it appears, also where it did so again unseen, and again when its time to live runs out,
-/// and forgotten when it disappears. `report` is called with the first outcome, which is no address at all where that
-/// is a failure, and then with addresses that differ from those before: IPv4 first, each family in
-/// ascending order. While a name cannot be resolved its last addresses stay in force, be they of the process before
-/// or of an earlier run, as `names` knows them. `/etc/hosts` goes before name servers.
+/// A name is resolved when it appears, or when its request number changes, and again when its TTL ends. It is
+/// forgotten when it disappears. `report` receives the first result, which is empty after a failure, and
+/// every change: IPv4 first, each family in ascending order. While a name fails to resolve, its last
+/// addresses stay in use, including those of the predecessor or an earlier run in `names`. `/etc/hosts` takes
+/// precedence over name servers.
 pub(crate) async fn keep_resolved(
     mut hosts: watch::Receiver<Hosts>,
     settings: DnsConfig,
@@ -92,6 +90,7 @@ pub(crate) async fn keep_resolved(
                 kept.insert(name.clone(), (*number, tasks.spawn(keeper.clone().keep(name.clone()))));
             }
         }
+        // The JoinSet keeps results of finished tasks until they are joined.
         while tasks.try_join_next().is_some() {}
         if hosts.changed().await.is_err() {
             return Ok(());
@@ -99,7 +98,7 @@ pub(crate) async fn keep_resolved(
     }
 }
 
-/// Counts a name as stale until it is dropped.
+/// Counts a name as stale; uncounts it on drop.
 struct StaleNameGuard;
 
 impl StaleNameGuard {
@@ -137,17 +136,17 @@ impl MetricSource for DnsMetrics {
     }
 }
 
-/// What one family of addresses gave.
+/// Result of one address family.
 enum DnsAnswer {
-    /// Addresses, and how long they hold where that was told.
+    /// Addresses with their TTL, if known.
     Addresses(Vec<IpAddr>, Option<Duration>),
-    /// There are none, for sure.
+    /// The name has no records of the family.
     None,
-    /// Nobody knows.
+    /// The lookup failed, with the reason.
     Failed(String),
 }
 
-/// The addresses of a name, by family.
+/// Addresses of a name, by family.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(crate) struct HostAddresses {
     pub(crate) v4: Vec<IpAddr>,
@@ -166,19 +165,19 @@ impl HostAddresses {
         [&*self.v4, &*self.v6].concat()
     }
 
-    /// IPv6 only where there is no IPv4, as APISIX does: a service that listens on one family must not
-    /// see half its requests refused.
+    /// Addresses in use: IPv6 only without IPv4, as in APISIX. A service that listens on one family must not
+    /// refuse half of its connections.
     pub(crate) fn used(&self) -> Vec<IpAddr> {
         if self.v4.is_empty() { self.v6.clone() } else { self.v4.clone() }
     }
 }
 
-/// The addresses of a name, and how long they hold.
+/// Addresses of a name with their TTL.
 type Resolved = (HostAddresses, Duration);
 
 type Report = Box<dyn Fn(Box<str>, Vec<IpAddr>) + Send + Sync>;
 
-/// What all names share.
+/// State shared by the tasks of all names.
 struct ResolverContext {
     resolver: TokioResolver,
     hosts_file: HostsFile,
@@ -202,7 +201,7 @@ impl ResolverContext {
         })
     }
 
-    /// Keeps one name resolved for ever.
+    /// Keeps one name resolved; never returns.
     async fn keep(self: Arc<Self>, name: Box<str>) {
         let mut known = self.names.begin(&name);
         let mut reported = None;
@@ -242,8 +241,8 @@ impl ResolverContext {
         }
     }
 
-    /// Resolves a name for the first time. Where that takes long, what was known before is reported meanwhile, and
-    /// given.
+    /// Resolves a name for the first time. After `FIRST_ANSWER`, reports the earlier addresses and returns
+    /// them too.
     async fn resolve_first(
         &self,
         name: &str,
@@ -262,17 +261,17 @@ impl ResolverContext {
         }
     }
 
-    /// Up to a tenth longer, so that names do not stay in step. Not shorter: a cache on the way
-    /// would answer once more with what is left of its time.
+    /// Adds up to 10 % at random, so that names do not stay in step. A shorter pause would query a cache
+    /// again before its TTL has ended.
     fn spread(&self, name: &str, pause: Duration) -> Duration {
         let lot = self.random.hash_one((name, SystemTime::now())) as u32;
         pause.mul_f64(1.0 + 0.1 * f64::from(lot) / f64::from(u32::MAX))
     }
 
-    /// Finds the addresses of a name and how long they hold. A family that failed keeps what is
-    /// known of it; it is an error where no family answered, or both without an address.
+    /// Resolves both families of a name, with the lower TTL. A failed family keeps its earlier addresses.
+    /// Fails if no family has answered with addresses.
     async fn resolve(&self, name: &str, known: &HostAddresses) -> Result<Resolved, String> {
-        // It is never closed.
+        // The semaphore is never closed.
         let _permit = self.permits.acquire().await;
         let parsed = query_name(name)?;
         if let Some(found) = self.hosts_file.find(&parsed) {
@@ -294,7 +293,7 @@ impl ResolverContext {
             }
         }
         match failure {
-            // Nothing new is known of a name whose one family failed while the other has nothing.
+            // A failure and an empty family together are no evidence of a change.
             Some(error) if ttl.is_none() => Err(error),
             _ if next.used().is_empty() => Err("it has no address".into()),
             _ => Ok((next, clamp(&self.settings, ttl))),
@@ -319,10 +318,11 @@ impl ResolverContext {
     }
 }
 
-/// The name that a resolver is asked for.
+/// Converts a host name to a query name.
 ///
-/// An ASCII label may hold an underscore at any place: `_dns._udp` of RFC 2782, and the service names of Docker Compose.
-/// RFC 2181, section 11, sets no limit on the characters of a label. IDNA (RFC 5891) applies to labels outside ASCII.
+/// An ASCII label may contain underscores at any position: `_dns._udp` of RFC 2782, and service names of
+/// Docker Compose. RFC 2181 §11 does not restrict the characters of a label. IDNA (RFC 5891) applies to
+/// labels outside ASCII.
 pub(crate) fn query_name(host: &str) -> Result<Name, String> {
     let relative = host.strip_suffix('.').unwrap_or(host);
     let mut name = Name::new();
@@ -341,14 +341,14 @@ pub(crate) fn query_name(host: &str) -> Result<Name, String> {
     Ok(name)
 }
 
-/// `/etc/hosts`, read again when it was written to.
+/// Content of `/etc/hosts`, reread after changes of its modification time.
 #[derive(Default)]
 pub(crate) struct HostsFile {
     read: Mutex<(Option<SystemTime>, StaticHosts)>,
 }
 
 impl HostsFile {
-    /// The addresses of a name; where the file has one family, the name has no other.
+    /// Addresses of a name; the other family of a name in the file is empty.
     pub(crate) fn find(&self, name: &Name) -> Option<HostAddresses> {
         let read = &mut *self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let written = std::fs::metadata(HOSTS_FILE).and_then(|file| file.modified()).ok();
@@ -368,18 +368,18 @@ impl HostsFile {
     }
 }
 
-/// How long an answer is kept that says this of itself.
+/// TTL within the configured bounds; `refresh_ms` if unknown.
 pub(crate) fn clamp(settings: &DnsConfig, ttl: Option<Duration>) -> Duration {
     let ttl = ttl.unwrap_or(Duration::from_millis(settings.refresh_ms));
     let min = Duration::from_millis(settings.ttl_min_ms).max(Duration::from_millis(10));
     ttl.min(Duration::from_millis(settings.ttl_max_ms)).max(min)
 }
 
-/// Asks the servers of the settings, or else those of the system. Remembers nothing: what holds how
-/// long is decided here.
+/// Creates a resolver for the configured servers, or else those of the system. The resolver caches nothing:
+/// this module controls the refresh.
 pub(crate) fn resolver(settings: &DnsConfig) -> Result<TokioResolver, String> {
     let (config, mut options) = if settings.servers.is_empty() {
-        // A machine without resolv.conf can still use names of its hosts file.
+        // A machine without resolv.conf still resolves names of its hosts file.
         system_conf::read_system_conf().unwrap_or_else(|error| {
             tracing::warn!(%error, "the system's resolver configuration cannot be read");
             (ResolverConfig::from_parts(None, Vec::new(), Vec::new()), ResolverOpts::default())
@@ -396,7 +396,7 @@ pub(crate) fn resolver(settings: &DnsConfig) -> Result<TokioResolver, String> {
     builder.build().map_err(|error| format!("dns: {error}"))
 }
 
-/// A server as `10.0.0.2:53` or `10.0.0.2`.
+/// Parses a server such as `10.0.0.2:53` or `10.0.0.2`.
 fn name_server(written: &str) -> Result<NameServerConfig, String> {
     let addr = written
         .parse::<SocketAddr>()

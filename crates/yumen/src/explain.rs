@@ -1,4 +1,4 @@
-//! `yumen explain`: why a request or a stream goes where it goes, asked of a running gateway or of a file.
+//! `yumen explain`: explains the routing of a request or stream, by a running gateway or a file.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -15,17 +15,17 @@ use crate::cli::NodeFile;
 use crate::remote::RemoteArgs;
 use crate::{offline, output};
 
-/// The command line of `yumen explain`.
+/// Arguments of `yumen explain`.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// The request: a method (GET where it is left out) and a URL, or just a path; or a stream:
-    /// tcp://ADDRESS:PORT, udp://ADDRESS:PORT or tls://NAME:PORT
+    /// Request: a method [default: GET] and a URL or path; or a stream: tcp://ADDRESS:PORT,
+    /// udp://ADDRESS:PORT or tls://NAME:PORT
     #[arg(num_args = 1..=2, required = true, value_name = "METHOD URL")]
     request: Vec<String>,
-    /// A header field of the request; may be repeated
+    /// Header field of the request; repeatable
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     headers: Vec<String>,
-    /// Address the client connects from [default: 127.0.0.1]
+    /// Address of the client [default: 127.0.0.1]
     #[arg(long, value_name = "IP")]
     client_ip: Option<IpAddr>,
     /// Assume that the client is authenticated as this consumer
@@ -49,7 +49,7 @@ pub(crate) struct ExplainArgs {
     remote: RemoteArgs,
 }
 
-/// Explains a request and prints that.
+/// Explains a request and prints the explanation.
 pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let question = question(args)?;
     let text = match &args.file {
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The question a command line asks.
+/// Builds the question from the arguments.
 fn question(args: &ExplainArgs) -> anyhow::Result<Question> {
     let (method, url) = match args.request.as_slice() {
         [method, url] => (method.clone(), url.clone()),
@@ -96,7 +96,7 @@ fn question(args: &ExplainArgs) -> anyhow::Result<Question> {
     Ok(question)
 }
 
-/// Asks what is, or was, in force in a running gateway.
+/// Requests the explanation from a running gateway, for the current or an earlier revision.
 fn ask_gateway(args: &ExplainArgs, question: &Question) -> anyhow::Result<String> {
     let at = args.at.map(|at| format!("at={at}&")).unwrap_or_default();
     let format = if args.remote.json { "json" } else { "text" };
@@ -109,7 +109,7 @@ fn ask_gateway(args: &ExplainArgs, question: &Question) -> anyhow::Result<String
     }
 }
 
-/// Asks the resources of a file.
+/// Explains by the resources of a file.
 fn explain_file(file: &Path, node: &NodeFile, question: &Question) -> anyhow::Result<ExplainResult> {
     let loaded = offline::load(file, node)?;
     if let Some(problem) = loaded.problems.iter().find(|problem| problem.object == "file") {

@@ -1,4 +1,4 @@
-//! One HTTP request to a server of the outside: of ACME, of certificate status, of service discovery.
+//! One HTTP request to an external server: ACME, OCSP, or service discovery.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-/// How long an answer may take, and how much it may say.
+/// Time limits and maximum body length of a response.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FetchBounds {
     pub(crate) connect: Duration,
@@ -23,7 +23,7 @@ pub(crate) struct FetchBounds {
 }
 
 impl FetchBounds {
-    /// For certificates and small documents.
+    /// Bounds for certificates and small documents.
     pub(crate) const SMALL: FetchBounds = FetchBounds {
         connect: Duration::from_secs(30),
         whole: Duration::from_secs(30),
@@ -31,7 +31,7 @@ impl FetchBounds {
     };
 }
 
-/// Sends a request whose target is a whole address, and reads the whole answer.
+/// Sends a request with an absolute URI, and reads the whole response.
 pub(crate) async fn send(
     request: Request<Full<Bytes>>,
     tls: Option<&Arc<ClientConfig>>,
@@ -55,6 +55,7 @@ async fn exchange(
     let is_tls = address.scheme_str() == Some("https");
     let port = authority.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
     let path = address.path_and_query().map_or("/", |path| path.as_str());
+    // Origin-form, with the authority in Host (RFC 9112 §3.2.1).
     *request.uri_mut() = path.parse()?;
     request.headers_mut().insert(HOST, HeaderValue::from_str(authority.as_str())?);
     let agent = HeaderValue::from_static(concat!("yumen/", env!("CARGO_PKG_VERSION")));

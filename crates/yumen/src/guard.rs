@@ -1,6 +1,6 @@
-//! A store whose writes must not break the tests that stand in the configuration.
+//! Store wrapper that rejects writes which break policy tests in the configuration.
 //!
-//! Stands between the doors and the store, so that no door can forget it.
+//! Wraps the store itself, so that every writer is covered.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,11 +15,11 @@ use yumen_store::{
 
 use crate::trial::TrialCompiler;
 
-/// The store behind, guarded by its own tests.
+/// A store, guarded by the tests that it contains.
 pub(crate) struct GuardedStore {
     inner: Arc<dyn Store>,
     trial: Arc<TrialCompiler>,
-    /// What is in force in place of broken objects, which tests are run against as traffic is.
+    /// Last good versions of broken objects. Tests run against them, as traffic does.
     versions: Arc<LastGoodVersions>,
 }
 
@@ -38,7 +38,7 @@ impl Store for GuardedStore {
         self.inner.state()
     }
 
-    /// A table is compiled for itself once per write while it holds tests, and not at all while it does not.
+    /// Compiles a snapshot of the draft once per write if the store contains tests, and none otherwise.
     fn propose(&self, proposal: Proposal) {
         let Proposal { by, mut decide, done } = proposal;
         let (trial, versions) = (self.trial.clone(), self.versions.clone());
@@ -51,6 +51,7 @@ impl Store for GuardedStore {
             }
             let failed = broken(&trial, &versions, &before, draft.state());
             let is_good = failed.is_empty();
+            // `decide` may run again on a newer state: each run replaces the earlier result.
             *told.lock().unwrap_or_else(PoisonError::into_inner) = failed.into_iter().next();
             is_good
         });
@@ -83,8 +84,8 @@ impl Store for GuardedStore {
     }
 }
 
-/// The tests that hold no longer with what was written. Those that failed before already, since something expired
-/// say, hold nobody back who leaves them as they are: whoever mends the rest first could write nothing.
+/// Tests that a write breaks. Tests that failed before, for instance after an expiry, do not block a write
+/// that leaves them unchanged: otherwise no step of a repair could be written.
 fn broken(
     trial: &TrialCompiler,
     versions: &LastGoodVersions,
@@ -105,7 +106,7 @@ fn broken(
     failed
 }
 
-/// Whether the object of a problem was written.
+/// Whether the write changed the test of a problem.
 fn is_other(before: &StoreState, after: &StoreState, problem: &Problem) -> bool {
     let id = problem.object.split_once('/').map_or("", |(_, id)| id);
     let text = |state: &StoreState| state.get(Kind::Tests, id).map(|entry| entry.json.clone());

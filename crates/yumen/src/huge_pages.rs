@@ -1,19 +1,19 @@
-//! Memory of large configurations, put into huge pages once they have grown.
+//! Collapse of a large configuration's memory into huge pages, after it has grown.
 //!
-//! Knows how much has changed, and nothing of what. It works beside everything else, at the lowest priority.
+//! Tracks the number of changes only. Runs on its own thread at the lowest priority.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use yumen_proxy::huge_pages;
 
-/// So few objects are not worth looking at.
+/// Minimum number of changed objects before a collapse.
 const CHANGES_MIN: usize = 1000;
-/// After how much of all that ever changed it is looked at again, as a divisor.
+/// Growth of the total change count before the next collapse, as a divisor of that count.
 const GROWTH: usize = 4;
 const NICE: i32 = 19;
 
-/// When it is time.
+/// Schedule of collapses.
 #[derive(Debug, Default)]
 pub(crate) struct HugePages {
     changes: usize,
@@ -22,7 +22,7 @@ pub(crate) struct HugePages {
 }
 
 impl HugePages {
-    /// So many objects have just come into force.
+    /// Counts changed objects, and starts a collapse if it is due.
     pub(crate) fn changed(&mut self, count: usize) {
         self.changes += count;
         if self.is_due() && !self.busy.swap(true, Ordering::AcqRel) {
@@ -32,7 +32,7 @@ impl HugePages {
                 gather();
                 busy.store(false, Ordering::Release);
             };
-            // Where no thread can be had, it is as it was.
+            // Without a thread, the memory stays as it is.
             if std::thread::Builder::new().name("yumen-pages".into()).spawn(run).is_err() {
                 self.busy.store(false, Ordering::Release);
             }
@@ -45,7 +45,7 @@ impl HugePages {
 }
 
 fn gather() {
-    // Where that is refused it is done sooner than need be.
+    // Without the lower priority, the collapse only competes more with other threads.
     let _ = rustix::process::setpriority_process(None, NICE);
     match huge_pages::gather() {
         Ok(bytes) => tracing::debug!(bytes, "huge page collapse finished"),
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn it_is_time_at_first_and_then_ever_more_rarely() {
-        // Busy, so that the test starts no thread.
+        // Marked as busy, so that the test starts no thread.
         let mut pages = HugePages { busy: Arc::new(AtomicBool::new(true)), ..HugePages::default() };
         pages.changed(CHANGES_MIN - 1);
         assert!(!pages.is_due());

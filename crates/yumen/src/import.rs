@@ -1,4 +1,4 @@
-//! `yumen import`: another gateway's configuration as a resource file of ours, with a report.
+//! `yumen import kong`: converts the configuration of another gateway to a resource file, with a report.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,8 +12,8 @@ use yumen_config::{Resource, document};
 use crate::cli::{ImportArgs, NodeFile};
 use crate::{compiler, offline, output, private_file};
 
-/// Translates a declarative file of Kong. Fails where the result does not pass `yumen check`, or refuses requests for
-/// want of a plugin that guards.
+/// Converts a declarative Kong file. The exit status is 1 if the result fails `yumen check`, or if requests
+/// are refused for lack of a guard plugin.
 pub(crate) fn kong(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     let name = args.file.display();
     let text = std::fs::read_to_string(&args.file).with_context(|| format!("cannot read {name}"))?;
@@ -40,7 +40,7 @@ pub(crate) fn kong(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What `yumen check` would call errors.
+/// Errors that `yumen check` would report.
 fn errors(resources: &[Resource], node: &NodeFile) -> anyhow::Result<Vec<Problem>> {
     let mut compiler = offline::compiler(&node.read()?);
     compiler.replace_all(resources.to_vec(), 1);
@@ -66,7 +66,7 @@ fn put(
     otherwise: impl FnOnce(&str) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     match file {
-        // Credentials and private keys may be in it.
+        // The result may contain credentials and private keys.
         Some(file) => private_file::write(file, |file| Ok(file.write_all(text.as_bytes())?)),
         None => otherwise(text).context("cannot write the result"),
     }

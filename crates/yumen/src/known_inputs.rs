@@ -1,7 +1,6 @@
-//! What a process knows of endpoints that the configuration only names: addresses of host names and nodes of
-//! services, as another process goes on from it.
+//! Known endpoint inputs of a process, for its successor: addresses of host names and nodes of services.
 //!
-//! Knows how that is told, and neither resolvers nor sources.
+//! Owns the exported format; has no knowledge of resolvers and sources.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -14,17 +13,16 @@ use yumen_snapshot::compile::{ConfigChange, DiscoveryQuery, DiscoveryResult};
 use crate::discovery::ServiceLedger;
 use crate::dns::{HostAddresses, HostNames};
 
-/// Addresses by host name.
 pub(crate) type AddressesByName = HashMap<Box<str>, HostAddresses>;
 
-/// All of it at one moment.
+/// Known inputs at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct KnownInputs {
     pub(crate) names: AddressesByName,
     pub(crate) services: HashMap<DiscoveryQuery, Vec<UpstreamNode>>,
 }
 
-/// Where it can be read while it changes.
+/// Live sources of known inputs.
 #[derive(Clone)]
 pub(crate) struct InputSources {
     pub(crate) names: Arc<HostNames>,
@@ -32,20 +30,20 @@ pub(crate) struct InputSources {
 }
 
 impl InputSources {
-    /// What is known now.
+    /// Copies the current inputs.
     pub(crate) fn now(&self) -> KnownInputs {
         KnownInputs { names: self.names.known(), services: self.services.known().into_iter().collect() }
     }
 }
 
 impl KnownInputs {
-    /// As a document.
+    /// Exports the inputs as a JSON document.
     pub(crate) fn told(&self) -> Value {
         let services = self.services.iter().map(|(service, nodes)| export_service(service, nodes));
         json!({ "names": export_names(&self.names), "services": services.collect::<Vec<Value>>() })
     }
 
-    /// Of such a document. What another version tells otherwise is passed over.
+    /// Parses an exported document. Entries of another format are skipped.
     pub(crate) fn of(told: &Value) -> KnownInputs {
         let names = told["names"].as_object().into_iter().flatten();
         let services = told["services"].as_array().into_iter().flatten();
@@ -55,38 +53,38 @@ impl KnownInputs {
         }
     }
 
-    /// Takes out the addresses of a host name, as what the compiler is told.
+    /// Removes the addresses of a host name and returns them as a change for the compiler.
     pub(crate) fn take_name(&mut self, name: &str) -> Option<ConfigChange> {
         let (host, known) = self.names.remove_entry(name)?;
         Some(ConfigChange::Resolved { host, addrs: known.used() })
     }
 
-    /// Takes out the nodes of a service, as what the compiler is told.
+    /// Removes the nodes of a service and returns them as a change for the compiler.
     pub(crate) fn take_service(&mut self, service: &Arc<DiscoveryQuery>) -> Option<ConfigChange> {
         let nodes = self.services.remove(&**service)?;
         Some(ConfigChange::Discovered(service.clone(), DiscoveryResult { nodes: Some(nodes), trouble: None }))
     }
 }
 
-/// A service and its nodes as a document.
+/// Exports a service with its nodes.
 pub(crate) fn export_service(service: &DiscoveryQuery, nodes: &[UpstreamNode]) -> Value {
     json!({ "source": service.source, "name": service.name, "args": service.args, "nodes": nodes })
 }
 
-/// Of such a document.
+/// Parses an exported service.
 pub(crate) fn service_of(told: &Value) -> Option<(DiscoveryQuery, Vec<UpstreamNode>)> {
     let text = |name: &str| Some(Box::from(told[name].as_str()?));
     let service = DiscoveryQuery { source: text("source")?, name: text("name")?, args: text("args")? };
     Some((service, serde_json::from_value(told["nodes"].clone()).ok()?))
 }
 
-/// Host names and their addresses as a document.
+/// Exports host names with their addresses.
 pub(crate) fn export_names(names: &AddressesByName) -> Value {
     let told = names.iter().map(|(name, known)| (&**name, known.all()));
     json!(told.collect::<BTreeMap<&str, Vec<IpAddr>>>())
 }
 
-/// One of such a document.
+/// Parses one exported host name; `None` without addresses.
 pub(crate) fn name_of(name: &str, told: &Value) -> Option<(Box<str>, HostAddresses)> {
     let known: Vec<IpAddr> = serde_json::from_value(told.clone()).ok()?;
     (!known.is_empty()).then(|| (name.into(), HostAddresses::of(known)))

@@ -1,4 +1,4 @@
-//! Problems of limits whose keys were evicted because their table was full.
+//! Problems of limits whose keys were evicted from a full table.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use yumen_plugins::limit_usage::{LimitEvictions, LimitTables};
 
 use crate::control::{ControlHandle, ControlMessage, ProblemSource};
 
-/// Between two looks at the tables.
+/// Interval of eviction checks.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// A problem stays for so long after the last eviction.
+/// Time for which a problem stays after the last eviction.
 const REPORTED_FOR: Duration = Duration::from_secs(600);
 
-/// The evictions of each limit as last seen, by plugin and object.
+/// Last eviction count of each limit, by plugin and object.
 #[derive(Default)]
 struct EvictionWatch {
     seen: HashMap<(Box<str>, Box<str>), (u64, Instant)>,
 }
 
 impl EvictionWatch {
-    /// The problems after these evictions.
+    /// Takes the current counts and returns the problems.
     fn observe(&mut self, evictions: &[LimitEvictions], now: Instant) -> Vec<Problem> {
         let mut seen = HashMap::new();
         let mut problems = Vec::new();
@@ -40,7 +40,7 @@ impl EvictionWatch {
     }
 }
 
-/// The text holds no number, so that it stays the same while evictions go on.
+/// The message contains no number, so that it stays constant while evictions continue.
 fn problem(plugin: &str, owner: &str) -> Problem {
     let name = plugin.split('/').next().unwrap_or(plugin);
     let message = "keys were evicted before their counters had ended: the table of the plugin was full, and this \
@@ -50,7 +50,7 @@ fn problem(plugin: &str, owner: &str) -> Problem {
     Problem::warning(owner, format!("plugins.{name}"), message).hint(hint)
 }
 
-/// Reports problems to the control thread until it ends.
+/// Reports problems to the control thread until that ends.
 pub(crate) async fn watch(tables: Arc<LimitTables>, control: ControlHandle) {
     let (mut watch, mut reported) = (EvictionWatch::default(), Vec::new());
     loop {

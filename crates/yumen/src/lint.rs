@@ -1,4 +1,4 @@
-//! `yumen lint`: what a file says that is probably not meant.
+//! `yumen lint`: findings about valid but probably unintended configuration.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -13,10 +13,10 @@ use crate::cli::NodeFile;
 use crate::tls::trusted_problems;
 use crate::{check, offline};
 
-/// What ends is told so many days before, as certificates are.
+/// Warning time before an expiry, in days, as for certificates.
 const SOON_DAYS: u32 = 30;
 
-/// Looks `file` over and prints every finding, those of `yumen check` first.
+/// Prints the findings of `yumen check`, then those of lint.
 pub(crate) fn run(file: &Path, node: &NodeFile, strict: bool, json: bool) -> anyhow::Result<ExitCode> {
     let loaded = offline::load(file, node)?;
     let mut problems = loaded.problems;
@@ -24,7 +24,7 @@ pub(crate) fn run(file: &Path, node: &NodeFile, strict: bool, json: bool) -> any
     check::report(&problems, loaded.resources.len(), json)
 }
 
-/// What resources say that is probably not meant, and what they trust that ends.
+/// Lint findings of resources, and trust anchors and CRLs that expire soon.
 pub(crate) fn findings(resources: &[Resource], snapshot: &Snapshot, strict: bool) -> Vec<Problem> {
     let now_unix_s = yumen_proxy::clock::exact().unix_s();
     let mut problems =
@@ -33,7 +33,7 @@ pub(crate) fn findings(resources: &[Resource], snapshot: &Snapshot, strict: bool
     problems
 }
 
-/// Reads the first certificate of a PEM text.
+/// Parses the first certificate of a PEM text.
 pub(crate) fn certificate(text: &str) -> Result<CertificateFacts, String> {
     let first = Pem::iter_from_buffer(text.as_bytes()).next().ok_or("there is no PEM block")?;
     let block = first.map_err(|error| error.to_string())?;

@@ -1,6 +1,6 @@
-//! The sockets clients reach, bound or taken over, one or more per worker and listener.
+//! Listening sockets of the workers, bound or inherited: one or more per worker and listener.
 //!
-//! Knows where sockets come from and which worker gets which; serves none of them.
+//! Owns the origin of sockets and their distribution to workers; serves no connection.
 
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
@@ -18,29 +18,29 @@ use crate::{node, process};
 /// Bound sockets of all workers.
 pub(crate) struct BoundListeners {
     pub(crate) settings: Vec<ListenerSettings>,
-    /// By listener, then by worker.
+    /// Indexed by listener, then by worker.
     sockets: Vec<Vec<Vec<TcpListener>>>,
-    /// Addresses and sockets for datagrams, the sockets by worker.
+    /// UDP addresses with their sockets by worker.
     pub(crate) datagrams: Vec<(SocketAddr, Vec<Vec<UdpSocket>>)>,
-    /// Sockets for HTTP/3, by listener that has it; taken once.
+    /// HTTP/3 sockets of each listener that has HTTP/3; drained by `take_http3`.
     http3: Vec<Http3Sockets>,
 }
 
 struct Http3Sockets {
-    /// As the configuration has it.
+    /// Address as configured.
     asked: SocketAddr,
     sockets: Vec<UdpSocket>,
-    /// Leads to the processes before.
+    /// Datagram forwarders to earlier processes.
     before: Vec<DatagramForwarder>,
 }
 
-/// What a listener's HTTP/3 needs for another process to take over.
+/// State of an HTTP/3 listener that a handover needs.
 pub(crate) struct Http3HandoverParts {
-    /// As the configuration has it.
+    /// Address as configured.
     pub(crate) asked: SocketAddr,
-    /// Makes it leave its sockets.
+    /// Makes the listener leave its sockets.
     pub(crate) leave: Http3HandoverSender,
-    /// Leads to the processes before, which may outlive this one.
+    /// Datagram forwarders to earlier processes, which may outlive this one.
     pub(crate) before: Vec<DatagramForwarder>,
 }
 
@@ -72,7 +72,7 @@ impl BoundListeners {
             }
             sockets.push(for_each(deal(opened, workers))?);
             if listener.http3 {
-                // Both have one address; only the port of the first may have been chosen.
+                // TCP and UDP share the address; with port 0, the TCP bind has chosen the port.
                 let asked = ListenerSettings { address: asked, ..listener.clone() };
                 let opened = open_http3(&asked, listener, workers, outside)
                     .with_context(|| format!("cannot listen on {} for HTTP/3", listener.address))?;
@@ -83,13 +83,13 @@ impl BoundListeners {
         Ok(BoundListeners { settings, sockets, datagrams, http3 })
     }
 
-    /// Closes the handles kept here: workers have theirs.
+    /// Closes the handles kept here; workers own duplicates.
     pub(crate) fn release(&mut self) {
         self.sockets.clear();
         self.datagrams.iter_mut().for_each(|(_, sockets)| sockets.clear());
     }
 
-    /// The configuration with the ports that were really bound.
+    /// Node settings with the ports that were actually bound.
     pub(crate) fn actual(&self, node: &NodeConfig) -> NodeConfig {
         let mut node = node.clone();
         for (listen, settings) in node.listen.iter_mut().zip(&self.settings) {
@@ -98,7 +98,7 @@ impl BoundListeners {
         node
     }
 
-    /// What serves HTTP/3, by worker.
+    /// HTTP/3 listeners by worker, with the handover state of each listener.
     pub(crate) fn take_http3(
         &mut self,
         workers: usize,
@@ -181,7 +181,7 @@ fn open_streams(
     Ok(sockets)
 }
 
-/// How many sockets there should be beside those taken over: each worker has its own where they can share a port.
+/// Number of sockets to bind beside the inherited ones. With SO_REUSEPORT every worker gets its own.
 fn missing(taken: &[TcpListener], workers: usize, listener: &ListenerSettings) -> usize {
     let shares = |socket: &TcpListener| socket2::SockRef::from(socket).reuse_port().unwrap_or(false);
     let can_share = listener.reuse_port && taken.iter().all(shares);
@@ -200,8 +200,8 @@ fn open_datagrams(
     Ok(sockets)
 }
 
-/// The sockets from outside for `asked`, or new ones for the address of `listener`. A socket has one reader, so
-/// where those from outside cannot share their port, some workers have none.
+/// Inherited sockets for `asked`, or new ones for the address of `listener`. A UDP socket has one reader: if
+/// inherited sockets lack SO_REUSEPORT, some workers get none.
 fn take_datagrams(
     door: SocketRole,
     asked: SocketAddr,
@@ -228,7 +228,7 @@ fn take_datagrams(
     Ok(taken)
 }
 
-/// Why an address for datagrams may not be had.
+/// Message for a UDP address that cannot be bound.
 fn address_in_use_message(holders: &[u32]) -> String {
     let holders: Vec<String> = holders.iter().map(u32::to_string).collect();
     match holders.is_empty() {
@@ -251,7 +251,7 @@ fn open_http3(
     Ok(sockets)
 }
 
-/// Deals out to so many workers, so that each one is somebody's.
+/// Distributes sockets round robin over the workers.
 fn deal<T>(all: Vec<T>, workers: usize) -> Vec<Vec<T>> {
     let mut dealt: Vec<Vec<T>> = (0..workers).map(|_| Vec::new()).collect();
     for (at, one) in all.into_iter().enumerate() {
@@ -260,7 +260,7 @@ fn deal<T>(all: Vec<T>, workers: usize) -> Vec<Vec<T>> {
     dealt
 }
 
-/// Workers that were dealt nothing accept from the first one's socket.
+/// Workers without a socket share the first worker's.
 fn for_each(mut dealt: Vec<Vec<TcpListener>>) -> std::io::Result<Vec<Vec<TcpListener>>> {
     for worker in 1..dealt.len() {
         if dealt[worker].is_empty() {

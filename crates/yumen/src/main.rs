@@ -1,4 +1,4 @@
-//! The `yumen` binary: reads the command line, wires the rooms together, knows everyone.
+//! The `yumen` binary: parses the command line, constructs the crates' components and connects them.
 
 mod applied_tracker;
 mod backup;
@@ -55,13 +55,14 @@ fn main() -> ExitCode {
     process::set_process_vars();
     let outcome = Cli::try_parse().map_or_else(refuse, |cli| run(cli.command));
     outcome.unwrap_or_else(|error| {
-        // The last words of a command that failed belong on the terminal, whatever the log level.
+        // A failed command reports on the terminal, whatever the log level.
         let _ = writeln!(std::io::stderr(), "yumen: {error:#}");
         ExitCode::FAILURE
     })
 }
 
-/// Prints help or the version where they were asked for, else what is wrong with the command line.
+/// Prints help or the version on standard output with exit status 0, or a usage error with clap's exit
+/// status.
 fn refuse(told: clap::Error) -> anyhow::Result<ExitCode> {
     let printed = told.print();
     if told.use_stderr() {
@@ -111,7 +112,7 @@ fn run(command: GatewayCommand) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// A token that holds for so long from now on.
+/// Signs a debug token that expires `seconds` from now.
 fn debug_token(seconds: u64, key: Option<String>, config: Option<PathBuf>) -> anyhow::Result<String> {
     let node = node::load(&cli::GatewayRunArgs { config, ..cli::GatewayRunArgs::default() })?;
     let key = key.unwrap_or(node.observe.debug_key);

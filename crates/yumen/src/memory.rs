@@ -1,4 +1,4 @@
-//! How much memory the process holds, watched for workers that must not take on more.
+//! Resident memory of the process: load shedding above a limit, and trimming of freed memory.
 
 use std::io;
 use std::sync::Arc;
@@ -8,25 +8,27 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 const INTERVAL: Duration = Duration::from_millis(200);
-/// Requests are taken again below so many percent of the bound, so that it does not flicker.
+/// Hysteresis: load shedding ends below this percentage of the limit.
 const CALM_PERCENT: u64 = 95;
 
-/// Above the bound, what was freed is given back no more often than that, and not for more than a twentieth of the time.
+/// Above the limit: minimum pause between two trims, and the pause as a multiple of a trim's duration, so
+/// that trims take at most 5 % of the time.
 const TRIM_PAUSE: Duration = Duration::from_secs(1);
 const TRIM_PAUSE_FACTOR: u32 = 20;
-/// After a worker has freed much, memory is given back so often, in such steps: connections end later than what waited
-/// in them.
+/// After a worker has freed much memory: number of trims and their interval. Several are needed, since
+/// connections end later than the buffers in them.
 const ASKED_TIMES: u32 = 3;
 const ASKED_PAUSE: Duration = Duration::from_secs(5);
-/// Below it, or without one, so often, if the process has used less than so much of the processor since the last time
-/// and holds so much more than after its start.
+/// In idle times: interval of checks, minimum pause between trims, maximum CPU time used in that pause, and
+/// minimum growth in bytes since the start.
 const LOOK: Duration = Duration::from_secs(1);
 const LEISURE: Duration = Duration::from_secs(60);
 const LEISURE_CPU: Duration = Duration::from_millis(600);
 const LEISURE_BYTES: u64 = 64 << 20;
 
-/// Tells from now on whether the process holds more than so many bytes; 0 is no bound. What it holds without using it
-/// is given back before that counts, as glibc keeps what is freed: without that a full node would never be calm again.
+/// Starts the memory thread. The flag is `true` while the process holds more than `bytes_max` bytes; 0 means
+/// no limit. glibc retains freed memory, so the thread trims before it sets the flag: otherwise a full node
+/// would never recover.
 pub(crate) fn watch(bytes_max: u64) -> anyhow::Result<Option<Arc<AtomicBool>>> {
     let bytes = match resident_bytes() {
         Err(_) if bytes_max == 0 => return Ok(None),
@@ -56,6 +58,7 @@ fn watch_bound(trim: &mut MemoryTrim, bytes_max: u64, told: &AtomicBool) {
         let judge = || resident_bytes().ok().map(|bytes| (bytes, is_full(was_full, bytes, bytes_max)));
         trim.trim_when_idle();
         trim.if_asked();
+        // Trim and measure again before the flag is set: freed memory is resident until it is trimmed.
         let judged = match judge() {
             Some((_, true)) if trim.if_due() => judge(),
             judged => judged,
@@ -68,11 +71,11 @@ fn watch_bound(trim: &mut MemoryTrim, bytes_max: u64, told: &AtomicBool) {
     }
 }
 
-/// When memory was given back, and when it may be again.
+/// Schedule of trims.
 struct MemoryTrim {
     bytes_at_start: u64,
     due: Instant,
-    /// How often memory is still given back because a worker has freed much, and when.
+    /// Remaining trims after a worker has freed much memory, and the time of the next.
     asked_times: u32,
     asked_due: Instant,
     leisure_due: Instant,
@@ -92,7 +95,7 @@ impl MemoryTrim {
         }
     }
 
-    /// Gives back what is not used, unless that was done just now.
+    /// Trims, unless the last trim was too recent. Returns whether it trimmed.
     fn if_due(&mut self) -> bool {
         let begun = Instant::now();
         if begun < self.due {
@@ -103,7 +106,8 @@ impl MemoryTrim {
         true
     }
 
-    /// The same where a worker has freed much that peers had not taken: no leisure may come for long.
+    /// Trims after a worker has freed buffers that peers had not read: a busy process may stay without idle
+    /// time for long.
     fn if_asked(&mut self) {
         let now = Instant::now();
         if yumen_proxy::malloc_trim::is_wanted_back() {
@@ -115,7 +119,7 @@ impl MemoryTrim {
         }
     }
 
-    /// The same where it is much and nearly nobody can be kept waiting.
+    /// Trims if the process has grown and used little CPU time.
     fn trim_when_idle(&mut self) {
         let now = Instant::now();
         if now < self.leisure_due {
@@ -130,8 +134,8 @@ impl MemoryTrim {
     }
 }
 
-/// How long all threads together have run, as the kernel tells it: in hundredths of a second, the 14th and 15th word of
-/// proc_pid_stat(5), of which the second may hold anything up to the last parenthesis.
+/// CPU time of all threads: fields 14 and 15 of proc_pid_stat(5), in ticks of 10 ms. Field 2 may contain
+/// spaces and parentheses, so parsing starts after the last parenthesis.
 fn cpu_time() -> Duration {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let words = text.rsplit(')').next().unwrap_or_default().split_ascii_whitespace();
@@ -144,7 +148,7 @@ fn is_full(was_full: bool, bytes: u64, bytes_max: u64) -> bool {
     if was_full { bytes > calm_bytes } else { bytes > bytes_max }
 }
 
-/// As the kernel tells it, in KiB.
+/// Resident memory of the process: `VmRSS` in KiB of proc_pid_status(5).
 fn resident_bytes() -> io::Result<u64> {
     let text = std::fs::read_to_string("/proc/self/status")?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));

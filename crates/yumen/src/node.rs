@@ -1,4 +1,4 @@
-//! The node's configuration: file, then command line, then the form the data plane uses.
+//! Node settings: `yumen.yaml`, overridden by the command line, converted to the settings of the data plane.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
@@ -17,7 +17,7 @@ use yumen_proxy::{ListenerSettings, MinimumRate, OverloadSettings, StreamProtoco
 
 use crate::cli::GatewayRunArgs;
 
-/// What `yumen.yaml` and the command line say together.
+/// Node settings from `yumen.yaml` and the command line.
 pub(crate) fn load(args: &GatewayRunArgs) -> anyhow::Result<NodeConfig> {
     let mut node = read(args.config.as_deref())?;
     if let Some(file) = &args.file {
@@ -48,7 +48,7 @@ pub(crate) fn load(args: &GatewayRunArgs) -> anyhow::Result<NodeConfig> {
     Ok(node)
 }
 
-/// What `yumen.yaml` says, or the defaults where there is none.
+/// Node settings from `yumen.yaml`; the defaults without a path.
 pub(crate) fn read(path: Option<&Path>) -> anyhow::Result<NodeConfig> {
     let Some(path) = path else { return Ok(NodeConfig::default()) };
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -58,7 +58,7 @@ pub(crate) fn read(path: Option<&Path>) -> anyhow::Result<NodeConfig> {
     })
 }
 
-/// Fails where anything is wrong with the admin listener.
+/// Fails on the problems of the admin listener, if any.
 pub(crate) fn refuse_admin(problems: &[Problem]) -> anyhow::Result<()> {
     if !problems.is_empty() {
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
@@ -80,7 +80,7 @@ fn replace_listeners(listen: &mut Vec<ListenerConfig>, addresses: &[SocketAddr],
     listen.extend(added);
 }
 
-/// How many workers this configuration asks for.
+/// Number of workers; 0 in the settings means one per allowed CPU.
 pub(crate) fn workers(node: &NodeConfig, allowed_cpus: usize) -> usize {
     match node.workers.count {
         0 => allowed_cpus.max(1),
@@ -88,7 +88,7 @@ pub(crate) fn workers(node: &NodeConfig, allowed_cpus: usize) -> usize {
     }
 }
 
-/// The listeners, in the order written.
+/// HTTP listeners, in the configured order.
 pub(crate) fn listeners(node: &NodeConfig) -> anyhow::Result<Vec<ListenerSettings>> {
     let read = |listen: &ListenerConfig| {
         Ok(ListenerSettings {
@@ -105,7 +105,7 @@ pub(crate) fn listeners(node: &NodeConfig) -> anyhow::Result<Vec<ListenerSetting
     node.listen.iter().map(read).collect()
 }
 
-/// The listeners for streams, in the order written.
+/// Stream listeners, in the configured order.
 pub(crate) fn stream_listeners(node: &NodeConfig) -> anyhow::Result<Vec<ListenerSettings>> {
     let read = |listen: &StreamListenerConfig| {
         Ok(ListenerSettings {
@@ -113,7 +113,7 @@ pub(crate) fn stream_listeners(node: &NodeConfig) -> anyhow::Result<Vec<Listener
             tls: listen.protocol == node::StreamListenerProtocol::Tls,
             backlog: i32::try_from(listen.backlog).unwrap_or(i32::MAX),
             reuse_port: listen.reuse_port,
-            // In some protocols it is the server who speaks first.
+            // In some protocols the server sends first, so accept must not wait for data of the client.
             defer_accept: false,
             proxy_from: networks("stream_listen.proxy_protocol_from", &listen.proxy_protocol_from)?,
             streams: Some(match listen.protocol {
@@ -132,13 +132,13 @@ fn networks(path: &str, written: &[String]) -> anyhow::Result<IpSet> {
     IpSet::parse(written.iter().map(String::as_str)).map_err(|error| anyhow::anyhow!("{path}: {error}"))
 }
 
-/// Reads `host:port`.
+/// Parses `host:port`, and resolves the host.
 pub(crate) fn address(text: &str) -> anyhow::Result<SocketAddr> {
     let mut found = text.to_socket_addrs().with_context(|| format!("`{text}` is not an address and port"))?;
     found.next().with_context(|| format!("`{text}` has no address"))
 }
 
-/// The settings workers follow.
+/// Settings of the workers.
 pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<WorkerSettings> {
     let (limits, timeouts) = (&node.limits, &node.timeouts);
     let trusted = networks("trusted_addresses", &node.trusted_addresses)?;
@@ -196,7 +196,7 @@ pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<WorkerSettings> {
     })
 }
 
-/// The line that tells clients of a listener, bound to this port, where HTTP/3 is spoken (RFC 7838 §3).
+/// Alt-Svc field line that advertises HTTP/3 on a listener bound to this port (RFC 7838 §3).
 pub(crate) fn alt_svc_line(settings: &node::Http3Config, bound_port: u16) -> Option<Vec<u8>> {
     let port = if settings.advertised_port == 0 { bound_port } else { settings.advertised_port };
     let age_s = settings.alt_svc_max_age_s;
@@ -220,7 +220,7 @@ fn server_line(value: &str) -> Vec<u8> {
     line
 }
 
-/// What clients may send is no measure for endpoints: a strict bound leaves those what anybody gets.
+/// Response limits. A lower `limits.fields` protects against clients and does not apply to endpoints.
 fn response_head(limits: &yumen_config::node::LimitsConfig) -> yumen_proxy::settings::HeadLimits {
     let usual = yumen_config::node::LimitsConfig::default().fields.max(limits.fields);
     yumen_proxy::settings::HeadLimits {
@@ -241,7 +241,7 @@ fn head_limits(
     }
 }
 
-/// How request paths are read.
+/// Normalization rules of request paths.
 pub(crate) fn path_policy(router: &yumen_config::node::RouterConfig) -> PathPolicy {
     PathPolicy {
         dot_segments: match router.dot_segments {

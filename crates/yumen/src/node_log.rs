@@ -1,8 +1,8 @@
-//! The node's own log: lines on standard error.
+//! Node log: lines on standard error.
 //!
-//! Knows how lines get out and not what is in them, but for one thing: texts of others, such as names that discovery
-//! gave, may stand in them, so nothing in a line can begin another one or speak to a terminal. Where nobody reads,
-//! lines are lost: a gateway whose log is not read serves on, and ends when it is told to.
+//! Owns the output, not the content, except for escaping: external texts, such as discovered names, must not
+//! start a new line or control a terminal. If standard error is not read, lines are dropped and the gateway
+//! serves on.
 
 use std::borrow::Cow;
 use std::io;
@@ -13,13 +13,13 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use yumen_config::node::NodeLogFormat;
 
-/// A pipe that has room takes so many bytes at once (POSIX's least `PIPE_BUF` is smaller; this is Linux's).
+/// A pipe that polls as writable takes this many bytes at once: `PIPE_BUF` on Linux (pipe(7)).
 const PIECE_BYTES: usize = 4096;
 
-/// A reader that is only slow gets so long to make room.
+/// Time for a slow reader to drain the pipe.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Who writes lines to standard error.
+/// Writer of log lines to standard error.
 pub(crate) struct NodeLog {
     state: Mutex<NodeLogState>,
     has_colours: bool,
@@ -27,28 +27,28 @@ pub(crate) struct NodeLog {
 
 struct NodeLogState {
     format: NodeLogFormat,
-    /// Lines that were lost since one got out.
+    /// Lines dropped since the last successful write.
     lost: u64,
-    /// What got out last stopped within a line.
+    /// Whether the last write ended within a line.
     is_torn: bool,
 }
 
 impl NodeLog {
-    /// With colours, lines may hold what sets them.
+    /// With colours, SGR escape sequences are passed through.
     pub(crate) fn new(format: NodeLogFormat, has_colours: bool) -> NodeLog {
         let state = Mutex::new(NodeLogState { format, lost: 0, is_torn: false });
         NodeLog { state, has_colours }
     }
 }
 
-/// Each write is a line.
+/// Each write is one line.
 impl io::Write for &NodeLog {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(line);
         let text = escaped(&text, self.has_colours);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.write(rustix::stdio::stderr(), text.as_bytes());
-        // What is lost is counted here; the one who logs can do nothing about it.
+        // Dropped lines are counted here; the caller cannot handle an error.
         Ok(line.len())
     }
 
@@ -57,8 +57,8 @@ impl io::Write for &NodeLog {
     }
 }
 
-/// A line without anything that ends it, turns its direction or speaks to a terminal, but for colours where it has
-/// them and its end. What is left is a line of JSON where it was one.
+/// Escapes control characters, line ends and bidirectional controls, except colours if enabled and the final
+/// line feed. A JSON line stays valid JSON.
 fn escaped(line: &str, has_colours: bool) -> Cow<'_, str> {
     let (text, end) = match line.strip_suffix('\n') {
         Some(text) => (text, "\n"),
@@ -79,7 +79,7 @@ fn escaped(line: &str, has_colours: bool) -> Cow<'_, str> {
                 length
             }
             (None, Some(char)) => {
-                // None of them is beyond four digits.
+                // All unsafe characters have at most four hexadecimal digits.
                 safe.push_str(&format!("\\u{:04x}", u32::from(char)));
                 char.len_utf8()
             }
@@ -92,13 +92,13 @@ fn escaped(line: &str, has_colours: bool) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// Control characters, and those that end lines or turn the direction of what is written.
+/// Control characters, line and paragraph separators, and bidirectional controls.
 fn is_unsafe(char: char) -> bool {
     char.is_control()
         || matches!(char, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The length of what sets a colour, where the text begins with it.
+/// Length of a leading SGR sequence, if there is one.
 fn colour_len(text: &str) -> Option<usize> {
     let numbers = text.strip_prefix("\u{1b}[")?;
     let length = numbers.find(|char: char| !matches!(char, '0'..='9' | ';'))?;
@@ -107,7 +107,7 @@ fn colour_len(text: &str) -> Option<usize> {
 
 impl NodeLogState {
     fn write(&mut self, to: BorrowedFd<'_>, line: &[u8]) {
-        // Whoever was waited for in vain is not waited for again.
+        // After a timeout, do not wait again until a write succeeds.
         let mut patience = if self.lost == 0 { PATIENCE } else { Duration::ZERO };
         let mut text = Vec::new();
         if self.is_torn {
@@ -153,7 +153,7 @@ impl NodeLogState {
     }
 }
 
-/// Writes what there is room for at once; `None` where there is none in time, or nobody will ever read.
+/// Writes as much as fits at once; `None` on timeout or error.
 fn write_piece(to: BorrowedFd<'_>, piece: &[u8], patience: Duration) -> Option<usize> {
     let patience = Timespec::try_from(patience).ok()?;
     let mut ready = [PollFd::from_borrowed_fd(to.as_fd(), PollFlags::OUT)];

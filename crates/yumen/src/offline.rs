@@ -1,4 +1,4 @@
-//! A resource file compiled without serving it: what every command that only asks begins with.
+//! Compilation of a resource file without serving it, for offline commands.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use yumen_snapshot::{Snapshot, policy};
 use crate::cli::NodeFile;
 use crate::compiler;
 
-/// A compiler as a node of this configuration makes it, with nothing in it.
+/// Creates an empty compiler for a node with these settings.
 pub(crate) fn compiler(node: &NodeConfig) -> Compiler {
     compiler::new(node, 1, Arc::default(), Arc::default())
 }
 
-/// A file that was read and compiled.
+/// A parsed and compiled file.
 pub(crate) struct CompiledFile {
     pub(crate) resources: Vec<Resource>,
     pub(crate) snapshot: Arc<Snapshot>,
-    /// Findings of the document, the compiler, and the tests in the document.
+    /// Problems of the document, the compiler, and the tests in the document.
     pub(crate) problems: Vec<Problem>,
 }
 
-/// Takes a file apart: its resources, and what is wrong with the text itself.
+/// Parses a file into its resources and the problems of the text itself.
 pub(crate) fn read(file: &Path) -> anyhow::Result<(Vec<Resource>, Vec<Problem>)> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     Ok(document::parse(&text, &compiler::environment))
 }
 
-/// Reads and compiles a file as a node of this configuration does, and runs its tests.
+/// Reads and compiles a file as a node with these settings does, and runs its tests.
 pub(crate) fn load(file: &Path, node: &NodeFile) -> anyhow::Result<CompiledFile> {
     let node = node.read()?;
     let (resources, mut problems) = read(file)?;
@@ -42,7 +42,7 @@ pub(crate) fn load(file: &Path, node: &NodeFile) -> anyhow::Result<CompiledFile>
     Ok(CompiledFile { resources, snapshot, problems })
 }
 
-/// How many of these are errors.
+/// Number of errors among the problems.
 pub(crate) fn errors(problems: &[Problem]) -> usize {
     problems.iter().filter(|problem| problem.level == ProblemLevel::Error).count()
 }

@@ -1,6 +1,6 @@
-//! The listeners of operators: admin, and status with metrics; on the control runtime.
+//! Operators' listeners: admin, status with metrics, and control. They run on the control runtime.
 //!
-//! Gives them what they show of the gateway; serves no traffic.
+//! Connects these listeners to the state of the gateway; serves no traffic.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -43,10 +43,10 @@ use crate::sockets::{InheritedSockets, SocketRole};
 use crate::tls::{ExpiryMonitor, StapleCache};
 use crate::trial::TrialCompiler;
 
-/// A share of fewer requests than this tells nothing.
+/// Minimum number of sampled requests for a meaningful share of changed requests.
 const SAMPLE_MIN: usize = 20;
 
-/// What operators may look at.
+/// Gateway state that the operators' listeners expose.
 pub(crate) struct OperatorContext {
     pub(crate) control: ControlHandle,
     pub(crate) carry: Arc<Carry>,
@@ -60,15 +60,15 @@ pub(crate) struct OperatorContext {
     pub(crate) expiry: Arc<ExpiryMonitor>,
     pub(crate) staples: Arc<StapleCache>,
     pub(crate) discovered: Arc<ServiceLedger>,
-    /// What the process is there for.
+    /// Current duty of the process: serve, hand over, or end.
     pub(crate) duty: watch::Receiver<WorkerDuty>,
 }
 
-/// What can be read of the workers.
+/// Read-only view of the workers.
 #[derive(Clone)]
 pub(crate) struct FleetView {
     pub(crate) counters: Vec<Arc<WorkerCounters>>,
-    /// The publication each picked up last.
+    /// Number of the last publication that each worker picked up.
     pub(crate) applied: Vec<Arc<AtomicU64>>,
 }
 
@@ -78,19 +78,19 @@ impl FleetView {
     }
 }
 
-/// Where operators' listeners listen.
+/// Running operators' listeners.
 pub(crate) struct OperatorServers {
     pub(crate) admin: Option<SocketAddr>,
     pub(crate) status: Option<SocketAddr>,
     pub(crate) control: Option<SocketAddr>,
-    /// Keys made at the first start.
+    /// Admin keys generated at the first start.
     pub(crate) new_keys: Option<NewKeys>,
-    /// Turns true when they shall accept no more.
+    /// Becomes `true` when the listeners must stop accepting.
     stop: watch::Sender<bool>,
     serving: Vec<JoinHandle<()>>,
 }
 
-/// The sockets of operators' listeners; nobody answers there yet.
+/// Bound sockets of the operators' listeners, before they serve.
 pub(crate) struct OperatorSockets {
     admin: Option<TcpListener>,
     status: Option<TcpListener>,
@@ -98,7 +98,7 @@ pub(crate) struct OperatorSockets {
 }
 
 impl OperatorSockets {
-    /// Binds what the node's configuration asks for, or takes it over.
+    /// Binds the configured addresses, or takes inherited sockets.
     pub(crate) fn open(
         runtime: &Runtime,
         node: &NodeConfig,
@@ -108,6 +108,8 @@ impl OperatorSockets {
         let status = bind(runtime, &node.status.listen, SocketRole::Status, outside);
         let control = bind(runtime, &node.control.listen, SocketRole::Control, outside);
         let admin = admin.with_context(|| format!("cannot listen on {} (admin)", node.admin.listen))?;
+        // Checked on the bound address: a host name or an inherited socket may expose more than the setting
+        // shows.
         if let Some(address) = admin.as_ref().and_then(|listener| listener.local_addr().ok()) {
             node::refuse_admin(&node.admin_exposure_problems(address))?;
         }
@@ -119,7 +121,7 @@ impl OperatorSockets {
         })
     }
 
-    /// Where operators will be answered, by the listener's name.
+    /// Bound addresses by listener name.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = (&'static str, SocketAddr)> {
         let of = |listener: &Option<TcpListener>| listener.as_ref()?.local_addr().ok();
         [("admin", of(&self.admin)), ("status", of(&self.status)), ("control", of(&self.control))]
@@ -129,7 +131,6 @@ impl OperatorSockets {
 }
 
 impl OperatorServers {
-    /// Serves operators.
     pub(crate) fn serve(
         runtime: &Runtime,
         node: &NodeConfig,
@@ -165,15 +166,15 @@ impl OperatorServers {
         Ok(OperatorServers { admin, status, control, new_keys: new, stop, serving })
     }
 
-    /// Accepts no more: another process does.
+    /// Stops accepting; the successor accepts.
     pub(crate) fn stop(&self) {
         self.stop.send_replace(true);
     }
 
-    /// Waits until all is answered that was asked, which has its bounds.
+    /// Waits for in-flight requests, whose duration is bounded.
     pub(crate) async fn join(self) {
         for serving in self.serving {
-            // A listener's task that panicked is over as well.
+            // A task that panicked has ended too.
             let _ = serving.await;
         }
     }
@@ -181,7 +182,7 @@ impl OperatorServers {
 
 async fn wait_for_stop(mut stop: watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_err() {
-        // Nobody will ask any more.
+        // Without a sender, no stop can be requested.
         std::future::pending::<()>().await;
     }
 }
@@ -201,7 +202,8 @@ fn bind(
         None => runtime.block_on(TcpListener::bind(address))?.into_std()?,
     };
     listener.set_nonblocking(true)?;
-    // Accepted connections inherit it: an answer of several pieces would wait 40 ms for the client's delayed ACK.
+    // Accepted connections inherit TCP_NODELAY. Without it, a response of several writes waits up to 40 ms
+    // for the client's delayed ACK.
     socket2::SockRef::from(&listener).set_tcp_nodelay(true)?;
     outside.keep(door, address, std::slice::from_ref(&listener))?;
     let _inside = runtime.enter();
@@ -229,7 +231,7 @@ fn new_keys(
     }
     match runtime.block_on(keys::ensure(&*house.store)) {
         Ok(keys) => Ok(keys),
-        // They are made when the store can be written again, by the next start.
+        // The store is not writable now; a later start generates the keys.
         Err(StoreError::ReadOnly(_) | StoreError::Unreachable(_)) => Ok(None),
         Err(error) => Err(error).context("cannot keep the keys of the admin listener"),
     }
@@ -251,10 +253,10 @@ fn admin_state(node: &NodeConfig, house: &OperatorContext) -> anyhow::Result<Adm
     Ok(state)
 }
 
-/// What a backup is called in the data directory until it is sent.
+/// Name of a backup in the data directory while it is sent.
 const BACKUP: &str = "backup.sending";
 
-/// The running gateway as `/yumen/v1` sees it.
+/// The running gateway, as exposed to `/yumen/v1`.
 struct RunningGateway {
     control: ControlHandle,
     trial: Arc<TrialCompiler>,
@@ -298,6 +300,7 @@ impl LiveGateway for RunningGateway {
 
     fn plan(&self, before: &[Resource], after: &[Resource], mut limits: PlanLimits) -> ChangePlan {
         let sample: Vec<Question> = self.counters.recent().iter().filter_map(question).collect();
+        // With too few samples the share is not meaningful: disable its limit.
         if sample.len() < SAMPLE_MIN {
             limits.changed_share_max = 1.0;
         }
@@ -317,7 +320,7 @@ impl LiveGateway for RunningGateway {
 
     fn backup(&self) -> Result<File, StoreError> {
         let place = self.data_dir.join(BACKUP);
-        // One name, so that a crash in the middle leaves one file, and the next backup replaces it.
+        // A fixed name: after a crash in between, one file is left, which the next backup replaces.
         let _one = self.backing_up.lock().unwrap_or_else(PoisonError::into_inner);
         self.store.backup(&place)?;
         let file = File::open(&place)?;
@@ -345,7 +348,7 @@ fn v1_state(node: &NodeConfig, house: &OperatorContext, admin: AdminState) -> V1
     V1State { admin, live: Arc::new(live) }
 }
 
-/// A recent request as a question, unless too much of it was cut off.
+/// Converts a recent request to a question, unless its text was truncated.
 fn question(recent: &RecentRequest) -> Option<Question> {
     (!recent.is_cut).then(|| Question {
         method: recent.method.to_string(),
@@ -367,7 +370,7 @@ fn status_state(node: &NodeConfig, house: &OperatorContext, admin: AdminState) -
     let (problems, fleet, source) = (shown.clone(), house.fleet.clone(), house.source.clone());
     StatusState {
         ready: Arc::new(move || match *duty.borrow() {
-            // Nobody who asks shall send requests here that are not there already.
+            // Reports not ready, so that load balancers send no new connections during the drain.
             WorkerDuty::End { .. } => Err("the gateway is shutting down and drains its connections".into()),
             _ => ready.readiness().map_err(str::to_owned),
         }),
@@ -412,7 +415,7 @@ fn control_state(node: &NodeConfig, house: &OperatorContext, admin: AdminState) 
     ControlState { admin, health: health(house), discovery: discovery(node, house) }
 }
 
-/// What active checks and requests say of endpoints.
+/// Health of endpoints from active and passive checks.
 fn health(house: &OperatorContext) -> Document {
     let snapshots = house.control.snapshots.clone();
     Arc::new(move || {
@@ -421,7 +424,7 @@ fn health(house: &OperatorContext) -> Document {
     })
 }
 
-/// All services, or those of a type in APISIX's form.
+/// All discovered services, or those of one type in the format of APISIX.
 fn discovery(node: &NodeConfig, house: &OperatorContext) -> Described {
     let (settings, ledger) = (node.discovery.clone(), house.discovered.clone());
     Arc::new(move |source| match source {
@@ -430,7 +433,7 @@ fn discovery(node: &NodeConfig, house: &OperatorContext) -> Described {
     })
 }
 
-/// What `yumen top` asks for.
+/// Document for `yumen top`.
 fn top(counters: &Arc<AllCounters>, shown: &Arc<ControlStatus>) -> Document {
     let (counters, shown, started) = (counters.clone(), shown.clone(), Instant::now());
     Arc::new(move || {

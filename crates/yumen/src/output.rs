@@ -1,29 +1,29 @@
-//! What commands print: the one place that writes to standard output.
+//! Standard output of all commands.
 //!
-//! What could not be written is an error, so that half a document is never taken for a whole one. A reader that has
-//! gone (`| head`) has seen enough.
+//! A failed write is an error, so that a truncated document is never taken for a complete one. A closed pipe
+//! (`| head`) is not an error.
 
 use std::io::{self, ErrorKind, Write};
 
 use anyhow::Context;
 
-/// Whether anybody still reads.
+/// State of the reader of standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OutputReader {
-    /// As far as anybody knows.
+    /// No write has failed.
     Reads,
-    /// The other end of the pipe was closed.
+    /// The pipe is closed.
     Gone,
 }
 
-/// Prints a text to its end.
+/// Prints a text in full.
 pub(crate) fn print(text: &str) -> anyhow::Result<OutputReader> {
     let mut out = io::stdout().lock();
-    // What stands in a buffer when the process ends is dropped without a word.
+    // Data left in the buffer at process exit would be dropped without an error.
     judge(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
-/// What became of a write to standard output.
+/// Result of a write to standard output.
 pub(crate) fn judge(written: io::Result<()>) -> anyhow::Result<OutputReader> {
     match written {
         Ok(()) => Ok(OutputReader::Reads),

@@ -1,4 +1,4 @@
-//! `yumen plan`: what a change would do, to a running gateway or from file to file.
+//! `yumen plan`: effects of a change on a running gateway, or between two files.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::cli::NodeFile;
 use crate::remote::RemoteArgs;
 use crate::{lint, offline, output};
 
-/// The command line of `yumen plan`.
+/// Arguments of `yumen plan`.
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
     /// Resources after the change, in the APISIX standalone format
@@ -43,18 +43,18 @@ pub(crate) struct PlanArgs {
     remote: RemoteArgs,
 }
 
-/// A share that nothing compares with would let everything pass.
+/// Rejects NaN, which compares with nothing and would disable the limit.
 fn percent(text: &str) -> Result<f64, String> {
     let percent = text.parse::<f64>().map_err(|error| error.to_string())?;
     if percent >= 0.0 { Ok(percent) } else { Err("not a percentage".to_owned()) }
 }
 
-/// Exit status of a plan of a change that brings errors.
+/// Exit status of a change that introduces errors.
 const BRINGS_ERRORS: u8 = 1;
-/// Exit status of a plan that somebody should confirm.
+/// Exit status of a change that needs confirmation.
 const NEEDS_CONFIRMATION: u8 = 2;
 
-/// Thinks the change through and prints that.
+/// Plans the change and prints the plan.
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     let Some(against) = &args.against else { return ask_gateway(args) };
     let (before, after) = (read(against)?, read(&args.after)?);
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
             compiler: &|| offline::compiler(&node),
             now: yumen_proxy::clock::exact(),
             certificate: &lint::certificate,
-            // Nobody checks endpoints here.
+            // Offline, the health of endpoints is unknown.
             is_healthy: &|_| None,
             limits: PlanLimits {
                 changed_share_max: args.changed_max / 100.0,
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Asks a running gateway what the file would do to it, and to requests like the recent ones.
+/// Requests the plan from a running gateway, with its recent requests as a sample.
 fn ask_gateway(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     let text = std::fs::read(&args.after).with_context(|| format!("cannot read {}", args.after.display()))?;
     let client = args.remote.client()?;
@@ -107,7 +107,7 @@ fn ask_gateway(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(status(&planned)))
 }
 
-/// The exit status of a plan that the gateway made. Errors that are there already are none of the change.
+/// Exit status of a plan from the gateway. Errors that existed before the change do not count.
 fn status(planned: &Value) -> u8 {
     let problems = planned["problems"].as_array().map_or(&[][..], Vec::as_slice);
     let is_brought = |problem: &Value| problem["level"] == "error" && problem["is_new"] != false;
@@ -118,7 +118,7 @@ fn status(planned: &Value) -> u8 {
     }
 }
 
-/// The resources of a file that can be taken apart; what is wrong with single objects the plan tells.
+/// Resources of a readable file. Problems of single objects are part of the plan.
 fn read(file: &Path) -> anyhow::Result<Vec<Resource>> {
     let (resources, problems) = offline::read(file)?;
     if let Some(problem) = problems.iter().find(|problem| problem.level == ProblemLevel::Error) {

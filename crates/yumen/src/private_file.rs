@@ -1,4 +1,4 @@
-//! Files for their owner alone, as they hold secrets: written whole, or not at all.
+//! Files with secrets: mode 0600, replaced atomically.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -6,18 +6,19 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-/// Fills a file beside its place and moves it there when it is safe on disk. What is there and is no file, such as a
-/// pipe, is written to as it is.
+/// Fills a temporary file next to `place`, syncs it and renames it. A target that is not a regular file, such
+/// as a pipe, is written directly.
 pub(crate) fn write<T>(place: &Path, fill: impl FnOnce(&mut File) -> anyhow::Result<T>) -> anyhow::Result<T> {
     let failed = || format!("cannot write {}", place.display());
     if fs::metadata(place).is_ok_and(|found| !found.is_file()) {
         return fill(&mut OpenOptions::new().write(true).open(place).with_context(failed)?);
     }
-    // A link stays one.
+    // A symbolic link is kept: its target is replaced.
     let place = fs::canonicalize(place).unwrap_or_else(|_| place.to_owned());
     let mut name = place.as_os_str().to_owned();
     name.push(".partial");
     let draft = PathBuf::from(name);
+    // A crash leaves the temporary file, and `create_new` refuses existing files.
     let _ = fs::remove_file(&draft);
     let mut file =
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft).with_context(failed)?;
@@ -26,9 +27,10 @@ pub(crate) fn write<T>(place: &Path, fill: impl FnOnce(&mut File) -> anyhow::Res
         Ok(filled)
     });
     if filled.is_err() {
-        // The first error is the one worth telling.
+        // The first error is the one to report.
         let _ = fs::remove_file(&draft);
     }
+    // The rename is durable only after the directory has been synced (fsync(2)).
     let parent = place.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = File::open(parent.unwrap_or(Path::new("."))).with_context(failed)?;
     parent.sync_all().with_context(failed)?;

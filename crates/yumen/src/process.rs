@@ -1,4 +1,4 @@
-//! What the process asks of the system: open files, cores, priorities, and where its program is.
+//! Operating system interface of the process: open files, CPUs, priorities, and the path of the program.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -9,18 +9,18 @@ use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricSource, M
 use yumen_config::node::{CpuAffinity, CpuMode};
 use yumen_plugin::vars::ProcessVars;
 
-/// The host's name; empty where it has none.
+/// Host name; empty if unknown.
 pub(crate) fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()
 }
 
-/// Has variables tell this process.
+/// Sets the process variables for templates.
 pub(crate) fn set_process_vars() {
     ProcessVars { hostname: host_name().into(), pid: std::process::id() }.tell();
 }
 
-/// The node by the name of APISIX.
+/// Node metric under the name of APISIX.
 pub(crate) struct NodeInfo;
 
 impl MetricSource for NodeInfo {
@@ -35,16 +35,16 @@ impl MetricSource for NodeInfo {
     }
 }
 
-/// Raises the number of open files to what the system allows; says what it is now.
+/// Raises the limit of open files to the hard limit; returns the new limit.
 pub(crate) fn raise_open_files() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let wanted = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    // Where it may not be raised, what there is must do.
+    // On failure the current limit applies.
     let _ = setrlimit(Resource::Nofile, wanted);
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// The processes with a socket for datagrams at a port, as far as this one may look.
+/// Processes with a UDP socket on a port, as far as this process may inspect others.
 pub(crate) fn with_datagrams_at(port: u16) -> Vec<u32> {
     let inodes: Vec<String> = ["/proc/net/udp", "/proc/net/udp6"]
         .iter()
@@ -57,11 +57,11 @@ pub(crate) fn with_datagrams_at(port: u16) -> Vec<u32> {
     };
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
-    // Most have none: nobody is looked at for nothing.
+    // Most calls find no inode: skip the scan of all processes then.
     pids.filter(|pid| !inodes.is_empty() && has_one(pid)).collect()
 }
 
-/// What descriptors of a port's sockets lead to, of a table as the system shows it.
+/// Link targets (`socket:[inode]`) of a port's sockets, from a table in the format of /proc/net/udp.
 fn inodes_at(port: u16, table: &str) -> Vec<String> {
     let inode_of = |line: &str| {
         let mut fields = line.split_whitespace().skip(1);
@@ -73,7 +73,7 @@ fn inodes_at(port: u16, table: &str) -> Vec<String> {
     table.lines().filter_map(inode_of).collect()
 }
 
-/// The processes that a process has started, by any of its threads, and what those have, as far as the system tells.
+/// Descendants of a process, over all its threads, as far as procfs shows them.
 pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     let mut found = Vec::new();
     let mut next = vec![pid];
@@ -90,27 +90,26 @@ pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     found
 }
 
-/// Ends a process at once; one that has gone is as it should be.
+/// Kills a process; no error if it has ended.
 pub(crate) fn kill(pid: u32) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, Signal::KILL);
     }
 }
 
-/// How much earlier than traffic the threads of the configuration are served.
+/// Nice value of control threads relative to that of workers.
 const CONFIGURATION_NICE: i32 = -5;
 
-/// Has the threads that the calling one will start served before those of traffic, where that is allowed:
-/// they work little and seldom, and a change waits for several of them in turn. Gives the nice value
-/// that workers go back to.
+/// Raises the priority of the threads that the calling thread will start, if permitted. They use little CPU,
+/// and a change waits for several of them in turn. Returns the nice value for workers.
 pub(crate) fn raise_control_priority() -> i32 {
     let Ok(before) = rustix::process::getpriority_process(None) else { return 0 };
-    // Without the privilege all threads are alike.
+    // Without CAP_SYS_NICE all threads have the same priority.
     let _ = rustix::process::setpriority_process(None, before + CONFIGURATION_NICE);
     before
 }
 
-/// Writes the number of this process to a file, if one is named; whoever reads sees it whole.
+/// Writes the pid of this process to a file, atomically; an empty path means none.
 pub(crate) fn write_pid_file(place: &str) -> std::io::Result<()> {
     if place.is_empty() {
         return Ok(());
@@ -120,7 +119,7 @@ pub(crate) fn write_pid_file(place: &str) -> std::io::Result<()> {
     std::fs::rename(&draft, place)
 }
 
-/// Removes the file, unless another process has written its own number there.
+/// Removes the pid file, unless it contains the pid of another process.
 pub(crate) fn remove_pid_file(place: &str) {
     let own = std::process::id().to_string();
     if !place.is_empty() && std::fs::read_to_string(place).is_ok_and(|number| number.trim() == own) {
@@ -128,14 +127,14 @@ pub(crate) fn remove_pid_file(place: &str) {
     }
 }
 
-/// Gives the calling thread the nice value the process was started with.
+/// Resets the calling thread to the nice value of the process start.
 pub(crate) fn reset_nice(base_nice: i32) {
-    // Where that is refused the thread was no other before.
+    // If this is refused, raising was refused too.
     let _ = rustix::process::setpriority_process(None, base_nice);
 }
 
-/// The path this program was started by, which may lead to another file by now. To be asked before anything
-/// changes the directory.
+/// Path from which this program was started; the file there may have been replaced since. Call before the
+/// working directory changes.
 pub(crate) fn program() -> PathBuf {
     let called = std::env::args_os().next().unwrap_or_default();
     let is_path = called.to_string_lossy().contains('/');
@@ -151,15 +150,15 @@ fn on_path(name: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&paths).map(|directory| directory.join(name)).find(|place| place.is_file())
 }
 
-/// Where workers run, and how they stand to others, where their configuration does not say.
+/// Default placement and priority of workers.
 #[derive(Debug, Clone)]
 pub(crate) struct WorkerPlacement {
     pub(crate) cpus: Vec<usize>,
-    /// The nice value the process was started with.
+    /// Nice value with which the process was started.
     pub(crate) base_nice: i32,
 }
 
-/// The processors this process may run on.
+/// CPUs that this process may run on.
 pub(crate) fn allowed_cpus() -> Vec<usize> {
     match sched_getaffinity(None) {
         Ok(set) => (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect(),
@@ -167,7 +166,7 @@ pub(crate) fn allowed_cpus() -> Vec<usize> {
     }
 }
 
-/// Pins the calling worker's thread and sets its priority, as configured.
+/// Pins the calling worker thread and sets its priority, as configured.
 pub(crate) fn place_worker(worker: usize, affinity: &CpuAffinity, nice: i32, allowed: &[usize]) {
     let cpu = match affinity {
         CpuAffinity::Mode(CpuMode::None) => None,

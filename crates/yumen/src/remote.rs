@@ -1,4 +1,4 @@
-//! Commands that ask a running gateway: history, difference, rollback, problems.
+//! Commands for a running gateway: history, diff, rollback, export, import, problems, lint.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,13 +12,13 @@ use serde_json::Value;
 use crate::client::{OperatorClient, OperatorResponse};
 use crate::{output, private_file};
 
-/// Which gateway to ask.
+/// Arguments that select the gateway.
 #[derive(Debug, Args)]
 pub(crate) struct RemoteArgs {
-    /// The admin listener
+    /// URL of the admin listener
     #[arg(long, value_name = "URL", env = "YUMEN_ADMIN", default_value = "http://127.0.0.1:9180")]
     admin: String,
-    /// The admin key
+    /// Admin key
     #[arg(long, value_name = "KEY", env = "YUMEN_ADMIN_KEY", hide_env_values = true)]
     key: Option<String>,
     /// Print JSON
@@ -31,7 +31,7 @@ impl RemoteArgs {
         OperatorClient::new(&self.admin, self.key.clone())
     }
 
-    /// Prints a document as it is, or in words.
+    /// Prints a document as JSON or as text.
     pub(crate) fn print(
         &self,
         document: &Value,
@@ -46,7 +46,7 @@ impl RemoteArgs {
     }
 }
 
-/// `yumen history`.
+/// `yumen history`: prints revisions.
 pub(crate) fn history(remote: &RemoteArgs, object: Option<&str>, limit: usize) -> anyhow::Result<ExitCode> {
     let object = object.map(|object| format!("&object={object}")).unwrap_or_default();
     let found = remote.client()?.get(&format!("/yumen/v1/revisions?limit={limit}{object}"))?.json()?;
@@ -74,7 +74,7 @@ pub(crate) fn history(remote: &RemoteArgs, object: Option<&str>, limit: usize) -
     })
 }
 
-/// `yumen diff`.
+/// `yumen diff`: prints the changes between two revisions.
 pub(crate) fn diff(remote: &RemoteArgs, from: u64, to: Option<u64>) -> anyhow::Result<ExitCode> {
     let to = to.map(|to| format!("&to={to}")).unwrap_or_default();
     let found = remote.client()?.get(&format!("/yumen/v1/diff?from={from}{to}"))?.json()?;
@@ -97,7 +97,7 @@ fn difference(change: &Value) -> String {
     out
 }
 
-/// `yumen rollback`.
+/// `yumen rollback`: restores a revision as a new one.
 pub(crate) fn rollback(
     remote: &RemoteArgs,
     revision: u64,
@@ -120,7 +120,8 @@ pub(crate) fn rollback(
     })
 }
 
-/// The answer to a write of several objects, where it was done.
+/// Document of a successful write of several objects. Prints the error of each object; fails if confirmation
+/// is needed.
 fn written(answer: OperatorResponse) -> anyhow::Result<Value> {
     let document: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     for error in list(&document["errors"]) {
@@ -133,13 +134,13 @@ fn written(answer: OperatorResponse) -> anyhow::Result<Value> {
     answer.json()
 }
 
-/// `yumen lint` without a file; exit status 1 where there is an error.
+/// `yumen lint` without a file; exit status 1 if there is an error.
 pub(crate) fn lint(remote: &RemoteArgs, strict: bool) -> anyhow::Result<ExitCode> {
     let found = remote.client()?.get(&format!("/yumen/v1/lint?strict={strict}"))?.json()?;
     show_problems(remote, &found, "nothing found\n")
 }
 
-/// `yumen problems`; exit status 1 where there is an error.
+/// `yumen problems`; exit status 1 if there is an error.
 pub(crate) fn problems(remote: &RemoteArgs) -> anyhow::Result<ExitCode> {
     let found = remote.client()?.get("/yumen/v1/problems")?.json()?;
     show_problems(remote, &found, "no problems\n")
@@ -166,12 +167,12 @@ fn problem(problem: &Value) -> String {
     )
 }
 
-/// `yumen export`.
+/// `yumen export`: prints or saves the configuration.
 pub(crate) fn export(remote: &RemoteArgs, out: Option<&Path>) -> anyhow::Result<ExitCode> {
     let client = remote.client()?;
     let text = match remote.json {
         true => {
-            // One that does not know the argument yet answers in YAML.
+            // Older gateways ignore `format` and respond in YAML.
             let document = client.get("/yumen/v1/export?format=json")?.json()?;
             format!("{}\n", serde_json::to_string_pretty(&document)?)
         }
@@ -180,7 +181,7 @@ pub(crate) fn export(remote: &RemoteArgs, out: Option<&Path>) -> anyhow::Result<
     warn_of_failing_tests(&client);
     match out {
         None => drop(output::print(&text)?),
-        // Private keys are in it.
+        // The document contains private keys.
         Some(path) => private_file::write(path, |file| {
             file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
         })?,
@@ -188,9 +189,9 @@ pub(crate) fn export(remote: &RemoteArgs, out: Option<&Path>) -> anyhow::Result<
     Ok(ExitCode::SUCCESS)
 }
 
-/// A gateway that starts with a file whose tests fail puts nothing of it in force.
+/// Warns of failing tests: a gateway that starts with such a file serves none of it.
 fn warn_of_failing_tests(client: &OperatorClient) {
-    // The export is whole without this.
+    // Best effort: the export is complete without the warning.
     let problems = client.get("/yumen/v1/problems").and_then(|answer| answer.json()).unwrap_or_default();
     let is_test = |problem: &&Value| text_of(problem, "object").starts_with("tests/");
     for problem in list(&problems).iter().filter(is_test) {
@@ -200,7 +201,7 @@ fn warn_of_failing_tests(client: &OperatorClient) {
     }
 }
 
-/// `yumen import file`.
+/// `yumen import file`: writes a document into the store.
 pub(crate) fn import(
     remote: &RemoteArgs,
     file: &Path,

@@ -1,4 +1,4 @@
-//! `yumen run`: binds, compiles, serves, drains.
+//! `yumen run`: binds sockets, compiles the configuration, serves, hands over, and drains.
 
 mod announce;
 
@@ -46,10 +46,10 @@ use crate::upgrade::{
 use crate::worker_threads::{WorkerSockets, WorkerThreads};
 use crate::{compiler, discovery, dns, limit_watch, memory, node, process, service};
 
-/// A process that drains needs at most so long beyond the time it has for that.
+/// Grace beyond the drain limit within which a draining process ends, in milliseconds.
 const ENDED_WITHIN_MS: u64 = 5000;
 
-/// Runs the gateway until a signal ends it or another process has taken over.
+/// Runs the gateway until a signal ends the process or a successor has taken over.
 pub(crate) fn run(args: &GatewayRunArgs) -> anyhow::Result<()> {
     let successor = Successor::from_environment()?.map(Arc::new);
     let ended = start(args, successor.as_ref()).map(|gateway| gateway.run(successor.clone()));
@@ -59,27 +59,26 @@ pub(crate) fn run(args: &GatewayRunArgs) -> anyhow::Result<()> {
     ended
 }
 
-/// A gateway that serves.
 struct GatewayProcess {
     node: NodeConfig,
     runtime: Runtime,
     fleet: WorkerThreads,
     operators: OperatorServers,
-    /// What other nodes are told of this one.
+    /// Node record of this node in the cluster; `None` without a cluster.
     announced: Option<AnnouncedNode>,
-    /// Ends what reads the configuration when it is dropped.
+    /// Stops the configuration source when dropped.
     _doors: OpenedConfigSource,
-    /// Where upgrades are asked for.
+    /// Path of the upgrade socket, if open.
     door: Option<PathBuf>,
     signals: ProcessSignals,
     duty: watch::Sender<WorkerDuty>,
     predecessor: Arc<Predecessor>,
     handed_over: UnboundedReceiver<u32>,
-    /// What only one process of a node does.
+    /// Tasks that only one process of a node may run; aborted on handover.
     exclusive: Vec<AbortHandle>,
 }
 
-/// What there is before any configuration is read.
+/// Resources that exist before any configuration is read: node settings, runtime, sockets.
 struct GatewayBootstrap {
     node: NodeConfig,
     place: WorkerPlacement,
@@ -133,7 +132,7 @@ impl GatewayBootstrap {
     }
 }
 
-/// The configuration in force, and what keeps it so.
+/// The current configuration and the components that update it.
 struct ConfigRuntime {
     carry: Arc<Carry>,
     publisher: Arc<Publisher>,
@@ -168,7 +167,7 @@ impl ConfigRuntime {
         if let (Some(acme), ConfigSource::Etcd(store)) = (&mut acme, &doors.source) {
             acme.share(node, store, &ground.runtime).context("acme")?;
         }
-        // A store that counts anew has not come that far.
+        // A restored store may be at a lower revision than the predecessor had applied.
         control.reach.start_at(ground.before.applied.min(doors.store.state().revision));
         let knowledge = start_resolving(&ground.runtime, node, &control, known);
         successor.iter().for_each(|successor| successor.does("the new process compiles the configuration"));
@@ -184,7 +183,7 @@ impl ConfigRuntime {
         successor.ready(&self.control.shown.problems(), &self.doors.store.state(), &self.carry)
     }
 
-    /// The nodes this one is among.
+    /// Membership of this node in the cluster of its store.
     fn cluster(
         &self,
         node: &NodeConfig,
@@ -209,7 +208,6 @@ impl ConfigRuntime {
         Ok(Arc::new(NodeCluster::new(node, own, source, store, self.control.clone())?))
     }
 
-    /// What the next process gets.
     fn handover(
         &self,
         node: &NodeConfig,
@@ -233,7 +231,6 @@ impl ConfigRuntime {
         }
     }
 
-    /// What operators may look at.
     fn house(
         &self,
         fleet: &WorkerThreads,
@@ -287,7 +284,7 @@ fn start(args: &GatewayRunArgs, successor: Option<&Arc<Successor>>) -> anyhow::R
     let (by_worker, http3) = listeners.take_http3(workers, &acceptor, &settings, &http3_identity)?;
     let sockets = WorkerSockets::of_all(&listeners, by_worker, &node, &acceptor)?;
     let fleet = WorkerThreads::start(&node, &place, &rule.publisher, settings, sockets, &asked)?;
-    // Workers have theirs: one kept here would take connections in while draining and never serve them.
+    // Workers own duplicates. A handle left here would queue connections that no worker accepts.
     listeners.release();
     let supervisor = yumen_proxy::probe::Supervisor::default();
     let cluster = rule.cluster(&node, &listeners, &doorway, workers)?;
@@ -342,13 +339,13 @@ fn predecessor_lifetime(outlives: bool, node: &NodeConfig) -> Duration {
     }
 }
 
-/// Upgrades can be asked for from now on, at the socket given, and the number of the process can be read.
+/// Opens the upgrade socket and writes the pid file. Returns the path of the socket, if it is open.
 fn listen_for_upgrades(
     node: &NodeConfig,
     takes_over: bool,
     predecessor: &Arc<Predecessor>,
 ) -> Option<PathBuf> {
-    // Where nobody said a place, a node without a data directory has none.
+    // The default path lies in the data directory; without that directory there is no socket.
     let is_place = |place: &PathBuf| {
         !node.upgrade.socket.is_empty() || place.parent().is_some_and(std::path::Path::is_dir)
     };
@@ -366,7 +363,7 @@ fn listen_for_upgrades(
     door
 }
 
-/// Tells the service manager that the gateway serves, and keeps telling its watchdog.
+/// Reports readiness to the service manager and starts its watchdog pings, if any.
 fn notify_service_manager(runtime: &Runtime, fleet: &WorkerThreads) -> Option<AbortHandle> {
     service::notify(&format!("READY=1\nMAINPID={}\nSTATUS=serving", std::process::id()));
     let pause = service::watchdog_pause()?;
@@ -374,8 +371,7 @@ fn notify_service_manager(runtime: &Runtime, fleet: &WorkerThreads) -> Option<Ab
 }
 
 impl GatewayProcess {
-    /// Runs until a signal ends it or another process has taken over, and what was begun is finished. `before` is the
-    /// process this one has taken over from.
+    /// Runs until a signal or a handover, then drains. `before` is the connection to the predecessor.
     fn run(mut self, before: Option<Arc<Successor>>) {
         let successor = loop {
             match self.runtime.block_on(self.signals.next(&mut self.handed_over)) {
@@ -406,7 +402,7 @@ impl GatewayProcess {
                 WorkerDuty::HandOver { within_ms: u64::from(self.node.upgrade.drain_s) * 1000 }
             }
         };
-        // Workers hold receivers until they end.
+        // Fails only if all workers have ended.
         let _ = self.duty.send(duty);
         let (asked, outlived) = (self.duty.subscribe(), before.clone().filter(|_| successor.is_some()));
         let hurry = ForcedDrain { duty: self.duty, end: successor.map(|_| end), before };
@@ -422,7 +418,7 @@ impl GatewayProcess {
             Some(_) => self.runtime.block_on(self.operators.join()),
             None => {
                 process::remove_pid_file(&self.node.upgrade.pid_file);
-                // Another gateway's would have kept ours from being there.
+                // If another gateway had this path, this process could not have opened the socket.
                 self.door.into_iter().for_each(|door| drop(std::fs::remove_file(door)));
             }
         }
@@ -431,7 +427,7 @@ impl GatewayProcess {
     }
 }
 
-/// Upgrades by signal are heard of in the log.
+/// Starts an upgrade requested by SIGUSR2. Steps and failures go to the node log.
 fn start_upgrade(predecessor: &Arc<Predecessor>) {
     let (predecessor, call) = (predecessor.clone(), predecessor.begin_call());
     let run = move || {
@@ -446,18 +442,18 @@ fn start_upgrade(predecessor: &Arc<Predecessor>) {
     }
 }
 
-/// What makes a process that drains drain sooner.
+/// Shortens the drain of a draining process.
 struct ForcedDrain {
     duty: watch::Sender<WorkerDuty>,
-    /// What it has to do then; `None` where that is what it does.
+    /// Duty of the shortened drain; `None` once that duty is in effect.
     end: Option<WorkerDuty>,
-    /// The process before, which may drain still.
+    /// Connection to the predecessor, which may still drain.
     before: Option<Arc<Successor>>,
 }
 
 impl ForcedDrain {
-    /// A signal ends a process sooner that may take long, and so does the end of the one that serves; the next signal
-    /// ends it at once.
+    /// A signal, or the end of the successor, shortens the drain after a handover. A further signal exits at
+    /// once.
     async fn run(
         mut self,
         mut signals: ProcessSignals,
@@ -485,7 +481,7 @@ impl ForcedDrain {
         }
     }
 
-    /// Whether that is something new.
+    /// Switches to the shortened drain; `false` if it is already in effect.
     fn shorten_drain(&mut self) -> bool {
         let Some(end) = self.end.take() else { return false };
         tracing::info!("drain shortened");
@@ -505,28 +501,28 @@ fn start_logs(node: &NodeConfig) {
     };
     let mut filter = EnvFilter::default().add_directive(level.into());
     if level <= LevelFilter::INFO {
-        // The libraries of HTTP/2 and QUIC warn of what peers do wrong: a peer must not fill the log.
+        // The HTTP/2 and QUIC crates log protocol errors of peers: a peer must not be able to fill the log.
         filter = filter.add_directive("h2=off".parse().expect("a target and a level"));
         filter = filter.add_directive("quinn=off".parse().expect("a target and a level"));
         filter = filter.add_directive("quinn_proto=off".parse().expect("a target and a level"));
     }
-    // Colours are for people: a file or a collector gets plain text.
+    // Colours only on a terminal: files and log collectors get plain text.
     let has_colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    // It lives as long as the process.
+    // `tracing` requires a writer that lives as long as the process.
     let log: &NodeLog = Box::leak(Box::new(NodeLog::new(node.logs.format, has_colours)));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(move || log)
         .with_ansi(has_colours)
         .with_target(false);
-    // A subscriber that is there already stays.
+    // An existing global subscriber stays in place.
     let _ = match node.logs.format {
         LogsFormat::Text => builder.try_init(),
         LogsFormat::Json => builder.json().try_init(),
     };
 }
 
-/// Keeps names resolved and services discovered, from what is known of them already; what is known then can be looked at.
+/// Starts name resolution and service discovery from the known inputs; returns both as input sources.
 fn start_resolving(
     runtime: &Runtime,
     node: &NodeConfig,

@@ -1,6 +1,6 @@
-//! What a service manager is told, and what it passes: sd_notify, its watchdog, socket activation.
+//! Service manager interface: sd_notify(3), watchdog and socket activation.
 //!
-//! Speaks to systemd and to whoever speaks as it does; knows nothing of what the gateway serves.
+//! Implements the protocols of systemd; has no knowledge of the traffic.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -16,14 +16,14 @@ use yumen_proxy::WorkerCounters;
 
 use crate::sockets::{InheritedSocket, InheritedSockets};
 
-/// Tells the service manager something, if there is one: lines such as `READY=1`.
+/// Sends state assignments such as `READY=1` to the service manager, if there is one.
 pub(crate) fn notify(lines: &str) {
     if let Err(error) = try_notify(lines) {
         tracing::warn!(%error, lines, "service manager notification failed");
     }
 }
 
-/// Tells the service manager that the gateway is being reloaded, and when that began.
+/// Notifies the service manager of a reload, with its start time.
 pub(crate) fn notify_reloading() {
     let now_us = yumen_proxy::clock::exact().mono_us;
     notify(&format!("RELOADING=1\nMONOTONIC_USEC={now_us}\nSTATUS=upgrading"));
@@ -40,7 +40,8 @@ fn try_notify(lines: &str) -> io::Result<()> {
     UnixDatagram::unbound()?.send_to_addr(lines.as_bytes(), &address).map(drop)
 }
 
-/// The sockets a service manager passes. They are passed once: nobody finds them in the environment afterwards.
+/// Sockets passed by the service manager. The environment names them once: child processes do not find them
+/// there.
 pub(crate) fn sockets() -> anyhow::Result<InheritedSockets> {
     let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
     let mut names = names.split(':');
@@ -55,7 +56,7 @@ pub(crate) fn sockets() -> anyhow::Result<InheritedSockets> {
     Ok(InheritedSockets::from_outside(passed))
 }
 
-/// Streams or datagrams; nothing else is served.
+/// Takes a TCP listener or a UDP socket; other types are not supported.
 fn take(listening: &mut ListenFd, index: usize) -> io::Result<Socket> {
     let stream = listening.take_tcp_listener(index);
     match stream {
@@ -66,9 +67,10 @@ fn take(listening: &mut ListenFd, index: usize) -> io::Result<Socket> {
     }
 }
 
-/// How often the watchdog of the service manager wants to hear that all is well; half of what it allows.
+/// Interval of watchdog notifications: half of `WATCHDOG_USEC`, as sd_watchdog_enabled(3) recommends.
 pub(crate) fn watchdog_pause() -> Option<Duration> {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
+    // The variables may be inherited and describe another process (sd_watchdog_enabled(3)).
     if number("WATCHDOG_PID").is_some_and(|pid| pid != u64::from(std::process::id())) {
         return None;
     }
@@ -77,8 +79,8 @@ pub(crate) fn watchdog_pause() -> Option<Duration> {
         .map(|allowed_us| Duration::from_micros(allowed_us / 2))
 }
 
-/// Tells the watchdog that all is well as long as every worker does its chores: one that hangs hangs for good,
-/// and its clients with it.
+/// Notifies the watchdog as long as every worker runs its periodic tasks. A stalled worker does not recover,
+/// so the service manager must restart the process.
 pub(crate) async fn ping_watchdog(pause: Duration, workers: Vec<Arc<WorkerCounters>>) {
     let beats = || -> Vec<u64> { workers.iter().map(|worker| worker.beats.get()).collect() };
     let mut before = vec![u64::MAX; workers.len()];

@@ -1,32 +1,32 @@
-//! What a running process hears of: signals, and that another process serves.
+//! Events of a running process: signals, and the completion of a handover.
 //!
-//! Knows what a signal means, not what comes of it.
+//! Maps signals to events; does not act on them.
 
 use std::io::IsTerminal;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-/// What the running process hears of.
+/// Event of the process.
 pub(crate) enum ProcessEvent {
     End,
     Upgrade,
-    /// Others read their configuration anew then; here there is nothing to do.
+    /// SIGHUP, which other servers use for a reload; changes apply without it.
     Reload,
-    /// Others open their logs anew then; here there is nothing to do either.
+    /// SIGUSR1, which other servers use to reopen logs; log files are reopened without it.
     ReopenLogs,
-    /// This process serves now.
+    /// The process with this pid serves now.
     HandedOver(u32),
 }
 
-/// The signals the process hears, from before it says it is ready.
+/// Signal handlers of the process, installed before it reports readiness.
 pub(crate) struct ProcessSignals {
     terminate: Signal,
     interrupt: Signal,
     upgrade: Signal,
     hangup: Signal,
     reopen_logs: Signal,
-    /// Somebody sees what is printed, and ends it by going away.
+    /// Whether standard input is a terminal. SIGHUP then means that the terminal was closed.
     has_terminal: bool,
 }
 
@@ -42,7 +42,7 @@ impl ProcessSignals {
         })
     }
 
-    /// Returns when another one has come, or another process serves; one that came before is not lost.
+    /// Waits for the next event. Events that occurred between two calls are delivered.
     pub(crate) async fn next(&mut self, handed_over: &mut UnboundedReceiver<u32>) -> ProcessEvent {
         tokio::select! {
             _ = self.terminate.recv() => ProcessEvent::End,

@@ -1,7 +1,6 @@
-//! Listening sockets that came from outside: from the process before, or from the service manager.
+//! Inherited listening sockets: from the predecessor or from the service manager.
 //!
-//! Finds those a listener asks for, and keeps a handle of each for the process that comes after. Knows nothing
-//! of what is served on them.
+//! Matches sockets to listeners and keeps a handle of each for the next successor. Serves no traffic.
 
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -12,25 +11,25 @@ use serde::{Deserialize, Serialize};
 use socket2::{Socket, Type};
 use yumen_proxy::DatagramForwarder;
 
-/// What a socket is for.
+/// Purpose of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum SocketRole {
-    /// Requests, with TLS or without.
+    /// HTTP requests, with or without TLS.
     Http,
-    /// Streams.
+    /// TCP stream routes.
     Stream,
-    /// Streams of datagrams.
+    /// UDP stream routes.
     Datagrams,
-    /// HTTP/3.
+    /// HTTP/3 requests.
     Http3,
-    /// Leads to a process before, for its connections of HTTP/3.
+    /// Datagram forwarder to an earlier process, for its HTTP/3 connections.
     Http3Before,
-    /// The admin listener.
+    /// Admin listener.
     Admin,
-    /// The status listener.
+    /// Status listener.
     Status,
-    /// The Control API.
+    /// Control API.
     Control,
 }
 
@@ -48,29 +47,29 @@ impl SocketRole {
     }
 }
 
-/// What a socket is for, as the process tells that bound it.
+/// Label of a socket, assigned by the process that bound it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SocketLabel {
     pub(crate) door: SocketRole,
-    /// The address as the configuration has it; its port may be 0.
+    /// Address as configured; its port may be 0.
     pub(crate) asked: SocketAddr,
-    /// Sockets of one listener have the same number.
+    /// Number of the listener within the process; equal for all its sockets.
     pub(crate) listener: u32,
-    /// Of the process it leads to.
+    /// Generation of the process at the other end of a forwarder.
     #[serde(default)]
     pub(crate) generation: u8,
 }
 
-/// A socket from outside.
+/// A socket from the predecessor or the service manager.
 pub(crate) struct InheritedSocket {
-    /// What it is for, where that is known.
+    /// Label; `None` from the service manager.
     pub(crate) label: Option<SocketLabel>,
-    /// What the service manager calls it.
+    /// Name from the service manager (`LISTEN_FDNAMES`).
     pub(crate) name: String,
     pub(crate) socket: Socket,
 }
 
-/// The sockets from outside that nobody has taken yet, and handles of all that are in use.
+/// Inherited sockets not taken yet, and handles of all sockets in use.
 #[derive(Default)]
 pub(crate) struct InheritedSockets {
     passed: Vec<InheritedSocket>,
@@ -82,7 +81,7 @@ impl InheritedSockets {
         InheritedSockets { passed, kept: Mutex::default() }
     }
 
-    /// The sockets of the next listener at this address, in the order they were given; none where it has to be
+    /// Sockets of the next listener at this address, in the order received; empty if the address must be
     /// bound.
     pub(crate) fn take(&mut self, door: SocketRole, asked: SocketAddr) -> Vec<Socket> {
         let fits = |label: &SocketLabel| label.door == door && label.asked == asked;
@@ -91,7 +90,7 @@ impl InheritedSockets {
         let listener = listener.map(|label| label.listener);
         let is_wanted = |passed: &InheritedSocket| match (&passed.label, listener) {
             (Some(label), Some(listener)) => label.listener == listener,
-            // Some other listener's before, or the service manager's.
+            // Sockets of another listener type in the predecessor, or from the service manager.
             (_, None) => passed.is_bound_for(door, asked),
             (None, Some(_)) => false,
         };
@@ -99,7 +98,7 @@ impl InheritedSockets {
         taken.map(|passed| passed.socket).collect()
     }
 
-    /// What leads to the processes before, for a listener.
+    /// Datagram forwarders to earlier processes, for one listener.
     pub(crate) fn take_forwarders(&mut self, asked: SocketAddr) -> Vec<DatagramForwarder> {
         let fits = |label: &SocketLabel| label.door == SocketRole::Http3Before && label.asked == asked;
         let taken = self.passed.extract_if(.., |passed| passed.label.as_ref().is_some_and(fits));
@@ -109,8 +108,8 @@ impl InheritedSockets {
         taken.filter_map(pipe).collect()
     }
 
-    /// Fails where a socket of the service manager's is left over: its clients would wait for ever. Those of the
-    /// process before are closed when that process ends.
+    /// Fails on an unused socket of the service manager, since its clients would wait for ever. Unused
+    /// sockets of the predecessor close when that exits.
     pub(crate) fn check_all_taken(&mut self) -> anyhow::Result<()> {
         let left = std::mem::take(&mut self.passed);
         match left.iter().find(|passed| passed.label.is_none()) {
@@ -126,7 +125,7 @@ impl InheritedSockets {
         }
     }
 
-    /// Keeps handles of the sockets of one listener for the process that comes after.
+    /// Keeps handles of one listener's sockets for the next successor.
     pub(crate) fn keep(
         &self,
         door: SocketRole,
@@ -142,12 +141,12 @@ impl InheritedSockets {
         Ok(())
     }
 
-    /// Handles of all sockets in use, for another process.
+    /// Duplicates all handles, for a successor.
     pub(crate) fn handles(&self) -> std::io::Result<Vec<(SocketLabel, OwnedFd)>> {
         self.kept().iter().map(|(label, fd)| Ok((label.clone(), fd.try_clone()?))).collect()
     }
 
-    /// Closes the handles: a socket is closed for good only when nobody has one.
+    /// Closes the handles: a socket is closed only with its last handle.
     pub(crate) fn release(&self) {
         self.kept().clear();
     }
@@ -172,7 +171,7 @@ impl InheritedSocket {
     }
 }
 
-/// A socket a handle can be kept of.
+/// Socket of which a handle can be kept.
 pub(crate) trait AsSocket {
     fn handle(&self) -> std::io::Result<OwnedFd>;
 }

@@ -1,6 +1,7 @@
-//! Everything of certificates that is not a handshake: read, watched, stapled, fetched; on the control runtime.
+//! TLS tasks outside the handshake: loading certificates, expiry, OCSP staples, ACME. They run on the control
+//! runtime.
 //!
-//! Nothing here is on the way of a request.
+//! Nothing here is on the request path.
 
 mod acme;
 mod expiry;
@@ -29,16 +30,16 @@ pub(crate) use acme::{AcmeManager, AcmeOrders, BOARD, fetched};
 pub(crate) use expiry::{ExpiryMonitor, trusted_problems};
 pub(crate) use staples::{ExportedStaple, StapleCache};
 
-/// The families of this module, without values, for the reference.
+/// Metric families of this module, without values, for the generated reference.
 pub(crate) fn describe(out: &mut Vec<MetricFamily>) {
     use yumen_base::metric::MetricSource;
     ExpiryMonitor::default().gather(out);
     StapleCache::default().gather(out);
 }
 
-/// What the gateway's TLS consists of beside its listeners.
+/// TLS components that all listeners share.
 pub(crate) struct TlsServices {
-    /// Reads certificates for the compiler.
+    /// Loads certificates for the compiler.
     pub(crate) loader: Arc<CertificateLoader>,
     pub(crate) expiry: Arc<ExpiryMonitor>,
     pub(crate) staples: Arc<StapleCache>,
@@ -49,7 +50,8 @@ pub(crate) struct TlsServices {
 }
 
 impl TlsServices {
-    /// As the node's configuration wants it, with the ticket keys and staples of the process before; nothing runs yet.
+    /// Creates the components from the node settings, with the predecessor's ticket keys and staples. Starts
+    /// no task.
     pub(crate) fn new(
         node: &NodeConfig,
         ticket_keys: &[[u8; TICKET_KEY_BYTES]],
@@ -65,6 +67,7 @@ impl TlsServices {
             Arc::new(keys)
         });
         if let Some(keys) = &tickets {
+            // The oldest first: the key rotated in last encrypts new tickets.
             ticket_keys.iter().for_each(|key| keys.rotate(key));
             if ticket_keys.is_empty() {
                 keys.rotate(&new_ticket_key()?);
@@ -82,7 +85,7 @@ impl TlsServices {
         })
     }
 
-    /// TLS for all listeners: the snapshot's certificates, and a self-signed one where none fits.
+    /// TLS acceptor of all listeners: certificates of the snapshot, and a self-signed one as the default.
     pub(crate) fn acceptor(
         &self,
         node: &NodeConfig,
@@ -91,7 +94,7 @@ impl TlsServices {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".into(), "127.0.0.1".into()])?;
         let default = tls::load_key_pair(&made.cert.pem(), &made.signing_key.serialize_pem())
             .map_err(|error| anyhow::anyhow!("the default certificate cannot be used: {error}"))?;
-        // All workers share one memory, so that a session is found wherever its client lands.
+        // One session cache for all workers: a client may resume on any of them.
         let workers = node::workers(node, process::allowed_cpus().len());
         tls::acceptor(DownstreamTlsSettings {
             publisher: publisher.clone(),
@@ -106,7 +109,7 @@ impl TlsServices {
         .map_err(|error| anyhow::anyhow!("TLS cannot be set up: {error}"))
     }
 
-    /// The certificates an ACME server gave before, put in force; they are renewed once the node serves.
+    /// Publishes the stored ACME certificates; renewal starts once the node serves.
     pub(crate) fn open_acme(
         &self,
         node: &NodeConfig,
@@ -120,12 +123,12 @@ impl TlsServices {
         }
     }
 
-    /// Staples the certificates that must be shown with one, of what the process before has told.
+    /// Attaches the predecessor's staples to certificates that require one (must-staple).
     pub(crate) fn staple_known(&mut self) {
         self.stapler.staple_known();
     }
 
-    /// Keeps tickets, staples and the watch over expiry going.
+    /// Starts ticket key rotation, staple refresh and the expiry monitor.
     pub(crate) fn tend(self, runtime: &Runtime, node: &NodeConfig, control: &ControlHandle) {
         if let Some(keys) = self.tickets {
             runtime.spawn(rotate(keys, Duration::from_secs(node.tls.ticket_rotation_s.into())));

@@ -1,6 +1,6 @@
-//! `yumen top`: where a running gateway spends its time, once or again and again.
+//! `yumen top`: usage of a running gateway, once or continuously.
 //!
-//! The gateway tells sums since its start; differences, order and looks are made here.
+//! The gateway exports sums since its start; differences, sort order and layout are computed here.
 
 mod frame;
 mod screen;
@@ -19,7 +19,7 @@ use crate::output::{self, OutputReader};
 pub(crate) use frame::SortOrder;
 use frame::TopFrame;
 
-/// Shows what the gateway at `args.status` does until the user has seen enough.
+/// Shows the usage of the gateway at `args.status` until the user quits.
 pub(crate) fn top(args: &TopArgs) -> anyhow::Result<ExitCode> {
     let client = OperatorClient::new(&args.status, None)?;
     let source = TopSource { client };
@@ -44,7 +44,7 @@ pub(crate) fn top(args: &TopArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Where sums come from.
+/// Source of the sums.
 struct TopSource {
     client: OperatorClient,
 }

@@ -1,4 +1,4 @@
-//! Configuration compiled beside what is in force: the same compile, with counters and health of its own.
+//! Compilation of configuration that is not active, with its own counters and health.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,28 +15,28 @@ use yumen_store::Store;
 use crate::control::{ControlHandle, ControlMessage, ProblemSource};
 use crate::lint;
 
-/// Many changes may follow each other.
+/// Delay that collects a burst of changes into one run.
 const SETTLE: Duration = Duration::from_millis(500);
-/// Tests in force are rested from at least so many times what they took, so that they do not occupy a core.
+/// Pause between two runs as a multiple of a run's duration, so that tests use at most 5 % of a CPU.
 const REST_PER_RUN: u32 = 20;
 
-/// Compiles what is not, or not yet, in force.
+/// Compiler of configuration that is not active.
 pub(crate) struct TrialCompiler {
     empty: Mutex<Compiler>,
 }
 
 impl TrialCompiler {
-    /// Compiles as this compiler would.
+    /// Creates a trial compiler with the environment of `like`.
     pub(crate) fn new(like: &Compiler) -> TrialCompiler {
         TrialCompiler { empty: Mutex::new(like.fresh()) }
     }
 
-    /// The snapshot of these resources, and what is wrong with them.
+    /// Compiles resources; returns their snapshot and problems.
     pub(crate) fn compile(&self, resources: Vec<Resource>) -> (Arc<Snapshot>, Vec<Problem>) {
         self.compile_from(Vec::new(), resources)
     }
 
-    /// The same where objects that are broken have these texts as their last good ones.
+    /// Compiles resources with `former` as the last good versions.
     fn compile_from(&self, former: Vec<Resource>, resources: Vec<Resource>) -> (Arc<Snapshot>, Vec<Problem>) {
         let mut compiler = self.empty.lock().unwrap_or_else(PoisonError::into_inner).fresh();
         compiler.begin_from(former);
@@ -44,7 +44,7 @@ impl TrialCompiler {
         (snapshot, compiler.problems())
     }
 
-    /// What a change would do, to these requests too.
+    /// Plans a change, with its effect on sampled requests.
     pub(crate) fn plan(
         &self,
         before: &[Resource],
@@ -63,8 +63,7 @@ impl TrialCompiler {
         plan(before, after, sample, &workshop)
     }
 
-    /// What is wrong with these resources and fails among their tests, and what they say that is probably not
-    /// meant.
+    /// Problems, failing tests and lint findings of these resources.
     pub(crate) fn lint(&self, resources: &[Resource], strict: bool) -> Vec<Problem> {
         let (snapshot, mut problems) = self.compile(resources.to_vec());
         problems.extend(policy::run(&snapshot, resources, yumen_proxy::clock::exact()));
@@ -72,12 +71,12 @@ impl TrialCompiler {
         problems
     }
 
-    /// What the tests among these resources find; nothing is compiled where there are none.
+    /// Failing tests among these resources. Without tests nothing is compiled.
     pub(crate) fn failing_tests(&self, resources: &[Resource]) -> Vec<Problem> {
         self.failing_beside(Vec::new(), resources)
     }
 
-    /// The same where objects that are broken have these texts as their last good ones.
+    /// Failing tests, with `former` as the last good versions of broken objects.
     pub(crate) fn failing_beside(&self, former: Vec<Resource>, resources: &[Resource]) -> Vec<Problem> {
         if resources.iter().all(|resource| resource.kind != Kind::Tests) {
             return Vec::new();
@@ -87,31 +86,32 @@ impl TrialCompiler {
     }
 }
 
-/// Has failing tests of what the store holds told as problems, and holds nothing back: what was not written through this
-/// gateway, or ended by itself, is there already.
+/// Reports failing tests of the active configuration as problems. It blocks nothing: a change that bypassed
+/// this gateway, or an expiry, is already in effect.
 pub(crate) async fn watch_tests(trial: Arc<TrialCompiler>, store: Arc<dyn Store>, control: ControlHandle) {
     let mut published = control.reach.published();
     let mut known = None;
     loop {
+        // Marked as seen before the state is read, so that a change in between causes another run.
         published.borrow_and_update();
         let (trial, store, versions) = (trial.clone(), store.clone(), control.versions.clone());
         let (compiled, started) = (published.clone(), Instant::now());
         let run = move || {
             let now_ms = yumen_proxy::clock::exact().unix_ms;
             let state = store.state();
-            // Addresses that were found change nothing of it; what has ended does.
+            // Resolved addresses do not affect tests, but expired objects do.
             let resources = state.resources_at(now_ms);
             let seen = (state.revision, resources.len());
             let is_known = known == Some(seen);
             let failing = (!is_known).then(|| trial.failing_beside(versions.resources(), &resources));
-            // What is in force in place of broken objects is told when that is published.
+            // The last good versions of this revision are known only after its publication.
             let is_final = *compiled.borrow() >= state.revision;
             (is_final.then_some(seen), failing)
         };
-        // What panics tells by itself, and the next change is looked at again.
+        // A panic is logged by its hook; the next change triggers another run.
         if let Ok((seen, failing)) = spawn_blocking(run).await {
             known = seen;
-            // The control thread ends with the process.
+            // Fails only if the process is ending and the control thread with it.
             let tell = |failing| {
                 drop(control.messages.send(ControlMessage::Problems(ProblemSource::Tests, failing)))
             };

@@ -1,9 +1,8 @@
-//! One process of a node takes over from another without a connection lost: what is said between the two, who
-//! may ask for it, and the command that asks.
+//! Upgrade without downtime: protocol between two processes, upgrade socket, and the `upgrade` command.
 //!
-//! The process that serves starts the one that takes over and hands it the listening sockets. That one compiles
-//! the configuration and says that it could serve; only then it is told to, and only when it does the first one
-//! drains. Whatever fails before leaves the first one as it was.
+//! The predecessor starts the successor and sends it the listening sockets. The successor compiles the
+//! configuration and reports that it is ready. On the predecessor's command it serves; only then the
+//! predecessor drains. On any earlier failure the predecessor continues to serve.
 
 mod channel;
 mod command;
@@ -28,14 +27,14 @@ use std::path::{Path, PathBuf};
 
 use yumen_config::NodeConfig;
 
-/// Set for a process that shall take over: where it finds the one that starts it.
+/// Environment variable that marks a successor; its value names the channel to the predecessor.
 const VARIABLE: &str = "YUMEN_TAKES_OVER_FROM";
-/// What the log says when another process serves.
+/// Log message after a completed handover.
 const HANDED_OVER: &str = "another process serves now";
-/// The socket upgrades are asked for at.
+/// File name of the upgrade socket in the data directory.
 const SOCKET: &str = "upgrade.sock";
 
-/// Where upgrades are asked for.
+/// Path of the upgrade socket.
 pub(crate) fn socket(node: &NodeConfig) -> PathBuf {
     match node.upgrade.socket.as_str() {
         "" => Path::new(&node.store.data_dir).join(SOCKET),

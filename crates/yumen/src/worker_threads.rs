@@ -1,6 +1,6 @@
-//! The workers: their threads, their sockets, their access log.
+//! Worker threads, with their sockets and the access log.
 //!
-//! Knows how a worker is started and ended; what it does is the data plane's business.
+//! Owns start and end of workers; the data plane implements them.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::log_file::LogFile;
 use crate::operators::FleetView;
 use crate::process::{self, WorkerPlacement};
 
-/// The workers' threads and what can be read of them.
+/// Threads of the workers, with their exported state.
 pub(crate) struct WorkerThreads {
     threads: Vec<JoinHandle<()>>,
     pub(crate) counters: Vec<Arc<WorkerCounters>>,
@@ -36,7 +36,6 @@ pub(crate) struct WorkerThreads {
 }
 
 impl WorkerThreads {
-    /// What can be read of the workers.
     pub(crate) fn view(&self) -> FleetView {
         FleetView { counters: self.counters.clone(), applied: self.applied.clone() }
     }
@@ -72,28 +71,28 @@ impl WorkerThreads {
         Ok(fleet)
     }
 
-    /// Waits until all have ended.
+    /// Waits until all workers have ended.
     pub(crate) fn join(self) {
         for thread in self.threads {
-            // A worker that panicked has said so.
+            // A panic has been logged by its hook.
             let _ = thread.join();
         }
         self.log_writer.into_iter().for_each(AccessLogThread::join);
     }
 }
 
-/// The thread that writes the access log.
+/// Thread that writes the access log.
 struct AccessLogThread {
-    /// Its other end is gone when the thread has ended.
+    /// Disconnected when the thread ends.
     ended: Receiver<()>,
     backlog: LogBacklog,
 }
 
 impl AccessLogThread {
-    /// How long lines that wait may take when no more are added.
+    /// Time to write queued lines at shutdown.
     const LAST_LINES: Duration = Duration::from_secs(2);
 
-    /// Waits until all lines are written, but not for long: whoever reads the log may have stopped.
+    /// Waits at most `LAST_LINES` for queued lines: the reader of the log may have stalled.
     fn join(self) {
         if let Err(RecvTimeoutError::Timeout) = self.ended.recv_timeout(AccessLogThread::LAST_LINES) {
             let lines = self.backlog.lines();
@@ -102,7 +101,7 @@ impl AccessLogThread {
     }
 }
 
-/// A worker's own.
+/// Sockets of one worker.
 pub(crate) struct WorkerSockets {
     listeners: Vec<Listener>,
     datagrams: Vec<Datagrams>,
@@ -134,6 +133,7 @@ fn start_worker(
     sockets: WorkerSockets,
 ) -> anyhow::Result<JoinHandle<()>> {
     let affinity = node.workers.cpu_affinity.clone();
+    // Threads inherit the raised priority of the control thread: reset it.
     let nice = if node.workers.nice == 0 { place.base_nice } else { node.workers.nice.into() };
     let thread = std::thread::Builder::new().name(format!("yumen-worker-{}", parts.id));
     Ok(thread.spawn(move || {
@@ -175,7 +175,8 @@ fn start_access_log(node: &NodeConfig) -> anyhow::Result<(Option<LogQueue>, Opti
         return Ok((None, None));
     }
     let sink: Box<dyn std::io::Write + Send> = match access.path.as_str() {
-        // Not through the standard library: what it buffers it would write once more when the process ends.
+        // A duplicate of the descriptor: the buffer of `std::io::stdout` would be flushed again at process
+        // exit.
         "-" => Box::new(std::fs::File::from(std::io::stdout().as_fd().try_clone_to_owned()?)),
         path => {
             let file = LogFile::open(path.as_ref());

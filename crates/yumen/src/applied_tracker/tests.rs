@@ -1,4 +1,5 @@
-//! A revision is applied when both processes serve it, or when there is only one.
+//! A revision is applied when this process and its predecessor serve it, or this process alone if there is
+//! none.
 
 use super::*;
 
@@ -24,7 +25,7 @@ fn what_the_process_before_has_not_followed_is_not_applied() {
     reach.applied_everywhere(news);
     assert_eq!(*reach.applied().borrow(), Revision(7));
     assert!(reach.is_everywhere_within(first, SOON) && !reach.is_everywhere_within(second, SOON));
-    // A backup may have been restored: what counts is which came later.
+    // The order of publication counts, not the revision: a restored backup may have a lower one.
     let third = reach.published_here(Revision(3));
     reach.applied_everywhere((third, Revision(3)));
     assert_eq!(*reach.applied().borrow(), Revision(3));

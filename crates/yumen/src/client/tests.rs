@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::OperatorClient;
 
-/// Answers one request with `answer`; gives its address, and the request once it came.
+/// Serves one request with `answer`; returns the address, and a handle that yields the request.
 fn gateway(answer: &'static str) -> (String, JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

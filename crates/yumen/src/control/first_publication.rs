@@ -1,4 +1,4 @@
-//! Whether the first configuration is in force: listeners open and the node is ready by this, and by nothing else.
+//! State of the first publication, which alone decides when listeners open and the node is ready.
 
 use std::time::{Duration, Instant};
 
@@ -7,22 +7,22 @@ use tokio::runtime::Runtime;
 
 use super::ControlHandle;
 
-/// The addresses that the first configuration names delay the listeners by at most this.
+/// Maximum delay of the listeners for the addresses that the first configuration names.
 const FIRST_ADDRESSES_WITHIN: Duration = Duration::from_millis(1500);
 
-/// How far a process has come with its first configuration.
+/// Progress of the first publication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FirstPublication {
-    /// The store is being read, or its content compiled.
+    /// The store is being read, or its content is being compiled.
     Awaited,
-    /// The store has no configuration that can be used. A later one may still come.
+    /// The store has no usable configuration. A later one may still arrive.
     Absent,
-    /// The content of the store is in force, and its problems are known.
+    /// The content of the store is published, with its problems.
     InForce,
 }
 
 impl ControlHandle {
-    /// Whether the content of the store is in force; otherwise the reason.
+    /// `Ok` once the content of the store is published; otherwise the reason.
     pub(crate) fn readiness(&self) -> Result<(), &'static str> {
         match *self.first.borrow() {
             FirstPublication::InForce => Ok(()),
@@ -31,8 +31,8 @@ impl ControlHandle {
         }
     }
 
-    /// Blocks until the first configuration is in force, however long that takes, or it is certain that there is none;
-    /// then for a bounded time until the addresses that it names are known.
+    /// Blocks, without a bound, until the first configuration is published or known to be absent. Then waits
+    /// at most `FIRST_ADDRESSES_WITHIN` for the addresses that it names.
     pub(crate) fn wait_for_first_publication(&self, runtime: &Runtime) -> anyhow::Result<()> {
         const LOOK_EVERY: Duration = Duration::from_micros(500);
         let mut first = self.first.clone();

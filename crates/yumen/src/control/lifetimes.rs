@@ -1,7 +1,7 @@
-//! Objects whose end has come are served no more, whatever becomes of their deletion.
+//! Withdrawal of expired objects, independent of their deletion from the store.
 //!
-//! A store deletes them by itself, by a revision; where it cannot, since its disk is full, it is not open or its
-//! cluster is away, they would go on. Knows what a store holds and until when; reads no clock.
+//! A store deletes expired objects by a revision. If it cannot, because its disk is full or the cluster is
+//! unreachable, this module stops serving them. Tracks expiry times; reads no clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,20 +11,20 @@ use yumen_config::Resource;
 use yumen_snapshot::compile::ConfigChange;
 use yumen_store::{EntryChange, ResourceKey, StoreState};
 
-/// A store is given so long to delete what has ended: then it is one revision as any other.
+/// Time for the store to delete an expired object by a regular revision, in milliseconds.
 const GRACE_MS: u64 = 1000;
 
-/// What of a store's objects ends, and what has ended already.
+/// Expiry times of a store's objects, and the objects already expired.
 #[derive(Debug, Default)]
 pub(super) struct ObjectLifetimes {
     by_end: BTreeSet<(u64, ResourceKey)>,
     ends: BTreeMap<ResourceKey, u64>,
-    /// Held by the store still.
+    /// Expired objects that are still in the store.
     over: BTreeSet<ResourceKey>,
 }
 
 impl ObjectLifetimes {
-    /// Begins with a store's state; gives what of it is to be served.
+    /// Starts from a complete state and returns the resources to serve.
     pub(super) fn begin(&mut self, state: &StoreState, now_ms: u64) -> Vec<Resource> {
         *self = ObjectLifetimes::default();
         for (key, entry) in state.entries() {
@@ -37,7 +37,7 @@ impl ObjectLifetimes {
         resources
     }
 
-    /// What a store's change is for what is served.
+    /// Converts a change of the store to a change of the served configuration.
     pub(super) fn change(&mut self, changed: &EntryChange, now_ms: u64) -> ConfigChange {
         let key = &changed.key;
         self.forget(key);
@@ -51,7 +51,7 @@ impl ObjectLifetimes {
         }
     }
 
-    /// Takes out what should have been deleted by now.
+    /// Marks objects as expired whose grace period is over, and returns their deletions.
     pub(super) fn due(&mut self, now_ms: u64) -> Vec<ConfigChange> {
         let is_due = |(at_ms, _): &&(u64, ResourceKey)| at_ms.saturating_add(GRACE_MS) <= now_ms;
         let due: Vec<ResourceKey> =
@@ -63,13 +63,13 @@ impl ObjectLifetimes {
         due.iter().map(delete).collect()
     }
 
-    /// How long nothing is due.
+    /// Time until the next object is due; `None` if no object expires.
     pub(super) fn until_due(&self, now_ms: u64) -> Option<Duration> {
         let (at_ms, _) = self.by_end.first()?;
         Some(Duration::from_millis(at_ms.saturating_add(GRACE_MS).saturating_sub(now_ms)))
     }
 
-    /// What the store holds and is not served.
+    /// Warnings for expired objects that are still in the store.
     pub(super) fn problems(&self) -> impl Iterator<Item = Problem> {
         self.over.iter().map(|key| {
             let message = "expired: no longer active, but not deleted from the store yet";
@@ -77,7 +77,7 @@ impl ObjectLifetimes {
         })
     }
 
-    /// Whether it has ended.
+    /// Records the expiry time; returns whether the object has already expired.
     fn note(&mut self, key: &ResourceKey, expires_ms: Option<u64>, now_ms: u64) -> bool {
         match expires_ms {
             Some(at_ms) if at_ms <= now_ms => self.over.insert(key.clone()),

@@ -1,4 +1,5 @@
-//! Consul: services whose checks pass, and endpoints kept as keys; both by blocking queries.
+//! Discovery by Consul: healthy instances of services, and endpoints stored as keys. Both use blocking
+//! queries.
 
 use std::time::Duration;
 
@@ -13,21 +14,21 @@ use yumen_snapshot::compile::DiscoveryQuery;
 use super::http::{DiscoveryHttpClient, HttpReply, HttpTimeouts, encoded};
 use super::{DiscoveryAnswer, DiscoveryArgs, SourceCursor, bracketed, meets};
 
-/// Where keys are.
+/// Path prefix of the key-value API.
 const KEYS: &str = "/v1/kv/";
 
-/// The least pause between questions, whatever changes there.
+/// Minimum pause between two queries, however often the state changes.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 
-/// The pause where an agent does not hold the answer back.
+/// Pause between queries that are not blocking.
 const POLL_PAUSE: Duration = Duration::from_secs(2);
 
-/// Questions that an agent holds back at a time, and others. By default an agent takes two hundred
-/// connections of one client, and both sources may ask the same one.
+/// Maximum number of concurrent blocking queries, and of others. By default an agent accepts 200 connections
+/// per client (`http_max_conns_per_client`), and both sources may use the same agent.
 const WATCHES_MAX: usize = 64;
 const QUESTIONS_MAX: usize = 24;
 
-/// Agents, and how they are asked.
+/// Consul agents, with the settings of queries.
 struct ConsulAgents {
     http: DiscoveryHttpClient,
     servers: Vec<String>,
@@ -54,21 +55,23 @@ impl ConsulAgents {
         }
     }
 
-    /// Asks for a path with its query, first the agent that answered last, and says when to ask again. The
-    /// answer comes when something has changed since the one before; where too many wait for that already, it
-    /// comes at once, and the question is asked again after a pause. An agent whose answer is no list counts as
-    /// one that gave none.
+    /// Queries a path, first at the agent that responded last; returns the list and the pause before the next
+    /// query. The agent responds when its state index changes. If too many blocking queries are in flight,
+    /// the query is a plain one, repeated after a pause. A response that is not a list counts as a failure of
+    /// the agent.
     async fn ask(&self, path: &str, cursor: &mut SourceCursor) -> Result<(Vec<Value>, Duration), String> {
+        // Only a query with a state index can block; the first one returns at once.
         let watch = self.watches.try_acquire().ok().filter(|_| cursor.index > 0);
         let _question = match watch {
             Some(_) => None,
             None => self.questions.acquire().await.ok(),
         };
         let is_polling = cursor.index > 0 && watch.is_none();
-        // That of the server asked first tells most.
+        // The first error is reported: it comes from the preferred server.
         let mut failure = None;
         for _ in 0..self.servers.len() {
             let server = &self.servers[cursor.server % self.servers.len()];
+            // Without a permit for a blocking query, the query must not have an index.
             let index = if is_polling { 0 } else { cursor.index };
             let asked = self.ask_one(server, path, index).await;
             match asked.and_then(|reply| Ok((list_of(server, path, &reply)?, reply))) {
@@ -78,7 +81,7 @@ impl ConsulAgents {
                 }
                 Err(error) => drop(failure.get_or_insert(error)),
             }
-            // The states of another agent may be counted otherwise.
+            // State indexes of different agents are not comparable.
             *cursor = SourceCursor { server: cursor.server + 1, index: 0 };
         }
         Err(failure.unwrap_or_else(|| "no server configured".into()))
@@ -91,7 +94,7 @@ impl ConsulAgents {
         let mut answer_ms = read;
         if index > 0 {
             url.push_str(&format!("{mark}index={index}&wait={wait}s"));
-            // Consul adds up to a sixteenth of its own.
+            // Consul adds a random wait of up to wait/16.
             answer_ms += wait * 1000 + wait * 1000 / 16;
         }
         let fields: &[(&str, &str)] =
@@ -104,11 +107,11 @@ impl ConsulAgents {
     }
 }
 
-/// What an agent lists.
+/// Parses the list in a response.
 fn list_of(server: &str, path: &str, reply: &HttpReply) -> Result<Vec<Value>, String> {
     match reply.status {
         200 => {}
-        // A prefix without keys.
+        // Consul responds 404 for a prefix without keys.
         404 if path.starts_with(KEYS) => return Ok(Vec::new()),
         status => return Err(format!("{server} answered {status}: {}", reply.excerpt())),
     }
@@ -118,11 +121,11 @@ fn list_of(server: &str, path: &str, reply: &HttpReply) -> Result<Vec<Value>, St
     }
 }
 
-/// Notes which state an answer is of, and says when to ask again: soon only where the next question can wait for
-/// a change.
+/// Records the state index of a response. Returns a short pause only if the next query can block.
 pub(super) fn follow(told: Option<&str>, cursor: &mut SourceCursor) -> Duration {
     match told.and_then(|index| index.parse::<u64>().ok()).filter(|index| *index > 0) {
-        // A count that went back was begun anew.
+        // A lower index means that the agent has restarted its count: reset, as Consul's documentation
+        // requires.
         Some(index) => {
             cursor.index = if index < cursor.index { 0 } else { index };
             PAUSE_MIN
@@ -134,7 +137,7 @@ pub(super) fn follow(told: Option<&str>, cursor: &mut SourceCursor) -> Duration 
     }
 }
 
-/// `discovery_type: consul`.
+/// Source of `discovery_type: consul`.
 pub(super) struct ConsulSource {
     agents: ConsulAgents,
     datacenter: String,
@@ -172,7 +175,7 @@ impl ConsulSource {
         Ok(DiscoveryAnswer { nodes, pause })
     }
 
-    /// One instance; its address is its own or else that of the machine it runs on.
+    /// Converts an instance to a node. Without a service address, the address of the machine applies.
     fn node(&self, entry: &Value) -> Option<UpstreamNode> {
         let service = &entry["Service"];
         let own = service["Address"].as_str().filter(|address| !address.is_empty());
@@ -188,7 +191,7 @@ impl ConsulSource {
     }
 }
 
-/// `discovery_type: consul_kv`.
+/// Source of `discovery_type: consul_kv`.
 pub(super) struct ConsulKvSource {
     agents: ConsulAgents,
     prefix: String,
@@ -217,7 +220,7 @@ impl ConsulKvSource {
         Ok(DiscoveryAnswer { nodes, pause })
     }
 
-    /// The keys of a service: named by the whole address, as APISIX wants it, by the key, or by its last part.
+    /// Key prefix of a service. The name may be a full URL, as in APISIX, a key, or the key below `prefix`.
     fn folder(&self, name: &str) -> String {
         let key = name.split_once("/v1/kv/").map_or(name, |(_, key)| key).trim_matches('/');
         let below =
@@ -225,7 +228,7 @@ impl ConsulKvSource {
         if below { format!("{key}/") } else { format!("{}/{key}/", self.prefix) }
     }
 
-    /// A key `folder/host:port`; one whose value says otherwise than a weight is not an endpoint.
+    /// Converts a key `folder/host:port` to a node. A value that gives no weight disqualifies the key.
     fn node(&self, entry: &Value, folder: &str) -> Option<UpstreamNode> {
         let (host, port) = entry["Key"].as_str()?.strip_prefix(folder)?.rsplit_once(':')?;
         let value = BASE64_STANDARD.decode(entry["Value"].as_str().unwrap_or_default()).ok()?;

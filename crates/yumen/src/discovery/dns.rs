@@ -1,4 +1,4 @@
-//! Name servers as a source: SRV records with their targets, or addresses.
+//! Discovery by DNS: SRV records with their targets, or address records.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use yumen_snapshot::compile::DiscoveryQuery;
 use super::{DiscoveryAnswer, DiscoveryArgs, bracketed};
 use crate::dns;
 
-/// `discovery_type: dns`.
+/// Source of `discovery_type: dns`.
 pub(super) struct DnsSource {
     resolver: TokioResolver,
     hosts_file: dns::HostsFile,
@@ -23,7 +23,7 @@ pub(super) struct DnsSource {
     order: Vec<DnsRecord>,
 }
 
-/// Nodes, and how long they hold where that was told; `None` where there is no record of the kind.
+/// Nodes and their TTL in seconds, if known; `None` without records of the type.
 type Found = Option<(Vec<UpstreamNode>, Option<u32>)>;
 
 impl DnsSource {
@@ -59,7 +59,8 @@ impl DnsSource {
                 DnsRecord::Srv => self.services(&name, port).await?,
                 DnsRecord::A => self.addresses(&name, port, RecordType::A).await?,
                 DnsRecord::Aaaa => self.addresses(&name, port, RecordType::AAAA).await?,
-                // Every lookup follows aliases, and none remembers what was found last.
+                // The resolver follows CNAME in every lookup, and no record type of an earlier lookup is
+                // remembered.
                 DnsRecord::Cname | DnsRecord::Last => None,
             };
             if let Some((nodes, ttl_s)) = found {
@@ -70,7 +71,7 @@ impl DnsSource {
         Ok(DiscoveryAnswer { nodes: Vec::new(), pause: dns::clamp(&self.settings, None) })
     }
 
-    /// What the machine knows by itself goes before name servers.
+    /// Nodes from the hosts file, which takes precedence over name servers.
     fn in_hosts_file(&self, name: &Name, port: u16) -> Option<Vec<UpstreamNode>> {
         let known = self.hosts_file.find(name)?;
         let of = |record: &DnsRecord| match record {
@@ -88,8 +89,9 @@ impl DnsSource {
         Ok(found.map(|(all, ttl_s)| (all.into_iter().map(node).collect(), ttl_s)))
     }
 
-    /// Targets that have no address are left out, as long as others have one (RFC 2782); where it cannot be found
-    /// out whether one has, nothing is known. A server that does not do SRV has none.
+    /// Nodes from SRV records. Targets without an address are left out as long as others have one (RFC 2782).
+    /// A target whose lookup fails makes the whole result an error. A server that rejects SRV queries has no
+    /// SRV records.
     async fn services(&self, name: &Name, port: u16) -> Result<Found, String> {
         let lookup = match self.resolver.lookup(name.clone(), RecordType::SRV).await {
             Ok(lookup) => lookup,
@@ -102,7 +104,7 @@ impl DnsSource {
             let RData::SRV(srv) = &record.data else { continue };
             ttl_s = [ttl_s, Some(record.ttl)].into_iter().flatten().min();
             if srv.target.is_root() {
-                // The service is decidedly not there.
+                // A root target means that the service is decidedly not available (RFC 2782).
                 return Ok(Some((Vec::new(), ttl_s)));
             }
             let (srv, resolver) = (srv.clone(), self.resolver.clone());
@@ -123,7 +125,8 @@ impl DnsSource {
                 Ok(Some((ips, holds_s))) => {
                     ttl_s = [ttl_s, holds_s].into_iter().flatten().min();
                     let port = if port > 0 { port } else { srv.port };
-                    // The lowest number goes first there, the highest here; 0 is a small share, not none.
+                    // SRV prefers the lowest priority, nodes the highest. SRV weight 0 is a small share, but
+                    // node weight 0 is none.
                     let (weight, priority) = (u32::from(srv.weight.max(1)), -i32::from(srv.priority));
                     nodes.extend(ips.into_iter().map(|ip| node(ip, port, weight, priority)));
                 }
@@ -138,13 +141,13 @@ impl DnsSource {
     }
 }
 
-/// Whether a server says that it does not answer such questions.
+/// Whether the server rejects queries of this type.
 fn is_unsupported(error: &NetError) -> bool {
     use ResponseCode::{NotImp, Refused};
     matches!(error, NetError::Dns(DnsError::ResponseCode(Refused | NotImp)))
 }
 
-/// An address that stands where a name might; it is its own answer, as it is in APISIX.
+/// Parses a literal address, which needs no lookup, as in APISIX.
 fn address(text: &str) -> Option<(IpAddr, u16)> {
     let with_port = || text.parse().ok().map(|whole: SocketAddr| (whole.ip(), whole.port()));
     let inside = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
@@ -156,7 +159,7 @@ fn node(ip: IpAddr, port: u16, weight: u32, priority: i32) -> UpstreamNode {
     UpstreamNode { host: bracketed(&ip.to_string()), port, weight, priority, metadata: None }
 }
 
-/// The addresses of a name, and how long they hold; `None` where it has none of the family.
+/// Addresses of a name and their TTL in seconds; `None` without records of the family.
 async fn addresses(
     resolver: &TokioResolver,
     name: Name,

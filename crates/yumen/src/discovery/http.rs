@@ -1,4 +1,4 @@
-//! How sources that speak HTTP are asked.
+//! HTTP client of the discovery sources.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,25 +13,25 @@ use serde_json::Value;
 
 use crate::fetch;
 
-/// What stands in paths and queries as it is.
+/// Characters that are not percent-encoded in paths and queries.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
-/// Lists of endpoints are long at times.
+/// Maximum response body, 16 MiB: fits long endpoint lists.
 const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// A text for a path or a query.
+/// Percent-encodes a text for a path or a query.
 pub(super) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, PLAIN).to_string()
 }
 
-/// How long to wait.
+/// Time limits of one request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HttpTimeouts {
     pub(super) connect: Duration,
     pub(super) answer: Duration,
 }
 
-/// A whole answer.
+/// Response with its whole body.
 pub(super) struct HttpReply {
     pub(super) status: u16,
     fields: HeaderMap,
@@ -47,20 +47,20 @@ impl HttpReply {
         serde_json::from_slice(&self.body).map_err(|error| format!("the response is not JSON: {error}"))
     }
 
-    /// The beginning of the body, for a message.
+    /// First 200 characters of the body, for error messages.
     pub(super) fn excerpt(&self) -> String {
         String::from_utf8_lossy(&self.body).trim().chars().take(200).collect()
     }
 }
 
-/// Asks over connections of its own, each for one request.
+/// HTTP client without connection reuse: one connection per request.
 #[derive(Clone)]
 pub(super) struct DiscoveryHttpClient {
     tls: Arc<ClientConfig>,
 }
 
 impl DiscoveryHttpClient {
-    /// Trusts what the system trusts.
+    /// Creates a client that trusts the system's trust anchors.
     pub(super) fn new() -> Result<DiscoveryHttpClient, String> {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

@@ -1,6 +1,6 @@
-//! What is known of services now, for those who look: metrics and documents.
+//! Current state of all discovered services, for metrics and documents.
 //!
-//! Is told by whoever asks; asks nobody.
+//! Receives the state from the discovery tasks; makes no queries.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,9 +16,9 @@ use super::service_standing::ServiceStanding;
 
 #[derive(Debug)]
 struct ServiceStatus {
-    /// In use.
+    /// Active endpoints.
     nodes: Vec<UpstreamNode>,
-    /// In use, or remembered while nothing was heard yet.
+    /// Active endpoints, or saved ones while there is no result yet.
     last_known: Vec<UpstreamNode>,
     trouble: Option<Box<str>>,
     last_answer: Option<Instant>,
@@ -31,7 +31,7 @@ struct ServiceStatuses {
     errors: BTreeMap<Box<str>, u64>,
 }
 
-/// All services that are asked for.
+/// State of all services in use.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceLedger {
     lines: Mutex<ServiceStatuses>,
@@ -66,19 +66,19 @@ impl ServiceLedger {
     }
 
     pub(super) fn failed(&self, source: &str) {
-        // Types that users invent are counted together.
+        // User-chosen types share one label, which bounds the number of series.
         let source = if SOURCES.contains(&source) { source } else { "other" };
         *self.lines().errors.entry(source.into()).or_default() += 1;
     }
 
-    /// Services with the last endpoints known, those that have any.
+    /// Last known endpoints of each service that has any.
     pub(crate) fn known(&self) -> Vec<(DiscoveryQuery, Vec<UpstreamNode>)> {
         let lines = self.lines();
         let known = lines.services.iter().filter(|(_, line)| !line.last_known.is_empty());
         known.map(|(service, line)| (DiscoveryQuery::clone(service), line.last_known.clone())).collect()
     }
 
-    /// `/yumen/v1/discovery`: every service with its endpoints, how old that knowledge is, and what is wrong.
+    /// Document of `/yumen/v1/discovery`: endpoints, age of the last response, and trouble of each service.
     pub(crate) fn document(&self) -> Value {
         let lines = self.lines();
         let services = lines.services.iter().map(|(service, line)| {
@@ -95,12 +95,13 @@ impl ServiceLedger {
         json!({ "services": services, "errors": lines.errors })
     }
 
-    /// `/v1/discovery/{type}/dump` in APISIX's form; `None` for a type that is not there.
+    /// Document of `/v1/discovery/{type}/dump` in the format of APISIX; `None` for an unknown type.
     pub(crate) fn dump(&self, source: &str, settings: &DiscoveryConfig) -> Option<Value> {
         let mut config = serde_json::to_value(settings).unwrap_or_default()[source].take();
         if !config.is_object() {
             return None;
         }
+        // Hosts of Nacos may contain credentials.
         for secret in ["token", "host"] {
             if config.get(secret).is_some() {
                 config[secret] = "(hidden)".into();
@@ -119,7 +120,7 @@ fn args(service: &DiscoveryQuery) -> Value {
     serde_json::from_str(&service.args).unwrap_or_default()
 }
 
-/// The types there are.
+/// Supported discovery types.
 const SOURCES: [&str; 4] = ["dns", "consul", "consul_kv", "nacos"];
 
 impl MetricSource for ServiceLedger {

@@ -1,4 +1,4 @@
-//! Nacos: instances of a service by its HTTP API, version 1, asked again and again.
+//! Discovery by Nacos: polls the instances of a service through the HTTP API, version 1.
 
 use std::time::{Duration, Instant};
 
@@ -11,24 +11,24 @@ use yumen_snapshot::compile::DiscoveryQuery;
 use super::http::{DiscoveryHttpClient, HttpReply, HttpTimeouts, encoded};
 use super::{DiscoveryAnswer, DiscoveryArgs, SourceCursor, bracketed, meets};
 
-/// A server without the user it is asked as.
+/// One server, with its login.
 struct NacosServer {
     url: String,
     /// User and password.
     login: Option<(String, String)>,
-    /// What the login gave.
+    /// Token of the current login.
     session: Mutex<NacosSession>,
 }
 
-/// What logging in to a server came to.
+/// State of the login at one server.
 #[derive(Default)]
 struct NacosSession {
     token: Option<String>,
-    /// When the last login failed, and why: whoever waited for it does not try again.
+    /// Time and reason of the last failed login: tasks that waited for it do not retry.
     failed: Option<(Instant, String)>,
 }
 
-/// `discovery_type: nacos`.
+/// Source of `discovery_type: nacos`.
 pub(super) struct NacosSource {
     http: DiscoveryHttpClient,
     servers: Vec<NacosServer>,
@@ -65,7 +65,7 @@ impl NacosSource {
                 query.push_str(&format!("&{name}={}", encoded(value)));
             }
         }
-        // That of the server asked first tells most.
+        // The first error is reported: it comes from the preferred server.
         let mut failure = None;
         for _ in 0..self.servers.len() {
             match self.list(&self.servers[cursor.server % self.servers.len()], &query).await {
@@ -84,7 +84,7 @@ impl NacosSource {
         Err(failure.unwrap_or_else(|| "no server configured".into()))
     }
 
-    /// A token that is no longer valid is replaced once.
+    /// Lists instances. On status 401 or 403, renews the token and retries once.
     async fn list(&self, server: &NacosServer, query: &str) -> Result<Vec<Value>, String> {
         let mut reply = self.list_once(server, query).await?;
         if matches!(reply.status, 401 | 403) && server.session.lock().await.token.take().is_some() {
@@ -103,6 +103,7 @@ impl NacosSource {
         let mut url = format!("{}{}ns/instance/list?{query}", server.url, self.prefix());
         if let Some((user, password)) = &server.login {
             let began = Instant::now();
+            // Held during the login: concurrent tasks wait for one login instead of sending one each.
             let mut session = server.session.lock().await;
             if session.token.is_none() {
                 if let Some((at, error)) = &session.failed
@@ -143,7 +144,7 @@ impl NacosSource {
         }
     }
 
-    /// One instance; weights there are fractions, 1 being usual.
+    /// Converts an instance to a node; `None` if it is unhealthy or disabled.
     fn node(&self, instance: &Value) -> Option<UpstreamNode> {
         let is_on = |name: &str| instance[name].as_bool().unwrap_or(true);
         if !is_on("healthy") || !is_on("enabled") {
@@ -159,7 +160,8 @@ impl NacosSource {
     }
 }
 
-/// A weight among ours, of which so many are its 1. The least there is still gets requests, none gets none.
+/// Converts a weight, a fraction with 1 as default, to a node weight, in which `usual` stands for 1. A
+/// positive weight is at least 1.
 pub(super) fn weight(told: Option<f64>, usual: u32) -> u32 {
     let told = told.unwrap_or(1.0);
     let scaled = (told * f64::from(usual)).round() as u32;

@@ -1,7 +1,7 @@
-//! What was known of services, on disk beside the last good state: a node that starts while a source is down
-//! serves what it knew.
+//! Last known endpoints of services, saved next to the last good state: a node that starts while a source is
+//! down serves them.
 //!
-//! Knows a file and nothing of sources.
+//! Owns the file; has no knowledge of sources.
 
 use std::collections::HashMap;
 use std::fs;
@@ -20,13 +20,13 @@ use yumen_snapshot::compile::DiscoveryQuery;
 
 use crate::known_inputs::{export_service, service_of};
 
-/// The file in the data directory.
+/// File name in the data directory.
 const FILE: &str = "discovery.json";
 
-/// Changes within so long are written once.
+/// Time over which changes are collected into one write.
 const TOGETHER: Duration = Duration::from_millis(500);
 
-/// The services of an earlier run or of this one, and the file for the next.
+/// Endpoints from earlier runs and from this one, with their file.
 pub(super) struct SavedServices {
     path: PathBuf,
     remembered: Mutex<HashMap<DiscoveryQuery, Vec<UpstreamNode>>>,
@@ -35,8 +35,8 @@ pub(super) struct SavedServices {
 }
 
 impl SavedServices {
-    /// What the process before told goes before the file; one that is not there, or cannot be understood, holds
-    /// nothing.
+    /// Reads the file. Endpoints in `told`, which come from the predecessor, take precedence. A missing or
+    /// invalid file counts as empty.
     pub(super) fn open(directory: &Path, told: HashMap<DiscoveryQuery, Vec<UpstreamNode>>) -> SavedServices {
         let path = directory.join(FILE);
         let mut remembered = match fs::read(&path) {
@@ -63,7 +63,7 @@ impl SavedServices {
         self.changes.notify_one();
     }
 
-    /// Until something has changed, and what changes together with it.
+    /// Waits for a change, and for `TOGETHER` afterwards.
     pub(super) async fn until_changed(&self) {
         self.changes.notified().await;
         sleep(TOGETHER).await;
@@ -73,7 +73,7 @@ impl SavedServices {
         self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what is known now, and remembers it. A directory that cannot be written is told once.
+    /// Writes the known endpoints and remembers them. Repeated failures are logged once.
     pub(super) fn save(&self, known: &[(DiscoveryQuery, Vec<UpstreamNode>)]) {
         self.remembered().extend(known.iter().cloned());
         match self.write(known) {
@@ -96,6 +96,7 @@ impl SavedServices {
         let mut options = fs::OpenOptions::new();
         let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
         file.write_all(text.as_bytes())?;
+        // Sync before the rename: otherwise a crash can leave an empty file under the final name.
         file.sync_all()?;
         fs::rename(&draft, &self.path)
     }

@@ -1,25 +1,25 @@
-//! What is in force of one service, and when that changes: a source that fails or says nothing empties
-//! nothing.
+//! State machine of one discovered service: a failing source, or an empty result, does not remove endpoints
+//! at once.
 //!
-//! Neither asks nor waits: answers and the time come in, what the compiler shall know goes out.
+//! Performs no I/O: results and the time are inputs, reports to the compiler are outputs.
 
 use std::time::{Duration, Instant};
 
 use yumen_config::resource::UpstreamNode;
 use yumen_snapshot::compile::DiscoveryResult;
 
-/// How long a first answer may take before what is remembered of an earlier run is used.
+/// Time to wait for a first result before saved endpoints are used.
 const FIRST_ANSWER: Duration = Duration::from_secs(1);
 
-/// One service over time.
+/// State of one service.
 #[derive(Debug)]
 pub(super) struct ServiceStanding {
-    /// What is in force, once anything is.
+    /// Active endpoints; `None` before the first result.
     nodes: Option<Vec<UpstreamNode>>,
-    /// What an earlier run knew, while nothing newer is.
+    /// Saved endpoints, until a newer result arrives.
     remembered: Option<Vec<UpstreamNode>>,
     since: Instant,
-    /// Since when the source says that there are none, while they are still in use.
+    /// Time of the first empty result while the last endpoints stay in use.
     empty_since: Option<Instant>,
     trouble: Option<Box<str>>,
     last_answer: Option<Instant>,
@@ -43,12 +43,11 @@ impl ServiceStanding {
         }
     }
 
-    /// The endpoints in use.
     pub(super) fn nodes(&self) -> &[UpstreamNode] {
         self.nodes.as_deref().unwrap_or_default()
     }
 
-    /// These, or those that will be where nothing newer is heard.
+    /// Active endpoints, or saved ones that will be used without a newer result.
     pub(super) fn last_known(&self) -> &[UpstreamNode] {
         self.nodes.as_deref().or(self.remembered.as_deref()).unwrap_or_default()
     }
@@ -57,12 +56,11 @@ impl ServiceStanding {
         self.trouble.as_deref()
     }
 
-    /// When the source answered last.
     pub(super) fn last_answer(&self) -> Option<Instant> {
         self.last_answer
     }
 
-    /// The source has answered.
+    /// Takes a result of the source.
     pub(super) fn heard(&mut self, mut nodes: Vec<UpstreamNode>, now: Instant) -> Option<DiscoveryResult> {
         nodes.sort_by(|a, b| (&a.host, a.port, a.priority).cmp(&(&b.host, b.port, b.priority)));
         nodes.dedup();
@@ -83,8 +81,8 @@ impl ServiceStanding {
         self.keep(format!("it has no endpoint any more; the last {count} stay in use for {hold} s"))
     }
 
-    /// The source could not be asked. Where it had said that there are no endpoints, that may have been its trouble
-    /// already: it has to say so again.
+    /// Takes a failure of the source. It cancels a pending removal: an empty result before it may have been
+    /// part of the failure, so the source has to confirm it.
     pub(super) fn failed(&mut self, error: &str) -> Option<DiscoveryResult> {
         self.empty_since = None;
         self.use_saved();
@@ -94,7 +92,7 @@ impl ServiceStanding {
         }
     }
 
-    /// When something happens although nothing was heard.
+    /// Time of the next state change without a result.
     pub(super) fn due(&self) -> Option<Instant> {
         let remembers = self.nodes.is_none() && self.remembered.is_some();
         match self.empty_since {
@@ -103,7 +101,7 @@ impl ServiceStanding {
         }
     }
 
-    /// That moment has come.
+    /// Performs the state change that is due.
     pub(super) fn lapse(&mut self, now: Instant) -> Option<DiscoveryResult> {
         if self.due().is_none_or(|due| due > now) {
             return None;

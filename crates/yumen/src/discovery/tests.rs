@@ -1,4 +1,4 @@
-//! DNS as a source, against a name server on loopback; and the small rules all sources share.
+//! DNS as a source, against a name server on loopback, and the rules that all sources share.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use yumen_snapshot::compile::DiscoveryQuery;
 
 use super::{DiscoveryArgs, SavedServices, SourceCursor, bracketed, consul, dns, meets, nacos};
 
-/// `name`, kind, and what it says: an address, or priority, weight, port and target.
+/// Records of the name server: name, type and content (an address, or priority, weight, port and target).
 type Zone = Arc<Mutex<Vec<(&'static str, RecordType, &'static str)>>>;
 
 fn rdata(kind: RecordType, text: &str) -> RData {
@@ -31,7 +31,7 @@ fn rdata(kind: RecordType, text: &str) -> RData {
     }
 }
 
-/// A name server; a record that says `broken` is a failure.
+/// Starts a name server. A record with the content `broken` is answered with a failure.
 async fn serve(zone: Zone) -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let addr = socket.local_addr().unwrap();
@@ -62,7 +62,7 @@ fn service(name: &str, args: &str) -> DiscoveryQuery {
     DiscoveryQuery { source: "dns".into(), name: name.into(), args: args.into() }
 }
 
-/// What a name is answered with, sorted, each as `host:port weight priority`.
+/// Queries the source; returns the nodes sorted, each as `host:port weight priority`.
 async fn ask(server: SocketAddr, order: &[DnsRecord], name: &str) -> Result<Vec<String>, String> {
     let settings = DnsDiscovery { servers: vec![server.to_string()], order: order.to_vec() };
     let general = node::DnsConfig { timeout_ms: 10_000, refresh_ms: 3000, ..node::DnsConfig::default() };
@@ -109,7 +109,7 @@ async fn records_are_looked_for_in_order_and_become_nodes() {
     for (order, name, expected) in cases {
         assert_eq!(ask(server, order, name).await.unwrap(), expected, "{name} by {order:?}");
     }
-    // A server that fails is no answer, whatever else it knows.
+    // A failed SRV lookup is an error, although the name has an address record.
     assert!(ask(server, &all, "half.test").await.is_err());
     assert_eq!(ask(server, &all, "lost.test").await.unwrap_err(), "gone.test. has no address");
 }
@@ -185,7 +185,7 @@ fn consul_is_asked_again_soon_only_where_it_can_be_waited_for() {
     for (told, index, pause_ms) in [
         (Some("7"), 7, 100),
         (Some("9"), 9, 100),
-        // A count that went back was begun anew.
+        // A lower index resets the count.
         (Some("3"), 0, 100),
         (Some("3"), 3, 100),
         (Some("0"), 0, 2000),

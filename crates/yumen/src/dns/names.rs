@@ -1,7 +1,7 @@
-//! The last addresses of host names: what a process that takes over goes on from, and, on disk beside the last good
-//! state, a node that starts while its name servers are away.
+//! Last addresses of host names: initial values for a successor, and, saved next to the last good state, for
+//! a node that starts while its name servers are down.
 //!
-//! Asks nobody.
+//! Makes no queries.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,20 +18,20 @@ use super::HostAddresses;
 use crate::known_inputs::{AddressesByName, export_names, name_of};
 use crate::private_file;
 
-/// The file in the data directory.
+/// File name in the data directory.
 const FILE: &str = "names.json";
 
-/// Changes within so long are written once: a node that starts asks for all its names.
+/// Time over which changes are collected into one write: a starting node resolves all its names.
 const TOGETHER: Duration = Duration::from_secs(2);
 
-/// Between two writes passes at least so long: answers of some name servers differ with every question.
+/// Minimum pause between two writes: some name servers answer differently to every query.
 const REST: Duration = Duration::from_secs(30);
 
-/// What is known of the names that are wanted, and what was before any of them was asked for.
+/// Addresses of the required names, and initial addresses of names that are not required yet.
 pub(crate) struct HostNames {
     path: PathBuf,
     known: Mutex<AddressesByName>,
-    /// Of the process before, or of an earlier run, each until its name is asked for.
+    /// Addresses of the predecessor or an earlier run; removed when the name is first required.
     before: Mutex<AddressesByName>,
     changes: Notify,
     written: Mutex<SavedNames>,
@@ -39,14 +39,14 @@ pub(crate) struct HostNames {
 
 #[derive(Default)]
 struct SavedNames {
-    /// What the file says, as far as this process wrote it.
+    /// Content of the file, if written by this process.
     text: String,
     has_failed: bool,
 }
 
 impl HostNames {
-    /// Begins with what the process before told, and else with what the file in the directory says. One that is not
-    /// there, or cannot be understood, says nothing.
+    /// Reads the file. Addresses in `told`, which come from the predecessor, take precedence. A missing or
+    /// invalid file counts as empty.
     pub(crate) fn open(directory: &Path, told: AddressesByName) -> HostNames {
         let path = directory.join(FILE);
         let mut before = match fs::read(&path) {
@@ -66,12 +66,12 @@ impl HostNames {
         }
     }
 
-    /// What is known of the names that are wanted.
+    /// Addresses of the required names.
     pub(crate) fn known(&self) -> AddressesByName {
         lock(&self.known).clone()
     }
 
-    /// A name is asked for from now on: what was known of it before.
+    /// Starts tracking a name and returns its earlier addresses.
     pub(super) fn begin(&self, name: &str) -> HostAddresses {
         let before = lock(&self.before).remove(name).unwrap_or_default();
         self.note(name, &before);
@@ -90,20 +90,20 @@ impl HostNames {
         self.changes.notify_one();
     }
 
-    /// Keeps on disk what is known, until it is dropped.
+    /// Saves the known addresses to disk after changes; never returns.
     pub(super) async fn save(self: Arc<Self>) {
         loop {
             self.changes.notified().await;
             sleep(TOGETHER).await;
             let names = self.clone();
-            // A thread that may block, and that ends by itself.
+            // File I/O blocks, so it runs on a blocking thread.
             let _ = tokio::task::spawn_blocking(move || names.write()).await;
             sleep(REST).await;
         }
     }
 
-    /// Writes what is known now, where that is something else than before. A node without a data directory gets none
-    /// for this; one that cannot be written to is told once.
+    /// Writes the known addresses if they changed. Creates no data directory. Repeated failures are logged
+    /// once.
     fn write(&self) {
         let text = json!({ "names": export_names(&self.known()) }).to_string();
         let mut written = lock(&self.written);

@@ -16,12 +16,12 @@ use super::{HostAddresses, HostNames, keep_resolved, name_server, query_name};
 use crate::control::Hosts;
 use crate::known_inputs::AddressesByName;
 
-/// What the name server says of one name.
+/// Answer of the name server for one name.
 #[derive(Clone)]
 enum Says {
-    /// These addresses, for so many seconds.
+    /// Addresses with a TTL in seconds.
     Addresses(&'static [&'static str], u32),
-    /// These, but it fails to look for IPv6.
+    /// Addresses, with a failure for AAAA queries.
     OnlyV4(&'static [&'static str]),
     NoSuchName,
     Broken,
@@ -29,11 +29,11 @@ enum Says {
 
 type Zone = Arc<Mutex<BTreeMap<&'static str, Says>>>;
 
-/// A name server on loopback; a name it does not have is never answered.
+/// Name server on loopback; queries for unknown names get no answer.
 struct Server {
     addr: SocketAddr,
     zone: Zone,
-    /// Names asked for, and for which family.
+    /// Names queried, with the record type.
     asked: Arc<Mutex<Vec<String>>>,
     task: JoinHandle<()>,
 }
@@ -94,7 +94,7 @@ impl Server {
     }
 }
 
-/// A keeper at work, and all it reported as `name: addresses`.
+/// A running resolver task, with its reports as `name: addresses`.
 struct Bench {
     names: watch::Sender<Hosts>,
     reports: Arc<Mutex<Vec<String>>>,
@@ -105,7 +105,7 @@ fn names(wanted: &[&str]) -> Hosts {
     Arc::new(wanted.iter().map(|name| (Box::from(*name), 1)).collect())
 }
 
-/// Addresses known of an earlier process, and none on disk.
+/// Addresses known from an earlier process; no file.
 fn known(before: &[(&str, &str)]) -> Arc<HostNames> {
     let known: AddressesByName = before
         .iter()
@@ -119,7 +119,7 @@ impl Bench {
         Bench::going_on(server, wanted, &[])
     }
 
-    /// Where these addresses were known before.
+    /// Starts the task with earlier addresses.
     fn going_on(server: SocketAddr, wanted: &[&str], before: &[(&str, &str)]) -> Bench {
         let settings = DnsConfig {
             servers: vec![server.to_string()],
@@ -139,7 +139,7 @@ impl Bench {
         Bench { names: sender, reports, task }
     }
 
-    /// Waits until so much was reported, and compares.
+    /// Waits for the expected number of reports, and compares them.
     async fn expect(&self, expected: &[&str]) {
         let enough = async {
             while self.reports.lock().unwrap().len() < expected.len() {
@@ -161,7 +161,7 @@ async fn a_name_is_resolved_at_once_and_again_when_its_time_runs_out() {
     sleep(Duration::from_millis(300)).await;
     assert_eq!(server.asked(), asked, "asked again before its time ran out");
     bench.expect(&["a.test: 10.0.0.1", "a.test: 10.0.0.2"]).await;
-    // A time to live of 0 is held for the least time the settings allow.
+    // A TTL of 0 is raised to the configured minimum.
     server.says("a.test", Says::Addresses(&["10.0.0.3"], 600));
     bench.expect(&["a.test: 10.0.0.1", "a.test: 10.0.0.2", "a.test: 10.0.0.3"]).await;
 }
@@ -215,7 +215,7 @@ async fn the_last_addresses_stay_while_the_server_is_gone_or_denies_the_name() {
 #[tokio::test]
 async fn what_was_known_before_is_used_until_the_first_answer() {
     let before = [("a.test", "10.0.0.1")];
-    // A server that says nothing takes longer than what is known waits for.
+    // A server without an answer exceeds `FIRST_ANSWER`.
     let silent = Server::start(&[]).await;
     let bench = Bench::going_on(silent.addr, &["a.test"], &before);
     bench.expect(&["a.test: 10.0.0.1"]).await;
@@ -249,7 +249,7 @@ async fn names_that_disappear_are_not_asked_for_and_are_new_when_they_return() {
     assert_eq!(server.asked(), asked);
     bench.names.send_replace(names(&["a.test", "b.test"]));
     bench.expect(&["a.test: 10.0.0.1", "b.test: 10.0.0.2", "a.test: 10.0.0.1"]).await;
-    // It was let go and is wanted again, and nobody looked in between.
+    // The name was removed and required again between two reads of the watch channel.
     bench.names.send_replace(Arc::new(BTreeMap::from([("a.test".into(), 1), ("b.test".into(), 2)])));
     bench.expect(&["a.test: 10.0.0.1", "b.test: 10.0.0.2", "a.test: 10.0.0.1", "b.test: 10.0.0.2"]).await;
 }

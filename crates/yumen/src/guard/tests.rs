@@ -8,7 +8,7 @@ use crate::offline;
 const V1: &str = r#"{"id":"v1","uri":"/a","plugins":{"mocking":{"response_example":"1"}}}"#;
 const OTHER: &str = r#"{"id":"o","uri":"/o","plugins":{"mocking":{"response_example":"o"}}}"#;
 
-/// A test that asks for a route at a path.
+/// A policy test that expects a route at a path.
 fn test(path: &str, route: &str) -> String {
     format!(r#"{{"request":{{"url":"{path}"}},"expect":{{"route":"{route}"}}}}"#)
 }
@@ -53,7 +53,7 @@ fn only_tests_that_a_write_breaks_hold_it_back() {
         assert!(begin.elapsed() < Duration::from_secs(20), "it never expired");
         std::thread::sleep(Duration::from_millis(5));
     }
-    // Its test fails, and what has nothing to do with it is written all the same.
+    // The failing test does not block an unrelated write.
     put(&store, Kind::Routes, "p", &OTHER.replace("\"o\"", "\"p\"").replace("/o", "/p")).unwrap();
     let refused = |written: Result<(), StoreError>, object: &str| {
         let error = written.unwrap_err().to_string();
@@ -76,7 +76,7 @@ fn tests_hold_while_what_they_ask_for_is_in_force_by_its_last_good_version() {
         versions.clone(),
     );
     let served = test("/a", "v1").replace("\"route\"", "\"status\":200,\"route\"");
-    // As somebody else may write it.
+    // A write that bypasses the guard.
     put(&store, Kind::Routes, "v1", &broken).unwrap();
     assert!(put(&store, Kind::Tests, "t", &served).is_err(), "nothing is in force in its place");
     let version =

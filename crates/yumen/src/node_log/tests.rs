@@ -26,7 +26,7 @@ fn a_pipe_that_nobody_reads_costs_lines_and_no_time() {
         assert!(started.elapsed().as_secs() < 5);
         let lost = log.lost;
         assert!(lost > 500, "{lost}");
-        // As much as there is: a pipe has no more than that.
+        // 1 MiB: the maximum capacity of a pipe for unprivileged processes (pipe(7)).
         let mut waiting = vec![0; 1 << 20];
         let read = reader.read(&mut waiting).unwrap();
         log.write(writer.as_fd(), b"again\n");

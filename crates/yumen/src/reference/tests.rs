@@ -1,4 +1,4 @@
-//! Schemas in, tables out.
+//! Conversion of schemas to tables.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Which socket from outside is for which listener.
+//! Assignment of inherited sockets to listeners.
 
 use super::*;
 

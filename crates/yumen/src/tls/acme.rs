@@ -1,7 +1,7 @@
-//! Certificates from an ACME server (RFC 8555): fetched, kept on disk, put in force, renewed.
+//! Certificates from an ACME server (RFC 8555): ordered, stored, published and renewed.
 //!
-//! They are objects of the node itself: no configuration holds them, and no request waits for any of this. Nodes of a
-//! cluster fetch them together (`commons`).
+//! They are objects of the node itself: no configuration contains them, and no request waits for them. The
+//! nodes of a cluster share orders and certificates through the `coordinator`.
 
 mod coordinator;
 mod order;
@@ -37,66 +37,66 @@ use storage::{AcmeStorage, IssuedCertificate};
 pub(crate) use coordinator::BOARD;
 pub(crate) use orders::AcmeOrders;
 
-/// After a failure, at first and at most. Authorities count failures and refuse those who insist.
+/// First and maximum pause after a failure, in seconds. ACME servers limit failures.
 const RETRY_S: u64 = 60;
 const RETRY_MAX_S: u64 = 6 * 60 * 60;
-/// So long other nodes do not try what the authority has refused one of them.
+/// Time for which other nodes do not repeat an order that the server has rejected.
 const HELD: Duration = Duration::from_secs(RETRY_S);
-/// What is due is looked for at most and at least so often.
+/// Minimum and maximum pause between two checks for due certificates.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60 * 60);
-/// What a server answers that has no such account (RFC 8555 §6.7).
+/// Problem type for an unknown account (RFC 8555 §6.7).
 const NO_ACCOUNT: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
 
-/// Keeps the node's ACME certificates.
+/// Manager of the node's ACME certificates.
 pub(crate) struct AcmeManager {
     settings: AcmeConfig,
     disk: AcmeStorage,
     screen: ChallengeResponder,
-    /// What the nodes of a cluster share, and what shows here what they pin up.
+    /// Coordination with the nodes of a cluster, and the follower that serves their challenges.
     commons: Option<Arc<AcmeCoordinator>>,
     follower: Option<ProofFollower>,
     orders: Arc<AcmeOrders>,
     transport: AcmeTransport,
     wanted: Vec<WantedCertificate>,
-    /// That an account was kept and cannot be read, until the next start.
+    /// Problem of a stored account that cannot be read; stays until the next start.
     lost_account: Option<Problem>,
 }
 
-/// A certificate of the configuration.
+/// A configured certificate.
 struct WantedCertificate {
     names: Vec<String>,
-    /// Its id on disk and as an ssl object.
+    /// Id on disk, and as an ssl object.
     id: String,
     due: RenewalDue,
     failures: u32,
     problem: Option<Problem>,
-    /// When the one in force ends, in seconds since the Unix epoch.
+    /// End of the current certificate, in seconds since the Unix epoch.
     until_s: Option<i64>,
 }
 
-/// Whether this node may order.
+/// Permission of this node to order a certificate.
 enum OrderPermission {
-    /// There is nobody else.
+    /// No other node shares the store.
     Standalone,
     Granted(OrderLease),
-    /// Another node does, or has.
+    /// Another node is ordering, or was rejected.
     Denied,
 }
 
-/// When to see to a certificate next.
+/// Time of the next attempt for a certificate.
 #[derive(Debug, Clone, Copy)]
 enum RenewalDue {
-    /// By the wall clock, as its own dates are, in seconds since the Unix epoch.
+    /// Wall clock time of the renewal, in seconds since the Unix epoch.
     At(i64),
-    /// After a failure, by the clock that nobody sets: it may have failed because the other one was wrong.
+    /// Monotonic time of a retry: a wrong wall clock may have caused the failure.
     Again(Instant),
-    /// After a certificate was fetched that is due already, for the same reason.
+    /// Monotonic time of a retry, after the new certificate was due for renewal at once by the wall clock.
     Late { renewal_unix_s: i64, again: Instant },
 }
 
 impl RenewalDue {
-    /// How long that is from now; nothing where it is due.
+    /// Time left until the attempt; zero if it is due.
     fn left(self, unix_s: i64, now: Instant) -> Duration {
         match self {
             RenewalDue::At(at_unix_s) => Duration::from_secs(at_unix_s.saturating_sub(unix_s).max(0) as u64),
@@ -112,12 +112,12 @@ impl WantedCertificate {
         WantedCertificate { names, id, due: RenewalDue::At(0), failures: 0, problem: None, until_s: None }
     }
 
-    /// Notes that it was fetched some time ago.
+    /// Records a certificate that was issued earlier.
     fn found(&mut self, validity: CertificateValidity) {
         (self.due, self.until_s) = (RenewalDue::At(validity.renewal()), Some(validity.until_s));
     }
 
-    /// Notes that it was fetched just now, by whichever node.
+    /// Records a certificate that was just issued, on any node.
     fn fetched(&mut self, validity: CertificateValidity, directory: &str) {
         (self.due, self.problem) = (validity.due(now_unix_s(), Instant::now()), None);
         (self.failures, self.until_s) = (0, Some(validity.until_s));
@@ -132,11 +132,11 @@ impl WantedCertificate {
         }
     }
 
-    /// How long to wait after one more failure, which holds other nodes for so long: clearly longer than they do, since
-    /// the next try is theirs.
+    /// Pause after a further failure. `held` is the time for which other nodes wait: the pause is clearly
+    /// longer, so that another node makes the next attempt.
     fn pause(&self, held: Duration) -> Duration {
         let pause_s = RETRY_S.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX_S);
-        // Nodes that failed together do not try again together.
+        // Random offset: nodes that failed together must not retry together.
         let apart_s = getrandom::u64().unwrap_or_default() % (RETRY_S / 2);
         held + Duration::from_secs(pause_s + apart_s)
     }
@@ -145,7 +145,7 @@ impl WantedCertificate {
         self.due.left(now_unix_s(), Instant::now()).is_zero()
     }
 
-    /// What seemed late is not where the clock was wrong and has been set since.
+    /// After a clock correction, a renewal that seemed late is scheduled by the wall clock again.
     fn adjust_after_clock_change(&mut self, unix_s: i64) {
         if let RenewalDue::Late { renewal_unix_s, .. } = self.due
             && unix_s < renewal_unix_s
@@ -156,7 +156,7 @@ impl WantedCertificate {
 }
 
 impl AcmeManager {
-    /// Puts in force what was fetched before.
+    /// Publishes the certificates stored on disk.
     pub(crate) fn open(
         node: &NodeConfig,
         control: &ControlHandle,
@@ -183,7 +183,7 @@ impl AcmeManager {
         };
         let mut changes = Vec::new();
         for wanted in &mut keeper.wanted {
-            // What cannot be read is fetched anew.
+            // An unreadable certificate is ordered anew.
             let known = keeper.disk.certificate(&wanted.id).inspect_err(|error| {
                 tracing::warn!(
                     error = format!("{error:#}"),
@@ -202,7 +202,8 @@ impl AcmeManager {
         Ok(keeper)
     }
 
-    /// Has it fetch together with the other nodes of the store. What they have, and what they show, is in force then.
+    /// Joins the coordination of the cluster: adopts its certificates and serves its challenges, then
+    /// returns.
     pub(crate) fn share(
         &mut self,
         node: &NodeConfig,
@@ -224,7 +225,7 @@ impl AcmeManager {
         Ok(())
     }
 
-    /// Fetches what is missing and renews what is due, and shows what other nodes want shown; for ever.
+    /// Orders missing certificates, renews due ones, and serves the challenges of other nodes; never returns.
     pub(crate) async fn tend(mut self) {
         match self.follower.take() {
             None => self.fetch_all().await,
@@ -246,7 +247,7 @@ impl AcmeManager {
                     self.process_certificate(at, &mut account).await;
                 }
             }
-            // The control thread ends with the process.
+            // Fails only if the process is ending and the control thread with it.
             let _ = self
                 .screen
                 .control
@@ -255,6 +256,7 @@ impl AcmeManager {
             let (unix_s, now) = (now_unix_s(), Instant::now());
             let next = self.wanted.iter().map(|wanted| wanted.due.left(unix_s, now)).min();
             let pause = next.unwrap_or(PAUSE_MAX).clamp(PAUSE_MIN, PAUSE_MAX);
+            // At least `PAUSE_MIN`, even if the shared keys change continuously.
             tokio::time::sleep(PAUSE_MIN).await;
             tokio::select! {
                 () = tokio::time::sleep(pause - PAUSE_MIN) => {}
@@ -268,7 +270,7 @@ impl AcmeManager {
         self.lost_account.iter().cloned().chain(self.closed()).chain(of_certificates).collect()
     }
 
-    /// That what the nodes share cannot be opened here.
+    /// Problem if this node cannot decrypt the shared data.
     fn closed(&self) -> Option<Problem> {
         let (commons, account) = (self.commons.as_ref()?, storage::id_of(&self.settings.directory, &[]));
         let mut ids = self.wanted.iter().map(|wanted| &wanted.id).chain([&account]);
@@ -277,7 +279,8 @@ impl AcmeManager {
         Some(Problem::warning("acme", "", format!("{error:#}")).hint(hint))
     }
 
-    /// Gives the other nodes what this one has, where they have nothing: it was alone before.
+    /// Publishes local certificates and the account if the cluster has none: this node may have been
+    /// standalone before.
     async fn offer_kept(&self) {
         let Some(commons) = &self.commons else { return };
         let account = storage::id_of(&self.settings.directory, &[]);
@@ -294,14 +297,15 @@ impl AcmeManager {
         }
     }
 
-    /// Takes over what another node has fetched, where it holds longer than what is in force here; `note` notes it.
+    /// Adopts the shared certificate if it is valid for longer than the current one; records it through
+    /// `note`.
     async fn adopt(
         &mut self,
         at: usize,
         note: impl FnOnce(&mut WantedCertificate, CertificateValidity, &str),
     ) {
         let (Some(commons), wanted) = (&self.commons, &mut self.wanted[at]) else { return };
-        // What cannot be opened is told as a problem.
+        // A decryption failure is reported by `closed`.
         let Some(text) = commons.text(&wanted.id).ok().flatten() else { return };
         let read = IssuedCertificate::read(&text)
             .and_then(|issued| Ok((CertificateValidity::of(&issued.cert)?, issued)));
@@ -315,18 +319,18 @@ impl AcmeManager {
         tracing::info!(names = ?wanted.names, "certificate received from another node");
         note(wanted, validity, &self.settings.directory);
         let change = put(wanted, &issued);
-        // It fails only when the gateway ends.
+        // Fails only if the process is ending.
         let _ = self.screen.apply_local_objects(vec![change]).await;
     }
 
-    /// Whether this node may order a certificate now.
+    /// Requests the permission to order a certificate now.
     async fn leave(&mut self, at: usize) -> anyhow::Result<OrderPermission> {
         let Some(commons) = self.commons.clone() else { return Ok(OrderPermission::Standalone) };
         if commons.is_refused_elsewhere(&self.wanted[at].id) {
             return Ok(OrderPermission::Denied);
         }
         let Some(turn) = commons.turn().await? else { return Ok(OrderPermission::Denied) };
-        // Whose turn it was before may have fetched it.
+        // The previous holder of the lease may have fetched this certificate.
         self.adopt(at, WantedCertificate::fetched).await;
         if self.wanted[at].is_due() {
             return Ok(OrderPermission::Granted(turn));
@@ -336,7 +340,7 @@ impl AcmeManager {
     }
 
     async fn process_certificate(&mut self, at: usize, account: &mut Option<Account>) {
-        // While another process takes over it stays due, here or there.
+        // During a handover no order begins; the certificate stays due in either process.
         let Some(_under_way) = self.orders.begin() else { return };
         let mut held = Duration::ZERO;
         let outcome = match self.leave(at).await {
@@ -344,7 +348,7 @@ impl AcmeManager {
             Ok(OrderPermission::Standalone) => self.fetch(at, account, None).await,
             Ok(OrderPermission::Granted(turn)) => {
                 let outcome = self.fetch(at, account, Some(&turn)).await;
-                // What keeps the authority from this node may let others reach it.
+                // A network failure of this node may not affect others, so it does not make them wait.
                 if outcome.as_ref().is_err_and(|error| !order::is_unanswered(error)) {
                     held = HELD;
                     self.announce_failure(at).await;
@@ -361,7 +365,7 @@ impl AcmeManager {
                 wanted.fetched(validity, &self.settings.directory);
             }
             Err(error) => {
-                // It knows the server's addresses, which may have changed: the next attempt asks for them again.
+                // The account caches the directory, whose URLs may have changed: load it again next time.
                 *account = None;
                 let message = format!("no certificate from {}: {error:#}", self.settings.directory);
                 tracing::error!(names = ?wanted.names, error = format!("{error:#}"), "certificate order failed");
@@ -375,7 +379,7 @@ impl AcmeManager {
         }
     }
 
-    /// Has the other nodes wait a while.
+    /// Makes the other nodes wait before they try this order.
     async fn announce_failure(&self, at: usize) {
         let Some(commons) = &self.commons else { return };
         if let Err(error) = commons.publish_failure(&self.wanted[at].id, HELD).await {
@@ -383,7 +387,7 @@ impl AcmeManager {
         }
     }
 
-    /// Fetches one certificate, keeps it and puts it in force; says when it holds.
+    /// Orders one certificate, stores and publishes it; returns its validity.
     async fn fetch(
         &mut self,
         at: usize,
@@ -417,7 +421,7 @@ impl AcmeManager {
         CertificateValidity::of(&issued.cert)
     }
 
-    /// The account kept on disk, or a new one.
+    /// Loads the stored account, or registers a new one.
     async fn account(&mut self) -> anyhow::Result<Account> {
         match self.credentials() {
             Ok(Some(credentials)) => Ok(self.builder().from_credentials(credentials).await?),
@@ -430,7 +434,7 @@ impl AcmeManager {
         }
     }
 
-    /// Of the account kept on disk, or else by the other nodes.
+    /// Credentials from the disk, or else from the cluster.
     fn credentials(&self) -> anyhow::Result<Option<AccountCredentials>> {
         let kept = self.disk.text(&storage::id_of(&self.settings.directory, &[]));
         let kept = match (kept, self.shared_account()) {
@@ -445,7 +449,8 @@ impl AcmeManager {
         self.commons.as_ref()?.text(&storage::id_of(&self.settings.directory, &[])).ok()?
     }
 
-    /// In place of an account the server does not know: what another node has in its place already, or a new one.
+    /// Replacement for an account that the server does not know: the account of the cluster if it differs, or
+    /// a new one.
     async fn replacement_account(&self) -> anyhow::Result<Account> {
         let id = storage::id_of(&self.settings.directory, &[]);
         let kept = self.disk.text(&id)?;
@@ -467,7 +472,7 @@ impl AcmeManager {
         self.lost_account = Some(Problem::warning("acme", "", message).hint(hint));
     }
 
-    /// A new account. One kept before is set aside, once there is another.
+    /// Registers a new account. The file of an earlier one is renamed only after that.
     async fn register(&self) -> anyhow::Result<Account> {
         let id = storage::id_of(&self.settings.directory, &[]);
         let contact: Vec<&str> = self.settings.contact.iter().map(String::as_str).collect();
@@ -491,7 +496,7 @@ impl AcmeManager {
     }
 }
 
-/// Returns when other nodes have something new to say.
+/// Waits for a change of the shared keys; for ever without a cluster.
 async fn moved(news: &mut Option<watch::Receiver<u64>>) {
     if let Some(news) = news
         && news.changed().await.is_ok()
@@ -501,14 +506,14 @@ async fn moved(news: &mut Option<watch::Receiver<u64>>) {
     std::future::pending().await
 }
 
-/// Ids of the ssl objects whose certificates a node of this configuration fetches.
+/// Ids of the ssl objects that a node with these settings orders.
 pub(crate) fn fetched(node: &NodeConfig) -> Arc<[Box<str>]> {
     let all = node.acme.certificates.iter();
     all.map(|one| WantedCertificate::new(&node.acme.directory, one).id.into()).collect()
 }
 
-/// Whether the server refused because it has no such account: it was built anew, say. An account that was
-/// deactivated is refused otherwise (RFC 8555 §7.3.6); whoever did that meant it.
+/// Whether the server does not know the account, for instance after it was rebuilt. A deactivated account has
+/// another error (RFC 8555 §7.3.6) and stays deactivated.
 fn has_no_account(error: &anyhow::Error) -> bool {
     let mut errors = error.chain().filter_map(|error| error.downcast_ref::<instant_acme::Error>());
     errors.any(|error| match error {
@@ -517,13 +522,13 @@ fn has_no_account(error: &anyhow::Error) -> bool {
     })
 }
 
-/// The certificate as an object of the node.
+/// The certificate as an ssl object of the node.
 fn put(wanted: &WantedCertificate, issued: &IssuedCertificate) -> ConfigChange {
     let value = json!({ "snis": wanted.names, "cert": issued.cert, "key": issued.key });
     ConfigChange::Put(Resource::new(Kind::Ssls, &wanted.id, &value))
 }
 
-/// When a certificate holds, in seconds since the Unix epoch.
+/// Validity of a certificate, in seconds since the Unix epoch.
 #[derive(Debug, Clone, Copy)]
 struct CertificateValidity {
     from_s: i64,
@@ -546,21 +551,21 @@ impl CertificateValidity {
         self.until_s.saturating_sub(self.from_s).max(0)
     }
 
-    /// When it is due for renewal: a third of its life before its end, however long that life is.
+    /// Time of renewal: after two thirds of the lifetime.
     fn renewal(self) -> i64 {
         self.until_s - self.life_s() / 3
     }
 
-    /// When to see to it next, fetched just now: the next one would be no other, so a part of the time it has left is
-    /// waited for. One that is due already has none that could be relied on: either the clock is wrong, or the authority
-    /// gives out such certificates.
+    /// Time of the next attempt after a certificate was issued: at the renewal time, but not before a third
+    /// of the remaining validity. If the renewal is due at once, either the clock is wrong or the server
+    /// issues such certificates, so the retry uses the monotonic clock.
     fn due(self, unix_s: i64, now: Instant) -> RenewalDue {
         let (renewal_unix_s, left_s) = (self.renewal(), self.until_s.saturating_sub(unix_s));
         if unix_s < renewal_unix_s {
             return RenewalDue::At(renewal_unix_s.max(unix_s + left_s / 3));
         }
         let third_s = |span_s: i64| (span_s / 3) as u64;
-        // By any clock that is right, one that has ended was given out with all its life before it.
+        // If it seems expired, only the clock can be wrong: count from its whole lifetime.
         let pause_s = third_s(if left_s > 0 { left_s } else { self.life_s() });
         let least_s = third_s(self.life_s()).clamp(RETRY_S, RETRY_MAX_S);
         RenewalDue::Late { renewal_unix_s, again: now + Duration::from_secs(pause_s.max(least_s)) }

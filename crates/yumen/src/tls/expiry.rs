@@ -1,4 +1,4 @@
-//! When certificates end, and what others are verified by: shown as metrics, and told as problems before it happens.
+//! Expiry of certificates and of trusted material: exported as metrics, and reported as problems in advance.
 
 mod trusted;
 
@@ -15,37 +15,37 @@ use super::now_unix_s;
 use crate::control::{ControlHandle, ControlMessage, ProblemSource};
 use trusted::TrustedMaterial;
 
-/// Certificates that have a series of their own: those that end first.
+/// Maximum number of certificates with a series; the earliest to expire.
 const SERIES_MAX: usize = 100;
-/// What ends is looked for so often, and soon after each change of configuration.
+/// Interval of checks, and the delay of a check after a change.
 const PAUSE: Duration = Duration::from_secs(600);
 const SETTLE: Duration = Duration::from_millis(500);
 const DAY_S: i64 = 24 * 60 * 60;
 
-/// What ends when.
+/// Expiry times as of the last check.
 #[derive(Default)]
 pub(crate) struct ExpiryMonitor(Mutex<ExpiryState>);
 
 #[derive(Default)]
 struct ExpiryState {
     certificates: usize,
-    /// By end.
+    /// Sorted by expiry.
     first: Vec<CertificateExpiry>,
-    /// By the first to end.
+    /// Sorted by the earliest expiry.
     trusted: Vec<TrustedMaterial>,
 }
 
-/// When the certificate of an object ends.
+/// Expiry of an object's certificate.
 struct CertificateExpiry {
     at_unix_s: i64,
-    /// From its beginning to its end.
+    /// Lifetime, from notBefore to notAfter.
     life_s: i64,
     id: String,
-    /// One of its names.
+    /// First of its names in order.
     name: String,
 }
 
-/// The end of each object's first certificate to end, and a name of it.
+/// Earliest expiry, lifetime and name of each object.
 fn ends(snapshot: &Snapshot) -> BTreeMap<&str, (i64, i64, &str)> {
     let mut ends = BTreeMap::new();
     for (name, certificate) in snapshot.certificates() {
@@ -53,7 +53,7 @@ fn ends(snapshot: &Snapshot) -> BTreeMap<&str, (i64, i64, &str)> {
         let validity = pairs.map(CertificateKeyPair::validity_unix_s);
         let Some((from, until)) = validity.min_by_key(|(_, until)| *until) else { continue };
         let known = ends.entry(&*certificate.id).or_insert((until, until - from, name));
-        // Always the same name, whatever the order of the table.
+        // The smallest name, so that the label does not depend on the order of the table.
         known.2 = known.2.min(name);
     }
     ends
@@ -73,13 +73,13 @@ fn look(snapshot: &Snapshot) -> ExpiryState {
     ExpiryState { certificates, first: kept.collect(), trusted: trusted::look(snapshot) }
 }
 
-/// Whether something ends soon or has ended. Soon is never more than a quarter of its life: what lives for days is
-/// renewed in its last third, and is nothing to worry about before.
+/// Whether an expiry is within the warning time, which is at most a quarter of the lifetime. Short-lived
+/// certificates are renewed in their last third, so an earlier warning would be a false alarm.
 fn is_soon(at_unix_s: i64, life_s: i64, warning_days: u32, now_unix_s: i64) -> bool {
     at_unix_s < now_unix_s + (i64::from(warning_days) * DAY_S).min(life_s / 4)
 }
 
-/// Problems of certificates that have ended or soon will.
+/// Problems of expired certificates, and of those that expire soon.
 fn problems(seen: &ExpiryState, warning_days: u32, now_unix_s: i64) -> Vec<Problem> {
     let soon = seen.first.iter().filter(|end| is_soon(end.at_unix_s, end.life_s, warning_days, now_unix_s));
     let told = soon.map(|CertificateExpiry { at_unix_s, id, name, .. }| {
@@ -100,13 +100,13 @@ fn problems(seen: &ExpiryState, warning_days: u32, now_unix_s: i64) -> Vec<Probl
     told.collect()
 }
 
-/// Problems of what others are verified by in this snapshot, and that has ended or soon will.
+/// Problems of expired trust anchors and CRLs in this snapshot, and of those that expire soon.
 pub(crate) fn trusted_problems(snapshot: &Snapshot, warning_days: u32, now_unix_s: i64) -> Vec<Problem> {
     let all = trusted::look(snapshot);
     all.iter().flat_map(|trusted| trusted.problems(warning_days, now_unix_s)).collect()
 }
 
-/// Looks now and then, and after each change.
+/// Checks after every change and every `PAUSE`.
 pub(super) async fn watch(expiry: Arc<ExpiryMonitor>, control: ControlHandle, warning_days: u32) {
     let mut snapshots = control.snapshots.clone();
     loop {
@@ -117,11 +117,11 @@ pub(super) async fn watch(expiry: Arc<ExpiryMonitor>, control: ControlHandle, wa
         let mut told = problems(&seen, warning_days, now_unix_s);
         told.extend(seen.trusted.iter().flat_map(|trusted| trusted.problems(warning_days, now_unix_s)));
         *expiry.0.lock().unwrap_or_else(PoisonError::into_inner) = seen;
-        // The control thread ends with the process.
+        // Fails only if the process is ending and the control thread with it.
         let _ = control.messages.send(ControlMessage::Problems(ProblemSource::Expiry, told));
         match tokio::time::timeout(PAUSE, snapshots.changed()).await {
             Ok(Err(_)) => return,
-            // Many changes may follow each other.
+            // Collects a burst of changes into one check.
             Ok(Ok(())) => tokio::time::sleep(SETTLE).await,
             Err(_) => {}
         }

@@ -1,8 +1,7 @@
-//! OCSP staples: fetched beside the traffic, shown with their certificates, fetched anew before they end.
+//! OCSP staples: fetched in the background, attached to certificates, refreshed before they expire.
 //!
-//! A responder that fails costs nothing but its staple: the last good one is shown until it ends. That it is
-//! not shown longer, handshakes see to themselves (`CertificateKeyPair::ready`), whenever the next is fetched. A process that
-//! takes over shows what the one before it did.
+//! If a responder fails, the last good staple is used until it expires; handshakes check the expiry
+//! themselves (`CertificateKeyPair::ready`). A successor starts with the predecessor's staples.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,22 +26,22 @@ use yumen_proxy::tls::{CertificateKeyPair, StapleRequirement};
 use super::now_unix_s;
 use crate::fetch;
 
-/// Responders asked at a time.
+/// Maximum number of concurrent OCSP requests.
 const ASKED_MAX: usize = 8;
-/// After a failure, at first and at most.
+/// First and maximum pause after a failure.
 const RETRY: Duration = Duration::from_secs(30);
 const RETRY_MAX: Duration = Duration::from_secs(60 * 60);
-/// Between two answers about a certificate, at least and at most.
+/// Minimum and maximum pause between two responses for a certificate.
 const REFRESH_MIN: Duration = Duration::from_secs(5);
 const REFRESH_MAX: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// All that is told to another process is no longer: a certificate without a staple costs less than an upgrade.
+/// Maximum size of exported staples, 64 MiB: a missing staple is better than a failed upgrade.
 const TOLD_BYTES_MAX: usize = 64 << 20;
 
-/// Which certificate: the SHA-256 of its DER.
+/// SHA-256 of a leaf certificate in DER.
 type LeafDigest = [u8; 32];
 
-/// The staples there are, and how asking went.
+/// Known staples, with fetch counters.
 #[derive(Default)]
 pub(crate) struct StapleCache {
     fetched: AtomicU64,
@@ -50,23 +49,23 @@ pub(crate) struct StapleCache {
     kept: Mutex<HashMap<LeafDigest, CachedStaple>>,
 }
 
-/// A staple that is shown, kept for a certificate that comes again: in another object or in another process.
+/// A staple, cached so that the certificate can be reused in another object or process.
 #[derive(Clone)]
 struct CachedStaple {
     answer: Vec<u8>,
     until_unix_s: i64,
 }
 
-/// A staple as one process tells another.
+/// A staple in the handover protocol.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ExportedStaple {
-    /// The digest of the certificate and the answer, in base64.
+    /// Digest of the certificate, in base64; `answer` is the OCSP response in base64.
     leaf: String,
     answer: String,
     until_unix_s: i64,
 }
 
-/// Certificates that want a staple, and when to ask about them next.
+/// Certificates that need a staple, with the time of their next fetch.
 pub(super) struct StapleFetcher {
     wanted: UnboundedReceiver<Weak<CertificateKeyPair>>,
     staples: Arc<StapleCache>,
@@ -74,7 +73,7 @@ pub(super) struct StapleFetcher {
     count: u64,
 }
 
-/// What came of asking.
+/// Result of a fetch.
 struct StapleResult {
     pair: Weak<CertificateKeyPair>,
     failures: u32,
@@ -82,7 +81,7 @@ struct StapleResult {
 }
 
 impl StapleCache {
-    /// What another process is told.
+    /// Exports unexpired staples for a successor.
     pub(crate) fn told(&self) -> Vec<ExportedStaple> {
         let kept = self.kept();
         let fresh = kept.iter().filter(|(_, one)| one.is_fresh());
@@ -99,7 +98,7 @@ impl StapleCache {
         told.take_while(fits).collect()
     }
 
-    /// Knows what another process has told. What cannot be read is fetched.
+    /// Imports the predecessor's staples. Invalid entries are fetched anew.
     pub(super) fn knowing(told: &[ExportedStaple]) -> StapleCache {
         let read = |one: &ExportedStaple| {
             let leaf = BASE64.decode(&one.leaf).ok()?.try_into().ok()?;
@@ -109,7 +108,8 @@ impl StapleCache {
         StapleCache { kept: Mutex::new(told.iter().filter_map(read).collect()), ..StapleCache::default() }
     }
 
-    /// The staple known of a certificate, if it may be shown: it may be another process's word.
+    /// Cached staple of a certificate, if valid. The check repeats, since another process may have provided
+    /// it.
     fn known(&self, pair: &CertificateKeyPair) -> Option<CachedStaple> {
         let known = self.kept().get(&leaf_digest(pair)).filter(|kept| kept.is_fresh()).cloned()?;
         let good = pair.question()?.check(&known.answer, pair.issuer()?, now_unix_s()).ok()?;
@@ -140,14 +140,15 @@ impl StapleFetcher {
         StapleFetcher { wanted, staples, due: BTreeMap::new(), count: 0 }
     }
 
-    /// Staples what wants it by now and has a staple that is known: clients refuse some certificates without.
+    /// Attaches known staples to the certificates waiting now: clients reject must-staple certificates
+    /// without one.
     pub(super) fn staple_known(&mut self) {
         while let Ok(pair) = self.wanted.try_recv() {
             self.take(pair);
         }
     }
 
-    /// Serves certificates that want a staple, for ever.
+    /// Fetches staples until no certificate is left and the loader is dropped.
     pub(super) async fn tend(mut self) {
         let mut explained_request = JoinSet::new();
         loop {
@@ -158,6 +159,7 @@ impl StapleFetcher {
                 one = self.wanted.recv() => match one {
                     Some(pair) => self.take(pair),
                     None if self.due.is_empty() && explained_request.is_empty() => return,
+                    // A closed channel is ready at once: do not spin while fetches are scheduled.
                     None => tokio::time::sleep(REFRESH_MIN).await,
                 },
                 Some(Ok(asked)) = explained_request.join_next(), if !explained_request.is_empty() => self.settle(asked),
@@ -170,7 +172,7 @@ impl StapleFetcher {
         }
     }
 
-    /// One that wants a staple: the one that is known, or the next that is fetched.
+    /// Attaches a known staple and schedules the next fetch.
     fn take(&mut self, pair: Weak<CertificateKeyPair>) {
         let Some(held) = pair.upgrade() else { return };
         let after = self.staples.known(&held).map_or(Duration::ZERO, |known| {
@@ -186,13 +188,15 @@ impl StapleFetcher {
         self.due.insert((Instant::now() + after, self.count), (pair, failures));
     }
 
-    /// Shows what was told, and asks again later.
+    /// Attaches a fetched staple, or counts the failure; schedules the next fetch.
     fn settle(&mut self, asked: StapleResult) {
         let StapleResult { pair, failures, outcome } = asked;
         let Some(held) = pair.upgrade() else { return };
         match outcome {
             Ok((answer, good)) => {
                 self.staples.fetched.fetch_add(1, Ordering::Relaxed);
+                // Without nextUpdate, newer information is always available (RFC 6960 §4.2.2.1): fetch again
+                // soon.
                 let until_unix_s = good.next_update_unix_s.unwrap_or_else(|| now_unix_s() + 60);
                 held.staple(answer.clone(), until_unix_s);
                 let shown = CachedStaple { answer, until_unix_s };
@@ -220,7 +224,7 @@ impl CachedStaple {
         self.until_unix_s > now_unix_s()
     }
 
-    /// Half of the time it has left.
+    /// Pause before the refresh: half of the remaining validity.
     fn refresh(&self) -> Duration {
         let left_s = (self.until_unix_s - now_unix_s()).max(0) as u64;
         Duration::from_secs(left_s / 2).clamp(REFRESH_MIN, REFRESH_MAX)

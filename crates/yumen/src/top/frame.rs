@@ -1,61 +1,61 @@
-//! Two looks at a gateway made into rates, shares and percentiles.
+//! Rates, shares and percentiles between two samples of a gateway's sums.
 //!
-//! Pure: knows neither the gateway's address nor how a frame is shown.
+//! Pure computation: no I/O, no layout.
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-/// What lines are sorted by.
+/// Sort key of the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SortOrder {
     /// Requests per second
     Rate,
-    /// The 99th percentile
+    /// 99th percentile
     Latency,
-    /// CPU
+    /// CPU time
     Cpu,
     /// Errors per second
     Errors,
 }
 
-/// What happened between two looks.
+/// Usage between two samples.
 #[derive(Debug, PartialEq)]
 pub(crate) struct TopFrame {
     pub(crate) version: String,
     pub(crate) revision: u64,
     pub(crate) workers: u64,
     pub(crate) connections: i64,
-    /// Of all requests; rates are exact here.
+    /// Line of all requests; its rates are exact, not sampled.
     pub(crate) total: TopLine,
-    /// Whether any of them was looked at closely.
+    /// Whether any request of the interval was sampled.
     pub(crate) sampled: bool,
     pub(crate) sections: Vec<TopSection>,
     pub(crate) order: SortOrder,
-    /// The time between the looks, in seconds.
+    /// Time between the samples, in seconds.
     pub(crate) seconds: f64,
 }
 
-/// A kind of things and those of them that were used.
+/// Lines of one kind of object.
 #[derive(Debug, PartialEq)]
 pub(crate) struct TopSection {
     pub(crate) title: &'static str,
     pub(crate) lines: Vec<TopLine>,
 }
 
-/// One thing and what it was used for.
+/// Usage of one object.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct TopLine {
     pub(crate) id: String,
     pub(crate) name: String,
     /// Requests per second.
     pub(crate) rate: f64,
-    /// Of them, answered 500 or above.
+    /// Requests per second with status 500 or above.
     pub(crate) error_rate: f64,
-    /// Of them, answered by a plugin.
+    /// Requests per second with a response from a plugin.
     pub(crate) answer_rate: f64,
     pub(crate) mean_us: f64,
     pub(crate) p99_us: f64,
-    /// CPU of the gateway, in percent of one core.
+    /// CPU time of the gateway, in percent of one CPU.
     pub(crate) cpu_percent: f64,
     pub(crate) bytes_rate: f64,
 }
@@ -63,10 +63,10 @@ pub(crate) struct TopLine {
 const SECTIONS: [&str; 4] = ["routes", "upstreams", "plugins", "consumers"];
 
 impl TopFrame {
-    /// What happened from `before`, which is null for the gateway's start, to `now`.
+    /// Usage from `before` to `now`. A null `before` means the start of the gateway.
     pub(crate) fn between(before: &Value, now: &Value, order: SortOrder) -> TopFrame {
         let uptime_ms = |look: &Value| look["uptime_ms"].as_u64().unwrap_or(0);
-        // A gateway that was started again begins from nothing.
+        // After a restart of the gateway, sums begin at zero.
         let before = if uptime_ms(before) > uptime_ms(now) { &Value::Null } else { before };
         let seconds = (uptime_ms(now) - uptime_ms(before)).max(1) as f64 / 1000.0;
         let mut total = line(&before["total"], &now["total"], seconds);
@@ -90,7 +90,6 @@ impl TopFrame {
         }
     }
 
-    /// The frame as one JSON object.
     pub(crate) fn json(&self) -> Value {
         let mut object = json!({
             "version": self.version,
@@ -133,7 +132,7 @@ impl TopLine {
     }
 }
 
-/// Lines of what was used, sorted.
+/// Lines with requests in the interval, sorted.
 fn lines(before: &Value, now: &Value, seconds: f64, order: SortOrder) -> Vec<TopLine> {
     let earlier: std::collections::HashMap<&str, &Value> =
         rows(before).filter_map(|row| Some((row["id"].as_str()?, row))).collect();
@@ -156,7 +155,7 @@ fn rows(table: &Value) -> impl Iterator<Item = &Value> {
 
 fn line(before: &Value, now: &Value, seconds: f64) -> TopLine {
     let count = |row: &Value, key: &str| row[key].as_u64().unwrap_or(0);
-    // A row that was pushed out of the gateway's table begins again from nothing.
+    // A row evicted from the gateway's table starts again at zero.
     let before = if count(before, "requests") > count(now, "requests") { &Value::Null } else { before };
     let requests = difference(before, now, "requests");
     let per_second = |key: &str| difference(before, now, key) as f64 / seconds;
@@ -177,7 +176,7 @@ fn difference(before: &Value, now: &Value, key: &str) -> u64 {
     now[key].as_u64().unwrap_or(0).saturating_sub(before[key].as_u64().unwrap_or(0))
 }
 
-/// The upper end of the bucket in which the share `part` of all durations is reached, in microseconds.
+/// Upper bound, in microseconds, of the bucket that contains the given share of all durations.
 fn percentile(before: &Value, now: &Value, part: f64) -> f64 {
     let earlier: std::collections::HashMap<u64, u64> = buckets(before).collect();
     let counts: Vec<(u64, u64)> = buckets(now)

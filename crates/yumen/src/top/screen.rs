@@ -1,4 +1,4 @@
-//! The live view: a terminal that is drawn anew each interval and listens to keys.
+//! Live view: redraws the terminal in each interval and reads keys.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -16,9 +16,9 @@ const HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_BELOW: &str = "\x1b[J";
 
-/// Shows frames until `q` is pressed. A gateway that does not answer is said to be away, and asked again.
+/// Shows frames until `q` is pressed. If a request fails, shows the error and retries in the next interval.
 pub(super) fn show(source: &TopSource, interval: Duration, mut order: SortOrder) -> anyhow::Result<()> {
-    // The first look fails before the terminal changes, so that its error stays readable.
+    // The first request precedes raw mode, so that its error stays on the screen.
     let mut looks = (Value::Null, source.look()?);
     let _terminal = RawTerminal::enter()?;
     loop {
@@ -49,7 +49,7 @@ enum TopKey {
     Other,
 }
 
-/// The next key pressed before `end`.
+/// Next key pressed before `end`.
 fn key_until(end: Instant) -> anyhow::Result<Option<TopKey>> {
     let stdin = std::io::stdin();
     if !isatty(&stdin) {
@@ -60,7 +60,7 @@ fn key_until(end: Instant) -> anyhow::Result<Option<TopKey>> {
     let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
     match poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&left)) {
         Ok(0) => return Ok(None),
-        // A window that changes its size interrupts: drawn at the next frame.
+        // SIGWINCH interrupts poll; the next frame uses the new size.
         Err(rustix::io::Errno::INTR) => return Ok(Some(TopKey::Other)),
         ready => ready?,
     };
@@ -71,7 +71,7 @@ fn key_until(end: Instant) -> anyhow::Result<Option<TopKey>> {
         Some(b'l') => TopKey::Sort(SortOrder::Latency),
         Some(b'c') => TopKey::Sort(SortOrder::Cpu),
         Some(b'e') => TopKey::Sort(SortOrder::Errors),
-        // End of input, or what Ctrl-C and Ctrl-D send to a raw terminal.
+        // End of input, or the bytes of Ctrl-C and Ctrl-D in raw mode.
         None | Some(b'q' | 3 | 4) => TopKey::Quit,
         Some(_) => TopKey::Other,
     }))
@@ -85,7 +85,7 @@ fn draw(frame: &TopFrame, trouble: Option<&str>) -> std::io::Result<()> {
     let mut out = String::from(HOME);
     for line in text.lines().take(usize::max(height, 2) - 1) {
         out.extend(line.chars().take(width));
-        // A raw terminal does not return the carriage by itself.
+        // In raw mode a line feed does not return the carriage.
         out.push_str(CLEAR_LINE);
         out.push_str("\r\n");
     }
@@ -97,7 +97,7 @@ fn draw(frame: &TopFrame, trouble: Option<&str>) -> std::io::Result<()> {
     stdout.flush()
 }
 
-/// A terminal that gives every key at once; as it was before when dropped.
+/// Terminal in raw mode; restores the previous mode on drop.
 struct RawTerminal {
     before: Option<Termios>,
 }
@@ -111,6 +111,7 @@ impl RawTerminal {
             raw.make_raw();
             tcsetattr(&stdin, OptionalActions::Now, &raw)?;
         }
+        // Constructed before the write, so that drop restores the terminal if the write fails.
         let terminal = RawTerminal { before };
         std::io::stdout().write_all(ENTER.as_bytes())?;
         Ok(terminal)
@@ -119,7 +120,7 @@ impl RawTerminal {
 
 impl Drop for RawTerminal {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing back.
+        // Fails only if the terminal is closed.
         let _ = std::io::stdout().write_all(LEAVE.as_bytes());
         let _ = std::io::stdout().flush();
         if let Some(before) = &self.before {

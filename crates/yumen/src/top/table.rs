@@ -1,19 +1,19 @@
-//! A frame as lines of text.
+//! Rendering of a frame as text.
 
 use std::fmt::Write;
 
 use super::frame::{SortOrder, TopFrame, TopLine};
 
-/// Characters of the first column.
+/// Width of the first column in characters.
 const LABEL_WIDTH: usize = 34;
 
-/// The frame in at most `height` lines, the most important of each section first.
+/// Renders a frame in at most `height` lines; each section shows its first rows.
 pub(crate) fn render(frame: &TopFrame, height: usize) -> String {
     let mut out = String::new();
     header(&mut out, frame);
     let used: Vec<_> = frame.sections.iter().filter(|section| !section.lines.is_empty()).collect();
     if used.is_empty() {
-        // Requests nobody has drawn for a sample are counted, and nothing else is known of them.
+        // Without a sampled request, only the counts are known.
         out.push_str(match (frame.total.rate > 0.0, frame.sampled) {
             (false, _) => "\nno requests\n",
             (true, true) => "\nno request had a route\n",
@@ -21,7 +21,7 @@ pub(crate) fn render(frame: &TopFrame, height: usize) -> String {
         });
         return out;
     }
-    // A section takes two lines more than it has rows.
+    // A section has two lines besides its rows: a blank one and the titles.
     let rows = height.saturating_sub(3 + 2 * used.len()) / used.len();
     for section in used {
         out.push('\n');
@@ -33,7 +33,7 @@ pub(crate) fn render(frame: &TopFrame, height: usize) -> String {
     out
 }
 
-// A string never fails to take text: results of `write!` are dropped below.
+// Writing to a string does not fail: results of `write!` are dropped below.
 
 fn header(out: &mut String, frame: &TopFrame) {
     let total = &frame.total;
@@ -54,7 +54,7 @@ fn header(out: &mut String, frame: &TopFrame) {
     );
 }
 
-/// Column titles; a star marks the one that sorts.
+/// Writes column titles; a star marks the sort column.
 fn titles(out: &mut String, title: &str, order: SortOrder) {
     let mark = |text: &str, of: SortOrder| if of == order { format!("{text}*") } else { text.to_owned() };
     let _ = writeln!(
@@ -87,8 +87,8 @@ fn row(out: &mut String, line: &TopLine) {
     );
 }
 
-/// Printable and no longer than the column: names come from configuration, and a terminal obeys what it is
-/// sent.
+/// Truncates a label to the column and replaces control characters, since names come from the configuration
+/// and could control the terminal.
 fn fit(label: &str) -> String {
     let printable = label.chars().map(|each| if each.is_control() { '?' } else { each });
     let text: String = printable.clone().take(LABEL_WIDTH).collect();

@@ -1,6 +1,6 @@
-//! What two processes say to each other: JSON documents with their length before them, and descriptors.
+//! Message channel between two processes: JSON documents with a length prefix, and file descriptors.
 //!
-//! Knows no document.
+//! Has no knowledge of the documents.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -18,15 +18,15 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// No document is longer: the counters of a million keys fit.
+/// Maximum length of a document, 512 MiB: fits the counters of a million keys.
 const DOCUMENT_BYTES_MAX: usize = 512 << 20;
-/// Descriptors that travel together; the kernel takes 253.
+/// Descriptors per message; SCM_RIGHTS on Linux carries at most 253.
 const TOGETHER: usize = 64;
 
-/// One end of a connection between two processes.
+/// One end of the channel between two processes.
 pub(super) struct HandoverChannel {
     stream: UnixStream,
-    /// Held while a document is said: several threads may have something to say.
+    /// Held while a document is written: several threads send.
     write_lock: Mutex<()>,
 }
 
@@ -35,14 +35,15 @@ impl HandoverChannel {
         HandoverChannel { stream, write_lock: Mutex::new(()) }
     }
 
-    /// Says something; an error is a peer that has gone or takes nothing any more.
+    /// Sends a document. Fails if the peer has closed, or has not read for 60 s.
     pub(super) fn send(&self, document: &impl Serialize) -> io::Result<()> {
         let text = serde_json::to_vec(document)?;
         let _whole = self.write_lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.say(&text)
     }
 
-    /// Says something as the last word; where the peer does not even take what is said before it, that nothing more comes.
+    /// Sends the final document. If that fails, shuts down the write side, so that the peer reads the end of
+    /// the stream.
     pub(super) fn send_last(&self, document: &impl Serialize) {
         let said = match self.write_lock.try_lock() {
             Ok(_whole) => {
@@ -55,13 +56,13 @@ impl HandoverChannel {
         }
     }
 
-    /// The peer reads the end of what is said; this end reads on.
+    /// Closes the write side of the stream; reading continues.
     pub(super) fn shut_down_write(&self) {
-        // A peer that has gone needs no end.
+        // Fails only if the peer has already closed.
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// The process at the other end: the one that made the connection.
+    /// Process id of the peer: the process that created the connection.
     pub(super) fn peer(&self) -> Option<i32> {
         let peer = rustix::net::sockopt::socket_peercred(&self.stream).ok()?;
         Some(peer.pid.as_raw_nonzero().get())
@@ -74,7 +75,7 @@ impl HandoverChannel {
         (&self.stream).write_all(text)
     }
 
-    /// The next thing said; `UnexpectedEof` where the peer has gone, `TimedOut` where it says nothing in time.
+    /// Receives the next document: `UnexpectedEof` if the peer has closed, `TimedOut` after `until`.
     pub(super) fn receive<T: DeserializeOwned>(&self, until: Option<Instant>) -> io::Result<T> {
         let mut length = [0; 4];
         self.read(&mut length, until)?;
@@ -87,7 +88,7 @@ impl HandoverChannel {
         Ok(serde_json::from_slice(&text)?)
     }
 
-    /// Waits until there is something to receive, be it the peer's end; whether there is.
+    /// Waits until data, or the end of the stream, can be read; `false` on timeout.
     pub(super) fn is_told(&self, within: Duration) -> bool {
         let mut asked = [PollFd::new(&self.stream, PollFlags::IN)];
         let within = Timespec::try_from(within).ok();
@@ -118,7 +119,7 @@ impl HandoverChannel {
         self.stream.set_read_timeout(left)
     }
 
-    /// Hands descriptors over; the peer has to know how many come.
+    /// Sends descriptors. The peer must know their number.
     pub(super) fn send_descriptors(&self, descriptors: &[OwnedFd]) -> io::Result<()> {
         let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
         for some in borrowed.chunks(TOGETHER) {
@@ -127,13 +128,13 @@ impl HandoverChannel {
             if !ancillary.push(SendAncillaryMessage::ScmRights(some)) {
                 return Err(io::Error::other("descriptors do not fit into a message"));
             }
-            // They need a byte to travel with.
+            // Ancillary data needs at least one byte of payload (unix(7)).
             sendmsg(&self.stream, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL)?;
         }
         Ok(())
     }
 
-    /// So many descriptors, in the order they were handed over.
+    /// Receives `count` descriptors, in the order in which they were sent.
     pub(super) fn receive_descriptors(&self, count: usize, until: Instant) -> io::Result<Vec<OwnedFd>> {
         let mut received = Vec::new();
         while received.len() < count {
@@ -142,6 +143,7 @@ impl HandoverChannel {
             let mut ancillary = RecvAncillaryBuffer::new(&mut space);
             let mut byte = [0];
             let mut room = [IoSliceMut::new(&mut byte)];
+            // CLOEXEC at receipt, so that a concurrent fork and exec does not inherit the descriptors.
             let message = recvmsg(&self.stream, &mut room, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
             if message.bytes == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());

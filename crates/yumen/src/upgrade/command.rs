@@ -1,4 +1,4 @@
-//! `yumen upgrade`: asks a running gateway to have a new process take over, and tells how that goes.
+//! `yumen upgrade`: requests an upgrade from a running gateway and prints its progress.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -11,7 +11,7 @@ use super::upgrade_socket::{UpgradeProgress, UpgradeRequest};
 use crate::cli::{GatewayRunArgs, UpgradeArgs};
 use crate::{node, output};
 
-/// Exit status 1 where the old process serves on.
+/// Requests an upgrade; exit status 1 if the running process continues to serve.
 pub(crate) fn upgrade(args: UpgradeArgs) -> anyhow::Result<ExitCode> {
     let UpgradeArgs { binary, force, config, data_dir } = args;
     let node = node::load(&GatewayRunArgs { config, data_dir, ..GatewayRunArgs::default() })?;
@@ -19,7 +19,7 @@ pub(crate) fn upgrade(args: UpgradeArgs) -> anyhow::Result<ExitCode> {
     let mut gateway = UnixStream::connect(&place).with_context(|| {
         format!("no gateway answers at {}: give the --config or the --data-dir it runs with", place.display())
     })?;
-    // The gateway may stand elsewhere.
+    // The gateway's working directory may differ.
     let binary = binary.map(std::path::absolute).transpose()?;
     let asked = serde_json::to_string(&UpgradeRequest { binary, force })?;
     gateway.write_all(format!("{asked}\n").as_bytes())?;
@@ -39,7 +39,7 @@ pub(crate) fn upgrade(args: UpgradeArgs) -> anyhow::Result<ExitCode> {
     bail!("the gateway ended in the middle of it")
 }
 
-/// The exit status says who serves, whether or not the words could be printed.
+/// A closed standard output does not change the exit status, which carries the result.
 fn say(line: &str) {
     drop(output::print(&format!("{line}\n")));
 }

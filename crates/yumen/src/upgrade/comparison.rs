@@ -1,6 +1,6 @@
-//! Whether a new process makes as much of the configuration as the one that serves.
+//! Comparison of the successor's configuration with the predecessor's.
 //!
-//! Compares what the two say of it; knows neither process.
+//! Compares the reports of the two; communicates with neither.
 
 use std::collections::BTreeSet;
 
@@ -8,20 +8,20 @@ use yumen_base::{Problem, ProblemLevel};
 
 use super::message::SuccessorReady;
 
-/// What serves now and would not in the new process.
+/// Objects that serve now and would not in the successor.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct HandoverLosses {
-    /// What the new process has and cannot serve, and why.
+    /// Objects that the successor cannot compile, with messages.
     broken: Vec<(String, String)>,
-    /// What it does not have.
+    /// Objects that the successor does not have.
     absent: Vec<String>,
 }
 
 impl HandoverLosses {
-    /// Given what is wrong in the process that serves, and the names of the objects it has.
+    /// Compares the successor's report with the problems and object names of this process.
     ///
-    /// What is in force only because it was good once the new process has from a file beside the store, but not for a
-    /// resource file.
+    /// The successor reads last good versions from a file next to the store. A resource file has no such
+    /// versions.
     pub(super) fn of(ready: &SuccessorReady, problems: &[Problem], objects: &[String]) -> HandoverLosses {
         HandoverLosses { broken: broken(ready, problems), absent: absent(ready, problems, objects) }
     }
@@ -30,12 +30,13 @@ impl HandoverLosses {
         self.broken.is_empty() && self.absent.is_empty()
     }
 
-    /// Whether all of it may be what somebody deleted, which both processes hear of, if not at the same moment.
+    /// Whether all losses may be deletions that this process has not received yet. Both processes receive
+    /// them, not necessarily at the same moment.
     pub(super) fn are_deletions(&self) -> bool {
         self.broken.is_empty() && !self.absent.is_empty()
     }
 
-    /// In words, of a version.
+    /// Message for the user; `version` is that of the successor.
     pub(super) fn told(&self, version: &str) -> String {
         let count = self.broken.len() + self.absent.len();
         let first = match (self.broken.first(), self.absent.first()) {
@@ -54,12 +55,12 @@ fn broken(ready: &SuccessorReady, problems: &[Problem]) -> Vec<(String, String)>
     let errors = problems.iter().filter(|problem| problem.level == ProblemLevel::Error);
     let (kept, known): (Vec<&Problem>, Vec<&Problem>) = errors.partition(|problem| problem.last_good);
     let known: BTreeSet<&str> = known.iter().map(|problem| &*problem.object).collect();
-    // A process that begins has no last good document, whatever it says.
+    // A new process has no last good document, whatever it reports.
     let kept_on = ready.last_good.iter().map(String::as_str).filter(|object| !is_of_document(object));
     let kept_on: BTreeSet<&str> = kept_on.collect();
     let new = ready.broken.iter();
     let new = new.filter(|(object, _)| !known.contains(&**object) && !kept_on.contains(&**object));
-    // Of a document that was not taken as a whole the new process cannot tell that it lacks anything.
+    // The successor cannot detect losses against a document that was rejected as a whole.
     let whole = kept.iter().filter(|problem| is_of_document(&problem.object));
     let whole = whole.map(|problem| (problem.object.clone(), problem.message.clone()));
     let mut named = BTreeSet::new();
@@ -75,7 +76,7 @@ fn absent(ready: &SuccessorReady, problems: &[Problem], objects: &[String]) -> V
     objects.cloned().collect()
 }
 
-/// Whether a problem is one of the whole document, such as a test in it that fails.
+/// Whether a problem concerns the whole document, such as a failed test in it.
 fn is_of_document(object: &str) -> bool {
     object == "file" || object.starts_with("tests/")
 }

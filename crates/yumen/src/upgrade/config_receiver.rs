@@ -1,6 +1,6 @@
-//! The process that was taken over from, as to its configuration: it goes by what the one that serves holds.
+//! Receiver of the successor's configuration in the predecessor, which serves draining connections by it.
 //!
-//! Knows how that is told and who puts it in force, not what it says.
+//! Owns transport and publication of updates; must not interpret their content.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,21 +14,20 @@ use super::handover_store::HandoverStore;
 use super::message::{ConfigUpdate, ObjectText, PredecessorMessage};
 use crate::control::{ConfigDelta, ControlHandle, ControlMessage};
 
-/// The text of an object and its end; none where it is gone.
+/// Text and expiry of an object; `None` for a deleted object.
 type ObjectUpdate = (ResourceKey, Option<(Arc<str>, Option<u64>)>);
 
-/// What the process that serves says of its configuration, on its way into force here.
+/// Configuration updates from the successor, until they are published here.
 pub(super) struct ConfigReceiver {
     held: Arc<HandoverStore>,
     control: ControlHandle,
     texts: Vec<ObjectUpdate>,
     is_whole: bool,
-    /// How much was told, to the last part.
+    /// Number of complete updates received.
     updates_received: u64,
-    /// The last of it, while it is not in force here.
+    /// Receives the publication number of the last update while it is being compiled.
     compiling: Option<Receiver<u64>>,
-    /// Tellings in force here that the processes before this one have yet to follow, with the numbers of their
-    /// publications.
+    /// Updates published here that earlier processes have not applied yet, with their publication numbers.
     waiting_for_predecessors: VecDeque<(u64, u64)>,
 }
 
@@ -45,7 +44,7 @@ impl ConfigReceiver {
         }
     }
 
-    /// Takes a part of what is told; with the last one it goes to be put in force, all at once.
+    /// Takes one part of an update. The last part publishes the update as a whole.
     pub(super) fn take(&mut self, told: ConfigUpdate) {
         self.is_whole |= told.is_whole;
         self.texts.extend(told.objects.into_iter().filter_map(read));
@@ -53,12 +52,13 @@ impl ConfigReceiver {
             return;
         }
         let mut texts = std::mem::take(&mut self.texts);
-        // A process that ends has nothing to be followed any more.
+        // A process that is ending has no state left to override.
         let before = self.held.state().unwrap_or_default();
         let revision = Revision(told.revision);
         let news =
             match std::mem::take(&mut self.is_whole) {
                 true => {
+                    // A complete update does not list deletions: derive them from absent objects.
                     let there: BTreeSet<&ResourceKey> = texts.iter().map(|(key, _)| key).collect();
                     let gone = before.entries().map(|(key, _)| key).filter(|key| !there.contains(key));
                     let gone: Vec<_> = gone.map(|key| (key.clone(), None)).collect();
@@ -74,24 +74,24 @@ impl ConfigReceiver {
                 }
             };
         let (answer, answered) = channel();
-        // The control thread ends with the process.
+        // Fails only if the process is ending and the control thread with it.
         let _ = self.control.messages.send(ControlMessage::SuccessorConfig(news, answer));
         self.updates_received += 1;
         self.compiling = Some(answered);
     }
 
-    /// Before it is in force: the processes before this one are told what is held when they hear that something is.
+    /// Overrides the state before its publication: the sender to earlier processes reads it then.
     fn hold(&self, state: StoreState) -> StoreState {
         self.held.override_state(state.clone());
         state
     }
 
-    /// Whether something that was told is on its way.
+    /// Whether an update is not applied everywhere yet.
     pub(super) fn is_under_way(&self) -> bool {
         self.compiling.is_some() || !self.waiting_for_predecessors.is_empty()
     }
 
-    /// Waits for so long until there is something to say of what is under way.
+    /// Waits at most `within` for a status message about updates in flight.
     pub(super) fn comes_within(&mut self, within: Duration) -> Option<PredecessorMessage> {
         if let Some(answered) = &self.compiling {
             match answered.recv_timeout(within) {
@@ -123,7 +123,7 @@ impl ConfigReceiver {
     }
 }
 
-/// Nothing for a kind of object of a later version: here it would be in force no more than before.
+/// `None` for a kind that this version does not know; this process serves no such objects anyway.
 fn read(ObjectText { kind, id, json, expires_ms }: ObjectText) -> Option<ObjectUpdate> {
     Some((ResourceKey::new(Kind::from_name(&kind)?, id), json.map(|json| (json.into(), expires_ms))))
 }

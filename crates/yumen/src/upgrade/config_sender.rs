@@ -1,6 +1,6 @@
-//! The process that serves tells the one before what its configuration is, for as long as that has connections.
+//! Sender of the configuration to the predecessor, for as long as that has connections.
 //!
-//! Knows what differs and who has heard of it, not what it says.
+//! Owns differences and acknowledgements; must not interpret their content.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::Sender;
@@ -16,12 +16,12 @@ use super::message::{ConfigUpdate, ObjectText, SuccessorMessage};
 use crate::applied_tracker::{AppliedLag, AppliedTracker};
 use crate::control::{ControlMessage, ProblemSource};
 
-/// Texts that travel together, so that what is counted is not kept waiting by a large configuration.
+/// Maximum size of one part of an update in bytes, so that a large configuration does not delay counters.
 const TOGETHER_BYTES: usize = 1 << 20;
-/// A process that has not followed by then is told of.
+/// Time after which a predecessor that has not applied an update is reported as a problem.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(5);
 
-/// What the process before says of itself, for those who wait for it.
+/// Status reports of the predecessor, with notification.
 #[derive(Default)]
 pub(super) struct PredecessorStatus {
     heard: Mutex<PredecessorReports>,
@@ -30,11 +30,11 @@ pub(super) struct PredecessorStatus {
 
 #[derive(Default)]
 struct PredecessorReports {
-    /// How many tellings are in force there.
+    /// Number of updates published in the predecessor.
     in_force: u64,
-    /// And in all processes before it.
+    /// Number of updates applied in the predecessor and all processes before it.
     followed: u64,
-    /// Publications here that are in force everywhere once so many tellings were followed.
+    /// Publications that are applied everywhere once the given number of updates has been followed.
     expected: VecDeque<(u64, (u64, Revision))>,
     has_ended: bool,
 }
@@ -60,24 +60,26 @@ impl PredecessorStatus {
         self.news.notify_all();
     }
 
-    /// Waits for so long until it has ended; whether it has.
+    /// Waits at most `within` for the end of the predecessor; returns whether it has ended.
     pub(super) fn wait_for_end(&self, within: Duration) -> bool {
         let waited = self.news.wait_timeout_while(self.heard(), within, |heard| !heard.has_ended);
         waited.unwrap_or_else(PoisonError::into_inner).0.has_ended
     }
 
-    /// A publication is in force everywhere as soon as so many tellings were followed.
+    /// Registers a publication as applied everywhere once the given number of updates has been followed.
     fn expect(&self, updates_received: u64, news: (u64, Revision), reach: &AppliedTracker) {
         let mut heard = self.heard();
         if heard.followed >= updates_received {
             return reach.applied_everywhere(news);
         }
-        // Publications without news wait for the same telling: addresses that were found, say.
+        // Publications without changes, such as resolved addresses, wait for the same update; the newest is
+        // enough.
         heard.expected.pop_back_if(|(needed, _)| *needed == updates_received);
         heard.expected.push_back((updates_received, news));
     }
 
-    /// Waits until so many tellings are in force there, or it has ended; `None` where neither came in time.
+    /// Waits until the predecessor has published the given number of updates, or has ended (`false`); `None`
+    /// on timeout.
     fn serves_within(&self, updates_received: u64, within: Duration) -> Option<bool> {
         let is_open = |heard: &mut PredecessorReports| !heard.has_ended && heard.in_force < updates_received;
         let waited = self.news.wait_timeout_while(self.heard(), within, is_open);
@@ -93,10 +95,10 @@ impl PredecessorStatus {
     }
 }
 
-/// Says what hinders the processes before, where operators look.
+/// Publishes problems about predecessors that lag behind or cannot compile an object.
 pub(super) fn show(messages: &Sender<ControlMessage>, lag: &AppliedLag) {
     let stalled_pid = lag.waits_for().map(|pid| {
-        // Zero where the system does not say.
+        // The pid is 0 where the system does not provide it.
         let pid = if pid > 0 { format!(" {pid}") } else { String::new() };
         let message = format!(
             "the process before{pid}, which finishes what it has begun, does not take over what changes: its \
@@ -112,14 +114,14 @@ pub(super) fn show(messages: &Sender<ControlMessage>, lag: &AppliedLag) {
         );
         Problem::warning("node", "", message).hint("end it if that must not be")
     });
-    // The control thread ends with the process.
+    // Fails only if the process is ending and the control thread with it.
     let _ = messages.send(ControlMessage::Problems(
         ProblemSource::Upgrade,
         stalled_pid.into_iter().chain(broken).collect(),
     ));
 }
 
-/// Who is told, of what.
+/// Sender of configuration updates to the predecessor.
 pub(super) struct ConfigSender<'t> {
     pub(super) channel: &'t HandoverChannel,
     pub(super) before: &'t PredecessorStatus,
@@ -129,19 +131,19 @@ pub(super) struct ConfigSender<'t> {
 }
 
 impl ConfigSender<'_> {
-    /// Tells of every publication until the process before has ended.
+    /// Sends every publication until the predecessor has ended.
     ///
-    /// One that takes nothing any more may serve all the same: no revision is applied until it has ended. One that
-    /// waits for those before it is told on.
+    /// A predecessor that stops reading may still serve: no revision counts as applied until it has ended. A
+    /// predecessor that waits for earlier processes still receives updates.
     pub(super) fn run(&self) {
         let (mut told, mut known, mut updates_received) = (None, 0, 0);
         while let Some(news) = self.reach.next_after(known) {
-            // This process ends: what it would say is not what is served.
+            // `None`: this process is ending, and its state is no longer authoritative.
             let Some(state) = self.held.state() else { return };
-            // Addresses, say, are no news: it finds them by itself.
+            // Resolved addresses, for example, change no object: the predecessor resolves by itself.
             if has_news(told.as_ref(), &state) {
                 if self.tell(told.as_ref(), &state).is_err() {
-                    // It hears the end, should it listen again, and ends by itself.
+                    // A predecessor that reads again finds the end of the stream, and ends.
                     self.channel.shut_down_write();
                     self.wait(u64::MAX);
                     return;
@@ -156,8 +158,8 @@ impl ConfigSender<'_> {
         }
     }
 
-    /// Waits until so many tellings are in force in the process before; `false` where it has ended. One that takes long
-    /// is told of meanwhile.
+    /// Waits until the predecessor has published the given number of updates; `false` if it has ended.
+    /// Reports it as stalled after `FOLLOWED_WITHIN`.
     fn wait(&self, updates_received: u64) -> bool {
         if let Some(serves) = self.before.serves_within(updates_received, FOLLOWED_WITHIN) {
             return serves;
@@ -204,12 +206,12 @@ impl ConfigSender<'_> {
     }
 }
 
-/// Whether there is something to tell to somebody who was told this.
+/// Whether the state differs from the one sent last.
 fn has_news(told: Option<&StoreState>, state: &StoreState) -> bool {
     told.is_none_or(|told| news(told, state).next().is_some())
 }
 
-/// What differs in text or end; none where an object is gone.
+/// Objects that differ in text or expiry; `None` for a deleted object.
 fn news<'s>(
     told: &'s StoreState,
     state: &'s StoreState,

@@ -1,24 +1,24 @@
-//! What of a store only one process of a node can have, and so changes hands.
+//! The part of a store that only one process of a node can open, and that is therefore handed over.
 //!
-//! Held weakly: a store ends when its process does, whoever else would like to hand it over.
+//! References are weak: the store closes with its owner, even if the handover state still exists.
 
 use std::sync::{Arc, Weak};
 
 use yumen_store::etcd::EtcdDataDir;
 use yumen_store::{FallbackStore, StoreError};
 
-/// It, by the kind of store.
+/// Exclusive resource, by kind of store.
 pub(crate) enum ExclusiveStore {
     /// A watched file: any process may read it.
     Nothing,
-    /// The database. While it changes hands, writes wait.
+    /// The embedded database. Writes wait while it is handed over.
     Database(Weak<FallbackStore>),
-    /// The directory beside a store in etcd. The store itself is everybody's.
+    /// The data directory of an etcd store. The store itself is shared.
     Directory(Weak<EtcdDataDir>),
 }
 
 impl ExclusiveStore {
-    /// Lets another process have it.
+    /// Releases the resource to the successor, revocably.
     pub(super) fn lend(&self) -> Result<(), StoreError> {
         match self {
             ExclusiveStore::Nothing => {}
@@ -28,7 +28,7 @@ impl ExclusiveStore {
         Ok(())
     }
 
-    /// It is this process's again.
+    /// Reopens the resource in this process.
     pub(super) fn take_back(&self) -> Result<(), StoreError> {
         match self {
             ExclusiveStore::Nothing => Ok(()),
@@ -37,21 +37,21 @@ impl ExclusiveStore {
         }
     }
 
-    /// It is the other process's for good.
+    /// Makes the release final.
     pub(super) fn give_away(&self) {
         if let Some(store) = self.database() {
             store.give_away();
         }
     }
 
-    /// Writes wait no more for it.
+    /// Refuses the writes that wait for the handover.
     pub(super) fn refuse_held(&self) {
         if let Some(store) = self.database() {
             store.refuse_held();
         }
     }
 
-    /// Whether writes wait while it changes hands.
+    /// Whether writes wait during the handover.
     pub(super) fn defers_writes(&self) -> bool {
         self.database().is_some()
     }

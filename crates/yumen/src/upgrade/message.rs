@@ -1,5 +1,5 @@
-//! What is said while one process takes over from another. Changes here are changes between versions: a member
-//! may be added with a default; anything else is a new [`PROTOCOL`].
+//! Messages of the handover protocol. They are exchanged between versions: a new member needs a default, and
+//! any other change needs a new [`PROTOCOL`].
 
 use std::path::PathBuf;
 
@@ -10,135 +10,134 @@ use yumen_plugin::ExportedState;
 use crate::sockets::SocketLabel;
 use crate::tls::ExportedStaple;
 
-/// The version of what is said.
+/// Protocol version that this program sends.
 pub(super) const PROTOCOL: u32 = 1;
-/// The oldest version that is understood.
+/// Oldest protocol version that this program accepts.
 pub(super) const PROTOCOL_MIN: u32 = 1;
 
-/// The first thing said; the one document that never changes but by more members.
+/// First message. Its format never changes, except by additional members.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct HandoverHello {
     pub(super) protocol: u32,
-    /// The version of the program.
+    /// Version of the program.
     pub(super) version: String,
 }
 
-/// What the process that serves gives to the one that takes over. The descriptors follow it.
+/// State that the predecessor sends to the successor. The descriptors follow.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct HandoverOffer {
-    /// What the descriptors are for, in their order.
+    /// Purpose of each descriptor, in order.
     pub(super) sockets: Vec<SocketLabel>,
-    /// The keys of session tickets in base64, the oldest first.
+    /// Session ticket keys in base64, the oldest first.
     #[serde(default)]
     pub(super) ticket_keys: Vec<String>,
-    /// What identifiers of HTTP/3 connections are made of, in base64, and the number of this process in them.
+    /// Secret of HTTP/3 connection ids in base64, and the generation of this process in them.
     #[serde(default)]
     pub(super) http3_identity: Option<(String, u8)>,
-    /// The resource file, if its text ended with `#END`: without that line it is half written.
+    /// The resource file, if its text ended with `#END`. A later text without that line is incomplete.
     #[serde(default)]
     pub(super) ended_file: Option<PathBuf>,
-    /// Whether this process, once it has been taken over from, follows what it is told of the configuration.
+    /// Whether the predecessor applies configuration updates after the handover.
     #[serde(default)]
     pub(super) follows: bool,
-    /// Whether there are processes before this one still.
+    /// Whether the predecessor has live predecessors itself.
     #[serde(default)]
     pub(super) outlives: bool,
-    /// The newest revision that every next request here and there is served by.
+    /// Newest revision applied in all processes.
     #[serde(default)]
     pub(super) applied: u64,
-    /// What is known of host names and discovered services; a version that does not tell it knows nothing of them.
+    /// Known addresses of host names and endpoints of services; absent from versions that do not send them.
     #[serde(default)]
     pub(super) known: Value,
-    /// What is shown of the status of certificates; a version that does not tell it leaves it to be fetched.
+    /// Known OCSP staples. After a version that does not send them, the successor fetches them.
     #[serde(default)]
     pub(super) staples: Vec<ExportedStaple>,
 }
 
-/// What the process that serves says after its offer.
+/// Messages from the predecessor after its offer.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum PredecessorMessage {
-    /// The store can be opened.
+    /// The successor may open the store.
     StoreIsFree,
-    /// The store cannot be given away, and why.
+    /// The store cannot be released, with the reason.
     StoreStays(String),
-    /// What is known of limits and endpoints; serve now.
+    /// Current state of limits and endpoints; the successor must serve now.
     Serve(ExportedState),
-    /// The one that takes over is the one that counts now.
+    /// The handover is complete: the successor is now authoritative.
     TakenOver,
-    /// What was counted on connections of the old process meanwhile.
+    /// Counters of the predecessor's connections since the last report.
     Counted(ExportedState),
-    /// What was told last of the configuration serves every next request of the old process. These objects of it are
-    /// broken there.
+    /// The last configuration update is published in the predecessor; these objects are broken there.
     InForce(Vec<String>),
-    /// And those of the processes before it, as far as so many tellings have come.
+    /// Number of updates that the processes before the predecessor have published too.
     Followed(u64),
-    /// The number of a process before it that does not follow.
+    /// Pid of an earlier process that does not apply updates; `None` once it does.
     WaitsFor(Option<i32>),
-    /// It has ended, and so have all before it.
+    /// The predecessor has ended, and so have all processes before it.
     Ended,
 }
 
-/// What the process that takes over says.
+/// Messages from the successor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum SuccessorMessage {
-    /// It does not take over, and why.
+    /// The successor aborts the handover, with the reason.
     Refuses(String),
-    /// What it is about to do.
+    /// Next step, for progress output.
     Does(String),
-    /// It needs the store, which only one process can have open.
+    /// The successor needs the store, which only one process can have open.
     WantsStore,
-    /// It could serve now.
+    /// The successor is ready to serve.
     Ready(SuccessorReady),
-    /// It serves.
+    /// The successor serves.
     Serves,
-    /// It can be asked for the next upgrade.
+    /// The successor accepts the next upgrade request.
     Settled,
-    /// What the configuration is, to one that follows. It says when that is in force, and hears no more of it before.
+    /// Configuration update for a predecessor that follows. The next one is sent after this one is in force.
     Configured(ConfigUpdate),
-    /// The gateway is ending. A version that does not know of it does not listen any more by then.
+    /// The gateway is ending. Versions that do not know this message have stopped reading by then.
     Ends,
 }
 
-/// Texts of the configuration; they hold secrets, as does the memory of both processes.
+/// Texts of the configuration. They contain secrets, as does the memory of both processes.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct ConfigUpdate {
-    /// The revision they are of.
+    /// Revision of the texts.
     pub(super) revision: u64,
-    /// Whether these are all objects, and what is not among them is gone; else they are those that changed.
+    /// Whether `objects` is the complete set, so that absent objects are deleted; otherwise only changes.
     #[serde(default)]
     pub(super) is_whole: bool,
-    /// Whether more belongs to it: it comes in force with the last part.
+    /// Whether further parts follow; the last part publishes the update.
     #[serde(default)]
     pub(super) is_more_to_come: bool,
     #[serde(default)]
     pub(super) objects: Vec<ObjectText>,
 }
 
-/// An object: its kind and id, and its text if it is there.
+/// Kind and id of an object, with its text unless it is deleted.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ObjectText {
     pub(super) kind: String,
     pub(super) id: String,
     pub(super) json: Option<String>,
-    /// When it ends by itself, in milliseconds since the Unix epoch.
+    /// Expiry, in milliseconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) expires_ms: Option<u64>,
 }
 
-/// What the new process made of the configuration.
+/// Result of the successor's compilation.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct SuccessorReady {
-    /// The version of the program.
+    /// Version of the program.
     pub(super) version: String,
-    /// Objects with errors, and what is wrong with them.
+    /// Objects with errors, with messages.
     #[serde(default)]
     pub(super) broken: Vec<(String, String)>,
-    /// Those of them whose last good version is in force.
+    /// Broken objects whose last good version is served.
     #[serde(default)]
     pub(super) last_good: Vec<String>,
-    /// All objects, broken ones too; a version that does not tell them has none.
+    /// Names of all objects, broken ones included; absent from versions that do not send them.
     #[serde(default)]
     pub(super) objects: Option<Vec<String>>,
 }

@@ -1,7 +1,7 @@
-//! The process that serves, while another takes over: starts it, gives it what it needs, and goes on itself
-//! should it fail.
+//! The process that serves while a successor starts. Starts it, hands over to it, and continues to serve if
+//! it fails.
 //!
-//! Knows in which order things change hands; what they are is others' business.
+//! Owns the order of the handover, not the state that is handed over.
 
 use std::ffi::OsString;
 use std::io;
@@ -42,55 +42,55 @@ use crate::service;
 use crate::sockets::{InheritedSockets, SocketLabel, SocketRole};
 use crate::tls::{AcmeOrders, StapleCache};
 
-/// Why nothing comes of an upgrade then.
+/// Error of an upgrade that is cut short by the end of the gateway.
 pub(super) const ENDING: &str = "the gateway is ending";
 const ENDED_EARLY: &str = "successor exited before it was ready";
-/// Between two tellings of what connections of the old process count.
+/// Interval of counter reports after the handover.
 const COUNT_EVERY: Duration = Duration::from_millis(100);
-/// For something that begins to be said to be said to its end.
+/// Limit for a message whose first byte has arrived.
 const SAID_WITHIN: Duration = Duration::from_secs(5);
-/// For a process that could serve to begin with it.
+/// Limit for a successor that is ready to start serving.
 const BEGIN_WITHIN: Duration = Duration::from_secs(30);
-/// Between two looks at whether the gateway is ending.
+/// Interval of checks whether the gateway is ending.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// For callers to be answered when the process ends.
+/// Limit for responses to upgrade requesters at the end of the process.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
-/// For a process that serves to be asked for the next upgrade.
+/// Limit for a serving successor to accept the next upgrade request.
 const SETTLED_WITHIN: Duration = Duration::from_secs(5);
-/// So long writes wait for the store to change hands; then they are refused until it has.
+/// Time for which writes wait for the handover of the store; later writes are refused.
 const WRITES_WAIT: Duration = Duration::from_secs(5);
 
-/// For an order of a certificate to come to its end: the new process does not show what the authority looks for.
+/// Limit for an ACME order in flight: the successor does not serve its challenges.
 const ORDERED_WITHIN: Duration = Duration::from_secs(30);
 
-/// For this process to hear of deletions the new one knows of: they follow the same file or cluster, and a watch
-/// without notices looks once a second.
+/// Limit for deletions that the successor has read and this process has not. Both follow the same file or
+/// cluster; a file watch without notifications polls once a second.
 const DELETIONS_WITHIN: Duration = Duration::from_secs(3);
 
-/// A descriptor, and what it is for.
+/// A descriptor with its purpose.
 type Labelled = (SocketLabel, OwnedFd);
 
-/// What can be asked of an upgrade.
+/// Options of an upgrade request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct UpgradeOptions {
-    /// Another binary than the one that runs.
+    /// Binary of the successor; default: that of the running process.
     pub(crate) binary: Option<PathBuf>,
-    /// Whether objects may break that do not now.
+    /// Whether to upgrade even if objects break.
     pub(crate) force: bool,
 }
 
-/// What the running process gives away.
+/// State that the running process hands over.
 pub(crate) struct HandoverState {
     pub(crate) sockets: InheritedSockets,
     pub(crate) ticket_keys: Option<Arc<TicketKeys>>,
     pub(crate) http3_identity: Http3Identity,
     pub(crate) http3: Vec<Http3HandoverParts>,
     pub(crate) carry: Arc<Carry>,
-    /// What of the store only one process can have.
+    /// Part of the store that only one process can open.
     pub(crate) store: ExclusiveStore,
-    /// Holds the number of this process as long as it serves.
+    /// Path of the pid file, removed after a handover.
     pub(crate) pid_file: String,
-    /// What the new process is measured by, and this one goes by what that one tells then.
+    /// Reference for judging the successor; after the handover, overridden by the successor's state.
     pub(crate) held: Arc<HandoverStore>,
     pub(crate) control: ControlHandle,
     pub(crate) knowledge: InputSources,
@@ -98,23 +98,23 @@ pub(crate) struct HandoverState {
     pub(crate) orders: Arc<AcmeOrders>,
 }
 
-/// Starts processes that take over, one at a time.
+/// Starts successors, one at a time.
 pub(crate) struct Predecessor {
     handover: HandoverState,
     program: PathBuf,
     ready_within: Duration,
-    /// The nice value a process starts with.
+    /// Nice value of a new process.
     base_nice: i32,
     is_underway: AtomicBool,
     successor: Mutex<Option<u32>>,
-    /// Told once another process serves.
+    /// Receives the pid of the successor once it serves.
     handed_over: UnboundedSender<u32>,
     is_over: AtomicBool,
     is_ending: AtomicBool,
-    /// Those who asked for an upgrade and have no answer yet.
+    /// Upgrade requesters without a response.
     callers: AtomicUsize,
     counting: Mutex<Option<JoinHandle<()>>>,
-    /// Told when the process that serves instead says that the gateway is ending, or is gone.
+    /// Notified when the successor reports the end of the gateway, or exits.
     ended_by_successor: Notify,
 }
 
@@ -143,18 +143,19 @@ impl Predecessor {
         (Arc::new(predecessor), receiver)
     }
 
-    /// Returns when the process that serves instead is told to end or has gone, once.
+    /// Resolves once, when the successor ends the gateway or exits.
     pub(crate) async fn successor_ends(&self) {
         self.ended_by_successor.notified().await;
     }
 
-    /// Closes what is kept for a process that comes after: none will, and one that is about to does not.
+    /// Closes the sockets kept for a successor, and refuses further upgrades.
     pub(crate) fn release(&self) {
         self.is_ending.store(true, Ordering::Release);
         self.handover.sockets.release();
     }
 
-    /// Has another process take over; waits until it serves, and gives its number. `tell` hears of each step.
+    /// Performs an upgrade: blocks until the successor serves, and returns its pid. `tell` receives each
+    /// step.
     pub(crate) fn hand_over(
         self: &Arc<Self>,
         ask: &UpgradeOptions,
@@ -169,7 +170,8 @@ impl Predecessor {
         if self.is_underway.swap(true, Ordering::AcqRel) {
             return Err("an upgrade is under way".to_owned());
         }
-        // Threads of the configuration are served first, and a process begins as the thread that starts it.
+        // A child inherits the nice value of the thread that spawns it, and control threads have a raised
+        // priority.
         process::reset_nice(self.base_nice);
         service::notify_reloading();
         let began = Instant::now();
@@ -188,7 +190,7 @@ impl Predecessor {
         handed
     }
 
-    /// Has no order of a certificate begin, and the one under way end.
+    /// Blocks new ACME orders, and waits for the one in flight.
     fn wait_for_order(&self, tell: &mut dyn FnMut(&str)) {
         let orders = &self.handover.orders;
         if orders.is_under_way() {
@@ -220,26 +222,27 @@ impl Predecessor {
             self.take_back(tell);
             return Err(reason);
         }
+        // Final only now: until the successor serves, `take_back` can reopen the store.
         self.handover.store.give_away();
         *self.successor.lock().unwrap_or_else(PoisonError::into_inner) = Some(pid);
         for (http3, pipe) in self.handover.http3.iter().zip(pipes) {
             http3.leave.leave(pipe);
         }
-        // The new process may say that it is ready only once it is the one that is listened to.
+        // The service manager accepts readiness only from the main process: set MAINPID before `TakenOver`.
         service::notify(&format!("MAINPID={pid}"));
         let _ = channel.send(&PredecessorMessage::TakenOver);
         let _ = self.handed_over.send(pid);
         self.handover.sockets.release();
-        // Whoever asks for the next upgrade at once shall find the new process.
+        // A requester of the next upgrade must reach the successor's socket.
         let _ = channel.receive::<SuccessorMessage>(Some(Instant::now() + SETTLED_WITHIN));
-        // The new process has written its number, be it to another file: this one's is true no longer.
+        // The successor has written its pid, possibly to another file; the file of this process is stale.
         process::remove_pid_file(&self.handover.pid_file);
         self.sync_until_ended(channel, told);
         tell(&format!("process {pid} serves; this process drains"));
         Ok(pid)
     }
 
-    /// From the offer to the moment the other one serves.
+    /// From the offer until the successor serves.
     fn talk(
         &self,
         channel: &HandoverChannel,
@@ -250,7 +253,7 @@ impl Predecessor {
     ) -> Result<(), String> {
         let until = Instant::now() + self.ready_within;
         if let Err(error) = self.offer(channel, pipes) {
-            // It may have said why before it went.
+            // The successor may have sent its reason before it exited.
             return Err(match channel.receive(Some(Instant::now() + Duration::from_secs(1))) {
                 Ok(SuccessorMessage::Refuses(reason)) => reason,
                 _ if is_gone(&error) => ENDED_EARLY.to_owned(),
@@ -291,7 +294,7 @@ impl Predecessor {
         }
     }
 
-    /// What the new process says next, unless it takes too long, or is not waited for any more.
+    /// Next message of the successor. Fails on timeout, or once `is_over` returns `true`.
     fn hear(
         &self,
         channel: &HandoverChannel,
@@ -309,7 +312,7 @@ impl Predecessor {
                 return Err(format!("the new process was not ready within {seconds} s (upgrade.ready_s)"));
             }
             if now >= writes_wait_until {
-                // Whoever writes shall not wait for as long as a process may take.
+                // Writes must not wait for the whole start-up time of a successor.
                 self.handover.store.refuse_held();
                 writes_wait_until = now + WRITES_WAIT;
             }
@@ -320,8 +323,8 @@ impl Predecessor {
         })
     }
 
-    /// Our ends of what leads from the new process to this one, for each listener with HTTP/3, and the other
-    /// ends, with what leads to the processes before this one that are still there.
+    /// Local ends of the datagram forwarders from the successor, one per HTTP/3 listener, and the remote
+    /// ends, together with the forwarders to earlier processes that still exist.
     fn pipes(&self) -> io::Result<(Vec<OwnedFd>, Vec<Labelled>)> {
         let (_, generation) = self.handover.http3_identity.told();
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
@@ -329,6 +332,7 @@ impl Predecessor {
             let label = |generation: u8| SocketLabel {
                 door: SocketRole::Http3Before,
                 asked: http3.asked,
+                // Counted from the top, so that forwarders and listeners never share a number.
                 listener: u32::MAX - number,
                 generation,
             };
@@ -369,7 +373,7 @@ impl Predecessor {
         channel.send_descriptors(&descriptors)
     }
 
-    /// Closes the store, so that the other process can open it. Writes wait meanwhile.
+    /// Closes the store so that the successor can open it. Writes wait meanwhile.
     fn lend_store(&self, tell: &mut dyn FnMut(&str)) -> PredecessorMessage {
         let wait = if self.handover.store.defers_writes() { ", writes wait" } else { "" };
         tell(&format!("the store changes hands{wait}"));
@@ -379,7 +383,7 @@ impl Predecessor {
         }
     }
 
-    /// After a failure: the store is this process's again.
+    /// Reopens the store after a failed handover.
     fn take_back(&self, tell: &mut dyn FnMut(&str)) {
         match self.handover.store.take_back() {
             Ok(()) => {}
@@ -390,9 +394,9 @@ impl Predecessor {
         }
     }
 
-    /// Whether the new program makes as much of the configuration as this one.
+    /// Compares the successor's configuration with that of this process.
     fn judge(&self, ready: &SuccessorReady, ask: &UpgradeOptions) -> Result<(), String> {
-        // Of a store that has changed hands there is nothing more to hear, and writes wait for it.
+        // A store that has been handed over yields no more changes, and its writes wait.
         let wait = if self.handover.store.defers_writes() { Duration::ZERO } else { DELETIONS_WITHIN };
         let until = Instant::now() + wait;
         loop {
@@ -412,16 +416,17 @@ impl Predecessor {
         }
     }
 
-    /// Tells the other process what connections of this one still count, until they have ended; hears what they shall
-    /// be served by, and whether the gateway ends.
+    /// Sends counters of this process until its end; receives configuration updates and the end of the
+    /// gateway.
     fn sync_until_ended(self: &Arc<Self>, channel: HandoverChannel, told: ExportedState) {
         let predecessor = self.clone();
         let run = move || {
             if predecessor.sync_loop(&channel, told).is_err() {
-                // There is nobody any more who would say what is served: what goes on would be served by the past.
+                // Without a successor nothing updates the configuration: drain soon instead of serving a
+                // stale one.
                 predecessor.ended_by_successor.notify_one();
             }
-            // The other one takes the end of the connection for the end of this process.
+            // The successor takes the end of the channel for the end of this process.
             while !predecessor.is_over.load(Ordering::Acquire) {
                 std::thread::sleep(COUNT_EVERY);
             }
@@ -430,8 +435,8 @@ impl Predecessor {
         *self.counting.lock().unwrap_or_else(PoisonError::into_inner) = thread.ok();
     }
 
-    /// Returns when this process is over; an error is the end of the other one, which one that does not listen for
-    /// long, or says what cannot be read, is taken for.
+    /// Returns at the end of this process. An error means that the successor has ended, has stopped reading,
+    /// or sends invalid data.
     fn sync_loop(&self, channel: &HandoverChannel, mut told: ExportedState) -> io::Result<()> {
         let HandoverState { held, control, carry, .. } = &self.handover;
         let mut following = ConfigReceiver::new(held.clone(), control.clone());
@@ -478,13 +483,13 @@ impl Predecessor {
         Ok(())
     }
 
-    /// Somebody asks; the process does not end before the answer was given.
+    /// Registers an upgrade requester; the process does not end before its response is sent.
     pub(crate) fn begin_call(self: &Arc<Self>) -> UpgradeCaller {
         self.callers.fetch_add(1, Ordering::AcqRel);
         UpgradeCaller(self.clone())
     }
 
-    /// Tells the last of what was counted, and has callers told: the process ends.
+    /// Sends the final counters and waits for the responses to requesters: the process is ending.
     pub(crate) fn finish(&self) {
         self.is_over.store(true, Ordering::Release);
         let until = Instant::now() + ANSWERED_WITHIN;
@@ -501,7 +506,7 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
-/// Somebody who waits for an answer.
+/// Guard of one upgrade requester; deregisters it on drop.
 pub(crate) struct UpgradeCaller(Arc<Predecessor>);
 
 impl Drop for UpgradeCaller {
@@ -510,7 +515,7 @@ impl Drop for UpgradeCaller {
     }
 }
 
-/// Starts the process with one end of a connection as its standard input.
+/// Starts the successor with one end of the channel as its standard input.
 fn start(program: &Path) -> io::Result<(Child, HandoverChannel)> {
     let (ours, theirs) = UnixStream::pair()?;
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -518,7 +523,7 @@ fn start(program: &Path) -> io::Result<(Child, HandoverChannel)> {
         .args(arguments)
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .env(VARIABLE, "stdin")
-        // These are about this process.
+        // These variables describe the current process only.
         .env_remove("WATCHDOG_PID")
         .env_remove("LISTEN_PID")
         .env_remove("LISTEN_FDS")
@@ -527,14 +532,14 @@ fn start(program: &Path) -> io::Result<(Child, HandoverChannel)> {
     Ok((child, HandoverChannel::new(ours)))
 }
 
-/// Whether there is still a process at the other end.
+/// Whether the process at the other end still exists.
 fn leads_somewhere(pipe: &OwnedFd) -> bool {
     let mut asked = [PollFd::new(pipe, PollFlags::OUT)];
     let told = poll(&mut asked, Some(&Timespec::default()));
     told.is_ok() && !asked[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
 }
 
-/// Ends a process that does not take over; adds how it ended where that was its own doing.
+/// Ends a failed successor. Adds the exit status to the reason if it exited by itself.
 fn end(child: &mut Child, reason: String) -> String {
     let by_itself = (0..20).find_map(|_| {
         let ended = child.try_wait().ok().flatten();
@@ -549,8 +554,8 @@ fn end(child: &mut Child, reason: String) -> String {
             let started = process::descendants(child.id());
             let _ = child.kill();
             let _ = child.wait();
-            // What a wrapper has started holds what was handed over just as it does: clients would be accepted by
-            // nobody, and the ports stay taken.
+            // Children of a wrapper hold the sockets too: connections would be queued there unaccepted, and
+            // the ports would stay bound.
             started.into_iter().for_each(process::kill);
             reason
         }

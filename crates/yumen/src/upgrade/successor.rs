@@ -1,6 +1,6 @@
-//! The process that takes over: receives what the one before gives, and says how far it is.
+//! The process that takes over: receives the predecessor's state and reports its own progress.
 //!
-//! Knows in which order things change hands; what they are is others' business.
+//! Owns the order of the handover, not the state that is handed over.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -32,49 +32,49 @@ use crate::known_inputs::KnownInputs;
 use crate::sockets::{InheritedSocket, InheritedSockets};
 use crate::tls::ExportedStaple;
 
-/// Between two looks at whether this process shall end sooner than it would.
+/// Interval of checks whether the wait for the predecessor must be shortened.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// For the process before to answer.
+/// Limit for a reply of the predecessor.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
-/// The connection with the process before.
+/// Connection to the predecessor.
 pub(crate) struct Successor {
     channel: HandoverChannel,
     before: PredecessorStatus,
 }
 
-/// What the process before gives.
+/// State received from the predecessor.
 pub(crate) struct HandoverReceived {
     pub(crate) sockets: InheritedSockets,
     pub(crate) ticket_keys: Vec<[u8; TICKET_KEY_BYTES]>,
     pub(crate) http3_identity: Option<Http3Identity>,
-    /// How this process comes to its store.
+    /// Whether this process may create the store, or must find it.
     pub(crate) start: StoreStart,
-    /// Whether the process before goes by what it is told of the configuration.
+    /// Whether the predecessor applies configuration updates.
     pub(crate) follows: bool,
-    /// Whether there are others before that one.
+    /// Whether the predecessor has live predecessors.
     pub(crate) outlives: bool,
-    /// The newest revision that was in force everywhere.
+    /// Newest revision that was applied in all processes.
     pub(crate) applied: Revision,
-    /// What it knows of endpoints that the configuration only names.
+    /// Known endpoints of host names and services.
     pub(crate) known: KnownInputs,
-    /// What it shows of the status of certificates.
+    /// Known OCSP staples.
     pub(crate) staples: Vec<ExportedStaple>,
 }
 
-/// What the process before is told of, and has a part in, until its last connection has ended.
+/// State shared with the predecessor until its last connection has ended.
 pub(crate) struct PredecessorSync {
     pub(crate) carry: Arc<Carry>,
     pub(crate) held: Arc<HandoverStore>,
     pub(crate) control: ControlHandle,
-    /// Whether it goes by what it is told of the configuration.
+    /// Whether the predecessor applies configuration updates.
     pub(crate) follows: bool,
-    /// How long those before it may go on where it ends without a word.
+    /// Time that earlier processes may still need if the predecessor exits without a message.
     pub(crate) outlived_for: Duration,
 }
 
 impl HandoverReceived {
-    /// Of the first process, which has sockets of the service manager's at most.
+    /// State of a first process; `sockets` may come from the service manager.
     pub(crate) fn without_predecessor(sockets: InheritedSockets) -> HandoverReceived {
         HandoverReceived {
             sockets,
@@ -91,14 +91,14 @@ impl HandoverReceived {
 }
 
 impl Successor {
-    /// The connection, if this process was started to take over.
+    /// Connection to the predecessor; `None` in a process that was started otherwise.
     pub(crate) fn from_environment() -> anyhow::Result<Option<Successor>> {
         if std::env::var_os(VARIABLE).is_none() {
             return Ok(None);
         }
         let connection = std::io::stdin().as_fd().try_clone_to_owned();
         let connection = connection.context("standard input is not a connection to the predecessor")?;
-        // What is started later must not hold the connection open.
+        // Child processes must not inherit the channel: its end signals the exit of this process.
         let nothing = std::fs::File::open("/dev/null").context("/dev/null")?;
         rustix::stdio::dup2_stdin(&nothing)?;
         Ok(Some(Successor::on(HandoverChannel::new(UnixStream::from(connection)))))
@@ -108,7 +108,7 @@ impl Successor {
         Successor { channel, before: PredecessorStatus::default() }
     }
 
-    /// Takes what the process before gives.
+    /// Receives the predecessor's offer and sockets.
     pub(crate) fn receive(&self) -> anyhow::Result<HandoverReceived> {
         let until = Instant::now() + ANSWER_WITHIN;
         let hello: HandoverHello = self.channel.receive(Some(until)).context("nothing is handed over")?;
@@ -149,9 +149,9 @@ impl Successor {
         })
     }
 
-    /// Tells what comes next.
+    /// Reports the next step.
     pub(crate) fn does(&self, what: &str) {
-        // A process before that has gone is noticed where something is wanted of it.
+        // The exit of the predecessor is detected by the next receive.
         let _ = self.channel.send(&SuccessorMessage::Does(what.to_owned()));
     }
 
@@ -165,8 +165,7 @@ impl Successor {
         }
     }
 
-    /// Says that this process could serve, and waits until it shall; what is known of limits and endpoints then
-    /// is known here.
+    /// Reports readiness and waits for the command to serve, with the state of limits and endpoints.
     pub(crate) fn ready(
         &self,
         problems: &[Problem],
@@ -178,7 +177,7 @@ impl Successor {
         let ready = SuccessorReady {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             last_good: last_good.map(|problem| problem.object.clone()).collect(),
-            // Of what expires in this moment, either process says that it is not there any more.
+            // At time 0 no object counts as expired, so that expiry during the handover is no loss.
             objects: Some(names(state, 0)),
             broken: errors.map(|problem| (problem.object.clone(), problem.message.clone())).collect(),
         };
@@ -192,8 +191,8 @@ impl Successor {
         }
     }
 
-    /// Says that this process serves, and waits until that is heard. A process before that has gone meanwhile
-    /// leaves all to this one.
+    /// Reports that this process serves, and waits for the acknowledgement. If the predecessor has exited,
+    /// this process serves alone.
     pub(crate) fn serves(&self) -> anyhow::Result<()> {
         let _ = self.channel.send(&SuccessorMessage::Serves);
         match self.channel.receive::<PredecessorMessage>(Some(Instant::now() + ANSWER_WITHIN)) {
@@ -204,8 +203,8 @@ impl Successor {
         Ok(())
     }
 
-    /// Says that this process can be asked for the next upgrade. What connections of the old one count is counted
-    /// here from now on, and what changes here changes there.
+    /// Reports that this process accepts upgrade requests. Starts the exchange of counters and configuration
+    /// updates with the predecessor.
     pub(crate) fn settled(self: Arc<Self>, after: PredecessorSync) -> anyhow::Result<()> {
         let _ = self.channel.send(&SuccessorMessage::Settled);
         let PredecessorSync { carry, held, control, follows, outlived_for } = after;
@@ -215,7 +214,8 @@ impl Successor {
             carry.go_on_alone();
             hears.before.has_ended();
             if !has_said_so {
-                // Those before it hear of that in the same moment, and end what they have begun.
+                // Processes before the predecessor notice its exit at the same moment, and drain within this
+                // time.
                 std::thread::sleep(outlived_for);
             }
             heard_by.reach.set_lag(|all| *all = AppliedLag::default(), |all| show(&heard_by.messages, all));
@@ -234,7 +234,8 @@ impl Successor {
         Ok(())
     }
 
-    /// Hears the process before until its end; whether it said that those before it have ended as well.
+    /// Receives messages until the predecessor ends. Returns whether all earlier processes have ended as
+    /// well.
     fn receive_until_end(&self, carry: &Carry, control: &ControlHandle) -> bool {
         let set_lag = |note: &mut dyn FnMut(&mut AppliedLag)| {
             control.reach.set_lag(note, |all| show(&control.messages, all));
@@ -260,13 +261,13 @@ impl Successor {
         has_said_so
     }
 
-    /// Says that the gateway is ending: the process before shall not stay for long either.
+    /// Reports the end of the gateway, so that the predecessor shortens its drain.
     pub(crate) fn ends(&self) {
         self.channel.send_last(&SuccessorMessage::Ends);
     }
 
-    /// Waits until the process before has ended, which hears through this one what changes. No longer than this once
-    /// `is_hurried` says so.
+    /// Waits for the end of the predecessor, which receives configuration updates through this process. Once
+    /// `is_hurried` returns `true`, waits at most `hurried_ms`.
     pub(crate) fn wait_for_predecessor_end(&self, hurried_ms: u64, is_hurried: impl Fn() -> bool) {
         let mut until = None;
         while !self.before.wait_for_end(LOOK_EVERY) {
@@ -278,7 +279,7 @@ impl Successor {
         }
     }
 
-    /// Says why this process does not take over.
+    /// Reports the reason why this process aborts the handover.
     pub(crate) fn refuses(&self, error: &anyhow::Error) {
         let _ = self.channel.send(&SuccessorMessage::Refuses(format!("{error:#}")));
     }

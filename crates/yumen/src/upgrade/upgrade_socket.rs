@@ -1,6 +1,6 @@
-//! The socket at which upgrades are asked for: one line of JSON in, one per step out.
+//! The upgrade socket: one line of JSON as request, one line per step as response.
 //!
-//! Lets in who may already do all the gateway may: its own user, and root.
+//! Accepts the user of the gateway and root, which could replace the process anyway.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Predecessor, UpgradeOptions};
 
-/// What is asked.
+/// Request of `yumen upgrade`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct UpgradeRequest {
@@ -22,27 +22,29 @@ pub(super) struct UpgradeRequest {
     pub(super) force: bool,
 }
 
-/// What is answered, a line each.
+/// One line of the response.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum UpgradeProgress {
-    /// A step.
+    /// Step in progress.
     Step(String),
-    /// The process that serves now.
+    /// Pid of the process that serves now.
     Done(u32),
-    /// Why the old process serves on.
+    /// Reason why the predecessor continues to serve.
     Failed(String),
 }
 
 const ASKED_BYTES_MAX: u64 = 16 * 1024;
 const ASKED_WITHIN: Duration = Duration::from_secs(5);
 
-/// Answers at `place` as long as the process runs. The socket of the process before is replaced; that of another
-/// gateway is not.
+/// Serves the socket at `place` for the life of the process. Replaces the predecessor's socket, but not that
+/// of another running gateway.
 pub(crate) fn open_door(place: &Path, takes_over: bool, predecessor: Arc<Predecessor>) -> io::Result<()> {
+    // Only a running gateway accepts connections on this path.
     if !takes_over && UnixStream::connect(place).is_ok() {
         return Err(io::Error::new(io::ErrorKind::AddrInUse, "another gateway answers there"));
     }
+    // bind(2) fails on a socket file that a crashed process has left.
     match fs::remove_file(place) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -53,7 +55,7 @@ pub(crate) fn open_door(place: &Path, takes_over: bool, predecessor: Arc<Predece
         for caller in listener.incoming().flatten() {
             let (predecessor, call) = (predecessor.clone(), predecessor.begin_call());
             let thread = std::thread::Builder::new().name("yumen-upgrade".into());
-            // Whoever is not answered sees the connection close.
+            // If no thread can be started, the requester sees the connection close.
             let _ = thread.spawn(move || {
                 answer(&caller, &predecessor);
                 drop(call);
@@ -67,7 +69,7 @@ fn answer(caller: &UnixStream, predecessor: &Arc<Predecessor>) {
     let answer = match is_let_in(caller).and_then(|()| read(caller).map_err(|error| error.to_string())) {
         Err(reason) => UpgradeProgress::Failed(reason),
         Ok(UpgradeRequest { binary, force }) => {
-            // Whoever does not listen any more has asked all the same.
+            // The upgrade continues if the requester has disconnected.
             let mut tell = |step: &str| drop(say(caller, &UpgradeProgress::Step(step.to_owned())));
             match predecessor.hand_over(&UpgradeOptions { binary, force }, &mut tell) {
                 Ok(pid) => UpgradeProgress::Done(pid),

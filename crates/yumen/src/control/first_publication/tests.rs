@@ -27,7 +27,7 @@ fn control() -> ControlHandle {
     .unwrap()
 }
 
-/// A state of so many routes, of which the last one cannot be compiled.
+/// A state of `count` routes, of which the last cannot be compiled.
 fn state(count: usize) -> StoreState {
     let first = Revision(1);
     let entry = |at: usize| {
@@ -43,7 +43,7 @@ fn send(control: &ControlHandle, message: ControlMessage) {
     control.messages.send(message).unwrap();
 }
 
-/// Waits until the control thread has handled all that was sent before.
+/// Waits until the control thread has handled all earlier messages.
 fn settle(control: &ControlHandle) {
     let (done, mut handled) = tokio::sync::oneshot::channel();
     send(control, ControlMessage::LocalObjects(Vec::new(), Some(done)));
@@ -61,7 +61,7 @@ fn problems_that_come_before_the_configuration_do_not_end_the_wait_for_it() {
     settle(&control);
     assert_eq!(control.shown.problems().len(), 2);
     assert!(control.readiness().unwrap_err().contains("has not been compiled yet"));
-    // Whoever waited finds all problems and the revision.
+    // After the wait, all problems and the revision are visible.
     send(&control, ControlMessage::State(state(500), Vec::new()));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     control.wait_for_first_publication(&runtime).unwrap();
@@ -76,14 +76,14 @@ fn a_source_without_a_configuration_ends_the_wait_and_leaves_the_node_unready() 
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     control.wait_for_first_publication(&runtime).unwrap();
     assert!(control.readiness().unwrap_err().contains("no configuration that can be used"));
-    // An empty snapshot for other reasons is no configuration.
+    // A snapshot published for another reason does not count as a configuration.
     send(&control, ControlMessage::Resolved("unknown.test".into(), Vec::new()));
     settle(&control);
     assert!(control.readiness().is_err());
     send(&control, ControlMessage::State(state(2), Vec::new()));
     settle(&control);
     assert_eq!(control.readiness(), Ok(()));
-    // The source fails later: the last good configuration stays in force.
+    // After a later failure of the source, the last good configuration stays active.
     send(&control, ControlMessage::NoState);
     settle(&control);
     assert_eq!(control.readiness(), Ok(()));
@@ -92,7 +92,7 @@ fn a_source_without_a_configuration_ends_the_wait_and_leaves_the_node_unready() 
 #[test]
 fn the_end_of_the_control_thread_ends_the_wait() {
     let mut control = control();
-    // The thread ends when nobody can send to it any more.
+    // The thread ends with its last sender.
     control.messages = std::sync::mpsc::channel().0;
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     assert!(control.wait_for_first_publication(&runtime).is_err());

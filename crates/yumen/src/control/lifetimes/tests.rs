@@ -16,7 +16,7 @@ fn state(entries: &[(&str, Option<u64>)]) -> StoreState {
     StoreState::new(Revision(1), entries, [])
 }
 
-/// `+a` is put, `-a` deleted.
+/// Changes as text: `+a` for a put, `-a` for a deletion.
 fn shown(changes: &[ConfigChange]) -> Vec<String> {
     let one = |change: &ConfigChange| match change {
         ConfigChange::Put(resource) => format!("+{}", resource.id),

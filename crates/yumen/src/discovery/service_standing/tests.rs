@@ -4,7 +4,7 @@ use yumen_config::resource::UpstreamNode;
 
 use super::ServiceStanding;
 
-/// What happens to a service, and when, in seconds from the start.
+/// Event of a service.
 enum Event {
     Heard(&'static [&'static str]),
     Failed(&'static str),
@@ -24,8 +24,8 @@ fn nodes(hosts: &[&str]) -> Vec<UpstreamNode> {
     hosts.iter().map(node).collect()
 }
 
-/// Each event with the time it happens and what the compiler is told: hosts, then what is wrong; an empty
-/// text where it is told nothing.
+/// Runs events at times in seconds from the start. Each has the expected report: hosts and trouble, or an
+/// empty text for no report.
 fn check(remembered: Option<&[&str]>, events: &[(u64, Event, &str)]) {
     let start = Instant::now();
     let mut standing = ServiceStanding::new(remembered.map(nodes), Duration::from_secs(30), start);
@@ -109,7 +109,7 @@ fn an_empty_answer_is_honoured_after_the_hold() {
             (90, Lapse, ""),
         ],
     );
-    // Nothing was ever there to hold.
+    // Without earlier endpoints there is nothing to hold.
     check(None, &[(0, Heard(&[]), "[] it has no endpoint")]);
 }
 

@@ -7,7 +7,7 @@ fn addresses(written: &[&str]) -> HostAddresses {
     HostAddresses::of(written.iter().map(|one| one.parse::<IpAddr>().unwrap()).collect())
 }
 
-/// A directory of its own for a test.
+/// Directory of one test.
 fn directory(of: &str) -> PathBuf {
     let directory = std::env::temp_dir().join(format!("yumen-names-{of}-{}", std::process::id()));
     fs::create_dir_all(&directory).unwrap();

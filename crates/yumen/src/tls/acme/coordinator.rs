@@ -1,7 +1,7 @@
-//! How the nodes of a cluster fetch certificates together: one at a time orders, all of them show what proves the names,
-//! and what was fetched is everybody's.
+//! Coordination of ACME orders in a cluster: one node orders at a time, all nodes serve the challenges, and
+//! all use the certificates.
 //!
-//! Knows names and leases of what nodes pin up; neither what an order is nor what is in force.
+//! Owns the shared keys and the lease; has no knowledge of orders and of active certificates.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,41 +18,41 @@ use yumen_store::{Keyring, TextSeal};
 use super::proof::{ChallengeProof, ChallengeResponder, ServedChallenge};
 use super::storage::seal_key;
 
-/// Where the nodes of a cluster pin up all this.
+/// Name of the group of shared keys.
 pub(crate) const BOARD: &str = "acme";
-/// Held by the node that orders.
+/// Key held by the ordering node.
 const ORDER: &str = "order";
-/// So long after a node has died the next one may order.
+/// Lifetime of the order lease: after the death of a node the next may order.
 const ORDER_LEASE_TTL: Duration = Duration::from_secs(30);
-/// For all nodes to show a proof. One that does not, as one of a version that knows nothing of this, is passed over.
+/// Time for all nodes to acknowledge a challenge. Others, such as nodes of older versions, are skipped.
 const PROOF_WITHIN: Duration = Duration::from_secs(10);
-/// For the watch to tell of what was written here.
+/// Time for the watch to deliver a local write.
 const WATCH_WITHIN: Duration = Duration::from_secs(10);
 
-/// What the nodes share.
+/// Shared keys of the cluster, with encryption.
 pub(super) struct AcmeCoordinator {
     board: SharedKeys,
-    /// This one's id.
+    /// Id of this node.
     node: Arc<str>,
     keyring: Keyring,
-    /// Whether all nodes have the keys that seal: they are the node configuration's, not those this node has made.
+    /// Whether shared texts are encrypted: only if all nodes have the same keys, from the node settings.
     seals: bool,
 }
 
-/// A proof as it is pinned up.
+/// A challenge proof in the shared keys.
 #[derive(Serialize, Deserialize)]
 struct PublishedProof {
     proof: ChallengeProof,
-    /// The lease it ends with.
+    /// Lease with which the proof expires.
     lease: i64,
 }
 
-/// This node's turn to order, until it is ended or dropped.
+/// This node's lease to order. Dropping it stops the renewal.
 pub(super) struct OrderLease {
     commons: Arc<AcmeCoordinator>,
     lease: i64,
     keeping: AbortHandle,
-    /// Nodes that did not show a proof in time: no other is waited for.
+    /// Nodes that did not serve a challenge in time; later challenges do not wait for them.
     skipped_nodes: Mutex<BTreeSet<Arc<str>>>,
 }
 
@@ -73,12 +73,12 @@ impl AcmeCoordinator {
         AcmeCoordinator { board, node: node.into(), keyring, seals }
     }
 
-    /// Changes when there may be something new.
+    /// Notifies of changes of the shared keys.
     pub(super) fn moves(&self) -> watch::Receiver<u64> {
         self.board.moves()
     }
 
-    /// What the nodes keep under an id.
+    /// Decrypted shared text of an id.
     pub(super) fn text(&self, id: &str) -> anyhow::Result<Option<String>> {
         let texts = self.board.texts();
         let Some(sealed) = texts.get(&*kept(id)) else { return Ok(None) };
@@ -86,7 +86,8 @@ impl AcmeCoordinator {
         opened.map(Some).context("shared data cannot be decrypted: is store.keyring the same on all nodes?")
     }
 
-    /// Keeps a text for all nodes. What this one cannot open stays: others may, and its problem tells of that.
+    /// Stores a text for all nodes. A text that this node cannot decrypt is kept, since other nodes may be
+    /// able to.
     pub(super) async fn keep(&self, id: &str, text: &str) -> anyhow::Result<()> {
         if self.text(id).is_err() {
             return Ok(());
@@ -94,7 +95,7 @@ impl AcmeCoordinator {
         self.board.put(&kept(id), self.sealed(id, text), 0).await.context("etcd")
     }
 
-    /// The same, where the nodes have none.
+    /// Stores a text for all nodes, unless there is one.
     pub(super) async fn keep_first(&self, id: &str, text: &str) -> anyhow::Result<()> {
         self.board.put_new(&kept(id), self.sealed(id, text), 0).await.map(drop).context("etcd")
     }
@@ -106,18 +107,19 @@ impl AcmeCoordinator {
         }
     }
 
-    /// Says that an order was refused and is not to be tried by other nodes for so long.
+    /// Publishes the failure of an order, so that other nodes do not try it for `held`.
     pub(super) async fn publish_failure(&self, id: &str, held: Duration) -> anyhow::Result<()> {
         let lease = self.board.lease(held).await?;
         Ok(self.board.put(&failed(id), self.node.to_string(), lease).await?)
     }
 
-    /// Whether it was refused another node just now.
+    /// Whether another node's order was rejected recently.
     pub(super) fn is_refused_elsewhere(&self, id: &str) -> bool {
         self.board.texts().get(&*failed(id)).is_some_and(|node| *node != self.node)
     }
 
-    /// The turn to order; nothing where it is another node's. What that one has kept can be seen then.
+    /// Acquires the order lease; `None` if another node holds it. On success, texts of the previous holder
+    /// are visible.
     pub(super) async fn turn(self: &Arc<Self>) -> anyhow::Result<Option<OrderLease>> {
         if self.board.texts().contains_key(ORDER) {
             return Ok(None);
@@ -125,7 +127,7 @@ impl AcmeCoordinator {
         let lease = self.board.lease(ORDER_LEASE_TTL).await.context("etcd")?;
         let keeping = tokio::spawn(keep_lease(self.board.clone(), lease)).abort_handle();
         let turn = OrderLease { commons: self.clone(), lease, keeping, skipped_nodes: Mutex::default() };
-        // No other turn's text is like this one, which may be heard of late.
+        // The lease id makes the text unique: a delayed watch event of an earlier lease cannot match.
         let text = format!("{} {lease:x}", self.node);
         if !self.board.put_new(ORDER, text.clone(), lease).await.context("etcd")? {
             turn.end().await;
@@ -160,7 +162,7 @@ async fn keep_lease(board: SharedKeys, lease: i64) {
 }
 
 impl OrderLease {
-    /// Has all nodes show a proof.
+    /// Publishes a challenge and waits for the acknowledgements of all nodes.
     pub(super) async fn pin(&self, proof: &ChallengeProof) -> anyhow::Result<()> {
         proof.check()?;
         let (commons, token) = (&self.commons, &proof.token);
@@ -179,7 +181,7 @@ impl OrderLease {
         Ok(())
     }
 
-    /// The nodes that are there and do not show a proof, but those that did not before.
+    /// Live nodes that have not acknowledged a challenge, without skipped ones.
     fn waits_for(&self, token: &str) -> BTreeSet<Arc<str>> {
         let (commons, skipped_nodes) = (&self.commons, self.skipped_nodes());
         let texts = commons.board.texts();
@@ -190,13 +192,13 @@ impl OrderLease {
         all.filter(is_late).collect()
     }
 
-    /// Has the nodes show a proof no more.
+    /// Withdraws a challenge.
     pub(super) async fn unpin(&self, token: &str) {
-        // It ends with the turn at the latest.
+        // On failure, the key expires with the lease at the latest.
         let _ = self.commons.board.delete(&format!("proofs/{token}")).await;
     }
 
-    /// It is the next one's turn, and nothing that was pinned up in this one is there any more.
+    /// Revokes the lease, which deletes all keys attached to it.
     pub(super) async fn end(self) {
         if let Err(error) = self.commons.board.end(self.lease).await {
             tracing::debug!(%error, "certificate order lease not revoked; it expires");
@@ -214,11 +216,12 @@ impl Drop for OrderLease {
     }
 }
 
-/// Shows on this node what any of them has pinned up.
+/// Serves the challenges of all nodes on this node.
 pub(super) struct ProofFollower {
     pub(super) commons: Arc<AcmeCoordinator>,
     pub(super) screen: ChallengeResponder,
-    /// By what is pinned up, since a server may give a token again in the next turn; nothing where it cannot be shown.
+    /// By text of the published challenge, since a server may reuse a token in a later order; `None` if it
+    /// cannot be served.
     shown: HashMap<Arc<str>, Option<ServedChallenge>>,
 }
 
@@ -227,24 +230,24 @@ impl ProofFollower {
         ProofFollower { commons, screen, shown: HashMap::new() }
     }
 
-    /// Follows for ever.
+    /// Follows the shared keys until the store ends.
     pub(super) async fn run(mut self) {
         let mut moves = self.commons.moves();
         loop {
             self.look().await;
             if moves.changed().await.is_err() {
-                // The store has ended.
+                // The store has closed.
                 return;
             }
         }
     }
 
-    /// Shows what is pinned up now, and nothing else.
+    /// Serves exactly the challenges that are published now.
     pub(super) async fn look(&mut self) {
         let texts = self.commons.board.texts();
         let proofs: BTreeSet<&Arc<str>> =
             texts.iter().filter(|(name, _)| name.starts_with("proofs/")).map(|(_, text)| text).collect();
-        // First, since the next proof of a name may stand in the place of the one before.
+        // Remove first: the next challenge of a name may replace the previous one.
         let gone = self.shown.extract_if(|text, _| !proofs.contains(text));
         let gone: Vec<ServedChallenge> = gone.filter_map(|(_, shown)| shown).collect();
         self.screen.clear(&gone).await;

@@ -1,4 +1,4 @@
-//! One order: its names are proved, its certificate is signed and fetched.
+//! One ACME order: challenges, finalization, certificate.
 
 use std::fmt;
 use std::future::Future;
@@ -26,14 +26,14 @@ use super::proof::{ChallengeProof, ChallengeResponder, ServedChallenge};
 use super::storage::IssuedCertificate;
 use crate::fetch;
 
-/// Asks the ACME server.
+/// HTTP transport to the ACME server.
 #[derive(Clone)]
 pub(super) struct AcmeTransport {
     tls: Arc<ClientConfig>,
 }
 
 impl AcmeTransport {
-    /// With the authorities of a file, or the system's where it is not named.
+    /// Trusts the authorities in the file `ca`, or the system's if it is empty.
     pub(super) fn new(ca: &str) -> anyhow::Result<AcmeTransport> {
         let mut roots = RootCertStore::empty();
         match ca.is_empty() {
@@ -78,7 +78,7 @@ impl HttpClient for AcmeTransport {
     }
 }
 
-/// Why there is no answer of the server.
+/// Error of a request without a response.
 #[derive(Debug)]
 struct AcmeRequestError(String);
 
@@ -90,38 +90,39 @@ impl fmt::Display for AcmeRequestError {
 
 impl std::error::Error for AcmeRequestError {}
 
-/// Whether the server has not answered, or could not be asked.
+/// Whether the server could not be reached or did not respond.
 pub(super) fn is_unanswered(error: &anyhow::Error) -> bool {
     let mut errors = error.chain().filter_map(|error| error.downcast_ref::<instant_acme::Error>());
     errors.any(|error| matches!(error, instant_acme::Error::Other(inner) if inner.is::<AcmeRequestError>()))
 }
 
-/// The key that ties a new account to one the authority knows.
+/// External account binding key (RFC 8555 §7.3.4), if configured.
 pub(super) fn external_account(settings: &ExternalAccount) -> anyhow::Result<Option<ExternalAccountKey>> {
     if settings.key_id.is_empty() {
         return Ok(None);
     }
+    // Accepts both base64 alphabets, with or without padding.
     let key = settings.key.0.trim_end_matches('=').replace('+', "-").replace('/', "_");
-    // The library's error would quote a letter of it.
+    // The error of the library would quote a character of the key.
     let key = URL_SAFE_NO_PAD.decode(key).ok().context("acme.external_account.key is not base64")?;
     Ok(Some(ExternalAccountKey::new(settings.key_id.clone(), &key)))
 }
 
-/// How names are proved.
+/// Performs challenges.
 pub(super) struct ChallengeProver<'k> {
     pub(super) challenge: AcmeChallenge,
     pub(super) screen: &'k ChallengeResponder,
-    /// In a cluster, that it is this node's turn: all nodes show the proof.
+    /// Order lease in a cluster: all nodes serve the challenge.
     pub(super) turn: Option<&'k OrderLease>,
 }
 
-/// What is shown for a proof, to be taken away again.
+/// A challenge that is being served, for its removal.
 enum PublishedChallenge {
     Here(ServedChallenge),
     Everywhere(String),
 }
 
-/// A certificate for these names.
+/// Orders a certificate for these names.
 pub(super) async fn certificate(
     account: &Account,
     names: &[String],
@@ -131,9 +132,12 @@ pub(super) async fn certificate(
     let mut order = account.new_order(&NewOrder::new(&identifiers)).await.context("the order")?;
     let mut shown = Vec::new();
     let proved = prove(&mut order, prover, &mut shown).await;
+    // Withdraw the challenges even after a failure.
     prover.clear(shown).await;
     proved?;
     let mut params = CertificateParams::new(names)?;
+    // The CSR must contain exactly the ordered identifiers (RFC 8555 §7.4): remove rcgen's default common
+    // name.
     params.distinguished_name = DistinguishedName::new();
     let key = KeyPair::generate()?;
     let request = params.serialize_request(&key)?;
@@ -142,7 +146,7 @@ pub(super) async fn certificate(
     Ok(IssuedCertificate { cert, key: key.serialize_pem() })
 }
 
-/// Proves all names of an order; notes what is shown for that.
+/// Completes the challenges of an order; records the served ones in `shown`.
 async fn prove(
     order: &mut Order,
     prover: &ChallengeProver<'_>,
@@ -183,7 +187,7 @@ async fn prove(
     }
 }
 
-/// What the server says is wrong with the proofs.
+/// Errors of the challenges, as reported by the server.
 async fn failure(order: &mut Order) -> String {
     let mut said = String::new();
     let mut authorizations = order.authorizations();

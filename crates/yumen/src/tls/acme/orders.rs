@@ -1,14 +1,14 @@
-//! When orders may begin: none does while another process takes over, and one under way is waited for.
+//! Gate for ACME orders: none begins during a handover, and one in flight is awaited.
 //!
-//! What an authority looks for must be shown by whoever serves then, until it has looked.
+//! The process that serves must answer the challenge until the server has validated it.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Between two looks at whether it is worth while to wait.
+/// Interval of checks whether to stop waiting.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// The orders of a process.
+/// Gate for the orders of a process.
 #[derive(Debug, Default)]
 pub(crate) struct AcmeOrders {
     state: Mutex<AcmeOrdersState>,
@@ -21,11 +21,11 @@ struct AcmeOrdersState {
     are_blocked: bool,
 }
 
-/// An order, until it is dropped.
+/// An order in flight, until dropped.
 pub(super) struct RunningOrder(Arc<AcmeOrders>);
 
 impl AcmeOrders {
-    /// Begins an order; nothing while they are held.
+    /// Begins an order; `None` while orders are blocked.
     pub(super) fn begin(self: &Arc<Self>) -> Option<RunningOrder> {
         let mut state = self.state();
         if state.are_blocked {
@@ -35,12 +35,13 @@ impl AcmeOrders {
         Some(RunningOrder(self.clone()))
     }
 
-    /// Whether there is an order to be waited for.
+    /// Whether an order is in flight.
     pub(crate) fn is_under_way(&self) -> bool {
         self.state().is_under_way
     }
 
-    /// Lets none begin until `go_on`, and waits for the one under way: at most so long, or until `is_over` says so.
+    /// Blocks new orders until `go_on`. Waits for the order in flight, at most `at_most` or until `is_over`
+    /// returns `true`.
     pub(crate) fn hold(&self, at_most: Duration, is_over: impl Fn() -> bool) {
         let until = Instant::now() + at_most;
         let mut state = self.state();
@@ -51,7 +52,7 @@ impl AcmeOrders {
         }
     }
 
-    /// Lets them begin again.
+    /// Unblocks orders.
     pub(crate) fn go_on(&self) {
         self.state().are_blocked = false;
     }

@@ -1,4 +1,4 @@
-//! What proves a name to an ACME server, and where this node shows it.
+//! Challenge proofs, and how this node serves them.
 
 use std::sync::Arc;
 
@@ -15,24 +15,24 @@ use yumen_snapshot::compile::ConfigChange;
 
 use crate::control::{ControlHandle, ControlMessage};
 
-/// What the server looks for; no secret.
+/// Challenge data as the server expects it; not secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ChallengeProof {
     pub(super) challenge: AcmeChallenge,
     pub(super) name: String,
     pub(super) token: String,
-    /// The key authorization.
+    /// Key authorization (RFC 8555 §8.1).
     pub(super) key: String,
 }
 
-/// What is shown, to be taken away again.
+/// A served challenge, for its removal.
 #[derive(Debug)]
 pub(super) enum ServedChallenge {
     Route(String),
     Certificate(TlsAlpnChallenge),
 }
 
-/// Where this node shows proofs.
+/// Serves challenges on this node.
 #[derive(Clone)]
 pub(super) struct ChallengeResponder {
     pub(super) control: ControlHandle,
@@ -40,7 +40,7 @@ pub(super) struct ChallengeResponder {
 }
 
 impl ChallengeProof {
-    /// Refuses what could not be shown: its token becomes part of a path.
+    /// Rejects a token with characters outside base64url: it becomes part of a path.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
         if self.token.is_empty() || !self.token.bytes().all(is_plain) {
@@ -51,7 +51,7 @@ impl ChallengeProof {
 }
 
 impl ChallengeResponder {
-    /// Puts objects of the node in force.
+    /// Publishes objects of the node and waits until they are active.
     pub(super) async fn apply_local_objects(&self, changes: Vec<ConfigChange>) -> anyhow::Result<()> {
         let (tell, told) = oneshot::channel();
         let sent = self.control.messages.send(ControlMessage::LocalObjects(changes, Some(tell)));
@@ -69,7 +69,8 @@ impl ChallengeResponder {
                     "uri": format!("/.well-known/acme-challenge/{token}"),
                     "hosts": [name],
                     "priority": i32::MAX,
-                    // They may ask for keys, send elsewhere or refuse addresses; the server of ACME follows nothing.
+                    // Global rules may require keys, redirect or block addresses, and the ACME server must
+                    // get the response as is.
                     "skip_global_rules": true,
                     "plugins": { "mocking": {
                         "content_type": "text/plain",
@@ -83,7 +84,7 @@ impl ChallengeResponder {
             }
             AcmeChallenge::TlsAlpn01 => {
                 let mut params = CertificateParams::new(vec![name.clone()])?;
-                // RFC 8737 §3: the digest of the key authorization.
+                // RFC 8737 §3: the acmeIdentifier extension contains the digest of the key authorization.
                 let told = digest(&SHA256, key.as_bytes());
                 params.custom_extensions = vec![CustomExtension::new_acme_identifier(told.as_ref())];
                 let own = KeyPair::generate()?;
@@ -105,7 +106,7 @@ impl ChallengeResponder {
             }
         }
         if !gone.is_empty() {
-            // It fails only when the gateway ends, and with it what was shown.
+            // Fails only if the gateway is ending, which also ends the routes.
             let _ = self.apply_local_objects(gone).await;
         }
     }

@@ -1,4 +1,4 @@
-//! The ACME account and certificates on disk: sealed under the node's keyring, readable by its owner alone.
+//! ACME account and certificates on disk: encrypted with the keyring, mode 0600.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use yumen_config::Kind;
 use yumen_store::{Keyring, ResourceKey, SealError, TextSeal};
 
-/// A certificate and its key, PEM.
+/// Certificate chain and key in PEM.
 pub(super) struct IssuedCertificate {
     pub(super) cert: String,
     pub(super) key: String,
 }
 
 impl IssuedCertificate {
-    /// As it is kept.
+    /// Serialized form for storage.
     pub(super) fn text(&self) -> String {
         json!({ "cert": self.cert, "key": self.key }).to_string()
     }
@@ -32,13 +32,13 @@ impl IssuedCertificate {
     }
 }
 
-/// Where they are kept.
+/// Directory of the stored texts.
 pub(super) struct AcmeStorage {
     dir: PathBuf,
     keyring: Keyring,
 }
 
-/// A name for what belongs to a directory and these names; none are the account.
+/// Id of a certificate: depends on the ACME directory and the names; without names, of the account.
 pub(super) fn id_of(directory: &str, names: &[String]) -> String {
     let digest = aws_lc_rs::digest::digest(
         &aws_lc_rs::digest::SHA256,
@@ -63,11 +63,11 @@ impl AcmeStorage {
         self.keep(id, &issued.text())
     }
 
-    /// What was kept under an id.
+    /// Decrypted text of an id; `None` if there is no file.
     pub(super) fn text(&self, id: &str) -> anyhow::Result<Option<String>> {
         let path = self.path(id);
         let sealed = match fs::read(&path) {
-            // What is no text was not sealed so either.
+            // Invalid UTF-8 cannot have been sealed; decryption reports it.
             Ok(sealed) => String::from_utf8_lossy(&sealed).into_owned(),
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
@@ -76,7 +76,7 @@ impl AcmeStorage {
         opened.map(Some).with_context(|| format!("cannot open {}", path.display()))
     }
 
-    /// Keeps a text; a crash leaves the old one or the new one.
+    /// Stores a text atomically and durably.
     pub(super) fn keep(&self, id: &str, text: &str) -> anyhow::Result<()> {
         let path = self.path(id);
         let beside = path.with_extension("new");
@@ -84,6 +84,7 @@ impl AcmeStorage {
             let mut file =
                 OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
             file.write_all(self.keyring.seal(&seal_key(id), text).as_bytes())?;
+            // Sync before the rename: otherwise a crash can leave an empty file under the final name.
             file.sync_all()?;
             fs::rename(&beside, &path)?;
             fs::File::open(&self.dir)?.sync_all()
@@ -91,7 +92,7 @@ impl AcmeStorage {
         write().with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Keeps what there is under an id beside it, in place of what was there before; nothing reads it again.
+    /// Renames the file of an id to `.before`, replacing an earlier one. The renamed file is never read.
     pub(super) fn set_aside(&self, id: &str) -> anyhow::Result<()> {
         let path = self.path(id);
         match fs::rename(&path, path.with_extension("before")) {
@@ -107,12 +108,12 @@ impl AcmeStorage {
     }
 }
 
-/// Whether what was kept is lost, and not only out of reach: reading it again would change nothing.
+/// Whether a stored text is damaged, so that a later read would fail as well.
 pub(super) fn is_damage(error: &anyhow::Error) -> bool {
     error.chain().any(|one| one.is::<SealError>() || one.is::<serde_json::Error>())
 }
 
-/// Sealed under its name, so that no file can stand for another.
+/// Key of the encryption: binds a text to its id, so that files cannot be swapped.
 pub(super) fn seal_key(id: &str) -> ResourceKey {
     ResourceKey::new(Kind::Ssls, id)
 }

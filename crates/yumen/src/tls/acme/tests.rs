@@ -6,13 +6,14 @@ fn a_certificate_is_renewed_a_third_of_its_life_before_its_end() {
     params.not_before = rcgen::date_time_ymd(2026, 1, 1);
     params.not_after = rcgen::date_time_ymd(2026, 4, 1);
     let pem = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem();
-    // 2026-03-02: thirty days before
+    // 2026-03-02, thirty days before the end.
     assert_eq!(CertificateValidity::of(&pem).unwrap().renewal(), 1_772_409_600);
 }
 
 const DAY_S: i64 = 86_400;
 
-/// How long one that holds for so many seconds is left alone, so many after it began to hold; and whether it is late.
+/// Time until the next attempt for a certificate with this lifetime, this long after its start, and whether
+/// it is late.
 fn left_alone_s(life_s: i64, at_s: i64) -> (i64, bool) {
     let (from_s, now) = (1_700_000_000, Instant::now());
     let due = CertificateValidity { from_s, until_s: from_s + life_s }.due(from_s + at_s, now);
@@ -32,10 +33,10 @@ fn what_was_just_fetched_is_not_fetched_again_at_once_however_the_clock_is_set()
     check(90 * DAY_S, 60 * DAY_S, (10 * DAY_S, true));
     check(90 * DAY_S, 81 * DAY_S, (3 * DAY_S, true));
     check(90 * DAY_S, 90 * DAY_S - 30, (6 * HOUR_S, true));
-    // It has ended, by this clock only.
+    // Expired by the local clock only.
     check(90 * DAY_S, 90 * DAY_S, (30 * DAY_S, true));
     check(90 * DAY_S, 4000 * DAY_S, (30 * DAY_S, true));
-    // Those that live for hours or less cannot wait for hours.
+    // Certificates with a lifetime of hours are retried sooner.
     check(6 * HOUR_S, 5 * HOUR_S, (2 * HOUR_S, true));
     check(24, 0, (16, false));
     check(24, 20, (60, true));

@@ -25,7 +25,7 @@ fn what_ends_soon_is_a_warning_and_what_has_ended_an_error() {
     );
     assert_eq!(problems(&seen(&ends, 365), 0, now).len(), 1);
     assert_eq!(problems(&seen(&ends, 365), 30, now).len(), 3);
-    // one that lives for six days has 36 hours of worry
+    // With a lifetime of six days, the warning time is 36 hours.
     assert_eq!(problems(&seen(&ends, 6), 14, now).len(), 1);
 }
 

@@ -1,4 +1,4 @@
-//! What clients and servers are verified by, and when it ends: authorities, and lists of what they have revoked.
+//! Expiry of trusted material: certificate authorities and revocation lists (CRL).
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,7 +8,7 @@ use yumen_snapshot::Snapshot;
 
 use super::{DAY_S, SERIES_MAX, is_soon};
 
-/// What a field of an object trusts.
+/// Trusted material in one field of an object.
 pub(super) struct TrustedMaterial {
     object: String,
     path: String,
@@ -18,13 +18,13 @@ pub(super) struct TrustedMaterial {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TrustedKind {
-    /// Authorities, and who is verified by them.
+    /// Authorities, with the kind of peer that they verify.
     Authorities(&'static str),
-    /// Lists of what authorities have revoked.
+    /// Revocation lists.
     Revoked,
 }
 
-/// What all objects trust; of very many, what ends first.
+/// Trusted material of all objects; at most `SERIES_MAX`, the earliest to expire.
 pub(super) fn look(snapshot: &Snapshot) -> Vec<TrustedMaterial> {
     let mut all: Vec<TrustedMaterial> = of_clients(snapshot).chain(of_upstreams(snapshot)).collect();
     all.retain(|trusted| !trusted.terms.is_empty());
@@ -38,7 +38,7 @@ pub(super) fn look(snapshot: &Snapshot) -> Vec<TrustedMaterial> {
 
 fn of_clients(snapshot: &Snapshot) -> impl Iterator<Item = TrustedMaterial> {
     let mut seen = BTreeSet::new();
-    // An object stands under each of its names.
+    // The table has one entry per name: visit each object once.
     let objects = snapshot.certificates().filter(move |(_, certificate)| seen.insert(&certificate.id));
     objects.flat_map(|(_, certificate)| {
         let terms = client_terms(certificate);
@@ -57,7 +57,7 @@ fn of_clients(snapshot: &Snapshot) -> impl Iterator<Item = TrustedMaterial> {
 }
 
 fn of_upstreams(snapshot: &Snapshot) -> impl Iterator<Item = TrustedMaterial> {
-    // Many upstreams may share one text.
+    // Upstreams may share one PEM text: parse it once.
     let mut read: HashMap<*const u8, Vec<ValidityTerm>> = HashMap::new();
     snapshot.upstreams().filter_map(move |(_, upstream)| {
         let pem = upstream_authorities(upstream)?;
@@ -67,8 +67,8 @@ fn of_upstreams(snapshot: &Snapshot) -> impl Iterator<Item = TrustedMaterial> {
     })
 }
 
-/// The object an upstream is written in, and its field for authorities. The origin is the object's, with the path of
-/// the settings of a plugin where it stands in some.
+/// Object and field of an upstream's authorities, from its origin: the object, followed by the path of a
+/// plugin's settings if the upstream is defined there.
 pub(super) fn place(origin: &str) -> (String, String) {
     let mut parts = origin.splitn(3, '/');
     let object = parts.by_ref().take(2).collect::<Vec<_>>().join("/");
@@ -90,7 +90,7 @@ impl TrustedMaterial {
         TrustedMaterial { object: object.to_owned(), path: path.to_owned(), what, terms: terms.to_vec() }
     }
 
-    /// Problems of what has ended or soon will.
+    /// Problems of expired terms, and of those that expire soon.
     pub(super) fn problems(&self, warning_days: u32, now_unix_s: i64) -> impl Iterator<Item = Problem> {
         let is_any_left = self.terms.iter().any(|term| term.until_unix_s >= now_unix_s);
         let soon = self.terms.iter().filter(move |term| {
@@ -100,7 +100,8 @@ impl TrustedMaterial {
             let days = (term.until_unix_s - now_unix_s).abs() / DAY_S;
             let has_ended = term.until_unix_s < now_unix_s;
             let (message, hint) = self.words(&term.name, days, has_ended);
-            // Whoever has already given the authority that follows need not hurry to take the old one out.
+            // An expired authority is only a warning if another one is valid: the replacement is already
+            // configured.
             let make = match has_ended && (self.what == TrustedKind::Revoked || !is_any_left) {
                 true => Problem::error,
                 false => Problem::warning,

@@ -14,7 +14,7 @@ fn look(uptime_ms: u64, routes: Value) -> Value {
     })
 }
 
-/// The ids of the routes in this order.
+/// Compares the ids of the routes in this order.
 fn check_order(order: SortOrder, expected: &[&str]) {
     let now = look(
         1000,

@@ -1,4 +1,5 @@
-//! Documents and descriptors arrive whole and in order; a peer that has gone or is silent is told apart.
+//! Messages and descriptors arrive complete and in order; a closed peer and a silent peer are different
+//! errors.
 
 use std::net::TcpListener;
 

@@ -1,4 +1,5 @@
-//! The process before hears the whole once, then what differs; nothing is applied that it has not followed.
+//! The predecessor receives the complete state once, then changes. A revision is applied only after it has
+//! followed.
 
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, channel};
@@ -10,7 +11,7 @@ use yumen_store::{HistoryRetention, MemoryMedium, Revision};
 
 use super::*;
 
-/// A process that serves, and the other end of what it tells.
+/// A serving process, and the predecessor's end of its channel.
 struct Pair {
     held: Arc<HandoverStore>,
     reach: Arc<AppliedTracker>,
@@ -46,7 +47,7 @@ impl Pair {
         pair
     }
 
-    /// Has these in force.
+    /// Publishes a state with these resources.
     fn publish(&self, revision: u64, resources: &[(&str, &str)]) {
         let key = |id: &str| yumen_store::ResourceKey::new(Kind::Routes, id);
         let put = resources.iter().map(|(id, uri)| {
@@ -57,7 +58,7 @@ impl Pair {
         self.reach.published_here(Revision(revision));
     }
 
-    /// The next telling, with all its parts.
+    /// Receives the next complete update, with all its parts.
     fn hear(&self) -> (u64, bool, Vec<String>) {
         let mut all = Vec::new();
         loop {
@@ -92,7 +93,7 @@ fn the_whole_is_told_once_and_then_what_differs() {
     let text = r#"{"uri":"/1"}"#.len();
     assert_eq!(pair.hear(), (1, true, vec![format!("routes/1 {text}"), format!("routes/2 {text}")]));
     assert!(!pair.applied_within(1, Duration::from_millis(50)));
-    // What comes meanwhile is told together.
+    // Changes during the wait are combined into one update.
     pair.publish(2, &[("1", "/1"), ("2", "/22")]);
     pair.publish(3, &[("1", "/1"), ("3", "/3")]);
     pair.before.is_in_force();
@@ -103,7 +104,7 @@ fn the_whole_is_told_once_and_then_what_differs() {
     pair.before.is_in_force();
     pair.before.has_followed(2, &pair.reach);
     assert!(pair.applied_within(3, LONG));
-    // Addresses that were found change nothing that is told.
+    // Resolved addresses cause no update.
     pair.reach.published_here(Revision(4));
     assert!(pair.applied_within(4, LONG));
 }

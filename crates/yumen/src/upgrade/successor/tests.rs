@@ -1,4 +1,4 @@
-//! What a process makes of what the one before says.
+//! Handling of the predecessor's messages by a successor.
 
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
