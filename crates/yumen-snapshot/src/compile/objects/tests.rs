@@ -101,7 +101,7 @@ fn an_upstream_in_settings_lives_as_long_as_they_do() {
         )],
     );
     let place = "routes/1 plugins.traffic-split.rules[0].weighted_upstreams[0].upstream.tls.client_cert_id";
-    assert_eq!(problems, [format!("{place}: there is no ssl object none")]);
+    assert_eq!(problems, [format!("{place}: ssl object none does not exist")]);
     assert_eq!(goes(&snapshot), "127.0.0.1:2");
     let (snapshot, _) =
         apply(&mut compiler, vec![put(Kind::Routes, "1", json!({ "uri": "/a", "plugins": {} }))]);
