@@ -1,4 +1,5 @@
-//! The first message of a TLS client, read only for the server name it asks for (RFC 8446 §4.1.2, RFC 6066 §3).
+//! The first message of a TLS client, read only for the server name it asks for (RFC 8446 §4.1.2, RFC 6066
+//! §3).
 //!
 //! Decrypts nothing and answers nothing: whoever passes TLS on unread finds out where to.
 

@@ -147,8 +147,8 @@ impl KnownField {
         }
     }
 
-    /// Whether a field of this name may be passed on behind a body: not one that says how the message is read or
-    /// routed or who sent it, or that is of one connection (RFC 9110 §6.5.1).
+    /// Whether a field of this name may be passed on behind a body: not one that says how the message is read
+    /// or routed or who sent it, or that is of one connection (RFC 9110 §6.5.1).
     pub fn may_trail(self) -> bool {
         !matches!(
             self,
@@ -404,9 +404,10 @@ impl Fields {
         self.remove_from(0, known, name)
     }
 
-    /// Removes every field that an application may take for one under `name`: CGI and what follows it, as WSGI, PHP
-    /// and FastCGI do, tell names by letters and digits alone and write `_` for the rest (RFC 3875 §4.1.18). For
-    /// fields that tell who the client is; others may differ in this way and mean different things.
+    /// Removes every field that an application may take for one under `name`: CGI and what follows it, as
+    /// WSGI, PHP and FastCGI do, tell names by letters and digits alone and write `_` for the rest (RFC 3875
+    /// §4.1.18). For fields that tell who the client is; others may differ in this way and mean different
+    /// things.
     pub fn remove_equivalent(&mut self, name: &str) -> bool {
         let (before, block) = (self.list.len(), &self.block);
         self.list.retain(|field| !crate::ascii::is_alike(field.name.of(block), name.as_bytes()));
@@ -520,8 +521,8 @@ impl Fields {
         last.line_end = self.block.len() as u32;
     }
 
-    /// Writes the lines of all fields that `keep` admits. Those that are neighbours in the block, too, leave in
-    /// one copy.
+    /// Writes the lines of all fields that `keep` admits. Those that are neighbours in the block, too, leave
+    /// in one copy.
     pub fn write(&self, out: &mut Vec<u8>, mut keep: impl FnMut(&FieldLine) -> bool) {
         let mut run = ByteSpan::default();
         for field in &self.list {

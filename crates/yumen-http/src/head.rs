@@ -100,8 +100,9 @@ pub enum Framing {
 }
 
 impl Framing {
-    /// Whether a `Content-Length` of this value tells where the body ends: beside any other it would lie, and who
-    /// believes it takes the next message for a part of this one, or the other way round (RFC 9112 §11.2).
+    /// Whether a `Content-Length` of this value tells where the body ends: beside any other it would lie, and
+    /// who believes it takes the next message for a part of this one, or the other way round (RFC 9112
+    /// §11.2).
     pub fn is_told_by(self, content_length: &[u8]) -> bool {
         let told = parse::content_length(content_length).ok();
         match self {
@@ -158,8 +159,8 @@ impl ConnectionOptions {
     }
 }
 
-/// Whether what is asked for is another protocol. HTTP/2 is none: through a tunnel of it requests would come past all
-/// that looks at them, and nobody is asked for it in this way any more (RFC 9113 §3.1).
+/// Whether what is asked for is another protocol. HTTP/2 is none: through a tunnel of it requests would come
+/// past all that looks at them, and nobody is asked for it in this way any more (RFC 9113 §3.1).
 #[cold]
 #[inline(never)]
 fn upgrades(fields: &Fields) -> bool {
@@ -282,14 +283,14 @@ impl RequestHead {
         self.target.of(&self.fields.block)
     }
 
-    /// Path and query as received: `request_uri` of NGINX, `real_request_uri` of APISIX. No rule may look at it: one
-    /// path has many spellings, and dot segments in it are not resolved.
+    /// Path and query as received: `request_uri` of NGINX, `real_request_uri` of APISIX. No rule may look at
+    /// it: one path has many spellings, and dot segments in it are not resolved.
     pub fn real_request_uri(&self) -> &[u8] {
         self.origin_form.of(&self.fields.block)
     }
 
-    /// The path that routing sees and the query as plugins left it, for whoever compares: `request_uri` of APISIX.
-    /// What is written somewhere is [`RequestHead::encoded_request_uri`].
+    /// The path that routing sees and the query as plugins left it, for whoever compares: `request_uri` of
+    /// APISIX. What is written somewhere is [`RequestHead::encoded_request_uri`].
     pub fn request_uri(&self) -> Cow<'_, [u8]> {
         if self.is_normal() {
             return Cow::Borrowed(self.real_request_uri());
@@ -297,8 +298,8 @@ impl RequestHead {
         Cow::Owned(with_query(self.path().to_vec(), self.query()))
     }
 
-    /// [`RequestHead::request_uri`] for a key or a field: the path is percent-encoded, so that none of its octets ends
-    /// it or begins a query. All spellings of a path give the same text.
+    /// [`RequestHead::request_uri`] for a key or a field: the path is percent-encoded, so that none of its
+    /// octets ends it or begins a query. All spellings of a path give the same text.
     pub fn encoded_request_uri(&self) -> Cow<'_, [u8]> {
         if self.is_normal() && uri::is_encoded(self.path()) {
             return Cow::Borrowed(self.real_request_uri());
@@ -308,8 +309,8 @@ impl RequestHead {
         Cow::Owned(with_query(out, self.query()))
     }
 
-    /// Path and query for a URL: the path as forwarded, octets that a URL excludes percent-encoded, and the query as
-    /// plugins left it.
+    /// Path and query for a URL: the path as forwarded, octets that a URL excludes percent-encoded, and the
+    /// query as plugins left it.
     pub fn forwarded_request_uri(&self) -> Cow<'_, [u8]> {
         match uri::encode_excluded(self.raw_path()) {
             Cow::Borrowed(_) if self.is_normal() => Cow::Borrowed(self.real_request_uri()),
@@ -345,8 +346,8 @@ impl RequestHead {
         self.path.of(&self.fields.block)
     }
 
-    /// The path that the router matches: [`RequestHead::path`], unless an encoded slash is part of a segment. Then
-    /// `%2F` and `%25` are left encoded.
+    /// The path that the router matches: [`RequestHead::path`], unless an encoded slash is part of a segment.
+    /// Then `%2F` and `%25` are left encoded.
     #[inline]
     pub fn routed_path(&self) -> &[u8] {
         self.routed_path.unwrap_or(self.path).of(&self.fields.block)
@@ -373,7 +374,8 @@ impl RequestHead {
         self.authority.of(&self.fields.block)
     }
 
-    /// Path and query the upstream is asked for: those received, without dot segments, unless a plugin changed them.
+    /// Path and query the upstream is asked for: those received, without dot segments, unless a plugin
+    /// changed them.
     pub fn upstream_target(&self) -> &[u8] {
         let resolved = if self.forwards_received { None } else { self.resolved };
         self.rewritten.or(resolved).unwrap_or(self.origin_form).of(&self.fields.block)

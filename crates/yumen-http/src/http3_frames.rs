@@ -1,14 +1,15 @@
-//! Where the frames of a stream of HTTP/3 begin and end (RFC 9114 §7.1), for what the library takes amiss of them.
+//! Where the frames of a stream of HTTP/3 begin and end (RFC 9114 §7.1), for what the library takes amiss of
+//! them.
 //!
-//! The library keeps a frame until all of it has come, unless it is one of data, and has no bound for that: here
-//! is one. Pure: bytes in, bytes out. Reads types and lengths, and no payload.
+//! The library keeps a frame until all of it has come, unless it is one of data, and has no bound for that:
+//! here is one. Pure: bytes in, bytes out. Reads types and lengths, and no payload.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 /// Two integers of at most eight bytes each.
 const HEADER_BYTES_MAX: usize = 16;
-/// What a frame may hold that is neither data nor a field section. The longest holds settings, of which a handful
-/// is known.
+/// What a frame may hold that is neither data nor a field section. The longest holds settings, of which a
+/// handful is known.
 const FRAME_BYTES_MAX: u64 = 1024;
 
 /// The type of a stream that carries a connection's settings (RFC 9114 §6.2.1).
@@ -16,8 +17,9 @@ const CONTROL: u64 = 0x0;
 
 /// The frames of a stream as they come by.
 ///
-/// Takes frames out that the library must not meet: those of data that hold none, which it takes for the end of the
-/// body, and those of unknown types, which mean nothing (RFC 9114 §9). Known ones but data are handed on whole.
+/// Takes frames out that the library must not meet: those of data that hold none, which it takes for the end
+/// of the body, and those of unknown types, which mean nothing (RFC 9114 §9). Known ones but data are handed
+/// on whole.
 pub struct Http3FrameFilter {
     place: Http3FramePosition,
     /// The head has come, and then the trailers.
@@ -35,7 +37,8 @@ enum Http3FramePosition {
     Data { left: u64 },
     /// Within another frame that is handed on, and held back until it is whole.
     Gathering { frame: BytesMut, left: u64 },
-    /// Within a frame that is taken out. Its header is kept: where the frame never ends, that tells the library.
+    /// Within a frame that is taken out. Its header is kept: where the frame never ends, that tells the
+    /// library.
     Ignoring { header: PartialFrameHeader, left: u64 },
     /// In a stream whose bytes are no frames.
     Unframed,

@@ -135,8 +135,8 @@ pub fn request(
     Ok(ParsedHead::Head(skip + end))
 }
 
-/// Reads the request line alone into `head`, which is clear, of a head that was refused or never ended: for who tells
-/// of it. Where that line is what is wrong, `head` stays clear.
+/// Reads the request line alone into `head`, which is clear, of a head that was refused or never ended: for
+/// who tells of it. Where that line is what is wrong, `head` stays clear.
 #[cold]
 pub fn refused_request(bytes: &[u8], limits: &HeadLimits, head: &mut RequestHead) {
     let bytes = &bytes[leading_empty_lines(bytes)..];
@@ -198,8 +198,8 @@ fn request_line(block: &[u8], head: &mut RequestHead, limits: &HeadLimits) -> Re
 /// What nearly every request line ends with.
 const USUAL_END: &[u8] = b" HTTP/1.1\r\n";
 
-/// A known method, where it ends and where the target does, of a request line of HTTP/1.1: in one pass, as what is
-/// called for each of two short searches costs more than they do.
+/// A known method, where it ends and where the target does, of a request line of HTTP/1.1: in one pass, as
+/// what is called for each of two short searches costs more than they do.
 #[inline(always)]
 fn usual_request_line(block: &[u8]) -> Option<(Method, usize, usize)> {
     let method_end = ascii::find_in_word(block.first_chunk()?, b' ')?;

@@ -1,8 +1,8 @@
-//! Asks Redis for the plugins of one worker: every server has one connection, on which all questions of
-//! the worker travel one behind the other without waiting for each other's answers.
+//! Asks Redis for the plugins of one worker: every server has one connection, on which all questions of the
+//! worker travel one behind the other without waiting for each other's answers.
 //!
-//! Knows no plugin and no configuration. Time and TLS settings come in with [`RedisRuntime`], since a worker's
-//! runtime has no clock of its own.
+//! Knows no plugin and no configuration. Time and TLS settings come in with [`RedisRuntime`], since a
+//! worker's runtime has no clock of its own.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -106,8 +106,8 @@ impl RedisClients {
         })
     }
 
-    /// The worker's runtime is about to end: what was put off is said, and all that was said is given a moment to get
-    /// out. Nothing is begun after that.
+    /// The worker's runtime is about to end: what was put off is said, and all that was said is given a
+    /// moment to get out. Nothing is begun after that.
     pub async fn close(&self) {
         const PATIENCE_MS: u64 = 500;
         let is_unused = self.known.borrow().is_empty() && self.is_ending.receiver_count() == 0;

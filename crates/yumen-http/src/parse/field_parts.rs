@@ -1,5 +1,5 @@
-//! Heads whose fields come one by one, as HTTP/2 and HTTP/3 bring them: written down as the lines HTTP/1 has for
-//! them, and held to the same rules.
+//! Heads whose fields come one by one, as HTTP/2 and HTTP/3 bring them: written down as the lines HTTP/1 has
+//! for them, and held to the same rules.
 //!
 //! Knows neither protocol. Names are tokens and values have no control characters: who has read them off the
 //! wire has seen to that.
@@ -23,8 +23,9 @@ pub fn request<'a>(
     request_rules(head, limits.paths)
 }
 
-/// Notes of a request head that was refused whose it was: for who tells of it, in `head`, whatever is there by now. Of
-/// a target that is too long it is the front. Where method or target are what is wrong, `head` stays clear.
+/// Notes of a request head that was refused whose it was: for who tells of it, in `head`, whatever is there
+/// by now. Of a target that is too long it is the front. Where method or target are what is wrong, `head`
+/// stays clear.
 #[cold]
 pub fn refused_request(
     method: &[u8],

@@ -23,8 +23,8 @@ impl AdmittedEndpoint {
 }
 
 impl UpstreamClient {
-    /// Picks an endpoint with room and counts the request there, in `request_permit`; `Ok(None)` if there is no endpoint
-    /// to pick. `pool_key` gives the key of connections to an endpoint.
+    /// Picks an endpoint with room and counts the request there, in `request_permit`; `Ok(None)` if there is
+    /// no endpoint to pick. `pool_key` gives the key of connections to an endpoint.
     pub(crate) fn admit(
         &self,
         upstream: &Upstream,

@@ -34,7 +34,8 @@ use crate::upstream::pool::PoolKey;
 use crate::upstream::target::EndpointTarget;
 use crate::upstream::wait::AttemptWait;
 
-/// An attempt in the state `S`. The fields drop in order: whoever gets a permit next must find the connection closed.
+/// An attempt in the state `S`. The fields drop in order: whoever gets a permit next must find the connection
+/// closed.
 #[must_use = "a dropped attempt is over"]
 pub(crate) struct Attempt<'u, S> {
     state: S,
@@ -253,7 +254,8 @@ impl<'u> Attempt<'u, EndpointConnected> {
         matches!(self.state.0, AttemptTransport::Shared { .. })
     }
 
-    /// Sends the request head, unless it leaves in band: then the caller sends it with the first bytes of the body.
+    /// Sends the request head, unless it leaves in band: then the caller sends it with the first bytes of the
+    /// body.
     #[inline]
     pub(crate) fn send_head(
         self,

@@ -12,8 +12,8 @@ use crate::stream::TransportStream;
 use crate::upstream::UpstreamClient;
 use crate::upstream::pool::PoolKey;
 
-/// A connection to an endpoint while it carries an exchange. The fields drop in order: whoever gets the permit next must
-/// find the connection closed.
+/// A connection to an endpoint while it carries an exchange. The fields drop in order: whoever gets the
+/// permit next must find the connection closed.
 pub(crate) struct UpstreamConnection {
     pub(crate) stream: TransportStream,
     pub(crate) inbox: Inbox,
@@ -54,8 +54,8 @@ impl UpstreamConnection {
 
     /// Whether it may carry another request after a response that was read to its end.
     ///
-    /// Bytes behind that response belong to no request and must not become the next response. Bytes that arrived and
-    /// were not read show when the connection is taken from the pool.
+    /// Bytes behind that response belong to no request and must not become the next response. Bytes that
+    /// arrived and were not read show when the connection is taken from the pool.
     #[inline]
     pub(crate) fn is_reusable(&self) -> bool {
         !self.stream.is_shared() && self.inbox.is_empty()
@@ -88,7 +88,8 @@ impl UpstreamConnection {
         if let TransportStream::Http2(duplex) = &mut self.stream {
             let polled = duplex.poll_head(cx, (limits, read.method, head));
             if polled.is_ready() {
-                // Body bytes that have arrived leave with the head. An error here returns when the body is read.
+                // Body bytes that have arrived leave with the head. An error here returns when the body is
+                // read.
                 let bytes_max = client.buffers.backlog.read_ahead(0);
                 let _ = duplex.poll_fill(cx, &mut self.inbox, &client.buffers, bytes_max);
             }

@@ -1,6 +1,7 @@
 //! Multiplexed connections of a worker: HTTP/2 connections to endpoints, each of which carries many requests.
 //!
-//! Establishes and drives them, and gives out their streams. Knows endpoints by their key only, and no exchanges.
+//! Establishes and drives the connections and gives out their streams. Endpoints appear only as keys. Must
+//! not know exchanges.
 
 mod panic_watch;
 mod pending;
@@ -163,8 +164,8 @@ impl H2ConnectionPool {
         idle_of(by_endpoint.get(&endpoint)).inspect(|connection| connection.close()).count()
     }
 
-    /// Adds a new connection. It counts as busy: of the others to the endpoint, under all names, no more than `idle_max`
-    /// may idle.
+    /// Adds a new connection. It counts as busy: of the others to the endpoint, under all names, no more than
+    /// `idle_max` may idle.
     fn add(&self, key: PoolKey, connection: Rc<H2Connection>, idle_max: u32) {
         let mut by_endpoint = self.by_endpoint.borrow_mut();
         let groups = by_endpoint.entry(key.endpoint()).or_default();
@@ -200,8 +201,8 @@ fn idle_of(groups: Option<&Vec<ConnectionGroup>>) -> impl Iterator<Item = &Rc<H2
     connections.filter(|connection| !connection.is_closed() && connection.is_idle())
 }
 
-/// Closes idle connections beyond the limit. Requests take the first with room, so the last have idled longest. Requests
-/// wait for a connection without SETTINGS.
+/// Closes idle connections beyond the limit. Requests take the first with room, so the last have idled
+/// longest. Requests wait for a connection without SETTINGS.
 fn close_excess(groups: &Vec<ConnectionGroup>) {
     let idle: Vec<&Rc<H2Connection>> =
         idle_of(Some(groups)).filter(|connection| connection.has_settings()).collect();
@@ -228,14 +229,14 @@ impl ConnectionGroup {
     }
 }
 
-/// Moves the frames of a connection until it ends or has idled for long.
+/// Drives the frames of a connection until it ends or exceeds its idle timeout.
 struct H2ConnectionDriver {
     connection: Rc<H2Connection>,
     library: Connection<Http2Transport, Bytes>,
     wire: Http2Transport,
     keep: KeepaliveLimits,
     stall_ms: u64,
-    /// Bytes that were sent when the endpoint last stopped reading.
+    /// Bytes sent when the endpoint last stopped reading.
     stalled_at: Option<u64>,
     watched: PanicWatch,
 }
@@ -299,7 +300,8 @@ impl Future for H2ConnectionDriver {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // A closed connection still carries the requests that it has, however long the endpoint takes to read them.
+        // A closed connection still carries the requests that it has, however long the endpoint takes to read
+        // them.
         let is_closing = self.connection.is_closed() && self.connection.is_idle();
         if is_closing || (self.connection.is_due(cx) && self.is_spent()) || self.poll_step(cx).is_ready() {
             self.connection.retire();

@@ -14,8 +14,8 @@ use crate::upstream::connection::UpstreamConnection;
 pub(crate) struct PoolKey {
     /// The endpoint, which has another key under other TLS settings, and whether the connection uses TLS.
     endpoint: u64,
-    /// The hash of the server name of TLS, if that is not the endpoint's own; else 0. The certificate was verified for
-    /// that name, and a server may refuse requests for another (RFC 9110 §15.5.20).
+    /// The hash of the TLS server name if it differs from the endpoint's default; else 0. The certificate was
+    /// verified for that name, and a server may refuse requests for another (RFC 9110 §15.5.20).
     tls_name: u64,
 }
 
@@ -26,7 +26,7 @@ impl PoolKey {
         let number = tls_name.filter(|name| *name != own).map_or(0, |name| {
             let mut hasher = DefaultHasher::new();
             hasher.write(name);
-            // 0 is the endpoint's own.
+            // 0 stands for the default name of the endpoint.
             hasher.finish() | 1
         });
         PoolKey { endpoint: endpoint.state.id * 2 + u64::from(tls_name.is_some()), tls_name: number }
@@ -64,8 +64,8 @@ impl IdleConnection {
             && !self.permit().is_some_and(EndpointPermit::is_excess)
     }
 
-    /// Whether it is counted by the limiter `gate`, or neither counts: upstreams may share an endpoint, but not their
-    /// limits.
+    /// Whether it is counted by the limiter `gate`, or neither counts: upstreams may share an endpoint, but
+    /// not their limits.
     fn is_counted_at(&self, gate: Option<&Arc<UpstreamLimiter>>) -> bool {
         match (self.permit(), gate) {
             (None, None) => true,
@@ -82,8 +82,8 @@ pub(crate) struct ConnectionPool {
 }
 
 impl ConnectionPool {
-    /// The most recently used connection; `gate` is the limiter of the upstream. Connections whose peer has closed or sent
-    /// something are dropped.
+    /// The most recently used connection; `gate` is the limiter of the upstream. Connections whose peer has
+    /// closed or sent something are dropped.
     pub(crate) fn take(
         &mut self,
         key: PoolKey,
@@ -115,7 +115,8 @@ impl ConnectionPool {
         }
     }
 
-    /// Keeps a connection, unless it has carried as many requests as it may. The one that idled longest makes room.
+    /// Keeps a connection, unless it has carried as many requests as it may. The one that idled longest makes
+    /// room.
     pub(crate) fn give(
         &mut self,
         mut connection: Box<UpstreamConnection>,
@@ -149,7 +150,8 @@ impl ConnectionPool {
         false
     }
 
-    /// Closes connections that idled too long or whose peer has closed, and those whose permit a request waits for.
+    /// Closes connections that idled too long or whose peer has closed, and those whose permit a request
+    /// waits for.
     pub(crate) fn sweep(&mut self, now_ms: u64) {
         self.by_endpoint.retain(|_, idle| {
             idle.retain(|one| one.is_good(now_ms) && !one.permit().is_some_and(EndpointPermit::is_wanted));

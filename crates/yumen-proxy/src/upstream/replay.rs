@@ -1,6 +1,6 @@
-//! The replay buffer of a call: the part of its body that was read, for another attempt.
+//! The replay buffer of a gRPC call: the part of its body that was read, kept for another attempt.
 //!
-//! `forward` decides whether there is one.
+//! `forward` decides whether a call has one.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -16,11 +16,12 @@ use crate::grpc;
 use crate::stream::TransportStream;
 use crate::transfer::{Transfer, TransferFailure};
 
-/// The longest body that is kept. Messages of unary calls are seldom longer, and a stream of messages may be endless.
+/// The longest body that is kept. Messages of unary calls are seldom longer, and a stream of messages may be
+/// endless.
 const CALL_BYTES_MAX: usize = 64 * 1024;
 
-/// The most that a worker keeps of all its calls: 256 of the longest, or some ten thousand of usual length. With a service
-/// that does not answer, every stream of every connection would hold a buffer.
+/// The most that a worker keeps of all its calls: 256 of the longest, or some ten thousand of usual length.
+/// With a service that does not answer, every stream of every connection would hold a buffer.
 const WORKER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Whether a request body is kept until the response head arrives, and what was read of it.
@@ -29,7 +30,7 @@ pub(crate) enum RequestReplay {
     Off,
     /// It is kept, and none of it was sent yet.
     Wanted,
-    /// All that was read of it. Its transfer knows the rest.
+    /// All that was read of the body. The transfer holds the rest.
     Kept(Box<ReplayBuffer>),
     /// It was longer than the bounds allow.
     TooMuch,

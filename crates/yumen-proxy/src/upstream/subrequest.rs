@@ -58,12 +58,14 @@ pub(crate) enum ResponseBodyUse {
 /// An attempt that got no response.
 struct LostAttempt<'u> {
     unanswered: Box<UnansweredAttempt<'u>>,
-    /// The endpoint may have acted on the request: bytes of a response arrived, or it did not close the connection.
+    /// The endpoint may have acted on the request: bytes of a response arrived, or it did not close the
+    /// connection.
     is_final: bool,
 }
 
 impl Subrequest {
-    /// Sends the request to the endpoint with this index and reads the response head. A request that a closed connection lost is sent once more.
+    /// Sends the request to the endpoint with this index and reads the response head. A request that a closed
+    /// connection lost is sent once more.
     pub(crate) async fn send(
         &self,
         client: &Rc<UpstreamClient>,
@@ -73,7 +75,7 @@ impl Subrequest {
         let mut attempt = Attempt::begin(&self.upstream, index, None, None);
         let mut is_repeated = false;
         loop {
-            // The second connection of HTTP/1 is a new one: others that idle may be closed as well.
+            // The repeat uses a new connection: other idle ones may be stale as well.
             let open = if is_repeated && !target.is_http2 {
                 Err(attempt)
             } else {
@@ -142,7 +144,7 @@ impl Subrequest {
         [lines, b"TE: trailers\r\n\r\n"].concat()
     }
 
-    /// Reads the final head. An error also tells whether the request must not be repeated for it.
+    /// Reads the final head. The flag beside the fault is true if the request must not be repeated.
     async fn read_head(
         &self,
         client: &UpstreamClient,
@@ -179,7 +181,8 @@ async fn send_text(connection: &mut UpstreamConnection, text: Vec<u8>) -> Result
 }
 
 impl Attempt<'_, ResponseStarted> {
-    /// Reads the body of a response and releases the attempt. `None` if the body is longer than [`RESPONSE_BYTES_MAX`].
+    /// Reads the body of a response and releases the attempt. `None` if the body is longer than
+    /// [`RESPONSE_BYTES_MAX`].
     pub(crate) async fn read_body(
         mut self,
         client: &UpstreamClient,

@@ -65,8 +65,8 @@ impl<'a> EndpointTarget<'a> {
         })
     }
 
-    /// Prepares a new connection that the pools may keep. `permit` receives the right to it where connections are
-    /// limited and admission has given none.
+    /// Prepares a new connection that the pools may keep. `permit` receives the right to it where connections
+    /// are limited and admission has given none.
     pub(super) fn dial_for_pool(
         &self,
         client: &UpstreamClient,

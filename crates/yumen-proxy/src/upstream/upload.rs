@@ -25,8 +25,8 @@ impl RequestUpload {
         RequestUpload { transfer, replay: RequestReplay::Off }
     }
 
-    /// Starts to send the body to another endpoint. `transfer` begins with the head, unless that was sent, and goes on
-    /// with what the client sends.
+    /// Starts to send the body to another endpoint. `transfer` begins with the head, unless that was sent,
+    /// and goes on with what the client sends.
     #[inline]
     pub(crate) fn begin(&mut self, transfer: Transfer, inbox: &mut Inbox, budget: &Rc<ReplayBudget>) {
         let begun = match &mut self.replay {

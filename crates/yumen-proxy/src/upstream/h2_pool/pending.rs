@@ -46,8 +46,8 @@ impl PendingConnect {
         }
     }
 
-    /// Returns once the connection is established or has failed. A timeout may be that of an earlier request: a request
-    /// with time left tries again.
+    /// Returns once the connection is established or has failed. A timeout may be that of an earlier request:
+    /// a request with time left tries again.
     pub(crate) async fn over(&self) -> Result<(), FaultKind> {
         if self.outcome.get().is_none() {
             self.over.notified().await;
