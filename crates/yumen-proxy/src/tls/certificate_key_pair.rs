@@ -73,6 +73,7 @@ impl CertificateKeyPair {
         (self.not_before_unix_s, self.not_after_unix_s)
     }
 
+    /// Whether the certificate names an OCSP responder, and requires its staple.
     pub fn staple_requirement(&self) -> StapleRequirement {
         self.staple
     }
