@@ -1,6 +1,6 @@
 //! The chunked transfer coding (RFC 9112 §7.1): a strict decoder, and an encoder of chunk-size lines.
 //!
-//! Must not know connections or content codings.
+//! Independent of connections or content codings.
 
 /// The reason why a body was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -141,6 +141,7 @@ impl ChunkedDecoder {
         use ChunkedState::*;
         Ok(match (self.state, byte) {
             (Size { digits, size }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+                // 15 digits are 60 bits, so the size cannot overflow.
                 if digits == 15 {
                     return Err(BodyError::TooLong);
                 }

@@ -1,6 +1,6 @@
 //! Encoded field sections of HTTP/3, parsed only for `:protocol` (RFC 9204 §4.5, RFC 9220).
 //!
-//! Decodes only field lines with literal names, and skips all others. Must not know the QPACK tables.
+//! Decodes only field lines with literal names, and skips all others. Independent of the QPACK tables.
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! Request and response heads, and the framing of their bodies.
 //!
-//! Owns the derived forms of the target. Must not know routes, plugins or connections.
+//! Owns the derived forms of the target. Independent of routes, plugins or connections.
 
 use std::borrow::Cow;
 use std::ops::Range;

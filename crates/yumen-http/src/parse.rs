@@ -113,6 +113,7 @@ pub fn request(
 ) -> Result<ParsedHead, HeadError> {
     let skip = leading_empty_lines(bytes);
     let bytes = &bytes[skip..];
+    // An incomplete head is parsed again only once its end has arrived: small reads cost linear time.
     if scanned > skip && head_end(bytes, scanned - skip).is_none() {
         return partial(bytes, skip, limits, true);
     }
@@ -443,6 +444,7 @@ fn body_fields(fields: &crate::fields::Fields, version: HttpVersion) -> Result<O
     if length.is_some() {
         return Err(HeadError::Malformed("there are both Content-Length and Transfer-Encoding"));
     }
+    // RFC 9112 §6.1: such a message has faulty framing.
     if version == HttpVersion::Http10 {
         return Err(HeadError::Malformed("HTTP/1.0 has no Transfer-Encoding"));
     }
@@ -454,6 +456,7 @@ fn body_fields(fields: &crate::fields::Fields, version: HttpVersion) -> Result<O
         seen += 1;
     }
     match seen {
+        // The chunked coding must not be applied more than once (RFC 9112 §6.1).
         1 => Ok(Some(Framing::Chunked)),
         _ => Err(HeadError::Malformed("the Transfer-Encoding is not one chunked")),
     }
@@ -462,6 +465,7 @@ fn body_fields(fields: &crate::fields::Fields, version: HttpVersion) -> Result<O
 /// Parses a decimal length of at most 18 digits; signs, lists and spaces are rejected.
 pub(crate) fn content_length(value: &[u8]) -> Result<u64, HeadError> {
     const BAD: HeadError = HeadError::Malformed("the Content-Length is not a number");
+    // 18 digits cannot overflow.
     if value.is_empty() || value.len() > 18 || !value.iter().all(u8::is_ascii_digit) {
         return Err(BAD);
     }

@@ -1,7 +1,7 @@
 //! The PROXY protocol, versions 1 and 2: the addresses of a connection as sent by the proxy in front of the
 //! gateway.
 //!
-//! Must not know sockets or trusted proxies.
+//! Independent of sockets or trusted proxies.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -11,6 +11,7 @@ mod tests;
 /// The longest header, in bytes: version 2 with the extensions behind the addresses.
 pub const HEADER_BYTES_MAX: usize = 4096;
 
+/// The longest header of version 1, in bytes, with its CRLF.
 const V1_BYTES_MAX: usize = 107;
 const V1_START: &[u8] = b"PROXY ";
 const V2_START: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
@@ -107,6 +108,7 @@ fn parse_v1(bytes: &[u8]) -> Result<ProxyHeader, ProxyHeaderError> {
 fn address(word: &str, is_v4: bool) -> Result<IpAddr, ProxyHeaderError> {
     let address = match is_v4 {
         true => word.parse().map(IpAddr::V4),
+        // IPv4-mapped addresses become IPv4, so that rules for IPv4 addresses match.
         false => word.parse::<Ipv6Addr>().map(|address| IpAddr::V6(address).to_canonical()),
     };
     address.map_err(|_| ProxyHeaderError::Malformed)

@@ -153,6 +153,7 @@ impl Timers {
     }
 
     fn enqueue(&self, slot: &Rc<TimerSlot>, deadline_ms: u64) {
+        // Rounded up, so that no timer fires before its deadline.
         let at = (deadline_ms >> self.grain_bits) + 1;
         slot.queued_ms.set(at);
         self.queue.borrow_mut().entry(at).or_default().push(slot.clone());
@@ -212,6 +213,7 @@ impl Timer {
             return;
         }
         let queued = self.slot.queued_ms.get();
+        // An earlier queue entry stays: `fire` queues the slot again when that tick comes.
         if queued == NEVER || (queued - 1) << self.timers.grain_bits > deadline {
             self.timers.enqueue(&self.slot, deadline);
         }
@@ -269,6 +271,7 @@ impl Drop for Timer {
         self.slot.deadline_ms.set(NEVER);
         self.slot.idle_since_ms.set(NEVER);
         self.slot.waker.borrow_mut().take();
+        // The queue entry stays and serves the next owner of the slot.
         let mut free = self.timers.free.borrow_mut();
         if free.len() < 65_536 {
             free.push(self.slot.clone());

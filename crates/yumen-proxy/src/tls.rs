@@ -1,6 +1,6 @@
 //! TLS of both sides, by rustls over aws-lc-rs: server settings and handshakes with clients.
 //!
-//! Must not know requests. Upstream handshakes are in `handshake` and `upstream`.
+//! Independent of requests. Upstream handshakes are in `handshake` and `upstream`.
 
 mod authorities;
 mod certificate_key_pair;

@@ -1,7 +1,7 @@
 //! A transfer: moves one body from its source to its sink through one bounded buffer, or by splice.
 //!
 //! The transfer writes data from the buffer it was read into, and reads nothing while a frame is unsent. A
-//! slow sink therefore slows its source down, and memory stays bounded. Must not know routes or exchanges.
+//! slow sink therefore slows its source down, and memory stays bounded. Independent of routes or exchanges.
 
 mod backlog;
 mod deferred;

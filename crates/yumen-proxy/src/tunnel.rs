@@ -1,7 +1,7 @@
 //! Tunnels: bytes in both directions after an upgrade or CONNECT, until both sides have ended or a binding
 //! ends it.
 //!
-//! Owns both streams meanwhile. Must not know routes or plugins.
+//! Owns both streams meanwhile. Independent of routes or plugins.
 
 use std::future::poll_fn;
 use std::rc::Rc;

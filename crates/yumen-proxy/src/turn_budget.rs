@@ -71,6 +71,7 @@ const REQUEST: u32 = 4;
 /// Charges a pipelined request; pending if the budget is exhausted.
 pub(crate) fn poll_request(cx: &mut Context<'_>) -> Poll<()> {
     for _ in 0..REQUEST {
+        // Without `made_progress`, tokio returns the unit to the budget.
         ready!(coop::poll_proceed(cx)).made_progress();
     }
     Poll::Ready(())

@@ -1,7 +1,7 @@
 //! The client of upstream endpoints: connections and their pools, attempts, admission, subrequests, health.
 //!
-//! Knows one exchange as the snapshot and plugins describe it. Must not know listeners, client connections or
-//! workers.
+//! Knows one exchange as the snapshot and plugins describe it. Independent of listeners, client connections
+//! or workers.
 
 pub(crate) mod admission;
 pub(crate) mod attempt;

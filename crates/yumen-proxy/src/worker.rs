@@ -1,6 +1,6 @@
 //! A worker: one thread with its runtime and the state that its connections share without locks.
 //!
-//! Owns the pinned snapshot, timers, buffers and connection counts. Must not know protocols or plugins.
+//! Owns the pinned snapshot, timers, buffers and connection counts. Independent of protocols or plugins.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -192,6 +192,7 @@ impl Worker {
                 false => Rc::default(),
             };
             *self.pinned.borrow_mut() = Rc::new(PinnedSnapshot { snapshot, version, merged });
+            // Stored after the swap: a version counts as applied only once this worker serves it.
             self.applied.store(version, Ordering::Release);
         }
         self.pinned.borrow().clone()
@@ -359,6 +360,7 @@ impl Worker {
             let now_ms = clock::exact().mono_ms();
             let duty = *duty.borrow();
             if asked.replace(duty) != Some(duty) {
+                // A new duty restarts its bound.
                 last_request_ms = now_ms;
                 self.start_drain(duty);
             }

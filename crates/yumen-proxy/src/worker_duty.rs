@@ -1,6 +1,6 @@
 //! The duty of a worker: serve, hand its sockets over, or end.
 //!
-//! Must not know who sets the duty, nor why.
+//! Independent of the source of the duty.
 
 /// The treatment of new and open connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Redis Cluster: the map of slots to nodes, and redirections.
 //!
-//! Must not know the wire format beyond replies and errors.
+//! Independent of the wire format beyond replies and errors.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -152,6 +152,7 @@ impl RedisCluster {
                     self.refresh_soon();
                 }
                 ClusterErrorKind::Ask(address) => {
+                    // ASKING admits one command to a slot that the node is importing.
                     (node, before) = (self.node_at(&address), &["ASKING"]);
                 }
                 ClusterErrorKind::NotServed => match self.another(slot, &node).await {

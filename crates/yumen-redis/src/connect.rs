@@ -1,6 +1,6 @@
 //! Connection setup: address, TLS, authentication, database, and a PING.
 //!
-//! Must not know pipelining or retries.
+//! Independent of pipelining or retries.
 
 use std::sync::Arc;
 

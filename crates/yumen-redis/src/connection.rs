@@ -269,6 +269,7 @@ impl RedisConnection {
             if written == outgoing.len() {
                 outgoing.clear();
                 written = 0;
+                // Swapping reuses both allocations.
                 std::mem::swap(&mut outgoing, &mut self.inner.borrow_mut().out);
             }
             alarm.follow(self);

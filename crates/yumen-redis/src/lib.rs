@@ -1,7 +1,7 @@
 //! Redis clients of one worker, for plugins. Each server has one connection, on which the commands of the
 //! worker are pipelined.
 //!
-//! Must not know plugins or configuration. Time and TLS settings come from [`RedisRuntime`], because the
+//! Independent of plugins or configuration. Time and TLS settings come from [`RedisRuntime`], because the
 //! runtime of a worker has no clock of its own.
 
 use std::cell::{Cell, RefCell};

@@ -1,4 +1,4 @@
-//! The Redis protocol, version 2 (RESP2): encoder of commands, decoder of replies. Must not know sockets.
+//! The Redis protocol, version 2 (RESP2): encoder of commands, decoder of replies. Independent of sockets.
 
 use yumen_plugin::background::RedisReply;
 
@@ -81,6 +81,7 @@ fn array(rest: &mut &[u8], length: usize, depth: usize) -> Result<ReplyResult, R
             Err(said) => error = Some(said),
         }
     }
+    // An error inside an array makes the whole reply an error.
     Ok(match error {
         Some(said) => Err(said),
         None => Ok(RedisReply::Array(items)),

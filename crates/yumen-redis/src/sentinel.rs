@@ -49,6 +49,7 @@ impl SentinelSet {
                     continue;
                 }
             };
+            // Sentinels usually name the same master, and one attempt on it is enough.
             if tried.contains(&master) {
                 continue;
             }

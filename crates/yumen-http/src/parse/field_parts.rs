@@ -1,7 +1,7 @@
 //! Heads whose fields arrive one by one, from HTTP/2 and HTTP/3: written as HTTP/1 lines and checked by the
 //! same rules.
 //!
-//! Must not know either protocol. Their codecs guarantee that names are tokens and values have no control
+//! Independent of either protocol. Their codecs guarantee that names are tokens and values have no control
 //! characters.
 
 use super::{HeadError, HeadLimits, host_field, request_line, request_rules, response_rules};

@@ -1,6 +1,6 @@
 //! Trust anchors with validity periods, and the verification of certificate chains against them.
 //!
-//! Used for clients and servers alike. Must not know either side.
+//! Used for clients and servers alike. Independent of either side.
 
 use std::time::Duration;
 

@@ -141,6 +141,7 @@ impl CertificateKeyPair {
         let not_x509 =
             |what| move |error| KeyPairError::Certificate(format!("the {what} is not X.509: {error}"));
         let (_, parsed) = X509Certificate::from_der(leaf).map_err(not_x509("certificate"))?;
+        // Other keys are compared by the library, with public-key arithmetic.
         if !is_plainly_of(&key, parsed.public_key().raw) {
             certified(chain.clone(), &key)?;
         }

@@ -64,6 +64,7 @@ impl OcspRequest {
         let signature = parts.take(tag::BIT_STRING).ok_or_else(broken)?;
         let certificates = parts.enter(tag::context(0)).and_then(|mut all| all.enter(tag::SEQUENCE));
         let signature = SignedData { signed, algorithm, bits: signature.content };
+        // The signature is verified before any content is used.
         signature.check(issuer, certificates, now_unix_s)?;
         let good = self.find(signed.content).ok_or_else(broken)??;
         if good.this_update_unix_s > now_unix_s + SKEW_S {

@@ -1,6 +1,6 @@
 //! The cryptography of TLS: cipher suites, versions and key exchange groups, by aws-lc-rs.
 //!
-//! Must not know configuration objects or connections.
+//! Independent of configuration objects or connections.
 
 use std::sync::{Arc, OnceLock};
 

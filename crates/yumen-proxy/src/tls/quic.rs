@@ -1,7 +1,7 @@
 //! TLS 1.3 of QUIC, with the same certificates, rules, tickets and provider as TLS over TCP.
 //!
 //! quinn requires the TLS configuration before the client hello. [`QuicHandshake`] therefore buffers the
-//! hello, selects the rules, and then starts quinn's session. Must not know streams.
+//! hello, selects the rules, and then starts quinn's session. Independent of streams.
 
 use std::any::Any;
 use std::sync::Arc;

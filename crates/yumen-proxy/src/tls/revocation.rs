@@ -48,6 +48,7 @@ impl RevocationLists {
             Ok((CertRevocationList::from(list), term, issue))
         });
         let mut lists = lists.collect::<Result<Vec<_>, String>>()?;
+        // Newest first, so that `retain` keeps the newest list of each scope.
         lists.sort_by(|(.., one), (.., other)| other.cmp(one));
         let mut seen = HashSet::new();
         lists.retain(|(list, ..)| seen.insert(scope(list)));

@@ -1,6 +1,6 @@
 //! Session tickets, encrypted with keys that all workers share and that rotate.
 //!
-//! Keys are supplied by the caller. Must not know clocks or key generation.
+//! Keys are supplied by the caller. Independent of clocks or key generation.
 
 use std::fmt;
 use std::sync::Arc;
@@ -81,6 +81,7 @@ impl fmt::Debug for BoundTickets {
 
 impl BoundTickets {
     fn aad(&self, name: &[u8; NAME_BYTES]) -> Aad<[u8; 16 + NAME_BYTES]> {
+        // Binding and key name are authenticated: a ticket of other rules does not decrypt.
         let mut aad = [0; 16 + NAME_BYTES];
         aad[..16].copy_from_slice(&self.binding.to_be_bytes());
         aad[16..].copy_from_slice(name);

@@ -1,6 +1,6 @@
 //! One attempt on one endpoint, from the choice of the endpoint to the release of all it holds.
 //!
-//! A type stands for each state, and a transition consumes the state before it:
+//! Each state has a type, and a transition consumes the previous state:
 //!
 //! ```text
 //! EndpointChosen -> EndpointConnected -> RequestSent -> ResponseStarted -> FinishedAttempt
@@ -34,8 +34,8 @@ use crate::upstream::pool::PoolKey;
 use crate::upstream::target::EndpointTarget;
 use crate::upstream::wait::AttemptWait;
 
-/// An attempt in the state `S`. The fields drop in order: whoever gets a permit next must find the connection
-/// closed.
+/// An attempt in the state `S`. The fields drop in order: the next holder of a permit must find the
+/// connection closed.
 #[must_use = "a dropped attempt is over"]
 pub(crate) struct Attempt<'u, S> {
     state: S,
@@ -49,7 +49,7 @@ pub(crate) struct EndpointChosen {
     endpoint_permit: Option<EndpointPermit>,
 }
 
-/// A connection, or room on a shared one, is held. Nothing was sent on it.
+/// The attempt holds a connection, or a stream permit of a shared one. Nothing was sent.
 pub(crate) struct EndpointConnected(AttemptTransport);
 
 /// The request head was sent, or leaves with the first bytes of the body.
@@ -102,7 +102,7 @@ pub(crate) struct FailedAttempt {
     shared_failure: Option<Rc<SharedFailure>>,
 }
 
-/// An attempt whose response was read, or given up. Only its connection is still to be released.
+/// An attempt whose response was read or aborted. Only its connection is still to be released.
 #[must_use = "a connection that is dropped is closed"]
 pub(crate) struct FinishedAttempt {
     pub(crate) connection: Box<UpstreamConnection>,
@@ -340,7 +340,7 @@ impl<'u> Attempt<'u, RequestSent> {
         Attempt { state: ResponseStarted { connection, head, is_upgrade }, in_flight, request_permit }
     }
 
-    /// Gives the response up and closes the connection.
+    /// Aborts the response and closes the connection.
     #[cold]
     pub(crate) fn give_up(self, client: &UpstreamClient, fault: Fault) -> Box<UnansweredAttempt<'u>> {
         let Attempt { state: RequestSent { connection, head }, in_flight, request_permit } = self;
@@ -437,7 +437,7 @@ impl FinishedAttempt {
         request_permit
     }
 
-    /// Whether other requests wait for what the attempt holds.
+    /// Whether other requests may wait for the permits of the attempt.
     pub(crate) fn is_limited(&self) -> bool {
         self.connection.permit.is_some() || self.request_permit.is_some()
     }

@@ -12,7 +12,7 @@ use crate::stream::TransportStream;
 use crate::upstream::UpstreamClient;
 use crate::upstream::pool::PoolKey;
 
-/// A connection to an endpoint while it carries an exchange. The fields drop in order: whoever gets the
+/// A connection to an endpoint while it carries an exchange. The fields drop in order: the next holder of the
 /// permit next must find the connection closed.
 pub(crate) struct UpstreamConnection {
     pub(crate) stream: TransportStream,

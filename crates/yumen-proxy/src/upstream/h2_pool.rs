@@ -1,7 +1,7 @@
 //! Multiplexed connections of a worker: HTTP/2 connections to endpoints, each of which carries many requests.
 //!
-//! Establishes and drives the connections and gives out their streams. Endpoints appear only as keys. Must
-//! not know exchanges.
+//! Establishes and drives the connections and gives out their streams. Endpoints appear only as keys.
+//! Independent of exchanges.
 
 mod panic_watch;
 mod pending;
@@ -94,6 +94,8 @@ impl H2ConnectionPool {
         if let Some(pending) = group.pending.iter().find(|pending| pending.claim(room, connect_ms)) {
             return StreamAcquisition::AwaitConnect(pending.clone());
         }
+        // At the limit, requests wait for the last pending connection, whatever its expected number of
+        // streams.
         if let Some(pending) = group.pending.get(PENDING_MAX - 1) {
             pending.extend(connect_ms);
             return StreamAcquisition::AwaitConnect(pending.clone());
@@ -307,7 +309,7 @@ impl Future for H2ConnectionDriver {
             self.connection.retire();
             return Poll::Ready(());
         }
-        // Registers for the deadline just set.
+        // The first check may have set a new deadline: this one registers for it.
         if self.connection.is_due(cx) {
             cx.waker().wake_by_ref();
         }

@@ -9,7 +9,7 @@ use yumen_snapshot::upstream::{Endpoint, KeepaliveLimits};
 
 use crate::upstream::connection::UpstreamConnection;
 
-/// The key of connections that can carry the same requests, be they for one request at a time or for many.
+/// The key of connections that can carry the same requests, with HTTP/1 or HTTP/2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PoolKey {
     /// The endpoint, which has another key under other TLS settings, and whether the connection uses TLS.
@@ -29,10 +29,11 @@ impl PoolKey {
             // 0 stands for the default name of the endpoint.
             hasher.finish() | 1
         });
+        // The lowest bit separates TLS from cleartext.
         PoolKey { endpoint: endpoint.state.id * 2 + u64::from(tls_name.is_some()), tls_name: number }
     }
 
-    /// The part that all connections to the endpoint share, whatever their server name.
+    /// The part of the key that is common to all server names.
     pub(crate) fn endpoint(self) -> u64 {
         self.endpoint
     }
@@ -64,8 +65,8 @@ impl IdleConnection {
             && !self.permit().is_some_and(EndpointPermit::is_excess)
     }
 
-    /// Whether it is counted by the limiter `gate`, or neither counts: upstreams may share an endpoint, but
-    /// not their limits.
+    /// Whether the limiter `gate` counts the connection, or neither is limited: upstreams may share an
+    /// endpoint, but not their limits.
     fn is_counted_at(&self, gate: Option<&Arc<UpstreamLimiter>>) -> bool {
         match (self.permit(), gate) {
             (None, None) => true,
@@ -115,7 +116,7 @@ impl ConnectionPool {
         }
     }
 
-    /// Keeps a connection, unless it has carried as many requests as it may. The one that idled longest makes
+    /// Stores a connection, unless it has reached its request limit. The longest idle one is closed to make
     /// room.
     pub(crate) fn give(
         &mut self,
@@ -138,7 +139,7 @@ impl ConnectionPool {
         idle.push_back(IdleConnection { connection, since_ms: now_ms, timeout_ms: keep.idle_timeout_ms });
     }
 
-    /// Closes one connection of an upstream that may have no more; false if none idles.
+    /// Closes one idle connection of an upstream at its limit; false if there is none.
     pub(crate) fn drop_one(&mut self, gate: &Arc<UpstreamLimiter>) -> bool {
         let is_of = |one: &IdleConnection| one.permit().is_some_and(|permit| permit.is_of(gate));
         for idle in self.by_endpoint.values_mut() {
@@ -164,7 +165,7 @@ impl ConnectionPool {
         self.by_endpoint.remove(&endpoint).map_or(0, |idle| idle.len())
     }
 
-    /// Closes all.
+    /// Closes all connections.
     pub(crate) fn clear(&mut self) {
         self.by_endpoint.clear();
     }

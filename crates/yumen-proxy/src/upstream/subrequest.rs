@@ -22,7 +22,7 @@ use crate::upstream::attempt::{
 use crate::upstream::connection::{HeadRead, UpstreamConnection};
 use crate::upstream::target::EndpointTarget;
 
-/// A response body is read up to this many bytes, so that its connection can be used again.
+/// The most bytes of a response body that are read, so that its connection can be reused.
 const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
 
 /// A request of the gateway itself.
@@ -39,16 +39,16 @@ pub(crate) struct Subrequest {
 /// The reason why a subrequest got no response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SubrequestError {
-    /// The endpoint could not be connected, and has not seen the request.
+    /// The connection failed, so the request was not sent.
     Connect,
     /// The connection closed, or the response could not be read.
     Lost,
 }
 
-/// The body of a response that broke off.
+/// The response body was truncated or malformed.
 pub(crate) struct BrokenResponse;
 
-/// The use of a response body.
+/// Whether a response body is collected or discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResponseBodyUse {
     Collect,
@@ -96,6 +96,7 @@ impl Subrequest {
                 Ok(attempt) => return Ok(attempt),
                 Err(lost) => lost,
             };
+            // The endpoint has not processed the stream, so any request may be repeated (RFC 9113 §8.7).
             let is_unseen = target.is_http2 && lost.unanswered.fault.unsent;
             let is_stale = was_reused && self.may_repeat && !lost.is_final;
             if is_repeated || !(is_unseen || is_stale) {

@@ -14,7 +14,7 @@ use crate::upstream::replay::{ReplayBudget, RequestReplay};
 /// The body of a request on its way to an endpoint. It may still be sent when the response arrives.
 pub(crate) struct RequestUpload {
     pub(crate) transfer: Transfer,
-    /// What was read of the body, if it is kept for another attempt.
+    /// The replay buffer of the body.
     pub(crate) replay: RequestReplay,
 }
 
@@ -34,14 +34,14 @@ impl RequestUpload {
             replay => replay.begin(&mut self.transfer, budget),
         };
         self.transfer = transfer;
-        // Trailers would get past whatever plugins set in the head or removed from it.
+        // Plugins edit only the head: a trailer could contradict a field that they have set or removed.
         self.transfer.drop_trailers();
         if let Some(rest) = begun {
             self.replay.send_again(&mut self.transfer, inbox, rest);
         }
     }
 
-    /// Sends more of the body. Ready when all of it was sent, or the body is broken.
+    /// Sends more of the body. Ready when the body was sent completely or has failed.
     #[inline]
     pub(crate) fn poll(
         &mut self,

@@ -1,6 +1,6 @@
 //! Multiplexed connections that are being established, each by a task of its own.
 //!
-//! The task goes on for all requests that wait, whichever of them gives up.
+//! The task continues for all waiting requests, even if one of them ends.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -127,7 +127,7 @@ impl ConnectTask {
             if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {
                 return Poll::Ready(connected);
             }
-            // A request with more time may have come meanwhile.
+            // A request with a longer timeout may have joined meanwhile.
             while timer.left_ms().is_none() || timer.is_over(cx) {
                 match self.pending.left_ms() {
                     Some(0) => return Poll::Ready(Err(FaultKind::ConnectTimeout)),

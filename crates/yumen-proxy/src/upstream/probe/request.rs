@@ -1,4 +1,4 @@
-//! One probe of one endpoint: a connection, or a GET on it. Must not know thresholds or intervals.
+//! One probe of one endpoint: a connection, or a GET on it. Independent of thresholds or intervals.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
