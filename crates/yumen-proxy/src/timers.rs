@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 use crate::clock;
 
-/// The most that a timer fires late, in milliseconds, as a power of two.
+/// Timers fire at most 2^`GRAIN_BITS` milliseconds late.
 const GRAIN_BITS: u32 = 4;
 const NEVER: u64 = u64::MAX;
 

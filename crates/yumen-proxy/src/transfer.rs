@@ -24,14 +24,12 @@ use crate::splice::{self, SplicePipe};
 use crate::stream::TransportStream;
 use crate::turn_budget::{self, TurnBudget};
 
-/// The reason why a transfer stopped.
 #[derive(Debug)]
 pub(crate) enum TransferFailure {
     /// Reading failed, or the source ended before its body did.
     Read,
     /// The source's framing is invalid, or its content does not match its content coding.
     Framing(BodyError),
-    /// The sink failed.
     Write,
     /// The body exceeds `bytes_max`.
     TooLarge,
@@ -67,11 +65,11 @@ pub(crate) struct Transfer {
     /// Length of the framing behind the data, to consume.
     skip: usize,
     suffix: Range<usize>,
-    /// The last data, and the last chunk, are in the frame.
+    /// The end of the body is in the frame.
     ended: bool,
     /// The sink has accepted all data and buffers some of it until the socket is writable, as TLS does.
     is_held_back: bool,
-    /// Bytes of those that the socket has taken.
+    /// Bytes of the buffered data that the socket has taken since.
     pushed_bytes: u64,
     /// The edit may hold data back: it has received data since its last pause, or no pause yet.
     held: bool,
@@ -124,7 +122,6 @@ impl Transfer {
         }
     }
 
-    /// Drops the trailers.
     pub(crate) fn drop_trailers(&mut self) {
         self.drops_trailers = true;
     }
@@ -157,7 +154,6 @@ impl Transfer {
         }
     }
 
-    /// The trailers of the body, as field lines.
     pub(crate) fn trailers(&self) -> &[u8] {
         self.rest.trailers()
     }
@@ -177,7 +173,6 @@ impl Transfer {
         self.prefix_sent == self.prefix.len() && self.data == 0 && self.suffix.is_empty()
     }
 
-    /// Whether the transfer waits for its sink.
     pub(crate) fn waits_for_sink(&self) -> bool {
         !self.is_flushed() || self.is_held_back || self.pipe.is_some()
     }

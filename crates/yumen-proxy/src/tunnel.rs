@@ -37,7 +37,7 @@ pub(crate) struct TunnelOutcome {
     pub(crate) up_bytes: u64,
     /// Bytes to the client.
     pub(crate) down_bytes: u64,
-    /// Whether the gateway has closed the tunnel, with a Close frame for a WebSocket.
+    /// Whether the gateway ended the tunnel with a WebSocket Close frame.
     pub(crate) was_closed_by_us: bool,
     /// Whether both sides have ended their direction.
     pub(crate) is_whole: bool,
