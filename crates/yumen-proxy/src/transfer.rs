@@ -354,7 +354,7 @@ impl Transfer {
         self.finish_trailers(cx, inbox, sink)
     }
 
-    /// Writes the frame and ends the connection, with one write. Returns whether all was written.
+    /// Tries to write the frame as the last bytes of the connection. Returns whether all was written.
     pub(crate) fn write_last(&mut self, inbox: &mut Inbox, sink: &mut TransportStream) -> bool {
         if !self.ended || !self.trailers_to_send().is_empty() {
             return false;

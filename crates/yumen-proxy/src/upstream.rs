@@ -1,6 +1,6 @@
 //! The client of upstream endpoints: connections and their pools, attempts, admission, subrequests, health.
 //!
-//! Knows one exchange as the snapshot and plugins describe it. Independent of listeners, client connections
+//! Sees an exchange only as snapshot and plugins describe it. Independent of listeners, client connections
 //! or workers.
 
 pub(crate) mod admission;

@@ -252,8 +252,8 @@ impl Worker {
         Some(ConnectionGuard { worker: self.clone() })
     }
 
-    /// Asks the connections with the longest idle time to end. A new client takes precedence over an idle
-    /// one.
+    /// Wakes the connections with the longest idle time to end them. A new client takes precedence over an
+    /// idle one.
     #[cold]
     pub(crate) fn make_room(&self) {
         let now_ms = clock::now().mono_ms();

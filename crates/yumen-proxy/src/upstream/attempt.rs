@@ -77,7 +77,7 @@ pub(crate) struct RequestText<'a> {
     /// The head in the format of HTTP/1.
     pub(crate) text: &'a [u8],
     pub(crate) is_tls: bool,
-    /// The authority, for requests without one of their own.
+    /// The authority for requests without an authority.
     pub(crate) authority: &'a str,
     /// No body follows.
     pub(crate) is_complete: bool,
@@ -94,7 +94,7 @@ pub(crate) struct UnansweredAttempt<'u> {
     was_reused: bool,
 }
 
-/// An attempt that failed. It holds nothing of the endpoint any more.
+/// A failed attempt, which has released everything of the endpoint.
 pub(crate) struct FailedAttempt {
     pub(crate) fault: Fault,
     pub(crate) request_permit: Option<RequestPermit>,
@@ -241,7 +241,7 @@ impl<'u> Attempt<'u, EndpointChosen> {
 }
 
 impl<'u> Attempt<'u, EndpointConnected> {
-    /// Whether the connection carried requests before. It may have been closed since.
+    /// Whether the connection carried requests before. The endpoint may have closed the connection since.
     pub(crate) fn is_reused(&self) -> bool {
         match &self.state.0 {
             AttemptTransport::Exclusive(connection) => connection.requests > 0,
@@ -316,7 +316,7 @@ impl<'u> Attempt<'u, RequestSent> {
         &self.state.head
     }
 
-    /// Makes room for the next head, after an interim one.
+    /// Clears the head after an interim response, for the next one.
     pub(crate) fn clear_head(&mut self) {
         self.state.head.clear();
     }
@@ -444,7 +444,7 @@ impl FinishedAttempt {
 }
 
 impl UpstreamConnection {
-    /// Reports a failure that may be the connection's to the streams that share it: nothing arrived in time.
+    /// Reports a timeout to the streams that share the connection, as the connection itself may have failed.
     #[cold]
     pub(crate) fn note_fault(&self, kind: FaultKind) {
         if kind.is_silence() {

@@ -54,7 +54,7 @@ impl FinishedAttempt {
     }
 }
 
-/// Reads all of it; `None` if the connection is closed instead.
+/// Reads the whole surplus; `None` if the connection is closed instead.
 async fn read(
     client: &UpstreamClient,
     mut connection: Box<UpstreamConnection>,

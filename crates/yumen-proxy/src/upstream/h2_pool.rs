@@ -30,7 +30,7 @@ use crate::upstream::pool::PoolKey;
 use panic_watch::PanicWatch;
 pub(crate) use pending::{ConnectTask, PendingConnect};
 
-/// Connections to one endpoint that are established at the same time, at most.
+/// The most connections to one endpoint that are being established at once.
 const PENDING_MAX: usize = 8;
 
 /// The multiplexed connections of a worker, by endpoint.
@@ -82,7 +82,7 @@ impl H2ConnectionPool {
         group.connections.retain(|connection| {
             let is_open = connection.is_open(keep.requests);
             if !is_open {
-                // No request finds it any more, so it must close by itself.
+                // No request can find the connection any more, so it closes after its last stream.
                 connection.exhaust();
             }
             is_open

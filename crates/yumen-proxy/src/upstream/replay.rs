@@ -1,6 +1,6 @@
 //! The replay buffer of a gRPC call: the part of its body that was read, kept for another attempt.
 //!
-//! `forward` decides whether a call has one.
+//! `forward` decides whether a call is buffered.
 
 use std::cell::Cell;
 use std::rc::Rc;

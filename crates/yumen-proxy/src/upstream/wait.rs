@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use crate::fault::FaultKind;
 use crate::timers::Timer;
 
-/// The bound of a wait, and the party that wants its result.
+/// The bound of a wait: a timeout, or the end of the client.
 pub(crate) trait AttemptWait {
     /// Starts a wait of at most `timeout_ms` milliseconds; 0 for no limit.
     fn start(&mut self, timeout_ms: u64);

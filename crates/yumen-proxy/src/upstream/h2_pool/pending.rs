@@ -26,7 +26,7 @@ use crate::upstream::pool::PoolKey;
 pub(crate) struct PendingConnect {
     over: Notify,
     outcome: Cell<Option<Result<(), FaultKind>>>,
-    /// Requests that wait for it.
+    /// The number of waiting requests.
     claims: Cell<usize>,
     begun_ms: u64,
     /// The longest connect timeout of the requests that wait, in milliseconds; 0 for no limit.
