@@ -168,7 +168,7 @@ fn server_config(
     };
     let mut config = builder.with_cert_resolver(resolver.clone());
     config.ignore_client_order = ours_first;
-    // One ticket is enough: a client stores the newest, and each connection issues one.
+    // One ticket suffices, because each connection issues one for the next.
     config.send_tls13_tickets = 1;
     if !variant.streams {
         let all = settings.http2.then_some(HTTP2).into_iter().chain(HTTP1);

@@ -216,7 +216,8 @@ pub(super) fn load(certificate: &str, key: &str) -> Result<Arc<CertifiedKey>, Ke
     certified(chain, &private_key(key)?).map(Arc::new)
 }
 
-/// Like [`load`], without webpki's checks: a challenge certificate has a critical extension (RFC 8737 §3).
+/// Like [`load`], without the comparison of key and certificate, which fails at the critical extension of a
+/// challenge certificate (RFC 8737 §3).
 pub(super) fn load_unchecked(certificate: &str, key: &str) -> Result<Arc<CertifiedKey>, KeyPairError> {
     let chain = chain(certificate).map_err(KeyPairError::Certificate)?;
     Ok(Arc::new(CertifiedKey::new(chain, signing_key(&private_key(key)?)?)))

@@ -7,7 +7,7 @@ use yumen_http::HeadError;
 
 use crate::fault::FaultKind;
 
-/// The most interim responses per exchange.
+/// The most interim responses per exchange. Endpoints send them every few seconds at most.
 const HEADS_MAX: usize = 16;
 
 /// The interim responses of an exchange, over all attempts.
