@@ -4,10 +4,10 @@ const TOKEN: u8 = 1;
 const TARGET: u8 = 2;
 const VALUE: u8 = 4;
 const HOST: u8 = 8;
-/// Those of them that are no capitals.
+/// Host characters without capital letters.
 const LOWER_HOST: u8 = 16;
 
-/// Words of eight equal bytes.
+/// Masks over the eight bytes of a word.
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x8080_8080_8080_8080;
 
@@ -57,39 +57,40 @@ pub(crate) fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && all(bytes, TOKEN)
 }
 
-/// Whether two names are the same to who tells them by letters and digits alone, of either case.
+/// Whether two names are equal for CGI-like applications, which compare only letters and digits and ignore
+/// case.
 pub(crate) fn is_alike(name: &[u8], other: &[u8]) -> bool {
     let folded = |byte: &u8| if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'_' };
     name.len() == other.len() && name.iter().map(folded).eq(other.iter().map(folded))
 }
 
-/// Whether `bytes` may stand as a request target. Bytes past ASCII pass, as they do elsewhere.
+/// Whether `bytes` is a valid request target. Bytes beyond ASCII are accepted, as in other servers.
 pub(crate) fn is_target(bytes: &[u8]) -> bool {
     !bytes.is_empty() && all(bytes, TARGET)
 }
 
-/// Whether `bytes` may stand as a host's name or IPv4 address, and if so whether it has capitals.
+/// Whether `bytes` is a valid host name or IPv4 address; `Some(true)` if it contains capital letters.
 pub(crate) fn host_name(bytes: &[u8]) -> Option<bool> {
     let shared = bytes.iter().fold(HOST | LOWER_HOST, |shared, byte| shared & CLASS[*byte as usize]);
     (shared & HOST != 0 && !bytes.is_empty()).then_some(shared & LOWER_HOST == 0)
 }
 
-/// How many bytes that may stand in a request target are at the front of `bytes`.
+/// The number of leading bytes that are valid in a request target.
 pub(crate) fn target_len(bytes: &[u8]) -> usize {
     bytes.iter().take_while(|byte| CLASS[**byte as usize] & TARGET != 0).count()
 }
 
-/// Where `wanted` is first.
+/// The position of the first `wanted` in the word.
 #[inline]
 pub(crate) fn find_in_word(word: &[u8; 8], wanted: u8) -> Option<usize> {
     let other = u64::from_le_bytes(*word) ^ (ONES * u64::from(wanted));
-    // A borrow can mark too much, but never below the first true mark.
+    // A borrow sets false marks only above the first true one.
     let found = other.wrapping_sub(ONES) & !other & HIGH;
     (found != 0).then(|| found.trailing_zeros() as usize / 8)
 }
 
-/// Where the first colon is. Field names are short: a call into a vectorised search costs more than it
-/// saves.
+/// The position of the first colon. Field names are short, so a call to a vectorized search would cost more
+/// than it saves.
 pub(crate) fn find_colon(bytes: &[u8]) -> Option<usize> {
     let (words, rest) = bytes.as_chunks::<8>();
     for (at, word) in words.iter().enumerate() {
@@ -100,23 +101,23 @@ pub(crate) fn find_colon(bytes: &[u8]) -> Option<usize> {
     Some(words.len() * 8 + rest.iter().position(|byte| *byte == b':')?)
 }
 
-/// Whether `bytes` may stand as a field value: no control character but the tab.
+/// Whether `bytes` is a valid field value: no control characters except the tab (RFC 9110 §5.5).
 pub(crate) fn is_value(bytes: &[u8]) -> bool {
     value_len(bytes) == bytes.len()
 }
 
-/// How many bytes of a field value stand at the front of `bytes`.
+/// The number of leading bytes that are valid in a field value.
 ///
-/// Eight bytes at a time: values are the bulk of a head. Blocks of 32 before that cost more than they
-/// save, as most values are short.
+/// Scans eight bytes at a time, because values are the bulk of a head. Larger blocks cost more than they
+/// save, because most values are short.
 pub(crate) fn value_len(bytes: &[u8]) -> usize {
     const LOW: u64 = ONES * 0x7f;
     let is_good = |byte: &&u8| CLASS[**byte as usize] & VALUE != 0;
     let (words, rest) = bytes.as_chunks::<8>();
     for (at, bytes) in words.iter().enumerate() {
         let word = u64::from_le_bytes(*bytes);
-        // One more, and DEL is 0: all that is below 0x21 then stays below 0x80 when 0x5f is added. Nothing is
-        // carried from byte to byte.
+        // Adding one turns DEL into 0. All bytes below 0x21 then stay below 0x80 when 0x5f is added, without
+        // a carry between bytes.
         let next = ((word & LOW) + ONES) & LOW;
         let marks = !((next + ONES * 0x5f) | word) & HIGH;
         if marks != 0 {
@@ -124,7 +125,7 @@ pub(crate) fn value_len(bytes: &[u8]) -> usize {
             if bytes[first] == b'\r' {
                 return at * 8 + first;
             }
-            // Tabs are marked, too.
+            // Tabs are marked too, although they are valid.
             let good = first + bytes[first..].iter().take_while(is_good).count();
             if good < 8 {
                 return at * 8 + good;
@@ -134,7 +135,7 @@ pub(crate) fn value_len(bytes: &[u8]) -> usize {
     words.len() * 8 + rest.iter().take_while(is_good).count()
 }
 
-/// Without the spaces and tabs around it (OWS, RFC 9110 §5.6.3).
+/// Removes surrounding spaces and tabs (OWS, RFC 9110 §5.6.3).
 pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = bytes {
         bytes = rest;

@@ -1,42 +1,44 @@
-//! Chunked bodies (RFC 9112 §7.1): decoding with strict framing, encoding of sizes.
+//! The chunked transfer coding (RFC 9112 §7.1): a strict decoder, and an encoder of chunk-size lines.
+//!
+//! Independent of connections or content codings.
 
-/// Why a chunked body was refused.
+/// The reason why a body was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
-    /// The size line is not hexadecimal digits.
+    /// A chunk-size line does not start with hexadecimal digits, or continues with invalid characters.
     #[error("a chunk size is not a number")]
     Size,
-    /// Data was not followed by CRLF.
+    /// Chunk data is not followed by CRLF.
     #[error("chunk data does not end at its size")]
     End,
-    /// A size line or the trailers are longer than allowed.
+    /// A chunk-size line or the trailers exceed their limit.
     #[error("a chunk line is longer than allowed")]
     TooLong,
     /// A trailer line is malformed.
     #[error("a trailer line is malformed")]
     Trailer,
-    /// The content is not in the coding that its head names.
+    /// The content is invalid in the coding that its head declares.
     #[error("the content does not match its content coding")]
     Coding,
 }
 
-/// What one step of decoding gave.
+/// The result of one decoding step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChunkDecodeStep {
-    /// So many bytes from the front of the input are body data.
+    /// This number of bytes at the front of the input is body data.
     Data(usize),
-    /// So many bytes from the front of the input were framing; step again with the rest.
+    /// This number of bytes at the front of the input is framing; continue with the rest.
     Framing(usize),
-    /// The input holds nothing more to decode.
+    /// The input contains nothing more to decode.
     NeedMore,
-    /// The body has ended; nothing more belongs to it.
+    /// The body has ended; further bytes belong to the next message.
     Done,
 }
 
-/// Chunk extensions and trailers are bounded by this many bytes each.
+/// The most bytes of one chunk-size line's extensions, and of the trailers.
 const LINE_BYTES_MAX: u32 = 4096;
-/// Chunk extensions of one body are bounded by this many bytes together: they are skipped, and a
-/// peer must not keep the gateway skipping.
+/// The most bytes of chunk extensions in one body. The decoder skips extensions, and a peer could otherwise
+/// occupy the gateway with them.
 const EXTENSION_BYTES_MAX: u32 = 64 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +47,7 @@ enum ChunkedState {
         digits: u8,
         size: u64,
     },
-    /// Behind the digits only the space before an extension may follow.
+    /// After the digits, only whitespace may precede an extension (RFC 9112 §7.1.1).
     SizeSpace {
         size: u64,
     },
@@ -65,11 +67,11 @@ enum ChunkedState {
     TrailerFeed,
     LastFeed,
     Done,
-    /// For good: what is read again from the middle of a line could mean something else.
+    /// Final: resuming within a line could change the meaning of the rest.
     Broken(BodyError),
 }
 
-/// A decoder of one chunked body. Trailers are collected, extensions skipped.
+/// A decoder of one chunked body. Trailers are collected; extensions are skipped.
 #[derive(Debug)]
 pub struct ChunkedDecoder {
     state: ChunkedState,
@@ -90,17 +92,17 @@ impl Default for ChunkedDecoder {
 }
 
 impl ChunkedDecoder {
-    /// Whether the last chunk and its trailers were read.
+    /// Whether the last chunk and the trailers were decoded.
     pub fn is_done(&self) -> bool {
         self.state == ChunkedState::Done
     }
 
-    /// The trailer lines, each with its CRLF; complete once the body is done.
+    /// The trailer lines, each with its CRLF. They are complete once the body is done.
     pub fn trailers(&self) -> &[u8] {
         &self.trailers
     }
 
-    /// Looks at the front of `input`. The caller drops what was framing or data before it steps on.
+    /// Decodes the front of `input`. The caller removes the reported data or framing before the next step.
     pub fn step(&mut self, input: &[u8]) -> Result<ChunkDecodeStep, BodyError> {
         match self.state {
             ChunkedState::Done => return Ok(ChunkDecodeStep::Done),
@@ -139,6 +141,7 @@ impl ChunkedDecoder {
         use ChunkedState::*;
         Ok(match (self.state, byte) {
             (Size { digits, size }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+                // 15 digits are 60 bits, so the size cannot overflow.
                 if digits == 15 {
                     return Err(BodyError::TooLong);
                 }
@@ -209,7 +212,7 @@ impl ChunkedDecoder {
         }
     }
 
-    /// The line that just ended must be a field line.
+    /// Checks that the line that has just ended is a field line.
     fn check_trailer(&self) -> Result<(), BodyError> {
         let lines = &self.trailers[..self.trailers.len() - 2];
         let start = memchr::memrchr(b'\n', lines).map_or(0, |feed| feed + 1);
@@ -219,7 +222,7 @@ impl ChunkedDecoder {
     }
 }
 
-/// The size line of a chunk.
+/// A chunk-size line.
 #[derive(Debug, Clone, Copy)]
 pub struct ChunkSizeLine {
     bytes: [u8; 18],
@@ -227,7 +230,7 @@ pub struct ChunkSizeLine {
 }
 
 impl ChunkSizeLine {
-    /// The line announcing a chunk of `size` bytes.
+    /// Formats the line for a chunk of `size` bytes.
     pub fn new(size: usize) -> ChunkSizeLine {
         let mut bytes = [0u8; 18];
         bytes[16] = b'\r';
@@ -245,7 +248,7 @@ impl ChunkSizeLine {
         ChunkSizeLine { bytes, start: start as u8 }
     }
 
-    /// The line with its CRLF.
+    /// The line, with its CRLF.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[self.start as usize..]
     }

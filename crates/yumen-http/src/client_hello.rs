@@ -1,35 +1,35 @@
-//! The first message of a TLS client, read only for the server name it asks for (RFC 8446 §4.1.2, RFC 6066 §3).
+//! The TLS client hello, parsed only for its server name (RFC 8446 §4.1.2, RFC 6066 §3).
 //!
-//! Decrypts nothing and answers nothing: whoever passes TLS on unread finds out where to.
+//! Used by TLS passthrough. Decrypts nothing and writes nothing.
 
 #[cfg(test)]
 mod tests;
 
-/// The longest first message that is read, in bytes with its record headers.
+/// The longest client hello, in bytes, with its record headers.
 pub const HELLO_BYTES_MAX: usize = 16 * 1024;
 
 const RECORD_HANDSHAKE: u8 = 22;
 const MESSAGE_CLIENT_HELLO: u8 = 1;
 const EXTENSION_SERVER_NAME: u16 = 0;
 const NAME_HOST: u8 = 0;
-/// A host name as DNS has it, in bytes.
+/// The longest DNS name, in bytes.
 const NAME_BYTES_MAX: usize = 253;
 
-/// What stands at the beginning of a connection.
+/// The result of parsing the first bytes of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientHelloPeek {
-    /// Not all of it is there yet.
+    /// The client hello is incomplete.
     Partial,
-    /// The whole message, with the server name in lower case if it has one.
+    /// The client hello is complete; the server name, if any, is in lower case.
     Complete(Option<Box<str>>),
 }
 
-/// The connection does not begin with a TLS client's first message, or with one that is too long.
+/// The connection does not begin with a client hello, or with one that exceeds [`HELLO_BYTES_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the connection does not start with a TLS ClientHello")]
 pub struct NotTlsError;
 
-/// Reads the first message of a connection whose first bytes are `bytes`.
+/// Parses the client hello in `bytes`, the first bytes of a connection.
 pub fn parse(bytes: &[u8]) -> Result<ClientHelloPeek, NotTlsError> {
     let Some(message) = message(bytes)? else {
         return if bytes.len() >= HELLO_BYTES_MAX { Err(NotTlsError) } else { Ok(ClientHelloPeek::Partial) };
@@ -37,7 +37,7 @@ pub fn parse(bytes: &[u8]) -> Result<ClientHelloPeek, NotTlsError> {
     server_name(&message).map(ClientHelloPeek::Complete)
 }
 
-/// The body of the first message, put together from the records it spans; `None` where more must come.
+/// Reassembles the client hello from its records (RFC 8446 §5.1); `None` if it is incomplete.
 fn message(bytes: &[u8]) -> Result<Option<Vec<u8>>, NotTlsError> {
     let mut rest = bytes;
     let mut gathered: Vec<u8> = Vec::new();
@@ -54,7 +54,8 @@ fn message(bytes: &[u8]) -> Result<Option<Vec<u8>>, NotTlsError> {
                 return Ok(Some(gathered[4..4 + length].to_vec()));
             }
         }
-        // Only now, since what follows a whole message may be of another kind: early data, for one.
+        // Checked after completeness: records behind a complete message may have other types, such as early
+        // data.
         if rest.first().is_some_and(|kind| *kind != RECORD_HANDSHAKE)
             || rest.get(1).is_some_and(|major| *major != 3)
         {
@@ -62,12 +63,12 @@ fn message(bytes: &[u8]) -> Result<Option<Vec<u8>>, NotTlsError> {
         }
         let Some((header, after)) = rest.split_first_chunk::<5>() else { return Ok(None) };
         let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
-        // Empty records would never come to an end.
+        // Empty records would allow an endless client hello.
         if length == 0 || length > HELLO_BYTES_MAX {
             return Err(NotTlsError);
         }
         let Some((fragment, after)) = after.split_at_checked(length) else {
-            // What is not TLS is told before a record of it is complete.
+            // Rejects other protocols before a whole record has arrived.
             let is_other =
                 gathered.is_empty() && after.first().is_some_and(|one| *one != MESSAGE_CLIENT_HELLO);
             return if is_other { Err(NotTlsError) } else { Ok(None) };
@@ -81,7 +82,7 @@ fn server_name(message: &[u8]) -> Result<Option<Box<str>>, NotTlsError> {
     let mut hello = ClientHelloReader(message);
     // Version and random.
     hello.take(2 + 32)?;
-    // The session, cipher suites and compression methods offered.
+    // Session id, cipher suites and compression methods.
     hello.short_vector()?;
     hello.vector()?;
     hello.short_vector()?;
@@ -115,7 +116,7 @@ fn host_name(extension: &[u8]) -> Result<Option<Box<str>>, NotTlsError> {
     Ok(None)
 }
 
-/// Takes a message apart from its front.
+/// Reads the fields of a message in order.
 struct ClientHelloReader<'m>(&'m [u8]);
 
 impl<'m> ClientHelloReader<'m> {
@@ -130,13 +131,13 @@ impl<'m> ClientHelloReader<'m> {
         Ok(u16::from_be_bytes([bytes[0], bytes[1]]))
     }
 
-    /// Bytes after their number in one byte.
+    /// Reads a vector with a length of one byte.
     fn short_vector(&mut self) -> Result<&'m [u8], NotTlsError> {
         let length = self.take(1)?[0];
         self.take(length.into())
     }
 
-    /// Bytes after their number in two bytes.
+    /// Reads a vector with a length of two bytes.
     fn vector(&mut self) -> Result<&'m [u8], NotTlsError> {
         let length = self.number()?;
         self.take(length.into())

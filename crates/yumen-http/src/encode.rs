@@ -1,9 +1,9 @@
-//! Writing heads: request lines, status lines, framing fields.
+//! Serialization of heads: request lines, status lines, fields and framing.
 
 use crate::fields::{FieldLine, Fields, write_line};
 use crate::head::{Framing, RequestHead, ResponseHead, is_hop_by_hop};
 
-/// Writes `METHOD target HTTP/1.1` for the upstream.
+/// Writes the request line for the upstream: `METHOD target HTTP/1.1`.
 pub fn request_line(out: &mut Vec<u8>, head: &RequestHead) {
     out.extend_from_slice(head.method_name());
     out.push(b' ');
@@ -11,13 +11,14 @@ pub fn request_line(out: &mut Vec<u8>, head: &RequestHead) {
     out.extend_from_slice(b" HTTP/1.1\r\n");
 }
 
-/// Writes the end-to-end fields of a request, but for those `replaced` says the caller writes itself.
+/// Writes the end-to-end fields of a request, except those that `replaced` selects and the caller writes
+/// itself.
 pub fn request_fields(out: &mut Vec<u8>, head: &RequestHead, mut replaced: impl FnMut(&FieldLine) -> bool) {
     let fields = &head.fields;
     fields.write(out, |field| !is_hop_by_hop(fields, field, head.options) && !replaced(field));
 }
 
-/// Writes the status line; an unknown reason is the standard one, or empty.
+/// Writes the status line. An empty `received_reason` is replaced by the standard phrase, if there is one.
 pub fn status_line(out: &mut Vec<u8>, status: u16, received_reason: &[u8]) {
     if status == 200 && (received_reason.is_empty() || received_reason == b"OK") {
         out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
@@ -32,13 +33,14 @@ pub fn status_line(out: &mut Vec<u8>, status: u16, received_reason: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes the end-to-end fields of a response, but for those `replaced` says the caller writes itself.
+/// Writes the end-to-end fields of a response, except those that `replaced` selects and the caller writes
+/// itself.
 pub fn response_fields(out: &mut Vec<u8>, head: &ResponseHead, mut replaced: impl FnMut(&FieldLine) -> bool) {
     let fields: &Fields = &head.fields;
     fields.write(out, |field| !is_hop_by_hop(fields, field, head.options) && !replaced(field));
 }
 
-/// Writes the field that tells how a body ends.
+/// Writes the field that declares the framing of the body (RFC 9112 §6).
 pub fn framing(out: &mut Vec<u8>, framing: Framing) {
     match framing {
         Framing::None | Framing::Close => {}
@@ -49,7 +51,7 @@ pub fn framing(out: &mut Vec<u8>, framing: Framing) {
     }
 }
 
-/// The reason phrase registered for a status (RFC 9110 §15 and the IANA registry).
+/// The registered reason phrase of a status (RFC 9110 §15 and the IANA registry); empty if there is none.
 pub fn standard_reason(status: u16) -> &'static str {
     match status {
         100 => "Continue",

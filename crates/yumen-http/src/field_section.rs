@@ -1,31 +1,31 @@
-//! A head of HTTP/3 as it was compressed, read only for the protocol it asks for (RFC 9204 §4.5, RFC 9220).
+//! Encoded field sections of HTTP/3, parsed only for `:protocol` (RFC 9204 §4.5, RFC 9220).
 //!
-//! Knows lines whose text stands in the section itself and steps over all others: what they mean is somebody
-//! else's to find out.
+//! Decodes only field lines with literal names, and skips all others. Independent of the QPACK tables.
 
 #[cfg(test)]
 mod tests;
 
-/// The name of the field, as it is and as Huffman coding has it, which is one way only (RFC 7541 §5.2).
+/// The field name, plain and in Huffman coding, which is unique (RFC 7541 §5.2).
 const NAME: [&[u8]; 2] = [b":protocol", &[0xb9, 0x5d, 0x87, 0x49, 0xc8, 0x7a, 0x3f]];
-/// The value that is known.
+/// The supported value, in both codings.
 const WEBSOCKET: [&[u8]; 2] = [b"websocket", &[0xf0, 0x58, 0xd0, 0x72, 0x75, 0x2a, 0x7f]];
 
-/// What a CONNECT wants to speak inside.
+/// The protocol of an extended CONNECT request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectProtocol {
-    /// RFC 6455.
+    /// WebSocket (RFC 6455).
     WebSocket,
-    /// Nothing that is known here.
+    /// Any other protocol.
     Other,
 }
 
-/// Takes the line that names a protocol out of a field section: gives back what is left, and the protocol.
+/// Removes the `:protocol` line from a field section; returns the remaining section and the protocol.
 ///
-/// `None` where no line names one, where several do, and where the section is broken: it goes on as it came.
+/// Returns `None` if there is no such line, several of them, or the section is malformed. The section is then
+/// used as received.
 pub fn take_protocol(section: &[u8]) -> Option<(Vec<u8>, ConnectProtocol)> {
     let mut reader = FieldSectionReader { section, at: 0 };
-    // How many entries of the table are needed, and from where lines count.
+    // The prefix: Required Insert Count and Base (RFC 9204 §4.5.1).
     reader.number(8)?;
     reader.number(7)?;
     let mut found = None;
@@ -48,12 +48,12 @@ struct FieldSectionReader<'s> {
 }
 
 impl<'s> FieldSectionReader<'s> {
-    /// Steps over a line; gives back its value if it names a protocol.
+    /// Skips a field line; returns its value if the name is `:protocol`.
     fn line(&mut self) -> Option<Option<&'s [u8]>> {
         match self.section.get(self.at)?.leading_zeros() {
-            // A line of the table that everybody knows, or of the one that is built as one goes.
+            // Indexed field line (RFC 9204 §4.5.2).
             0 => self.number(6).map(|_| None),
-            // The name is of such a line.
+            // Literal field line with name reference (RFC 9204 §4.5.4).
             1 => {
                 self.number(4)?;
                 self.text(7).map(|_| None)
@@ -63,7 +63,8 @@ impl<'s> FieldSectionReader<'s> {
                 let value = self.text(7)?;
                 Some(NAME.contains(&name).then_some(value))
             }
-            // The same two, of lines that were added while this section was written.
+            // Indexed field line with post-Base index; below, literal with post-Base name reference (§4.5.3,
+            // §4.5.5).
             3 => self.number(4).map(|_| None),
             _ => {
                 self.number(3)?;
@@ -72,7 +73,7 @@ impl<'s> FieldSectionReader<'s> {
         }
     }
 
-    /// A number that begins in the last `bits` of the next byte (RFC 7541 §5.1).
+    /// Reads a prefixed integer that starts in the last `bits` bits of the next byte (RFC 7541 §5.1).
     fn number(&mut self, bits: u32) -> Option<usize> {
         let most = (1 << bits) - 1;
         let first = usize::from(*self.section.get(self.at)?) & most;
@@ -81,7 +82,7 @@ impl<'s> FieldSectionReader<'s> {
             return Some(first);
         }
         let mut number = first;
-        // More than this no length in a section can be.
+        // Four continuation bytes exceed any length in a section.
         for shift in [0, 7, 14, 21] {
             let byte = usize::from(*self.section.get(self.at)?);
             self.at += 1;
@@ -93,10 +94,10 @@ impl<'s> FieldSectionReader<'s> {
         None
     }
 
-    /// A text whose length begins in the last `bits` of the next byte, as it stands there.
+    /// Reads a string literal whose length starts in the last `bits` bits of the next byte.
     ///
-    /// Which coding it has is not asked: no text is the other's code by chance, since one of them has bytes
-    /// beyond ASCII.
+    /// The Huffman flag is ignored: the two codings of a name differ, because one of them has bytes beyond
+    /// ASCII.
     fn text(&mut self, bits: u32) -> Option<&'s [u8]> {
         let length = self.number(bits)?;
         let text = self.section.get(self.at..)?.get(..length)?;

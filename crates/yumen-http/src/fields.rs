@@ -1,14 +1,14 @@
 //! Header fields as spans of one block of bytes.
 //!
-//! Received bytes are copied into the block once; edits append to the same block. Nothing is
-//! allocated per field, and untouched lines leave in one copy.
+//! Received bytes are copied into the block once, and edits append to it. No field allocates, and unchanged
+//! lines are written with one copy.
 
-/// A range of a block.
+/// A range of bytes in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ByteSpan {
-    /// First byte.
+    /// Position of the first byte.
     pub start: u32,
-    /// One past the last byte.
+    /// Position after the last byte.
     pub end: u32,
 }
 
@@ -25,7 +25,7 @@ impl ByteSpan {
         ByteSpan { start: self.start + by, end: self.end + by }
     }
 
-    /// Whether it covers no byte.
+    /// Whether the range is empty.
     pub fn is_empty(&self) -> bool {
         self.start == self.end
     }
@@ -33,21 +33,21 @@ impl ByteSpan {
 
 macro_rules! known {
     ($($variant:ident = $name:literal),* $(,)?) => {
-        /// A field name the gateway itself looks at, recognised once while parsing.
+        /// A field name that the gateway uses itself, recognized once during parsing.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u8)]
         #[allow(missing_docs)]
         pub enum KnownField { Other, $($variant),* }
 
         impl KnownField {
-            /// The name in lower case; empty for [`KnownField::Other`].
+            /// The field name in lower case; empty for [`KnownField::Other`].
             pub fn name(self) -> &'static str {
                 match self { KnownField::Other => "", $(KnownField::$variant => $name),* }
             }
 
             const NAMES: &[&str] = &[$($name),*];
 
-            /// All that have a name; each stands at its number less one.
+            /// All variants with a name, in the order of their discriminants less one.
             pub const ALL: &[KnownField] = &[$(KnownField::$variant),*];
         }
     };
@@ -74,8 +74,8 @@ known! {
     ProxyAuthenticate = "proxy-authenticate", ProxyAuthorization = "proxy-authorization",
 }
 
-/// Whether `name` is `known`, which is in lower case, in any case of its own. A word at a time; the last
-/// word overlaps the one before.
+/// Whether `name` equals `known`, a lower-case name, in any case. Compares a word at a time; the last word
+/// may overlap the one before.
 fn is_folded(name: &[u8], known: &[u8]) -> bool {
     if name.len() != known.len() {
         return false;
@@ -99,13 +99,13 @@ fn is_same_word(name: &[u8; 8], known: &[u8; 8]) -> bool {
     is_same(u64::from_ne_bytes(*name), u64::from_ne_bytes(*known))
 }
 
-/// Letters have the masked bit and dashes do not; half of it is what tells the cases apart.
+/// Letters contain the masked bit and dashes do not; half of that bit is the case bit.
 fn is_same(name: u64, known: u64) -> bool {
     name | (known & 0x4040_4040_4040_4040) >> 1 == known
 }
 
-/// Where a name may stand in the table: its length, its first byte and its last but one tell all known
-/// names apart. Letters of both cases fall together.
+/// The slot of a name in the table. Length, first byte and last but one byte distinguish all known names. The
+/// case of letters is ignored.
 const fn slot_of(name: &[u8]) -> usize {
     let (first, late) = (name[0] | 0x20, name[name.len() - 2] | 0x20);
     (name.len() + first as usize * 3 + late as usize * 33) % SLOTS
@@ -113,7 +113,7 @@ const fn slot_of(name: &[u8]) -> usize {
 
 const SLOTS: usize = 128;
 
-/// The known name of each slot, by its place in the list; 255 where there is none.
+/// The index of the known name in each slot; 255 for an empty slot.
 static SLOT: [u8; SLOTS] = slots();
 
 const fn slots() -> [u8; SLOTS] {
@@ -135,7 +135,7 @@ const fn slots() -> [u8; SLOTS] {
 }
 
 impl KnownField {
-    /// The known name equal to `name` in any case.
+    /// The variant for `name`, in any case.
     pub fn of(name: &[u8]) -> KnownField {
         if name.len() < 2 {
             return KnownField::Other;
@@ -147,8 +147,8 @@ impl KnownField {
         }
     }
 
-    /// Whether a field of this name may be passed on behind a body: not one that says how the message is read or
-    /// routed or who sent it, or that is of one connection (RFC 9110 §6.5.1).
+    /// Whether a field may be forwarded as a trailer. Fields for framing, routing, authentication or one
+    /// connection may not (RFC 9110 §6.5.1).
     pub fn may_trail(self) -> bool {
         !matches!(
             self,
@@ -178,18 +178,18 @@ impl KnownField {
         )
     }
 
-    /// Whether an application may take `name` for this one, see [`Fields::remove_alike`].
+    /// Whether an application may confuse `name` with this field, see [`Fields::remove_equivalent`].
     pub fn is_alike(self, name: &[u8]) -> bool {
         crate::ascii::is_alike(name, self.name().as_bytes())
     }
 
-    /// A bit of its own, for sets of known names.
+    /// The bit of this name in sets.
     pub(crate) const fn bit(self) -> u64 {
         1 << self as u8
     }
 }
 
-/// A name that was looked at once, for those that set its field again and again.
+/// A validated and classified field name, for repeated use.
 #[derive(Debug, Clone)]
 pub struct FieldName {
     text: Box<str>,
@@ -197,68 +197,68 @@ pub struct FieldName {
 }
 
 impl FieldName {
-    /// `None` where it is no token (RFC 9110 §5.1).
+    /// Creates a name; `None` if `text` is not a token (RFC 9110 §5.1).
     pub fn new(text: &str) -> Option<FieldName> {
         let known = KnownField::of(text.as_bytes());
         crate::ascii::is_token(text.as_bytes()).then(|| FieldName { text: text.into(), known })
     }
 }
 
-/// A field that may stand once stands more often.
+/// A field that must occur once occurs several times.
 pub(crate) struct RepeatedFieldError;
 
-/// One field line.
+/// One field line of a block.
 #[derive(Debug, Clone, Copy)]
 pub struct FieldLine {
     name: ByteSpan,
     value: ByteSpan,
-    /// End of the line, CRLF included.
+    /// End of the line, with its CRLF.
     line_end: u32,
     known: KnownField,
     is_received: bool,
 }
 
 impl FieldLine {
-    /// The recognised name.
+    /// The known name of the field.
     pub fn known(&self) -> KnownField {
         self.known
     }
 
-    /// The same in a block that has this one's from `start` on.
+    /// The same line in a block that contains this one's block at `start`.
     fn moved(&self, start: u32) -> FieldLine {
         let (name, value) = (self.name.moved(start), self.value.moved(start));
         FieldLine { name, value, line_end: self.line_end + start, ..*self }
     }
 
-    /// Whether it stands as the peer sent it.
+    /// Whether the line is unchanged since it was received.
     pub fn is_received(&self) -> bool {
         self.is_received
     }
 }
 
-/// An ordered list of header fields over one block.
+/// An ordered list of fields in one block.
 #[derive(Debug, Default, Clone)]
 pub struct Fields {
     pub(crate) block: Vec<u8>,
     pub(crate) list: Vec<FieldLine>,
-    /// Known names that were ever in the list, a bit each: most questions are about absent ones.
+    /// Bits of the known names that were ever in the list. Most lookups are for absent fields.
     seen: u64,
-    /// Those of them that were received more than once.
+    /// Bits of the known names that were received more than once.
     repeated: u64,
 }
 
 impl Fields {
-    /// How many fields there are.
+    /// The number of fields.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether there is no field.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Forgets everything and keeps the memory, unless it grew past `keep_bytes`.
+    /// Removes all fields and keeps the memory, unless it exceeds `keep_bytes`.
     pub fn clear(&mut self, keep_bytes: usize) {
         self.list.clear();
         (self.seen, self.repeated) = (0, 0);
@@ -271,27 +271,27 @@ impl Fields {
         }
     }
 
-    /// Bytes of memory held.
+    /// Allocated memory, in bytes.
     pub fn capacity(&self) -> usize {
         self.block.capacity() + self.list.capacity() * size_of::<FieldLine>()
     }
 
-    /// All fields in order, as name and value.
+    /// The names and values of all fields, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.list.iter().map(|field| (self.name(field), self.value(field)))
     }
 
-    /// The name of a field of this list, in the case it was received or set in.
+    /// The name of a field of this list, in its original case.
     pub fn name(&self, field: &FieldLine) -> &[u8] {
         field.name.of(&self.block)
     }
 
-    /// The value of a field of this list.
+    /// The value of a field of this list, without surrounding whitespace.
     pub fn value(&self, field: &FieldLine) -> &[u8] {
         field.value.of(&self.block)
     }
 
-    /// The first value under a known name.
+    /// The first value of a known name.
     #[inline]
     pub fn known(&self, known: KnownField) -> Option<&[u8]> {
         if !self.may_have(known) {
@@ -301,19 +301,18 @@ impl Fields {
         Some(self.value(field))
     }
 
-    /// Whether a field of a known name was ever added; false means there is none.
+    /// Whether a known name may be in the list; `false` is certain.
     pub(crate) fn may_have(&self, known: KnownField) -> bool {
         self.seen & known.bit() != 0
     }
 
-    /// Whether a field of one of these names was ever added; false means there is none.
+    /// Whether any of these names may be in the list; `false` is certain.
     #[inline]
     pub fn may_have_any(&self, names: &[KnownField]) -> bool {
         self.seen & names.iter().fold(0, |bits, name| bits | name.bit()) != 0
     }
 
-    /// The only field of a known name as it was received: its value and where that stands. `Err` if there
-    /// were several.
+    /// The value and position of a known field that may occur once. `Err` if several were received.
     pub(crate) fn only(&self, known: KnownField) -> Result<Option<(&[u8], ByteSpan)>, RepeatedFieldError> {
         if self.repeated & known.bit() != 0 {
             return Err(RepeatedFieldError);
@@ -325,19 +324,19 @@ impl Fields {
         Ok(field.map(|field| (self.value(field), field.value)))
     }
 
-    /// All values under a known name, in order.
+    /// All values of a known name, in order.
     pub fn all_known(&self, known: KnownField) -> impl Iterator<Item = &[u8]> {
         self.list.iter().filter(move |field| field.known == known).map(|field| self.value(field))
     }
 
-    /// The first value under `name`, whose case does not matter.
+    /// The first value of the fields named `name`, in any case.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         let known = KnownField::of(name.as_bytes());
         let field = self.list.iter().find(|field| self.is(field, known, name))?;
         Some(self.value(field))
     }
 
-    /// All values under `name`, in order.
+    /// All values of the fields named `name`, in order.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         let known = KnownField::of(name.as_bytes());
         self.list.iter().filter(move |field| self.is(field, known, name)).map(|field| self.value(field))
@@ -352,14 +351,14 @@ impl Fields {
         }
     }
 
-    /// Whether a field of this name is present.
+    /// Whether a field named `name`, in any case, is present.
     pub fn has(&self, name: &str) -> bool {
         self.get(name).is_some()
     }
 
-    /// Adds a field behind all others. Line breaks and other controls in the value become spaces,
-    /// so that no value can start a line of its own. A field whose name is not a token (RFC 9110
-    /// §5.1) is left out for the same reason.
+    /// Appends a field. Control characters in the value, including line breaks, become spaces, so that no
+    /// value can start a new line. A field whose name is not a token (RFC 9110 §5.1) is omitted for the same
+    /// reason.
     pub fn add(&mut self, name: &str, value: &[u8]) {
         if crate::ascii::is_token(name.as_bytes()) {
             self.add_token(KnownField::of(name.as_bytes()), name, value);
@@ -372,8 +371,8 @@ impl Fields {
         self.list.push(field);
     }
 
-    /// Makes `value` the only value under `name`, in the place of the first there was. Names and
-    /// values are those [`Fields::add`] takes.
+    /// Replaces all values of `name` with `value`, at the position of the first. The rules of [`Fields::add`]
+    /// apply.
     pub fn set(&mut self, name: &str, value: &[u8]) {
         let known = KnownField::of(name.as_bytes());
         if !self.set_present(known, name, value) {
@@ -381,7 +380,7 @@ impl Fields {
         }
     }
 
-    /// The same under a name that was looked at before.
+    /// [`Fields::set`] for a prepared name.
     pub fn put(&mut self, name: &FieldName, value: &[u8]) {
         let FieldName { text, known } = name;
         if !self.set_present(*known, text, value) {
@@ -398,22 +397,22 @@ impl Fields {
         true
     }
 
-    /// Removes every field under `name`; says whether there was one.
+    /// Removes all fields named `name`; returns whether there were any.
     pub fn remove(&mut self, name: &str) -> bool {
         let known = KnownField::of(name.as_bytes());
         self.remove_from(0, known, name)
     }
 
-    /// Removes every field that an application may take for one under `name`: CGI and what follows it, as WSGI, PHP
-    /// and FastCGI do, tell names by letters and digits alone and write `_` for the rest (RFC 3875 §4.1.18). For
-    /// fields that tell who the client is; others may differ in this way and mean different things.
+    /// Removes all fields that an application may confuse with `name`. CGI and its successors, such as WSGI,
+    /// PHP and FastCGI, map every character but letters and digits to `_` (RFC 3875 §4.1.18). For fields that
+    /// identify the client only; other fields may differ in this way and have different meanings.
     pub fn remove_equivalent(&mut self, name: &str) -> bool {
         let (before, block) = (self.list.len(), &self.block);
         self.list.retain(|field| !crate::ascii::is_alike(field.name.of(block), name.as_bytes()));
         self.list.len() < before
     }
 
-    /// Makes `value` the only one that an application may find under `name`, see [`Fields::remove_alike`].
+    /// Makes `value` the only one that an application may find as `name`, see [`Fields::remove_equivalent`].
     pub fn set_only(&mut self, name: &str, value: &[u8]) {
         self.remove_equivalent(name);
         self.add(name, value);
@@ -432,7 +431,7 @@ impl Fields {
         kept < before
     }
 
-    /// Puts the fields of `others` behind these, and takes away those of the same names.
+    /// Appends the fields of `others`, after removing those with the same names.
     pub fn replace(&mut self, others: &Fields) {
         let block = &self.block;
         let is_replaced = |field: &FieldLine| {
@@ -446,7 +445,7 @@ impl Fields {
         self.extend(others);
     }
 
-    /// Puts the fields of `others` behind these.
+    /// Appends the fields of `others`.
     pub fn extend(&mut self, others: &Fields) {
         let start = self.append(&others.block).start;
         self.list.extend(others.list.iter().map(|other| other.moved(start)));
@@ -460,7 +459,7 @@ impl Fields {
         ByteSpan::new(start, self.block.len())
     }
 
-    /// Writes a line whose value may have come from anywhere.
+    /// Appends a line with an untrusted value, which is sanitized.
     fn write_own(&mut self, known: KnownField, name: &str, value: &[u8]) -> FieldLine {
         let field = self.write_line(known, name.as_bytes(), crate::ascii::trim(value));
         if !crate::ascii::is_value(field.value.of(&self.block)) {
@@ -503,13 +502,13 @@ impl Fields {
         self.list.push(received);
     }
 
-    /// Adds a field that came apart from the others, as the line it would have been.
+    /// Appends a received field of HTTP/2 or HTTP/3 as a field line of HTTP/1.
     pub(crate) fn receive(&mut self, known: KnownField, name: &[u8], value: &[u8]) {
         let line = self.write_line(known, name, crate::ascii::trim(value));
         self.push(FieldLine { is_received: true, ..line });
     }
 
-    /// Puts more behind the value of the field that was received last.
+    /// Extends the value of the last received field.
     pub(crate) fn join_last(&mut self, between: &[u8], more: &[u8]) {
         let Some(last) = self.list.last_mut() else { return };
         self.block.truncate(last.value.end as usize);
@@ -520,8 +519,8 @@ impl Fields {
         last.line_end = self.block.len() as u32;
     }
 
-    /// Writes the lines of all fields that `keep` admits. Those that are neighbours in the block, too, leave in
-    /// one copy.
+    /// Writes the lines of all fields that `keep` accepts. Lines adjacent in the block are written with one
+    /// copy.
     pub fn write(&self, out: &mut Vec<u8>, mut keep: impl FnMut(&FieldLine) -> bool) {
         let mut run = ByteSpan::default();
         for field in &self.list {
@@ -538,7 +537,7 @@ impl Fields {
     }
 }
 
-/// Writes one field line.
+/// Writes a field line, which must be valid (RFC 9112 §5).
 pub fn write_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.reserve(name.len() + value.len() + 4);
     out.extend_from_slice(name);

@@ -1,4 +1,6 @@
-//! Request and response heads, and the framing of the body that follows them.
+//! Request and response heads, and the framing of their bodies.
+//!
+//! Owns the derived forms of the target. Independent of routes, plugins or connections.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -22,12 +24,12 @@ pub enum Method {
     Trace,
     Patch,
     Purge,
-    /// Any other token; its bytes are in the head.
+    /// Any other method; the name is in the head.
     Other,
 }
 
 impl Method {
-    /// The method of this exact name.
+    /// The method with this case-sensitive name.
     pub fn of(name: &[u8]) -> Method {
         match name {
             b"GET" => Method::Get,
@@ -44,7 +46,7 @@ impl Method {
         }
     }
 
-    /// Its name; empty for [`Method::Other`].
+    /// The method name; empty for [`Method::Other`].
     pub fn name(self) -> &'static str {
         match self {
             Method::Get => "GET",
@@ -61,47 +63,47 @@ impl Method {
         }
     }
 
-    /// A bit of its own, for sets of methods.
+    /// The bit of this method in sets.
     pub fn bit(self) -> u16 {
         1 << self as u16
     }
 
-    /// Whether repeating the request has the effect of making it once (RFC 9110 §9.2.2).
+    /// Whether the method is idempotent (RFC 9110 §9.2.2).
     pub fn is_idempotent(self) -> bool {
         !matches!(self, Method::Post | Method::Patch | Method::Connect | Method::Other)
     }
 }
 
-/// The version of HTTP a peer speaks.
+/// The HTTP version of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
 pub enum HttpVersion {
     Http10,
     #[default]
     Http11,
-    /// Messages are ended by their stream, and connections are not theirs to end.
+    /// HTTP/2: a stream delimits each message, and no message closes the connection.
     Http2,
-    /// As with HTTP/2.
+    /// HTTP/3, with the same rules.
     Http3,
 }
 
-/// How the end of a body is told (RFC 9112 §6.3).
+/// The rule that ends a body (RFC 9112 §6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Framing {
     /// There is no body.
     #[default]
     None,
-    /// So many bytes follow.
+    /// The body has this number of bytes.
     Length(u64),
-    /// Chunks follow.
+    /// The chunked transfer coding.
     Chunked,
-    /// Everything until the peer closes; responses only.
+    /// The body ends when the peer closes; responses only.
     Close,
 }
 
 impl Framing {
-    /// Whether a `Content-Length` of this value tells where the body ends: beside any other it would lie, and who
-    /// believes it takes the next message for a part of this one, or the other way round (RFC 9112 §11.2).
+    /// Whether a `Content-Length` of this value is consistent with the framing. An inconsistent one would
+    /// allow request smuggling or response splitting (RFC 9112 §11.2).
     pub fn is_told_by(self, content_length: &[u8]) -> bool {
         let told = parse::content_length(content_length).ok();
         match self {
@@ -112,23 +114,23 @@ impl Framing {
     }
 }
 
-/// What the `Connection` field says, read once.
+/// The options of the `Connection` field, parsed once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ConnectionOptions {
-    /// `close` was among the options.
+    /// `close` is present.
     pub close: bool,
-    /// `keep-alive` was among the options.
+    /// `keep-alive` is present.
     pub keep_alive: bool,
-    /// `upgrade` was among the options.
+    /// `upgrade` is present, and not for HTTP/2.
     pub upgrade: bool,
-    /// Other fields were nominated as hop-by-hop.
+    /// Other fields are nominated as hop-by-hop.
     pub nominates: bool,
 }
 
 impl ConnectionOptions {
     pub(crate) fn read(fields: &Fields) -> ConnectionOptions {
         let mut options = ConnectionOptions::default();
-        // What nearly all say who say anything.
+        // The values that nearly all messages with the field have.
         match fields.only(KnownField::Connection) {
             Ok(Some((b"keep-alive", _))) => return ConnectionOptions { keep_alive: true, ..options },
             Ok(Some((b"close", _))) => return ConnectionOptions { close: true, ..options },
@@ -148,7 +150,7 @@ impl ConnectionOptions {
         options
     }
 
-    /// Whether the connection may carry another message (RFC 9112 §9.3).
+    /// Whether the connection persists after the message (RFC 9112 §9.3).
     pub fn persistent(self, version: HttpVersion) -> bool {
         match version {
             HttpVersion::Http2 | HttpVersion::Http3 => true,
@@ -158,8 +160,8 @@ impl ConnectionOptions {
     }
 }
 
-/// Whether what is asked for is another protocol. HTTP/2 is none: through a tunnel of it requests would come past all
-/// that looks at them, and nobody is asked for it in this way any more (RFC 9113 §3.1).
+/// Whether the `Upgrade` field may be honored. An upgrade to `h2c` is obsolete (RFC 9113 §3.1), and its
+/// tunnel would carry requests past all routes and plugins.
 #[cold]
 #[inline(never)]
 fn upgrades(fields: &Fields) -> bool {
@@ -167,12 +169,12 @@ fn upgrades(fields: &Fields) -> bool {
     !fields.all_known(KnownField::Upgrade).flat_map(tokens).any(is_http2)
 }
 
-/// The comma-separated tokens of a field value, trimmed, empty ones left out.
+/// The comma-separated tokens of a field value, trimmed; empty ones are skipped.
 pub fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(crate::ascii::trim).filter(|token| !token.is_empty())
 }
 
-/// Whether a field belongs to one connection and is not forwarded (RFC 9110 §7.6.1).
+/// Whether a field is hop-by-hop and must not be forwarded (RFC 9110 §7.6.1).
 pub fn is_hop_by_hop(fields: &Fields, field: &FieldLine, options: ConnectionOptions) -> bool {
     HOP_BY_HOP & field.known().bit() != 0 || (options.nominates && is_nominated(fields, field))
 }
@@ -186,8 +188,8 @@ const HOP_BY_HOP: u64 = KnownField::Connection.bit()
     | KnownField::TransferEncoding.bit()
     | KnownField::Upgrade.bit();
 
-/// A peer cannot nominate away what the message's end or route depends on, nor what was set here, such
-/// as who the consumer is.
+/// Whether the `Connection` field nominates a field. A peer cannot nominate fields that framing or routing
+/// depend on, nor fields that the gateway has set, such as the consumer name.
 #[cold]
 fn is_nominated(fields: &Fields, field: &FieldLine) -> bool {
     if matches!(field.known(), KnownField::Host | KnownField::ContentLength) || !field.is_received() {
@@ -197,77 +199,77 @@ fn is_nominated(fields: &Fields, field: &FieldLine) -> bool {
     fields.all_known(KnownField::Connection).flat_map(tokens).any(|token| token.eq_ignore_ascii_case(name))
 }
 
-/// The head of a request: who asks for what, and how its body ends.
+/// The head of a request.
 #[derive(Debug, Default, Clone)]
 pub struct RequestHead {
-    /// Header fields; edits made here go to the upstream.
+    /// Header fields. Edits affect the request to the upstream.
     pub fields: Fields,
-    /// Protocol version of the client.
+    /// The protocol version of the client.
     pub version: HttpVersion,
-    /// How the body ends.
+    /// The framing of the body.
     pub framing: Framing,
-    /// What the client said of its connection.
+    /// The `Connection` options of the client.
     pub options: ConnectionOptions,
     pub(crate) method: Method,
     pub(crate) method_span: ByteSpan,
-    /// What the client asked with, once a plugin changed the method.
+    /// The method as received, if a plugin has changed it.
     pub(crate) original_method: Option<Method>,
-    /// The target as received.
+    /// The target, as received.
     pub(crate) target: ByteSpan,
     /// The decoded path, without the query.
     pub(crate) path: ByteSpan,
-    /// The path that the router matches, where an encoded slash makes it another than the decoded one.
+    /// The path for the router, if an encoded slash makes it differ from the decoded one.
     pub(crate) routed_path: Option<ByteSpan>,
-    /// Path and query without dot segments, where the received path had some.
+    /// Path and query without dot segments, if the received path contains some.
     pub(crate) resolved: Option<ByteSpan>,
-    /// Whether the upstream gets the received path although it has dot segments.
+    /// Whether the upstream receives the original path although it contains dot segments.
     pub(crate) forwards_received: bool,
-    /// The query, without its question mark, as plugins left it; `None` where there is none.
+    /// The query without `?`, as edited by plugins; `None` without a query.
     pub(crate) query: Option<ByteSpan>,
-    /// Where the path and query stand in the target as received.
+    /// The position of path and query in the received target.
     pub(crate) origin_form: ByteSpan,
-    /// Lower-case host without port; empty where the request named none.
+    /// The host in lower case, without port; empty if the request has none.
     pub(crate) host: ByteSpan,
-    /// Host and port as the client wrote them.
+    /// Host and port, as received.
     pub(crate) authority: ByteSpan,
-    /// What the upstream will be asked for, once a plugin changed it.
+    /// The target for the upstream, if a plugin has changed it.
     pub(crate) rewritten: Option<ByteSpan>,
     pub(crate) received_bytes: u32,
 }
 
-/// A head keeps at most this much memory when its connection has nothing more to read.
+/// The most memory that an idle head retains, in bytes.
 const KEEP_BYTES: usize = 4096;
 
 impl RequestHead {
-    /// Forgets the request and keeps modest memory for the next.
+    /// Resets the head, retaining at most 4 KiB of memory.
     pub fn clear(&mut self) {
         let mut fields = std::mem::take(&mut self.fields);
         fields.clear(KEEP_BYTES);
         *self = RequestHead { fields, ..RequestHead::default() };
     }
 
-    /// Bytes the head was received in; 0 for one made here.
+    /// Bytes in which the head was received; 0 for a head of the gateway.
     pub fn received_bytes(&self) -> u64 {
         self.received_bytes.into()
     }
 
-    /// The method that goes upstream: what came, unless a plugin changed it.
+    /// The method for the upstream, which plugins may have changed.
     pub fn method(&self) -> Method {
         self.method
     }
 
-    /// The method the client asked with, which decides whether its answer has a body (RFC 9112 §6.3).
+    /// The method that the client sent, which decides whether the response has a body (RFC 9112 §6.3).
     pub fn client_method(&self) -> Method {
         self.original_method.unwrap_or(self.method)
     }
 
-    /// The method's name as received.
+    /// The name of the method for the upstream.
     pub fn method_name(&self) -> &[u8] {
         self.method_span.of(&self.fields.block)
     }
 
-    /// Changes the method that goes upstream. A name that is not a token (RFC 9110 §9.1) is ignored,
-    /// since it could end the request line.
+    /// Changes the method for the upstream. A name that is not a token (RFC 9110 §9.1) is ignored, because it
+    /// could end the request line.
     pub fn set_method(&mut self, name: &str) {
         if !crate::ascii::is_token(name.as_bytes()) {
             return;
@@ -277,19 +279,19 @@ impl RequestHead {
         self.method_span = self.fields.append(name.as_bytes());
     }
 
-    /// The target as received, which may begin with scheme and host: for what shows the request line.
+    /// The target as received, which may contain scheme and host. For logs of the request line.
     pub fn target(&self) -> &[u8] {
         self.target.of(&self.fields.block)
     }
 
-    /// Path and query as received: `request_uri` of NGINX, `real_request_uri` of APISIX. No rule may look at it: one
-    /// path has many spellings, and dot segments in it are not resolved.
+    /// Path and query as received: `request_uri` of NGINX, `real_request_uri` of APISIX. Not for rules: one
+    /// path has many encodings, and dot segments are unresolved.
     pub fn real_request_uri(&self) -> &[u8] {
         self.origin_form.of(&self.fields.block)
     }
 
-    /// The path that routing sees and the query as plugins left it, for whoever compares: `request_uri` of APISIX.
-    /// What is written somewhere is [`RequestHead::encoded_request_uri`].
+    /// The path as routed and the query as edited by plugins, for comparisons: `request_uri` of APISIX.
+    /// Output uses [`RequestHead::encoded_request_uri`].
     pub fn request_uri(&self) -> Cow<'_, [u8]> {
         if self.is_normal() {
             return Cow::Borrowed(self.real_request_uri());
@@ -297,8 +299,8 @@ impl RequestHead {
         Cow::Owned(with_query(self.path().to_vec(), self.query()))
     }
 
-    /// [`RequestHead::request_uri`] for a key or a field: the path is percent-encoded, so that none of its octets ends
-    /// it or begins a query. All spellings of a path give the same text.
+    /// [`RequestHead::request_uri`] for keys and fields: the path is percent-encoded, so that no octet ends
+    /// it or starts a query. All encodings of a path give the same text.
     pub fn encoded_request_uri(&self) -> Cow<'_, [u8]> {
         if self.is_normal() && uri::is_encoded(self.path()) {
             return Cow::Borrowed(self.real_request_uri());
@@ -308,8 +310,8 @@ impl RequestHead {
         Cow::Owned(with_query(out, self.query()))
     }
 
-    /// Path and query for a URL: the path as forwarded, octets that a URL excludes percent-encoded, and the query as
-    /// plugins left it.
+    /// Path and query for a URL: the path as forwarded, with characters that a URL excludes percent-encoded,
+    /// and the query as edited by plugins.
     pub fn forwarded_request_uri(&self) -> Cow<'_, [u8]> {
         match uri::encode_excluded(self.raw_path()) {
             Cow::Borrowed(_) if self.is_normal() => Cow::Borrowed(self.real_request_uri()),
@@ -324,13 +326,13 @@ impl RequestHead {
         with_query(uri::encode_excluded(self.raw_path()).into_owned(), query)
     }
 
-    /// The path without dot segments and otherwise as received: what [`RequestHead::path`] decodes.
+    /// The path as received, without dot segments: the encoded form of [`RequestHead::path`].
     pub fn raw_path(&self) -> &[u8] {
         let target = self.resolved.unwrap_or(self.origin_form).of(&self.fields.block);
         &target[..memchr::memchr(b'?', target).unwrap_or(target.len())]
     }
 
-    /// Whether path and query stand in the target as routing and plugins see them.
+    /// Whether path and query are identical in the received target.
     fn is_normal(&self) -> bool {
         let end = match self.query {
             None => self.path.end,
@@ -340,52 +342,52 @@ impl RequestHead {
         (self.path.start, end) == (self.origin_form.start, self.origin_form.end)
     }
 
-    /// The path that plugins see: dot segments resolved, decoded, slashes merged. `uri` of NGINX.
+    /// The path for plugins: dot segments resolved, decoded, slashes merged. `uri` of NGINX.
     pub fn path(&self) -> &[u8] {
         self.path.of(&self.fields.block)
     }
 
-    /// The path that the router matches: [`RequestHead::path`], unless an encoded slash is part of a segment. Then
-    /// `%2F` and `%25` are left encoded.
+    /// The path for the router: [`RequestHead::path`], unless a segment contains an encoded slash. Then `%2F`
+    /// and `%25` remain encoded.
     #[inline]
     pub fn routed_path(&self) -> &[u8] {
         self.routed_path.unwrap_or(self.path).of(&self.fields.block)
     }
 
-    /// A part of [`RequestHead::routed_path`], decoded.
+    /// A range of [`RequestHead::routed_path`], decoded.
     pub fn routed_part(&self, range: Range<usize>) -> Option<Cow<'_, [u8]>> {
         let part = self.routed_path().get(range)?;
         Some(if self.routed_path.is_some() { uri::decode_escapes(part) } else { Cow::Borrowed(part) })
     }
 
-    /// The query without its question mark, as plugins left it: an argument that was removed is not there.
+    /// The query without `?`, as edited by plugins, without removed arguments.
     pub fn query(&self) -> Option<&[u8]> {
         self.query.map(|span| span.of(&self.fields.block))
     }
 
-    /// The host in lower case without port and trailing dot; empty where none was named.
+    /// The host in lower case, without port and trailing dot; empty if the request has none.
     pub fn host(&self) -> &[u8] {
         self.host.of(&self.fields.block)
     }
 
-    /// Host and port as the client wrote them.
+    /// Host and port, as received.
     pub fn authority(&self) -> &[u8] {
         self.authority.of(&self.fields.block)
     }
 
-    /// Path and query the upstream is asked for: those received, without dot segments, unless a plugin changed them.
+    /// Path and query for the upstream: as received without dot segments, unless a plugin has changed them.
     pub fn upstream_target(&self) -> &[u8] {
         let resolved = if self.forwards_received { None } else { self.resolved };
         self.rewritten.or(resolved).unwrap_or(self.origin_form).of(&self.fields.block)
     }
 
-    /// Whether a plugin changed the path or query that goes upstream.
+    /// Whether a plugin has changed the path or query for the upstream.
     pub fn is_rewritten(&self) -> bool {
         self.rewritten.is_some()
     }
 
-    /// Takes arguments out of the query, for all who look at it from now on and for whatever goes upstream.
-    /// `is_removed` gets a name as it stands in the query.
+    /// Removes arguments from the query, for later readers and for the upstream. `is_removed` receives each
+    /// name in its encoded form.
     pub fn remove_arguments(&mut self, is_removed: impl Fn(&[u8]) -> bool) {
         let query = self.query().and_then(|query| uri::without_arguments(query, &is_removed));
         let target = self.upstream_target();
@@ -401,12 +403,11 @@ impl RequestHead {
         }
     }
 
-    /// Changes path and query that go upstream; spaces and controls are percent-encoded, so that
-    /// no rewrite can break the request line. Routing is not repeated.
+    /// Changes path and query for the upstream. Spaces and control characters are percent-encoded, so that no
+    /// rewrite can break the request line. Routing is not repeated.
     ///
-    /// `%` and `?` stay as they are. Whoever makes a target of decoded text, such as
-    /// [`RequestHead::path`], encodes it with [`uri::encode_path`] first: its `%` would be decoded
-    /// again, its `?` would begin a query.
+    /// `%` and `?` remain. A caller with decoded text, such as [`RequestHead::path`], must encode it with
+    /// [`uri::encode_path`] first: otherwise `%` would be decoded again, and `?` would start a query.
     pub fn set_upstream_target(&mut self, target: &[u8]) {
         let start = self.fields.block.len();
         if !target.starts_with(b"/") && target != b"*" {
@@ -422,12 +423,12 @@ impl RequestHead {
         self.rewritten = Some(ByteSpan::new(start, self.fields.block.len()));
     }
 
-    /// Whether the client wants the connection to carry another request.
+    /// Whether the client's connection persists after this request.
     pub fn persistent(&self) -> bool {
         self.options.persistent(self.version)
     }
 
-    /// Whether the client waits for leave to send its body (RFC 9110 §10.1.1).
+    /// Whether the client waits for a 100 (Continue) response (RFC 9110 §10.1.1).
     pub fn expects_continue(&self) -> bool {
         self.version != HttpVersion::Http10
             && self.framing != Framing::None
@@ -437,7 +438,7 @@ impl RequestHead {
                 .is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"))
     }
 
-    /// The value of a cookie, as it stands in the `Cookie` fields.
+    /// The raw value of a cookie.
     pub fn cookie<'a>(&'a self, name: &[u8]) -> Option<&'a [u8]> {
         self.fields.all_known(KnownField::Cookie).find_map(|line| {
             line.split(|byte| *byte == b';').map(crate::ascii::trim).find_map(|pair| {
@@ -447,7 +448,7 @@ impl RequestHead {
         })
     }
 
-    /// Takes path and query out of `origin`, a span of the block, and reads the path.
+    /// Sets path and query from `origin`, a span of the block, and normalizes the path.
     #[inline]
     pub(crate) fn set_origin_form(
         &mut self,
@@ -467,7 +468,7 @@ impl RequestHead {
         Ok(())
     }
 
-    /// Notes the forms of a path that is not in its normal form.
+    /// Derives the forms of a path that is not in normal form.
     #[inline(never)]
     fn read_path(&mut self, policy: PathPolicy) -> Result<(), InvalidPath> {
         let raw = self.path;
@@ -483,11 +484,11 @@ impl RequestHead {
         Ok(())
     }
 
-    /// Notes the host the request is for, in lower case and without its port.
+    /// Sets the authority, and the host in lower case without port.
     pub(crate) fn set_authority(&mut self, authority: ByteSpan, part: HostPart) {
         self.authority = authority;
         let host = &authority.of(&self.fields.block)[..part.end];
-        // The root's dot is no part of the name.
+        // The trailing dot of the DNS root is not part of the name.
         let end = part.end - usize::from(host.ends_with(b"."));
         let host = &host[..end];
         let start = authority.start as usize;
@@ -500,7 +501,7 @@ impl RequestHead {
     }
 }
 
-/// A path and the query behind it, if there is one.
+/// A path, with the query if there is one.
 fn with_query(mut path: Vec<u8>, query: Option<&[u8]>) -> Vec<u8> {
     if let Some(query) = query.filter(|query| !query.is_empty()) {
         path.push(b'?');
@@ -512,40 +513,40 @@ fn with_query(mut path: Vec<u8>, query: Option<&[u8]>) -> Vec<u8> {
 /// The head of a response.
 #[derive(Debug, Default, Clone)]
 pub struct ResponseHead {
-    /// Header fields; edits made here go to the client.
+    /// Header fields. Edits affect the response to the client.
     pub fields: Fields,
-    /// Protocol version of the upstream.
+    /// The protocol version of the upstream.
     pub version: HttpVersion,
-    /// Status code, 100 to 599 or whatever three digits the upstream sent.
+    /// The status code, 100 to 999 as received.
     pub status: u16,
-    /// How the body ends. Whoever changes the body calls [`ResponseHead::body_changes`].
+    /// The framing of the body. Callers that change the body call [`ResponseHead::body_changes`].
     pub framing: Framing,
-    /// What the upstream said of its connection.
+    /// The `Connection` options of the upstream.
     pub options: ConnectionOptions,
     pub(crate) reason: ByteSpan,
 }
 
 impl ResponseHead {
-    /// Forgets the response and keeps modest memory for the next.
+    /// Resets the head, retaining at most 4 KiB of memory.
     pub fn clear(&mut self) {
         let mut fields = std::mem::take(&mut self.fields);
         fields.clear(KEEP_BYTES);
         *self = ResponseHead { fields, ..ResponseHead::default() };
     }
 
-    /// The reason phrase as received; empty for a response made here.
+    /// The reason phrase as received; empty for a local response.
     pub fn reason(&self) -> &[u8] {
         self.reason.of(&self.fields.block)
     }
 
-    /// Changes the status; the reason phrase becomes the standard one.
+    /// Changes the status and drops the received reason phrase.
     pub fn set_status(&mut self, status: u16) {
         self.status = status;
         self.reason = ByteSpan::default();
     }
 
-    /// Tells that the body will not be the one the upstream announced: its length, if `length`
-    /// tells none, is then marked by chunks or by closing.
+    /// Declares a new body of `length` bytes. With `None`, the length is unknown and the body is chunked or
+    /// ends with the connection.
     pub fn body_changes(&mut self, length: Option<u64>) {
         self.fields.remove("content-length");
         self.framing = match length {
@@ -555,7 +556,7 @@ impl ResponseHead {
         };
     }
 
-    /// Whether the upstream's connection may carry another request.
+    /// Whether the upstream connection persists after this response.
     pub fn persistent(&self) -> bool {
         self.framing != Framing::Close && self.options.persistent(self.version)
     }

@@ -1,43 +1,45 @@
-//! Where the frames of a stream of HTTP/3 begin and end (RFC 9114 §7.1), for what the library takes amiss of them.
+//! A filter for HTTP/3 frames (RFC 9114 §7.1) ahead of the `h3` library.
 //!
-//! The library keeps a frame until all of it has come, unless it is one of data, and has no bound for that: here
-//! is one. Pure: bytes in, bytes out. Reads types and lengths, and no payload.
+//! The library buffers whole frames other than DATA without a limit; the filter enforces one. Reads frame
+//! types and lengths, never payloads, and performs no I/O.
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Two integers of at most eight bytes each.
+/// Two variable-length integers of at most 8 bytes each.
 const HEADER_BYTES_MAX: usize = 16;
-/// What a frame may hold that is neither data nor a field section. The longest holds settings, of which a handful
-/// is known.
+/// The longest frame other than DATA and HEADERS, in bytes. The longest in use is SETTINGS, with a few known
+/// entries.
 const FRAME_BYTES_MAX: u64 = 1024;
 
-/// The type of a stream that carries a connection's settings (RFC 9114 §6.2.1).
+/// The stream type of a control stream (RFC 9114 §6.2.1).
 const CONTROL: u64 = 0x0;
 
-/// The frames of a stream as they come by.
+/// The frame filter of one stream.
 ///
-/// Takes frames out that the library must not meet: those of data that hold none, which it takes for the end of the
-/// body, and those of unknown types, which mean nothing (RFC 9114 §9). Known ones but data are handed on whole.
+/// Drops frames that the library mishandles: empty DATA frames, which it takes for the end of the body, and
+/// frames of unknown types, which are to be ignored (RFC 9114 §9). Known frames other than DATA are passed on
+/// only when complete.
 pub struct Http3FrameFilter {
     place: Http3FramePosition,
-    /// The head has come, and then the trailers.
+    /// HEADERS frames received: the head, then the trailers.
     sections: usize,
-    /// The longest of those as it is encoded; `None` where there are none.
+    /// The longest encoded field section, in bytes; `None` if the stream has no field sections.
     section_bytes_max: Option<u64>,
 }
 
 enum Http3FramePosition {
-    /// Within the type of a stream that only the client sends on.
+    /// Within the stream type of a unidirectional stream.
     Type(PartialFrameHeader),
-    /// Before a frame, or within its header of which so many bytes were held back.
+    /// Before a frame, or within its header, of which these bytes are held back.
     Header(PartialFrameHeader),
-    /// Within a frame of data of which so much is still to come.
+    /// Within a DATA frame with `left` bytes to come.
     Data { left: u64 },
-    /// Within another frame that is handed on, and held back until it is whole.
+    /// Within another known frame, held back until it is complete.
     Gathering { frame: BytesMut, left: u64 },
-    /// Within a frame that is taken out. Its header is kept: where the frame never ends, that tells the library.
+    /// Within a dropped frame. If it never ends, its header is passed on, so that the library detects the
+    /// error.
     Ignoring { header: PartialFrameHeader, left: u64 },
-    /// In a stream whose bytes are no frames.
+    /// In a stream without frames.
     Unframed,
     /// At a frame that is too long.
     Refused(Http3FrameTooLong),
@@ -49,34 +51,34 @@ struct PartialFrameHeader {
     len: usize,
 }
 
-/// A frame is longer than allowed.
+/// The frame exceeds its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Http3FrameTooLong {
-    /// A head or trailers.
+    /// A head or trailers: a fault of the request.
     #[error("a head or trailers of HTTP/3 are longer than allowed")]
     Section,
-    /// Another: what follows concerns all of the connection.
+    /// Another frame: a fault of the connection.
     #[error("a frame of HTTP/3 is longer than allowed")]
     Frame,
 }
 
-/// How a stream ended.
+/// The way in which a stream ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Http3StreamEnd {
-    /// With these bytes of a frame that did not come whole, or with none.
+    /// Ended at a frame boundary, or with these bytes of an incomplete frame.
     Clean(Bytes),
-    /// Within a frame of data.
+    /// Ended within a DATA frame.
     Truncated,
 }
 
 impl Http3FrameFilter {
-    /// Of a request, whose head and trailers may be so long, as they are encoded.
+    /// The filter of a request stream. `section_bytes_max` limits each encoded field section, in bytes.
     pub fn of_request(section_bytes_max: u64) -> Http3FrameFilter {
         let place = Http3FramePosition::Header(PartialFrameHeader::default());
         Http3FrameFilter { place, sections: 0, section_bytes_max: Some(section_bytes_max) }
     }
 
-    /// Of a stream that only the client sends on. What it carries, its first bytes tell.
+    /// The filter of a unidirectional stream, whose first bytes are its type.
     pub fn one_way() -> Http3FrameFilter {
         Http3FrameFilter {
             place: Http3FramePosition::Type(PartialFrameHeader::default()),
@@ -85,9 +87,9 @@ impl Http3FrameFilter {
         }
     }
 
-    /// Takes from what came as much as can be handed on, which may be nothing though something is left.
+    /// Returns the bytes of `came` that can be passed on, which may be none while input remains.
     ///
-    /// Fails at a frame that is too long, and then always.
+    /// Fails at a frame that is too long, and on every later call.
     pub fn pass(&mut self, came: &mut Bytes) -> Result<Bytes, Http3FrameTooLong> {
         let mut at = 0;
         while at < came.len() {
@@ -109,7 +111,7 @@ impl Http3FrameFilter {
                         Some(header) if self.is_forwarded(&header, came.len() - at) => {
                             at += self.begin_forwarded_frame(&header)
                         }
-                        // What stands before it goes first.
+                        // Frames before this one are passed on first.
                         _ if at > 0 => break,
                         Some(header) => {
                             let held = PartialFrameHeader::of(&came.split_to(header.len));
@@ -150,11 +152,11 @@ impl Http3FrameFilter {
         Ok(came.split_to(at))
     }
 
-    /// How the stream ended whose last bytes have come by. A cut stays one, however often it is asked for.
+    /// Returns how the stream ended. Repeated calls report a truncated stream again.
     pub fn end(&mut self) -> Http3StreamEnd {
         let rest = match &mut self.place {
             Http3FramePosition::Data { .. } => return Http3StreamEnd::Truncated,
-            // The library waits for the rest, and says itself what is wrong.
+            // The library detects the incomplete frame and reports the error.
             Http3FramePosition::Gathering { frame, .. } => std::mem::take(frame).freeze(),
             Http3FramePosition::Header(held) | Http3FramePosition::Ignoring { header: held, .. } => {
                 Bytes::copy_from_slice(held.bytes())
@@ -167,7 +169,8 @@ impl Http3FrameFilter {
         Http3StreamEnd::Clean(rest)
     }
 
-    /// Whether a frame is handed on with what stands before it; `came` is how much there is of both.
+    /// Whether a frame is passed on together with those before it; `came` is the number of bytes from its
+    /// start.
     fn is_forwarded(&self, header: &Http3FrameHeader, came: usize) -> bool {
         let is_whole = header.payload <= (came - header.len) as u64;
         match header.kind {
@@ -177,7 +180,7 @@ impl Http3FrameFilter {
         }
     }
 
-    /// Enters such a frame, and gives how much of it needs no further look.
+    /// Enters such a frame and returns the number of bytes to pass on unexamined.
     fn begin_forwarded_frame(&mut self, header: &Http3FrameHeader) -> usize {
         self.sections += usize::from(header.kind == Http3FrameKind::Section);
         if header.kind == Http3FrameKind::Data {
@@ -187,7 +190,7 @@ impl Http3FrameFilter {
         header.len + usize::try_from(header.payload).unwrap_or(usize::MAX)
     }
 
-    /// Enters a frame whose header was taken. Whether that is handed on now.
+    /// Enters a frame whose header was consumed. Returns whether the header is passed on now.
     fn enter(
         &mut self,
         header: &Http3FrameHeader,
@@ -216,7 +219,7 @@ impl Http3FrameFilter {
         Ok(is_handed_on)
     }
 
-    /// Data has its place between the head and the trailers; anywhere else the library refuses it.
+    /// Whether an empty DATA frame is dropped. Outside the body the library must see it, as an error.
     fn drops(&self, header: &Http3FrameHeader) -> bool {
         header.kind == Http3FrameKind::Data && header.payload == 0 && self.sections == 1
     }
@@ -249,7 +252,7 @@ impl Http3FramePosition {
 }
 
 impl PartialFrameHeader {
-    /// Of no more bytes than a header has.
+    /// A header of at most [`HEADER_BYTES_MAX`] bytes.
     fn of(bytes: &[u8]) -> PartialFrameHeader {
         let mut held = PartialFrameHeader { len: bytes.len(), ..PartialFrameHeader::default() };
         held.bytes[..bytes.len()].copy_from_slice(bytes);
@@ -265,7 +268,7 @@ impl PartialFrameHeader {
         &self.bytes[..self.len]
     }
 
-    /// Where a stream is that began with these bytes.
+    /// The position in a stream of the type with these bytes.
     fn stream(self) -> Http3FramePosition {
         match integer(self.bytes()) {
             None => Http3FramePosition::Type(self),
@@ -275,7 +278,7 @@ impl PartialFrameHeader {
     }
 }
 
-/// Takes from what is left as much as has come.
+/// Consumes available bytes from `left` and returns their number.
 fn take(left: &mut u64, came: usize) -> usize {
     let taken = came.min(usize::try_from(*left).unwrap_or(usize::MAX));
     *left -= taken as u64;
@@ -285,18 +288,18 @@ fn take(left: &mut u64, came: usize) -> usize {
 struct Http3FrameHeader {
     kind: Http3FrameKind,
     payload: u64,
-    /// Its own length.
+    /// Length of the header itself, in bytes.
     len: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Http3FrameKind {
     Data,
-    /// A head or trailers.
+    /// HEADERS: a head or trailers.
     Section,
-    /// Another that the library reads, or refuses for what it is.
+    /// Another type that the library reads, or rejects by its type.
     Other,
-    /// One that has no meaning here.
+    /// A type without meaning here.
     Unknown,
 }
 
@@ -307,7 +310,7 @@ impl Http3FrameHeader {
         let kind = match kind {
             0x0 => Http3FrameKind::Data,
             0x1 => Http3FrameKind::Section,
-            // CANCEL_PUSH to GOAWAY, MAX_PUSH_ID, and four of HTTP/2 (RFC 9114 §11.2.1).
+            // CANCEL_PUSH to GOAWAY, MAX_PUSH_ID, and four reserved types of HTTP/2 (RFC 9114 §11.2.1).
             0x2..=0x9 | 0xd => Http3FrameKind::Other,
             _ => Http3FrameKind::Unknown,
         };
@@ -315,7 +318,7 @@ impl Http3FrameHeader {
     }
 }
 
-/// An integer of variable length, and how long it is (RFC 9000 §16).
+/// Reads a variable-length integer; returns its value and length (RFC 9000 §16).
 fn integer(bytes: &[u8]) -> Option<(u64, usize)> {
     let first = *bytes.first()?;
     let len = 1 << (first >> 6);

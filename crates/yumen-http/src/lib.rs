@@ -1,8 +1,8 @@
-//! HTTP/1 heads, bodies and their rules (RFC 9110, RFC 9112), what may stand before them on a connection, and
-//! what of HTTP/3 is looked at before its library sees it: bytes in, structures out.
+//! Parsers and serializers of HTTP/1 heads and bodies (RFC 9110, RFC 9112), of the PROXY protocol and the TLS
+//! client hello ahead of them, and filters for HTTP/3 and WebSocket frames.
 //!
-//! Owns no socket, clock or configuration. A peer's bytes never panic it: they become a
-//! [`HeadError`] or a [`BodyError`].
+//! Owns no sockets, clocks or configuration. No input of a peer panics: invalid bytes become a [`HeadError`]
+//! or a [`BodyError`].
 
 mod ascii;
 pub mod body;

@@ -1,7 +1,7 @@
-//! Reading request and response heads (RFC 9112 §2 to §6), strictly.
+//! Strict parsing of request and response heads (RFC 9112 §2 to §6).
 //!
-//! What two readers could understand differently is refused: bare line feeds, folded lines, spaces
-//! before colons, doubled or contradicting lengths, codings other than `chunked`.
+//! Rejects everything that two parsers could interpret differently: bare line feeds, folded lines, spaces
+//! before colons, repeated or conflicting lengths, codings other than `chunked`.
 
 pub mod field_parts;
 
@@ -15,16 +15,16 @@ use crate::fields::{ByteSpan, KnownField};
 use crate::head::{ConnectionOptions, Framing, HttpVersion, Method, RequestHead, ResponseHead, tokens};
 use crate::uri::{self, HostPart, PathPolicy};
 
-/// Bounds of a head, and how the path of a request is read.
+/// Limits of a head, and the policy for request paths.
 #[derive(Debug, Clone, Copy)]
 pub struct HeadLimits {
-    /// The whole head, its empty line included and those before it, which take the same room.
+    /// The whole head in bytes, with its final empty line and those before it, which occupy the same buffer.
     pub head_bytes_max: usize,
-    /// The request target.
+    /// The request target, in bytes.
     pub target_bytes_max: usize,
-    /// Field lines.
+    /// The number of field lines.
     pub fields_max: usize,
-    /// The forms of a path that are accepted, and those that are forwarded.
+    /// The path forms that are accepted and forwarded.
     pub paths: PathPolicy,
 }
 
@@ -39,46 +39,45 @@ impl Default for HeadLimits {
     }
 }
 
-/// Why a head was refused.
+/// The reason why a head was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HeadError {
-    /// 400 from a client, 502 from an upstream.
+    /// Status 400 from a client, 502 from an upstream.
     #[error("{0}")]
     Malformed(&'static str),
-    /// 414.
+    /// Status 414.
     #[error("the request target is longer than allowed")]
     TargetTooLong,
-    /// 431 from a client, 502 from an upstream.
+    /// Status 431 from a client, 502 from an upstream.
     #[error("the head is larger than allowed")]
     TooLarge,
-    /// 431 from a client, 502 from an upstream.
+    /// Status 431 from a client, 502 from an upstream.
     #[error("the head has more fields than allowed")]
     TooManyFields,
-    /// 501.
+    /// Status 501.
     #[error("the transfer coding is not supported")]
     UnknownCoding,
-    /// 505.
+    /// Status 505.
     #[error("the protocol version is not supported")]
     UnknownVersion,
 }
 
-/// What a look at the received bytes gave.
+/// The result of parsing received bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParsedHead {
-    /// The head has not ended yet.
+    /// The head is incomplete.
     Partial,
-    /// The head was so many bytes long; what follows is body.
+    /// The head had this number of bytes; the body follows.
     Head(usize),
 }
 
-/// Where the head ends in `bytes`, its empty line included; `scanned` bytes were looked at before.
+/// The end of the head in `bytes`, with its empty line. The first `scanned` bytes were searched before.
 ///
-/// A bare line feed counts as a line end here, so that a head of them is refused at once rather
-/// than waited for.
+/// A bare line feed counts as a line end, so that such a head is rejected at once.
 pub fn head_end(bytes: &[u8], scanned: usize) -> Option<usize> {
     static END: OnceLock<Finder<'static>> = OnceLock::new();
     let mut from = scanned.saturating_sub(3);
-    // One search where all is in order; only a head without such an end is looked at line by line.
+    // One search covers well-formed heads; only a head without this end is scanned line by line.
     if let Some(found) = END.get_or_init(|| Finder::new(b"\r\n\r\n")).find(&bytes[from..]) {
         return Some(from + found + 4);
     }
@@ -94,7 +93,7 @@ pub fn head_end(bytes: &[u8], scanned: usize) -> Option<usize> {
     None
 }
 
-/// Skips the empty lines a client may send before its request (RFC 9112 §2.2), at most a few.
+/// The length of up to four empty lines before a request (RFC 9112 §2.2).
 fn leading_empty_lines(bytes: &[u8]) -> usize {
     let mut at = 0;
     while at < 8 && bytes[at..].starts_with(b"\r\n") {
@@ -103,9 +102,9 @@ fn leading_empty_lines(bytes: &[u8]) -> usize {
     at
 }
 
-/// Reads a request head from the start of `bytes` into `head`, which is clear.
+/// Parses a request head at the front of `bytes` into `head`, which is empty.
 ///
-/// `scanned` says how many bytes an earlier call found no end in.
+/// `scanned` is the number of bytes that an earlier call searched without finding the end.
 pub fn request(
     bytes: &[u8],
     scanned: usize,
@@ -114,6 +113,7 @@ pub fn request(
 ) -> Result<ParsedHead, HeadError> {
     let skip = leading_empty_lines(bytes);
     let bytes = &bytes[skip..];
+    // An incomplete head is parsed again only once its end has arrived: small reads cost linear time.
     if scanned > skip && head_end(bytes, scanned - skip).is_none() {
         return partial(bytes, skip, limits, true);
     }
@@ -121,7 +121,7 @@ pub fn request(
         request_line(bytes, head, limits).and_then(|at| field_lines(bytes, at, &mut head.fields, limits));
     let end = match lines {
         Ok(end) if skip + end <= limits.head_bytes_max => end,
-        // Nearly every head comes whole, so its end is looked for only where reading it failed.
+        // Nearly every head arrives complete, so its end is searched only after a failure.
         failed => {
             head.clear();
             let Some(end) = head_end(bytes, 0) else { return partial(bytes, skip, limits, true) };
@@ -135,8 +135,8 @@ pub fn request(
     Ok(ParsedHead::Head(skip + end))
 }
 
-/// Reads the request line alone into `head`, which is clear, of a head that was refused or never ended: for who tells
-/// of it. Where that line is what is wrong, `head` stays clear.
+/// Parses only the request line of a rejected or incomplete head into `head`, which is empty. Used for access
+/// logs. If the line itself is invalid, `head` stays empty.
 #[cold]
 pub fn refused_request(bytes: &[u8], limits: &HeadLimits, head: &mut RequestHead) {
     let bytes = &bytes[leading_empty_lines(bytes)..];
@@ -147,7 +147,7 @@ pub fn refused_request(bytes: &[u8], limits: &HeadLimits, head: &mut RequestHead
     }
 }
 
-/// What there is of a head that has not ended, behind so many bytes of empty lines.
+/// The result for an incomplete head behind `skipped` bytes of empty lines.
 fn partial(
     bytes: &[u8],
     skipped: usize,
@@ -155,7 +155,7 @@ fn partial(
     is_request: bool,
 ) -> Result<ParsedHead, HeadError> {
     if skipped + bytes.len() < limits.head_bytes_max {
-        // A target that is already too long need not be read to its end.
+        // A target that is already too long is rejected before its end.
         if is_request && bytes.len() > limits.target_bytes_max + 32 && memchr(b'\n', bytes).is_none() {
             return Err(HeadError::TargetTooLong);
         }
@@ -171,7 +171,7 @@ fn too_large(bytes: &[u8], limits: &HeadLimits) -> HeadError {
     }
 }
 
-/// Takes the line that starts at `start` off the block: its end without CRLF, and where the next begins.
+/// The line that starts at `start`: its end without CRLF, and the start of the next.
 fn line(block: &[u8], start: usize) -> Result<(usize, usize), HeadError> {
     let feed = start + memchr(b'\n', &block[start..]).ok_or(HeadError::Malformed("the head has no end"))?;
     if feed == start || block[feed - 1] != b'\r' {
@@ -195,11 +195,11 @@ fn request_line(block: &[u8], head: &mut RequestHead, limits: &HeadLimits) -> Re
     Ok(next)
 }
 
-/// What nearly every request line ends with.
+/// The end of nearly every request line.
 const USUAL_END: &[u8] = b" HTTP/1.1\r\n";
 
-/// A known method, where it ends and where the target does, of a request line of HTTP/1.1: in one pass, as what is
-/// called for each of two short searches costs more than they do.
+/// Parses a request line of HTTP/1.1 with a known method in one pass; returns the ends of method and target.
+/// Separate searches would cost more than the search itself.
 #[inline(always)]
 fn usual_request_line(block: &[u8]) -> Option<(Method, usize, usize)> {
     let method_end = ascii::find_in_word(block.first_chunk()?, b' ')?;
@@ -210,7 +210,7 @@ fn usual_request_line(block: &[u8]) -> Option<(Method, usize, usize)> {
     is_usual.then_some((method, method_end, target_end))
 }
 
-/// The same of any request line, piece by piece: where method and target end, and where the next line begins.
+/// Parses any request line: the ends of method and target, and the start of the next line.
 #[cold]
 fn any_request_line(
     block: &[u8],
@@ -246,14 +246,14 @@ fn version(bytes: &[u8]) -> Result<HttpVersion, HeadError> {
         [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
             if major.is_ascii_digit() && minor.is_ascii_digit() =>
         {
-            // A higher minor version is read as the highest known (RFC 9110 §2.5).
+            // A higher minor version is treated as the highest known (RFC 9110 §2.5).
             if *major == b'1' { Ok(HttpVersion::Http11) } else { Err(HeadError::UnknownVersion) }
         }
         _ => Err(HeadError::Malformed("the version is not HTTP/1.x")),
     }
 }
 
-/// Reads field lines from `start` to the empty line, and says where that ends.
+/// Parses field lines from `start` through the empty line, and returns its end.
 fn field_lines(
     block: &[u8],
     start: usize,
@@ -277,16 +277,16 @@ fn field_lines(
     }
 }
 
-/// Where the parts of a field line stand.
+/// Positions within a field line.
 struct FieldLineLayout {
     name_end: usize,
     value_start: usize,
     value_end: usize,
-    /// Behind the CRLF.
+    /// After the CRLF.
     end: usize,
 }
 
-/// The field line at the front of `rest`, in one pass over its bytes.
+/// Parses the field line at the front of `rest` in one pass.
 fn field_line(rest: &[u8]) -> Option<(FieldLineLayout, KnownField)> {
     let name_end = ascii::find_colon(rest)?;
     let known = KnownField::of(&rest[..name_end]);
@@ -294,7 +294,7 @@ fn field_line(rest: &[u8]) -> Option<(FieldLineLayout, KnownField)> {
         return None;
     }
     let mut value_start = name_end + 1;
-    // One stands there nearly always, and no more.
+    // Nearly always exactly one space follows.
     if rest.get(value_start) == Some(&b' ') {
         value_start += 1;
     }
@@ -303,14 +303,14 @@ fn field_line(rest: &[u8]) -> Option<(FieldLineLayout, KnownField)> {
         return None;
     }
     let line = FieldLineLayout { name_end, value_start, value_end, end: value_end + 2 };
-    // Of the bytes a value may have, only the space and the tab are so small.
+    // Of the bytes valid in a value, only space and tab are less than or equal to a space.
     match &rest[value_start..value_end] {
         [first, .., last] if *first > b' ' && *last > b' ' => Some((line, known)),
         _ => Some((trimmed(rest, line), known)),
     }
 }
 
-/// A line without the spaces and tabs around its value (OWS, RFC 9112 §5.1).
+/// Removes the spaces and tabs around the value (OWS, RFC 9112 §5.1).
 #[cold]
 fn trimmed(rest: &[u8], mut line: FieldLineLayout) -> FieldLineLayout {
     while line.value_start < line.value_end && rest[line.value_start] <= b' ' {
@@ -322,7 +322,7 @@ fn trimmed(rest: &[u8], mut line: FieldLineLayout) -> FieldLineLayout {
     line
 }
 
-/// What is wrong with the line at `at`, which is no field line.
+/// The error of the invalid line at `at`.
 #[cold]
 fn refusal(block: &[u8], at: usize) -> HeadError {
     let text = match line(block, at) {
@@ -344,7 +344,7 @@ fn request_rules(head: &mut RequestHead, paths: PathPolicy) -> Result<(), HeadEr
     let authority = host_field(head)?;
     request_target(head, authority, paths)?;
     head.framing = match body_fields(&head.fields, head.version)? {
-        // A request without either has no body (RFC 9112 §6.3).
+        // A request without either field has no body (RFC 9112 §6.3).
         None => Framing::None,
         Some(Framing::Length(0)) => Framing::None,
         Some(framing) => framing,
@@ -352,7 +352,7 @@ fn request_rules(head: &mut RequestHead, paths: PathPolicy) -> Result<(), HeadEr
     Ok(())
 }
 
-/// The Host, and its name.
+/// The `Host` field, with its host part (RFC 9112 §3.2).
 fn host_field(head: &RequestHead) -> Result<Option<(ByteSpan, HostPart)>, HeadError> {
     let only = head.fields.only(KnownField::Host);
     match only.map_err(|_| HeadError::Malformed("there is more than one Host"))? {
@@ -366,7 +366,7 @@ fn host_field(head: &RequestHead) -> Result<Option<(ByteSpan, HostPart)>, HeadEr
     }
 }
 
-/// Reads the four forms of a target (RFC 9112 §3.2).
+/// Parses the four forms of a request target (RFC 9112 §3.2).
 fn request_target(
     head: &mut RequestHead,
     host: Option<(ByteSpan, HostPart)>,
@@ -400,7 +400,7 @@ fn request_target(
     absolute_form(head, scheme.len(), paths)
 }
 
-/// The authority of the target replaces the Host (RFC 9112 §3.2.2).
+/// Parses the absolute form. Its authority replaces `Host` (RFC 9112 §3.2.2).
 fn absolute_form(head: &mut RequestHead, scheme_len: usize, paths: PathPolicy) -> Result<(), HeadError> {
     let target = head.target();
     let start = head.target.start as usize;
@@ -413,7 +413,7 @@ fn absolute_form(head: &mut RequestHead, scheme_len: usize, paths: PathPolicy) -
     let target_end = head.target.end as usize;
     let after = rest.get(authority_len);
     let has_path = after == Some(&b'/');
-    // Without path and query, OPTIONS asks of the server as a whole (RFC 9112 §3.2.4).
+    // OPTIONS without path and query addresses the server as a whole (RFC 9112 §3.2.4).
     let is_server = after.is_none() && head.method == Method::Options;
     let host = authority.to_vec();
     head.fields.set("Host", &host);
@@ -434,7 +434,7 @@ fn absolute_form(head: &mut RequestHead, scheme_len: usize, paths: PathPolicy) -
     head.set_origin_form(origin, paths).map_err(|bad| HeadError::Malformed(bad.0))
 }
 
-/// What `Transfer-Encoding` and `Content-Length` say of the body; both together are refused.
+/// The framing by `Transfer-Encoding` or `Content-Length`. Both together are rejected (RFC 9112 §6.1).
 fn body_fields(fields: &crate::fields::Fields, version: HttpVersion) -> Result<Option<Framing>, HeadError> {
     let length = fields.only(KnownField::ContentLength);
     let length = length.map_err(|_| HeadError::Malformed("there is more than one Content-Length"))?;
@@ -444,6 +444,7 @@ fn body_fields(fields: &crate::fields::Fields, version: HttpVersion) -> Result<O
     if length.is_some() {
         return Err(HeadError::Malformed("there are both Content-Length and Transfer-Encoding"));
     }
+    // RFC 9112 §6.1: such a message has faulty framing.
     if version == HttpVersion::Http10 {
         return Err(HeadError::Malformed("HTTP/1.0 has no Transfer-Encoding"));
     }
@@ -455,22 +456,24 @@ fn body_fields(fields: &crate::fields::Fields, version: HttpVersion) -> Result<O
         seen += 1;
     }
     match seen {
+        // The chunked coding must not be applied more than once (RFC 9112 §6.1).
         1 => Ok(Some(Framing::Chunked)),
         _ => Err(HeadError::Malformed("the Transfer-Encoding is not one chunked")),
     }
 }
 
-/// A decimal length; signs, lists and spaces are refused.
+/// Parses a decimal length of at most 18 digits; signs, lists and spaces are rejected.
 pub(crate) fn content_length(value: &[u8]) -> Result<u64, HeadError> {
     const BAD: HeadError = HeadError::Malformed("the Content-Length is not a number");
+    // 18 digits cannot overflow.
     if value.is_empty() || value.len() > 18 || !value.iter().all(u8::is_ascii_digit) {
         return Err(BAD);
     }
     Ok(value.iter().fold(0u64, |sum, digit| sum * 10 + u64::from(digit - b'0')))
 }
 
-/// Reads a response head from the start of `bytes` into `head`, which is clear. `asked` is the
-/// method of the request it answers, which decides whether a body follows.
+/// Parses a response head at the front of `bytes` into `head`, which is empty. `asked` is the method of its
+/// request, which affects the framing.
 pub fn response(
     bytes: &[u8],
     scanned: usize,
@@ -515,7 +518,7 @@ fn status_line(block: &[u8], head: &mut ResponseHead) -> Result<usize, HeadError
     any_status_line(block, head)
 }
 
-/// Status and reason of a status line of HTTP/1.1, in one pass.
+/// Parses a status line of HTTP/1.1 in one pass; returns status and reason.
 #[inline(always)]
 fn usual_status_line(block: &[u8]) -> Option<(u16, ByteSpan)> {
     let (status, rest) = block.strip_prefix(b"HTTP/1.1 ")?.split_first_chunk()?;
@@ -526,7 +529,7 @@ fn usual_status_line(block: &[u8]) -> Option<(u16, ByteSpan)> {
     block[end..].starts_with(b"\r\n").then(|| (status, ByteSpan::new(start, end)))
 }
 
-/// The same of any status line.
+/// Parses any status line.
 #[cold]
 fn any_status_line(block: &[u8], head: &mut ResponseHead) -> Result<usize, HeadError> {
     let (end, next) = line(block, 0)?;
@@ -553,7 +556,7 @@ fn any_status_line(block: &[u8], head: &mut ResponseHead) -> Result<usize, HeadE
     Ok(next)
 }
 
-/// RFC 9112 §6.3, in its order.
+/// The framing of a response, in the order of RFC 9112 §6.3.
 fn response_framing(head: &ResponseHead, asked: Method) -> Result<Framing, HeadError> {
     let fields = body_fields(&head.fields, head.version)?;
     let bodyless = asked == Method::Head || matches!(head.status, 100..=199 | 204 | 304);

@@ -1,54 +1,56 @@
-//! The PROXY protocol, versions 1 and 2: whom a connection comes from, told by the proxy in front of it.
+//! The PROXY protocol, versions 1 and 2: the addresses of a connection as sent by the proxy in front of the
+//! gateway.
 //!
-//! Knows neither sockets nor whom to believe.
+//! Independent of sockets or trusted proxies.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 #[cfg(test)]
 mod tests;
 
-/// The longest header that is read: of version 2, with the extensions that follow the addresses.
+/// The longest header, in bytes: version 2 with the extensions behind the addresses.
 pub const HEADER_BYTES_MAX: usize = 4096;
 
+/// The longest header of version 1, in bytes, with its CRLF.
 const V1_BYTES_MAX: usize = 107;
 const V1_START: &[u8] = b"PROXY ";
 const V2_START: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
-/// The start, version and command, family, and length.
+/// Signature, version and command, family, and length.
 const V2_FIXED_BYTES: usize = 16;
 
-/// Both ends of the connection the proxy in front accepted.
+/// The addresses of the connection that the proxy accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProxyAddresses {
-    /// The client.
+    /// The address of the client.
     pub source: SocketAddr,
-    /// Where the client connected to.
+    /// The address that the client connected to.
     pub destination: SocketAddr,
 }
 
-/// What stands at the beginning of a connection.
+/// The result of parsing the first bytes of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxyHeader {
-    /// Not all of it is there yet.
+    /// The header is incomplete.
     Partial,
-    /// A header of so many bytes.
+    /// The header is complete.
     Complete {
-        /// Bytes of the header; what follows is the connection's own.
+        /// Bytes of the header; the payload of the connection follows.
         used: usize,
-        /// The ends, unless the proxy speaks for itself or cannot tell.
+        /// The addresses; `None` for a connection of the proxy itself, or an unknown family.
         ends: Option<ProxyAddresses>,
     },
 }
 
-/// Which version is written.
+/// The version of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxyVersion {
-    /// A line of text.
+    /// Version 1, a line of text.
     V1,
-    /// Binary.
+    /// Version 2, binary.
     V2,
 }
 
-/// Why there is no header to read.
+/// The reason why no header was parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum ProxyHeaderError {
@@ -60,7 +62,7 @@ pub enum ProxyHeaderError {
     TooLong,
 }
 
-/// Reads the header that `bytes`, the first of a connection, must begin with.
+/// Parses the header at the front of `bytes`, the first bytes of a connection.
 pub fn parse(bytes: &[u8]) -> Result<ProxyHeader, ProxyHeaderError> {
     if starts_alike(bytes, V1_START) {
         return parse_v1(bytes);
@@ -85,7 +87,7 @@ fn parse_v1(bytes: &[u8]) -> Result<ProxyHeader, ProxyHeaderError> {
     let mut words = line.ok_or(ProxyHeaderError::Malformed)?.split(' ').skip(1);
     let family = words.next();
     let ends = match family {
-        // What follows is to be ignored, whatever it is.
+        // The rest of an UNKNOWN header is to be ignored.
         Some("UNKNOWN") => None,
         Some("TCP4" | "TCP6") => {
             let words = [words.next(), words.next(), words.next(), words.next(), words.next()];
@@ -106,12 +108,13 @@ fn parse_v1(bytes: &[u8]) -> Result<ProxyHeader, ProxyHeaderError> {
 fn address(word: &str, is_v4: bool) -> Result<IpAddr, ProxyHeaderError> {
     let address = match is_v4 {
         true => word.parse().map(IpAddr::V4),
+        // IPv4-mapped addresses become IPv4, so that rules for IPv4 addresses match.
         false => word.parse::<Ipv6Addr>().map(|address| IpAddr::V6(address).to_canonical()),
     };
     address.map_err(|_| ProxyHeaderError::Malformed)
 }
 
-/// A port without sign or leading zero.
+/// Parses a port without sign or leading zeros.
 fn number(word: &str) -> Result<u16, ProxyHeaderError> {
     let is_plain = word.bytes().all(|byte| byte.is_ascii_digit()) && (word == "0" || !word.starts_with('0'));
     word.parse().ok().filter(|_| is_plain).ok_or(ProxyHeaderError::Malformed)
@@ -130,11 +133,11 @@ fn parse_v2(bytes: &[u8]) -> Result<ProxyHeader, ProxyHeaderError> {
     }
     let Some(told) = rest.get(..length) else { return Ok(ProxyHeader::Partial) };
     let ends = match (command, family) {
-        // The proxy asks for itself, as to see whether we are there.
+        // LOCAL command: a connection of the proxy itself, such as a health check.
         (0x20, _) => None,
         (_, 0x11 | 0x12) => Some(ends_v4(told).ok_or(ProxyHeaderError::Malformed)?),
         (_, 0x21 | 0x22) => Some(ends_v6(told).ok_or(ProxyHeaderError::Malformed)?),
-        // Unspecified, and sockets in the file system.
+        // Unspecified family, and Unix domain sockets.
         (_, 0x00 | 0x31 | 0x32) => None,
         _ => return Err(ProxyHeaderError::Malformed),
     };
@@ -197,7 +200,7 @@ pub fn write(out: &mut Vec<u8>, version: ProxyVersion, ends: &ProxyAddresses) {
     }
 }
 
-/// The header of a connection that the proxy makes for itself, as to see whether somebody is there.
+/// The header of a connection that the gateway makes for itself, such as a health check.
 pub fn own(version: ProxyVersion) -> Vec<u8> {
     match version {
         ProxyVersion::V1 => b"PROXY UNKNOWN\r\n".to_vec(),

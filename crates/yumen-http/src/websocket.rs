@@ -1,30 +1,30 @@
-//! Where the frames of a WebSocket begin and end (RFC 6455 §5.2), as its bytes pass in pieces.
+//! A tracker of WebSocket frame boundaries (RFC 6455 §5.2) in a stream of bytes.
 //!
-//! Looks at no payload, and judges nothing: what is no frame only leads it astray.
+//! Reads no payload and validates nothing: invalid frames yield wrong boundaries, but no error.
 
 #[cfg(test)]
 mod tests;
 
-/// The longest head: two bytes, eight of length, four of mask.
+/// The longest frame header: 2 bytes, 8 of length, 4 of mask.
 const HEAD_BYTES_MAX: usize = 14;
 
-/// The frames of one direction.
+/// The tracker of one direction.
 #[derive(Debug, Default)]
 pub struct WebSocketFrameTracker {
-    /// The head under way, as far as it has passed.
+    /// The received bytes of the current header.
     head: [u8; HEAD_BYTES_MAX],
     head_bytes: usize,
-    /// Payload that is still to pass.
+    /// Payload bytes to come.
     payload_bytes: u64,
 }
 
 impl WebSocketFrameTracker {
-    /// Whether the last byte that passed was the last of a frame, or none has passed.
+    /// Whether the position is at a frame boundary.
     pub fn is_between(&self) -> bool {
         self.head_bytes == 0 && self.payload_bytes == 0
     }
 
-    /// Lets all these bytes pass.
+    /// Advances over `bytes`.
     pub fn pass(&mut self, bytes: &[u8]) {
         let mut at = 0;
         while at < bytes.len() {
@@ -32,7 +32,7 @@ impl WebSocketFrameTracker {
         }
     }
 
-    /// Lets bytes pass up to the end of a frame; says how many.
+    /// Advances at most to the end of a frame; returns the number of bytes.
     pub fn pass_frame(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         while self.payload_bytes == 0 {
@@ -53,7 +53,7 @@ impl WebSocketFrameTracker {
         at + count as usize
     }
 
-    /// How long the head is, as far as it can be told.
+    /// The length of the header, in bytes, as far as it is known.
     fn head_length(&self) -> usize {
         if self.head_bytes < 2 {
             return 2;
@@ -77,7 +77,7 @@ impl WebSocketFrameTracker {
     }
 }
 
-/// A frame that closes, with its reason (RFC 6455 §7.4); frames of clients are masked.
+/// A Close frame with its status code (RFC 6455 §5.5.1). Frames of clients are masked (§5.3).
 pub fn close_frame(code: u16, mask: Option<[u8; 4]>) -> Vec<u8> {
     let [high, low] = code.to_be_bytes();
     match mask {

@@ -1,8 +1,8 @@
-//! Deadlines that cost a store to move.
+//! Timers of a worker. Moving a deadline costs one store.
 //!
-//! Nearly every deadline is moved before it passes: each request of a connection moves it several
-//! times. So moving one only writes the new time into its cell; the queue learns of it when the old
-//! time comes. A cell whose connection has ended is used by the next, with its place in the queue.
+//! Each request of a connection moves its deadline several times, so nearly every deadline moves before it
+//! passes. A move writes only the slot; the queue compares when the old deadline comes. A free slot is reused
+//! with its queue position.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,33 +17,33 @@ use tokio::sync::Notify;
 
 use crate::clock;
 
-/// Deadlines are met this late at most, in milliseconds, as a power of two.
+/// Timers fire at most 2^`GRAIN_BITS` milliseconds late.
 const GRAIN_BITS: u32 = 4;
 const NEVER: u64 = u64::MAX;
 
 struct TimerSlot {
     deadline_ms: Cell<u64>,
-    /// When the queue will look at this slot; `NEVER` when it is not queued.
+    /// The tick at which the queue examines the slot; `NEVER` if it is not queued.
     queued_ms: Cell<u64>,
-    /// Since when its task waits for something new to do; `NEVER` when it does not.
+    /// Start of the idle time of the task; `NEVER` while it is not idle.
     idle_since_ms: Cell<u64>,
     waker: RefCell<Option<Waker>>,
 }
 
-/// A worker's deadlines.
+/// The timers of a worker.
 pub(crate) struct Timers {
     grain_bits: u32,
     queue: RefCell<BTreeMap<u64, Vec<Rc<TimerSlot>>>>,
     free: RefCell<Vec<Rc<TimerSlot>>>,
-    /// When the driver will wake by itself.
+    /// The tick at which the driver wakes next.
     wakes_ms: Cell<u64>,
     earlier: Notify,
 }
 
-/// One deadline, of one task at a time.
+/// One timer, used by one task at a time.
 pub(crate) struct Timer {
     slot: Rc<TimerSlot>,
-    /// Beyond which no deadline is set.
+    /// The latest deadline that may be set.
     cap_ms: Cell<u64>,
     timers: Rc<Timers>,
 }
@@ -65,12 +65,12 @@ impl Timers {
         }
     }
 
-    /// Deadlines that are met to the millisecond.
+    /// Timers that fire to the millisecond.
     pub(crate) fn millisecond_precise() -> Timers {
         Timers::with_grain(0)
     }
 
-    /// A deadline that is not set.
+    /// Creates a timer without a deadline.
     pub(crate) fn timer(self: &Rc<Self>) -> Timer {
         let slot = self.free.borrow_mut().pop().unwrap_or_else(|| {
             Rc::new(TimerSlot {
@@ -83,10 +83,10 @@ impl Timers {
         Timer { slot, cap_ms: Cell::new(NEVER), timers: self.clone() }
     }
 
-    /// Wakes tasks whose deadlines pass; runs as long as the worker.
+    /// Wakes tasks whose deadlines pass; runs for the life of the worker.
     ///
-    /// One timer descriptor stands for all deadlines, so the worker's runtime needs no clock of its own:
-    /// that saves some 1 100 instructions each time it waits for events.
+    /// One timer descriptor serves all deadlines, so the tokio runtime needs no clock of its own. That saves
+    /// some 1 100 instructions per wait for events.
     pub(crate) async fn drive(self: Rc<Self>) -> io::Result<()> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let alarm = crate::sys::watch(rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?)?;
@@ -98,20 +98,20 @@ impl Timers {
             set_alarm(alarm.get_ref(), wait_ms.unwrap_or(0))?;
             tokio::select! {
                 ready = alarm.readable() => {
-                    // Only the wake-up matters, not how often it rang.
+                    // Reading resets the descriptor; the number of expirations does not matter.
                     let _ = rustix::io::read(alarm.get_ref(), &mut [0u8; 8]);
                     ready?.clear_ready();
                 }
                 () = self.earlier.notified() => {}
             }
-            // Whoever is woken asks the loop's clock: where that were behind, the deadline would not have come
-            // yet in his eyes, and nobody would wake him again.
+            // Woken tasks read the cached clock. If it lagged behind, they would see their deadlines as not
+            // yet passed, and nothing would wake them again.
             clock::refresh();
             self.fire(clock::now().mono_ms());
         }
     }
 
-    /// Done after so many milliseconds.
+    /// Sleeps for `delay_ms` milliseconds, at least 1.
     pub(crate) async fn sleep(self: Rc<Self>, delay_ms: u64) {
         let timer = self.timer();
         timer.set(delay_ms.max(1));
@@ -129,7 +129,7 @@ impl Timers {
             };
             let Some((at, slots)) = due else { return };
             for slot in slots {
-                // A slot that was queued again for an earlier time is looked at only there.
+                // A slot that was queued again for an earlier tick is examined only there.
                 if slot.queued_ms.get() != at {
                     continue;
                 }
@@ -146,13 +146,14 @@ impl Timers {
         }
     }
 
-    /// When `fire` next has something to do, for a simulation that drives it.
+    /// The time at which `fire` next has work, for a simulation that drives the timers.
     #[cfg(test)]
     pub(crate) fn next_ms(&self) -> Option<u64> {
         self.queue.borrow().keys().next().map(|at| at << self.grain_bits)
     }
 
     fn enqueue(&self, slot: &Rc<TimerSlot>, deadline_ms: u64) {
+        // Rounded up, so that no timer fires before its deadline.
         let at = (deadline_ms >> self.grain_bits) + 1;
         slot.queued_ms.set(at);
         self.queue.borrow_mut().entry(at).or_default().push(slot.clone());
@@ -162,7 +163,7 @@ impl Timers {
         }
     }
 
-    /// Wakes so many of the tasks that idle, those that have for longest.
+    /// Wakes the `count` tasks with the longest idle time.
     pub(crate) fn wake_idle(&self, count: usize) {
         let queue = self.queue.borrow();
         let slots = queue.iter().flat_map(|(at, slots)| slots.iter().map(move |slot| (at, slot)));
@@ -181,7 +182,7 @@ impl Timers {
         }
     }
 
-    /// Wakes every waiting task, so that all notice that the worker drains.
+    /// Wakes all waiting tasks, so that they notice a drain.
     pub(crate) fn wake_all(&self) {
         let queue = self.queue.borrow();
         for slot in queue.values().flatten() {
@@ -192,7 +193,7 @@ impl Timers {
     }
 }
 
-/// Rings once after so many milliseconds; 0 is never.
+/// Sets the descriptor to expire once after `wait_ms` milliseconds; 0 disarms it.
 fn set_alarm(alarm: &OwnedFd, wait_ms: u64) -> io::Result<()> {
     let nanos = (wait_ms % 1000) * 1_000_000;
     let value = Timespec { tv_sec: (wait_ms / 1000) as i64, tv_nsec: nanos as _ };
@@ -203,7 +204,7 @@ fn set_alarm(alarm: &OwnedFd, wait_ms: u64) -> io::Result<()> {
 }
 
 impl Timer {
-    /// Moves the deadline to so many milliseconds from now, but not beyond the cap; 0 unsets it.
+    /// Sets the deadline to `timeout_ms` milliseconds from now, at most the cap; 0 removes it.
     pub(crate) fn set(&self, timeout_ms: u64) {
         let wanted = if timeout_ms == 0 { NEVER } else { clock::now().mono_ms() + timeout_ms };
         let deadline = wanted.min(self.cap_ms.get());
@@ -212,33 +213,35 @@ impl Timer {
             return;
         }
         let queued = self.slot.queued_ms.get();
+        // An earlier queue entry stays: `fire` queues the slot again when that tick comes.
         if queued == NEVER || (queued - 1) << self.timers.grain_bits > deadline {
             self.timers.enqueue(&self.slot, deadline);
         }
     }
 
-    /// How long until the deadline, in milliseconds; `None` where there is none.
+    /// The time until the deadline, in milliseconds; `None` without a deadline.
     pub(crate) fn left_ms(&self) -> Option<u64> {
         let deadline = Some(self.slot.deadline_ms.get()).filter(|deadline| *deadline != NEVER)?;
         Some(deadline.saturating_sub(clock::now().mono_ms()))
     }
 
-    /// From now on no deadline is set beyond this time of the monotonic clock.
+    /// Limits all further deadlines to this time of the monotonic clock.
     pub(crate) fn cap(&self, at_ms: u64) {
         self.cap_ms.set(at_ms);
     }
 
-    /// Lifts the cap.
+    /// Removes the cap.
     pub(crate) fn uncap(&self) {
         self.cap_ms.set(NEVER);
     }
 
-    /// The cap, if there is one.
+    /// The cap, if one is set.
     pub(crate) fn cap_ms(&self) -> Option<u64> {
         Some(self.cap_ms.get()).filter(|cap_ms| *cap_ms != NEVER)
     }
 
-    /// Says whether the task waits for something new to do: such are asked to end where there is no room for others.
+    /// Marks the task as idle or busy. Idle tasks are the first to end when the worker nears its connection
+    /// limit.
     #[inline]
     pub(crate) fn set_idle(&self, is_idle: bool) {
         let since_ms = self.slot.idle_since_ms.get();
@@ -249,7 +252,7 @@ impl Timer {
         });
     }
 
-    /// Whether the deadline has passed; otherwise the task is woken when it does.
+    /// Whether the deadline has passed; otherwise registers the task to be woken then.
     pub(crate) fn is_over(&self, cx: &mut Context<'_>) -> bool {
         let deadline = self.slot.deadline_ms.get();
         if deadline != NEVER && clock::now().mono_ms() >= deadline {
@@ -268,6 +271,7 @@ impl Drop for Timer {
         self.slot.deadline_ms.set(NEVER);
         self.slot.idle_since_ms.set(NEVER);
         self.slot.waker.borrow_mut().take();
+        // The queue entry stays and serves the next owner of the slot.
         let mut free = self.timers.free.borrow_mut();
         if free.len() < 65_536 {
             free.push(self.slot.clone());
@@ -275,7 +279,7 @@ impl Drop for Timer {
     }
 }
 
-/// What `future` gives, or `None` once the timer's deadline has passed.
+/// The output of `future`, or `None` once the deadline has passed.
 pub(crate) async fn until<F: Future>(timer: &Timer, mut future: std::pin::Pin<&mut F>) -> Option<F::Output> {
     poll_fn(|cx| match future.as_mut().poll(cx) {
         Poll::Ready(output) => Poll::Ready(Some(output)),

@@ -1,4 +1,6 @@
-//! TLS of both sides, by rustls over aws-lc-rs: what is offered, and how a client's handshake is answered.
+//! TLS of both sides, by rustls over aws-lc-rs: server settings and handshakes with clients.
+//!
+//! Independent of requests. Upstream handshakes are in `handshake` and `upstream`.
 
 mod authorities;
 mod certificate_key_pair;
@@ -51,17 +53,17 @@ pub use terms::{ClientTrustTerms, ValidityTerm, client_terms, terms_of, upstream
 pub use tickets::{TICKET_KEY_BYTES, TicketKeys};
 pub(crate) use upstream::{plain_client, shared_client};
 
-/// What a connection of TLS begins with: the type of its first record (RFC 8446 §5.1).
+/// The content type of a handshake record, the first byte of a TLS connection (RFC 8446 §5.1).
 const HANDSHAKE: u8 = 22;
 
-/// How HTTP/2 is called in a handshake (RFC 9113 §3.2).
+/// ALPN name of HTTP/2 (RFC 9113 §3.2).
 pub(crate) const HTTP2: &[u8] = b"h2";
 
-/// What else is spoken. A handshake that offers nothing known fails (RFC 7301 §3.2), and old clients offer
-/// the old one only.
+/// ALPN names of HTTP/1. A handshake without a common protocol fails (RFC 7301 §3.2), and some old clients
+/// offer only `http/1.0`.
 const HTTP1: [&[u8]; 2] = [b"http/1.1", b"http/1.0"];
 
-/// Makes TLS streams of accepted connections.
+/// Performs TLS handshakes on accepted connections.
 #[derive(Clone)]
 pub struct DownstreamTlsAcceptor {
     shared: Arc<SharedTls>,
@@ -69,19 +71,20 @@ pub struct DownstreamTlsAcceptor {
     alt_svc: Option<Arc<[u8]>>,
 }
 
-/// A connection of a client, past its handshake.
+/// A downstream connection after its handshake.
 pub(crate) struct AcceptedTls {
     pub(crate) stream: tokio_rustls::server::TlsStream<TcpConnection>,
     pub(crate) info: TlsInfo,
-    /// The line by which answers tell where else clients may connect.
+    /// The `Alt-Svc` field line for responses (RFC 7838).
     pub(crate) alt_svc: Option<Arc<[u8]>>,
 }
 
-/// Why there is no stream.
+/// The reason why a handshake gave no stream.
 pub(crate) enum HandshakeRefusal {
-    /// What came is no TLS; nothing was read of it.
+    /// The first byte is not that of a TLS record. Nothing was consumed.
     NotTls(TcpConnection),
-    /// No certificate is for the name, and others ask clients for theirs; the client was told by an alert.
+    /// No certificate matches the server name, while others require client certificates. The client received
+    /// an alert.
     UnknownName(Box<str>),
     Failed(io::Error),
 }
@@ -92,36 +95,36 @@ impl From<io::Error> for HandshakeRefusal {
     }
 }
 
-/// How clients are answered.
+/// Settings of downstream TLS.
 pub struct DownstreamTlsSettings {
-    /// Where certificates are found; a new snapshot's are used from its publication on.
+    /// Source of certificates. Handshakes use the newest snapshot.
     pub publisher: Arc<Publisher>,
-    /// Shown where no certificate of the snapshot fits.
+    /// The certificate for server names that no certificate of the snapshot matches.
     pub default: Option<Arc<CertifiedKey>>,
-    /// The versions spoken where the certificate does not say.
+    /// TLS versions, unless the certificate sets its own.
     pub versions: TlsVersions,
-    /// The suites offered where the certificate does not say, by name; none offers all.
+    /// Names of the cipher suites, unless the certificate sets its own; empty for all suites.
     pub ciphers: Vec<String>,
-    /// Whether HTTP/2 is offered.
+    /// Whether ALPN offers HTTP/2.
     pub http2: bool,
-    /// The keys of session tickets; none gives out no tickets.
+    /// Keys of session tickets; `None` disables tickets.
     pub tickets: Option<Arc<TicketKeys>>,
-    /// How many sessions are remembered for clients without tickets; 0 remembers none.
+    /// The most sessions that are cached for clients without tickets; 0 disables the cache.
     pub sessions_max: usize,
-    /// Challenges of ACME servers.
+    /// ACME challenges in progress.
     pub challenges: Arc<TlsAlpnChallenges>,
 }
 
-/// What the handshakes of all workers share.
+/// Handshake state that all workers share.
 struct SharedTls {
     settings: DownstreamTlsSettings,
     sessions: Arc<dyn StoresServerSessions>,
     resolver: Arc<CertificateResolver>,
-    /// Where the certificate asks for nothing of its own.
+    /// Configurations for certificates without handshake rules.
     plain: TlsVariantConfigs,
 }
 
-/// The acceptor all listeners and workers share, with its tickets.
+/// Creates the acceptor that all listeners and workers share.
 pub fn acceptor(settings: DownstreamTlsSettings) -> Result<DownstreamTlsAcceptor, String> {
     let sessions: Arc<dyn StoresServerSessions> = match settings.sessions_max {
         0 => Arc::new(rustls::server::NoServerSessionStorage {}),
@@ -132,12 +135,12 @@ pub fn acceptor(settings: DownstreamTlsSettings) -> Result<DownstreamTlsAcceptor
         default: settings.default.clone(),
     });
     let shared = SharedTls { settings, sessions, resolver, plain: TlsVariantConfigs::default() };
-    // What is wrong with the settings is told now, not to the first client.
+    // Built here so that invalid settings fail at startup and not in the first handshake.
     shared.config(TlsVariant { streams: false, clients_order: false }, None)?;
     Ok(DownstreamTlsAcceptor { shared: Arc::new(shared), for_streams: false, alt_svc: None })
 }
 
-/// How to answer under these rules, or the node's settings where there are none.
+/// Builds a configuration from `rules`, or else from the settings of the node.
 fn server_config(
     shared: &SharedTls,
     variant: TlsVariant,
@@ -150,7 +153,7 @@ fn server_config(
     };
     let suites = rules.and_then(|rules| rules.suites.clone()).or(of_node);
     let versions = rules.and_then(|rules| rules.versions).unwrap_or(settings.versions);
-    // What the operator put in order is taken in that order.
+    // A configured list of suites is in the operator's order of preference.
     let ours_first = suites.is_some() || !variant.clients_order;
     let builder = ServerConfig::builder_with_provider(
         suites.map_or_else(provider::provider, |suites| provider::with_suites(&suites)),
@@ -165,7 +168,7 @@ fn server_config(
     };
     let mut config = builder.with_cert_resolver(resolver.clone());
     config.ignore_client_order = ours_first;
-    // Each connection takes one along to the next.
+    // One ticket suffices, because each connection issues one for the next.
     config.send_tls13_tickets = 1;
     if !variant.streams {
         let all = settings.http2.then_some(HTTP2).into_iter().chain(HTTP1);
@@ -175,7 +178,7 @@ fn server_config(
         let binding = rules.map_or(0, |rules| rules.id);
         config.ticketer = Arc::new(BoundTickets { keys: keys.clone(), binding });
     }
-    // A remembered session carries the client's identity, and must not outlive the rules it was proved under.
+    // A cached session carries the client's identity and must not outlive the rules that verified it.
     config.session_storage = match is_anonymous {
         true => sessions.clone(),
         false => Arc::new(rustls::server::NoServerSessionStorage {}),
@@ -185,14 +188,14 @@ fn server_config(
 }
 
 impl DownstreamTlsAcceptor {
-    /// The same for streams: no protocol is agreed on inside.
+    /// An acceptor for TCP streams, without ALPN.
     pub fn for_streams(&self) -> DownstreamTlsAcceptor {
         DownstreamTlsAcceptor { for_streams: true, alt_svc: None, ..self.clone() }
     }
 
-    /// Shakes hands with a client.
+    /// Performs a handshake with a client.
     pub(crate) async fn accept(&self, mut tcp: TcpConnection) -> Result<AcceptedTls, HandshakeRefusal> {
-        // Asked before the library, which would answer with an alert that nobody can read.
+        // Checked before rustls, which would respond to cleartext with an alert.
         if poll_fn(|cx| tcp.poll_first(cx)).await?.is_some_and(|first| first != HANDSHAKE) {
             return Err(HandshakeRefusal::NotTls(tcp));
         }
@@ -207,7 +210,7 @@ impl DownstreamTlsAcceptor {
         if self.for_streams && self.shared.settings.publisher.load().is_closed(sni) {
             let sni = Box::from(sni);
             let config = self.shared.without_certificate(variant).map_err(io::Error::other)?;
-            // It fails, since there is no certificate to show; what by does not matter.
+            // The handshake fails for lack of a certificate; only the alert matters.
             drop(start.into_stream(config).await);
             return Err(HandshakeRefusal::UnknownName(sni));
         }
@@ -220,13 +223,13 @@ impl DownstreamTlsAcceptor {
 }
 
 impl SharedTls {
-    /// What the certificate a client asks for wants of its handshake.
+    /// The handshake rules of the certificate for `sni`.
     fn rules(&self, sni: &str) -> Option<Arc<CompiledTlsRules>> {
         let snapshot = self.settings.publisher.load();
         snapshot.certificate(sni)?.rules.clone()?.downcast().ok()
     }
 
-    /// How to answer whoever is refused whatever it shows: by an alert.
+    /// A configuration without a certificate, which fails every handshake with an alert.
     fn without_certificate(&self, variant: TlsVariant) -> Result<Arc<ServerConfig>, String> {
         let mut config = ServerConfig::clone(&*self.config(variant, None)?);
         config.cert_resolver = Arc::new(ResolvesServerCertUsingSni::new());
@@ -272,26 +275,26 @@ impl ResolvesServerCert for CertificateResolver {
             })
             .peekable();
         let first = keys.peek().cloned();
-        // Of several pairs, the first whose algorithm the client can verify.
+        // Of several key pairs, the first whose signature algorithm the client supports.
         keys.find(|key| key.key.choose_scheme(hello.signature_schemes()).is_some())
             .or(first)
             .or_else(|| self.default.clone())
     }
 }
 
-/// The name a client asks for, empty where it tells none. A dot at its end belongs to no name (RFC 6066 §3), and goes
-/// as that of `Host` does: rules are found by what is left.
+/// The server name of a client hello; empty if there is none. A trailing dot is removed (RFC 6066 §3), as in
+/// `Host`, so that rules match both.
 pub(crate) fn asked_name(sni: Option<&str>) -> &str {
     let sni = sni.unwrap_or_default();
     sni.strip_suffix('.').unwrap_or(sni)
 }
 
-/// Reads a certificate chain and its key, in PEM, ready to sign; they must belong together.
+/// Parses a PEM certificate chain and its key. Fails if they do not belong together.
 pub fn load_key_pair(certificate: &str, key: &str) -> Result<Arc<CertifiedKey>, String> {
     certificate_key_pair::load(certificate, key).map_err(|flaw| flaw.to_string())
 }
 
-/// What the handshake with a client told.
+/// The facts of a finished handshake, for variables and plugins.
 fn info(connection: &ServerConnection, rules: Option<&CompiledTlsRules>) -> TlsInfo {
     let chain: &[CertificateDer<'_>] = connection.peer_certificates().unwrap_or_default();
     let check = rules.and_then(|rules| rules.client.as_deref());
@@ -310,7 +313,7 @@ fn info(connection: &ServerConnection, rules: Option<&CompiledTlsRules>) -> TlsI
             .and_then(|group| group.name().as_str())
             .unwrap_or_default(),
         is_resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
-        // A resumed session was verified once, which may be long ago.
+        // A resumed session was verified in an earlier handshake, so the chain is verified again.
         verdict: check.map(|check| check.verdict(chain)).unwrap_or_default(),
         certificate: clients::describe(chain).map(Arc::new),
         rules: check.and(rules).map_or(0, |rules| rules.id),

@@ -1,7 +1,7 @@
-//! Moves a body from one side to the other, through one bounded buffer, or uncopied where it is long and both are sockets.
+//! A transfer: moves one body from its source to its sink through one bounded buffer, or by splice.
 //!
-//! Data is written from where it was read. Nothing is read while something waits to be written, so
-//! a slow reader slows its writer down and memory stays bounded.
+//! The transfer writes data from the buffer it was read into, and reads nothing while a frame is unsent. A
+//! slow sink therefore slows its source down, and memory stays bounded. Independent of routes or exchanges.
 
 mod backlog;
 mod deferred;
@@ -25,22 +25,20 @@ use crate::splice::{self, SplicePipe};
 use crate::stream::TransportStream;
 use crate::turn_budget::{self, TurnBudget};
 
-/// Why a transfer stopped.
 #[derive(Debug)]
 pub(crate) enum TransferFailure {
     /// Reading failed, or the source ended before its body did.
     Read,
-    /// The source's framing is wrong, or its content is not in the coding it says.
+    /// The source's framing is invalid, or its content does not match its content coding.
     Framing(BodyError),
-    /// The sink failed.
     Write,
-    /// The body is longer than allowed.
+    /// The body exceeds `bytes_max`.
     TooLarge,
 }
 
 impl TransferFailure {
-    /// What a client did whose body broke; `None` where it was the endpoint that took no more of it, which may still
-    /// answer.
+    /// The fault of the client whose request body failed; `None` if the endpoint stopped reading, which may
+    /// still respond.
     pub(crate) fn of_client(&self) -> Option<FaultKind> {
         match self {
             TransferFailure::Read => Some(FaultKind::ClientGone),
@@ -51,56 +49,56 @@ impl TransferFailure {
     }
 }
 
-/// The plugins that a body goes through on its way.
+/// The body filters of the plugins of an exchange.
 pub(crate) type Edit<'e> = &'e mut dyn BodyEdit;
 
-/// One body on its way.
+/// The state of one body in transfer.
 pub(crate) struct Transfer {
     rest: BodyDecoder,
     ending: BodyEncoding,
-    /// What comes behind the body goes no further.
+    /// Trailers are not forwarded.
     drops_trailers: bool,
-    /// Bytes to write before the data: a head, a chunk's size line.
+    /// Bytes to write before the data: a head, or a chunk-size line.
     prefix: Vec<u8>,
     prefix_sent: usize,
-    /// Data at the front of the inbox, to write and consume.
+    /// Length of the data at the front of the inbox, to write and consume.
     data: usize,
-    /// Framing behind it, to consume.
+    /// Length of the framing behind the data, to consume.
     skip: usize,
     suffix: Range<usize>,
-    /// Trailers and the last chunk were put into a frame.
+    /// The end of the body is in the frame.
     ended: bool,
-    /// The sink was given all there is, and holds some of it back until the socket takes more, as TLS does.
+    /// The sink has accepted all data and buffers some of it until the socket is writable, as TLS does.
     is_held_back: bool,
-    /// How much of that the socket has taken.
+    /// Bytes of the buffered data that the socket has taken since.
     pushed_bytes: u64,
-    /// The edit got data since it was last told of a pause, or was told of none yet, and may hold something back.
+    /// The edit may hold data back: it has received data since its last pause, or no pause yet.
     held: bool,
-    /// The edit still owes a piece, and whether that ends the body.
+    /// The edit is still working on a chunk; the value is true if that chunk ends the body.
     deferred: Option<bool>,
-    /// Data bytes read so far.
+    /// Data bytes read.
     pub(crate) read_bytes: u64,
-    /// Bytes written so far, framing and head included.
+    /// Bytes written, with the head and framing.
     pub(crate) sent_bytes: u64,
     bytes_max: u64,
-    /// Holds what the sink did not take yet of the part that goes from socket to socket.
+    /// The pipe of a splice, with bytes that the sink has not taken yet.
     pipe: Option<SplicePipe>,
 }
 
-/// Bodies with so much left go on from socket to socket. For 24 KB in all that costs what copying does, for 100 KB
-/// two thirds of it, for 200 KB half.
+/// The shortest rest of a body that is spliced. Measured cost against copying: equal for 24 KB in all, two
+/// thirds for 100 KB, half for 200 KB.
 const SPLICED_BYTES_MIN: u64 = 8 * 1024;
-/// And no more of them at once, as much may wait for a slow reader.
+/// The most bytes in the pipe of one splice; as many may wait for a slow sink.
 const SPLICED_BYTES_MAX: u64 = 256 * 1024;
 
-/// Data up to this length is written from beside its head.
+/// Data up to this length, in bytes, is copied behind its head.
 const JOINED_BYTES_MAX: usize = 2048;
 
 const CRLF_LAST: &[u8] = b"\r\n0\r\n\r\n";
 
 impl Transfer {
-    /// A transfer that first writes `prefix`, then the body of `framing`; `ending` says how the sink is
-    /// told of its end. 0 for `bytes_max` is no bound.
+    /// Creates a transfer that writes `prefix`, then the body of `framing`, whose end is encoded as `ending`.
+    /// A `bytes_max` of 0 sets no limit.
     #[inline(always)]
     pub(crate) fn new(framing: Framing, ending: BodyEncoding, prefix: Vec<u8>, bytes_max: u64) -> Transfer {
         let rest = BodyDecoder::from(framing);
@@ -125,46 +123,44 @@ impl Transfer {
         }
     }
 
-    /// Says that trailers are not passed on.
     pub(crate) fn drop_trailers(&mut self) {
         self.drops_trailers = true;
     }
 
-    /// Also passes an empty body through the edit that a later poll brings, and tells it of a pause before all data: it
-    /// may have something to say without any.
+    /// Passes even an empty body through the edit of the next poll, after a pause: the edit may insert data
+    /// without any input.
     pub(crate) fn expect_edit(&mut self) {
         self.ended = false;
         self.held = true;
     }
 
-    /// How the body goes on behind what was read, for whoever resumes it.
+    /// Takes the decoder state behind the bytes that were read, for [`Transfer::resume`].
     pub(crate) fn take_rest(&mut self) -> BodyDecoder {
         std::mem::replace(&mut self.rest, BodyDecoder::Done)
     }
 
-    /// Goes on with a body that another transfer began: `read` is what that one read of it.
+    /// Continues a body that another transfer began and of which `read` was read.
     pub(crate) fn resume(&mut self, inbox: &mut Inbox, read: &[u8], rest: BodyDecoder) {
         self.read_bytes = read.len() as u64;
         self.rest = rest;
-        // Of a body of nothing the end is still to be told, by the next poll.
+        // The end of an empty body is yet to be sent, by the next poll.
         self.ended = false;
         if !read.is_empty() {
             self.frame_edited(inbox, read, self.rest.is_done());
         }
     }
 
-    /// The trailers that came behind the body, as field lines.
     pub(crate) fn trailers(&self) -> &[u8] {
         self.rest.trailers()
     }
 
-    /// Whether everything was read and written.
+    /// Whether the body was read and written completely.
     pub(crate) fn is_done(&self) -> bool {
         self.ended && self.is_flushed() && !self.is_held_back
     }
 
-    /// Whether everything was read, though not yet written. Where an edit ended the body before its source did, the
-    /// rest of that never is.
+    /// Whether the source was read to its end. If an edit ends the body early, the rest of the source is not
+    /// read.
     pub(crate) fn is_read(&self) -> bool {
         self.rest.is_done()
     }
@@ -173,33 +169,32 @@ impl Transfer {
         self.prefix_sent == self.prefix.len() && self.data == 0 && self.suffix.is_empty()
     }
 
-    /// Whether it is the sink that keeps it waiting.
     pub(crate) fn waits_for_sink(&self) -> bool {
         !self.is_flushed() || self.is_held_back || self.pipe.is_some()
     }
 
-    /// Changes whenever something has moved, and whoever is waited for.
+    /// A value that changes with any progress, and when the side that is waited for changes.
     pub(crate) fn progress(&self) -> (u64, bool) {
         (self.taken_bytes() + self.read_bytes, self.is_held_back)
     }
 
-    /// Grows with what its sink takes.
+    /// The number of bytes that the sink has taken.
     pub(crate) fn taken_bytes(&self) -> u64 {
         self.sent_bytes + self.pushed_bytes
     }
 
-    /// Drops what was read and will not be written.
+    /// Discards data that was read and will not be written.
     pub(crate) fn discard_frame(&mut self, inbox: &mut Inbox) {
         inbox.consume(std::mem::take(&mut self.data) + std::mem::take(&mut self.skip));
     }
 
-    /// Gives the prefix's memory back.
+    /// Returns the memory of the prefix.
     pub(crate) fn recycle(&mut self, buffers: &Buffers) {
         buffers.put_text(std::mem::take(&mut self.prefix));
         self.prefix_sent = 0;
     }
 
-    /// Reads what has already arrived into the frame, without touching the source.
+    /// Moves data that has arrived into the frame, without reading from the source.
     pub(crate) fn take_buffered(
         &mut self,
         inbox: &mut Inbox,
@@ -216,7 +211,7 @@ impl Transfer {
         self.frame(inbox, piece, edit)
     }
 
-    /// Puts a piece into the frame to be written next.
+    /// Puts a chunk of the body into the frame.
     fn frame(
         &mut self,
         inbox: &mut Inbox,
@@ -250,21 +245,21 @@ impl Transfer {
         Ok(())
     }
 
-    /// Puts what an edit made of a piece into the frame.
+    /// Puts the output of an edit into the frame.
     fn frame_edited(&mut self, inbox: &mut Inbox, edited: &[u8], last: bool) {
         self.begin_frame(edited.len());
         self.prefix.extend_from_slice(edited);
         self.end_frame(inbox, edited.len(), last);
     }
 
-    /// Ends the body here, with this behind what was sent, though its source had more to say.
+    /// Ends the body with `chunk`, although the source has not ended.
     pub(crate) fn end_with(&mut self, inbox: &mut Inbox, chunk: BodyChunk) {
         inbox.consume(inbox.len());
         self.rest = BodyDecoder::Trailers(chunk.trailers);
         self.frame_edited(inbox, &chunk.data, true);
     }
 
-    /// What the edit held back, now that the source has nothing more for a while; whether there was any.
+    /// Frames the data that the edit has held back, as the source pauses; false if there was none.
     #[cold]
     fn frame_held(&mut self, inbox: &mut Inbox, edit: &mut Option<Edit<'_>>) -> bool {
         self.held = false;
@@ -280,7 +275,7 @@ impl Transfer {
         has_more
     }
 
-    /// Before the data: the chunk's size.
+    /// Writes the chunk-size line (RFC 9112 §7.1).
     fn begin_frame(&mut self, size: usize) {
         if self.prefix_sent == self.prefix.len() {
             self.prefix.clear();
@@ -291,7 +286,7 @@ impl Transfer {
         }
     }
 
-    /// Behind the data: the chunk's CRLF, and after the last one the end and the trailers.
+    /// Writes the CRLF behind the chunk's data; at the end of the body, also the last chunk and the trailers.
     fn end_frame(&mut self, inbox: &mut Inbox, size: usize, last: bool) {
         self.ended = last;
         if self.data == 0 {
@@ -308,12 +303,12 @@ impl Transfer {
             (_, true) => 0..CRLF_LAST.len(),
         };
         if has_trailers {
-            // Rare: the end is written apart, behind the data.
+            // Trailers are rare: they are written apart, behind the data.
             self.suffix.end = self.suffix.end.min(CRLF_LAST.len() - 2);
         }
     }
 
-    /// Writes the frame; ready when it is all gone.
+    /// Writes the frame; ready when all of it is written.
     pub(crate) fn poll_flush(
         &mut self,
         cx: &mut Context<'_>,
@@ -342,7 +337,7 @@ impl Transfer {
         self.finish_trailers(cx, inbox, sink)
     }
 
-    /// Writes the frame as the last bytes of the connection, if it all goes at once; says whether it did.
+    /// Tries to write the frame as the last bytes of the connection. Returns whether all was written.
     pub(crate) fn write_last(&mut self, inbox: &mut Inbox, sink: &mut TransportStream) -> bool {
         if !self.ended || !self.trailers_to_send().is_empty() {
             return false;
@@ -377,7 +372,7 @@ impl Transfer {
         }
     }
 
-    /// Moves the body on as far as it goes; ready when it is complete or broken.
+    /// Moves the body as far as possible; ready when it is complete or has failed.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -422,7 +417,7 @@ impl Transfer {
                     inbox.release(buffers);
                 }
                 match stream.poll_fill_some(cx, inbox, buffers, bytes_max) {
-                    // Without a budget left some sources were not asked, and others were: the next poll tells.
+                    // Without task budget a source is pending although it may have data: poll again.
                     Poll::Pending if self.held && !coop::has_budget_remaining() => {
                         inbox.park(buffers);
                         turn_budget::give_way(cx);
@@ -449,7 +444,7 @@ impl Transfer {
         }
     }
 
-    /// Writes the frame; ready when the sink holds nothing of it back.
+    /// Writes the frame; ready when the sink buffers nothing.
     pub(crate) fn poll_flush_through(
         &mut self,
         cx: &mut Context<'_>,
@@ -460,7 +455,7 @@ impl Transfer {
         self.poll_push_out(cx, sink)
     }
 
-    /// Has the sink send what it holds back.
+    /// Flushes the sink's own buffer.
     fn poll_push_out(
         &mut self,
         cx: &mut Context<'_>,
@@ -478,8 +473,8 @@ impl Transfer {
         is_long && self.ending == BodyEncoding::Known && edit.is_none()
     }
 
-    /// Moves what is left of the body from socket to socket; `None` where the sides are not just that, or there is no
-    /// pipe. While the source has nothing to say, no pipe is held.
+    /// Splices the rest of the body; `None` unless both sides are plain sockets and a pipe is free. The
+    /// transfer holds no pipe while it waits for the source.
     fn poll_splice(
         &mut self,
         cx: &mut Context<'_>,
@@ -495,11 +490,11 @@ impl Transfer {
                 if *left == 0 {
                     self.rest = BodyDecoder::Done;
                     self.ended = true;
-                    // Whoever keeps the connection asks whether it is quiet.
+                    // The pool checks for surplus bytes before it reuses the connection.
                     splice::probe_readable(from);
                     break Poll::Ready(Ok(()));
                 }
-                // Not at the end: a body of which nothing is left is not waited for.
+                // Checked after the end: a complete body must not wait for another turn.
                 if turn.is_over(cx) {
                     break Poll::Pending;
                 }
@@ -556,7 +551,7 @@ fn written(result: io::Result<usize>) -> Result<usize, TransferFailure> {
     }
 }
 
-/// The slices from the first to the last that hold something; `None` where all are empty.
+/// The range from the first to the last slice with data; `None` if all are empty.
 fn some_of(slices: &[IoSlice<'_>]) -> Option<Range<usize>> {
     let first = slices.iter().position(|slice| !slice.is_empty())?;
     let last = slices.iter().rposition(|slice| !slice.is_empty())?;

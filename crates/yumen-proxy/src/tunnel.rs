@@ -1,5 +1,7 @@
-//! After a change of protocol: bytes both ways until both sides have ended, or what the tunnel is tied to
-//! changes.
+//! Tunnels: bytes in both directions after an upgrade or CONNECT, until both sides have ended or a binding
+//! ends it.
+//!
+//! Owns both streams meanwhile. Independent of routes or plugins.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -22,38 +24,38 @@ use crate::tunnel_binding::TunnelBinding;
 use crate::upstream::connection::UpstreamConnection;
 use crate::worker::Worker;
 
-/// A WebSocket that has to end gets so long for the frames under way, in milliseconds.
+/// Time for frames in flight before a WebSocket is closed, in milliseconds.
 const LEAVE_MS: u64 = 1000;
 
-/// The endpoint goes away (RFC 6455 §7.4.1).
+/// Status code 1001, going away (RFC 6455 §7.4.1).
 const GOING_AWAY: u16 = 1001;
 
-/// How a tunnel ended.
+/// The summary of an ended tunnel.
 #[derive(Default)]
 pub(crate) struct TunnelOutcome {
     /// Bytes from the client.
     pub(crate) up_bytes: u64,
     /// Bytes to the client.
     pub(crate) down_bytes: u64,
-    /// Whether it was ended here, the client being told.
+    /// Whether the gateway ended the tunnel with a WebSocket Close frame.
     pub(crate) was_closed_by_us: bool,
-    /// Whether both sides had ended what they said.
+    /// Whether both sides have ended their direction.
     pub(crate) is_whole: bool,
 }
 
-/// What ends a tunnel beside its two sides.
+/// The bounds that end a tunnel while both sides are open.
 pub(crate) struct TunnelBounds {
-    /// How long nothing may move.
+    /// The idle timeout, in milliseconds.
     pub(crate) idle_timeout_ms: u64,
     pub(crate) tie: Option<Rc<TunnelBinding>>,
-    /// Whether what passes are frames of a WebSocket.
+    /// Whether the tunnel carries WebSocket frames.
     pub(crate) is_websocket: bool,
 }
 
-/// Runs until both sides have ended, either fails, or its bounds end it. `opening` holds the head that tells
-/// the client of the change.
+/// Runs until both sides have ended, either fails, or a bound ends the tunnel. `opening` holds the response
+/// head of the upgrade.
 ///
-/// The bytes are moved by a task of their own: a message that passes wakes that alone, not all that led to the tunnel.
+/// A task of its own moves the bytes, so a message wakes only that task and not the exchange around it.
 pub(crate) async fn run(
     conn: &mut DownstreamConnection,
     connection: &mut UpstreamConnection,
@@ -80,7 +82,7 @@ pub(crate) async fn run(
     task::spawn(async move {
         poll_fn(|cx| tunnel.poll(cx)).await;
         tunnel.pair.settle(&tunnel.worker, &mut tunnel.client, &mut tunnel.endpoint).await;
-        // Where nobody takes it back any more it ends with its streams.
+        // If the receiver was dropped, the tunnel ends and closes its streams.
         let _ = give_back.send(tunnel);
     });
     let Ok(mut tunnel) = given_back.await else { return TunnelOutcome::default() };
@@ -94,13 +96,13 @@ pub(crate) async fn run(
     }
 }
 
-/// What a tunnel keeps in mind that may have to end between two frames.
+/// State of a tunnel with a binding, which may have to end between two frames.
 struct BoundTunnel {
     tie: Rc<TunnelBinding>,
     is_websocket: bool,
     up: WebSocketFrameTracker,
     down: WebSocketFrameTracker,
-    /// The last words to the endpoint and to the client, once they are due.
+    /// The Close frames to the endpoint and to the client, once the tunnel leaves.
     leaving: Option<[Transfer; 2]>,
 }
 
@@ -115,7 +117,7 @@ impl BoundTunnel {
         }
     }
 
-    /// Begins to leave.
+    /// Starts to close the tunnel.
     fn leave(&mut self, worker: &Worker) {
         let last = |words| Transfer::new(Framing::None, BodyEncoding::Known, words, 0);
         let lot = worker.random().to_le_bytes();
@@ -125,7 +127,7 @@ impl BoundTunnel {
     }
 }
 
-/// The frames of both directions, where they must be known.
+/// The trackers of both directions, for a bound WebSocket.
 fn watched(tied: &mut Option<BoundTunnel>) -> Option<(WatchedFrames<'_>, WatchedFrames<'_>)> {
     let tied = tied.as_mut().filter(|tied| tied.is_websocket)?;
     let is_leaving = tied.leaving.is_some();
@@ -135,7 +137,7 @@ fn watched(tied: &mut Option<BoundTunnel>) -> Option<(WatchedFrames<'_>, Watched
     ))
 }
 
-/// Says the last words once the frame before them has gone; whether they are said.
+/// Sends a Close frame after the frame before it is complete; returns whether the frame was sent.
 fn is_said(
     cx: &mut Context<'_>,
     (frames, before): (&WebSocketFrameTracker, &OneWayCopy),
@@ -147,7 +149,7 @@ fn is_said(
     }
     match words.poll_flush(cx, &mut Inbox::default(), sink) {
         Poll::Ready(Ok(())) => sink.poll_flush(cx).is_ready(),
-        // Nobody is there to hear them.
+        // The peer has closed, so nothing is left to send.
         Poll::Ready(Err(_)) => true,
         Poll::Pending => false,
     }
@@ -157,17 +159,18 @@ struct Tunnel {
     client: TransportStream,
     endpoint: TransportStream,
     worker: Rc<Worker>,
-    /// When it has been silent for too long.
+    /// The idle timer.
     timer: Timer,
     opening: Transfer,
-    /// Whether the client was told of the change.
+    /// Whether the response head of the upgrade was sent.
     is_open: bool,
     pair: BidirectionalCopy,
     tied: Option<BoundTunnel>,
 }
 
 impl Drop for Tunnel {
-    /// What a panic of its task cuts off is counted, and does not look finished.
+    /// Counts a panic of the task, and resets the connections so that the truncated bytes do not look
+    /// complete.
     fn drop(&mut self) {
         if self.worker.counters.note_panic() {
             let sides = [self.client.tcp(), self.endpoint.tcp()];
@@ -177,7 +180,7 @@ impl Drop for Tunnel {
 }
 
 impl Tunnel {
-    /// Follows the frames in what came right behind the heads.
+    /// Tracks the frames that arrived together with the heads.
     fn consume_buffered_frames(&mut self) {
         if let Some((mut up, mut down)) = watched(&mut self.tied) {
             self.pair.up.consume_buffered_frames(&mut up);
@@ -204,7 +207,7 @@ impl Tunnel {
         self.pair.poll(cx, &self.worker, sides, watched(&mut self.tied))
     }
 
-    /// Ends the tunnel when what it is tied to has changed: a WebSocket with a closing frame to both sides.
+    /// Ends the tunnel after a change of its binding; a WebSocket ends with a Close frame to both sides.
     fn poll_leave(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(tied) = &mut self.tied else { return Poll::Pending };
         if tied.tie.is_over(cx) {
@@ -212,7 +215,7 @@ impl Tunnel {
                 return Poll::Ready(());
             }
             tied.leave(&self.worker);
-            // Registers for the time this may take.
+            // Registers for the new deadline.
             if tied.tie.is_over(cx) {
                 return Poll::Ready(());
             }
@@ -224,7 +227,7 @@ impl Tunnel {
         if !(is_up_done && is_down_done) {
             return Poll::Pending;
         }
-        // Where it is a stream of a connection it ends in order; a reset might take back what was said.
+        // A stream of a multiplexed connection ends with END_STREAM; a reset might discard the Close frame.
         let _ = self.client.finish(&[]);
         Poll::Ready(())
     }

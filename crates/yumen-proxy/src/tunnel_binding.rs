@@ -1,6 +1,7 @@
-//! Tunnels that end when their route or endpoint changes, where either says so.
+//! Bindings of tunnels to their route and endpoint: a change of either ends the tunnel, if `on_change`
+//! requires it.
 //!
-//! Looked at with the chores of a worker; a tunnel without such a wish is not known here.
+//! A worker reviews them during its housekeeping. Tunnels without such a setting have no binding.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -12,26 +13,26 @@ use yumen_snapshot::{Endpoint, Route, RouteLifetime, Snapshot, Upstream, Upstrea
 
 use crate::timers::{Timer, Timers};
 
-/// What a tunnel depends on.
+/// The route and endpoint on which a tunnel depends.
 pub(crate) struct TunnelBinding {
     route: Option<Arc<RouteLifetime>>,
     slot: UpstreamSlotId,
-    /// The upstream's name: a slot may be taken by another.
+    /// The name of the upstream: a slot may be reused by another.
     origin: Arc<str>,
     endpoint: u64,
-    /// How long it may go on after a change, in milliseconds.
+    /// Time from a change to the end of the tunnel, in milliseconds.
     grace_ms: u64,
     has_changed: Cell<bool>,
     timer: Timer,
 }
 
 impl TunnelBinding {
-    /// Whether the tunnel shall end now; otherwise its task is woken when it shall.
+    /// Whether the tunnel is to end now; otherwise registers the task to be woken then.
     pub(crate) fn is_over(&self, cx: &mut Context<'_>) -> bool {
         self.timer.is_over(cx)
     }
 
-    /// Allows so many milliseconds from now on.
+    /// Sets the deadline to `ms` milliseconds from now.
     pub(crate) fn give(&self, ms: u64) {
         self.timer.set(ms);
     }
@@ -44,14 +45,14 @@ impl TunnelBinding {
     }
 }
 
-/// A worker's tied tunnels.
+/// The bindings of a worker.
 #[derive(Default)]
 pub(crate) struct TunnelBindings {
     tied: RefCell<Vec<Weak<TunnelBinding>>>,
 }
 
 impl TunnelBindings {
-    /// Ties a tunnel, where its route or else its upstream wants that.
+    /// Binds a tunnel, if its route, or else its upstream, sets `on_change`.
     pub(crate) fn tie(
         &self,
         timers: &Rc<Timers>,
@@ -64,7 +65,7 @@ impl TunnelBindings {
         Some(self.keep(timers, Some(route.life.clone()), (upstream, endpoint), grace_ms))
     }
 
-    /// Ties a stream, where its upstream wants that.
+    /// Binds a stream, if its upstream sets `on_change`.
     pub(crate) fn bind_stream(
         &self,
         timers: &Rc<Timers>,
@@ -85,7 +86,7 @@ impl TunnelBindings {
     ) -> Rc<TunnelBinding> {
         let tie = Rc::new(TunnelBinding {
             route,
-            // That of the upstream in use, which a plugin may have chosen instead of the route's.
+            // The slot of the upstream in use: a plugin may have chosen another than the route's.
             slot: upstream.slot,
             origin: upstream.origin.clone(),
             endpoint: endpoint.state.id,
@@ -97,7 +98,7 @@ impl TunnelBindings {
         tie
     }
 
-    /// Compares with what is in force now; says how many begin to end.
+    /// Compares all bindings with `snapshot` and returns the number of tunnels that begin to end.
     pub(crate) fn review(&self, snapshot: &Snapshot) -> usize {
         let mut ending = 0;
         self.tied.borrow_mut().retain(|tie| {

@@ -1,53 +1,53 @@
-//! How long a task goes on while there is something to do: what is ready elsewhere on its worker waits meanwhile.
+//! Turns: the work that one task does before the worker serves other tasks.
 
 use std::pin::pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::task::{coop, yield_now};
 
-/// What one direction of a flow moves before others have their turn, its own other direction among them.
+/// The bytes that one direction of a flow has moved in its turn. The other direction of the flow takes turns
+/// as well.
 #[derive(Debug, Default)]
 pub(crate) struct TurnBudget {
-    /// In bytes that are copied.
+    /// In units of copied bytes.
     moved: usize,
 }
 
 impl TurnBudget {
-    /// Half of what tokio's budget of a task is enough for where TLS is read, which takes a unit each 4 KiB: the other
-    /// direction must find some of it.
+    /// Half of tokio's task budget when TLS is read, which takes a unit per 4 KiB: the other direction needs
+    /// the rest.
     const COPIED_BYTES: usize = 256 * 1024;
-    /// What the system moves costs a quarter of that, what a plugin looks into more.
+    /// Spliced bytes cost a quarter of copied ones, edited bytes four times as much.
     const SPLICED_PER_COPIED: usize = 4;
     const COPIED_PER_EDITED: usize = 4;
-    /// However short, a piece is a write, and maybe a call of a plugin.
+    /// The fixed cost of a chunk: a write, and perhaps a plugin call.
     const PIECE_BYTES: usize = 1024;
 
-    /// Notes bytes that were copied.
+    /// Charges copied bytes.
     #[inline]
     pub(crate) fn copied(&mut self, bytes: usize) {
         self.moved += bytes;
     }
 
-    /// Notes bytes the system moved.
+    /// Charges spliced bytes.
     #[inline]
     pub(crate) fn spliced(&mut self, bytes: usize) {
         self.moved += bytes / TurnBudget::SPLICED_PER_COPIED;
     }
 
-    /// Notes bytes a plugin looked into.
+    /// Charges bytes that a plugin has edited.
     #[inline]
     pub(crate) fn edited(&mut self, bytes: usize) {
         self.moved += bytes * TurnBudget::COPIED_PER_EDITED;
     }
 
-    /// Notes a piece of any length.
+    /// Charges the fixed cost of a chunk.
     #[inline]
     pub(crate) fn piece(&mut self) {
         self.moved += TurnBudget::PIECE_BYTES;
     }
 
-    /// Whether others are to have theirs; then the task is called again when they had, and when the reactor was asked
-    /// who else is ready.
+    /// Whether the turn has ended. If so, the task is polled again after other tasks and after the reactor.
     #[inline]
     pub(crate) fn is_over(&self, cx: &mut Context<'_>) -> bool {
         let is_over = self.moved >= TurnBudget::COPIED_BYTES;
@@ -58,20 +58,20 @@ impl TurnBudget {
     }
 }
 
-/// Has the task called again when others have had their turn.
+/// Schedules the task behind all other ready tasks.
 #[cold]
 pub(crate) fn give_way(cx: &mut Context<'_>) {
-    // Asked once it has the task woken, and is ready no sooner.
+    // The first poll schedules the wake-up, and never returns ready.
     let _ = pin!(yield_now()).poll(cx);
 }
 
-/// What a request takes of tokio's budget of a task that came before the one ahead of it was answered: 32 of them are
-/// all of it.
+/// The units of tokio's task budget that one pipelined request takes: 32 such requests exhaust the budget.
 const REQUEST: u32 = 4;
 
-/// Notes such a request; where nothing is left of the budget, it waits for the next.
+/// Charges a pipelined request; pending if the budget is exhausted.
 pub(crate) fn poll_request(cx: &mut Context<'_>) -> Poll<()> {
     for _ in 0..REQUEST {
+        // Without `made_progress`, tokio returns the unit to the budget.
         ready!(coop::poll_proceed(cx)).made_progress();
     }
     Poll::Ready(())

@@ -1,6 +1,7 @@
 //! The client of upstream endpoints: connections and their pools, attempts, admission, subrequests, health.
 //!
-//! Knows one exchange as the snapshot and plugins describe it. Must not know listeners, client connections or workers.
+//! Sees an exchange only as snapshot and plugins describe it. Independent of listeners, client connections
+//! or workers.
 
 pub(crate) mod admission;
 pub(crate) mod attempt;
@@ -154,7 +155,8 @@ impl UpstreamClient {
         self.counters.idle_upstream.set((pool.len() + self.h2_pool.idle()) as i64);
     }
 
-    /// Opens a connection for one request at a time. `permit` receives the right to it where connections are limited.
+    /// Opens a connection for one request at a time. `permit` receives the right to it where connections are
+    /// limited.
     async fn open(
         &self,
         target: &EndpointTarget<'_>,
@@ -174,7 +176,8 @@ impl UpstreamClient {
         wait: &mut impl AttemptWait,
     ) -> Result<StreamPermit, ConnectFailure> {
         let (pool_key, keepalive) = (target.pool_key(), target.keepalive());
-        // One wait for all rounds: a request that loses its turn waits no longer in all than one that connects.
+        // One wait for all rounds: a request that loses its turn waits no longer in all than one that
+        // connects.
         wait.start(target.connect_ms);
         loop {
             let (over, failure) = match self.h2_pool.acquire(pool_key, keepalive, target.connect_ms) {

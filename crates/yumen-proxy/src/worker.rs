@@ -1,4 +1,6 @@
-//! One worker: a thread, a core, a runtime, and everything its connections share without locks.
+//! A worker: one thread with its runtime and the state that its connections share without locks.
+//!
+//! Owns the pinned snapshot, timers, buffers and connection counts. Independent of protocols or plugins.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -26,28 +28,28 @@ use crate::tunnel_binding::TunnelBindings;
 use crate::upstream::UpstreamClient;
 use crate::worker_duty::WorkerDuty;
 
-/// Of the connections a worker may have, one in so many is kept free for those who come, where others only wait; so many
-/// are ended at a time, at least [`ROOM_MIN`], and no oftener than [`MAKE_ROOM_MS`].
+/// The last sixteenth of the connection limit is a reserve. While it is in use, idle connections are ended:
+/// a sixteenth of the open ones per pass, at least [`ROOM_MIN`], at most one pass per [`MAKE_ROOM_MS`].
 const SPARE_SHARE: usize = 16;
 const ROOM_MIN: usize = 16;
 const MAKE_ROOM_MS: u64 = 100;
-/// Who has not been told by then has found something to do, in milliseconds.
+/// A pass ends no more connections after this time, in milliseconds.
 const ROOM_MS: u64 = 1000;
-/// A connection that has waited for its next request for less is not ended.
+/// The shortest idle time before a pass may end a connection, in milliseconds.
 const IDLE_MS_MIN: u64 = 1000;
 
-/// So long a draining worker looks closely whether it is done, in milliseconds.
+/// Time for which a draining worker polls every 5 ms whether all connections have ended, in milliseconds.
 const DRAIN_BRISK_MS: u64 = 2000;
 
-/// Merged chains a worker remembers.
+/// The limit of cached merged chains; the cache is cleared when full.
 const MERGED_MAX: usize = 65_536;
 
-/// Boxed, so that handing a head on moves a pointer.
+/// Heads are boxed, so that passing one on moves a pointer.
 type Heads<T> = Vec<Box<T>>;
 
 type MergedChains = HashMap<(*const Route, *const Consumer), Rc<PluginChain>, foldhash::fast::RandomState>;
 
-/// A snapshot as one worker holds it; counted without atomics.
+/// A snapshot held by one worker and counted without atomics.
 pub(crate) struct PinnedSnapshot {
     snapshot: Arc<Snapshot>,
     version: u64,
@@ -63,7 +65,8 @@ impl Deref for PinnedSnapshot {
 }
 
 impl PinnedSnapshot {
-    /// A route's chain with a consumer's plugins merged in, remembered until a route or a consumer changes.
+    /// Returns the chain of a route with the plugins of a consumer merged in. The result is cached until a
+    /// route or a consumer changes.
     pub(crate) fn merged(&self, route: &Route, consumer: &Consumer) -> Rc<PluginChain> {
         let key: (*const Route, *const Consumer) = (route, consumer);
         if let Some(chain) = self.merged.borrow().get(&key) {
@@ -79,7 +82,7 @@ impl PinnedSnapshot {
     }
 }
 
-/// What all connections of a worker share.
+/// State shared by all connections of a worker.
 pub(crate) struct Worker {
     me: Weak<Worker>,
     pub(crate) id: usize,
@@ -87,20 +90,20 @@ pub(crate) struct Worker {
     pub(crate) counters: Arc<WorkerCounters>,
     pub(crate) buffers: Rc<Buffers>,
     pub(crate) timers: Rc<Timers>,
-    /// Connections to endpoints, and all that is sent on them.
+    /// The client of upstream endpoints.
     pub(crate) upstream: Rc<UpstreamClient>,
     pub(crate) ties: TunnelBindings,
     pub(crate) log: Option<RefCell<AccessLogBuffer>>,
-    /// Whether its lines tell of fields of the answer, which are kept only then.
+    /// Whether access log lines contain response fields; they are retained only then.
     pub(crate) logs_answer: bool,
     pub(crate) date: DateCache,
     pub(crate) draining: Cell<bool>,
-    /// While draining, idle connections stay as long as otherwise.
+    /// Whether idle connections keep their idle timeout during a drain.
     pub(crate) keeps_idle: Cell<bool>,
     pub(crate) sampler: RequestSampler,
     pub(crate) overload: Option<OverloadGuard>,
     pub(crate) offload_queue: OffloadQueue,
-    /// The way out for plugins.
+    /// Redis clients of plugins.
     pub(crate) redis: Rc<yumen_redis::RedisClients>,
     publisher: Arc<Publisher>,
     applied: Arc<AtomicU64>,
@@ -109,30 +112,30 @@ pub(crate) struct Worker {
     edits: RefCell<Vec<Fields>>,
     random: Cell<u64>,
     open: Cell<usize>,
-    /// How many connections are to end so that others find room, and when that was last asked.
+    /// The number of idle connections that the current pass is still to end, and the start of that pass.
     room_wanted: Cell<usize>,
     made_room_ms: Cell<u64>,
-    /// Of those, connections that only wait for their client to hear the last answer.
+    /// Of the open connections, the number in a lingering close.
     pub(crate) lingering: Cell<usize>,
 }
 
-/// What a worker is made of.
+/// The parts from which a worker is built.
 pub struct WorkerParts {
-    /// Its number, from 0 up.
+    /// The number of the worker, counted from 0.
     pub id: usize,
-    /// Settings it follows.
+    /// Settings shared by all workers.
     pub settings: Arc<WorkerSettings>,
-    /// Where snapshots appear.
+    /// Source of snapshots.
     pub publisher: Arc<Publisher>,
-    /// Its counters, read elsewhere.
+    /// Counters of the worker, exported by the metrics.
     pub counters: Arc<WorkerCounters>,
-    /// Version of the snapshot it serves from, read elsewhere.
+    /// Version of the snapshot that the worker serves.
     pub applied: Arc<AtomicU64>,
-    /// Where access log lines go, if anywhere.
+    /// Buffer of access log lines; `None` without an access log.
     pub log: Option<AccessLogBuffer>,
-    /// What it is asked to do.
+    /// The current duty: serve, hand over or end.
     pub duty: watch::Receiver<WorkerDuty>,
-    /// Where its random numbers start.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
@@ -176,29 +179,31 @@ impl Worker {
         })
     }
 
-    /// The newest snapshot. An exchange takes it once and keeps it to its end.
+    /// Returns the newest snapshot. An exchange takes the snapshot once and keeps it to its end.
     pub(crate) fn pinned(&self) -> Rc<PinnedSnapshot> {
         let version = self.publisher.version();
         if version != self.pinned.borrow().version {
             let snapshot = self.publisher.load();
             let before = self.pinned.borrow().clone();
-            // The same routes and consumers lie at the same addresses: endpoints that come and go change no chain.
+            // Unchanged routes and consumers keep their addresses, so a change of endpoints invalidates no
+            // chain.
             let merged = match snapshot.chains() == before.chains() {
                 true => before.merged.clone(),
                 false => Rc::default(),
             };
             *self.pinned.borrow_mut() = Rc::new(PinnedSnapshot { snapshot, version, merged });
+            // Stored after the swap: a version counts as applied only once this worker serves it.
             self.applied.store(version, Ordering::Release);
         }
         self.pinned.borrow().clone()
     }
 
-    /// A clear request head.
+    /// Returns an empty request head, recycled if possible.
     pub(crate) fn take_request(&self) -> Box<RequestHead> {
         self.requests.borrow_mut().pop().unwrap_or_default()
     }
 
-    /// Keeps a head's memory.
+    /// Recycles the memory of a request head.
     pub(crate) fn recycle_request_head(&self, mut head: Box<RequestHead>) {
         let mut kept = self.requests.borrow_mut();
         if kept.len() < EXCHANGES_KEPT {
@@ -207,22 +212,22 @@ impl Worker {
         }
     }
 
-    /// A clear response head.
+    /// Returns an empty response head, recycled if possible.
     pub(crate) fn take_response(&self) -> Box<ResponseHead> {
         self.upstream.take_response()
     }
 
-    /// Keeps a head's memory.
+    /// Recycles the memory of a response head.
     pub(crate) fn give_response(&self, head: Box<ResponseHead>) {
         self.upstream.give_response(head);
     }
 
-    /// A clear list of fields for the answer.
+    /// Returns an empty list of response fields, recycled if possible.
     pub(crate) fn take_edits(&self) -> Fields {
         self.edits.borrow_mut().pop().unwrap_or_default()
     }
 
-    /// Keeps a list's memory.
+    /// Recycles the memory of a list of fields.
     pub(crate) fn recycle_fields(&self, mut fields: Fields) {
         let mut kept = self.edits.borrow_mut();
         if fields.capacity() > 0 && kept.len() < EXCHANGES_KEPT {
@@ -231,7 +236,7 @@ impl Worker {
         }
     }
 
-    /// Counts a connection in; `None` where there are as many as may be. Before that, room is made.
+    /// Counts a new connection; `None` at the limit. Near the limit, idle connections are ended first.
     pub(crate) fn admit(self: &Rc<Self>) -> Option<ConnectionGuard> {
         let most = self.settings.connections_max;
         if self.open.get() >= most - most / SPARE_SHARE {
@@ -247,7 +252,8 @@ impl Worker {
         Some(ConnectionGuard { worker: self.clone() })
     }
 
-    /// Asks some of the connections that have waited longest for a request to end: whoever comes is worth more.
+    /// Wakes the connections with the longest idle time to end them. A new client takes precedence over an
+    /// idle one.
     #[cold]
     pub(crate) fn make_room(&self) {
         let now_ms = clock::now().mono_ms();
@@ -260,13 +266,13 @@ impl Worker {
         self.timers.wake_idle(wanted);
     }
 
-    /// Whether connections that wait for their next request are asked to end.
+    /// Whether a pass that ends idle connections is in progress.
     #[inline]
     pub(crate) fn is_ending_idle(&self) -> bool {
         self.room_wanted.get() > 0
     }
 
-    /// Whether one that has waited for so long is to end now.
+    /// Whether a connection that has been idle for `idle_ms` is to end now.
     #[cold]
     pub(crate) fn takes_room(&self, idle_ms: u64) -> bool {
         let is_over = clock::now().mono_ms() > self.made_room_ms.get() + ROOM_MS;
@@ -276,14 +282,14 @@ impl Worker {
         takes
     }
 
-    /// Itself, for what outlives a call.
+    /// A reference-counted handle, for tasks that outlive the call.
     pub(crate) fn shared(&self) -> Option<Rc<Worker>> {
         self.me.upgrade()
     }
 
-    /// Spreads what needs no secrecy.
+    /// A random number; not for secrets.
     pub(crate) fn random(&self) -> u64 {
-        // xorshift64*
+        // xorshift64*.
         let mut state = self.random.get();
         state ^= state >> 12;
         state ^= state << 25;
@@ -292,7 +298,7 @@ impl Worker {
         state.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Chores that no request should wait for: idle connections, log lines, the newest snapshot.
+    /// Housekeeping every 500 ms, off the request path: idle connections, access log, snapshot, tunnels.
     pub(crate) async fn run_chores(self: Rc<Self>) {
         loop {
             self.timers.clone().sleep(500).await;
@@ -310,7 +316,7 @@ impl Worker {
         }
     }
 
-    /// Holds the backlog to its bound, and notes how much it is.
+    /// Enforces the bound of the body backlog and exports its size.
     fn tend_backlog(&self, now_ms: u64) {
         let backlog = &self.buffers.backlog;
         let ended = backlog.enforce(now_ms);
@@ -326,7 +332,7 @@ impl Worker {
         }
     }
 
-    /// Measures whether there is too much to do.
+    /// Measures the load that [`OverloadGuard`] sheds requests by.
     pub(crate) async fn watch_overload(self: Rc<Self>) {
         if let Some(overload) = &self.overload {
             overload.watch(&self.timers).await;
@@ -340,27 +346,28 @@ impl Worker {
         }
     }
 
-    /// Stops taking new requests on open connections.
+    /// Ends idle connections as `duty` requires, and refuses new requests on open ones.
     pub(crate) fn start_drain(&self, duty: WorkerDuty) {
         self.draining.set(true);
         self.keeps_idle.set(matches!(duty, WorkerDuty::HandOver { .. }));
         self.timers.wake_all();
     }
 
-    /// Waits for open connections to end, which take no new requests.
+    /// Waits until all connections have ended or the duty's bound has passed.
     pub(crate) async fn drain(&self, duty: &watch::Receiver<WorkerDuty>) {
         let (mut asked, mut last_request_ms) = (None, 0);
         while self.open.get() > 0 {
             let now_ms = clock::exact().mono_ms();
             let duty = *duty.borrow();
             if asked.replace(duty) != Some(duty) {
+                // A new duty restarts its bound.
                 last_request_ms = now_ms;
                 self.start_drain(duty);
             }
             if duty.within_ms().is_some_and(|within_ms| now_ms >= last_request_ms.saturating_add(within_ms)) {
                 break;
             }
-            // What takes longer than a request may take hours.
+            // Exchanges that outlast a usual request may take hours; polling less often saves CPU time.
             let pause_ms = if now_ms < last_request_ms + DRAIN_BRISK_MS { 5 } else { 100 };
             self.timers.clone().sleep(pause_ms).await;
         }
@@ -368,7 +375,7 @@ impl Worker {
     }
 }
 
-/// A connection that was counted in; counts itself out however it ends.
+/// The count of one open connection; released on drop.
 pub(crate) struct ConnectionGuard {
     worker: Rc<Worker>,
 }

@@ -1,33 +1,33 @@
-//! What a worker is asked to do: serve, leave its sockets to another process, or end.
+//! The duty of a worker: serve, hand its sockets over, or end.
 //!
-//! Knows neither why nor who asks.
+//! Independent of the source of the duty.
 
-/// What a worker does with its connections.
+/// The treatment of new and open connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerDuty {
-    /// Accepts and serves.
+    /// The worker accepts and serves.
     Serve,
-    /// Another process accepts from the same sockets. What is under way goes on, and idle connections are
-    /// closed no earlier than otherwise: their clients may be about to ask. Clients are told to go elsewhere
-    /// as soon as their protocol allows.
+    /// The successor accepts from the same sockets. Exchanges in flight continue, and idle connections keep
+    /// their idle timeout, as their clients may be about to send. Clients are asked to reconnect as soon as
+    /// their protocol allows.
     HandOver {
-        /// What is not over then is cut off, in milliseconds; 0 waits for all.
+        /// Time after which connections are cut off, in milliseconds; 0 sets no limit.
         within_ms: u64,
     },
-    /// Nobody accepts any more. Idle connections are closed soon.
+    /// No process accepts any more. Idle connections are closed soon.
     End {
-        /// What is not over then is cut off, in milliseconds.
+        /// Time after which connections are cut off, in milliseconds.
         within_ms: u64,
     },
 }
 
 impl WorkerDuty {
-    /// Whether the worker accepts no more connections.
+    /// Whether the worker has stopped accepting connections.
     pub fn is_over(self) -> bool {
         self != WorkerDuty::Serve
     }
 
-    /// How long what is under way may take, in milliseconds; `None` where that is not bounded.
+    /// Time for which exchanges in flight may continue, in milliseconds; `None` for no limit.
     pub(crate) fn within_ms(self) -> Option<u64> {
         match self {
             WorkerDuty::Serve | WorkerDuty::HandOver { within_ms: 0 } => None,

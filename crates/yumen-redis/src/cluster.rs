@@ -1,4 +1,6 @@
-//! A Redis cluster: which node has a key, and following it where it moves.
+//! Redis Cluster: the map of slots to nodes, and redirections.
+//!
+//! Independent of the wire format beyond replies and errors.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -20,54 +22,54 @@ mod slot;
 
 use slot::{SLOTS, slot};
 
-/// How often one question follows a key before it is given up.
+/// The most redirections that one command follows.
 const REDIRECTS_MAX: usize = 5;
-/// The map is asked for no more often than this.
+/// The shortest interval between requests for the slot map, in milliseconds.
 const REFRESH_MS: u64 = 200;
-/// After which a question is asked again whose keys are just being moved.
+/// The pause before a command is repeated whose keys are being migrated.
 const MOVING_PAUSE: Duration = Duration::from_millis(20);
 
-/// A worker's view of a cluster.
+/// A worker's view of one cluster.
 pub(crate) struct RedisCluster {
     tools: RedisRuntime,
     target: Rc<RedisTarget>,
     nodes: RefCell<HashMap<RedisAddress, Rc<RedisClusterNode>>>,
-    /// The node of each slot; empty before the map was seen.
+    /// The node of each slot; empty until the map is known.
     slots: RefCell<Vec<Option<Rc<RedisClusterNode>>>>,
     is_refreshing: Cell<bool>,
     refreshed: Notify,
     refreshed_ms: Cell<u64>,
-    /// Why there was no map the last time.
+    /// The reason why the last request for the map failed.
     fault: RefCell<Option<RedisFault>>,
 }
 
-/// A server of the cluster.
+/// A node of the cluster.
 struct RedisClusterNode {
     address: RedisAddress,
     link: Rc<RedisConnection>,
 }
 
-/// What a server's refusal means for the question. None of them, but for the last, has run anything.
+/// The meaning of an error reply. The command did not run, except with `Final`.
 #[derive(Debug, PartialEq, Eq)]
 enum ClusterErrorKind {
-    /// The key is there from now on.
+    /// The slot has moved permanently.
     Moved(RedisAddress),
-    /// The key is there for this question.
+    /// The key is at another node for this command only.
     Ask(RedisAddress),
-    /// The server serves the key no more, or not now, and does not say who does.
+    /// The node cannot serve the slot and names no other.
     NotServed,
-    /// Some of the keys are here and some are elsewhere, until they have all been moved.
+    /// The keys of the command are split between two nodes until the migration ends.
     SlotMigrating,
-    /// The server has to be told the script's text.
+    /// The node does not have the script.
     UnknownScript,
-    /// Anything else, such as an error of the script: another server would say the same.
+    /// Any other error, such as one of the script. Other nodes would return the same.
     Final,
 }
 
-/// The map as a server tells it.
+/// The slot map of one node.
 struct SlotMap {
     ranges: Vec<(usize, usize, RedisAddress)>,
-    /// Whether the server is in touch with most of the cluster. One that is not tells an old map.
+    /// Whether the node reaches the majority of the cluster. Otherwise its map may be outdated.
     is_sound: bool,
 }
 
@@ -85,18 +87,18 @@ impl RedisCluster {
         })
     }
 
-    /// How many commands wait for their answers.
+    /// The number of commands without a reply.
     pub(crate) fn waiting(&self) -> usize {
         self.nodes.borrow().values().map(|node| node.link.waiting()).sum()
     }
 
-    /// What it is reached with.
+    /// The settings of the cluster.
     pub(crate) fn settings(&self) -> Rc<RedisTarget> {
         self.target.clone()
     }
 
-    /// Runs a script where its first key is. It is on its way when this returns, unless the map is still
-    /// to be asked for.
+    /// Runs a script on the node of its first key. The command is queued when this returns, unless the map is
+    /// missing.
     pub(crate) fn run(
         self: Rc<Self>,
         digests: Rc<ScriptDigests>,
@@ -124,7 +126,7 @@ impl RedisCluster {
         })
     }
 
-    /// Follows a key, and tells a node the script's text, until there is an answer.
+    /// Follows redirections, and sends the script's text if necessary, until there is a final result.
     async fn follow(
         self: &Rc<Self>,
         slot: usize,
@@ -150,6 +152,7 @@ impl RedisCluster {
                     self.refresh_soon();
                 }
                 ClusterErrorKind::Ask(address) => {
+                    // ASKING admits one command to a slot that the node is importing.
                     (node, before) = (self.node_at(&address), &["ASKING"]);
                 }
                 ClusterErrorKind::NotServed => match self.another(slot, &node).await {
@@ -168,13 +171,14 @@ impl RedisCluster {
         result
     }
 
-    /// The node of a slot by a map newer than the refusal of this one; `None` where there is no other.
+    /// The node of a slot according to a map newer than the error of `refused`; `None` if it is the same
+    /// node.
     async fn another(
         self: &Rc<Self>,
         slot: usize,
         refused: &Rc<RedisClusterNode>,
     ) -> Option<Rc<RedisClusterNode>> {
-        // Without a newer map the one at hand is good enough: it may be newer than the question.
+        // If the request fails, the current map may still be newer than the command.
         let _ = self.refresh().await;
         self.node_of(slot).filter(|node| node.address != refused.address)
     }
@@ -197,26 +201,26 @@ impl RedisCluster {
         }
     }
 
-    /// Whether the map was asked for a moment ago.
+    /// Whether the map was requested within the last [`REFRESH_MS`].
     fn is_fresh(&self) -> bool {
         (self.tools.now)().mono_ms() < self.refreshed_ms.get() + REFRESH_MS
     }
 
-    /// Asks for the map beside what goes on, unless that has just been done.
+    /// Requests the map in the background, unless it is fresh.
     fn refresh_soon(self: &Rc<Self>) {
         if !self.is_fresh() {
             self.spawn_refresh();
         }
     }
 
-    /// In a task of its own, so that it goes on when whoever needed it goes away.
+    /// Requests the map in a task of its own, so that the request survives the command that needed it.
     fn spawn_refresh(self: &Rc<Self>) {
         if !self.is_refreshing.replace(true) {
             tokio::task::spawn_local(self.clone().ask_for_map());
         }
     }
 
-    /// Waits for the map, unless it has just been asked for.
+    /// Waits for a map, unless it is fresh.
     async fn refresh(self: &Rc<Self>) -> Result<(), RedisFault> {
         if self.is_refreshing.get() || !self.is_fresh() {
             let refreshed = self.refreshed.notified();
@@ -245,7 +249,7 @@ impl RedisCluster {
                 Err(error) => fault = Some(error),
             }
         }
-        // A cluster in which nobody is sure serves what it still can.
+        // If no node is in the majority, the cluster still serves the slots it can.
         if let Some(map) = unsound {
             self.install(&map.ranges);
             fault = None;
@@ -260,14 +264,14 @@ impl RedisCluster {
         let ask = |words: &[&str]| node.link.send(|out| resp::text_command(out, words));
         let (slots, info) = (ask(&["CLUSTER", "SLOTS"]), ask(&["CLUSTER", "INFO"]));
         let slots = slots.await?;
-        // Who may not ask for it, or asks what is no node of a cluster, takes the map as it is.
+        // An error for `CLUSTER INFO`, such as a lack of permission, does not invalidate the map.
         let is_cut_off = matches!(info.await, Ok(RedisReply::Text(info)) if reports_failure(&info));
         let none = || RedisFault::Connect(format!("{} has no map of the cluster", node.address));
         let ranges = ranges(&slots, &node.address).ok_or_else(none)?;
         Ok(SlotMap { ranges, is_sound: !is_cut_off })
     }
 
-    /// Whom to ask for the map: nodes that answer first, then those named in the settings.
+    /// The nodes to request the map from: reachable ones first, then those in the settings.
     fn candidates(&self) -> Vec<RedisAddress> {
         let nodes = self.nodes.borrow();
         let mut addresses: Vec<(bool, RedisAddress)> =
@@ -287,7 +291,7 @@ impl RedisCluster {
             slots[*first..=*last].fill(Some(node));
         }
         *self.slots.borrow_mut() = slots;
-        // Links of nodes that serve nothing any more end once they are idle.
+        // Connections of removed nodes close by the idle timeout.
         let is_named = |address: &RedisAddress| match &self.target.place {
             RedisTopology::Cluster(named) => named.contains(address),
             _ => false,
@@ -297,8 +301,8 @@ impl RedisCluster {
     }
 }
 
-/// Reads a server's refusal. `MOVED 3999 127.0.0.1:6381` tells where the key is; a host left out is that of
-/// the server that was asked.
+/// Parses an error reply. `MOVED 3999 127.0.0.1:6381` contains the node; an empty host is that of the node
+/// that replied.
 fn refusal(why: &str, asked: &RedisAddress) -> ClusterErrorKind {
     let mut words = why.split(' ');
     let code = words.next().unwrap_or_default();
@@ -308,7 +312,7 @@ fn refusal(why: &str, asked: &RedisAddress) -> ClusterErrorKind {
         Some(RedisAddress { host: host.to_owned(), port: port.parse().ok()? })
     });
     match (code, named) {
-        // Of a node without a name, where names are asked for, nothing is told here, but in the map.
+        // With preferred host names, a node without one is `?` here; only the map contains its address.
         ("MOVED" | "ASK", Some(node)) if node.host == UNNAMED => ClusterErrorKind::NotServed,
         ("MOVED", Some(node)) => ClusterErrorKind::Moved(node),
         ("ASK", Some(node)) => ClusterErrorKind::Ask(node),
@@ -319,15 +323,15 @@ fn refusal(why: &str, asked: &RedisAddress) -> ClusterErrorKind {
     }
 }
 
-/// What stands for the name of a node that has none.
+/// The host of a node without a configured host name.
 const UNNAMED: &str = "?";
 
-/// Whether an answer to `CLUSTER INFO` says that the server does not see enough of the cluster to serve.
+/// Whether a `CLUSTER INFO` reply has the state `fail`.
 fn reports_failure(info: &[u8]) -> bool {
     info.split(|byte| *byte == b'\n').any(|line| line.trim_ascii() == b"cluster_state:fail")
 }
 
-/// Slots and their masters, from the answer to `CLUSTER SLOTS`.
+/// The slot ranges and their masters in a `CLUSTER SLOTS` reply.
 fn ranges(reply: &RedisReply, asked: &RedisAddress) -> Option<Vec<(usize, usize, RedisAddress)>> {
     let RedisReply::Array(items) = reply else { return None };
     let ranges: Option<Vec<_>> = items.iter().map(|item| range(item, asked)).collect();
@@ -344,13 +348,13 @@ fn range(item: &RedisReply, asked: &RedisAddress) -> Option<(usize, usize, Redis
         RedisReply::Text(host) if !host.is_empty() => Some(String::from_utf8(host.clone()).ok()?),
         _ => None,
     };
-    // A node that does not know its own address is reached as it was.
+    // An empty host is that of the node that replied.
     let host = host.unwrap_or_else(|| asked.host.clone());
     let port = u16::try_from(master.get(1)?.integer()?).ok()?;
     Some((first, last, RedisAddress { host, port }))
 }
 
-/// The address of a node that is not called by it, which stands among what else is told of the node.
+/// The IP address in the metadata of a node that is listed by host name.
 fn address_beside(node: &[RedisReply]) -> Option<String> {
     let RedisReply::Array(told) = node.get(3)? else { return None };
     let is_ip = |name: &RedisReply| matches!(name, RedisReply::Text(name) if name == b"ip");

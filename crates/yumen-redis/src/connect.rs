@@ -1,4 +1,6 @@
-//! Making a connection: address, TLS, login, and the proof that the server answers.
+//! Connection setup: address, TLS, authentication, database, and a PING.
+//!
+//! Independent of pipelining or retries.
 
 use std::sync::Arc;
 
@@ -11,15 +13,15 @@ use yumen_plugin::background::{RedisAddress, RedisFault, RedisLogin, RedisReply,
 use crate::RedisRuntime;
 use crate::resp::{self, ReplyResult};
 
-/// Bytes both ways.
+/// A byte stream in both directions.
 pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin> ByteStream for T {}
 
-/// A connection on which nothing waits.
+/// A connection without pending commands.
 pub(crate) type Stream = Box<dyn ByteStream>;
 
-/// A connection to the target's server, ready for commands. Does not look at the time.
+/// Connects to the server of the target and prepares it for commands. The caller enforces the timeout.
 pub(crate) async fn server(
     tools: &RedisRuntime,
     target: &RedisTarget,
@@ -36,14 +38,14 @@ pub(crate) async fn server(
     Ok(stream)
 }
 
-/// A connection to a server that is to be a master.
+/// Connects to a server and verifies that it is a master.
 pub(crate) async fn master(
     tools: &RedisRuntime,
     target: &RedisTarget,
     address: &RedisAddress,
 ) -> Result<Stream, RedisFault> {
     let mut stream = server(tools, target, address).await?;
-    // Right after a failover sentinels may still name the server that is none any more.
+    // Shortly after a failover, sentinels may still name the former master.
     let role = ask(&mut stream, &[vec!["ROLE"]]).await?.pop();
     let is_master = match &role {
         Some(RedisReply::Array(items)) => items.first() == Some(&RedisReply::Text(b"master".to_vec())),
@@ -55,7 +57,7 @@ pub(crate) async fn master(
     }
 }
 
-/// The words that say who asks.
+/// The commands that authenticate.
 pub(crate) fn login(login: &RedisLogin) -> Vec<Vec<&str>> {
     match (login.username.as_str(), login.password.as_str()) {
         (_, "") => Vec::new(),
@@ -64,7 +66,7 @@ pub(crate) fn login(login: &RedisLogin) -> Vec<Vec<&str>> {
     }
 }
 
-/// A connection, with TLS where the target asks for it.
+/// Opens a connection, with TLS if the target requires it.
 pub(crate) async fn open(
     tools: &RedisRuntime,
     target: &RedisTarget,
@@ -72,7 +74,7 @@ pub(crate) async fn open(
 ) -> Result<Stream, RedisFault> {
     let fault = |error: String| RedisFault::Connect(format!("{address}: {error}"));
     let config = target.tls.map(|tls| (tools.tls)(tls.verify)).transpose().map_err(fault)?;
-    // A name is resolved on a thread beside the worker's.
+    // tokio resolves names on a blocking thread.
     let tcp = TcpStream::connect((address.host.as_str(), address.port));
     let tcp = tcp.await.map_err(|error| fault(error.to_string()))?;
     tcp.set_nodelay(true).map_err(|error| fault(error.to_string()))?;
@@ -84,7 +86,7 @@ pub(crate) async fn open(
     Ok(Box::new(tls))
 }
 
-/// Sends commands on a connection on which nothing waits, and gives their answers.
+/// Sends commands on a connection without pending ones, and reads their replies.
 pub(crate) async fn ask(stream: &mut Stream, words: &[Vec<&str>]) -> Result<Vec<RedisReply>, RedisFault> {
     let mut bytes = Vec::new();
     words.iter().for_each(|words| resp::text_command(&mut bytes, words));
@@ -102,7 +104,8 @@ pub(crate) async fn ask(stream: &mut Stream, words: &[Vec<&str>]) -> Result<Vec<
         };
         let command = words[replies.len()][0];
         let told = |error: String| match command {
-            // Servers quote the words of a command they do not know: of this one only the code is told.
+            // Redis quotes the arguments of an unknown command: only the error code is reported, never the
+            // password.
             "AUTH" => format!("AUTH: {}", error.split([' ', '\r', '\n']).next().unwrap_or_default()),
             _ => format!("{command}: {error}"),
         };
@@ -111,7 +114,7 @@ pub(crate) async fn ask(stream: &mut Stream, words: &[Vec<&str>]) -> Result<Vec<
     Ok(replies)
 }
 
-/// Takes the first reply out of what was read.
+/// Removes the first reply from the inbox.
 fn take(inbox: &mut Vec<u8>) -> Result<Option<ReplyResult>, RedisFault> {
     match resp::reply(inbox) {
         Ok(None) => Ok(None),

@@ -1,8 +1,8 @@
-//! One connection to one server, made when it is needed and again when it breaks.
+//! One connection to one server, opened on demand and reopened after a failure.
 //!
-//! Commands are written as they come and answered in order. A server that does not answer is taken to be
-//! out of reach: from then on commands fail at once, while the link tries in the background until the
-//! server answers again. So an outage costs the first few requests their deadline, and no others.
+//! Commands are pipelined and answered in order. After a timeout the server counts as down: commands fail at
+//! once, while the connection retries in the background. An outage therefore costs only the first few
+//! requests their deadline.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -19,60 +19,60 @@ use crate::outages::RedisConnectKey;
 use crate::sentinel::SentinelSet;
 use crate::{RedisRuntime, outages, resp};
 
-/// How many commands may wait for their answers.
+/// The most commands without a reply.
 const WAITING_MAX: usize = 4096;
-/// Pauses between attempts to reach a server, the first and the longest.
+/// The first and the longest pause between attempts to connect, in milliseconds.
 const PAUSE_MS: (u64, u64) = (50, 1000);
-/// For how long after the last command a server that is out of reach is still tried.
+/// The time for which attempts continue after the last command, in milliseconds.
 const TRY_MS: u64 = 60_000;
 
-/// Whom a link speaks to.
+/// The server of a connection.
 pub(crate) enum RedisPeer {
-    /// This server.
+    /// A fixed server.
     Server(RedisAddress),
-    /// Whichever server these sentinels name.
+    /// The master that these sentinels name.
     Master(SentinelSet),
 }
 
 enum RedisConnectionState {
-    /// No connection, and none is wanted.
+    /// There is no connection, and no command needs one.
     Idle,
-    /// Commands wait for the connection, or travel on it.
+    /// Commands are queued or in flight.
     Open,
-    /// Commands fail at once.
+    /// The server is down; commands fail at once.
     Down,
 }
 
 struct PendingReply {
     since_ms: u64,
-    /// Nobody, where the answer does not matter.
+    /// The receiver of the reply; `None` if the reply is discarded.
     asker: Option<oneshot::Sender<RedisResult>>,
 }
 
 struct RedisConnectionInner {
     state: RedisConnectionState,
-    /// Commands not yet handed to the connection.
+    /// Encoded commands that are not yet passed to the stream.
     out: Vec<u8>,
-    /// Who waits for answers, in the order of the commands.
+    /// Pending replies, in the order of the commands.
     waiting: VecDeque<PendingReply>,
     last_request_ms: u64,
     is_unreachable: bool,
 }
 
-/// A connection to one server.
+/// A connection to one server, with its queue.
 pub(crate) struct RedisConnection {
     tools: RedisRuntime,
     target: Rc<RedisTarget>,
     seat: RedisPeer,
-    /// What the log says it is.
+    /// The identity of the connection in logs.
     whom: RedisConnectKey,
     inner: RefCell<RedisConnectionInner>,
     asked: Notify,
 }
 
-/// How serving a connection ended.
+/// The reason why a connection ended.
 enum RedisConnectionEnd {
-    /// Nobody needed it.
+    /// The idle timeout passed.
     Idle,
     Broken(RedisFault),
 }
@@ -106,22 +106,22 @@ impl RedisConnection {
         })
     }
 
-    /// How many commands wait for their answers.
+    /// The number of commands without a reply.
     pub(crate) fn waiting(&self) -> usize {
         self.inner.borrow().waiting.len()
     }
 
-    /// What it is reached with.
+    /// The settings of the server.
     pub(crate) fn settings(&self) -> Rc<RedisTarget> {
         self.target.clone()
     }
 
-    /// Whether it is known that the server cannot be asked.
+    /// Whether the server is down.
     pub(crate) fn is_down(&self) -> bool {
         matches!(self.inner.borrow().state, RedisConnectionState::Down)
     }
 
-    /// Sends one command, which `encode` appends, at once.
+    /// Queues the command that `encode` appends, at once.
     pub(crate) fn send(
         self: &Rc<Self>,
         encode: impl FnOnce(&mut Vec<u8>),
@@ -129,7 +129,7 @@ impl RedisConnection {
         self.send_after(&[], encode)
     }
 
-    /// Sends a command right behind another one, whose answer does not matter.
+    /// Queues a command directly behind `before`, whose reply is discarded.
     pub(crate) fn send_after(
         self: &Rc<Self>,
         before: &[&str],
@@ -166,7 +166,7 @@ impl RedisConnection {
         (self.tools.now)().mono_ms()
     }
 
-    /// Keeps the connection as long as somebody needs it.
+    /// Opens the connection and reopens it while commands need it.
     async fn drive(self: Rc<Self>) {
         let mut pause_ms = PAUSE_MS.0;
         loop {
@@ -177,7 +177,7 @@ impl RedisConnection {
                     self.reached();
                     match self.serve(stream).await {
                         RedisConnectionEnd::Idle => return,
-                        // A connection may break for many reasons: the next attempt tells.
+                        // One broken connection does not mark the server as down; the next attempt decides.
                         RedisConnectionEnd::Broken(fault @ RedisFault::ConnectionLost(_)) => {
                             self.fail(&fault, RedisConnectionState::Open)
                         }
@@ -196,7 +196,7 @@ impl RedisConnection {
         }
     }
 
-    /// So that the links of many workers and nodes do not all try at the same moment.
+    /// A pseudo-random delay, so that workers and nodes do not reconnect at the same moment.
     fn jitter_ms(&self, pause_ms: u64) -> u64 {
         (self.tools.now)().mono_us % (pause_ms / 2).max(1)
     }
@@ -232,7 +232,7 @@ impl RedisConnection {
         }
     }
 
-    /// Tells all who wait.
+    /// Fails all pending commands.
     fn fail(&self, fault: &RedisFault, then: RedisConnectionState) {
         let mut inner = self.inner.borrow_mut();
         inner.state = then;
@@ -240,12 +240,12 @@ impl RedisConnection {
         let waiting = std::mem::take(&mut inner.waiting);
         drop(inner);
         for asker in waiting.into_iter().filter_map(|one| one.asker) {
-            // Whoever asked may be gone.
+            // The receiver may have been dropped.
             let _ = asker.send(Err(fault.clone()));
         }
     }
 
-    /// Whether nobody has asked for so long that the server need not be tried any more.
+    /// Whether the last command is so long ago that attempts to connect end.
     fn is_unused(&self) -> bool {
         let now_ms = self.now_ms();
         let mut inner = self.inner.borrow_mut();
@@ -259,7 +259,7 @@ impl RedisConnection {
         !is_wanted
     }
 
-    /// Copies commands out and answers in until the connection breaks or nobody needs it.
+    /// Writes commands and reads replies until the connection breaks or is idle.
     async fn serve(&self, stream: Stream) -> RedisConnectionEnd {
         let (mut reader, mut writer) = tokio::io::split(stream);
         let (mut inbox, mut outgoing, mut written) = (Vec::with_capacity(4096), Vec::new(), 0);
@@ -269,6 +269,7 @@ impl RedisConnection {
             if written == outgoing.len() {
                 outgoing.clear();
                 written = 0;
+                // Swapping reuses both allocations.
                 std::mem::swap(&mut outgoing, &mut self.inner.borrow_mut().out);
             }
             alarm.follow(self);
@@ -308,7 +309,7 @@ impl RedisConnection {
         RedisConnectionEnd::Idle
     }
 
-    /// When the oldest command should have been answered, or the connection is idle for too long.
+    /// The deadline of the oldest pending command, or else of the idle timeout.
     fn due_ms(&self) -> u64 {
         let inner = self.inner.borrow();
         match inner.waiting.front() {
@@ -325,7 +326,7 @@ impl RedisConnection {
         self.waiting() > 0 && self.due_ms() <= self.now_ms()
     }
 
-    /// Hands out the answers that are complete.
+    /// Distributes the complete replies in the inbox.
     fn take_replies(&self, inbox: &mut Vec<u8>) -> Option<RedisFault> {
         let mut taken = 0;
         let mut fault = None;
@@ -343,12 +344,12 @@ impl RedisConnection {
                 return Some(RedisFault::ConnectionLost("unexpected reply without a request".to_owned()));
             };
             self.tools.counters.round_trips.add(1);
-            // A server that follows another is no master any more.
+            // A replica cannot run scripts that write: the connection must find the new master.
             if matches!(&said, Err(error) if follows_another(error)) {
                 fault = Some(RedisFault::ConnectionLost("it is a replica".to_owned()));
             }
             if let Some(asker) = asker.asker {
-                // Whoever asked may be gone.
+                // The receiver may have been dropped.
                 let _ = asker.send(said.map_err(RedisFault::Refused));
             }
         }
@@ -365,12 +366,12 @@ impl Drop for RedisConnection {
     }
 }
 
-/// Whether only a replica refuses like this.
+/// Whether only a replica returns this error.
 fn follows_another(error: &str) -> bool {
     ["READONLY", "MASTERDOWN"].iter().any(|code| error.starts_with(code))
 }
 
-/// Writes a part of the bytes; where there are none, what TLS still holds back.
+/// Writes some of the bytes; without bytes, flushes the buffer of TLS.
 async fn push(writer: &mut WriteHalf<Stream>, bytes: &[u8]) -> std::io::Result<usize> {
     match bytes {
         [] => writer.flush().await.map(|()| 0),
@@ -378,7 +379,7 @@ async fn push(writer: &mut WriteHalf<Stream>, bytes: &[u8]) -> std::io::Result<u
     }
 }
 
-/// One timer for all that can be late on a connection.
+/// One timer for the deadlines of a connection.
 struct RedisTimer {
     rings: LocalFuture<'static, ()>,
     at_ms: u64,
@@ -392,7 +393,8 @@ impl RedisTimer {
         alarm
     }
 
-    /// Rings no later than what is due; earlier is no harm, and saves moving it with every command.
+    /// Sets the timer no later than the next deadline. A timer that fires early costs less than moving it
+    /// with every command.
     fn follow(&mut self, link: &RedisConnection) {
         let due_ms = link.due_ms();
         if self.is_set && self.at_ms <= due_ms {

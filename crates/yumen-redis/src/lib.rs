@@ -1,8 +1,8 @@
-//! Asks Redis for the plugins of one worker: every server has one connection, on which all questions of
-//! the worker travel one behind the other without waiting for each other's answers.
+//! Redis clients of one worker, for plugins. Each server has one connection, on which the commands of the
+//! worker are pipelined.
 //!
-//! Knows no plugin and no configuration. Time and TLS settings come in with [`RedisRuntime`], since a worker's
-//! runtime has no clock of its own.
+//! Independent of plugins or configuration. Time and TLS settings come from [`RedisRuntime`], because the
+//! runtime of a worker has no clock of its own.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -29,33 +29,33 @@ use connection::{RedisConnection, RedisPeer};
 use script::ScriptDigests;
 use sentinel::SentinelSet;
 
-/// What a worker lends its clients.
+/// The services of a worker that its clients use.
 #[derive(Clone)]
 pub struct RedisRuntime {
-    /// The time of the worker's loop.
+    /// The cached clock of the worker.
     pub now: fn() -> Now,
-    /// Done after a while.
+    /// A future that completes after the given time.
     pub sleep: Rc<dyn Fn(Duration) -> LocalFuture<'static, ()>>,
-    /// Settings of TLS, verifying or not.
+    /// The TLS configuration, with or without certificate verification.
     pub tls: fn(bool) -> Result<Arc<rustls::ClientConfig>, String>,
-    /// What is counted.
+    /// The counters of the worker.
     pub counters: Arc<RedisCounters>,
 }
 
-/// What one worker counts; it alone writes them.
+/// Counters of one worker, which is their only writer.
 #[derive(Debug, Default)]
 pub struct RedisCounters {
-    /// Commands answered.
+    /// Replies received.
     pub round_trips: Counter,
-    /// Connections made.
+    /// Connections established.
     pub connects: Counter,
-    /// Questions without an answer, in the order of [`FAULTS`].
+    /// Failed commands, in the order of [`FAULTS`].
     pub faults: [Counter; FAULTS.len()],
-    /// Requests let through because their limit could not be told.
+    /// Requests admitted because their limit could not be checked.
     pub degraded: Counter,
 }
 
-/// The kinds of faults, as metrics name them.
+/// Names of the faults in metrics.
 pub const FAULTS: [&str; 6] = ["down", "busy", "connect", "lost", "timeout", "refused"];
 
 impl RedisCounters {
@@ -72,19 +72,19 @@ impl RedisCounters {
     }
 }
 
-/// A worker ends once it has seen so often in a row that nobody waits for an answer.
+/// A closing worker ends after this number of consecutive checks without pending commands.
 const QUIET_LOOKS: usize = 2;
 
-/// The ways of one worker to all Redis servers its plugins name.
+/// The Redis clients of one worker, by target.
 pub struct RedisClients {
     tools: RedisRuntime,
     digests: Rc<ScriptDigests>,
-    /// By the target's address in memory, which the entry itself keeps from being used again. It does not
-    /// keep the target: the client has settings of its own, and goes when no plugin names them any more.
+    /// Clients by the address of their target. The weak reference keeps the address from being reused, but
+    /// not the target alive: a client has its own settings and is removed when no plugin uses the target.
     known: RefCell<HashMap<*const RedisTarget, (Weak<RedisTarget>, RedisClient)>>,
-    /// Whether the worker is about to end: what was put off is said now.
+    /// Whether the worker is ending, so that deferred work runs now.
     is_ending: watch::Sender<bool>,
-    /// Whether it is at its end: nothing can be begun any more.
+    /// Whether the worker has ended, so that no work is accepted.
     is_closed: Cell<bool>,
 }
 
@@ -95,7 +95,7 @@ enum RedisClient {
 }
 
 impl RedisClients {
-    /// The clients of a worker, none connected yet.
+    /// Creates the clients of a worker, without connections.
     pub fn new(tools: RedisRuntime) -> Rc<RedisClients> {
         Rc::new(RedisClients {
             tools,
@@ -106,14 +106,13 @@ impl RedisClients {
         })
     }
 
-    /// The worker's runtime is about to end: what was put off is said, and all that was said is given a moment to get
-    /// out. Nothing is begun after that.
+    /// Ends the deferred work of plugins and waits up to 500 ms for pending commands. Later commands fail.
     pub async fn close(&self) {
         const PATIENCE_MS: u64 = 500;
         let is_unused = self.known.borrow().is_empty() && self.is_ending.receiver_count() == 0;
         self.is_ending.send_replace(true);
         let deadline_ms = (self.tools.now)().mono_ms() + PATIENCE_MS;
-        // Whoever has heard one answer may have another question: it is asked by the next look.
+        // A reply may cause another command, which the next check finds.
         let mut quiet_looks = if is_unused { QUIET_LOOKS } else { 0 };
         while quiet_looks < QUIET_LOOKS && (self.tools.now)().mono_ms() < deadline_ms {
             (self.tools.sleep)(Duration::from_millis(5)).await;
@@ -144,7 +143,7 @@ impl RedisClients {
             RedisTopology::Cluster(_) => RedisClient::Cluster(RedisCluster::new(&self.tools, &settings)),
         };
         let mut known = self.known.borrow_mut();
-        // Those that no configuration names any more end by themselves, once they are idle.
+        // Clients of removed targets close their connections by the idle timeout.
         known.retain(|_, (target, _)| target.strong_count() > 0);
         known.insert(Arc::as_ptr(target), (Arc::downgrade(target), client.clone()));
         client
@@ -188,7 +187,7 @@ impl BackgroundHost for RedisClients {
         Box::pin(async move {
             tokio::select! {
                 () = sleep => true,
-                // The sender goes with the worker.
+                // The sender is dropped with the worker.
                 _ = ending.wait_for(|is_ending| *is_ending) => false,
             }
         })

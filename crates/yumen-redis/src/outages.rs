@@ -1,5 +1,5 @@
-//! What of Redis is out of reach, for the log: its going, each new reason and its coming back are one line
-//! each, however many workers notice.
+//! Outages of Redis in the log: one line for the start, for each new reason and for the end of an outage,
+//! over all workers.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 
 use yumen_plugin::background::{RedisFault, RedisLogin, RedisTarget, RedisTls};
 
-/// What a connection is made with. Where one cannot be made, another to the same server may be: with
-/// another password, another database, without TLS.
+/// The identity of a connection. With another password, another database or without TLS, a connection to the
+/// same server may succeed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RedisConnectKey {
     server: String,
@@ -23,7 +23,7 @@ impl RedisConnectKey {
     }
 }
 
-/// Writes a line about it. Settings that are not made use of are left out, and so is the password.
+/// Logs an outage. Unused settings are omitted, and so is the password.
 macro_rules! line {
     ($level:ident, $whom:expr, $message:literal $(, $why:expr)?) => {{
         let RedisConnectKey { server, login, database, tls } = $whom;
@@ -34,19 +34,19 @@ macro_rules! line {
     }};
 }
 
-/// What cannot be reached.
+/// An outage in progress.
 struct RedisOutage {
     whom: RedisConnectKey,
-    /// How many links of this process find it so.
+    /// The number of connections of the process that are affected.
     links: usize,
-    /// The reasons that were told.
+    /// The reasons logged so far.
     told: Vec<String>,
 }
 
 impl RedisOutage {
-    /// Whether nothing has been told of this reason yet, and it should be.
+    /// Whether the reason is new and within the limit.
     fn is_news(&mut self, fault: &RedisFault) -> bool {
-        // A server that is asked and one that is connected to may be late alike.
+        // A timeout while connecting and one of a command have the same text.
         let why = match fault {
             RedisFault::Connect(why) => why.clone(),
             other => other.to_string(),
@@ -59,12 +59,12 @@ impl RedisOutage {
     }
 }
 
-/// So many reasons of one outage are told.
+/// The most reasons that are logged per outage.
 const REASONS_MAX: usize = 4;
 
 static OUTAGES: Mutex<Vec<RedisOutage>> = Mutex::new(Vec::new());
 
-/// A link cannot reach its server any more.
+/// Records that a connection cannot reach its server.
 pub(crate) fn begin(whom: &RedisConnectKey, fault: &RedisFault) {
     let mut known = OUTAGES.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(outage) = known.iter_mut().find(|one| one.whom == *whom) {
@@ -79,7 +79,7 @@ pub(crate) fn begin(whom: &RedisConnectKey, fault: &RedisFault) {
     known.push(outage);
 }
 
-/// A link still cannot reach its server, maybe for another reason.
+/// Records another failed attempt, possibly for a new reason.
 pub(crate) fn go_on(whom: &RedisConnectKey, fault: &RedisFault) {
     let mut known = OUTAGES.lock().unwrap_or_else(PoisonError::into_inner);
     let outage = known.iter_mut().find(|one| one.whom == *whom);
@@ -88,7 +88,7 @@ pub(crate) fn go_on(whom: &RedisConnectKey, fault: &RedisFault) {
     }
 }
 
-/// A link reaches its server again, or does not try any more.
+/// Records that a connection reaches its server again, or has stopped trying.
 pub(crate) fn end(whom: &RedisConnectKey, is_reached: bool) {
     let mut known = OUTAGES.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(at) = known.iter().position(|one| one.whom == *whom) else { return };
@@ -102,14 +102,14 @@ pub(crate) fn end(whom: &RedisConnectKey, is_reached: bool) {
     }
 }
 
-/// A server answered an error, as it may to every request: one line in a while is enough.
+/// Logs an error reply, at most once per 10 s and target, as every command may receive one.
 pub(crate) fn refused(target: &RedisTarget, why: &str, now_ms: u64) {
     const PAUSE_MS: u64 = 10_000;
     static NEXT_MS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
     let whom = RedisConnectKey::new(target.place.to_string(), target);
     let mut digest = DefaultHasher::new();
     format!("{whom:?}").hash(&mut digest);
-    // Two in one place take turns, which is as good.
+    // Targets that share a slot also share its interval.
     let next = &NEXT_MS[digest.finish() as usize % NEXT_MS.len()];
     let next_ms = next.load(Relaxed);
     if now_ms >= next_ms && next.compare_exchange(next_ms, now_ms + PAUSE_MS, Relaxed, Relaxed).is_ok() {

@@ -1,13 +1,14 @@
-//! The protocol of Redis, version 2: commands into bytes, bytes into replies. Knows no socket.
+//! The Redis protocol, version 2 (RESP2): encoder of commands, decoder of replies. Independent of sockets.
 
 use yumen_plugin::background::RedisReply;
 
-/// The longest reply, in bytes: what plugins ask for is a few numbers, and a cluster's map is some kilobytes.
+/// The longest reply, in bytes. Scripts of plugins return a few numbers, and the map of a cluster has a few
+/// kilobytes.
 const REPLY_BYTES_MAX: usize = 1 << 20;
-/// How deep arrays may be in each other.
+/// The deepest nesting of arrays.
 const DEPTH_MAX: usize = 8;
 
-/// What a server says: an answer, or an error in its own words.
+/// A reply, or the text of an error reply.
 pub(crate) type ReplyResult = Result<RedisReply, String>;
 
 /// Appends a command.
@@ -26,16 +27,16 @@ pub(crate) fn command<'a>(out: &mut Vec<u8>, words: impl ExactSizeIterator<Item 
     }
 }
 
-/// Appends a command of texts.
+/// Appends a command whose words are text.
 pub(crate) fn text_command(out: &mut Vec<u8>, words: &[&str]) {
     command(out, words.iter().map(|word| word.as_bytes()));
 }
 
-/// The bytes are no reply: the connection is of no use any more.
+/// The bytes are not a reply, so the connection is unusable.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct MalformedReply;
 
-/// The first reply and its length in bytes; `None` while it is not complete.
+/// Decodes the first reply; returns it with its length in bytes, or `None` if it is incomplete.
 pub(crate) fn reply(bytes: &[u8]) -> Result<Option<(ReplyResult, usize)>, MalformedReply> {
     let mut rest = bytes;
     match parse(&mut rest, 0) {
@@ -71,7 +72,7 @@ fn parse(rest: &mut &[u8], depth: usize) -> Result<ReplyResult, ReplyParseStop> 
 }
 
 fn array(rest: &mut &[u8], length: usize, depth: usize) -> Result<ReplyResult, ReplyParseStop> {
-    // The server's word is not enough to set memory aside for.
+    // The announced length is untrusted, so it must not size an allocation.
     let mut items = Vec::with_capacity(length.min(64));
     let mut error = None;
     for _ in 0..length {
@@ -80,6 +81,7 @@ fn array(rest: &mut &[u8], length: usize, depth: usize) -> Result<ReplyResult, R
             Err(said) => error = Some(said),
         }
     }
+    // An error inside an array makes the whole reply an error.
     Ok(match error {
         Some(said) => Err(said),
         None => Ok(RedisReply::Array(items)),

@@ -1,4 +1,4 @@
-//! Running scripts by their digest, and by their text where a server has not seen it yet.
+//! Execution of scripts by digest, and by text if the server does not have the script.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,14 +10,14 @@ use yumen_plugin::plugin::LocalFuture;
 use crate::connection::RedisConnection;
 use crate::resp;
 
-/// Digests of scripts, reckoned once. There are a handful.
+/// Cached digests of scripts. There are a handful.
 #[derive(Default)]
 pub(crate) struct ScriptDigests(RefCell<Vec<(RedisScript, Rc<str>)>>);
 
 impl ScriptDigests {
     fn of(&self, script: RedisScript) -> Rc<str> {
         let mut known = self.0.borrow_mut();
-        // Scripts are constants, so that their addresses tell them apart.
+        // Scripts are constants, so addresses identify them.
         let same = |(one, _): &&(RedisScript, Rc<str>)| std::ptr::eq(one.text, script.text);
         if let Some((_, digest)) = known.iter().find(same) {
             return digest.clone();
@@ -30,7 +30,7 @@ impl ScriptDigests {
     }
 }
 
-/// How a script is named.
+/// The form in which a command names its script.
 #[derive(Clone, Copy)]
 pub(crate) enum ScriptReference {
     Digest,
@@ -57,12 +57,12 @@ pub(crate) fn encode(
     resp::command(out, words.into_iter());
 }
 
-/// Whether a server has to be told the script's text.
+/// Whether the server does not have the script.
 pub(crate) fn is_unknown(result: &RedisResult) -> bool {
     matches!(result, Err(RedisFault::Refused(why)) if why.starts_with("NOSCRIPT"))
 }
 
-/// Runs a script on one server. It is on its way when this returns.
+/// Runs a script on one server. The command is queued when this returns.
 pub(crate) fn on_link(
     link: Rc<RedisConnection>,
     digests: Rc<ScriptDigests>,

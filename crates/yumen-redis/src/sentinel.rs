@@ -1,4 +1,4 @@
-//! Which server is the master now: what sentinels say.
+//! Redis Sentinel: the address of the current master.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -9,12 +9,12 @@ use yumen_plugin::background::{RedisAddress, RedisFault, RedisLogin, RedisReply,
 use crate::RedisRuntime;
 use crate::connect::{self, Stream};
 
-/// Those who keep watch over a master.
+/// The sentinels of one master.
 pub(crate) struct SentinelSet {
-    /// The name they know it by.
+    /// The name of the master at the sentinels.
     master_name: String,
     login: RedisLogin,
-    /// In the order in which they are asked: who led to the master the last time comes first.
+    /// The order of queries. The sentinel that last led to the master is first.
     order: RefCell<VecDeque<RedisAddress>>,
 }
 
@@ -24,10 +24,9 @@ impl SentinelSet {
         SentinelSet { master_name: master_name.to_owned(), login: login.clone(), order }
     }
 
-    /// A connection to the master, by the first sentinel whose word proves true. One that does not answer
-    /// may take its share of the target's time and no more, so that the next one is asked within it. Does
-    /// not look at the time of connecting to the master: where that takes all of it, another sentinel is
-    /// the first of the next attempt.
+    /// Connects to the master that a sentinel names. Each sentinel has an equal share of the timeout, so that
+    /// an unresponsive one leaves time for the next. The caller enforces the timeout of the connection to the
+    /// master: if that takes all of the time, the next attempt begins with another sentinel.
     pub(crate) async fn connect(
         &self,
         tools: &RedisRuntime,
@@ -50,6 +49,7 @@ impl SentinelSet {
                     continue;
                 }
             };
+            // Sentinels usually name the same master, and one attempt on it is enough.
             if tried.contains(&master) {
                 continue;
             }
@@ -65,7 +65,7 @@ impl SentinelSet {
         Err(RedisFault::Connect(faults.join("; ")))
     }
 
-    /// The next to ask. It is the last one from now on, until it leads to the master.
+    /// Returns the next sentinel and moves it to the end, until it leads to the master.
     fn next(&self) -> Option<RedisAddress> {
         let mut order = self.order.borrow_mut();
         let next = order.pop_front()?;
@@ -95,7 +95,7 @@ impl SentinelSet {
     }
 }
 
-/// The fault without what all of them begin with.
+/// The text of a fault without the common prefix.
 fn why(fault: RedisFault) -> String {
     match fault {
         RedisFault::Connect(why) => why,

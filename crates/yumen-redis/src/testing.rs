@@ -1,4 +1,4 @@
-//! What the tests of this crate stand on: a clock, a runtime, and servers that answer as they are told.
+//! Test support: a clock, a runtime, and scripted servers.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(crate) fn tools() -> RedisRuntime {
     }
 }
 
-/// Runs a test as a worker runs its tasks.
+/// Runs a test on a local runtime, as in a worker.
 pub(crate) fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -40,20 +40,20 @@ pub(crate) fn address(host: &str, port: u16) -> RedisAddress {
     RedisAddress { host: host.to_owned(), port }
 }
 
-/// Settings with a second for each question.
+/// Settings with a timeout of one second.
 pub(crate) fn target(place: RedisTopology) -> RedisTarget {
     let login = RedisLogin::default();
     RedisTarget { place, login, database: 0, tls: None, timeout_ms: 1000, idle_ms: 60_000 }
 }
 
-/// A socket to serve on, and where it is.
+/// A listener on a free port, with its address.
 pub(crate) async fn listen(host: &str) -> (TcpListener, RedisAddress) {
     let listener = TcpListener::bind((host, 0)).await.expect("a free port");
     let port = listener.local_addr().expect("an address").port();
     (listener, address(host, port))
 }
 
-/// Answers each command, its words with a space between, with the bytes of a reply.
+/// Responds to each command, its words joined by spaces, with the encoded reply that `answer` returns.
 pub(crate) fn serve(listener: TcpListener, answer: impl Fn(&str) -> String + 'static) {
     let answer = Rc::new(answer);
     tokio::task::spawn_local(async move {
@@ -66,7 +66,7 @@ pub(crate) fn serve(listener: TcpListener, answer: impl Fn(&str) -> String + 'st
 async fn talk(mut stream: TcpStream, answer: Rc<impl Fn(&str) -> String>) {
     let mut inbox = Vec::new();
     while stream.read_buf(&mut inbox).await.is_ok_and(|bytes| bytes > 0) {
-        // A command is written as an array is.
+        // A command has the encoding of an array.
         while let Ok(Some((Ok(RedisReply::Array(words)), length))) = resp::reply(&inbox) {
             inbox.drain(..length);
             let text = |word: &RedisReply| match word {
@@ -81,12 +81,12 @@ async fn talk(mut stream: TcpStream, answer: Rc<impl Fn(&str) -> String>) {
     }
 }
 
-/// A text as servers write it.
+/// Encodes a bulk string.
 pub(crate) fn bulk(text: &str) -> String {
     format!("${}\r\n{text}\r\n", text.len())
 }
 
-/// An array of what is written already.
+/// Encodes an array of encoded replies.
 pub(crate) fn array(items: &[String]) -> String {
     format!("*{}\r\n{}", items.len(), items.concat())
 }

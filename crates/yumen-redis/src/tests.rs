@@ -37,7 +37,7 @@ fn a_worker_that_ends_says_what_was_put_off_and_waits_for_the_answers() {
         clients.spawn(Box::pin(async move {
             let is_forwarded = way.rest(Duration::from_secs(3600)).await;
             assert!(!is_forwarded);
-            // The second question is asked when the first is answered.
+            // The second command is sent after the reply to the first.
             for _ in 0..2 {
                 let call =
                     RedisScriptCall { script: RedisScript { text: "return 7" }, keys: vec![], args: vec![] };

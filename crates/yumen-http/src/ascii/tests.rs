@@ -1,4 +1,4 @@
-//! Every byte at every place of values longer than a block.
+//! Every byte at every position of values longer than a word.
 
 use super::{is_value, value_len};
 
@@ -9,7 +9,7 @@ fn a_value_ends_at_the_first_control_wherever_it_stands() {
             for byte in 0..=255u8 {
                 let mut value = vec![b'a'; length];
                 value[at] = byte;
-                // A tab and bytes past ASCII before it must not hide it.
+                // A tab or bytes beyond ASCII before the byte must not hide it.
                 value[at / 2] = if at > 0 && at % 2 == 0 { b'\t' } else { value[at / 2] };
                 value[at / 3] = if at > 2 { 0xff } else { value[at / 3] };
                 let is_control = (byte < 0x20 && byte != b'\t') || byte == 0x7f;

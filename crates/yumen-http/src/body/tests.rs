@@ -1,4 +1,4 @@
-//! Chunked bodies at every split: the same data, trailers and verdict however they arrive.
+//! Chunked bodies split at every position: data, trailers and errors do not depend on the split.
 
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ struct Read {
     is_done: bool,
 }
 
-/// Decodes pieces one after another, keeping what a step leaves unread as a connection does.
+/// Decodes chunks of input one after another, retaining unread bytes as a connection does.
 fn decode(pieces: &[&[u8]]) -> Result<Read, BodyError> {
     let mut chunked = ChunkedDecoder::default();
     let (mut data, mut used) = (Vec::new(), 0);
@@ -179,6 +179,6 @@ fn what_was_broken_once_stays_broken() {
     assert_eq!(chunked.step(b"1\r\na\r\n"), Ok(ChunkDecodeStep::Framing(3)));
     assert_eq!(chunked.step(b"a\r\n"), Ok(ChunkDecodeStep::Data(1)));
     assert_eq!(chunked.step(b"\r\n5z"), Err(BodyError::Size));
-    // From where it stopped this would be a chunk of five bytes.
+    // From the position of the error, the rest would parse as a chunk of five bytes.
     assert_eq!(chunked.step(b"\r\n5z"), Err(BodyError::Size));
 }

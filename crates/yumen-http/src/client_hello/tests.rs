@@ -1,4 +1,4 @@
-//! First messages of TLS clients: whole, in pieces, in several records, and what is none.
+//! Client hellos: complete, split, over several records, and invalid ones.
 
 use super::{ClientHelloPeek, HELLO_BYTES_MAX, NotTlsError, parse};
 
@@ -11,19 +11,19 @@ fn server_name(name: &[u8]) -> Vec<u8> {
     [&[0, 0][..], &vector(&vector(&names))].concat()
 }
 
-/// The message with these extensions, without record headers.
+/// A client hello with these extensions, without record headers.
 fn message(extensions: &[u8]) -> Vec<u8> {
     let body =
         [&[3, 3][..], &[7; 32], &[1, 9], &vector(&[0x13, 0x01]), &[1, 0], &vector(extensions)].concat();
     [&[1, 0][..], &vector(&body)].concat()
 }
 
-/// The message in records of at most so many bytes.
+/// A message in records of at most `bytes_max` bytes.
 fn records(message: &[u8], bytes_max: usize) -> Vec<u8> {
     message.chunks(bytes_max).flat_map(|part| [&[22, 3, 1][..], &vector(part)].concat()).collect()
 }
 
-/// The name that is read, if there is one.
+/// The server name that is parsed.
 type Read = Result<Option<&'static str>, NotTlsError>;
 
 fn check(bytes: &[u8], expected: Read) {

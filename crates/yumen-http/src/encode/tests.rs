@@ -1,4 +1,4 @@
-//! What is written of heads: lines, framing, and targets that plugins changed.
+//! Serialized heads: lines, framing, and targets rewritten by plugins.
 
 use super::{framing, request_line, response_fields, standard_reason, status_line};
 use crate::head::{Framing, Method, RequestHead, ResponseHead};

@@ -2,7 +2,7 @@ use super::{ConnectProtocol, take_protocol};
 
 const RAW: &[u8] = b"\x27\x02:protocol\x09websocket";
 const CODED: &[u8] = b"\x2f\x00\xb9\x5d\x87\x49\xc8\x7a\x3f\x87\xf0\x58\xd0\x72\x75\x2a\x7f";
-/// CONNECT, https, an authority by its name's number, a path of a line behind the base, a long field.
+/// CONNECT, https, an authority by indexed name, a path with a post-Base index, a long field.
 const BEFORE: &[u8] = b"\0\0\xcf\xd7\x50\x06a.test\x10\x00\x01x";
 const BEHIND: &[u8] = b"\x23abc\x03def\x51\x02/c";
 
@@ -17,7 +17,7 @@ fn the_line_is_found_in_every_coding() {
     check(&[RAW], Some(ConnectProtocol::WebSocket));
     check(&[CODED], Some(ConnectProtocol::WebSocket));
     check(&[b"\x2f\x00\xb9\x5d\x87\x49\xc8\x7a\x3f\x09websocket"], Some(ConnectProtocol::WebSocket));
-    // The bit that forbids compression changes nothing.
+    // The never-indexed bit changes nothing.
     check(&[b"\x37\x02:protocol\x09websocket"], Some(ConnectProtocol::WebSocket));
     check(&[b"\x27\x02:protocol\x0cwebtransport"], Some(ConnectProtocol::Other));
     check(&[b"\x27\x02:protocol\x00"], Some(ConnectProtocol::Other));
@@ -28,7 +28,7 @@ fn the_line_is_found_in_every_coding() {
 fn what_names_none_or_two_goes_on_as_it_came() {
     check(&[], None);
     check(&[b"\x27\x02:protocoI\x09websocket"], None);
-    // As a value it is none.
+    // As a value the text does not count.
     check(&[b"\x23abc\x09:protocol"], None);
     check(&[RAW, CODED], None);
 }

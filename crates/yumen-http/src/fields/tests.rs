@@ -1,4 +1,4 @@
-//! Field lists: recognised names, edits, and what is written of them.
+//! Field lists: known names, edits, and serialization.
 
 use super::{FieldName, Fields, KnownField};
 use crate::head::{RequestHead, is_hop_by_hop};
@@ -118,7 +118,7 @@ fn fields_of_another_list_take_the_place_of_their_namesakes() {
         let mut fields = received("X-A:1\nb:  2 \nx-a: 3\nCookie: c\n").fields;
         fields.replace(others);
         assert_eq!(written(&fields), expected);
-        // What was recognised by name is found by it.
+        // A known name is found by its text.
         assert_eq!(fields.known(KnownField::Cookie), fields.get("cookie"));
         assert_eq!(fields.known(KnownField::Date), fields.get("date"));
     };
@@ -214,7 +214,7 @@ fn a_field_that_is_set_alone_has_no_other_that_reads_as_it() {
     assert_eq!(written(&fields), format!("{others}X-User: jack|"));
     assert!(fields.remove_equivalent("x_user") && !fields.remove_equivalent("x_user"));
     assert_eq!(written(&fields), others);
-    // Names the parser knows are told the same way.
+    // The same holds for known names.
     let mut fields = received("Content_Type: 1\nContent-Type: 2\n").fields;
     fields.set_only("content_type", b"3");
     assert_eq!(written(&fields), "Host: a|content_type: 3|");

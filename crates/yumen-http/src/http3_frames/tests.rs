@@ -2,10 +2,10 @@ use super::*;
 
 const HEAD: &[u8] = b"\x01\x03abc";
 
-/// The longest head or trailers here.
+/// The longest head or trailers in these tests, in bytes.
 const SECTION_BYTES_MAX: u64 = 2000;
 
-/// What is handed on of the pieces, and how the stream ended.
+/// The bytes passed on, and the end of the stream.
 fn passed<'a>(
     mut frames: Http3FrameFilter,
     pieces: impl IntoIterator<Item = &'a [u8]>,
@@ -29,7 +29,7 @@ fn passed<'a>(
     (out, Ok(ended))
 }
 
-/// Whole, byte by byte and at every split.
+/// Complete, byte by byte, and at every split.
 #[track_caller]
 fn check_with(
     frames: fn() -> Http3FrameFilter,
@@ -139,7 +139,7 @@ fn a_head_or_trailers_that_are_too_long_are_refused_before_they_come() {
     for (before, handed_on) in [(b"".as_slice(), b"".as_slice()), (HEAD, HEAD), (b"\x21\x01x", b"")] {
         for tail in [b"".as_slice(), b"x"] {
             let refused = Err(Http3FrameTooLong::Section);
-            // What is longer may be said with more bytes than is needed.
+            // A longer length may be encoded with more bytes than necessary.
             for longer in [longer, b"\x40\x01\xc0\0\x01\0\0\0\0\0"] {
                 check_with(of_request, &[before, longer, tail], &[handed_on], &refused);
             }
@@ -159,7 +159,7 @@ fn other_frames_are_short() {
             check_with(frames, &[before, kind, longer], &[before], &Err(Http3FrameTooLong::Frame));
         }
     }
-    // Where none may come, the library has to see that one has.
+    // At positions without DATA, the library has to see the frame.
     check_with(Http3FrameFilter::one_way, &[b"\x00", HEAD], &[b"\x00", HEAD], &Ok(told()));
     check_with(Http3FrameFilter::one_way, &[b"\x00\x01", longer], &[b"\x00"], &Err(Http3FrameTooLong::Frame));
 }

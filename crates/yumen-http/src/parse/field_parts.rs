@@ -1,15 +1,15 @@
-//! Heads whose fields come one by one, as HTTP/2 and HTTP/3 bring them: written down as the lines HTTP/1 has for
-//! them, and held to the same rules.
+//! Heads whose fields arrive one by one, from HTTP/2 and HTTP/3: written as HTTP/1 lines and checked by the
+//! same rules.
 //!
-//! Knows neither protocol. Names are tokens and values have no control characters: who has read them off the
-//! wire has seen to that.
+//! Independent of either protocol. Their codecs guarantee that names are tokens and values have no control
+//! characters.
 
 use super::{HeadError, HeadLimits, host_field, request_line, request_rules, response_rules};
 use crate::fields::{Fields, KnownField};
 use crate::head::{Method, RequestHead, ResponseHead};
 
-/// Reads a request head into `head`, which is clear. Cookies that were split for compression are joined again
-/// (RFC 9113 §8.2.3).
+/// Parses a request head into `head`, which is empty. Cookie fields split for compression are joined (RFC
+/// 9113 §8.2.3).
 pub fn request<'a>(
     method: &[u8],
     target: &[u8],
@@ -23,8 +23,9 @@ pub fn request<'a>(
     request_rules(head, limits.paths)
 }
 
-/// Notes of a request head that was refused whose it was: for who tells of it, in `head`, whatever is there by now. Of
-/// a target that is too long it is the front. Where method or target are what is wrong, `head` stays clear.
+/// Fills `head` with the request line and host of a rejected request, for access logs. Earlier content of
+/// `head` is lost, and a target that is too long is truncated. If method or target are invalid, `head` stays
+/// empty.
 #[cold]
 pub fn refused_request(
     method: &[u8],
@@ -47,7 +48,7 @@ pub fn refused_request(
     }
 }
 
-/// Writes the request line and reads it.
+/// Writes and parses the request line.
 fn begin(method: &[u8], target: &[u8], limits: &HeadLimits, head: &mut RequestHead) -> Result<(), HeadError> {
     let mut block = std::mem::take(&mut head.fields.block);
     block.reserve(method.len() + target.len() + 12);
@@ -60,7 +61,7 @@ fn begin(method: &[u8], target: &[u8], limits: &HeadLimits, head: &mut RequestHe
     Ok(())
 }
 
-/// Reads a response head into `head`, which is clear. `asked` is the method of the request it answers.
+/// Parses a response head into `head`, which is empty. `asked` is the method of its request.
 pub fn response<'a>(
     status: u16,
     fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,

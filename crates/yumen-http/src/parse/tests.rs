@@ -1,4 +1,4 @@
-//! Heads in tables: what is read of good ones, and every refusal.
+//! Tables of heads: parsed values, and every reason for rejection.
 
 use proptest::prelude::*;
 
@@ -22,7 +22,7 @@ fn good(text: &str) -> RequestHead {
     parse(text).unwrap_or_else(|error| panic!("{text:?}: {error}"))
 }
 
-/// Refused with a message that has `expected` in it.
+/// Expects a rejection whose message contains `expected`.
 fn check_malformed(text: &str, expected: &str) {
     match parse(text) {
         Err(HeadError::Malformed(message)) => assert!(message.contains(expected), "{text:?}: {message}"),
@@ -245,7 +245,7 @@ fn heads_are_bounded() {
     check(&format!("GET / HTTP/1.1\r\nA: {}", "a".repeat(80)), Err(HeadError::TooLarge));
     check("GET / HTTP/1.1\r\nHost: a\r\nA: b\r\nC: d\r\n\r\n", Err(HeadError::TooManyFields));
     check("", Ok(ParsedHead::Partial));
-    // Empty lines before it count, as the room may be no more than for a head.
+    // Empty lines before the head count, because the buffer may be no larger than a head.
     let unfinished = |bytes: usize| format!("\r\n\r\nGET / HTTP/1.1\r\nA: {}", "a".repeat(bytes - 23));
     check(&unfinished(79), Ok(ParsedHead::Partial));
     check(&unfinished(80), Err(HeadError::TooLarge));
@@ -350,7 +350,7 @@ fn field() -> impl Strategy<Value = (String, String)> {
     ("x-[a-zA-Z0-9!#$%&'*+.^_`|~-]{1,24}", "([!-~]([ -~]{0,30}[!-~])?)?")
 }
 
-/// A field that decides something, or one that does not.
+/// A field with an effect on parsing, or another.
 fn meaning_field() -> impl Strategy<Value = (String, String)> {
     let decides = prop_oneof![
         ("[Hh]ost", "a\\.b(:80)?|a b||\\[::1\\]"),
@@ -362,13 +362,13 @@ fn meaning_field() -> impl Strategy<Value = (String, String)> {
     prop_oneof![3 => decides, 1 => field()]
 }
 
-/// What a response head says, wherever in its block it stands.
+/// The fields of a response head, regardless of their position in the block.
 fn told(head: ResponseHead) -> String {
     let fields: Vec<(&[u8], &[u8])> = head.fields.iter().collect();
     format!("{} {:?} {:?} {fields:?}", head.status, head.framing, head.options)
 }
 
-/// Cookies split for compression are one line again; others that repeat stay as they came.
+/// Cookies split for compression are joined; other repeated fields remain separate.
 #[test]
 fn split_cookies_are_joined() {
     let pairs =
@@ -391,7 +391,7 @@ fn heads_that_come_apart_are_bounded() {
         field_parts::request(b"GET", b"/four", bytes, &limits, &mut RequestHead::default())
     };
     let limits = HeadLimits::default();
-    // The request line, two field lines and the empty one: 20 + 9 + 26 + 2 bytes.
+    // The request line, two field lines and the empty line: 20 + 9 + 26 + 2 bytes.
     assert_eq!(
         read(HeadLimits { head_bytes_max: 57, fields_max: 2, target_bytes_max: 5, ..HeadLimits::default() }),
         Ok(())
@@ -431,7 +431,7 @@ proptest! {
         prop_assert_eq!(found, expected);
         let mut out = Vec::new();
         encode::request_line(&mut out, &head);
-        // The length that was received is among the fields.
+        // The received length is among the fields.
         encode::request_fields(&mut out, &head, |_| false);
         out.extend_from_slice(b"\r\n");
         prop_assert_eq!(String::from_utf8(out).unwrap(), text);

@@ -1,4 +1,4 @@
-//! PROXY headers: what is read, what is refused, and that what is written is read again.
+//! PROXY headers: parsing, rejection, and round trips.
 
 use super::{
     HEADER_BYTES_MAX, ProxyAddresses, ProxyHeader, ProxyHeaderError, ProxyVersion, V2_START, parse, write,
@@ -9,7 +9,7 @@ fn v2(command: u8, family: u8, told: &[u8]) -> Vec<u8> {
     [&V2_START[..], &[command, family], &length, told].concat()
 }
 
-/// A header that tells `source>destination`, or nothing; then bytes that are not its.
+/// A header with `source>destination`, or none; then payload bytes.
 fn check(header: &[u8], expected: Result<&str, ProxyHeaderError>) {
     let shown = String::from_utf8_lossy(header).into_owned();
     let bytes = [header, b"GET /"].concat();

@@ -1,6 +1,6 @@
 use super::{WebSocketFrameTracker, close_frame};
 
-/// A frame of so many bytes of payload, its length written in as many bytes as `length` says.
+/// A frame with `payload` payload bytes, whose extended length takes `length` bytes.
 fn frame(payload: usize, length: u8, is_masked: bool) -> Vec<u8> {
     let mut bytes = vec![0x82];
     let mask = if is_masked { 0x80 } else { 0 };

@@ -1,4 +1,4 @@
-//! Deadlines as the driver meets them.
+//! Deadlines under the timer driver.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ fn a_deadline_that_passed_while_the_worker_was_held_up_is_met() {
         let timers = Rc::<Timers>::default();
         let driver = tokio::task::spawn_local(timers.clone().drive());
         let sleeper = tokio::task::spawn_local(timers.sleep(5));
-        // Both have begun to wait when this goes on.
+        // Both tasks have begun to wait by now.
         tokio::task::yield_now().await;
         tokio::task::yield_now().await;
         clock::simulate_unseen(60_000);
@@ -38,7 +38,7 @@ fn who_idles_longest_is_woken_first_whenever_his_deadline_is() {
         let waker = Waker::from(Arc::new(Waking(woken.clone(), at)));
         assert!(!timer.is_over(&mut Context::from_waker(&waker)));
     }
-    // The second sets its deadline once, and is asked something now and then.
+    // The second task sets its deadline once and is polled now and then.
     short.set(60_000);
     long.set_idle(true);
     long.set(70_000);
@@ -46,7 +46,7 @@ fn who_idles_longest_is_woken_first_whenever_his_deadline_is() {
     short.set_idle(true);
     short.set_idle(false);
     short.set_idle(true);
-    // It waits still.
+    // The task is still waiting.
     long.set_idle(true);
     timers.wake_idle(1);
     assert_eq!(woken.each_ref().map(|woken| woken.load(Relaxed)), [true, false]);

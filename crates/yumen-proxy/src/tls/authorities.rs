@@ -1,6 +1,6 @@
-//! Authorities that somebody gave, and which certificates lead to one of them now.
+//! Trust anchors with validity periods, and the verification of certificate chains against them.
 //!
-//! Knows neither clients nor servers: both are verified by it.
+//! Used for clients and servers alike. Independent of either side.
 
 use std::time::Duration;
 
@@ -15,24 +15,24 @@ use super::names::rfc2253;
 use super::provider::provider;
 use super::revocation::RevocationLists;
 
-/// When something that is trusted holds.
+/// The validity period of an authority or a revocation list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValidityTerm {
-    /// Whose it is, as a name of X.509.
+    /// The subject or issuer, as an X.509 name.
     pub name: String,
-    /// When it begins, in seconds since the Unix epoch.
+    /// Start of the period, in seconds since the Unix epoch.
     pub from_unix_s: i64,
-    /// When it ends.
+    /// End of the period, in seconds since the Unix epoch.
     pub until_unix_s: i64,
 }
 
-/// Authorities, each with its time. A trust anchor has none by itself (RFC 5280 §6.1.1), but OpenSSL looks at it, and
-/// whoever gave an authority for a year did not mean it for ever.
+/// Trust anchors, each with its validity period. RFC 5280 §6.1.1 gives a trust anchor no period, but OpenSSL
+/// checks the one of the certificate, and so does the gateway.
 pub(super) struct TrustedAuthorities {
     given: Vec<CertificateDer<'static>>,
-    /// As many as given, in the same order.
+    /// In the order of `given`.
     anchors: Vec<TrustAnchor<'static>>,
-    /// As many as given, in the same order.
+    /// In the order of `given`.
     terms: Vec<ValidityTerm>,
 }
 
@@ -43,7 +43,7 @@ impl std::fmt::Debug for TrustedAuthorities {
 }
 
 impl TrustedAuthorities {
-    /// Reads PEM. An error quotes nothing of it: a key may stand where a certificate should.
+    /// Parses PEM. Errors quote nothing of the text, which may contain a private key.
     pub(super) fn read(pem: &str) -> Result<TrustedAuthorities, String> {
         let mut store = RootCertStore::empty();
         let (mut given, mut terms) = (Vec::new(), Vec::new());
@@ -61,12 +61,12 @@ impl TrustedAuthorities {
         }
     }
 
-    /// What clients are told of whom they should be vouched for by.
+    /// The subject names for the CertificateRequest message (RFC 8446 §4.2.4).
     pub(super) fn hints(&self) -> Vec<DistinguishedName> {
         self.anchors.iter().map(|anchor| DistinguishedName::in_sequence(anchor.subject.as_ref())).collect()
     }
 
-    /// When each of them holds.
+    /// The validity periods, in order.
     pub(super) fn terms(&self) -> &[ValidityTerm] {
         &self.terms
     }
@@ -75,8 +75,8 @@ impl TrustedAuthorities {
         self.terms
     }
 
-    /// Whether a chain, its own certificate first, leads to one of these that holds now; how many certificates
-    /// stand between.
+    /// Verifies a chain, its leaf first, against the authorities at `now`. Returns the number of intermediate
+    /// certificates.
     pub(super) fn verify(
         &self,
         leaf: &CertificateDer<'_>,
@@ -101,8 +101,9 @@ impl TrustedAuthorities {
         );
         match path {
             Ok(path) => Ok(path.intermediate_certificates().count()),
-            // One that was itself given, as those are that somebody signed for himself: OpenSSL takes it, and whoever
-            // gave it meant it. That it is an authority's is found out after its time was looked at.
+            // A leaf that is itself configured as an authority, such as a self-signed certificate, is
+            // accepted as OpenSSL does. webpki reports this error only after it has checked the validity
+            // period.
             Err(webpki::Error::CaUsedAsEndEntity) if self.given.iter().any(|given| given == leaf) => {
                 revoked.check(&certificate, now).map(|()| 0)
             }
@@ -110,7 +111,8 @@ impl TrustedAuthorities {
         }
     }
 
-    /// Whether an authority holds now. It may be given several times, with the same key and another time.
+    /// Checks the validity period of an authority. One key may be configured several times with different
+    /// periods.
     fn holds(&self, anchor: &TrustAnchor<'_>, now: UnixTime) -> Result<(), webpki::Error> {
         let given = self.anchors.iter().zip(&self.terms).filter(|(given, _)| *given == anchor);
         let mut found = Err(webpki::Error::UnknownIssuer);
@@ -123,7 +125,7 @@ impl TrustedAuthorities {
         found
     }
 
-    /// Whether one of these has begun or ended after the first of these moments, and up to the second.
+    /// Whether any authority has become valid or expired between `since` and `now`.
     pub(super) fn have_changed(&self, since: UnixTime, now: UnixTime) -> bool {
         self.terms.iter().any(|term| term.holds(since).is_ok() != term.holds(now).is_ok())
     }
@@ -145,8 +147,8 @@ impl ValidityTerm {
     }
 }
 
-/// Whether an issuer's key is for certificates, where it says what it is for (RFC 5280 §6.1.4, step n). The library
-/// does not look.
+/// Checks that an issuer with a key usage extension may sign certificates (RFC 5280 §6.1.4 (n)). webpki does
+/// not check this.
 fn may_sign_certificates(issuer: &CertificateDer<'_>) -> Result<(), webpki::Error> {
     match key_usage(issuer)?.is_none_or(|usage| usage.key_cert_sign()) {
         true => Ok(()),
@@ -154,14 +156,14 @@ fn may_sign_certificates(issuer: &CertificateDer<'_>) -> Result<(), webpki::Erro
     }
 }
 
-/// What the key of a certificate is for, if it says so.
+/// The key usage extension of a certificate, if it has one.
 pub(super) fn key_usage(certificate: &CertificateDer<'_>) -> Result<Option<KeyUsageBits>, webpki::Error> {
     let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| webpki::Error::BadDer)?;
     let usage = parsed.key_usage().map_err(|_| webpki::Error::BadDer)?;
     Ok(usage.map(|usage| *usage.value))
 }
 
-/// Moments before the epoch are the epoch.
+/// Converts seconds since the Unix epoch; earlier moments become the epoch.
 pub(super) fn unix_time(unix_s: i64) -> UnixTime {
     UnixTime::since_unix_epoch(Duration::from_secs(unix_s.max(0).unsigned_abs()))
 }
@@ -175,7 +177,7 @@ fn term(certificate: &CertificateDer<'_>) -> Result<ValidityTerm, String> {
     })
 }
 
-/// What the TLS library knows the refusal of a chain by.
+/// Maps a verification error of webpki to the rustls error, which selects the alert.
 pub(super) fn as_rustls(error: webpki::Error) -> rustls::Error {
     use webpki::Error;
     let of_certificate = match error {

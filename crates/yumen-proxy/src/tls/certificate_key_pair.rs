@@ -1,7 +1,7 @@
-//! A certificate with its key: read when it is configured, made ready to sign when it is first shown.
+//! A certificate with its key: parsed when it is configured, prepared for signing at its first handshake.
 //!
-//! Of a hundred thousand few are ever asked for. So reading checks all that can be checked without
-//! arithmetic (PEM, X.509, and that the key is that of the certificate) and leaves the rest.
+//! Of a hundred thousand certificates few are ever used. Parsing therefore makes only the checks that need no
+//! public-key arithmetic: PEM, X.509, and that key and certificate match.
 
 use std::sync::{Arc, Weak};
 
@@ -21,33 +21,33 @@ use super::der::{DerReader, tag};
 /// A certificate chain and its key.
 pub struct CertificateKeyPair {
     leaf: Box<[u8]>,
-    /// Shared by all certificates they stand under.
+    /// The issuers; certificates that share an issuer share its copy.
     above: Box<[Arc<[u8]>]>,
     key: PrivateKeyDer<'static>,
     not_before_unix_s: i64,
     not_after_unix_s: i64,
     staple: StapleRequirement,
     ready: ArcSwapOption<ReadyKey>,
-    /// Whom to tell that its status is wanted.
+    /// Queue of the certificates that need an OCSP staple.
     wanted: Option<UnboundedSender<Weak<CertificateKeyPair>>>,
     me: Weak<CertificateKeyPair>,
 }
 
-/// What handshakes show.
+/// The state that handshakes use.
 struct ReadyKey {
     key: Arc<CertifiedKey>,
-    /// When the staple in it ends; for ever where there is none.
+    /// The end of the staple's validity in seconds since the Unix epoch; `i64::MAX` without a staple.
     until_unix_s: i64,
 }
 
-/// Whether the certificate names somebody who tells its status.
+/// Whether the certificate names an OCSP responder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StapleRequirement {
-    /// It names nobody.
+    /// It names none.
     None,
-    /// It does.
+    /// It names a responder.
     Able,
-    /// It does, and clients refuse it without (RFC 7633).
+    /// It names a responder, and clients reject it without a staple (RFC 7633).
     Must,
 }
 
@@ -58,47 +58,47 @@ impl std::fmt::Debug for CertificateKeyPair {
 }
 
 impl CertificateKeyPair {
-    /// The certificate itself, DER.
+    /// The leaf certificate, DER.
     pub fn leaf(&self) -> &[u8] {
         &self.leaf
     }
 
-    /// The certificate above it, DER, where the chain has one.
+    /// The issuer of the leaf, DER, if the chain contains it.
     pub fn issuer(&self) -> Option<&[u8]> {
         self.above.first().map(|issuer| &**issuer)
     }
 
-    /// When it begins and when it ends, in seconds since the Unix epoch.
+    /// Start and end of the validity, in seconds since the Unix epoch.
     pub fn validity_unix_s(&self) -> (i64, i64) {
         (self.not_before_unix_s, self.not_after_unix_s)
     }
 
-    /// Whether it names somebody who tells its status.
+    /// Whether the certificate names an OCSP responder, and requires its staple.
     pub fn staple_requirement(&self) -> StapleRequirement {
         self.staple
     }
 
-    /// Whether it was made ready to sign, which its first handshake does.
+    /// Whether the key is prepared for signing, which the first handshake does.
     pub fn is_ready(&self) -> bool {
         self.ready.load().is_some()
     }
 
-    /// Shows this OCSP response with it from now on, until it ends or another is given.
+    /// Staples this OCSP response until it expires or is replaced.
     pub fn staple(&self, response: Vec<u8>, until_unix_s: i64) {
         if let Ok(ready) = self.ready_key() {
             self.ready.store(Some(ready.with(Some(response), until_unix_s)));
         }
     }
 
-    /// It, ready to sign. A staple that has ended is taken off here: whoever fetches them may be late with the
-    /// next, but no handshake shows one past its end (RFC 6960 §4.2.2.1).
+    /// Returns the key prepared for signing. An expired staple is removed here, so that no handshake presents
+    /// one past its end (RFC 6960 §4.2.2.1), even if the next is late.
     pub(super) fn ready(&self, now_unix_s: i64) -> Result<Arc<CertifiedKey>, String> {
         let ready = self.ready_key()?;
         if ready.until_unix_s > now_unix_s {
             return Ok(ready.key.clone());
         }
         let bare = ready.with(None, i64::MAX);
-        // A new one that has come meanwhile stays.
+        // Keeps a new staple that was set meanwhile.
         self.ready.compare_and_swap(&ready, Some(bare.clone()));
         Ok(bare.key.clone())
     }
@@ -112,7 +112,7 @@ impl CertificateKeyPair {
         let key = signing_key(&self.key).map_err(|flaw| flaw.to_string())?;
         let key = Arc::new(CertifiedKey::new(chain, key));
         let ready = Arc::new(ReadyKey { key, until_unix_s: i64::MAX });
-        // Two workers may both have come first: either's will do.
+        // Two workers may prepare the key at once; either result is valid.
         self.ready.store(Some(ready.clone()));
         if self.staple == StapleRequirement::Able {
             self.request_staple();
@@ -122,12 +122,12 @@ impl CertificateKeyPair {
 
     fn request_staple(&self) {
         if let Some(wanted) = &self.wanted {
-            // Where nobody listens, nothing is stapled.
+            // Without a receiver no staple is fetched.
             let _ = wanted.send(self.me.clone());
         }
     }
 
-    /// Reads PEM. `share` keeps one copy of certificates that stand in many chains.
+    /// Parses PEM. `share` deduplicates issuers that appear in many chains.
     pub(super) fn read(
         certificate: &str,
         key: &str,
@@ -141,6 +141,7 @@ impl CertificateKeyPair {
         let not_x509 =
             |what| move |error| KeyPairError::Certificate(format!("the {what} is not X.509: {error}"));
         let (_, parsed) = X509Certificate::from_der(leaf).map_err(not_x509("certificate"))?;
+        // Other keys are compared by the library, with public-key arithmetic.
         if !is_plainly_of(&key, parsed.public_key().raw) {
             certified(chain.clone(), &key)?;
         }
@@ -174,7 +175,7 @@ impl ReadyKey {
 
 const NO_CERTIFICATE: &str = "no certificate in the PEM text";
 
-/// Reads a key, PEM. What libraries say of it is told to nobody: they quote it.
+/// Parses a PEM key. Errors of the library are dropped, because they quote the key.
 fn private_key(pem: &str) -> Result<PrivateKeyDer<'static>, KeyPairError> {
     let key = PrivateKeyDer::from_pem_slice(pem.as_bytes());
     key.map_err(|_| KeyPairError::NotPemKey(yumen_base::pem::flaw(pem.as_bytes())))
@@ -184,21 +185,21 @@ fn signing_key(key: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, KeyPairEr
     any_supported_type(key).map_err(|_| KeyPairError::UnknownKey)
 }
 
-/// A chain with its key, ready to sign.
+/// A chain with its key, prepared for signing.
 fn certified(
     chain: Vec<CertificateDer<'static>>,
     key: &PrivateKeyDer<'_>,
 ) -> Result<CertifiedKey, KeyPairError> {
     let pair = CertifiedKey::new(chain, signing_key(key)?);
     match pair.keys_match() {
-        // Of a key that does not tell its public half nobody can say whether it fits.
+        // A key that does not expose its public half cannot be compared.
         Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(pair),
         Err(rustls::Error::InconsistentKeys(_)) => Err(KeyPairError::KeyOfAnother),
         Err(error) => Err(KeyPairError::Certificate(format!("the certificate cannot be used: {error}"))),
     }
 }
 
-/// The certificates of a PEM text. An error quotes nothing: a key may stand where a certificate should.
+/// Parses a PEM chain. Errors quote nothing of the text, which may contain a private key.
 pub(super) fn chain(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let chain = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<Vec<_>, _>>();
     let flaw = || format!("the certificate is not PEM: {}", yumen_base::pem::flaw(pem.as_bytes()));
@@ -209,20 +210,21 @@ pub(super) fn chain(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     }
 }
 
-/// A whole pair, ready to sign.
+/// Parses and prepares a complete pair.
 pub(super) fn load(certificate: &str, key: &str) -> Result<Arc<CertifiedKey>, KeyPairError> {
     let chain = chain(certificate).map_err(KeyPairError::Certificate)?;
     certified(chain, &private_key(key)?).map(Arc::new)
 }
 
-/// The same of a certificate that only its asker understands: what proves a name is marked critical.
+/// Like [`load`], without the comparison of key and certificate, which fails at the critical extension of a
+/// challenge certificate (RFC 8737 §3).
 pub(super) fn load_unchecked(certificate: &str, key: &str) -> Result<Arc<CertifiedKey>, KeyPairError> {
     let chain = chain(certificate).map_err(KeyPairError::Certificate)?;
     Ok(Arc::new(CertifiedKey::new(chain, signing_key(&private_key(key)?)?)))
 }
 
 fn staple_requirement(parsed: &X509Certificate<'_>) -> StapleRequirement {
-    // RFC 7633: a list of TLS extensions, of which 5 is status_request.
+    // RFC 7633 §6: a sequence of TLS extension numbers; 5 is status_request.
     const TLS_FEATURE: &str = "1.3.6.1.5.5.7.1.24";
     let features = parsed.extensions().iter().find(|one| one.oid.to_id_string() == TLS_FEATURE);
     let must = features.is_some_and(|one| one.value.windows(3).any(|part| part == [tag::INTEGER, 1, 5]));
@@ -233,7 +235,7 @@ fn staple_requirement(parsed: &X509Certificate<'_>) -> StapleRequirement {
     }
 }
 
-/// Where a certificate says its status is told.
+/// The URL of the OCSP responder of a certificate (RFC 5280 §4.2.2.1).
 pub(super) fn responder<'a>(parsed: &'a X509Certificate<'_>) -> Option<&'a str> {
     const OCSP: &str = "1.3.6.1.5.5.7.48.1";
     parsed.extensions().iter().find_map(|extension| {
@@ -249,8 +251,8 @@ pub(super) fn responder<'a>(parsed: &'a X509Certificate<'_>) -> Option<&'a str> 
     })
 }
 
-/// Whether the key carries the certificate's public key, and is of a kind whose rest can wait. `false`
-/// tells nothing: the library decides.
+/// Whether the key holds the certificate's public key, in an encoding that needs no arithmetic to compare.
+/// `false` decides nothing: the library checks the pair.
 fn is_plainly_of(key: &PrivateKeyDer<'_>, public: &[u8]) -> bool {
     const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1];
     const EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1];
@@ -261,7 +263,7 @@ fn is_plainly_of(key: &PrivateKeyDer<'_>, public: &[u8]) -> bool {
         Some((kind, algorithm.next().map(|curve| curve.content), info.take(tag::BIT_STRING)?.content))
     };
     let Some((kind, curve, bits)) = split() else { return false };
-    // The first byte counts unused bits.
+    // The first byte is the number of unused bits.
     let Some((0, bits)) = bits.split_first() else { return false };
     let inner = match key {
         PrivateKeyDer::Pkcs8(key) => match private_of_pkcs8(key.secret_pkcs8_der(), kind) {
@@ -280,12 +282,12 @@ fn is_plainly_of(key: &PrivateKeyDer<'_>, public: &[u8]) -> bool {
     }
 }
 
-/// NIST P-256 and P-384.
+/// Whether the curve is NIST P-256 or P-384.
 fn is_known_curve(oid: &[u8]) -> bool {
     oid == [0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7] || oid == [0x2b, 0x81, 4, 0, 34]
 }
 
-/// RFC 5958 §2: the key in it, if it is of this kind.
+/// The private key in a PKCS #8 structure (RFC 5958 §2), if its algorithm is `kind`.
 fn private_of_pkcs8<'a>(der: &'a [u8], kind: &[u8]) -> Option<&'a [u8]> {
     let mut info = DerReader(der).enter(tag::SEQUENCE)?;
     info.take(tag::INTEGER)?;
@@ -294,8 +296,8 @@ fn private_of_pkcs8<'a>(der: &'a [u8], kind: &[u8]) -> Option<&'a [u8]> {
     (found.content == kind).then_some(inner.content)
 }
 
-/// RFC 8017 §A.1.2: modulus and exponent as they stand in the public key, if all nine numbers are there
-/// and the modulus is of a usual length.
+/// Modulus and exponent of a key (RFC 8017 §A.1.2), encoded as in the public key. `None` if one of the nine
+/// numbers is missing or the modulus has an unusual length.
 fn rsa_public(der: &[u8]) -> Option<&[u8]> {
     let mut numbers = DerReader(der).enter(tag::SEQUENCE)?;
     numbers.take(tag::INTEGER)?;
@@ -308,7 +310,7 @@ fn rsa_public(der: &[u8]) -> Option<&[u8]> {
     is_usual.then(|| &public[..modulus.whole.len() + exponent.whole.len()])
 }
 
-/// RFC 5915 §3: the public point, where the key carries it.
+/// The public point of a key (RFC 5915 §3), if the key contains it.
 fn ec_public(der: &[u8]) -> Option<&[u8]> {
     let mut key = DerReader(der).enter(tag::SEQUENCE)?;
     key.take(tag::INTEGER)?;

@@ -1,6 +1,6 @@
-//! Certificates that prove to an ACME server who answers for a name (RFC 8737).
+//! Certificates of the TLS-ALPN-01 challenge, which prove control of a name to an ACME server (RFC 8737).
 //!
-//! They are shown to nobody who does not ask for them by protocol, and carry no traffic.
+//! They are presented only to clients that offer `acme-tls/1`, and carry no traffic.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,16 +12,16 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use super::certificate_key_pair;
 use super::provider::provider;
 
-/// The protocol by which an ACME server asks.
+/// The ALPN protocol of the challenge (RFC 8737 §6.2).
 pub(super) const ALPN: &[u8] = b"acme-tls/1";
 
-/// The challenges under way, by server name.
+/// The challenges in progress, by server name.
 #[derive(Debug, Default)]
 pub struct TlsAlpnChallenges {
     by_name: Mutex<HashMap<String, Arc<CertifiedKey>>>,
 }
 
-/// One of them, to be taken away again.
+/// One challenge in progress, for its removal.
 #[derive(Debug)]
 pub struct TlsAlpnChallenge {
     name: String,
@@ -29,7 +29,7 @@ pub struct TlsAlpnChallenge {
 }
 
 impl TlsAlpnChallenges {
-    /// Shows this certificate, PEM, to an ACME server that asks for `name`, in place of the one before.
+    /// Presents this PEM certificate to ACME servers that request `name`, in place of an earlier one.
     pub fn put(&self, name: &str, certificate: &str, key: &str) -> Result<TlsAlpnChallenge, String> {
         let pair = certificate_key_pair::load_unchecked(certificate, key).map_err(|flaw| flaw.to_string())?;
         let name = name.to_ascii_lowercase();
@@ -37,7 +37,7 @@ impl TlsAlpnChallenges {
         Ok(TlsAlpnChallenge { name, pair })
     }
 
-    /// The challenge is over; another one for its name, which has taken its place, is not.
+    /// Ends a challenge. A newer challenge for the same name is not affected.
     pub fn remove(&self, challenge: &TlsAlpnChallenge) {
         let mut shown = self.lock();
         if shown.get(&challenge.name).is_some_and(|pair| Arc::ptr_eq(pair, &challenge.pair)) {
@@ -45,7 +45,7 @@ impl TlsAlpnChallenges {
         }
     }
 
-    /// How to answer, where this is an ACME server that asks for something.
+    /// The configuration for a client hello of an ACME server; `None` for other clients.
     pub(super) fn answer(&self, hello: &ClientHello<'_>) -> Option<Arc<ServerConfig>> {
         let note_attempt = hello.alpn().is_some_and(|mut all| all.any(|one| one == ALPN));
         if !note_attempt {

@@ -1,7 +1,7 @@
-//! Requests that need a certificate of the client: answered here where it has none that holds.
+//! Refusal of requests and streams that require a valid client certificate.
 //!
-//! The handshake asks for the certificate, but which path is wanted is known only now, and a connection
-//! made for one name may carry requests for another.
+//! The handshake requests the certificate, but the path is known only with the request, and one connection
+//! may carry requests for several names.
 
 use rustls::pki_types::CertificateDer;
 use yumen_http::HttpVersion;
@@ -10,21 +10,21 @@ use yumen_snapshot::{CompiledCertificate, Snapshot};
 
 use super::loader::CompiledTlsRules;
 
-/// Why a request is not served.
+/// The reason why a request is refused.
 pub(crate) enum ClientCertRefusal {
-    /// Its connection was made for another name, and goes on for requests of that (RFC 9110 §15.5.20).
+    /// The connection was made for another server name, and continues (RFC 9110 §15.5.20).
     Misdirected(LocalResponse),
-    /// Its client has shown no certificate that holds, and can show one only as it connects.
+    /// The client has no valid certificate, and can present one only in a new handshake.
     Uncertified(LocalResponse),
 }
 
-/// The answer to a request that is not served without a certificate; `None` where it may pass. As
-/// APISIX: status 400, and the host must be the name the handshake was for.
+/// Returns the refusal of a request without the required certificate; `None` if the request may pass. As in
+/// APISIX, the status is 400 and the host must be the server name of the handshake.
 #[inline(never)]
 pub(crate) fn refusal(snapshot: &Snapshot, ex: &Exchange<'_>) -> Option<ClientCertRefusal> {
     let tls = ex.client.tls.as_ref()?;
     let asked = tls.sni.as_deref().unwrap_or_default();
-    // A request that names no host is one for the name of the handshake.
+    // A request without a host is for the server name of the handshake.
     let host = Some(ex.request.host()).filter(|host| !host.is_empty()).unwrap_or(asked.as_bytes());
     let host = std::str::from_utf8(host).unwrap_or_default();
     let (name, certificate) = snapshot.certificate_by_name(host)?;
@@ -46,8 +46,8 @@ pub(crate) fn refusal(snapshot: &Snapshot, ex: &Exchange<'_>) -> Option<ClientCe
     Some(ClientCertRefusal::Uncertified(LocalResponse::error_msg(400, &why)))
 }
 
-/// Whether a handshake told no name, as one with an address does not, and was asked for all that these rules ask for:
-/// then there is nothing it led around.
+/// Whether the handshake had no server name, as for an IP address, but followed the same rules. The client
+/// has then bypassed nothing.
 fn is_nameless_alike(snapshot: &Snapshot, tls: &TlsInfo, rules: Option<&CompiledTlsRules>) -> bool {
     let of_nameless = || snapshot.certificate("").and_then(rules_of).map(|rules| rules.id);
     tls.sni.is_none() && rules.is_some_and(|rules| of_nameless() == Some(rules.id))
@@ -57,8 +57,8 @@ fn rules_of(certificate: &CompiledCertificate) -> Option<&CompiledTlsRules> {
     certificate.rules.as_ref()?.downcast_ref()
 }
 
-/// Clients of HTTP/2 and 3 ask under every name that the certificate of their connection is for: these are told to
-/// connect anew. Those of HTTP/1 do so only where they are told to, and would do it again.
+/// Refusal of a request whose host is not the server name. HTTP/2 and HTTP/3 clients coalesce connections by
+/// certificate (RFC 9113 §9.1.1) and retry after 421. HTTP/1 clients do not, so a retry would fail again.
 fn misnamed(version: HttpVersion) -> ClientCertRefusal {
     let message = "the host is not the server name of the TLS handshake";
     match version {
@@ -69,11 +69,11 @@ fn misnamed(version: HttpVersion) -> ClientCertRefusal {
     }
 }
 
-/// Why a stream is not passed on, if the certificate it asked for wants one of the client. Streams have no
-/// path that could be exempt.
+/// The reason why a stream is refused, if its certificate requires a client certificate. Streams have no path
+/// that could be exempt.
 pub(crate) fn stream_refusal(snapshot: &Snapshot, tls: &TlsInfo) -> Option<String> {
     let sni = tls.sni.as_deref().unwrap_or_default();
-    // Objects may have come since the handshake.
+    // The snapshot may be newer than the handshake.
     if snapshot.is_closed(sni) {
         return Some("no ssl object is for the server name".to_owned());
     }
@@ -90,7 +90,7 @@ fn refusal_reason(verdict: &ClientCertVerdict) -> Option<String> {
     }
 }
 
-/// Under the rules now in force, which may have changed since the handshake.
+/// The verdict under the current rules, which may be newer than the handshake.
 fn verdict(rules: Option<&CompiledTlsRules>, tls: &TlsInfo) -> ClientCertVerdict {
     match rules {
         Some(rules) if rules.id == tls.rules => tls.verdict.clone(),

@@ -1,4 +1,4 @@
-//! Certificates of clients: which authorities they must lead to, and what they say of the client.
+//! Client certificates: verification of their chains, and the facts that variables and plugins read.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::provider::provider;
 use super::revocation::RevocationLists;
 use super::terms::{CA, CRL};
 
-/// Decides which certificates of clients hold.
+/// Verifies client certificates.
 pub(super) struct ClientCertChecker {
     authorities: TrustedAuthorities,
     hints: Vec<DistinguishedName>,
@@ -35,7 +35,7 @@ impl std::fmt::Debug for ClientCertChecker {
 }
 
 impl ClientCertChecker {
-    /// Reads authorities and lists of the revoked; an error names the field of the ssl object.
+    /// Parses authorities and revocation lists; an error names the field of the ssl object.
     pub(super) fn new(rules: &ClientCertRules<'_>) -> Result<ClientCertChecker, (&'static str, String)> {
         let authorities = TrustedAuthorities::read(rules.ca).map_err(|error| (CA, error))?;
         let revoked = rules.crl.map(RevocationLists::read).transpose().map_err(|error| (CRL, error))?;
@@ -49,7 +49,7 @@ impl ClientCertChecker {
         })
     }
 
-    /// Whether a chain holds now, its own certificate first.
+    /// Verifies a chain at `now`.
     pub(super) fn verify(
         &self,
         leaf: &CertificateDer<'_>,
@@ -57,7 +57,8 @@ impl ClientCertChecker {
         now: UnixTime,
     ) -> Result<(), webpki::Error> {
         let usage = KeyUsage::client_auth();
-        // As OpenSSL: a client proves by a signature, or by an agreement, that the key is its own.
+        // As in OpenSSL: the key usage must allow signatures or key agreement, by which a client proves
+        // possession of the key.
         if key_usage(leaf)?.is_some_and(|usage| !usage.digital_signature() && !usage.key_agreement()) {
             let context = RequiredEkuNotFoundContext { required: usage, present: Vec::new() };
             return Err(webpki::Error::RequiredEkuNotFoundContext(context));
@@ -68,12 +69,12 @@ impl ClientCertChecker {
         }
     }
 
-    /// The authorities, and the lists of what they have revoked.
+    /// The authorities and their revocation lists.
     pub(super) fn trusted(&self) -> (&TrustedAuthorities, &RevocationLists) {
         (&self.authorities, &self.revoked)
     }
 
-    /// What is told of a chain that was shown.
+    /// The verdict on the chain that a client has presented.
     pub(super) fn verdict(&self, chain: &[CertificateDer<'_>]) -> ClientCertVerdict {
         let Some((leaf, above)) = chain.split_first() else { return ClientCertVerdict::Absent };
         match self.verify(leaf, above, UnixTime::now()) {
@@ -83,7 +84,7 @@ impl ClientCertChecker {
     }
 }
 
-/// In words that end up in `$ssl_client_verify`, OpenSSL's where it has some.
+/// The text of `$ssl_client_verify`, in the words of OpenSSL where it has some.
 fn reason(error: &webpki::Error) -> &'static str {
     match error {
         webpki::Error::CertExpired { .. } => "certificate has expired",
@@ -100,7 +101,7 @@ fn reason(error: &webpki::Error) -> &'static str {
     }
 }
 
-/// What the certificate of a chain says of its owner.
+/// The facts of the leaf certificate.
 pub(super) fn describe(chain: &[CertificateDer<'_>]) -> Option<ClientCertificate> {
     let (_, parsed) = X509Certificate::from_der(chain.first()?).ok()?;
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA1_FOR_LEGACY_USE_ONLY, chain.first()?);
@@ -118,7 +119,7 @@ pub(super) fn describe(chain: &[CertificateDer<'_>]) -> Option<ClientCertificate
     })
 }
 
-/// Without the zero that keeps a number positive.
+/// Removes the leading zero byte of a positive integer (X.690 §8.3).
 fn significant(serial: &[u8]) -> &[u8] {
     match serial {
         [0, rest @ ..] if !rest.is_empty() => rest,
@@ -126,7 +127,7 @@ fn significant(serial: &[u8]) -> &[u8] {
     }
 }
 
-/// As in `Nov  1 15:00:00 2026 GMT`.
+/// Formats a time as OpenSSL does: `Nov 1 15:00:00 2026 GMT`.
 fn openssl_time(time: x509_parser::time::ASN1Time) -> String {
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -153,7 +154,7 @@ impl ClientCertVerifier for ClientCertChecker {
     ) -> Result<ClientCertVerified, rustls::Error> {
         match self.verify(end_entity, intermediates, now) {
             Err(error) if !self.is_optional => Err(as_rustls(error)),
-            // Each exchange asks for the verdict.
+            // An optional certificate never fails the handshake; each exchange evaluates the verdict.
             _ => Ok(ClientCertVerified::assertion()),
         }
     }

@@ -1,8 +1,8 @@
-//! DER, as far as keys and OCSP need it: values one after another, never copied.
+//! A DER reader and writer for keys and OCSP, without copies.
 //!
-//! Takes any bytes; what is no DER ends the walk.
+//! Accepts any input: invalid DER ends the iteration.
 
-/// Tags that are asked for.
+/// Tags in use.
 pub(super) mod tag {
     pub(crate) const INTEGER: u8 = 0x02;
     pub(crate) const BIT_STRING: u8 = 0x03;
@@ -11,34 +11,34 @@ pub(super) mod tag {
     pub(crate) const ENUMERATED: u8 = 0x0a;
     pub(crate) const GENERALIZED_TIME: u8 = 0x18;
     pub(crate) const SEQUENCE: u8 = 0x30;
-    /// Of a value in a context, constructed.
+    /// A constructed, context-specific tag.
     pub(crate) const fn context(number: u8) -> u8 {
         0xa0 | number
     }
 }
 
-/// One value.
+/// A decoded value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DerValue<'a> {
     pub(super) tag: u8,
-    /// What is in it.
+    /// The content octets.
     pub(super) content: &'a [u8],
-    /// It with its tag and length.
+    /// The complete encoding, with tag and length.
     pub(super) whole: &'a [u8],
 }
 
-/// Values one after another.
+/// Reads consecutive values.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DerReader<'a>(pub(super) &'a [u8]);
 
 impl<'a> DerReader<'a> {
-    /// The next value.
+    /// Reads the next value.
     pub(super) fn next(&mut self) -> Option<DerValue<'a>> {
         let bytes = self.0;
         let (&tag, rest) = bytes.split_first()?;
         let (&first, mut rest) = rest.split_first()?;
         let mut length = usize::from(first);
-        // Longer tags are not asked for, and lengths beyond 4 bytes are no document of ours.
+        // Multi-byte tags are not used, and no supported structure exceeds a length of 4 bytes.
         if tag & 0x1f == 0x1f || first == 0x80 || first > 0x84 {
             return None;
         }
@@ -52,7 +52,7 @@ impl<'a> DerReader<'a> {
         Some(DerValue { tag, content, whole: &bytes[..bytes.len() - after.len()] })
     }
 
-    /// The next value, if it has this tag.
+    /// Reads the next value if it has this tag.
     pub(super) fn take(&mut self, tag: u8) -> Option<DerValue<'a>> {
         let mut ahead = *self;
         let value = ahead.next().filter(|value| value.tag == tag)?;
@@ -60,13 +60,13 @@ impl<'a> DerReader<'a> {
         Some(value)
     }
 
-    /// What is in the next value, if it has this tag.
+    /// Reads the content of the next value if it has this tag.
     pub(super) fn enter(&mut self, tag: u8) -> Option<DerReader<'a>> {
         self.take(tag).map(|value| DerReader(value.content))
     }
 }
 
-/// A value of this tag.
+/// Encodes a value.
 pub(super) fn value(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut out = vec![tag];
     match content.len() {

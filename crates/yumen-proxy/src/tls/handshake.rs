@@ -1,4 +1,4 @@
-//! Handshakes with endpoints: under which name, and whose fault it is when one fails.
+//! TLS handshakes with endpoints: the server name, and the attribution of failures to endpoint or client.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,28 +17,28 @@ use crate::log_suppression::{SuppressionKey, should_log};
 use crate::stream::{RecordStream, TransportStream};
 use crate::tcp::TcpConnection;
 
-/// The name TLS is begun with, and an endpoint's certificate is asked for.
+/// The server name of an upstream handshake, against which the certificate is verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TlsName<'n> {
     pub(crate) host: &'n [u8],
-    /// Whether the request or its client told it. What becomes of such a name says nothing of the endpoint:
-    /// whoever may choose it could have every endpoint taken for ill.
+    /// Whether the name comes from the request. Failures with such a name do not count against the endpoint:
+    /// otherwise a client could mark every endpoint as unhealthy.
     pub(crate) is_asked_for: bool,
 }
 
-/// A handshake with an endpoint, ready before there is a connection.
+/// A prepared handshake with an endpoint.
 pub(crate) struct UpstreamHandshake {
     client: Arc<UpstreamTlsClient>,
     name: ServerName<'static>,
     is_asked_for: bool,
     http2: bool,
-    /// What the upstream is called.
+    /// The name of the upstream, for logs.
     origin: Arc<str>,
     endpoint: SocketAddr,
 }
 
 impl UpstreamHandshake {
-    /// `http2` is whether that is asked for. An error is what the attempt has failed by.
+    /// Prepares a handshake. `http2` requests HTTP/2 by ALPN. The error is the fault of the attempt.
     pub(crate) fn new(
         upstream: &Upstream,
         endpoint: &Endpoint,
@@ -66,7 +66,7 @@ impl UpstreamHandshake {
         Ok(UpstreamHandshake { client, name: server_name, is_asked_for, http2, origin, endpoint })
     }
 
-    /// Shakes hands on a new connection.
+    /// Performs the handshake on a new connection.
     pub(crate) async fn shake(self, tcp: TcpConnection) -> Result<TransportStream, FaultKind> {
         let connector = TlsConnector::from(self.client.config());
         let shaken = connector.connect(self.name, RecordStream::new(tcp)).await;
@@ -75,7 +75,7 @@ impl UpstreamHandshake {
             warn(&self.origin, self.endpoint, kind, &error.to_string());
             kind
         })?;
-        // Over TLS nobody may be spoken to in HTTP/2 who has not agreed on it (RFC 9113 §3.3).
+        // HTTP/2 over TLS requires agreement by ALPN (RFC 9113 §3.3).
         if self.http2 && stream.get_ref().1.alpn_protocol() != Some(HTTP2) {
             let kind = other_version(self.is_asked_for);
             warn(&self.origin, self.endpoint, kind, "the endpoint did not agree on HTTP/2");
@@ -85,8 +85,8 @@ impl UpstreamHandshake {
     }
 }
 
-/// The name a certificate is asked for. Where nothing is verified, one that no certificate can have does not matter:
-/// the handshake goes without.
+/// The server name for a handshake. An invalid name is replaced by the address if the certificate is not
+/// verified.
 pub(crate) fn server_name(host: &str, address: SocketAddr, verify: bool) -> Option<ServerName<'static>> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     match ServerName::try_from(bare.to_owned()) {
@@ -96,28 +96,29 @@ pub(crate) fn server_name(host: &str, address: SocketAddr, verify: bool) -> Opti
     }
 }
 
-/// Whose fault a handshake was that failed.
+/// The fault of a failed handshake.
 fn kind_of(error: &io::Error, is_asked_for: bool) -> FaultKind {
     use rustls::Error::{AlertReceived, InvalidCertificate};
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
     match inner {
-        // Only HTTP/2 is ever asked for.
+        // HTTP/2 is the only protocol that the gateway offers.
         Some(AlertReceived(AlertDescription::NoApplicationProtocol)) => other_version(is_asked_for),
         _ if !is_asked_for => FaultKind::UpstreamTls,
         Some(InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
         )) => FaultKind::RequestedName,
-        // Servers that know no such name say so in many ways: alerts, another site's certificate, silence.
+        // Servers reject an unknown name in several ways: alerts, the certificate of another site, or a
+        // close.
         _ => FaultKind::RequestedTls,
     }
 }
 
-/// What an attempt has failed by whose endpoint does not agree on HTTP/2: under some names it may.
+/// The fault of an endpoint that does not agree on HTTP/2. It may agree under another server name.
 fn other_version(is_asked_for: bool) -> FaultKind {
     if is_asked_for { FaultKind::RequestedVersion } else { FaultKind::UpstreamVersion }
 }
 
-/// Tells the operator why an endpoint is not spoken to.
+/// Logs the reason of a failed handshake.
 #[cold]
 fn warn(upstream: &str, endpoint: SocketAddr, kind: FaultKind, error: &str) {
     let which = match kind {
@@ -130,8 +131,8 @@ fn warn(upstream: &str, endpoint: SocketAddr, kind: FaultKind, error: &str) {
     }
 }
 
-/// Tells the operator that an endpoint has broken off, if that is what this error of reading is: with TLS 1.3 it looks at
-/// our certificate only when we have done with the handshake.
+/// Logs a TLS alert, if `error` is one. With TLS 1.3 the endpoint verifies the gateway's certificate after
+/// the handshake has ended on this side, so the alert arrives with the first read.
 #[cold]
 pub(crate) fn log_alert(tcp: &TcpConnection, error: &io::Error) {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());

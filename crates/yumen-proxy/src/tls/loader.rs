@@ -1,4 +1,5 @@
-//! The compiler's door to TLS: reads certificates and rules of handshakes, one copy of what is alike.
+//! The implementation of [`TlsLoader`] for the compiler: parses certificates and handshake rules, and
+//! deduplicates them.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -16,7 +17,7 @@ use super::clients::ClientCertChecker;
 use super::provider::{TlsVersions, suites};
 use super::variants::TlsVariantConfigs;
 
-/// Reads certificates for compilers.
+/// Parses certificates for compilers.
 #[derive(Default)]
 pub struct CertificateLoader {
     shared: Mutex<HashMap<u128, Weak<[u8]>, foldhash::fast::RandomState>>,
@@ -24,27 +25,27 @@ pub struct CertificateLoader {
     wanted: Option<UnboundedSender<Weak<CertificateKeyPair>>>,
 }
 
-/// What the handshakes of some certificates ask beyond the node's settings.
+/// The handshake rules of one or more certificates, beyond the settings of the node.
 pub(super) struct CompiledTlsRules {
-    /// Tells them from all others.
+    /// A hash of the rules, by which equal rules are shared.
     pub(super) id: u128,
     pub(super) versions: Option<TlsVersions>,
     pub(super) suites: Option<Vec<SupportedCipherSuite>>,
     pub(super) client: Option<Arc<ClientCertChecker>>,
-    /// Made by the acceptor, once.
+    /// Created by the acceptor on first use.
     pub(super) configs: TlsVariantConfigs,
-    /// The same for HTTP/3.
+    /// The configuration for HTTP/3, created on first use.
     pub(super) quic: OnceLock<Arc<QuicServerConfig>>,
 }
 
 impl CertificateLoader {
-    /// A loader whose certificates say when their status is wanted: those that must show one at once,
-    /// others at their first handshake.
+    /// Creates a loader whose certificates request OCSP staples through `wanted`: those with must-staple at
+    /// once, others at their first handshake.
     pub fn telling(wanted: UnboundedSender<Weak<CertificateKeyPair>>) -> CertificateLoader {
         CertificateLoader { wanted: Some(wanted), ..CertificateLoader::default() }
     }
 
-    /// One copy of a certificate that stands in many chains.
+    /// Returns the shared copy of a certificate.
     fn share(&self, der: &[u8]) -> Arc<[u8]> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let id = id_of(&[der]);
@@ -58,14 +59,14 @@ impl CertificateLoader {
     }
 }
 
-/// Drops what nobody holds once it is half of the table.
+/// Removes unused entries when the table is full, so that it does not grow without need.
 fn forget_unused<T: ?Sized>(table: &mut HashMap<u128, Weak<T>, foldhash::fast::RandomState>) {
     if table.len() == table.capacity() {
         table.retain(|_, weak| weak.strong_count() > 0);
     }
 }
 
-/// A number for texts, each told from the next.
+/// A hash of texts that preserves their boundaries.
 fn id_of(parts: &[&[u8]]) -> u128 {
     let digests = parts.iter().flat_map(|part| digest(&SHA256, part).as_ref().to_vec());
     let whole = digest(&SHA256, &digests.collect::<Vec<u8>>());

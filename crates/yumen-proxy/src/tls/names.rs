@@ -1,9 +1,9 @@
-//! Names of X.509 as text.
+//! X.509 names as text.
 
 use x509_parser::asn1_rs::{Any, Tag, ToDer};
 use x509_parser::prelude::X509Name;
 
-/// A name, last part first (RFC 2253 §2.1), its values escaped (§2.4).
+/// Formats a name, most specific part first (RFC 2253 §2.1), with escaped values (§2.4).
 pub(super) fn rfc2253(name: &X509Name<'_>) -> String {
     let parts = name.iter_rdn().map(|part| {
         let pairs = part.iter().map(|pair| {
@@ -18,16 +18,18 @@ pub(super) fn rfc2253(name: &X509Name<'_>) -> String {
     parts.join(",")
 }
 
-/// A value as text, or as `#` and its DER in hex where it is none (RFC 4514 §2.4): two that differ never look alike.
+/// Formats a value as text, or as `#` with its DER in hex if the value is no text (RFC 4514 §2.4). Different
+/// values never have the same form.
 fn value(value: &Any<'_>) -> String {
     let bytes = value.data;
     let text = match value.tag() {
         Tag::Utf8String | Tag::PrintableString | Tag::Ia5String | Tag::NumericString | Tag::VisibleString => {
             std::str::from_utf8(bytes).ok().map(str::to_owned)
         }
-        // UTF-16 without surrogates, big-endian (X.690 §8.23.7); surrogates are taken as everybody does.
+        // UTF-16, big-endian (X.690 §8.23.7). The standard excludes surrogates; they are accepted as
+        // elsewhere.
         Tag::BmpString => utf16(bytes),
-        // Meant to switch between sets of characters (T.61), and written as Latin-1 by all that wrote it.
+        // T.61 in the standard, but Latin-1 in practice.
         Tag::TeletexString => Some(bytes.iter().copied().map(char::from).collect()),
         Tag::UniversalString => utf32(bytes),
         _ => None,
@@ -70,7 +72,7 @@ const SHORT_NAMES: [(&str, &str); 13] = [
     ("1.2.840.113549.1.9.1", "emailAddress"),
 ];
 
-/// Control bytes are escaped too: the text goes into fields.
+/// Escapes a value. Control characters are escaped too, because the text is used in header fields.
 fn escaped(value: &str) -> String {
     let mut out = String::with_capacity(value.len());
     let last = value.chars().count().saturating_sub(1);
@@ -105,7 +107,7 @@ mod tests {
         check(Tag::UniversalString, b"\0\0\0b\0\x01\xf6\0", "b\u{1f600}");
         check(Tag::Utf8String, b"#a", r"\#a");
         check(Tag::Utf8String, b"", "");
-        // What is no text is told apart all the same.
+        // Values that are no text still differ in their form.
         check(Tag::Utf8String, b"\xff", "#0C01FF");
         check(Tag::BmpString, b"\0b\0", "#1E03006200");
         check(Tag::BmpString, b"\xd8\x00", "#1E02D800");

@@ -1,6 +1,6 @@
-//! OCSP (RFC 6960): the question about a certificate, and what of an answer may be shown to clients.
+//! OCSP (RFC 6960): requests for the status of a certificate, and the verification of responses.
 //!
-//! Asks nobody: bytes in, bytes out. Answers come from the net and are checked as such.
+//! Performs no I/O. Responses are untrusted input.
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -9,35 +9,35 @@ use super::certificate_key_pair::responder;
 use super::der::{DerReader, DerValue, tag, value};
 use super::provider::provider;
 
-/// What is asked of whom.
+/// A request for the status of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OcspRequest {
-    /// Where, as `http://host/path`.
+    /// The URL of the responder, `http://host/path`.
     pub url: String,
-    /// The request, DER.
+    /// The DER request.
     pub body: Vec<u8>,
-    /// The certificate's id in request and answer.
+    /// The CertID in request and response.
     id: Vec<u8>,
 }
 
-/// An answer that may be shown.
+/// A verified response with status good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OcspGoodResponse {
-    /// When it was made, in seconds since the Unix epoch.
+    /// `thisUpdate`, in seconds since the Unix epoch.
     pub this_update_unix_s: i64,
-    /// Until when it holds; `None` is for a moment only.
+    /// `nextUpdate`, in seconds since the Unix epoch; `None` if newer information is always available.
     pub next_update_unix_s: Option<i64>,
 }
 
 impl OcspRequest {
-    /// About the certificate `leaf`, signed by `issuer`; `None` where it names nobody to ask.
+    /// Creates the request for `leaf`, issued by `issuer`; `None` if the certificate names no responder.
     pub fn about(leaf: &[u8], issuer: &[u8]) -> Option<OcspRequest> {
         let (_, leaf) = X509Certificate::from_der(leaf).ok()?;
         let (_, issuer) = X509Certificate::from_der(issuer).ok()?;
         let url = responder(&leaf)?.to_owned();
         let key = &issuer.public_key().subject_public_key.data;
         let sha1 = |bytes: &[u8]| digest(&SHA1_FOR_LEGACY_USE_ONLY, bytes);
-        // RFC 5019 §2.1.1: SHA-1 is what every responder knows; nothing rests on its strength.
+        // RFC 5019 §2.1.1 requires SHA-1, which every responder supports; security does not depend on it.
         let algorithm = [value(tag::OID, &[0x2b, 0x0e, 3, 2, 26]), vec![5, 0]].concat();
         let id = [
             value(tag::SEQUENCE, &algorithm),
@@ -46,15 +46,15 @@ impl OcspRequest {
             value(tag::INTEGER, leaf.raw_serial()),
         ];
         let id = value(tag::SEQUENCE, &id.concat());
-        // Request, list of requests, TBSRequest, OCSPRequest.
+        // The four levels: Request, requestList, TBSRequest, OCSPRequest.
         let body = (0..4).fold(id.clone(), |inner, _| value(tag::SEQUENCE, &inner));
         Some(OcspRequest { url, body, id })
     }
 
-    /// Whether an answer says that the certificate is good, is signed by its issuer, and holds now. An
-    /// error says why it must not be shown.
+    /// Verifies a response: signed by the issuer, status good, valid at `now_unix_s`. The error is the reason
+    /// why it must not be stapled.
     pub fn check(&self, answer: &[u8], issuer: &[u8], now_unix_s: i64) -> Result<OcspGoodResponse, String> {
-        /// Clocks differ by so much.
+        /// Tolerance for clock skew, in seconds.
         const SKEW_S: i64 = 300;
         let broken = || "not an OCSP response".to_owned();
         let basic = basic_response(answer)?;
@@ -64,6 +64,7 @@ impl OcspRequest {
         let signature = parts.take(tag::BIT_STRING).ok_or_else(broken)?;
         let certificates = parts.enter(tag::context(0)).and_then(|mut all| all.enter(tag::SEQUENCE));
         let signature = SignedData { signed, algorithm, bits: signature.content };
+        // The signature is verified before any content is used.
         signature.check(issuer, certificates, now_unix_s)?;
         let good = self.find(signed.content).ok_or_else(broken)??;
         if good.this_update_unix_s > now_unix_s + SKEW_S {
@@ -75,7 +76,7 @@ impl OcspRequest {
         }
     }
 
-    /// What is said of the certificate, among what is said of several.
+    /// Finds the status of the certificate among the entries of a response.
     fn find(&self, signed: &[u8]) -> Option<Result<OcspGoodResponse, String>> {
         let mut data = DerReader(signed);
         data.take(tag::context(0));
@@ -104,7 +105,7 @@ impl OcspRequest {
     }
 }
 
-/// Whether two ids are of one certificate: all but whether the algorithm's empty parameters are written.
+/// Whether two CertIDs are equal. The parameters of the hash algorithm may be NULL or absent.
 fn is_same(one: &[u8], other: &[u8]) -> bool {
     let parts = |id| {
         let mut id = DerReader(id).enter(tag::SEQUENCE)?;
@@ -137,7 +138,7 @@ struct SignedData<'a> {
 }
 
 impl SignedData<'_> {
-    /// By the issuer itself, or by one the issuer says may (RFC 6960 §4.2.2.2).
+    /// Verifies the signature, by the issuer or by a delegated responder (RFC 6960 §4.2.2.2).
     fn check(
         &self,
         issuer: &[u8],
@@ -170,7 +171,7 @@ impl SignedData<'_> {
     }
 }
 
-/// Whether `bits` sign `message` under a SubjectPublicKeyInfo.
+/// Whether `bits` is a signature of `message` under a SubjectPublicKeyInfo.
 fn is_signature(public_key: &[u8], algorithm: &[u8], message: &[u8], bits: &[u8]) -> bool {
     let split = || {
         let mut info = DerReader(public_key).enter(tag::SEQUENCE)?;
@@ -199,7 +200,7 @@ fn is_issued_by(delegate: &X509Certificate<'_>, issuer: &X509Certificate<'_>) ->
     names_it && is_signature(issuer.public_key().raw, algorithm.content, signed.whole, bits)
 }
 
-/// `YYYYMMDDHHMMSSZ` in seconds since the Unix epoch.
+/// Parses `YYYYMMDDHHMMSSZ` to seconds since the Unix epoch.
 fn time(text: &[u8]) -> Option<i64> {
     let (digits, b"Z") = text.split_at_checked(14)? else { return None };
     let number = |from: usize, to: usize| {
@@ -212,7 +213,7 @@ fn time(text: &[u8]) -> Option<i64> {
     if !(1..=12).contains(&month) || !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 {
         return None;
     }
-    // Days of the proleptic Gregorian calendar, years counted from March.
+    // Days of the proleptic Gregorian calendar, with years that start in March.
     let (y, m) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days =
         365 * y + y.div_euclid(4) - y.div_euclid(100) + y.div_euclid(400) + (153 * m + 2) / 5 + day - 1;
@@ -220,7 +221,7 @@ fn time(text: &[u8]) -> Option<i64> {
 }
 
 impl super::CertificateKeyPair {
-    /// What to ask of whom about this certificate.
+    /// The OCSP request for this certificate; `None` without issuer or responder.
     pub fn question(&self) -> Option<OcspRequest> {
         OcspRequest::about(self.leaf(), self.issuer()?)
     }

@@ -1,13 +1,13 @@
-//! What of cryptography is offered: suites, versions and groups, by aws-lc-rs.
+//! The cryptography of TLS: cipher suites, versions and key exchange groups, by aws-lc-rs.
 //!
-//! Knows no configuration object and no connection.
+//! Independent of configuration objects or connections.
 
 use std::sync::{Arc, OnceLock};
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
 
-/// Groups in the order they are liked: what a quantum computer will not undo goes first.
+/// Key exchange groups in order of preference, post-quantum first.
 const GROUPS: &[&dyn rustls::crypto::SupportedKxGroup] = &[
     aws_lc_rs::kx_group::X25519MLKEM768,
     aws_lc_rs::kx_group::X25519,
@@ -15,7 +15,7 @@ const GROUPS: &[&dyn rustls::crypto::SupportedKxGroup] = &[
     aws_lc_rs::kx_group::SECP384R1,
 ];
 
-/// OpenSSL's names of the suites there are, beside IANA's.
+/// OpenSSL names of the supported suites, with the names of rustls.
 const SUITES: [(&str, &str); 9] = [
     ("TLS_AES_256_GCM_SHA384", "TLS13_AES_256_GCM_SHA384"),
     ("TLS_AES_128_GCM_SHA256", "TLS13_AES_128_GCM_SHA256"),
@@ -28,13 +28,13 @@ const SUITES: [(&str, &str); 9] = [
     ("ECDHE-RSA-CHACHA20-POLY1305", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"),
 ];
 
-/// Everything that is offered where nothing narrows it.
+/// The default provider, with all suites.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
     let make = || {
         let mut provider = CryptoProvider { kx_groups: GROUPS.to_vec(), ..aws_lc_rs::default_provider() };
-        // As clients are told it: AES-128 is as safe as the curves are, and a handshake with SHA-256 costs a
-        // tenth less. The sort is stable, so that the order is otherwise the library's.
+        // AES-128 first: it is as strong as the curves, and a handshake with SHA-256 costs a tenth less. The
+        // stable sort otherwise keeps the order of the library.
         provider.cipher_suites.sort_by_key(|suite| match suite.suite().as_str().unwrap_or_default() {
             name if name.contains("AES_128") => 0,
             name if name.contains("AES_256") => 1,
@@ -45,7 +45,7 @@ pub(super) fn provider() -> Arc<CryptoProvider> {
     PROVIDER.get_or_init(make).clone()
 }
 
-/// The suites of these names, in this order. An error names the one that is not known, and all that are.
+/// The suites with these names, in this order. An error lists the unknown name and all supported ones.
 pub(super) fn suites(names: &[String]) -> Result<Vec<SupportedCipherSuite>, String> {
     let all = &provider().cipher_suites;
     let find = |name: &String| {
@@ -60,7 +60,7 @@ pub(super) fn suites(names: &[String]) -> Result<Vec<SupportedCipherSuite>, Stri
     names.iter().map(find).collect()
 }
 
-/// What is offered with these suites only; one that has none of a version speaks it by the usual ones.
+/// A provider with only these suites. A TLS version without any of them keeps its default suites.
 pub(super) fn with_suites(suites: &[SupportedCipherSuite]) -> Arc<CryptoProvider> {
     let usual = provider();
     let is_tls13 = |suite: &SupportedCipherSuite| suite.tls13().is_some();
@@ -73,12 +73,12 @@ pub(super) fn with_suites(suites: &[SupportedCipherSuite]) -> Arc<CryptoProvider
     Arc::new(CryptoProvider { cipher_suites: chosen, ..(*usual).clone() })
 }
 
-/// The versions spoken.
+/// Enabled TLS versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TlsVersions {
-    /// RFC 5246.
+    /// TLS 1.2 (RFC 5246).
     pub tls12: bool,
-    /// RFC 8446.
+    /// TLS 1.3 (RFC 8446).
     pub tls13: bool,
 }
 

@@ -1,7 +1,7 @@
-//! TLS inside QUIC: the same certificates, rules, tickets and provider.
+//! TLS 1.3 of QUIC, with the same certificates, rules, tickets and provider as TLS over TCP.
 //!
-//! The library wants to know the settings of a handshake before the client's hello. So a session of ours takes
-//! the hello, and only then begins the library's. Knows no stream.
+//! quinn requires the TLS configuration before the client hello. [`QuicHandshake`] therefore buffers the
+//! hello, selects the rules, and then starts quinn's session. Independent of streams.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -24,31 +24,31 @@ use super::loader::CompiledTlsRules;
 use super::tickets::BoundTickets;
 use super::{DownstreamTlsAcceptor, SharedTls, asked_name, clients, provider};
 
-/// How HTTP/3 is called in a handshake (RFC 9114 §3.1).
+/// ALPN name of HTTP/3 (RFC 9114 §3.1).
 const HTTP3: &[u8] = b"h3";
-/// The longest hello that is read, in bytes.
+/// The longest client hello, in bytes.
 const HELLO_BYTES_MAX: usize = 16 * 1024;
-/// What stands before a message and before a record.
+/// Bytes of a handshake message header, and the longest TLS record.
 const MESSAGE_HEADER_BYTES: usize = 4;
 const RECORD_BYTES_MAX: usize = 16 * 1024;
 
 impl DownstreamTlsAcceptor {
-    /// The same, telling clients where else they may connect.
+    /// An acceptor whose connections advertise HTTP/3.
     ///
-    /// `line` is the whole line of the answers' heads.
+    /// `line` is the complete `Alt-Svc` field line.
     pub fn telling(&self, line: Vec<u8>) -> DownstreamTlsAcceptor {
         DownstreamTlsAcceptor { alt_svc: Some(line.into()), ..self.clone() }
     }
 
-    /// What answers tell clients that were greeted under these rules.
+    /// The `Alt-Svc` field line for connections under these rules.
     pub(super) fn alt_svc(&self, rules: Option<&CompiledTlsRules>) -> Option<Arc<[u8]>> {
         self.alt_svc.clone().filter(|_| admits_quic(rules))
     }
 
-    /// How clients of HTTP/3 are answered.
+    /// The TLS configuration of HTTP/3.
     ///
-    /// What comes before the handshake is over can be sent again by anybody. So `early_data` is taken only with
-    /// sessions that are remembered here and forgotten as they are used (RFC 8446 §8.1).
+    /// Early data can be replayed. `early_data` is therefore accepted only with sessions that are cached in
+    /// this process and removed on use (RFC 8446 §8.1).
     pub(crate) fn quic(&self, early_data: bool) -> Result<QuicTls, String> {
         let sessions_max = self.shared.settings.sessions_max;
         let sessions: Arc<dyn StoresServerSessions> = match early_data && sessions_max > 0 {
@@ -62,7 +62,7 @@ impl DownstreamTlsAcceptor {
 }
 
 impl SharedTls {
-    /// How to answer under these rules, or the node's settings where there are none.
+    /// Builds a configuration from `rules`, or else from the settings of the node.
     fn quic_config(
         &self,
         early_data: bool,
@@ -83,7 +83,7 @@ impl SharedTls {
         };
         let provider = suites.map_or_else(provider::provider, |suites| provider::with_suites(&suites));
         let check = rules.and_then(|rules| rules.client.clone());
-        // Whoever must show a certificate has shown none in what comes early.
+        // A client that must present a certificate has not done so when early data arrives.
         let takes_early = early_data && check.is_none();
         let builder = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -96,40 +96,40 @@ impl SharedTls {
         config.ignore_client_order = true;
         config.send_tls13_tickets = 1;
         config.alpn_protocols = vec![HTTP3.to_vec()];
-        // QUIC has its own bounds: here it is all or nothing.
+        // QUIC limits early data by flow control: this value is 0 or 2^32-1 (RFC 9001 §4.6.1).
         config.max_early_data_size = if takes_early { u32::MAX } else { 0 };
         config.session_storage = match takes_early {
             true => sessions.clone(),
             false => Arc::new(NoServerSessionStorage {}),
         };
         if let Some(keys) = settings.tickets.as_ref().filter(|_| !early_data) {
-            // Tickets given out here open sessions here only.
+            // A distinct binding: tickets of QUIC resume no TCP sessions, and conversely.
             let binding = !rules.map_or(0, |rules| rules.id);
             config.ticketer = Arc::new(BoundTickets { keys: keys.clone(), binding });
         }
-        // The first packets are always sealed with it, whatever is offered for the rest (RFC 9001 §5.2).
+        // Initial packets always use AES-128-GCM (RFC 9001 §5.2).
         let initial = TLS13_AES_128_GCM_SHA256.tls13().and_then(|suite| suite.quic_suite());
         let initial = initial.ok_or("QUIC cannot be spoken by this library")?;
         QuicServerConfig::with_initial(Arc::new(config), initial).map_err(|error| error.to_string())
     }
 }
 
-/// Whether QUIC may be spoken under these rules, or the node's settings where there are none.
+/// Whether the TLS versions of `rules`, or of the node, include 1.3.
 fn admits_quic(rules: Option<&CompiledTlsRules>) -> bool {
     rules.and_then(|rules| rules.versions).is_none_or(|versions| versions.tls13)
 }
 
-/// What the handshakes of HTTP/3 share.
+/// TLS state that all QUIC handshakes of a listener share.
 pub(crate) struct QuicTls {
     shared: Arc<SharedTls>,
     sessions: Arc<dyn StoresServerSessions>,
     early_data: bool,
-    /// Where the certificate asks for nothing of its own.
+    /// The configuration for certificates without rules.
     plain: Arc<QuicServerConfig>,
 }
 
 impl QuicTls {
-    /// How to answer under these rules; made once.
+    /// The configuration for `rules`, built on first use.
     fn config(&self, rules: Option<&CompiledTlsRules>) -> Result<Arc<QuicServerConfig>, String> {
         let Some(rules) = rules else { return Ok(self.plain.clone()) };
         if let Some(config) = rules.quic.get() {
@@ -159,7 +159,7 @@ impl crypto::ServerConfig for QuicTls {
     }
 }
 
-/// A handshake.
+/// One QUIC handshake.
 struct QuicHandshake {
     tls: Arc<QuicTls>,
     version: u32,
@@ -168,13 +168,13 @@ struct QuicHandshake {
 }
 
 enum QuicHandshakeState {
-    /// The hello, as far as it has come.
+    /// The bytes of the client hello received so far.
     Hello(Vec<u8>),
-    /// The library's session under the rules of the name that was asked for.
+    /// The session of quinn, and the rules of the requested server name.
     Begun { session: Box<dyn Session>, rules: Option<Arc<CompiledTlsRules>> },
 }
 
-/// What a handshake told before it was over.
+/// Facts of a handshake before its end.
 struct QuicHandshakeInfo {
     server_name: Option<String>,
     rules: Option<Arc<CompiledTlsRules>>,
@@ -199,7 +199,7 @@ impl QuicHandshake {
         }
     }
 
-    /// Begins under the rules of the name in the hello, if all of it is here.
+    /// Starts the session once the client hello is complete.
     fn begin(&mut self) -> Result<bool, TransportError> {
         let QuicHandshakeState::Hello(hello) = &self.state else { return Ok(false) };
         let Some([_, length @ ..]) = hello.first_chunk::<MESSAGE_HEADER_BYTES>() else { return Ok(false) };
@@ -224,8 +224,8 @@ impl QuicHandshake {
 }
 
 impl QuicTls {
-    /// The rules of the name a hello asks for, read by the library that will judge it: what two readers could
-    /// read differently would lead around the rules.
+    /// The rules for the server name of a client hello. The hello is parsed by rustls, which also verifies
+    /// it: a second parser that disagreed could be used to bypass the rules.
     fn rules(&self, hello: &[u8]) -> Result<Option<Arc<CompiledTlsRules>>, TransportError> {
         let mut records = Vec::with_capacity(hello.len() + 16);
         for piece in hello.chunks(RECORD_BYTES_MAX) {
@@ -311,14 +311,14 @@ impl Session for QuicHandshake {
     }
 }
 
-/// Whether a handshake, of which this was told so far, still waits for a certificate of the client.
+/// Whether a handshake with these facts still waits for a client certificate.
 pub(crate) fn asks_client(told: &dyn Any) -> bool {
     told.downcast_ref::<QuicHandshakeInfo>()
         .and_then(|told| told.rules.as_deref())
         .is_some_and(|rules| rules.client.is_some())
 }
 
-/// What a handshake told. The library does not tell suite and group.
+/// The facts of a finished handshake. quinn exposes neither cipher suite nor group.
 pub(crate) fn quic_info(connection: &quinn::Connection) -> TlsInfo {
     let told = connection.handshake_data().and_then(|told| told.downcast::<QuicHandshakeInfo>().ok());
     let chain = connection.peer_identity();

@@ -1,4 +1,4 @@
-//! Lists of revoked certificates, and what they say of one.
+//! Certificate revocation lists, and lookups in them.
 
 use std::collections::HashSet;
 
@@ -13,27 +13,28 @@ use x509_parser::prelude::{CertificateRevocationList, FromDer};
 use super::authorities::{ValidityTerm, unix_time};
 use super::names::rfc2253;
 
-/// Lists of what authorities have revoked. One that its authority should have replaced by now refuses all it speaks
-/// of: nobody knows what it would say today.
+/// The revocation lists of authorities. Certificates covered by a list past its `nextUpdate` are rejected,
+/// because their current status is unknown.
 #[derive(Default)]
 pub(super) struct RevocationLists {
-    /// The newest first: the library asks the first that speaks of a certificate. Of those of one scope there is but
-    /// the newest, which replaces those before it even once it has ended (RFC 5280 §5).
+    /// The newest first, because webpki uses the first list that covers a certificate. Each scope has only
+    /// its newest list, which replaces earlier ones even after it has expired (RFC 5280 §5).
     lists: Vec<(CertRevocationList<'static>, ValidityTerm)>,
 }
 
-/// What tells the newer of two lists of one scope, in this order. Until when they hold does not: a list for a week
-/// replaces one for a year.
+/// The age of a list within its scope, compared field by field. The end of validity decides last: a list
+/// valid for a week may replace one valid for a year.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct CrlIssue {
     this_update_unix_s: i64,
-    /// Its length and its digits. An authority may issue two lists within a second.
+    /// The CRL number as length and digits, which compares numerically. An authority may issue two lists
+    /// within a second.
     number: Option<(usize, Vec<u8>)>,
     next_update_unix_s: i64,
 }
 
 impl RevocationLists {
-    /// Reads PEM.
+    /// Parses PEM.
     pub(super) fn read(pem: &str) -> Result<RevocationLists, String> {
         let lists = CertificateRevocationListDer::pem_slice_iter(pem.as_bytes()).map(|list| {
             let flaw = || yumen_base::pem::flaw(pem.as_bytes());
@@ -47,6 +48,7 @@ impl RevocationLists {
             Ok((CertRevocationList::from(list), term, issue))
         });
         let mut lists = lists.collect::<Result<Vec<_>, String>>()?;
+        // Newest first, so that `retain` keeps the newest list of each scope.
         lists.sort_by(|(.., one), (.., other)| other.cmp(one));
         let mut seen = HashSet::new();
         lists.retain(|(list, ..)| seen.insert(scope(list)));
@@ -58,30 +60,31 @@ impl RevocationLists {
         }
     }
 
-    /// The lists, as [`Self::options`] takes them.
+    /// The lists, as input of [`Self::options`].
     pub(super) fn lists(&self) -> Vec<&CertRevocationList<'_>> {
         self.lists.iter().map(|(list, _)| list).collect()
     }
 
-    /// How the certificates of a path are looked up in the lists; `None` where there are none.
+    /// The options for the verification of a path; `None` without lists.
     pub(super) fn options<'o>(
         &self,
         lists: &'o [&'o CertRevocationList<'o>],
     ) -> Option<RevocationOptions<'o>> {
         let options = RevocationOptionsBuilder::new(lists).ok()?;
-        // What no list speaks of is not revoked: lists are given for some authorities and not for others.
+        // A certificate that no list covers is not revoked: lists may exist for some authorities only.
         let options = options.with_status_policy(UnknownStatusPolicy::Allow);
         Some(options.with_expiration_policy(ExpirationPolicy::Enforce).build())
     }
 
-    /// Whether a list names a certificate of a path. The library asks one list only, though some are for a part of an
-    /// authority's certificates, and takes each for the list of a certificate that does not tell where its own is.
+    /// Checks that no list contains a certificate of the path. webpki consults only one list, although a list
+    /// may cover a part of an authority's certificates, and accepts any list for a certificate without a
+    /// distribution point.
     pub(super) fn check_path(&self, path: &VerifiedPath<'_>) -> Result<(), webpki::Error> {
         self.check_named(path.end_entity())?;
         path.intermediate_certificates().try_for_each(|certificate| self.check_named(certificate))
     }
 
-    /// What the lists say of a certificate that leads to no other, so that nobody is there to have signed them.
+    /// Checks a certificate that is itself a trust anchor, so that no issuer can have signed the list.
     pub(super) fn check(&self, certificate: &EndEntityCert<'_>, now: UnixTime) -> Result<(), webpki::Error> {
         self.check_named(certificate)?;
         self.of_issuer(certificate).next().map_or(Ok(()), |(_, term)| is_current(term, now))
@@ -103,18 +106,18 @@ impl RevocationLists {
         self.lists.iter().filter(|(list, _)| list.issuer() == certificate.issuer())
     }
 
-    /// Until when what is in force of them holds.
+    /// The validity periods of the lists in use.
     pub(super) fn terms(&self) -> impl Iterator<Item = &ValidityTerm> {
         self.lists.iter().map(|(_, term)| term)
     }
 }
 
-/// What a list is for: all certificates of an authority or a part of them.
+/// The scope of a list: all certificates of an authority, or those of one distribution point.
 fn scope(list: &CertRevocationList<'_>) -> (Vec<u8>, Option<Vec<u8>>) {
     (list.issuer().to_vec(), list.issuing_distribution_point().map(<[u8]>::to_vec))
 }
 
-/// Whether the next list is not due yet.
+/// Checks that the list is not past its `nextUpdate`.
 fn is_current(term: &ValidityTerm, now: UnixTime) -> Result<(), webpki::Error> {
     let next_update = unix_time(term.until_unix_s);
     if now >= next_update { Err(webpki::Error::CrlExpired { time: now, next_update }) } else { Ok(()) }

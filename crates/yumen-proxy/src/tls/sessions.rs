@@ -1,4 +1,4 @@
-//! Settings towards servers, with the sessions that are resumed under them.
+//! Upstream TLS configurations with their cached sessions.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,10 +8,10 @@ use rustls::pki_types::UnixTime;
 
 use super::authorities::TrustedAuthorities;
 
-/// Settings towards servers, kept as long as somebody speaks to them.
+/// A TLS configuration for upstream connections, shared while any connection uses it.
 #[derive(Debug)]
 pub(crate) struct UpstreamTlsClient {
-    /// Those that were given. Of the system's it is not known when they begin and end.
+    /// The configured authorities; `None` for the system's, whose validity periods are unknown.
     authorities: Option<Arc<TrustedAuthorities>>,
     current: Mutex<CurrentTlsConfig>,
 }
@@ -31,13 +31,13 @@ impl UpstreamTlsClient {
         UpstreamTlsClient { authorities, current: Mutex::new(current) }
     }
 
-    /// What a handshake that begins now goes by.
+    /// The configuration for a handshake that begins now.
     pub(crate) fn config(&self) -> Arc<ClientConfig> {
         self.config_at(UnixTime::now())
     }
 
-    /// A resumed session is not verified again. So each change of who is trusted has sessions of its own: those begun
-    /// before are resumed no more, and neither is what their servers send once it has come.
+    /// Like [`Self::config`], at `now`. A resumed session is not verified again. Each change of the valid
+    /// authorities therefore starts a new session cache, so that no earlier session is resumed.
     pub(super) fn config_at(&self, now: UnixTime) -> Arc<ClientConfig> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let has_changed = |given: &Arc<TrustedAuthorities>| given.have_changed(current.looked_at, now);

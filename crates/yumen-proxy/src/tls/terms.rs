@@ -1,4 +1,4 @@
-//! How long what is trusted holds, for whoever tells it before it ends.
+//! Validity periods of trusted authorities and revocation lists, for expiry warnings.
 
 use yumen_snapshot::upstream::{ActiveChecks, ProbeKind};
 use yumen_snapshot::{CompiledCertificate, Upstream};
@@ -7,20 +7,20 @@ use super::authorities::TrustedAuthorities;
 pub use super::authorities::ValidityTerm;
 use super::loader::CompiledTlsRules;
 
-/// The fields of an ssl object.
+/// Fields of an ssl object.
 pub(super) const CA: &str = "client.ca";
 pub(super) const CRL: &str = "client.crl";
 
-/// How long the authorities of clients hold, and the lists of what they have revoked.
+/// Validity periods of client authorities and their revocation lists.
 #[derive(Debug, Default)]
 pub struct ClientTrustTerms<'c> {
-    /// Those of `client.ca`.
+    /// The authorities of `client.ca`.
     pub authorities: &'c [ValidityTerm],
-    /// Those of `client.crl`.
+    /// The revocation lists of `client.crl`.
     pub revoked: Vec<&'c ValidityTerm>,
 }
 
-/// What the handshakes of a certificate trust, and how long.
+/// The validity periods that the handshakes of a certificate depend on.
 pub fn client_terms(certificate: &CompiledCertificate) -> ClientTrustTerms<'_> {
     let rules = certificate.rules.as_ref().and_then(|rules| rules.downcast_ref::<CompiledTlsRules>());
     let Some(check) = rules.and_then(|rules| rules.client.as_deref()) else {
@@ -30,7 +30,7 @@ pub fn client_terms(certificate: &CompiledCertificate) -> ClientTrustTerms<'_> {
     ClientTrustTerms { authorities: authorities.terms(), revoked: revoked.terms().collect() }
 }
 
-/// The authorities that were given for the servers of an upstream, PEM, where requests or health checks verify by them.
+/// The PEM authorities of an upstream, if requests or health checks verify against them.
 pub fn upstream_authorities(upstream: &Upstream) -> Option<&str> {
     let by_checks = || upstream.checks.as_ref().is_some_and(|checks| verifies(&checks.active));
     upstream.tls.ca_pem.as_deref().filter(|_| upstream.tls.verify || by_checks())
@@ -43,7 +43,7 @@ fn verifies(checks: &ActiveChecks) -> bool {
     )
 }
 
-/// How long authorities hold, PEM; nothing of what cannot be read, which is told where it is written.
+/// The validity periods of PEM authorities; empty if the text is invalid, which the compiler reports.
 pub fn terms_of(authorities: &str) -> Vec<ValidityTerm> {
     TrustedAuthorities::read(authorities).map(TrustedAuthorities::into_terms).unwrap_or_default()
 }

@@ -23,7 +23,7 @@ fn ecdsa() -> KeyPair {
     KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap()
 }
 
-/// Handshakes with the certificates of these names, each its own.
+/// Settings with a certificate for each of these names.
 fn acceptor_for(names: &[&str]) -> DownstreamTlsAcceptor {
     let env = CompilerEnv {
         node: NodeFacts::default(),
@@ -59,7 +59,7 @@ fn acceptor_for(names: &[&str]) -> DownstreamTlsAcceptor {
     .unwrap()
 }
 
-/// What went over the wire, and the group agreed on.
+/// The bytes on the wire, and the negotiated group.
 #[derive(Debug)]
 struct Flights {
     client_hello_bytes: usize,
@@ -112,10 +112,10 @@ fn keys_are_exchanged_so_that_a_quantum_computer_does_not_undo_it() {
     let classic = shake_hands(&acceptor, "a.test", &[X25519]);
     let hybrid = shake_hands(&acceptor, "a.test", &[X25519MLKEM768]);
     assert_eq!((classic.group.as_str(), hybrid.group.as_str()), ("X25519", "X25519MLKEM768"));
-    // an ML-KEM-768 key of 1184 bytes goes over, a ciphertext of 1088 comes back (FIPS 203 §8)
+    // An ML-KEM-768 key has 1184 bytes, its ciphertext 1088 (FIPS 203 §8).
     assert_eq!(hybrid.client_hello_bytes - classic.client_hello_bytes, 1184);
     assert_eq!(hybrid.server_hello_bytes - classic.server_hello_bytes, 1088);
-    // it is chosen whatever the client likes best, if the client has sent a share of it
+    // The server prefers this group over the client's order, if the client has sent a key share of it.
     let both = shake_hands(&acceptor, "a.test", &[X25519MLKEM768, SECP256R1]);
     assert_eq!(both.group, "X25519MLKEM768");
     assert_eq!(provider::provider().kx_groups[0].name().as_str(), Some("X25519MLKEM768"));
@@ -136,7 +136,7 @@ fn a_certificate_is_made_ready_by_its_first_handshake_and_no_other() {
     assert_eq!(ready(), [false, true, false]);
 }
 
-/// Takes any certificate, and keeps the staple that is shown with it.
+/// Accepts any certificate, and records its staple.
 #[derive(Debug)]
 struct Reader {
     any: Arc<dyn ServerCertVerifier>,
@@ -195,7 +195,7 @@ fn a_staple_is_shown_until_it_ends_and_not_longer() {
     let began_unix_s = (crate::clock::now().unix_ms / 1000) as i64;
     pair.staple(b"first".to_vec(), began_unix_s + 60);
     assert_eq!((shown_after(0), shown_after(59)), ("first".to_owned(), "first".to_owned()));
-    // nobody fetches another, as when the responder has been gone for long
+    // No new staple is fetched, as during a long outage of the responder.
     assert_eq!((shown_after(60), shown_after(61)), (String::new(), String::new()));
     pair.staple(b"second".to_vec(), began_unix_s + 120);
     assert_eq!((shown_after(119), shown_after(3600)), ("second".to_owned(), String::new()));
@@ -268,7 +268,7 @@ fn an_error_carries_nothing_of_a_key() {
     ];
     for way in &ways {
         check(&cert, way);
-        // Taken for each other, or one file of both.
+        // Certificate and key swapped, or both in one file.
         check(way, &key);
         check(&format!("{}{way}", cert.replace('\n', "")), way);
         for read in [
@@ -320,7 +320,7 @@ fn suites_are_named_as_openssl_or_iana_name_them() {
         error.starts_with("`DES-CBC3-SHA` is not supported; supported: TLS_AES_256_GCM_SHA384, "),
         "{error}"
     );
-    // a list for one version leaves the other as it was
+    // A list of suites for one version leaves the other version unchanged.
     let all = provider::with_suites(&iana).cipher_suites.clone();
     assert_eq!(all.iter().filter(|suite| suite.tls13().is_some()).count(), 3);
     assert_eq!(all.iter().filter(|suite| suite.tls13().is_none()).count(), 1);

@@ -1,6 +1,6 @@
-//! Session tickets: sealed under keys that all workers share and that are replaced now and then.
+//! Session tickets, encrypted with keys that all workers share and that rotate.
 //!
-//! Knows neither clock nor randomness of keys: whoever runs the gateway gives new keys.
+//! Keys are supplied by the caller. Independent of clocks or key generation.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,22 +9,22 @@ use arc_swap::ArcSwap;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use rustls::server::ProducesTickets;
 
-/// The bytes a ticket key is made of: its name, then the key of the cipher.
+/// Bytes of a ticket key: its name, then the cipher key.
 pub const TICKET_KEY_BYTES: usize = NAME_BYTES + 32;
 
 const NAME_BYTES: usize = 16;
-/// Tickets of the key in use and of the one before it are taken.
+/// Tickets of the current and the previous key are accepted.
 const KEYS_MAX: usize = 2;
 
-/// The keys of tickets. What one gateway gives out another takes if both were given the same keys.
+/// The ticket keys. Gateways with the same keys accept each other's tickets.
 pub struct TicketKeys {
-    /// Newest first; none at all means no tickets.
+    /// Newest first; tickets are disabled while empty.
     keys: ArcSwap<Vec<Arc<TicketKey>>>,
     lifetime_s: u32,
 }
 
 struct TicketKey {
-    /// What it was made of, for the process that takes over.
+    /// The original bytes, for the successor process.
     bytes: [u8; TICKET_KEY_BYTES],
     name: [u8; NAME_BYTES],
     cipher: RandomizedNonceKey,
@@ -37,13 +37,13 @@ impl fmt::Debug for TicketKeys {
 }
 
 impl TicketKeys {
-    /// No key yet; tickets are said to hold for `lifetime_s`, which is two turns of [`Self::rotate`].
+    /// Creates a set without keys. `lifetime_s` is the lifetime of tickets in seconds, two intervals of
+    /// [`Self::rotate`].
     pub fn new(lifetime_s: u32) -> TicketKeys {
         TicketKeys { keys: ArcSwap::default(), lifetime_s }
     }
 
-    /// Seals new tickets under this key from now on; the key before it is still taken, older ones are
-    /// forgotten.
+    /// Encrypts new tickets with this key. The previous key still decrypts; older keys are removed.
     pub fn rotate(&self, key: &[u8; TICKET_KEY_BYTES]) {
         let bytes = *key;
         let (name, cipher) = key.split_at(NAME_BYTES);
@@ -60,16 +60,16 @@ impl TicketKeys {
 }
 
 impl TicketKeys {
-    /// The keys that are taken, the oldest first, so that [`Self::rotate`] with each makes the same of them.
+    /// The accepted keys, oldest first: passing each to [`Self::rotate`] restores the set.
     pub fn told(&self) -> Vec<[u8; TICKET_KEY_BYTES]> {
         self.keys.load().iter().rev().map(|key| key.bytes).collect()
     }
 }
 
-/// Tickets for handshakes under the same rules: one given out under others does not open.
+/// Tickets bound to handshake rules. A ticket issued under other rules does not decrypt.
 pub(super) struct BoundTickets {
     pub(super) keys: Arc<TicketKeys>,
-    /// Names the rules.
+    /// The id of the rules, part of the additional authenticated data.
     pub(super) binding: u128,
 }
 
@@ -81,6 +81,7 @@ impl fmt::Debug for BoundTickets {
 
 impl BoundTickets {
     fn aad(&self, name: &[u8; NAME_BYTES]) -> Aad<[u8; 16 + NAME_BYTES]> {
+        // Binding and key name are authenticated: a ticket of other rules does not decrypt.
         let mut aad = [0; 16 + NAME_BYTES];
         aad[..16].copy_from_slice(&self.binding.to_be_bytes());
         aad[16..].copy_from_slice(name);

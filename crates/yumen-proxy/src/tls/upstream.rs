@@ -1,4 +1,4 @@
-//! TLS towards endpoints: settings made once and shared, so that sessions are resumed.
+//! Upstream TLS configurations, built once and shared so that sessions can be resumed.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,11 +20,11 @@ use super::sessions::UpstreamTlsClient;
 
 type Known = Vec<(UpstreamTls, bool, Arc<UpstreamTlsClient>)>;
 
-/// The client settings of an upstream, made once and shared by all with the same settings, so that
-/// sessions are resumed across configuration changes.
+/// The TLS configuration of an upstream. Upstreams with equal settings share one, so sessions survive changes
+/// of the configuration.
 pub(crate) fn client_of(upstream: &Upstream, http2: bool) -> Result<Arc<UpstreamTlsClient>, String> {
     if http2 {
-        // Its connections are few: the shared table is quick enough.
+        // HTTP/2 connections are few, so a lookup in the shared table is fast enough.
         return shared_client(&upstream.tls, true);
     }
     if let Some(client) = upstream.tls_cache.get().and_then(|any| any.clone().downcast().ok()) {
@@ -34,10 +34,10 @@ pub(crate) fn client_of(upstream: &Upstream, http2: bool) -> Result<Arc<Upstream
     Ok(upstream.tls_cache.get_or_init(|| client.clone()).clone().downcast().unwrap_or(client))
 }
 
-/// Settings remembered; past this the oldest goes.
+/// The most configurations cached; the oldest is removed.
 const KNOWN_MAX: usize = 1024;
 
-/// `http2` is whether that is asked for in the handshake.
+/// The shared configuration for `tls`. `http2` offers HTTP/2 by ALPN.
 pub(crate) fn shared_client(tls: &UpstreamTls, http2: bool) -> Result<Arc<UpstreamTlsClient>, String> {
     static KNOWN: Mutex<Known> = Mutex::new(Vec::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,8 +52,8 @@ pub(crate) fn shared_client(tls: &UpstreamTls, http2: bool) -> Result<Arc<Upstre
     Ok(client)
 }
 
-/// Settings towards a server that is no upstream, made once: verified against the system's authorities, or
-/// not at all.
+/// The configuration for servers that are not upstreams. With `verify`, certificates are verified against the
+/// system's authorities.
 pub(crate) fn plain_client(verify: bool) -> Result<Arc<ClientConfig>, String> {
     Ok(shared_client(&UpstreamTls { verify, ..UpstreamTls::default() }, false)?.config())
 }
@@ -90,13 +90,13 @@ fn system_roots() -> Result<RootCertStore, String> {
     if store.is_empty() { Err("there is no trusted CA".into()) } else { Ok(store) }
 }
 
-/// Takes a certificate that leads to one of the system's authorities, and is one for the name.
+/// Verifies against the system's authorities, and the server name.
 fn by_system() -> Result<Arc<dyn ServerCertVerifier>, String> {
     let chains = WebPkiServerVerifier::builder_with_provider(Arc::new(system_roots()?), provider());
     Ok(chains.build().map_err(|error| error.to_string())?)
 }
 
-/// Takes a certificate that leads to one of the authorities that were given, and is one for the name.
+/// Verifies against configured authorities, and the server name.
 #[derive(Debug)]
 struct CustomCaVerifier {
     authorities: Arc<TrustedAuthorities>,
@@ -145,13 +145,13 @@ impl ServerCertVerifier for CustomCaVerifier {
     }
 }
 
-/// Takes a certificate as it comes.
+/// A verifier that accepts any certificate.
 pub(super) fn unverified() -> Arc<dyn ServerCertVerifier> {
     Arc::new(AcceptAnyCertificate)
 }
 
-/// Accepts any certificate, as APISIX does unless told to verify, be it one that could be read or not. Nor is it
-/// looked whether the server holds its key: whoever stands between could show a certificate of his own.
+/// Accepts any certificate, even an unparsable one, as APISIX does by default. Handshake signatures are not
+/// verified either: an intermediary could present a certificate of its own, so they would prove nothing.
 #[derive(Debug)]
 struct AcceptAnyCertificate;
 

@@ -1,25 +1,25 @@
-//! The settings of handshakes that follow from the same rules, one for each kind of connection.
+//! Variants of the handshake configuration for one set of rules, by kind of connection.
 
 use std::sync::{Arc, OnceLock};
 
 use rustls::ServerConfig;
 use rustls::server::ClientHello;
 
-/// Suites that a client without AES in hardware puts first (RFC 8446 §B.4, RFC 7905).
+/// ChaCha20 suites, which clients without AES instructions list first (RFC 8446 §B.4, RFC 7905).
 const CHACHA: [u16; 3] = [0x1303, 0xcca9, 0xcca8];
 
-/// What sets handshakes under the same rules apart.
+/// The kind of connection that a configuration serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TlsVariant {
-    /// Inside is a stream of bytes, for which no protocol is agreed on.
+    /// The connection is a TCP stream, without ALPN.
     pub(super) streams: bool,
-    /// The client's order of suites counts, because it knows what is dear to it.
+    /// The client's order of cipher suites takes precedence.
     pub(super) clients_order: bool,
 }
 
 impl TlsVariant {
-    /// What serves this client best. Where both have AES in hardware, the gateway chooses: SHA-256 is made
-    /// by the processor as well, and SHA-384 is not.
+    /// The variant for a client. The client's order counts if it prefers ChaCha20. Otherwise the gateway
+    /// prefers suites with SHA-256, which CPUs accelerate, over SHA-384.
     pub(super) fn of(hello: &ClientHello<'_>, streams: bool) -> TlsVariant {
         let first =
             hello.cipher_suites().iter().map(|suite| u16::from(*suite)).find(|suite| !is_grease(*suite));
@@ -31,17 +31,17 @@ impl TlsVariant {
     }
 }
 
-/// Numbers that mean nothing, which clients put first to keep servers tolerant (RFC 8701).
+/// Reserved values that clients insert to keep servers tolerant (RFC 8701).
 fn is_grease(suite: u16) -> bool {
     suite & 0x0f0f == 0x0a0a
 }
 
-/// Settings, each made when first wanted.
+/// Configurations of all variants, each built on first use.
 #[derive(Default)]
 pub(super) struct TlsVariantConfigs([OnceLock<Arc<ServerConfig>>; 4]);
 
 impl TlsVariantConfigs {
-    /// Those of a variant, made by `make` the first time.
+    /// Returns the configuration of a variant, built by `make` on first use.
     pub(super) fn get(
         &self,
         variant: TlsVariant,

@@ -1,4 +1,5 @@
-//! What a transfer holds for its sink, and bodies that are fed to it piece by piece so that this stays little.
+//! The memory that a transfer holds for its sink. Bodies from memory are fed to it chunk by chunk to bound
+//! that memory.
 
 use bytes::Bytes;
 
@@ -7,7 +8,7 @@ use crate::buffer::{BUFFER_BYTES, Inbox};
 use crate::stream::TransportStream;
 
 impl Transfer {
-    /// Puts the next piece of a body into the frame behind what is in it, and says how long it is.
+    /// Appends the next chunk of `body` to the frame and returns its length in bytes.
     pub(crate) fn refill(&mut self, body: &mut Bytes) -> usize {
         if body.is_empty() {
             return 0;
@@ -19,13 +20,13 @@ impl Transfer {
         count
     }
 
-    /// Bytes of memory that hold what is to be written before the data.
+    /// Bytes of memory allocated for the prefix.
     pub(crate) fn prefix_bytes(&self) -> usize {
         self.prefix.capacity()
     }
 
-    /// Bytes of memory that wait for the sink, those included that the source has sent and that were not taken; 0 where
-    /// the sink does not keep the transfer waiting.
+    /// Bytes of memory that wait for the sink, with bytes of the source that were received and not read; 0
+    /// unless the transfer waits for its sink.
     pub(crate) fn backlog_bytes(
         &self,
         source: &mut TransportStream,

@@ -1,4 +1,4 @@
-//! Pieces that were edited, at once or beside the worker.
+//! Output of edits, whether it is ready at once or computed on another thread.
 
 use std::task::{Context, Poll, ready};
 
@@ -11,7 +11,7 @@ use crate::body_edit::DeferredPart;
 use crate::buffer::Inbox;
 
 impl Transfer {
-    /// Puts a piece that was edited into the frame; `last` where its source has ended.
+    /// Puts an edited chunk into the frame; `last` if the source has ended.
     pub(super) fn take_edited(
         &mut self,
         inbox: &mut Inbox,
@@ -28,7 +28,7 @@ impl Transfer {
         Ok(())
     }
 
-    /// Takes the next part of a piece that was deferred; ready with its length.
+    /// Takes the next part of a deferred chunk; ready with its length in bytes.
     #[cold]
     pub(super) fn poll_deferred(
         &mut self,

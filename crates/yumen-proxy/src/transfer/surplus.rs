@@ -1,4 +1,4 @@
-//! What a source still has to say behind an end that an edit made.
+//! The surplus of a source: the data behind the end that an edit has set.
 
 use std::task::{Context, Poll};
 
@@ -10,14 +10,14 @@ use crate::buffer::{Buffers, Inbox};
 use crate::stream::TransportStream;
 
 impl Transfer {
-    /// What its source still has to say behind an end that an edit made, no more than so much of it.
+    /// The surplus of this transfer, of which at most `bytes_max` bytes are read.
     pub(crate) fn take_surplus(&mut self, bytes_max: u64) -> Transfer {
         let mut surplus = Transfer::new(Framing::None, BodyEncoding::Known, Vec::new(), bytes_max);
         surplus.rest = self.take_rest();
         surplus
     }
 
-    /// Reads such a surplus and drops it; ready when that is all, or broken.
+    /// Reads and discards a surplus; ready when it has ended or failed.
     pub(crate) fn poll_surplus(
         &mut self,
         cx: &mut Context<'_>,
@@ -26,7 +26,7 @@ impl Transfer {
     ) -> Poll<Result<(), TransferFailure>> {
         loop {
             let piece = self.rest.decode(inbox).map_err(TransferFailure::Framing)?;
-            // Framing is read as data is.
+            // Framing counts like data: one-byte chunks would exceed the bound several times otherwise.
             self.read_bytes += (piece.data + piece.skip) as u64;
             inbox.consume(piece.data + piece.skip);
             if self.rest.is_done() {

@@ -1,4 +1,4 @@
-//! What an edit holds back where tokio's budget of the task is spent, and what is dropped behind an end it made.
+//! Data that an edit holds back while tokio's task budget is spent, and the bound of a surplus.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -44,7 +44,7 @@ fn a_surplus_is_read_no_further_than_its_bound_in_however_many_reads() {
     net.close();
 }
 
-/// As a stream of HTTP/2, the source asks for no budget: nobody wakes the task for it.
+/// Like an HTTP/2 stream, the source takes no budget and therefore wakes no task.
 #[tokio::test]
 async fn what_is_held_back_goes_where_no_budget_is_left_and_the_source_is_silent() {
     let net = net();
@@ -67,7 +67,7 @@ async fn what_is_held_back_goes_where_no_budget_is_left_and_the_source_is_silent
         };
         let mut is_spent = false;
         let polled = poll_fn(|cx| {
-            // Whoever asks when nothing is left is woken.
+            // A poll of an exhausted budget wakes the task, which must not happen here.
             while !is_spent && coop::has_budget_remaining() {
                 assert!(coop::poll_proceed(cx).map(|unit| unit.made_progress()).is_ready());
             }

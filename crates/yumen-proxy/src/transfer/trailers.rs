@@ -10,12 +10,12 @@ use crate::buffer::Inbox;
 use crate::stream::TransportStream;
 
 impl Transfer {
-    /// The trailers that go on, if there are any.
+    /// The trailers to forward; empty if there are none.
     pub(super) fn trailers_to_send(&self) -> &[u8] {
         if self.drops_trailers { &[] } else { self.rest.trailers() }
     }
 
-    /// The trailers that may be forwarded, and the empty line after them.
+    /// The trailers that may be forwarded (RFC 9110 §6.5.1), and the empty line after them.
     pub(super) fn trailer_lines(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for line in self.trailers_to_send().split_inclusive(|byte| *byte == b'\n') {

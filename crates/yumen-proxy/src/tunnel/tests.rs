@@ -1,4 +1,4 @@
-//! What becomes of a tunnel whose task panics.
+//! A tunnel whose task panics.
 
 use std::io::{ErrorKind, Read};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use yumen_snapshot::Publisher;
 use super::*;
 use crate::worker::tests::worker;
 
-/// A connection of the tunnel, and its peer.
+/// One connection of the tunnel, and its peer.
 fn side() -> (TransportStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

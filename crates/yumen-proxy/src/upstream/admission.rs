@@ -23,8 +23,8 @@ impl AdmittedEndpoint {
 }
 
 impl UpstreamClient {
-    /// Picks an endpoint with room and counts the request there, in `request_permit`; `Ok(None)` if there is no endpoint
-    /// to pick. `pool_key` gives the key of connections to an endpoint.
+    /// Picks an endpoint with room and counts the request there, in `request_permit`; `Ok(None)` if there is
+    /// no endpoint to pick. `pool_key` gives the key of connections to an endpoint.
     pub(crate) fn admit(
         &self,
         upstream: &Upstream,
@@ -42,7 +42,7 @@ impl UpstreamClient {
             |index: usize| self.pool.borrow_mut().has(pool_key(index), limiter, clock::now().mono_ms());
         let mut admitted = upstream.admit(protection, ex, tried, request_permit, has_idle);
         if admitted == Err(LimiterFull) && protection.is_out_of_connections() {
-            // A connection that idles at another endpoint is worth less than one that a request waits for.
+            // A connection for a waiting request takes precedence over an idle one at another endpoint.
             let made_room = self.pool.borrow_mut().drop_one(&protection.gate);
             if made_room {
                 admitted = upstream.admit(protection, ex, tried, request_permit, has_idle);

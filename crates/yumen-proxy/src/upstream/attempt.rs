@@ -1,6 +1,6 @@
 //! One attempt on one endpoint, from the choice of the endpoint to the release of all it holds.
 //!
-//! A type stands for each state, and a transition consumes the state before it:
+//! Each state has a type, and a transition consumes the previous state:
 //!
 //! ```text
 //! EndpointChosen -> EndpointConnected -> RequestSent -> ResponseStarted -> FinishedAttempt
@@ -34,7 +34,8 @@ use crate::upstream::pool::PoolKey;
 use crate::upstream::target::EndpointTarget;
 use crate::upstream::wait::AttemptWait;
 
-/// An attempt in the state `S`. The fields drop in order: whoever gets a permit next must find the connection closed.
+/// An attempt in the state `S`. The fields drop in order: the next holder of a permit must find the
+/// connection closed.
 #[must_use = "a dropped attempt is over"]
 pub(crate) struct Attempt<'u, S> {
     state: S,
@@ -48,7 +49,7 @@ pub(crate) struct EndpointChosen {
     endpoint_permit: Option<EndpointPermit>,
 }
 
-/// A connection, or room on a shared one, is held. Nothing was sent on it.
+/// The attempt holds a connection, or a stream permit of a shared one. Nothing was sent.
 pub(crate) struct EndpointConnected(AttemptTransport);
 
 /// The request head was sent, or leaves with the first bytes of the body.
@@ -76,7 +77,7 @@ pub(crate) struct RequestText<'a> {
     /// The head in the format of HTTP/1.
     pub(crate) text: &'a [u8],
     pub(crate) is_tls: bool,
-    /// The authority, for requests without one of their own.
+    /// The authority for requests without an authority.
     pub(crate) authority: &'a str,
     /// No body follows.
     pub(crate) is_complete: bool,
@@ -93,7 +94,7 @@ pub(crate) struct UnansweredAttempt<'u> {
     was_reused: bool,
 }
 
-/// An attempt that failed. It holds nothing of the endpoint any more.
+/// A failed attempt, which has released everything of the endpoint.
 pub(crate) struct FailedAttempt {
     pub(crate) fault: Fault,
     pub(crate) request_permit: Option<RequestPermit>,
@@ -101,7 +102,7 @@ pub(crate) struct FailedAttempt {
     shared_failure: Option<Rc<SharedFailure>>,
 }
 
-/// An attempt whose response was read, or given up. Only its connection is still to be released.
+/// An attempt whose response was read or aborted. Only its connection is still to be released.
 #[must_use = "a connection that is dropped is closed"]
 pub(crate) struct FinishedAttempt {
     pub(crate) connection: Box<UpstreamConnection>,
@@ -240,7 +241,7 @@ impl<'u> Attempt<'u, EndpointChosen> {
 }
 
 impl<'u> Attempt<'u, EndpointConnected> {
-    /// Whether the connection carried requests before. It may have been closed since.
+    /// Whether the connection carried requests before. The endpoint may have closed the connection since.
     pub(crate) fn is_reused(&self) -> bool {
         match &self.state.0 {
             AttemptTransport::Exclusive(connection) => connection.requests > 0,
@@ -253,7 +254,8 @@ impl<'u> Attempt<'u, EndpointConnected> {
         matches!(self.state.0, AttemptTransport::Shared { .. })
     }
 
-    /// Sends the request head, unless it leaves in band: then the caller sends it with the first bytes of the body.
+    /// Sends the request head, unless it leaves in band: then the caller sends it with the first bytes of the
+    /// body.
     #[inline]
     pub(crate) fn send_head(
         self,
@@ -314,7 +316,7 @@ impl<'u> Attempt<'u, RequestSent> {
         &self.state.head
     }
 
-    /// Makes room for the next head, after an interim one.
+    /// Clears the head after an interim response, for the next one.
     pub(crate) fn clear_head(&mut self) {
         self.state.head.clear();
     }
@@ -338,7 +340,7 @@ impl<'u> Attempt<'u, RequestSent> {
         Attempt { state: ResponseStarted { connection, head, is_upgrade }, in_flight, request_permit }
     }
 
-    /// Gives the response up and closes the connection.
+    /// Aborts the response and closes the connection.
     #[cold]
     pub(crate) fn give_up(self, client: &UpstreamClient, fault: Fault) -> Box<UnansweredAttempt<'u>> {
         let Attempt { state: RequestSent { connection, head }, in_flight, request_permit } = self;
@@ -435,14 +437,14 @@ impl FinishedAttempt {
         request_permit
     }
 
-    /// Whether other requests wait for what the attempt holds.
+    /// Whether other requests may wait for the permits of the attempt.
     pub(crate) fn is_limited(&self) -> bool {
         self.connection.permit.is_some() || self.request_permit.is_some()
     }
 }
 
 impl UpstreamConnection {
-    /// Reports a failure that may be the connection's to the streams that share it: nothing arrived in time.
+    /// Reports a timeout to the streams that share the connection, as the connection itself may have failed.
     #[cold]
     pub(crate) fn note_fault(&self, kind: FaultKind) {
         if kind.is_silence() {

@@ -12,23 +12,23 @@ use crate::stream::TransportStream;
 use crate::upstream::UpstreamClient;
 use crate::upstream::pool::PoolKey;
 
-/// A connection to an endpoint while it carries an exchange. The fields drop in order: whoever gets the permit next must
-/// find the connection closed.
+/// A connection to an endpoint while it carries an exchange. The fields drop in order: the next holder of the
+/// permit next must find the connection closed.
 pub(crate) struct UpstreamConnection {
     pub(crate) stream: TransportStream,
     pub(crate) inbox: Inbox,
-    /// Requests that it carried before this one.
+    /// Earlier requests on the connection.
     pub(crate) requests: u64,
-    /// The key under which the pool keeps it.
+    /// The key of the connection in the pool.
     pub(crate) pool_key: PoolKey,
-    /// The right to hold it open, at upstreams that limit connections.
+    /// The permit of the connection, if the upstream limits connections.
     pub(crate) permit: Option<EndpointPermit>,
 }
 
 /// The progress of reading one response head.
 pub(crate) struct HeadRead {
     method: Method,
-    /// The most bytes that one receive may bring.
+    /// The most bytes of one read.
     bytes_max: usize,
     /// Bytes that were searched for the end of the head.
     scanned: usize,
@@ -52,10 +52,10 @@ impl UpstreamConnection {
         UpstreamConnection { stream, inbox: Inbox::default(), requests: 0, pool_key, permit }
     }
 
-    /// Whether it may carry another request after a response that was read to its end.
+    /// Whether the connection may carry another request after a response that was read to its end.
     ///
-    /// Bytes behind that response belong to no request and must not become the next response. Bytes that arrived and
-    /// were not read show when the connection is taken from the pool.
+    /// Bytes behind that response belong to no request and must not become the next response. Bytes that
+    /// arrived and were not read show when the connection is taken from the pool.
     #[inline]
     pub(crate) fn is_reusable(&self) -> bool {
         !self.stream.is_shared() && self.inbox.is_empty()
@@ -68,7 +68,7 @@ impl UpstreamConnection {
         self.permit = None;
     }
 
-    /// Closes it and returns its permit, for the connection that replaces it.
+    /// Closes the connection and returns its permit, for its replacement.
     pub(crate) fn close(self) -> Option<EndpointPermit> {
         let UpstreamConnection { stream, permit, .. } = self;
         drop(stream);
@@ -88,7 +88,8 @@ impl UpstreamConnection {
         if let TransportStream::Http2(duplex) = &mut self.stream {
             let polled = duplex.poll_head(cx, (limits, read.method, head));
             if polled.is_ready() {
-                // Body bytes that have arrived leave with the head. An error here returns when the body is read.
+                // Body bytes that have arrived leave with the head. An error here returns when the body is
+                // read.
                 let bytes_max = client.buffers.backlog.read_ahead(0);
                 let _ = duplex.poll_fill(cx, &mut self.inbox, &client.buffers, bytes_max);
             }

@@ -1,4 +1,5 @@
-//! The rest of a response that a plugin ended early. It is read and dropped, so that its connection can be used again.
+//! The rest of a response that a plugin ended early. It is read and dropped, so that its connection can be
+//! used again.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -21,11 +22,11 @@ const DRAIN_BYTES_MAX: u64 = 256 * 1024;
 const DRAINS_MAX: usize = 64;
 
 impl FinishedAttempt {
-    /// Reads and drops what `download` did not take of the response, then keeps the connection. A response that does not
-    /// end within the limits closes it, which is no failure of the endpoint.
+    /// Reads and drops what `download` did not take of the response, then keeps the connection. A response
+    /// that does not end within the limits closes it, which is no failure of the endpoint.
     ///
-    /// The client waits only if the attempt is limited: the request that is admitted next must find the connection. A
-    /// client whose connection ends (`client_waits`) does not wait at all.
+    /// The client waits only if the attempt is limited: the request that is admitted next must find the
+    /// connection. A client whose connection ends (`client_waits`) does not wait at all.
     #[cold]
     pub(crate) async fn drain(
         self,
@@ -53,7 +54,7 @@ impl FinishedAttempt {
     }
 }
 
-/// Reads all of it; `None` if the connection is closed instead.
+/// Reads the whole surplus; `None` if the connection is closed instead.
 async fn read(
     client: &UpstreamClient,
     mut connection: Box<UpstreamConnection>,

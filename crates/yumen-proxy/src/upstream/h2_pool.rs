@@ -1,6 +1,7 @@
 //! Multiplexed connections of a worker: HTTP/2 connections to endpoints, each of which carries many requests.
 //!
-//! Establishes and drives them, and gives out their streams. Knows endpoints by their key only, and no exchanges.
+//! Establishes and drives the connections and gives out their streams. Endpoints appear only as keys.
+//! Independent of exchanges.
 
 mod panic_watch;
 mod pending;
@@ -29,7 +30,7 @@ use crate::upstream::pool::PoolKey;
 use panic_watch::PanicWatch;
 pub(crate) use pending::{ConnectTask, PendingConnect};
 
-/// Connections to one endpoint that are established at the same time, at most.
+/// The most connections to one endpoint that are being established at once.
 const PENDING_MAX: usize = 8;
 
 /// The multiplexed connections of a worker, by endpoint.
@@ -81,7 +82,7 @@ impl H2ConnectionPool {
         group.connections.retain(|connection| {
             let is_open = connection.is_open(keep.requests);
             if !is_open {
-                // No request finds it any more, so it must close by itself.
+                // No request can find the connection any more, so it closes after its last stream.
                 connection.exhaust();
             }
             is_open
@@ -93,6 +94,8 @@ impl H2ConnectionPool {
         if let Some(pending) = group.pending.iter().find(|pending| pending.claim(room, connect_ms)) {
             return StreamAcquisition::AwaitConnect(pending.clone());
         }
+        // At the limit, requests wait for the last pending connection, whatever its expected number of
+        // streams.
         if let Some(pending) = group.pending.get(PENDING_MAX - 1) {
             pending.extend(connect_ms);
             return StreamAcquisition::AwaitConnect(pending.clone());
@@ -163,8 +166,8 @@ impl H2ConnectionPool {
         idle_of(by_endpoint.get(&endpoint)).inspect(|connection| connection.close()).count()
     }
 
-    /// Adds a new connection. It counts as busy: of the others to the endpoint, under all names, no more than `idle_max`
-    /// may idle.
+    /// Adds a new connection. It counts as busy: of the others to the endpoint, under all names, no more than
+    /// `idle_max` may idle.
     fn add(&self, key: PoolKey, connection: Rc<H2Connection>, idle_max: u32) {
         let mut by_endpoint = self.by_endpoint.borrow_mut();
         let groups = by_endpoint.entry(key.endpoint()).or_default();
@@ -200,8 +203,8 @@ fn idle_of(groups: Option<&Vec<ConnectionGroup>>) -> impl Iterator<Item = &Rc<H2
     connections.filter(|connection| !connection.is_closed() && connection.is_idle())
 }
 
-/// Closes idle connections beyond the limit. Requests take the first with room, so the last have idled longest. Requests
-/// wait for a connection without SETTINGS.
+/// Closes idle connections beyond the limit. Requests take the first with room, so the last have idled
+/// longest. Requests wait for a connection without SETTINGS.
 fn close_excess(groups: &Vec<ConnectionGroup>) {
     let idle: Vec<&Rc<H2Connection>> =
         idle_of(Some(groups)).filter(|connection| connection.has_settings()).collect();
@@ -228,14 +231,14 @@ impl ConnectionGroup {
     }
 }
 
-/// Moves the frames of a connection until it ends or has idled for long.
+/// Drives the frames of a connection until it ends or exceeds its idle timeout.
 struct H2ConnectionDriver {
     connection: Rc<H2Connection>,
     library: Connection<Http2Transport, Bytes>,
     wire: Http2Transport,
     keep: KeepaliveLimits,
     stall_ms: u64,
-    /// Bytes that were sent when the endpoint last stopped reading.
+    /// Bytes sent when the endpoint last stopped reading.
     stalled_at: Option<u64>,
     watched: PanicWatch,
 }
@@ -299,13 +302,14 @@ impl Future for H2ConnectionDriver {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // A closed connection still carries the requests that it has, however long the endpoint takes to read them.
+        // A closed connection still carries the requests that it has, however long the endpoint takes to read
+        // them.
         let is_closing = self.connection.is_closed() && self.connection.is_idle();
         if is_closing || (self.connection.is_due(cx) && self.is_spent()) || self.poll_step(cx).is_ready() {
             self.connection.retire();
             return Poll::Ready(());
         }
-        // Registers for the deadline just set.
+        // The first check may have set a new deadline: this one registers for it.
         if self.connection.is_due(cx) {
             cx.waker().wake_by_ref();
         }

@@ -1,6 +1,6 @@
-//! How observations of an endpoint become its state, and what traffic tells of it: passive checks.
+//! The health rule: derives the state of an endpoint from observations, and passive checks from traffic.
 //!
-//! Active checks, in `probe`, count by the same rule. Nothing here waits.
+//! Active checks, in `probe`, use the same rule. Performs no I/O.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -15,25 +15,25 @@ use crate::clock;
 use crate::fault::{FaultKind, SharedFailure};
 use crate::grpc;
 
-/// Changes of state since the process began: to down and to up.
+/// Counts of state changes since the start of the process: to down, to up.
 pub(crate) static CHANGES: [Counter; 2] = [Counter::new(), Counter::new()];
 
-/// One thing seen of an endpoint.
+/// One observation of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HealthObservation {
-    /// It answered with this status.
+    /// A response with this status.
     Status(u16),
-    /// It answered with something that is not HTTP.
+    /// A response that is not valid HTTP.
     Malformed,
-    /// A connection was established, and that was all that was asked.
+    /// An established connection, where no request is sent.
     Connected,
-    /// A connection failed.
+    /// A failed connection.
     TcpFailure,
-    /// It took too long.
+    /// A timeout.
     Timeout,
 }
 
-/// What checks of either sort say of observations.
+/// The settings that active and passive checks share.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HealthRule<'c> {
     healthy_statuses: &'c [u16],
@@ -44,7 +44,7 @@ pub(crate) struct HealthRule<'c> {
     timeouts: u32,
 }
 
-/// The rule of a type of checks; both types name these settings alike.
+/// Converts either type of checks; both use the same names of settings.
 macro_rules! rule_of {
     ($($checks:ty),*) => {$(
         impl<'c> From<&'c $checks> for HealthRule<'c> {
@@ -64,10 +64,10 @@ macro_rules! rule_of {
 
 rule_of!(ActiveChecks, PassiveChecks);
 
-/// What one observation counts as.
+/// The effect of an observation on the counts.
 enum ObservationEffect<'n> {
     Success,
-    /// A failure of a kind, with its count and threshold.
+    /// A failure, with its count and threshold.
     Failure(&'n AtomicU32, u32),
     Ignored,
 }
@@ -91,11 +91,11 @@ impl HealthRule<'_> {
     }
 }
 
-/// Counts an observation; gives the new state where this one changed it.
+/// Counts an observation and returns the new state if it has changed.
 ///
-/// A success ends all rows of failures, a failure the row of successes; each kind of failure has a
-/// row of its own. Successes of an endpoint that is up and failures of one that is down are not
-/// counted. A threshold of 0 is never reached, and failures of its kind mean nothing.
+/// A success resets all counts of failures, and a failure resets the count of successes; each kind of failure
+/// has its own count. Successes of a healthy endpoint and failures of an unhealthy one are not counted. A
+/// threshold of 0 disables failures of its kind.
 pub(crate) fn judge(
     health: &EndpointHealth,
     counts: &HealthCounts,
@@ -122,7 +122,8 @@ pub(crate) fn judge(
     }
     for counts in [&health.active, &health.passive] {
         for count in [&counts.successes, &counts.http_failures, &counts.tcp_failures, &counts.timeouts] {
-            // What brought it there is shown; in this state it is not counted on.
+            // The count that reached its threshold stays visible in reports; in this state it does not
+            // increase.
             if !std::ptr::eq(count, decisive) {
                 clear(count);
             }
@@ -132,14 +133,14 @@ pub(crate) fn judge(
     Some(up)
 }
 
-/// Workers share these words: one that is 0 already, as in health it is, is only read.
+/// Resets a count. Workers share the counts: storing only non-zero ones keeps the cache line shared.
 fn clear(count: &AtomicU32) {
     if count.load(Relaxed) != 0 {
         count.store(0, Relaxed);
     }
 }
 
-/// Counts what an attempt saw, where the upstream has passive checks.
+/// Counts the observation of an attempt, if the upstream has passive checks.
 pub(crate) fn observe(upstream: &Upstream, index: usize, seen: HealthObservation) {
     let Some(passive) = upstream.checks.as_ref().and_then(|checks| checks.passive.as_ref()) else { return };
     let endpoint = &upstream.endpoints[index];
@@ -149,7 +150,7 @@ pub(crate) fn observe(upstream: &Upstream, index: usize, seen: HealthObservation
     }
 }
 
-/// Judges whether the endpoint fails while others do not, where the upstream wants that.
+/// Passes the result of an attempt to outlier detection.
 #[cold]
 fn note_outlier(upstream: &Upstream, protection: &UpstreamProtection, index: usize, failure: AttemptFailure) {
     if let Some(EjectionEvent { index, reason, for_ms }) =
@@ -160,7 +161,7 @@ fn note_outlier(upstream: &Upstream, protection: &UpstreamProtection, index: usi
     }
 }
 
-/// [`observe`] for an attempt that was answered.
+/// [`observe`] for an attempt with a response.
 #[inline]
 pub(crate) fn observe_answer(upstream: &Upstream, index: usize, ex: &Exchange<'_>, head: &ResponseHead) {
     observe(upstream, index, HealthObservation::Status(head.status));
@@ -169,7 +170,7 @@ pub(crate) fn observe_answer(upstream: &Upstream, index: usize, ex: &Exchange<'_
     }
 }
 
-/// [`observe`] for a stream whose endpoint is there.
+/// [`observe`] for a stream whose endpoint is connected.
 pub(crate) fn observe_connected(upstream: &Upstream, index: usize) {
     observe(upstream, index, HealthObservation::Connected);
     if let Some(protection) = &upstream.protection {
@@ -177,7 +178,7 @@ pub(crate) fn observe_connected(upstream: &Upstream, index: usize) {
     }
 }
 
-/// What an answer tells of the endpoint's state; calls tell it in a status of their own.
+/// The failure that a response implies. gRPC calls report it in their own status.
 #[cold]
 fn failure_of(ex: &Exchange<'_>, head: &ResponseHead) -> AttemptFailure {
     match grpc::status_of_answer(ex, &head.fields) {
@@ -187,7 +188,7 @@ fn failure_of(ex: &Exchange<'_>, head: &ResponseHead) -> AttemptFailure {
     }
 }
 
-/// [`observe`] for an attempt that failed; what others waited for with it is noted once.
+/// [`observe`] for a failed attempt. A failure that several attempts share is counted once.
 pub(crate) fn observe_fault(
     upstream: &Upstream,
     index: usize,
@@ -206,8 +207,8 @@ pub(crate) fn observe_fault(
         FaultKind::UpstreamHead(_) | FaultKind::UpstreamBody(_) | FaultKind::UnexpectedUpgrade => {
             HealthObservation::Malformed
         }
-        // What a client brings about by the name it asks for says nothing of the endpoint: RequestedName, RequestedTls,
-        // RequestedVersion.
+        // RequestedName, RequestedTls and RequestedVersion depend on the name that the client requested, not
+        // on the endpoint.
         _ => return,
     };
     if shared.is_some_and(|failure| !failure.note(upstream)) {

@@ -1,16 +1,16 @@
-//! How many interim answers an endpoint may give in one exchange.
+//! The bound of interim responses in one exchange.
 //!
-//! Streams of HTTP/2 and HTTP/3 queue heads for clients that do not read, beside all flow control: the bound is here,
-//! for clients of every version alike, since none has a use for more.
+//! HTTP/2 and HTTP/3 streams queue heads outside flow control, so a client that does not read would
+//! accumulate them. The bound holds for all versions alike.
 
 use yumen_http::HeadError;
 
 use crate::fault::FaultKind;
 
-/// An endpoint that says it is still at work does so every few seconds at most, and not for ever.
+/// The most interim responses per exchange. Endpoints send them every few seconds at most.
 const HEADS_MAX: usize = 16;
 
-/// The interim answers of an exchange, whichever of its attempts they came in.
+/// The interim responses of an exchange, over all attempts.
 #[derive(Default)]
 pub(crate) struct InterimCount {
     heads: usize,
@@ -18,7 +18,7 @@ pub(crate) struct InterimCount {
 }
 
 impl InterimCount {
-    /// Counts one of this length; all of them may take as many bytes as a final head may.
+    /// Counts an interim head. All of them together may be as long as one final head.
     pub(crate) fn count(&mut self, bytes: usize, bytes_max: usize) -> Result<(), FaultKind> {
         self.heads += 1;
         self.bytes += bytes;

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Mirrored requests of a worker at the same time, and the bytes that they hold together.
+/// The most mirrored requests of a worker at once, and the most bytes of their bodies together.
 const MIRRORS_MAX: usize = 256;
 const MIRRORED_BYTES_MAX: usize = 16 * 1024 * 1024;
 

@@ -9,13 +9,13 @@ use yumen_snapshot::upstream::{Endpoint, KeepaliveLimits};
 
 use crate::upstream::connection::UpstreamConnection;
 
-/// The key of connections that can carry the same requests, be they for one request at a time or for many.
+/// The key of connections that can carry the same requests, with HTTP/1 or HTTP/2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PoolKey {
     /// The endpoint, which has another key under other TLS settings, and whether the connection uses TLS.
     endpoint: u64,
-    /// The hash of the server name of TLS, if that is not the endpoint's own; else 0. The certificate was verified for
-    /// that name, and a server may refuse requests for another (RFC 9110 §15.5.20).
+    /// The hash of the TLS server name if it differs from the endpoint's default; else 0. The certificate was
+    /// verified for that name, and a server may refuse requests for another (RFC 9110 §15.5.20).
     tls_name: u64,
 }
 
@@ -26,13 +26,14 @@ impl PoolKey {
         let number = tls_name.filter(|name| *name != own).map_or(0, |name| {
             let mut hasher = DefaultHasher::new();
             hasher.write(name);
-            // 0 is the endpoint's own.
+            // 0 stands for the default name of the endpoint.
             hasher.finish() | 1
         });
+        // The lowest bit separates TLS from cleartext.
         PoolKey { endpoint: endpoint.state.id * 2 + u64::from(tls_name.is_some()), tls_name: number }
     }
 
-    /// The part that all connections to the endpoint share, whatever their server name.
+    /// The part of the key that is common to all server names.
     pub(crate) fn endpoint(self) -> u64 {
         self.endpoint
     }
@@ -64,8 +65,8 @@ impl IdleConnection {
             && !self.permit().is_some_and(EndpointPermit::is_excess)
     }
 
-    /// Whether it is counted by the limiter `gate`, or neither counts: upstreams may share an endpoint, but not their
-    /// limits.
+    /// Whether the limiter `gate` counts the connection, or neither is limited: upstreams may share an
+    /// endpoint, but not their limits.
     fn is_counted_at(&self, gate: Option<&Arc<UpstreamLimiter>>) -> bool {
         match (self.permit(), gate) {
             (None, None) => true,
@@ -82,8 +83,8 @@ pub(crate) struct ConnectionPool {
 }
 
 impl ConnectionPool {
-    /// The most recently used connection; `gate` is the limiter of the upstream. Connections whose peer has closed or sent
-    /// something are dropped.
+    /// The most recently used connection; `gate` is the limiter of the upstream. Connections whose peer has
+    /// closed or sent something are dropped.
     pub(crate) fn take(
         &mut self,
         key: PoolKey,
@@ -115,7 +116,8 @@ impl ConnectionPool {
         }
     }
 
-    /// Keeps a connection, unless it has carried as many requests as it may. The one that idled longest makes room.
+    /// Stores a connection, unless it has reached its request limit. The longest idle one is closed to make
+    /// room.
     pub(crate) fn give(
         &mut self,
         mut connection: Box<UpstreamConnection>,
@@ -137,7 +139,7 @@ impl ConnectionPool {
         idle.push_back(IdleConnection { connection, since_ms: now_ms, timeout_ms: keep.idle_timeout_ms });
     }
 
-    /// Closes one connection of an upstream that may have no more; false if none idles.
+    /// Closes one idle connection of an upstream at its limit; false if there is none.
     pub(crate) fn drop_one(&mut self, gate: &Arc<UpstreamLimiter>) -> bool {
         let is_of = |one: &IdleConnection| one.permit().is_some_and(|permit| permit.is_of(gate));
         for idle in self.by_endpoint.values_mut() {
@@ -149,7 +151,8 @@ impl ConnectionPool {
         false
     }
 
-    /// Closes connections that idled too long or whose peer has closed, and those whose permit a request waits for.
+    /// Closes connections that idled too long or whose peer has closed, and those whose permit a request
+    /// waits for.
     pub(crate) fn sweep(&mut self, now_ms: u64) {
         self.by_endpoint.retain(|_, idle| {
             idle.retain(|one| one.is_good(now_ms) && !one.permit().is_some_and(EndpointPermit::is_wanted));
@@ -162,7 +165,7 @@ impl ConnectionPool {
         self.by_endpoint.remove(&endpoint).map_or(0, |idle| idle.len())
     }
 
-    /// Closes all.
+    /// Closes all connections.
     pub(crate) fn clear(&mut self) {
         self.by_endpoint.clear();
     }

@@ -1,7 +1,7 @@
-//! Active checks: asks endpoints whether they answer, on the control runtime and never on a worker.
+//! Active checks: probes of endpoints, on the control runtime and never on a worker.
 //!
-//! One checker runs per endpoint and check settings, however many upstreams and snapshots share
-//! them. What an observation means is decided in `health`.
+//! One checker runs per endpoint and check settings, shared by upstreams and snapshots. The rule that turns
+//! observations into states is in `health`.
 
 mod grpc;
 mod report;
@@ -26,23 +26,24 @@ use crate::upstream::health::{HealthObservation, judge};
 pub use report::{HealthMetrics, NodeCounter, NodeHealth, NodeStatus, UpstreamHealth, report, status_family};
 use request::ProbeRequest;
 
-/// Probes that run at once, of all endpoints together.
+/// The most probes at once, over all endpoints.
 const PROBES_MAX: usize = 256;
 
-/// First probes are spread over this time, or the interval where that is shorter, so that those of
-/// many endpoints do not fall together.
+/// First probes are spread over this time, or over the interval if that is shorter, so that those of many
+/// endpoints do not coincide.
 const SPREAD_MAX: Duration = Duration::from_secs(1);
 
-/// A checker looks this often whether traffic has changed the state, and with it the interval.
+/// The interval at which a checker notices that traffic has changed the state, and with it the probe
+/// interval.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// After a change, so long is waited for more of them.
+/// Time after a change in which further changes are collected.
 const SETTLE: Duration = Duration::from_millis(20);
 
-/// The shortest pause between probes, whatever the settings say.
+/// The shortest pause between probes of an endpoint, whatever the settings.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
-/// What checkers count, all of them together.
+/// Counters of all checkers together.
 #[derive(Debug, Default)]
 pub struct ProbeCounters {
     checkers: Gauge,
@@ -78,11 +79,11 @@ impl MetricSource for ProbeCounters {
     }
 }
 
-/// Keeps the checkers that the snapshot in force asks for.
+/// Starts and stops checkers as the current snapshot requires.
 pub struct Supervisor {
-    /// The upstreams of the snapshot before, by slot: held, so that an address stands for one of them.
+    /// The upstreams of the previous snapshot, by slot. Holding them keeps their addresses unique.
     seen: Vec<Option<Arc<Upstream>>>,
-    /// By address of the health, which `seen` holds for as long; it is compared, never followed.
+    /// By the address of the endpoint's health, which `seen` keeps alive. The address is only compared.
     checkers: HashMap<usize, Checker>,
     tasks: JoinSet<()>,
     permits: Arc<Semaphore>,
@@ -92,7 +93,7 @@ pub struct Supervisor {
 
 struct Checker {
     task: AbortHandle,
-    /// Endpoints of upstreams that share it.
+    /// The number of endpoints that share the checker.
     users: usize,
 }
 
@@ -110,13 +111,13 @@ impl Default for Supervisor {
 }
 
 impl Supervisor {
-    /// What the checkers count, for the status listener.
+    /// The counters, for the status listener.
     pub fn counters(&self) -> Arc<ProbeCounters> {
         self.counters.clone()
     }
 
-    /// Runs checkers for each snapshot sent, until the sender is gone; must be polled in a tokio
-    /// runtime with network and time. Dropping the future ends all checkers.
+    /// Runs checkers for each snapshot received until the sender is dropped. Requires a tokio runtime with
+    /// I/O and time. Dropping the future ends all checkers.
     pub async fn supervise(mut self, mut snapshots: watch::Receiver<Arc<Snapshot>>) {
         loop {
             let snapshot = snapshots.borrow_and_update().clone();
@@ -125,12 +126,12 @@ impl Supervisor {
             if snapshots.changed().await.is_err() {
                 return;
             }
-            // All upstreams are looked at: not for each of a thousand changes a second.
+            // A pass compares all upstreams, so it must not run for each of a thousand changes per second.
             sleep(SETTLE).await;
         }
     }
 
-    /// Compares by address, and looks only into upstreams that changed.
+    /// Compares upstreams by address and updates only the changed ones.
     fn reconcile<'u>(&mut self, upstreams: impl Iterator<Item = (usize, &'u Arc<Upstream>)>) {
         let mut gone: Vec<Arc<Upstream>> = Vec::new();
         let mut next = 0;
@@ -148,7 +149,7 @@ impl Supervisor {
             self.add(upstream);
         }
         gone.extend(self.seen.drain(next.min(self.seen.len())..).flatten());
-        // Last, so that a checker whose endpoint only moved goes on.
+        // Removals come last, so that a checker whose endpoint only moved continues.
         for upstream in gone {
             self.remove(&upstream);
         }
@@ -208,17 +209,17 @@ fn address(health: &Arc<EndpointHealth>) -> usize {
     Arc::as_ptr(health) as usize
 }
 
-/// One checker at work.
+/// The task of one checker.
 struct Watch {
     question: ProbeRequest,
     endpoint: std::net::SocketAddr,
-    /// Of the upstream that named the endpoint first, for the log.
+    /// The name of the first upstream with the endpoint, for logs.
     origin: Arc<str>,
     health: Arc<EndpointHealth>,
     checks: Arc<HealthChecks>,
     permits: Arc<Semaphore>,
     counters: Arc<ProbeCounters>,
-    /// Drawn once, decides when the first probe is.
+    /// A random number that decides the time of the first probe.
     lot: u32,
 }
 

@@ -1,4 +1,5 @@
-//! Connections to endpoints that left the configuration: idle ones are closed soon, busy ones after their requests.
+//! Connections to endpoints that left the configuration: idle ones are closed soon, busy ones after their
+//! requests.
 //!
 //! Used by the housekeeping of a worker, not on the request path.
 
@@ -23,8 +24,8 @@ impl RemovedEndpoints {
         self.endpoints.borrow_mut().entry(key).or_insert_with(|| endpoint.clone());
     }
 
-    /// Whether the key is watched. Connections to an endpoint that is not must not return to the pool: none would close
-    /// them.
+    /// Whether the key is watched. Connections of an unwatched endpoint must not return to the pool, because
+    /// no sweep would close them.
     pub(crate) fn knows(&self, key: u64) -> bool {
         self.endpoints.borrow().contains_key(&key)
     }
@@ -37,7 +38,7 @@ impl RemovedEndpoints {
                 return true;
             }
             closed += pool.remove(*key) + h2_pool.close_idle(*key);
-            // While an exchange holds an older snapshot, more connections may come back.
+            // Further connections may return while an exchange still uses an older snapshot.
             Arc::strong_count(endpoint) > 1
         });
         closed

@@ -1,6 +1,6 @@
-//! The replay buffer of a call: the part of its body that was read, for another attempt.
+//! The replay buffer of a gRPC call: the part of its body that was read, kept for another attempt.
 //!
-//! `forward` decides whether there is one.
+//! `forward` decides whether a call is buffered.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -16,22 +16,23 @@ use crate::grpc;
 use crate::stream::TransportStream;
 use crate::transfer::{Transfer, TransferFailure};
 
-/// The longest body that is kept. Messages of unary calls are seldom longer, and a stream of messages may be endless.
+/// The longest buffered body, in bytes. Messages of unary calls are seldom longer, and a stream of messages
+/// may be endless.
 const CALL_BYTES_MAX: usize = 64 * 1024;
 
-/// The most that a worker keeps of all its calls: 256 of the longest, or some ten thousand of usual length. With a service
-/// that does not answer, every stream of every connection would hold a buffer.
+/// The most bytes that a worker buffers for all its calls: 256 of the longest, or some ten thousand of usual
+/// length. With an unresponsive service, every stream of every connection would hold a buffer.
 const WORKER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Whether a request body is kept until the response head arrives, and what was read of it.
+/// The replay buffer of a request body, until the response head arrives.
 pub(crate) enum RequestReplay {
-    /// It is not kept: only a body that lies untouched in the inbox can be sent again.
+    /// There is no buffer: only a body that is untouched in the inbox can be repeated.
     Off,
-    /// It is kept, and none of it was sent yet.
+    /// The body is to be buffered, and none of it was sent yet.
     Wanted,
-    /// All that was read of it. Its transfer knows the rest.
+    /// All that was read of the body. The transfer holds the rest.
     Kept(Box<ReplayBuffer>),
-    /// It was longer than the bounds allow.
+    /// The body exceeded a limit, so the request cannot be repeated.
     TooMuch,
 }
 
@@ -40,7 +41,7 @@ pub(crate) struct ReplayBuffer {
     room: ReplayShare,
 }
 
-/// The bytes that the calls of a worker keep.
+/// The buffered bytes of all calls of a worker.
 #[derive(Default)]
 pub(crate) struct ReplayBudget(Cell<usize>);
 
@@ -51,7 +52,7 @@ struct ReplayShare {
 }
 
 impl ReplayShare {
-    /// Grows the share to `bytes` in all; false if the budget has no room.
+    /// Grows the share to `bytes` bytes; false if that exceeds the budget.
     fn grow_to(&mut self, bytes: usize) -> bool {
         let total = self.all.0.get() - self.bytes + bytes.max(self.bytes);
         if total > WORKER_BYTES_MAX {
@@ -75,13 +76,13 @@ impl ReplayBuffer {
         Box::new(ReplayBuffer { data: Vec::new(), room })
     }
 
-    /// Adds a piece; false if the bounds have no room.
+    /// Appends data; false if that exceeds a limit.
     fn add(&mut self, data: &[u8]) -> bool {
         let (length, before) = (self.data.len() + data.len(), self.data.capacity());
         if length > CALL_BYTES_MAX {
             return false;
         }
-        // Doubles, as vectors do by themselves, but never exceeds the bound.
+        // Doubles as `Vec` does, but never exceeds the limit.
         let capacity = if length > before { (2 * before).clamp(length, CALL_BYTES_MAX) } else { before };
         if !self.room.grow_to(capacity) {
             return false;
@@ -93,7 +94,7 @@ impl ReplayBuffer {
 }
 
 impl RequestReplay {
-    /// Keeps calls to upstreams that name statuses after which a call is repeated.
+    /// Buffers gRPC calls to upstreams that configure statuses for retries.
     #[inline]
     pub(crate) fn of(ex: &Exchange<'_>, upstream: &Upstream) -> RequestReplay {
         if upstream.grpc_retry_statuses.is_empty() { RequestReplay::Off } else { RequestReplay::of_call(ex) }
@@ -105,7 +106,8 @@ impl RequestReplay {
         if is_to_be_read && grpc::is_grpc(&ex.request) { RequestReplay::Wanted } else { RequestReplay::Off }
     }
 
-    /// Starts an attempt. Returns how the body goes on behind the buffer, if another attempt has begun it.
+    /// Starts an attempt. Returns the decoder state behind the buffer, if an earlier attempt has begun the
+    /// body.
     #[cold]
     pub(crate) fn begin(&mut self, upload: &mut Transfer, all: &Rc<ReplayBudget>) -> Option<BodyDecoder> {
         match self {
@@ -123,7 +125,7 @@ impl RequestReplay {
         upload.resume(inbox, &kept.data, rest);
     }
 
-    /// [`Transfer::poll`] that keeps what it reads.
+    /// Like [`Transfer::poll`], and buffers the data that it reads.
     #[cold]
     pub(crate) fn poll(
         &mut self,
@@ -192,7 +194,7 @@ mod tests {
         let mut calls: Vec<RequestReplay> = (0..256).map(|_| longest()).collect();
         assert!(calls.iter().all(is_kept));
         assert_eq!(all.0.get(), WORKER_BYTES_MAX);
-        // A call without room leaves nothing behind.
+        // A call beyond the budget occupies none of it.
         assert!(!is_kept(&call(&all, &[1])));
         assert_eq!(all.0.get(), WORKER_BYTES_MAX);
         calls[7] = RequestReplay::Off;

@@ -1,6 +1,6 @@
 //! Attempts of streams, which carry bytes or datagrams instead of requests.
 //!
-//! Their connections belong to one client and are never pooled. The time that balancers learn is that until the endpoint
+//! Their connections belong to one client and are never pooled. Balancers receive the time until the endpoint
 //! was connected, not the life of the stream.
 
 use std::pin::pin;

@@ -22,7 +22,7 @@ use crate::upstream::attempt::{
 use crate::upstream::connection::{HeadRead, UpstreamConnection};
 use crate::upstream::target::EndpointTarget;
 
-/// A response body is read up to this many bytes, so that its connection can be used again.
+/// The most bytes of a response body that are read, so that its connection can be reused.
 const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
 
 /// A request of the gateway itself.
@@ -39,16 +39,16 @@ pub(crate) struct Subrequest {
 /// The reason why a subrequest got no response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SubrequestError {
-    /// The endpoint could not be connected, and has not seen the request.
+    /// The connection failed, so the request was not sent.
     Connect,
     /// The connection closed, or the response could not be read.
     Lost,
 }
 
-/// The body of a response that broke off.
+/// The response body was truncated or malformed.
 pub(crate) struct BrokenResponse;
 
-/// The use of a response body.
+/// Whether a response body is collected or discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResponseBodyUse {
     Collect,
@@ -58,12 +58,14 @@ pub(crate) enum ResponseBodyUse {
 /// An attempt that got no response.
 struct LostAttempt<'u> {
     unanswered: Box<UnansweredAttempt<'u>>,
-    /// The endpoint may have acted on the request: bytes of a response arrived, or it did not close the connection.
+    /// The endpoint may have acted on the request: bytes of a response arrived, or it did not close the
+    /// connection.
     is_final: bool,
 }
 
 impl Subrequest {
-    /// Sends the request to the endpoint with this index and reads the response head. A request that a closed connection lost is sent once more.
+    /// Sends the request to the endpoint with this index and reads the response head. A request that a closed
+    /// connection lost is sent once more.
     pub(crate) async fn send(
         &self,
         client: &Rc<UpstreamClient>,
@@ -73,7 +75,7 @@ impl Subrequest {
         let mut attempt = Attempt::begin(&self.upstream, index, None, None);
         let mut is_repeated = false;
         loop {
-            // The second connection of HTTP/1 is a new one: others that idle may be closed as well.
+            // The repeat uses a new connection: other idle ones may be stale as well.
             let open = if is_repeated && !target.is_http2 {
                 Err(attempt)
             } else {
@@ -94,6 +96,7 @@ impl Subrequest {
                 Ok(attempt) => return Ok(attempt),
                 Err(lost) => lost,
             };
+            // The endpoint has not processed the stream, so any request may be repeated (RFC 9113 §8.7).
             let is_unseen = target.is_http2 && lost.unanswered.fault.unsent;
             let is_stale = was_reused && self.may_repeat && !lost.is_final;
             if is_repeated || !(is_unseen || is_stale) {
@@ -142,7 +145,7 @@ impl Subrequest {
         [lines, b"TE: trailers\r\n\r\n"].concat()
     }
 
-    /// Reads the final head. An error also tells whether the request must not be repeated for it.
+    /// Reads the final head. The flag beside the fault is true if the request must not be repeated.
     async fn read_head(
         &self,
         client: &UpstreamClient,
@@ -179,7 +182,8 @@ async fn send_text(connection: &mut UpstreamConnection, text: Vec<u8>) -> Result
 }
 
 impl Attempt<'_, ResponseStarted> {
-    /// Reads the body of a response and releases the attempt. `None` if the body is longer than [`RESPONSE_BYTES_MAX`].
+    /// Reads the body of a response and releases the attempt. `None` if the body is longer than
+    /// [`RESPONSE_BYTES_MAX`].
     pub(crate) async fn read_body(
         mut self,
         client: &UpstreamClient,

@@ -1,4 +1,4 @@
-//! One endpoint of an upstream, and the way in which an attempt connects to it.
+//! One endpoint of an upstream, with the parameters of connections to it.
 
 use yumen_snapshot::protection::{EndpointPermit, LimiterFull};
 use yumen_snapshot::upstream::KeepaliveLimits;
@@ -10,7 +10,7 @@ use crate::upstream::UpstreamClient;
 use crate::upstream::dial::EndpointDial;
 use crate::upstream::pool::PoolKey;
 
-/// One endpoint of an upstream, and the protocols that an attempt speaks to it.
+/// One endpoint of an upstream, with the protocols of connections to it.
 pub(crate) struct EndpointTarget<'a> {
     pub(crate) upstream: &'a Upstream,
     /// The index of the endpoint in the upstream.
@@ -25,7 +25,7 @@ pub(crate) struct EndpointTarget<'a> {
 }
 
 impl<'a> EndpointTarget<'a> {
-    /// An endpoint as its upstream describes it, for requests that no client of a listener makes.
+    /// An endpoint with the settings of its upstream, for requests of the gateway itself.
     pub(crate) fn of_upstream(upstream: &'a Upstream, index: usize) -> EndpointTarget<'a> {
         let own_name = || TlsName { host: upstream.endpoints[index].host.as_bytes(), is_asked_for: false };
         EndpointTarget {
@@ -65,8 +65,8 @@ impl<'a> EndpointTarget<'a> {
         })
     }
 
-    /// Prepares a new connection that the pools may keep. `permit` receives the right to it where connections are
-    /// limited and admission has given none.
+    /// Prepares a new connection that the pools may keep. `permit` receives the right to it where connections
+    /// are limited and admission has given none.
     pub(super) fn dial_for_pool(
         &self,
         client: &UpstreamClient,

@@ -14,7 +14,7 @@ use crate::upstream::replay::{ReplayBudget, RequestReplay};
 /// The body of a request on its way to an endpoint. It may still be sent when the response arrives.
 pub(crate) struct RequestUpload {
     pub(crate) transfer: Transfer,
-    /// What was read of the body, if it is kept for another attempt.
+    /// The replay buffer of the body.
     pub(crate) replay: RequestReplay,
 }
 
@@ -25,8 +25,8 @@ impl RequestUpload {
         RequestUpload { transfer, replay: RequestReplay::Off }
     }
 
-    /// Starts to send the body to another endpoint. `transfer` begins with the head, unless that was sent, and goes on
-    /// with what the client sends.
+    /// Starts to send the body to another endpoint. `transfer` begins with the head, unless that was sent,
+    /// and goes on with what the client sends.
     #[inline]
     pub(crate) fn begin(&mut self, transfer: Transfer, inbox: &mut Inbox, budget: &Rc<ReplayBudget>) {
         let begun = match &mut self.replay {
@@ -34,14 +34,14 @@ impl RequestUpload {
             replay => replay.begin(&mut self.transfer, budget),
         };
         self.transfer = transfer;
-        // Trailers would get past whatever plugins set in the head or removed from it.
+        // Plugins edit only the head: a trailer could contradict a field that they have set or removed.
         self.transfer.drop_trailers();
         if let Some(rest) = begun {
             self.replay.send_again(&mut self.transfer, inbox, rest);
         }
     }
 
-    /// Sends more of the body. Ready when all of it was sent, or the body is broken.
+    /// Sends more of the body. Ready when the body was sent completely or has failed.
     #[inline]
     pub(crate) fn poll(
         &mut self,

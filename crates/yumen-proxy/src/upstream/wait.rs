@@ -1,4 +1,4 @@
-//! Bounded waits of attempts, on behalf of a client that may leave or of a timer alone.
+//! Bounded waits of attempts, which also end when the client closes.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -7,16 +7,16 @@ use std::task::{Context, Poll};
 use crate::fault::FaultKind;
 use crate::timers::Timer;
 
-/// The bound of a wait, and the party that wants its result.
+/// The bound of a wait: a timeout, or the end of the client.
 pub(crate) trait AttemptWait {
     /// Starts a wait of at most `timeout_ms` milliseconds; 0 for no limit.
     fn start(&mut self, timeout_ms: u64);
 
-    /// Ready with the reason when the wait is over: `late` if its time has passed.
+    /// Ready with the reason when the wait has ended: `late` after its timeout.
     fn poll_end(&mut self, cx: &mut Context<'_>, late: FaultKind) -> Poll<FaultKind>;
 }
 
-/// Returns the output of `future`, or the reason why the wait ended before.
+/// Returns the output of `future`, or the reason if the wait ends first.
 pub(crate) async fn wait_for<F: Future + ?Sized>(
     wait: &mut impl AttemptWait,
     late: FaultKind,

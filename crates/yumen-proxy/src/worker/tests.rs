@@ -1,4 +1,4 @@
-//! What a worker keeps when the configuration changes.
+//! The merged chains of a worker across changes of the configuration.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(crate) fn put(kind: Kind, id: &str, value: &Value) -> ConfigChange {
     ConfigChange::Put(Resource { kind, id: id.into(), json: value.to_string().into() })
 }
 
-/// A worker that serves from these snapshots.
+/// Creates a worker that serves snapshots of `publisher`.
 pub(crate) fn worker(publisher: Arc<Publisher>) -> Rc<Worker> {
     Worker::new(WorkerParts {
         id: 0,
@@ -54,7 +54,7 @@ pub(crate) fn worker(publisher: Arc<Publisher>) -> Rc<Worker> {
     })
 }
 
-/// The chain that the worker has for the one route and the one consumer now.
+/// The merged chain of the only route and the only consumer.
 fn merged(worker: &Worker) -> Rc<PluginChain> {
     let pinned = worker.pinned();
     let routes = pinned.router.routes();

@@ -1,9 +1,9 @@
-//! Which slot of a cluster a key falls into.
+//! The hash slots of Redis Cluster.
 
-/// How many slots there are.
+/// The number of slots.
 pub(super) const SLOTS: usize = 16_384;
 
-/// The slot of a key, by the part in braces where there is one.
+/// The slot of a key; of its hash tag in braces, if it has one.
 pub(super) fn slot(key: &[u8]) -> usize {
     usize::from(crc16(hashed(key))) % SLOTS
 }
@@ -17,7 +17,7 @@ fn hashed(key: &[u8]) -> &[u8] {
     }
 }
 
-/// CRC-16/XMODEM, as the specification of Redis Cluster asks for.
+/// CRC-16/XMODEM, as the Redis Cluster specification requires.
 fn crc16(bytes: &[u8]) -> u16 {
     let shift = |crc: u16, _| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
     let byte = |crc: u16, byte: &u8| (0..8).fold(crc ^ (u16::from(*byte) << 8), shift);

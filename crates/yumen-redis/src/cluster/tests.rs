@@ -5,7 +5,7 @@ use crate::testing::{self, address, array, bulk, listen, run, serve, tools};
 
 #[test]
 fn slots_are_those_of_the_specification() {
-    // The first is the check value of the specification, the others what `CLUSTER KEYSLOT` answers.
+    // The first is the check value of the specification, the others are `CLUSTER KEYSLOT` replies.
     for (key, expected) in [
         ("123456789", 0x31c3),
         ("foo", 12182),
@@ -85,13 +85,13 @@ fn cluster(named: &[&RedisAddress]) -> Rc<RedisCluster> {
     RedisCluster::new(&tools(), &Rc::new(testing::target(place)))
 }
 
-/// A map that gives all slots to one node, as servers write it.
+/// The encoded map of a cluster in which one node has all slots.
 fn map(host: &str, port: u16) -> String {
     let master = array(&[bulk(host), format!(":{port}\r\n"), bulk("id")]);
     array(&[array(&[":0\r\n".to_owned(), ":16383\r\n".to_owned(), master])])
 }
 
-/// What a node answers that has not been told anything else.
+/// The default replies of a node.
 fn node(command: &str, map: &str, state: &str, script: &str) -> String {
     match command {
         "PING" => "+PONG\r\n".to_owned(),
@@ -109,9 +109,9 @@ async fn ask(cluster: &Rc<RedisCluster>) -> RedisResult {
 #[test]
 fn a_node_that_serves_a_slot_no_more_is_left_for_the_one_that_does() {
     for (code, map_of_it) in [
-        // It has been taken out of the cluster, and knows nobody any more.
+        // The node was removed from the cluster and has no map.
         ("CLUSTERDOWN Hash slot not served", None),
-        // It is cut off from the others, and tells the map of before.
+        // The node is cut off and returns the old map.
         ("CLUSTERDOWN The cluster is down", Some("fail")),
         ("LOADING Redis is loading the dataset in memory", Some("ok")),
         ("READONLY You can't write against a read only replica.", Some("ok")),
@@ -163,7 +163,7 @@ fn a_cluster_that_serves_nothing_is_asked_for_its_map_now_and_then() {
 #[test]
 fn a_redirection_without_a_host_leads_to_that_of_the_node_that_was_asked() {
     run(async {
-        // Both on one host, which is not the first one named.
+        // Both nodes are on one host, which is not the first in the settings.
         let ((first, asked), (second, other)) = (listen("127.0.0.2").await, listen("127.0.0.2").await);
         let (told, port) = (map("", asked.port), other.port);
         let told_too = told.clone();

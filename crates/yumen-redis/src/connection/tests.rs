@@ -7,7 +7,7 @@ use crate::testing::{listen, run, serve, target, tools};
 
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
-/// A link to a server that answers the greeting and then so many questions per connection.
+/// A connection to a server that answers the setup and then this number of commands per connection.
 async fn link(answers: usize, timeout_ms: u64) -> (Rc<RedisConnection>, RedisRuntime) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let port = listener.local_addr().expect("an address").port();
@@ -75,7 +75,7 @@ fn a_server_that_hangs_costs_one_deadline_and_then_nobody_waits() {
         for answer in late {
             assert_eq!(answer.await, Err(RedisFault::Timeout));
         }
-        // It is out of reach at once, and asked again in the background, where it answers.
+        // The server counts as down at once, and is retried in the background, where it responds.
         assert_eq!(ping(&link).await, Err(RedisFault::Down));
         while link.is_down() {
             tokio::task::yield_now().await;

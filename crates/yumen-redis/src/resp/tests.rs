@@ -4,7 +4,7 @@ fn text(text: &str) -> RedisReply {
     RedisReply::Text(text.as_bytes().to_vec())
 }
 
-/// The reply must come of all the bytes and of no fewer.
+/// Expects the reply from all bytes and from no prefix of them.
 fn check(bytes: &str, expected: Result<RedisReply, &str>) {
     let expected = expected.map_err(str::to_owned);
     for cut in 0..bytes.len() {
@@ -48,8 +48,8 @@ fn commands_carry_lengths() {
 }
 
 proptest::proptest! {
-    /// Whatever a server sends: no panic, nothing read beyond its end, and never a verdict on a part that
-    /// the whole contradicts.
+    /// For any input: no panic, no read beyond the end, and no result for a prefix that contradicts that of
+    /// the whole.
     #[test]
     fn any_bytes_are_read_or_refused(bytes in "([-+:$*]|[0-9]{1,3}|\r\n|[a-z ]){0,40}") {
         let bytes = bytes.as_bytes();

@@ -6,7 +6,7 @@ use yumen_plugin::background::RedisTopology;
 use super::*;
 use crate::testing::{self, address, array, bulk, listen, run, serve, tools};
 
-/// A server in a role.
+/// A server with a role.
 async fn server(role: &'static str) -> RedisAddress {
     let (listener, address) = listen("127.0.0.1").await;
     serve(listener, move |command| match command {
@@ -16,7 +16,7 @@ async fn server(role: &'static str) -> RedisAddress {
     address
 }
 
-/// One that names a master, and how often it was asked.
+/// A sentinel that names a master and counts its queries.
 async fn sentinel(master: &RedisAddress) -> (RedisAddress, Rc<Cell<usize>>) {
     let (listener, address) = listen("127.0.0.1").await;
     let (answer, asked) = (array(&[bulk(&master.host), bulk(&master.port.to_string())]), Rc::default());
@@ -28,7 +28,7 @@ async fn sentinel(master: &RedisAddress) -> (RedisAddress, Rc<Cell<usize>>) {
     (address, asked)
 }
 
-/// A port on which nobody listens.
+/// A port without a listener.
 async fn nowhere() -> RedisAddress {
     listen("127.0.0.1").await.1
 }
@@ -58,7 +58,7 @@ fn a_sentinel_whose_word_is_not_true_is_left_for_one_whose_is() {
 #[test]
 fn a_master_that_takes_all_of_the_time_is_not_the_first_one_tried_again() {
     run(async {
-        // It accepts and says nothing.
+        // The sentinel accepts and never responds.
         let (_silent, stalled_pid) = listen("127.0.0.1").await;
         let ((wrong, _), (right, _)) =
             (sentinel(&stalled_pid).await, sentinel(&server("master").await).await);

@@ -15,7 +15,7 @@ use super::super::sessions::UpstreamTlsClient;
 use super::super::upstream::shared_client;
 use super::*;
 
-/// A year, its first second in seconds since the Unix epoch.
+/// The first second of a year, in seconds since the Unix epoch.
 fn year(year: i32) -> i64 {
     date_time_ymd(year, 1, 1).unix_timestamp()
 }
@@ -24,10 +24,10 @@ fn at(of_year: i32) -> UnixTime {
     unix_time(year(of_year))
 }
 
-/// The serial of a person's certificate.
+/// The serial number of the end entity's certificate.
 const PERSON: u8 = 77;
 
-/// An authority from one year to another, all with the same name.
+/// An authority valid from one year to another; all have the same name.
 struct Made {
     pem: String,
     der: CertificateDer<'static>,
@@ -64,7 +64,7 @@ impl Made {
         self.numbered_list(1, revoked, term, None)
     }
 
-    /// A list for the certificates of a distribution point, where one is given.
+    /// A list, for one distribution point if given.
     fn numbered_list(
         &self,
         number: u64,
@@ -94,7 +94,7 @@ impl Made {
     }
 }
 
-/// What a certificate is refused by, in the library's word.
+/// The error that rejects a certificate, in the words of the library.
 fn refused(given: &str, leaf: &CertificateDer<'_>, revoked: &str, now: UnixTime) -> String {
     let revoked =
         if revoked.is_empty() { RevocationLists::default() } else { RevocationLists::read(revoked).unwrap() };
@@ -118,13 +118,13 @@ fn an_authority_vouches_for_others_in_its_time() {
     check(&[&old], 2010, "");
     check(&[&old], 2020, "");
     check(&[&old], 2021, "CertExpired");
-    // The same authority with another time, in whichever order.
+    // The same authority with another validity period, in either order.
     for both in [[&old, &new], [&new, &old]] {
         check(&both, 2015, "");
         check(&both, 2025, "");
         check(&both, 2031, "CertExpired");
     }
-    // One of the same name that has another key.
+    // An authority of the same name with another key.
     check(&[&other], 2025, "InvalidSignatureForPublicKey");
     check(&[&other, &old], 2025, "CertExpired");
     check(&[&other, &new], 2025, "");
@@ -183,11 +183,12 @@ fn of_lists_of_one_authority_the_newest_counts() {
     let for_long = numbered(1, &[], (2014, 2030));
     check(&for_long, &numbered(2, &[PERSON], (2015, 2017)), 2016, "CertRevoked", 2017);
     check(&for_long, &numbered(2, &[], (2015, 2017)), 2016, "", 2017);
-    // Once its next is due, nobody knows what that would say, and the older one knows less.
+    // After `nextUpdate` the status is unknown, and the older list is no better.
     check(&for_long, &numbered(2, &[], (2015, 2017)), 2017, "CrlExpired", 2017);
-    // What was on hold is so no more.
+    // A certificate on hold is accepted again.
     check(&numbered(1, &[PERSON], (2014, 2030)), &numbered(2, &[], (2015, 2017)), 2016, "", 2017);
-    // Of those of one moment the higher number, which is no text; then the one that holds longer.
+    // Of two lists of one moment, the one with the higher number counts, compared as a number; then the one
+    // valid longer.
     check(
         &numbered(255, &[], (2015, 2030)),
         &numbered(256, &[PERSON], (2015, 2017)),
@@ -217,7 +218,7 @@ fn a_list_for_some_certificates_of_an_authority_replaces_none_for_others() {
     }
 }
 
-/// Settings of an upstream that verifies by these.
+/// Settings of an upstream that verifies against these authorities.
 fn client(authorities: &str) -> Arc<UpstreamTlsClient> {
     let tls = UpstreamTls { verify: true, ca_pem: Some(authorities.into()), ..UpstreamTls::default() };
     shared_client(&tls, false).unwrap()
@@ -237,7 +238,7 @@ fn sessions_are_forgotten_when_an_authority_begins_or_ends() {
     }
 }
 
-/// How hands are shaken. What the server sends once they are comes after `meanwhile`.
+/// Performs a handshake. The server sends its ticket after `meanwhile`.
 fn shake(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, meanwhile: impl FnOnce()) -> HandshakeKind {
     let mut client = ClientConnection::new(client.clone(), "a.test".try_into().unwrap()).unwrap();
     let mut server = ServerConnection::new(server.clone()).unwrap();
@@ -267,7 +268,7 @@ fn shake(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, meanwhile: impl
 #[test]
 fn a_session_that_comes_after_the_end_of_an_authority_is_not_resumed() {
     let key = KeyPair::generate().unwrap();
-    // The library looks at the clock: both hold today.
+    // The library uses the system clock; both are valid today.
     let [old, new] = [(2010, 2090), (2010, 2095)].map(|term| authority(&key, term));
     let (cert, key) = old.server("a.test");
     let server = ServerConfig::builder_with_provider(provider())

@@ -6,7 +6,7 @@ use rustls::pki_types::CertificateDer;
 
 use super::*;
 
-/// An authority, a certificate it signed, and what is asked about that.
+/// An authority, a certificate of it, and the OCSP request for that.
 struct World {
     issuer_key: KeyPair,
     issuer: CertificateDer<'static>,
@@ -14,7 +14,7 @@ struct World {
     question: OcspRequest,
 }
 
-/// 2026-01-01.
+/// 2026-01-01, in seconds since the Unix epoch.
 const NOW: i64 = 1_767_225_600;
 
 fn world() -> World {
@@ -32,7 +32,7 @@ fn world() -> World {
     World { issuer_key, issuer, params, question }
 }
 
-/// An answer: `status` is a tag, times are `YYYYMMDD`; signed by `key`, with a certificate beside it.
+/// A response: `status` is a tag, times are `YYYYMMDD`; signed by `key`, with a certificate beside it.
 fn answer(id: &[u8], status: u8, from: &str, until: &str, key: &KeyPair, beside: &[u8]) -> Vec<u8> {
     let time = |day: &str| value(tag::GENERALIZED_TIME, format!("{day}000000Z").as_bytes());
     let single = [id.to_vec(), vec![status, 0], time(from), value(tag::context(0), &time(until))].concat();
@@ -85,7 +85,7 @@ fn an_answer_that_was_cut_or_altered_anywhere_is_not_shown() {
         for bit in 0..8 {
             let mut altered = whole.clone();
             altered[at] ^= 1 << bit;
-            // What is not signed, such as the name of the answer's kind, changes nothing.
+            // Unsigned bytes, such as the response type, affect nothing.
             let read = question.check(&altered, &issuer, NOW);
             assert!(read.as_ref().is_err() || read == Ok(good), "bit {bit} of byte {at}: {read:?}");
         }

@@ -1,4 +1,4 @@
-//! Attempts return everything that they hold, in whichever state they end.
+//! Attempts release everything that they hold, in every final state.
 
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! Panics in tasks that many requests depend on and none of them runs.
+//! Detection of panics in connection tasks, which serve many requests and run outside of them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Multiplexed connections that are being established, each by a task of its own.
 //!
-//! The task goes on for all requests that wait, whichever of them gives up.
+//! The task continues for all waiting requests, even if one of them ends.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -26,7 +26,7 @@ use crate::upstream::pool::PoolKey;
 pub(crate) struct PendingConnect {
     over: Notify,
     outcome: Cell<Option<Result<(), FaultKind>>>,
-    /// Requests that wait for it.
+    /// The number of waiting requests.
     claims: Cell<usize>,
     begun_ms: u64,
     /// The longest connect timeout of the requests that wait, in milliseconds; 0 for no limit.
@@ -46,8 +46,8 @@ impl PendingConnect {
         }
     }
 
-    /// Returns once the connection is established or has failed. A timeout may be that of an earlier request: a request
-    /// with time left tries again.
+    /// Returns once the connection is established or has failed. A timeout may be that of an earlier request:
+    /// a request with time left tries again.
     pub(crate) async fn over(&self) -> Result<(), FaultKind> {
         if self.outcome.get().is_none() {
             self.over.notified().await;
@@ -127,7 +127,7 @@ impl ConnectTask {
             if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {
                 return Poll::Ready(connected);
             }
-            // A request with more time may have come meanwhile.
+            // A request with a longer timeout may have joined meanwhile.
             while timer.left_ms().is_none() || timer.is_over(cx) {
                 match self.pending.left_ms() {
                     Some(0) => return Poll::Ready(Err(FaultKind::ConnectTimeout)),

@@ -1,4 +1,4 @@
-//! What becomes of those who wait for a connection whose task panics.
+//! Requests that wait for a connection whose task panics.
 
 use std::net::{TcpListener, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};

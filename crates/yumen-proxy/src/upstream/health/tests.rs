@@ -56,7 +56,7 @@ fn failures_in_a_row_bring_an_endpoint_down_and_successes_in_a_row_back() {
         ("xxxoxoo", "++----+"),
         ("xxxo?o", "++---+"),
         ("ttcc", "+--+"),
-        // Rows begin anew with each state.
+        // Each state starts with new counts.
         ("xxxooxxx", "++--+++-"),
         ("xxttooxx", "+++--+++"),
     ] {
@@ -78,9 +78,9 @@ fn a_threshold_of_zero_is_never_reached() {
     check(&checks(1, 1, 0, 1), "tttttt", "++++++");
     check(&checks(1, 1, 1, 0), "zzzzzz", "++++++");
     check(&checks(0, 1, 1, 1), "xooooo", "------");
-    // What means nothing does not end a row either.
+    // An ignored status does not reset counts.
     check(&checks(2, 0, 1, 1), "toxo", "---+");
-    // Successes that bring nothing back still end rows of failures.
+    // Successes reset counts of failures even if they cannot restore the endpoint.
     check(&checks(0, 2, 1, 1), "xoxox", "+++++");
 }
 

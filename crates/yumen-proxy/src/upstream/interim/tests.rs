@@ -1,6 +1,6 @@
 use super::*;
 
-/// How many of this length are taken in a row.
+/// The number of heads of this length that are accepted.
 fn taken(bytes: usize, bytes_max: usize) -> usize {
     let mut interim = InterimCount::default();
     (0..100).take_while(|_| interim.count(bytes, bytes_max).is_ok()).count()

@@ -1,6 +1,6 @@
-//! A probe in the words of gRPC: `grpc.health.v1.Health/Check`.
+//! Probes by the gRPC health checking protocol, `grpc.health.v1.Health/Check`.
 //!
-//! Knows the two messages of that call by their bytes, and no other.
+//! Encodes and decodes only the two messages of that call.
 
 use bytes::{Buf, Bytes};
 use h2::RecvStream;
@@ -9,13 +9,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::upstream::health::HealthObservation;
 
-/// An answer longer than this is none of the health service's.
+/// The longest response of a health service, in bytes.
 const ANSWER_BYTES_MAX: usize = 4096;
 
 /// `ServingStatus.SERVING`.
 const SERVING: u64 = 1;
 
-/// The call, prepared once.
+/// A prepared call.
 #[derive(Debug)]
 pub(super) struct HealthCall {
     uri: String,
@@ -29,7 +29,7 @@ impl HealthCall {
         HealthCall { uri, message: request(service).into() }
     }
 
-    /// Makes the call over a new connection: status 200 where the service serves, 503 where it says otherwise.
+    /// Makes the call on a new connection. The status is 200 for SERVING and 503 otherwise.
     pub(super) async fn make(&self, stream: impl AsyncRead + AsyncWrite + Unpin) -> HealthObservation {
         let Ok((mut sender, connection)) = h2::client::handshake(stream).await else {
             return HealthObservation::TcpFailure;
@@ -56,7 +56,7 @@ impl HealthCall {
     }
 }
 
-/// Whether an answer says that the service serves.
+/// Whether a response reports SERVING.
 async fn read(answer: http::Response<RecvStream>) -> Result<bool, h2::Error> {
     let (head, mut body) = answer.into_parts();
     let mut message = Vec::new();
@@ -74,7 +74,7 @@ async fn read(answer: http::Response<RecvStream>) -> Result<bool, h2::Error> {
     Ok(succeeded && status(&message) == Some(SERVING))
 }
 
-/// `HealthCheckRequest` in its frame: the name of the service is field 1.
+/// `HealthCheckRequest` in its gRPC frame: field 1 is the service name.
 fn request(service: &str) -> Vec<u8> {
     let mut message = Vec::new();
     if !service.is_empty() {
@@ -93,7 +93,7 @@ fn request(service: &str) -> Vec<u8> {
     frame
 }
 
-/// The status of a `HealthCheckResponse` in its frame: field 1, 0 where it is left out.
+/// The status of a `HealthCheckResponse` in its gRPC frame: field 1, 0 if absent.
 fn status(mut frame: &[u8]) -> Option<u64> {
     if frame.try_get_u8().ok()? != 0 || frame.try_get_u32().ok()? as usize != frame.len() {
         return None;
@@ -102,7 +102,8 @@ fn status(mut frame: &[u8]) -> Option<u64> {
     while frame.has_remaining() {
         let (key, value) = (varint(&mut frame)?, varint(&mut frame)?);
         match key {
-            // Field 1 as a varint; no other is known, and another varint does no harm.
+            // Field 1 is a varint. Unknown varint fields are skipped; unknown fields of other types are
+            // rejected.
             0x08 => status = value,
             key if key & 7 == 0 => {}
             _ => return None,

@@ -1,4 +1,4 @@
-//! What is known of endpoints' health, as plain data and as a metric. Changes nothing.
+//! The health of endpoints as plain data and as a metric. Read-only.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,37 +15,37 @@ use crate::upstream::health::CHANGES;
 /// The health of an upstream's endpoints; serialized, it is an item of `/v1/healthcheck`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct UpstreamHealth {
-    /// Where the upstream is written, as `upstreams/1`.
+    /// The path of the upstream's object, such as `upstreams/1`.
     #[serde(rename = "name", serialize_with = "as_path")]
     pub origin: Arc<str>,
-    /// How it is probed: `http`, `https` or `tcp`.
+    /// The type of the probe: `http`, `https` or `tcp`.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// Its endpoints, in their order.
+    /// The endpoints of the upstream, in order.
     pub nodes: Vec<NodeHealth>,
 }
 
 /// The health of one endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NodeHealth {
-    /// Its address.
+    /// The IP address of the endpoint.
     pub ip: IpAddr,
-    /// Its host as its node writes it.
+    /// The host as configured in the node.
     pub hostname: Box<str>,
-    /// Its port.
+    /// The port of the endpoint.
     pub port: u16,
-    /// Its state.
+    /// The health state.
     pub status: NodeStatus,
-    /// What was seen of it, by probes and by traffic.
+    /// Counts of observations, by probes and by traffic.
     pub counter: NodeCounter,
 }
 
-/// Observations in a row.
+/// Numbers of consecutive observations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct NodeCounter {
-    /// Successes towards becoming healthy.
+    /// Successes that count towards the healthy state.
     pub success: u32,
-    /// Answers with a bad status.
+    /// Responses with an unhealthy status.
     pub http_failure: u32,
     /// Failed connections.
     pub tcp_failure: u32,
@@ -53,7 +53,7 @@ pub struct NodeCounter {
     pub timeout_failure: u32,
 }
 
-/// The path of the object in the store, as APISIX names upstreams here and in the metric.
+/// The path of the object in the store, by which APISIX names upstreams here and in the metric.
 fn path(origin: &str) -> String {
     format!("/apisix/{origin}")
 }
@@ -62,17 +62,17 @@ fn as_path<S: Serializer>(origin: &Arc<str>, serializer: S) -> Result<S::Ok, S::
     serializer.collect_str(&path(origin))
 }
 
-/// The state of an endpoint, and whether something speaks for another.
+/// The state of an endpoint, with recent observations to the contrary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeStatus {
-    /// It is used.
+    /// Healthy.
     Healthy,
-    /// It is used, but failed lately.
+    /// Healthy, with recent failures.
     MostlyHealthy,
-    /// It is not used, but succeeded lately.
+    /// Unhealthy, with recent successes.
     MostlyUnhealthy,
-    /// It is not used.
+    /// Unhealthy.
     Unhealthy,
 }
 
@@ -120,8 +120,8 @@ fn of_endpoint(endpoint: &Endpoint, health: &EndpointHealth) -> NodeHealth {
     }
 }
 
-/// The health of endpoints as the metric `apisix_upstream_status`, from the newest snapshot, and how
-/// often it changed.
+/// The metrics of endpoint health: `apisix_upstream_status` from the newest snapshot, and the number of state
+/// changes.
 pub struct HealthMetrics(pub watch::Receiver<Arc<Snapshot>>);
 
 impl MetricSource for HealthMetrics {

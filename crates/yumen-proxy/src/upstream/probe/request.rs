@@ -1,4 +1,4 @@
-//! One probe of one endpoint: a connection, or a GET over it. Knows nothing of thresholds or intervals.
+//! One probe of one endpoint: a connection, or a GET on it. Independent of thresholds or intervals.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use crate::log_suppression::{SuppressionKey, should_log};
 use crate::tls;
 use crate::upstream::health::HealthObservation;
 
-/// What is asked of an endpoint, prepared once.
+/// A prepared probe of an endpoint.
 pub(super) struct ProbeRequest {
     addr: SocketAddr,
-    /// What is said before anything else, TLS included.
+    /// The PROXY header, sent before TLS.
     opening: Vec<u8>,
-    /// The whole request; empty where a connection is all that is asked.
+    /// The request in HTTP/1 format; empty for a TCP probe.
     request: Vec<u8>,
     tls: Option<Result<(Arc<tls::UpstreamTlsClient>, ServerName<'static>), String>>,
-    /// The call to make instead of the request.
+    /// The gRPC call that replaces the request.
     call: Option<HealthCall>,
 }
 
 impl ProbeRequest {
-    /// Of TLS, the upstream's own CA and client certificate are used; the checks say whether the
+    /// Uses the CA and the client certificate of the upstream. The check settings decide whether the
     /// endpoint's certificate is verified.
     pub(super) fn new(
         checks: &ActiveChecks,
@@ -73,7 +73,7 @@ impl ProbeRequest {
         ProbeRequest { addr, opening, request, tls, call }
     }
 
-    /// Asks once.
+    /// Performs the probe.
     pub(super) async fn ask(&self, timeout_ms: u64) -> HealthObservation {
         let bound = Duration::from_millis(timeout_ms.max(1));
         timeout(bound, self.ask_unbounded()).await.unwrap_or(HealthObservation::Timeout)
@@ -105,7 +105,7 @@ impl ProbeRequest {
         }
     }
 
-    /// Whether a connection that settled on this protocol is one for the question, as it must be for requests.
+    /// Whether the negotiated protocol suits the probe.
     fn is_spoken_on(&self, settled: Option<&[u8]>) -> bool {
         self.call.is_none() || settled == Some(tls::HTTP2)
     }
@@ -125,7 +125,7 @@ impl ProbeRequest {
         }
     }
 
-    /// Sends the request and reads heads until the final one; its body is not waited for.
+    /// Sends the request and reads heads until the final one. The body is not read.
     async fn get(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> HealthObservation {
         if stream.write_all(&self.request).await.is_err() || stream.flush().await.is_err() {
             return HealthObservation::TcpFailure;
@@ -135,7 +135,7 @@ impl ProbeRequest {
         loop {
             head.clear();
             match parse::response(&received, 0, &HeadLimits::default(), Method::Get, &mut head) {
-                // Interim responses announce another (RFC 9110 §15.2).
+                // An interim response precedes another (RFC 9110 §15.2).
                 Ok(ParsedHead::Head(length)) if matches!(head.status, 100..=199) => {
                     drop(received.drain(..length))
                 }
@@ -193,7 +193,7 @@ fn request(path: &str, host: &str, fields: &[(Box<str>, Box<str>)]) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// Without what would end a line of the head.
+/// Removes control characters, which could end a line of the head.
 fn clean(text: &str) -> String {
     text.chars().filter(|char| !char.is_ascii_control()).collect()
 }

@@ -21,7 +21,7 @@ use super::request::ProbeRequest;
 use super::{Supervisor, report};
 use crate::upstream::health::HealthObservation;
 
-/// An endpoint that answers with the status it is set to; 0 is silence, 1 hangs up.
+/// An endpoint that responds with its configured status; 0 never responds, 1 closes the connection.
 struct Server {
     addr: SocketAddr,
     status: Arc<AtomicU16>,
@@ -175,14 +175,14 @@ async fn it_takes_as_many_failures_as_the_threshold_says() {
     let mut supervisor = Supervisor::default();
     snapshot(&mut supervisor, &[Some(&upstream)]);
     until("down", || !health.is_up()).await;
-    // it may have been asked once more before anybody looked
+    // Another probe may have run before the check.
     assert!(server.asked() >= 3);
 }
 
 #[tokio::test]
 async fn a_connection_is_enough_for_tcp_checks_and_a_refused_one_is_a_failure() {
     let server = Server::start(0).await;
-    // No test is given this port, as one that was closed a moment ago might be.
+    // Port 1 is never assigned to a test, unlike a port that was closed a moment ago.
     let closed = SocketAddr::from(([127, 0, 0, 1], 1));
     let healths: [Arc<EndpointHealth>; 2] = Default::default();
     let endpoints =
@@ -216,7 +216,7 @@ async fn who_is_told_of_clients_is_told_that_nobody_asks_but_the_gateway() {
     for (version, port, expected) in [
         (ProxyVersion::V1, None, "PROXY UNKNOWN\r\nGET /up HTTP/1.1\r\n"),
         (ProxyVersion::V2, None, "\r\n\r\n\0\r\nQUIT\n \0\0\0GET /up HTTP/1.1\r\n"),
-        // Whoever listens on a port of its own for checks is no endpoint.
+        // A separate check port receives no PROXY header.
         (ProxyVersion::V1, Some(server.addr.port()), "GET /up HTTP/1.1\r\n"),
     ] {
         let mut checks = checks(http());
@@ -263,9 +263,9 @@ async fn upstreams_that_share_an_endpoint_and_its_checks_share_its_checker() {
     snapshot(&mut supervisor, &[]);
     assert_eq!(supervisor.checkers.len(), 0);
     drop((first, second));
-    // Nothing holds the health any more, so that it is fresh where it is asked for again.
+    // The old health state is released, so that the next snapshot creates a new one.
     until("released", || Arc::strong_count(&health) == 1).await;
-    // what was on its way has arrived
+    // Time for probes in flight to arrive.
     sleep(Duration::from_millis(300)).await;
     let asked = server.asked();
     sleep(Duration::from_millis(100)).await;
@@ -392,7 +392,7 @@ impl PluginHost for NoHost {
     }
 }
 
-/// Which of the upstream's endpoints are picked over several exchanges.
+/// The indices of the endpoints that several exchanges pick.
 fn picked(upstream: &Upstream) -> Vec<usize> {
     let peer = SocketAddr::from(([10, 0, 0, 2], 5000));
     let client = ClientInfo { peer, local: peer, tls: None, connection: 1 };

@@ -33,14 +33,14 @@ fn no_answer_is_too_strange_to_be_read() {
         for byte in 0..=255 {
             let mut frame = *valid;
             frame[at] = byte;
-            // Whatever it says: it is read to its end, and no further.
+            // A truncated frame yields no status.
             assert!(status(&frame[..at]).is_none());
             let _ = status(&frame);
         }
     }
 }
 
-/// A health service that serves `up` only, and breaks off when asked for `broken`.
+/// A health service that serves only `up`, and closes the connection for `broken`.
 async fn serve(listener: TcpListener) {
     while let Ok((stream, _)) = listener.accept().await {
         tokio::spawn(async move {
