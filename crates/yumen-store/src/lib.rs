@@ -1,4 +1,5 @@
-//! Where resources live: the trait every store fulfils, the local stores behind it, and the watched file.
+//! Configuration stores: the [`Store`] trait, the file, memory, embedded and etcd stores, and the last good
+//! state.
 //!
 //! A store keeps texts under keys and counts revisions; it must not know what the texts mean.
 
