@@ -54,7 +54,7 @@ pub(super) enum MirrorNeed {
 /// Result of a listing or of events.
 #[derive(Debug, Default)]
 pub(super) struct MirrorUpdate {
-    /// What is in force now, ascending.
+    /// New revisions, ascending.
     pub(super) commits: Vec<Arc<StoreCommit>>,
     /// Events are missing; a listing is needed.
     pub(super) is_out_of_step: bool,
@@ -268,7 +268,9 @@ impl EtcdMirror {
             .cloned()
             .collect();
         listed.entries.keys().for_each(|key| self.hold.release(key));
-        // In a list a word that names nothing may be about anything, in another cluster even.
+        // Names are required here: a listing may stem from another cluster, where an unnamed confirmation
+        // would
+        // cover unrelated objects.
         let word = listed.word.filter(|word| self.spend(&word.note.nonce));
         let names = word.as_ref().and_then(DeletionConfirmation::names).unwrap_or_default();
         let verdict = self.pass(gone, &names, Moment { revision: listing.head.revision, now_ms });

@@ -74,7 +74,7 @@ impl DeletionHold {
         served: usize,
         at: Moment,
     ) -> Verdict {
-        // What is held already stays so, and does not count as served.
+        // Deletions already held stay held, and their objects do not count as served.
         gone.retain(|(key, _)| !self.keys.contains_key(key));
         if self.percent == 0 || gone.is_empty() {
             return Verdict { passing: keys_of(gone), ..Verdict::default() };
