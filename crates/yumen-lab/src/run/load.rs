@@ -1,4 +1,4 @@
-//! The generator of a round: settings to a command line, the child's result back.
+//! The generator of a round: builds its command line and reads its result.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,27 +10,27 @@ use super::process::{ProcessLaunch, RunningProcess};
 use crate::scenario::{CaseSettings, LoadKind};
 use crate::targets::{StopSignal, key};
 
-/// What beside the settings makes a load.
+/// Inputs of a load other than the settings.
 #[derive(Clone, Debug)]
 pub(super) struct LoadInput<'a> {
     /// Scheme, host and port.
     pub(super) base: &'a str,
-    /// TLS: the name asked for, where it is not the host's.
+    /// Server name for TLS, if not the host.
     pub(super) server_name: Option<&'a str>,
     pub(super) seconds: f64,
-    /// Processors the generator has.
+    /// Processors available to the generator.
     pub(super) cpus: usize,
-    /// Processes whose memory idle connections cost.
+    /// Processes whose memory is measured for idle connections.
     pub(super) pids: &'a [u32],
 }
 
-/// Beyond these, a load that should have ended is ended.
+/// Time beyond the expected end after which a load is killed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Connections one source address may hold.
+/// Maximum connections per source address.
 const CONNECTIONS_PER_SOURCE: usize = 20_000;
 
-/// Arguments of `yumen-bench`, without the file for the result.
+/// Arguments of `yumen-bench` without the output file.
 pub(super) fn arguments(settings: &CaseSettings, aim: &LoadInput<'_>) -> Vec<String> {
     let mut args = vec!["load".to_owned()];
     let mut option = |name: &str, value: String| args.extend([format!("--{name}"), value]);
@@ -77,7 +77,7 @@ pub(super) fn arguments(settings: &CaseSettings, aim: &LoadInput<'_>) -> Vec<Str
     args
 }
 
-/// How long the load takes if all goes well.
+/// Expected duration of the load.
 pub(super) fn expected(settings: &CaseSettings, seconds: f64) -> Duration {
     let seconds = match settings.load {
         LoadKind::Closed | LoadKind::Open | LoadKind::Idle => seconds,
@@ -119,7 +119,7 @@ impl RunningLoad {
         self.process.root()
     }
 
-    /// Waits for its end and reads what it saw.
+    /// Waits for the end of the generator and reads its result.
     pub(super) fn finish(&mut self, limit: Duration, stopped: impl Fn() -> bool) -> Result<LoadSummary> {
         let status = self.process.wait(limit, stopped)?;
         let said = || format!("the generator ended with {status}:\n{}", self.process.log_tail());
