@@ -23,9 +23,9 @@ use crate::verdict::{Verdict, VerdictDecision, VerdictLimits};
 /// Arguments of `compare`. Exit codes: 0 without regressions, 1 with regressions, 2 on an error.
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// The earlier run.
+    /// Record of the earlier run.
     pub earlier: PathBuf,
-    /// The later run of the same scenario.
+    /// Record of the later run of the same scenario.
     pub later: PathBuf,
     /// Largest difference of medians that counts as equal: `5%` or `0.05`.
     #[arg(long, default_value = "5%", value_parser = parse_share)]

@@ -1,6 +1,5 @@
 //! The benchmark lab, with which published reports can be repeated on any machine. Each command of
-//! `yumen-bench` is a
-//! module here; `yumen-load` generates the load.
+//! `yumen-bench` is a module here; `yumen-load` generates the load.
 
 pub mod compare;
 pub mod doctor;

@@ -65,7 +65,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "DURATION", value_parser = parse_duration_ms,
           conflicts_with_all = ["rate", "count", "duration"], help_heading = "Idle connections")]
     pub idle: Option<u64>,
-    /// Requests per connection ahead of the hold
+    /// Requests per connection before the hold
     #[arg(long, default_value_t = 1, help_heading = "Idle connections")]
     pub requests_first: u32,
     /// Process whose memory is measured, with its descendants; repeatable
@@ -145,7 +145,7 @@ pub fn run(args: &LoadArgs) -> Result<ExitCode> {
         }
     })?;
     if shown {
-        // Clears the progress line ahead of the result.
+        // Clears the progress line before the result.
         let _ = write!(std::io::stderr(), "\r\x1b[K");
     }
     let is_stdout = |file: &Option<PathBuf>| file.as_ref().is_some_and(|file| file.as_os_str() == "-");
@@ -237,7 +237,7 @@ fn urls(args: &LoadArgs) -> Result<Vec<WeightedUrl>> {
     Ok(urls)
 }
 
-/// Parses `WEIGHT@URL` or a URL alone with weight 1. A URL has no `@` ahead of the end of its scheme.
+/// Parses `WEIGHT@URL` or a URL alone with weight 1. A URL has no `@` before the end of its scheme.
 fn weighted(text: &str) -> WeightedUrl {
     let split = text.split_once('@').and_then(|(weight, url)| Some((weight.parse().ok()?, url)));
     let (weight, url) = split.unwrap_or((1, text));

@@ -74,7 +74,7 @@ const GIBI: f64 = MEBI * 1024.0;
 const TIMES: [(f64, &str); 4] = [(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")];
 const SIZES: [(f64, &str); 4] = [(GIBI, "GiB"), (MEBI, "MiB"), (KIBI, "KiB"), (1.0, "B")];
 
-/// Formats with the largest unit that leaves at least one digit ahead of the decimal point.
+/// Formats with the largest unit that leaves at least one digit before the decimal point.
 fn in_steps(value: f64, steps: &[(f64, &str)], write: fn(f64) -> String) -> String {
     let fits = |(size, _): &&(f64, &str)| value.abs() >= size * 0.9995;
     let smallest = steps.last().copied().unwrap_or((1.0, ""));

@@ -28,11 +28,11 @@ pub struct RunRecord {
     pub lab_version: String,
     /// Machine of the run.
     pub machine: MachineRecord,
-    /// Findings of the doctor ahead of the run.
+    /// Findings of the doctor before the run.
     pub doctor: Vec<DoctorFinding>,
     /// The scenario as run.
     pub scenario: ScenarioFacts,
-    /// Ceilings measured ahead of the first round.
+    /// Ceilings measured before the first round.
     pub ceilings: Vec<MeasuredCeiling>,
     /// Measured targets, including the baseline.
     pub targets: Vec<MeasuredTarget>,
@@ -188,7 +188,7 @@ pub enum ViewKind {
     IdleMemory,
 }
 
-/// A ceiling measured ahead of the first round.
+/// A ceiling measured before the first round.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MeasuredCeiling {
     /// Bounded part: `link` (payloads of the same sizes, without HTTP) or `upstream` (the upstream alone).
@@ -257,8 +257,7 @@ pub struct RunCase {
     /// Label in table rows and legends.
     pub label: String,
     /// Parameters that differ between cases, in the order of the scenario: `connections`, `plugins`,
-    /// `routes`,
-    /// `workers`, `rate`, `close`, `mock`, `endpoints`, …; numbers are JSON numbers.
+    /// `routes`, `workers`, `rate`, `close`, `mock`, `endpoints`, …; numbers are JSON numbers.
     pub parameters: serde_json::Map<String, serde_json::Value>,
     /// Results by target, in the order of [`RunRecord::targets`].
     pub results: Vec<TargetResult>,
@@ -372,8 +371,7 @@ pub struct RoundConnections {
     /// Connections opened by the generator.
     pub client: u64,
     /// Passive opens of the kernel minus connections accepted by the upstream: the connections accepted by
-    /// the
-    /// gateway, independent of the generator. Other programs on the machine add to it.
+    /// the gateway, independent of the generator. Other programs on the machine add to it.
     pub door: Option<u64>,
     /// Connections accepted by the upstream.
     pub upstream: Option<u64>,

@@ -178,8 +178,7 @@ impl Scenario {
     /// All points in order.
     ///
     /// Points above `workers_max` workers, the number that the machine has processors for, are reduced to
-    /// that number.
-    /// Points that become equal are run once.
+    /// that number. Points that become equal are run once.
     pub fn points(&self, workers_max: usize) -> Result<Vec<ParameterPoint>> {
         let mut combined: Vec<Map<String, Value>> =
             if self.cases.is_empty() { vec![Map::new()] } else { self.cases.clone() };

@@ -170,8 +170,7 @@ pub fn smallest_p(n: usize, m: usize, tail: TestTail) -> f64 {
 }
 
 /// Cliff's delta from -1 to 1: the probability that a value of the first sample is greater than one of the
-/// second,
-/// minus the probability that it is less.
+/// second, minus the probability that it is less.
 pub fn cliffs_delta(first: &[f64], second: &[f64]) -> Option<f64> {
     let (first, second) = (finite(first), finite(second));
     if first.is_empty() || second.is_empty() {

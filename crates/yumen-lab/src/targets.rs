@@ -37,7 +37,7 @@ pub trait GatewayAdapter: Send + Sync {
     /// Renders files and command line of a fair configuration; `Err` names an unsupported feature.
     fn render(&self, plan: &GatewayPlan) -> Result<RenderedConfig, String>;
 
-    /// Steps after the start, ahead of the first request.
+    /// Steps after the start, before the first request.
     fn setup(&self, _plan: &GatewayPlan) -> Vec<GatewayStep> {
         Vec::new()
     }

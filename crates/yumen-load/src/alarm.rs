@@ -2,8 +2,7 @@
 //! Must not know the purpose of a timer.
 //!
 //! The runtime's own timers have millisecond resolution, which hides the latencies of an open loop, and cost
-//! more than
-//! the rest of a request.
+//! more than the rest of a request.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;

@@ -20,8 +20,9 @@ use crate::worker::{LoadWorker, RequestLoop};
 pub(crate) struct Http1Connection {
     pub(crate) stream: CountedStream,
     reader: ResponseReader,
-    /// The response ended ahead of the request. The rest of the request must not be sent, so the connection
-    /// cannot be reused.
+    /// The response ended before the request was sent in full. The server would parse the next request as the
+    /// rest of
+    /// this one, so the connection cannot be reused.
     cut_short: bool,
 }
 
@@ -39,8 +40,7 @@ impl Http1Client {
         Self { links, timer: worker.alarm.timer(), number }
     }
 
-    /// Connects to every origin ahead of the first request. Failures are repeated and counted at that
-    /// request.
+    /// Connects to every origin before the first request. Failures are repeated and counted at that request.
     pub(crate) async fn prepare(&mut self, worker: &Rc<LoadWorker>) {
         for origin in 0..self.links.len() {
             let _ = self.link(worker, origin).await;
@@ -152,9 +152,8 @@ impl Http1Connection {
         if let Poll::Ready(Err(error)) = whole {
             return Poll::Ready(Err(RequestFailure::new(ErrorClass::Write, error)));
         }
-        // The response may arrive ahead of the end of the request. Not reading it could deadlock both sides
-        // once
-        // the socket buffers are full.
+        // The response may arrive before the end of the request. Not reading it could deadlock both sides
+        // once the socket buffers are full.
         let mut scratch = worker.scratch.borrow_mut();
         loop {
             let mut buffer = ReadBuf::new(&mut scratch);

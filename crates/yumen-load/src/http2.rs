@@ -55,7 +55,7 @@ impl Http2Sessions {
         self.0[lane / worker.prepared.plan.streams].clone()
     }
 
-    /// Connects ahead of the first request. Failures are repeated and counted at that request.
+    /// Connects before the first request. Failures are repeated and counted at that request.
     pub(crate) async fn prepare(&self, worker: &Rc<LoadWorker>) {
         let timer = worker.alarm.timer();
         for session in &self.0 {

@@ -85,7 +85,7 @@ pub enum LoadShape {
     Idle {
         /// Hold time in milliseconds once all connections are open.
         hold_ms: u64,
-        /// Requests per connection ahead of the hold.
+        /// Requests per connection before the hold.
         requests_first: u32,
         /// Processes whose memory is measured, including their descendants.
         pids: Vec<u32>,

@@ -39,7 +39,7 @@ pub(crate) enum ChunkState {
         size: u64,
         digits: u8,
     },
-    /// After the size, ahead of the end of its line.
+    /// After the size, before the end of its line.
     Extension(u64),
     Data(u64),
     /// At the line end after the data.
@@ -174,8 +174,7 @@ impl ResponseReader {
         self.keep_alive = if minor == 0 { fields.keep_alive } else { !fields.close };
         let empty = self.bodiless || status == 204 || status == 304;
         // RFC 9112 §6.3: no body after HEAD, 204 or 304; Transfer-Encoding overrides Content-Length; a
-        // response
-        // without either ends with the connection.
+        // response without either ends with the connection.
         self.state = match fields {
             _ if empty => ResponseState::Done,
             FramingFields { chunked: true, .. } => ResponseState::Chunked(ChunkState::START),

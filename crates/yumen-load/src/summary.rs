@@ -33,7 +33,7 @@ pub struct LoadSummary {
     pub responses: u64,
     /// Requests cut off by the end of the run: in flight or, in open loop, due and not sent.
     pub unanswered: u64,
-    /// Bytes sent, ahead of TLS encryption.
+    /// Bytes sent, before TLS encryption.
     pub bytes_sent: u64,
     /// Bytes received, after TLS decryption.
     pub bytes_received: u64,
@@ -51,8 +51,7 @@ pub struct LoadSummary {
     /// Time from the start of connecting until requests can be sent, TLS handshake included.
     pub connect_latency: Option<LatencySummary>,
     /// Open loop: delay of the generator itself while a connection was free. Shows whether the generator kept
-    /// its
-    /// schedule.
+    /// its schedule.
     pub schedule_lag: Option<LatencySummary>,
     /// One entry per second of the run, including seconds without events.
     pub timeline: Vec<SecondSummary>,
@@ -110,7 +109,7 @@ pub struct ConnectionTotals {
     pub full_handshakes: u64,
     /// TLS connections with a resumed session.
     pub resumed_handshakes: u64,
-    /// Connections closed by the server where the protocol allows it: after a response, ahead of a request.
+    /// Connections closed by the server where the protocol allows it: after a response, before a request.
     pub closed_by_server: u64,
 }
 
@@ -254,11 +253,11 @@ pub struct IdleSummary {
     pub opening_ns: u64,
     /// Hold time in nanoseconds.
     pub held_ns: u64,
-    /// Requests per connection ahead of the hold.
+    /// Requests per connection before the hold.
     pub requests_first: u32,
     /// Measured processes: the given ones and their descendants.
     pub pids: Vec<u32>,
-    /// Resident memory ahead of the first connection, in bytes.
+    /// Resident memory before the first connection, in bytes.
     pub rss_before_bytes: u64,
     /// Resident memory during the hold, in bytes.
     pub rss_held_bytes: u64,

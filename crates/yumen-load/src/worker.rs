@@ -200,7 +200,7 @@ impl LoadWorker {
         timer.is_over(cx) || self.clock.now_ns() >= self.end_ns.get()
     }
 
-    /// Whether to connect ahead of the start, so that an open loop does not begin with a burst of handshakes.
+    /// Whether to connect before the start, so that an open loop does not begin with a burst of handshakes.
     ///
     /// Not if every request uses a new connection.
     fn connects_ahead(&self) -> bool {

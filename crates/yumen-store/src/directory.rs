@@ -69,8 +69,8 @@ pub(crate) fn keep_as(path: &Path, kept: &Path) -> io::Result<()> {
         return Ok(());
     }
     remove_if_there(kept)?;
-    // File systems without hard links rename instead; the first name is then missing until the new file is
-    // in place.
+    // File systems without hard links rename instead; the first name is then missing until the new file is in
+    // place.
     let linked = fs::hard_link(path, kept).or_else(|_| fs::rename(path, kept));
     linked.map_err(|error| about(kept, &error))
 }

@@ -224,7 +224,7 @@ impl EmbeddedMedium {
 
 impl StoreMedium for EmbeddedMedium {
     fn persist(&self, batch: &CommitBatch) -> Result<(), StoreError> {
-        // An error ahead of the write leaves no batch in doubt.
+        // An error before the write leaves no batch in doubt.
         self.check()?;
         self.settled(|_| Ok(()))?;
         let written = self.opened(|database| tables::write(database, batch, &self.options, now_ms()));

@@ -106,11 +106,10 @@ impl<M: StoreMedium> StoreEngine<M> {
 
 impl<M> Drop for StoreEngine<M> {
     fn drop(&mut self) {
-        // Proposals queued ahead of `End` are still decided.
+        // Proposals queued before `End` are still decided.
         let _ = self.messages.send(EngineMessage::End);
         // A follower or a proposal may drop the last reference to the store on the writer thread, and a
-        // thread
-        // cannot join itself.
+        // thread cannot join itself.
         if let Some(writer) = self.writer.take()
             && writer.thread().id() != std::thread::current().id()
         {
@@ -134,8 +133,7 @@ impl<M: StoreMedium> Store for StoreEngine<M> {
 
     fn follow(&self, follower: FollowerFn) -> StoreState {
         // The writer publishes a state and calls the followers under this lock. Registration therefore
-        // neither
-        // misses nor repeats a revision.
+        // neither misses nor repeats a revision.
         let mut followers = self.shared.followers.lock().unwrap_or_else(PoisonError::into_inner);
         followers.push(follower);
         self.state()
@@ -192,9 +190,8 @@ impl<M: StoreMedium> EngineWriter<M> {
                     EngineMessage::End => ends = true,
                 }
             }
-            // Expired objects are deleted ahead of all proposals. A new object of the same name must not
-            // inherit
-            // the creation revision.
+            // Expired objects are deleted before all proposals. A new object of the same name must not
+            // inherit the creation revision.
             if !proposals.is_empty() || Instant::now() >= self.expires_from {
                 proposals.splice(0..0, self.expiry());
             }

@@ -1,8 +1,7 @@
 //! The store in etcd, shared by a cluster of nodes, in the key layout of APISIX.
 //!
 //! Serves its mirror whether or not etcd is reachable. Owns a runtime; must not know the meaning of the texts
-//! or
-//! the purpose of the followers.
+//! or the purpose of the followers.
 
 mod announce;
 mod client;
@@ -101,7 +100,7 @@ pub struct EtcdDataDir {
     held: Mutex<Option<DataDirGuard>>,
 }
 
-/// Fields drop in this order: the last save must finish ahead of the release of the lock.
+/// Fields drop in this order: the last save must finish before the release of the lock.
 struct DataDirGuard {
     _keeper: LastGoodTask,
     _directory: DataDir,
@@ -148,8 +147,7 @@ impl EtcdStore {
     /// Opens the store; starts with the last good state in `data_dir` if the cluster does not answer in time.
     ///
     /// Fails if neither is available, if another process has locked the directory, or if settings or files
-    /// are
-    /// invalid.
+    /// are invalid.
     pub fn open(
         data_dir: &Path,
         seal: Option<Arc<dyn TextSeal>>,
@@ -399,7 +397,7 @@ fn random_below(end: usize) -> usize {
 /// Random name of 128 bits.
 fn random_name() -> String {
     let mut bytes = [0; 16];
-    // Without randomness, the compared revision still tells two writes apart.
+    // Without randomness, the compared revision still distinguishes two writes.
     let _ = aws_lc_rs::rand::fill(&mut bytes);
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

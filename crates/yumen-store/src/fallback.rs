@@ -22,8 +22,7 @@ use crate::store::{FollowerFn, Proposal, Store, StoreError};
 /// Author of the revision that leads from the last good state to the state of the reopened store.
 ///
 /// The revision number is that of the store. It equals the last good revision if nothing was written since,
-/// and is
-/// lower if an older backup was restored.
+/// and is lower if an older backup was restored.
 pub const RECOVERY: &str = "recovery";
 
 /// Interval between attempts to open the store.
@@ -53,7 +52,7 @@ pub type OpenStore = Box<dyn FnMut() -> Result<OpenedStore, StoreError> + Send>;
 
 /// A store and the task that saves its last good state.
 pub struct OpenedStore {
-    /// Task that saves the last good state. The first field, so that it is dropped ahead of the store.
+    /// Task that saves the last good state. The first field, so that it is dropped before the store.
     pub keeper: Option<LastGoodTask>,
     /// The open store.
     pub store: Arc<dyn Store>,

@@ -117,10 +117,8 @@ impl FileStore {
     /// Reports every change since the last `read`, on its own thread, until the guard is dropped.
     ///
     /// Without a `read`, the first event is the current text. The delay is about 10 ms after the last write,
-    /// and up to
-    /// one second without notifications of the operating system. A growing text is not reported. Fails if no
-    /// thread
-    /// can be started.
+    /// and up to one second without notifications of the operating system. A growing text is not reported.
+    /// Fails if no thread can be started.
     pub fn watch(self, on_change: impl FnMut(FileEvent) + Send + 'static) -> io::Result<WatchGuard> {
         WatchGuard::start(self, on_change)
     }
@@ -145,7 +143,7 @@ impl WatchGuard {
     ) -> io::Result<WatchGuard> {
         let stop = Arc::new(AtomicBool::new(false));
         let (notices, mut inbox) = notice::channel(store.path.clone());
-        // Ahead of the thread, so that no change is missed between this call and the first check.
+        // Before the thread, so that no change is missed between this call and the first check.
         inbox.rewatch();
         let stopped = Arc::clone(&stop);
         let run = move || {

@@ -38,7 +38,7 @@ const CHANGES_BYTES_MIN: u64 = 64 * 1024;
 /// - the revision and the number of entries,
 /// - the entries,
 /// - the settings,
-/// - one line per later save, each with a digest of itself and of all lines ahead of it.
+/// - one line per later save, each with a digest of itself and of all lines before it.
 #[derive(Debug)]
 pub struct LastGood;
 

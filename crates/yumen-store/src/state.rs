@@ -244,7 +244,7 @@ impl Authorship {
 pub struct EntryChange {
     /// Key of the entry.
     pub key: ResourceKey,
-    /// Entry ahead of the change; `None` if created.
+    /// Entry before the change; `None` if created.
     pub before: Option<StoreEntry>,
     /// Entry after the change; `None` if deleted.
     pub after: Option<StoreEntry>,

@@ -147,8 +147,7 @@ pub trait Store: Send + Sync {
                     return Err(StoreError::Compacted(revision));
                 }
                 // An empty revision is written by a restore. Lower numbers belong to the replaced history, so
-                // the
-                // revision number jumps to the next one found.
+                // the revision number jumps to the next one found.
                 leapt = committed.revision > revision && committed.changes.is_empty();
                 if committed.revision <= revision {
                     break;

@@ -1,6 +1,5 @@
 //! Charts as data and as SVG: lines over an axis, or dots in rows. Each chart is drawn twice, for wide and
-//! for narrow
-//! pages, with CSS classes for colours.
+//! for narrow pages, with CSS classes for colours.
 //!
 //! Must not know scenarios or targets: names, values and styles are inputs.
 

@@ -1,6 +1,5 @@
 //! A report as data: sections of paragraphs, tables and charts. HTML and Markdown are both written from this
-//! form,
-//! so that their content is identical.
+//! form, so that their content is identical.
 //!
 //! Must not know the source of the figures or their presentation.
 

@@ -1,6 +1,5 @@
 //! Writes the computed content of a report as JSON: figures with their spread, comparisons, losses. Single
-//! rounds
-//! remain in the record of the run.
+//! rounds remain in the record of the run.
 //!
 //! Knows the record; must not know page layout.
 

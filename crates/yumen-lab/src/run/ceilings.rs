@@ -19,7 +19,7 @@ pub(super) fn link(
 ) -> Result<MeasuredCeiling> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let address = listener.local_addr()?;
-    // All connections wait in the listen queue ahead of the first accept, so neither side blocks the other.
+    // All connections wait in the listen queue before the first accept, so neither side blocks the other.
     let connect = |_| -> Result<TcpStream> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;

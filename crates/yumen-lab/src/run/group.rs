@@ -1,6 +1,5 @@
 //! Points with the same gateways: starts all gateways once, runs the rounds in random order with one target
-//! under
-//! load at a time, then stops all.
+//! under load at a time, then stops all.
 
 use std::collections::BTreeMap;
 

@@ -81,7 +81,7 @@ impl LabContext<'_> {
         Ok(run)
     }
 
-    /// Creates the record with all facts known ahead of the first round.
+    /// Creates the record with all facts known before the first round.
     fn about(&self, scenario: &Scenario, points: &[ParameterPoint], skipped: &[SkippedTarget]) -> RunRecord {
         let settings = || points.iter().map(|point| &point.settings);
         let connections = settings().map(|settings| settings.connections as u64).max().unwrap_or(1);

@@ -30,7 +30,7 @@ pub(super) enum RunTargetKind {
 }
 
 impl RunTarget {
-    /// Record of the target ahead of its start.
+    /// Record of the target before its start.
     pub(super) fn target(&self) -> MeasuredTarget {
         let mut target = MeasuredTarget {
             name: self.name.clone(),
@@ -117,8 +117,7 @@ pub(super) fn installed(names: &[String]) -> Result<(Vec<RunTarget>, Vec<Skipped
 }
 
 /// Finds the program by `YUMEN_BENCH_<NAME>`, next to this program, in PATH, or in the directory of the
-/// install
-/// scripts.
+/// install scripts.
 pub(super) fn program(adapter: &dyn GatewayAdapter) -> Option<PathBuf> {
     let variable = format!("YUMEN_BENCH_{}", adapter.name().to_uppercase());
     if let Some(named) = std::env::var_os(variable) {

@@ -53,7 +53,7 @@ pub(super) fn watch(parts: &WatchedParts, interval: Duration, ended: &AtomicBool
         [&parts.gateway, &parts.upstream, &parts.generator].map(|watched| CpuMeter::new(watched.clone()));
     let mut next = begun + interval;
     loop {
-        // The last sample may precede the end of a part slightly; the difference is at most one interval.
+        // `ended` is read before the sample, so that one last sample covers the end.
         let over = ended.load(Ordering::Acquire);
         let now = Instant::now();
         if over || now >= next {

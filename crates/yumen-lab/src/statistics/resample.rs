@@ -25,7 +25,7 @@ pub fn interval_of_median(values: &[f64]) -> Option<ConfidenceInterval> {
 
 /// 95 % confidence interval of median(first) / median(second), for unpaired samples.
 ///
-/// `None` if a sample is empty or a resampled median of the second is zero.
+/// `None` if a sample is empty or the second contains a value of zero or less.
 pub fn interval_of_ratio(first: &[f64], second: &[f64]) -> Option<ConfidenceInterval> {
     let (first, second) = (sorted(first), sorted(second));
     if first.is_empty() || second.first().is_none_or(|smallest| *smallest <= 0.0) {

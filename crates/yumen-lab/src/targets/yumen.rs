@@ -1,6 +1,5 @@
 //! Yumen with its defaults except for the idle timeout and the connection limit. With dynamic changes, it
-//! uses the
-//! embedded store and the Admin API; otherwise a file.
+//! uses the embedded store and the Admin API; otherwise a file.
 
 use serde_json::json;
 

@@ -42,8 +42,7 @@ impl EmbeddedMedium {
 /// Replaces the store in `directory` with a backup or a `last-good.json`, and returns its state.
 ///
 /// Fails while a process has locked the directory. Nothing is changed until all of `from` was read and opened
-/// with
-/// `seal`. The replaced file is kept as `yumen.redb.replaced`.
+/// with `seal`. The replaced file is kept as `yumen.redb.replaced`.
 ///
 /// An empty revision above both histories is appended. No revision number is reused, so a client's cached
 /// revision never matches another state.

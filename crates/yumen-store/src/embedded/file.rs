@@ -22,7 +22,7 @@ pub(super) fn builder(care: OpenCheck) -> Builder {
     builder
 }
 
-/// Refuses a path that cannot be a database, ahead of opening it for writing.
+/// Refuses a path that cannot be a database, before opening it for writing.
 pub(super) fn check(path: &Path) -> Result<(), StoreError> {
     let metadata = fs::metadata(path).map_err(|error| about(path, &error))?;
     let found = match metadata.is_file() {

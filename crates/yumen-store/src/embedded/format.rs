@@ -15,7 +15,7 @@ const STEPS: &[MigrationStep] = &[];
 /// The version that this program writes.
 pub(super) const CURRENT: u64 = 1 + STEPS.len() as u64;
 
-/// Migrates a file to the current version. Each step is durable ahead of the next.
+/// Migrates a file to the current version. Each step is durable before the next.
 ///
 /// A file of a newer version is refused and left unchanged.
 pub(super) fn migrate(database: &Database) -> Result<()> {

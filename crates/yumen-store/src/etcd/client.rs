@@ -200,8 +200,7 @@ impl EtcdClient {
         let first = self.bounded(connection.call(path, question)).await;
         match &first {
             // The token has expired or the users changed. etcd has done nothing, so the call is repeated once
-            // with
-            // a new token.
+            // with a new token.
             Err(RpcError::Status { code, message })
                 if is_stale_token(*code, message) || self.is_taken_for_another(&connection, *code) =>
             {
@@ -280,7 +279,7 @@ impl EtcdClient {
                 connection.call("/etcdserverpb.Auth/Authenticate", &question).await;
             match answer {
                 Ok(answer) => connection.authorize(&answer.token)?,
-                // Nodes may have a user configured ahead of enabling authentication in etcd.
+                // Nodes may have a user configured before enabling authentication in etcd.
                 Err(RpcError::Status { message, .. }) if message.contains(NO_USERS) => {}
                 Err(error) => return Err(error),
             }
@@ -383,8 +382,7 @@ impl EtcdWatch {
             }
             if answer.canceled {
                 // The refusal may be local to the member. Closing the connection leads to the next member
-                // with a new
-                // token.
+                // with a new token.
                 self.connection.fail(&answer.cancel_reason);
                 return Err(RpcError::Transport(format!("the watch was refused: {}", answer.cancel_reason)));
             }

@@ -1,7 +1,7 @@
 //! Keeps the mirror up to date with the cluster for the lifetime of the process.
 //!
-//! Lists and watches as the mirror requires, and leaves an unresponsive member; does not decide what is
-//! served.
+//! Lists and watches as the mirror requires, and leaves an unresponsive member; the mirror decides the served
+//! state.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -20,8 +20,7 @@ pub(super) async fn run(shared: Arc<EtcdShared>) {
         let Err(error) = follow(&shared, &mut backoff).await;
         shared.set_disconnected(&error);
         // A partitioned member may still answer but never makes progress. Dropping the connection leads to
-        // the
-        // next member.
+        // the next member.
         shared.client.drop_connection(&error.to_string()).await;
         sleep(backoff.pause()).await;
     }

@@ -81,7 +81,7 @@ mod tests {
         }
     }
 
-    /// Revisions 10, 14 and 20 of one key; 20 is what a list told.
+    /// Revisions 10, 14 and 20 of one key; 20 stems from a listing.
     fn past(steps_max: usize) -> (MirrorHistory, StoreState) {
         let mut past = MirrorHistory::new(HistoryRetention::of(steps_max));
         let mut before = None;

@@ -1,8 +1,7 @@
 //! Mirror of the keys in etcd: listings and events in, revisions out. Pure.
 //!
 //! Owns the served state. Never serves a state that no revision had, and never drops most objects at once
-//! without
-//! confirmation. Must not know sockets, clocks or threads.
+//! without confirmation. Must not know sockets, clocks or threads.
 
 mod confirmation;
 mod deletion_hold;
@@ -269,8 +268,7 @@ impl EtcdMirror {
             .collect();
         listed.entries.keys().for_each(|key| self.hold.release(key));
         // Names are required here: a listing may stem from another cluster, where an unnamed confirmation
-        // would
-        // cover unrelated objects.
+        // would cover unrelated objects.
         let word = listed.word.filter(|word| self.spend(&word.note.nonce));
         let names = word.as_ref().and_then(DeletionConfirmation::names).unwrap_or_default();
         let verdict = self.pass(gone, &names, Moment { revision: listing.head.revision, now_ms });
@@ -395,7 +393,7 @@ impl EtcdMirror {
         gone.retain(|key| self.served.get(key.kind, &key.id).is_some());
         let held_before = self.hold.len();
         let verdict = match &note {
-            // A note marks a write through a gateway, which has its own confirmation for large deletions.
+            // A note marks a write through a gateway, which confirms large deletions itself.
             Some(_) => Verdict { passing: gone, ..Verdict::default() },
             None => self.pass(gone, &BTreeSet::new(), at),
         };

@@ -150,7 +150,7 @@ mod tests {
         check(&nodes, &[("a", "1"), ("b", "2")]);
         nodes.take_events(&[put("/apisix/yumen/nodes/a", "3", 13), delete("/apisix/yumen/nodes/b", 13)]);
         check(&nodes, &[("a", "3")]);
-        // What a watch that was begun anew tells again.
+        // Events redelivered by a restarted watch.
         nodes.take_events(&[put("/apisix/yumen/nodes/b", "2", 11)]);
         check(&nodes, &[("a", "3")]);
         assert!(nodes.has_lost("b", 13) && !nodes.has_lost("a", 13));

@@ -52,7 +52,7 @@ pub struct EtcdSettings {
     pub client: EtcdClientSettings,
     /// Prefix of all keys, such as `/apisix`, without a trailing slash.
     pub prefix: String,
-    /// Maximum wait for the cluster at start, ahead of serving the last good state.
+    /// Maximum wait for the cluster at start, before serving the last good state.
     pub start_timeout: Duration,
     /// Interval of progress requests to the member.
     pub probe_every: Duration,

@@ -258,8 +258,7 @@ impl EtcdShared {
         }
         let (state, news) = (core.mirror.state().clone(), core.news());
         // Published under the mirror's lock: a writer that finds its revision in the mirror must also find it
-        // in
-        // the state.
+        // in the state.
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
         drop(core);
         for committed in &taken.commits {

@@ -1,8 +1,7 @@
 //! Writes proposals to the cluster and waits until the watch delivers them.
 //!
 //! One batch at a time. Each transaction compares the revisions that its decision was based on; after a
-//! conflict the
-//! batch is decided again.
+//! conflict the batch is decided again.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -196,8 +195,7 @@ async fn grant_leases(shared: &EtcdShared, writes: &[PlannedWrite]) -> Result<Ve
 /// Sends a transaction until its outcome is certain: the revision, or `None` on a conflict.
 ///
 /// Without a response the transaction may have been committed. Sending it again is safe: the commit changes
-/// the
-/// compared revisions, so the repetition fails, and the nonce in the note identifies the first commit.
+/// the compared revisions, so the repetition fails, and the nonce in the note identifies the first commit.
 async fn submit(
     shared: &EtcdShared,
     request: &TxnRequest,

@@ -70,7 +70,7 @@ impl FallbackStore {
             &mut *inner,
             FallbackInner::Lent { state, damage, held: DeferredProposals::new() },
         );
-        // Published ahead of `close`: new proposals are deferred while the store finishes earlier ones.
+        // Published before `close`: new proposals are deferred while the store finishes earlier ones.
         drop(inner);
         let FallbackInner::Store(opened) = before else { return Ok(()) };
         match close(opened) {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::{FileEvent, FileStore, is_whole, read_regular, regular};
 
-/// Time without a signature change ahead of reading the file.
+/// Time without a signature change before reading the file.
 pub(super) const REST: Duration = Duration::from_millis(10);
 /// Time until a text without its end mark is reported.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);

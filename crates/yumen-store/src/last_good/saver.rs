@@ -21,8 +21,7 @@ const PAUSE_PER_SAVE: u32 = 10;
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 /// Task that saves the state of a store, and the versions in force of its broken objects, after each change
-/// and
-/// on drop.
+/// and on drop.
 #[derive(Debug)]
 pub struct LastGoodTask {
     notice: Arc<SaveNotifier>,
@@ -99,7 +98,7 @@ impl SaveNotifier {
     }
 }
 
-/// Maximum wait for the compilation of a revision ahead of its save.
+/// Maximum wait for the compilation of a revision before its save.
 const COMPILED_WITHIN: Duration = Duration::from_secs(1);
 /// The same for the first revision, which is compiled in full during start-up.
 const COMPILED_FIRST_WITHIN: Duration = Duration::from_secs(30);
@@ -147,7 +146,7 @@ impl StateSaver {
         self.saved = saved.filter(|saved| saved.entries().eq(state.entries())).map(SavedState::Found);
         let mut compiled_within = COMPILED_FIRST_WITHIN;
         loop {
-            // Cleared ahead of reading the state, so that later changes set the flag again.
+            // Cleared before reading the state, so that later changes set the flag again.
             notice.set(|news| news.changed = false);
             self.wait_for_versions(notice, compiled_within);
             compiled_within = COMPILED_WITHIN;
@@ -165,8 +164,7 @@ impl StateSaver {
     /// Waits until the current revision is compiled.
     ///
     /// The compiler reports the version in force of a broken object milliseconds after the commit. A process
-    /// killed
-    /// in between must not leave the state without the version.
+    /// killed in between must not leave the state without the version.
     fn wait_for_versions(&self, notice: &SaveNotifier, at_most: Duration) {
         let until = Instant::now() + at_most;
         while !self.versions.is_told_of(self.store.state().revision) && Instant::now() < until {

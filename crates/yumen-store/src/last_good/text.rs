@@ -153,7 +153,7 @@ fn continue_with(mut state: StoreState, mut records: &[u8], mut digest: String) 
 
 fn apply(state: &mut StoreState, text: &[u8]) -> Option<()> {
     let record: DeltaRecord<'_> = serde_json::from_slice(text).ok()?;
-    // Parsed in full ahead of the first change, so that an unreadable record changes nothing.
+    // Parsed in full before the first change, so that an unreadable record changes nothing.
     let put: Vec<_> = record.put.into_iter().map(entry_of).collect::<Option<_>>()?;
     let deleted: Vec<_> = record.deleted.iter().map(|name| key_of(name)).collect::<Option<_>>()?;
     state.revision = Revision(record.revision);

@@ -1,8 +1,7 @@
 //! Versions in force of objects whose newest text cannot be compiled, saved beside the last good state.
 //!
 //! The store holds only the broken text, so a new process could not serve the object without this file. Owns
-//! the
-//! file; the compiler decides which versions are in force.
+//! the file; the compiler decides which versions are in force.
 
 use std::io::Write;
 use std::path::Path;

@@ -189,7 +189,7 @@ fn describe(track: &TimelineTrack, tracks: &[(&MeasuredTarget, Vec<(f64, f64)>)]
     format!("Lowest to highest second: {}.{changes}", extremes.join("; "))
 }
 
-/// Seconds in groups, each with its worst value for latency and errors.
+/// Seconds in groups, one row per group with the mean of its values.
 fn table(
     context: ReportContext<'_>,
     track: &TimelineTrack,

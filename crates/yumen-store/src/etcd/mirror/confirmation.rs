@@ -1,8 +1,7 @@
 //! Confirmation of held deletions, with the objects it covers. Pure.
 //!
 //! Each object is named by a digest of its content. A confirmation for another cluster, or for an older copy
-//! of this
-//! one, therefore covers nothing here.
+//! of this one, therefore covers nothing here.
 
 use std::collections::BTreeSet;
 

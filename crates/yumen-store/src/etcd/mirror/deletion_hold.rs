@@ -66,8 +66,7 @@ impl DeletionHold {
     /// Decides on the deletions of one revision; `served` is the number of served objects.
     ///
     /// A batch above the threshold is held. If the batch exceeds it only together with the window, the batch
-    /// is held
-    /// and the deletions of the window are undone.
+    /// is held and the deletions of the window are undone.
     pub(super) fn admit(
         &mut self,
         mut gone: Vec<(ResourceKey, StoreEntry)>,
