@@ -184,7 +184,7 @@ pub fn run(args: &LabRunArgs) -> Result<ExitCode> {
     outcome
 }
 
-/// Parses the duration of a round, which must be finite.
+/// Parses the duration of a round in seconds, which must be positive and finite.
 fn round_seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "a number of seconds, such as 2.5".to_owned())?;
     match seconds.is_finite() && seconds > 0.0 {

@@ -108,6 +108,7 @@ impl Http2Session {
             return Ok(sender.clone());
         }
         let _connecting = place.connecting.lock().await;
+        // Another request loop may have connected during the wait for the lock.
         if let Some(sender) = place.sender.borrow().as_ref() {
             return Ok(sender.clone());
         }

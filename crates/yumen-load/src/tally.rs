@@ -19,7 +19,6 @@ const PERCENTILES: [f64; 24] = [
 ];
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Class of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorClass {
     Connect,
@@ -30,7 +29,6 @@ pub(crate) enum ErrorClass {
     Protocol,
 }
 
-/// Failure of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestFailure {
     pub(crate) class: ErrorClass,

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::state::{Authorship, ResourceKey, Revision, StoreCommit, StoreState};
 use crate::store::{DoneFn, Draft, FollowerFn, Proposal, Store, StoreError};
 
-/// Proposals per batch beyond the first.
+/// Maximum number of queued proposals that join the first one in a batch.
 const BATCH_MAX: usize = 512;
 
 /// Delay of expiry after a failed batch, so that a broken medium is not retried in a tight loop.

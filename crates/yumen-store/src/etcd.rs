@@ -344,6 +344,7 @@ async fn serve_lookups(shared: Arc<EtcdShared>, mut looks: UnboundedReceiver<His
         let listed = shared.client.get_prefix(shared.layout.root(), Some(revision.0)).await;
         let state = match listed {
             Ok(listing) => {
+                // Without a hold: the state is only read.
                 let mut past = EtcdMirror::new(shared.layout.clone(), StoreState::default(), 0);
                 past.take_list(&listing, 0);
                 let mut state = past.state().clone();

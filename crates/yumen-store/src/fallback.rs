@@ -292,6 +292,7 @@ impl FallbackShared {
         let changes = difference(&from, &to);
         let (last_good, revision, changed) = (from.revision.0, to.revision.0, changes.len());
         tracing::info!(last_good, revision, changed, "store reopened");
+        // A different revision number is reported even without changes, because callers compare it.
         if changes.is_empty() && from.revision == to.revision {
             return;
         }

@@ -172,6 +172,7 @@ impl AppendableFile {
     fn write(&self, record: &[u8]) -> io::Result<()> {
         // Opened for every record: a file that was removed or replaced meanwhile must not be written.
         let mut file = OpenOptions::new().append(true).open(&self.place)?;
+        // Appending after foreign bytes would break the chain of digests.
         if file.metadata()?.len() != self.bytes {
             return Err(io::Error::other("modified by another program"));
         }

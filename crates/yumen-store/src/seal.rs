@@ -148,6 +148,7 @@ impl TextSeal for Keyring {
     fn seal(&self, key: &ResourceKey, json: &str) -> String {
         let KeyringKey { id, cipher } = &self.first;
         let mut text = json.as_bytes().to_vec();
+        // The key as associated data binds the text to its object, so sealed texts cannot be exchanged.
         let nonce = cipher.seal_in_place_append_tag(Aad::from(key.to_string()), &mut text);
         let nonce = nonce.expect("a text in memory is below the bound of this cipher");
         let mut sealed = nonce.as_ref().to_vec();

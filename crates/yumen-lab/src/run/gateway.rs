@@ -18,7 +18,6 @@ use crate::targets::{
 /// Maximum time until a gateway listens and serves its configuration; large route tables are slow.
 const START_LIMIT: Duration = Duration::from_secs(120);
 
-/// A started gateway.
 pub(super) struct StartedGateway {
     adapter: &'static dyn GatewayAdapter,
     process: RunningProcess,

@@ -9,7 +9,6 @@ use anyhow::{Context, Result, bail};
 /// Timeout of a response; a gateway that applies a large configuration is slow.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LabResponse {
     pub(super) status: u16,

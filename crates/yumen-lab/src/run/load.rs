@@ -90,7 +90,6 @@ pub(super) fn expected(settings: &CaseSettings, seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds) + PATIENCE + Duration::from_millis(settings.timeout_ms)
 }
 
-/// A running load.
 pub(super) struct RunningLoad {
     process: RunningProcess,
     result: PathBuf,

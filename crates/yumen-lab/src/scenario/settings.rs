@@ -124,8 +124,7 @@ pub struct GatewayShape {
     pub endpoints_max: usize,
     /// Whether the endpoints change.
     pub dynamic: bool,
-    /// Held connections. Each number needs a new process, because memory of earlier connections is not
-    /// returned.
+    /// Held connections. Each number needs a new process; otherwise memory of earlier connections counts too.
     pub held: Option<usize>,
 }
 

@@ -64,6 +64,7 @@ pub fn restore(
         None => Ok(state),
     });
     let state = state.inspect_err(|_| drop(directory::remove_if_there(&draft)))?;
+    // The replaced file gets its second name first: a crash before the rename leaves the old store in place.
     directory::keep_as(&place, &directory.file(REPLACED))?;
     directory::rename_durably(&draft, &place)?;
     LastGood::save(directory.path(), &state, &edge)?;

@@ -284,6 +284,7 @@ impl EtcdClient {
                 Err(error) => return Err(error),
             }
         }
+        // A partitioned member accepts connections but fails this linearizable read.
         self.head_by(&connection).await?;
         Ok(connection)
     }

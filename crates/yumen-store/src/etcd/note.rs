@@ -7,10 +7,8 @@ use crate::state::Authorship;
 /// Value of the key that every write through a gateway updates. Other programs leave the key alone.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct WriteNote {
-    /// Author of the write.
     #[serde(default)]
     pub(super) author: String,
-    /// Reason of the write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
     /// Time of the decision in milliseconds since the Unix epoch.

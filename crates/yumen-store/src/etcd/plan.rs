@@ -151,6 +151,8 @@ impl TouchedKeys {
             .collect();
         let order = |kind: Kind| Kind::ALL.iter().position(|one| *one == kind);
         let mut keys: Vec<_> = self.keys.into_iter().collect();
+        // Puts follow the order of kinds and deletions the reverse, so no reference dangles between two
+        // parts.
         keys.sort_by_key(|key| order(key.kind));
         let (puts, deletes): (Vec<_>, Vec<_>) =
             keys.into_iter().partition(|key| staged.get(key.kind, &key.id).is_some());

@@ -248,6 +248,7 @@ impl EtcdShared {
     }
 
     fn take(&self, is_leap: bool, take: impl FnOnce(&mut EtcdMirror) -> MirrorUpdate) -> bool {
+        // The followers are locked before the core, so that they receive commits in the order of the mirror.
         let mut followers = lock(&self.followers);
         let mut core = lock(&self.core);
         let mut from = core.mirror.state().revision;

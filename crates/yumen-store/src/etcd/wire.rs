@@ -169,6 +169,7 @@ impl EtcdConnection {
         let answer = stream.next().await?;
         let none = || RpcError::Transport("the answer has no message".into());
         let answer = answer.ok_or_else(none)?;
+        // The call succeeds only with the status in the trailers, which this read evaluates.
         match stream.next().await? {
             None => Ok(answer),
             Some(_) => Err(RpcError::Transport("the answer has more than one message".into())),

@@ -126,6 +126,7 @@ impl FallbackStore {
             return Ok(());
         }
         let opened = open_now(&self.open);
+        // Ends deferral: writes that arrive until the switch are refused as `HandoverInProgress`.
         let waiting = match &*self.shared.inner() {
             FallbackInner::Lent { held, .. } => held.end(),
             _ => Vec::new(),

@@ -30,7 +30,7 @@ impl DeletionConfirmation {
         DeletionConfirmation { note, objects: Some(names.concat()) }
     }
 
-    /// Parses a value; an unreadable one names no objects.
+    /// Parses a value; an unreadable one counts as a confirmation without names.
     pub(super) fn parse(value: &[u8]) -> DeletionConfirmation {
         serde_json::from_slice(value).unwrap_or_default()
     }

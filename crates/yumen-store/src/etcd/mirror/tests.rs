@@ -154,7 +154,7 @@ fn deletions_are_held_when_they_are_many_and_much() {
         (12, 50, 9, false, 0),
         (12, 50, 12, false, 12),
         (100, 0, 100, false, 0),
-        // The write came through a gateway, which asks for confirmation.
+        // The write came through a gateway, which confirms large deletions itself.
         (100, 50, 100, true, 0),
     ] {
         let line = format!("{deleted} of {count} at {percent} %, {noted}");

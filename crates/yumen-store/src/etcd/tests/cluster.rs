@@ -20,7 +20,6 @@ struct Member {
     process: Option<Child>,
 }
 
-/// A cluster.
 pub(super) struct Cluster {
     members: Vec<Member>,
     /// Command prefix and arguments of `etcdctl`.

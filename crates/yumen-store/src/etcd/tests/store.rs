@@ -146,7 +146,7 @@ fn a_change_larger_than_a_transaction_is_written_all_the_same() {
     })
     .unwrap();
     until("the other has it", || other.store().state().len() == 2 * COUNT);
-    // Deleted through a gateway, which asks for confirmation: no hold.
+    // Deleted through a gateway, which confirms large deletions itself: no hold.
     write(other.store(), |draft| {
         (0..COUNT).for_each(|i| assert!(draft.delete(Kind::Routes, &i.to_string())));
     })
