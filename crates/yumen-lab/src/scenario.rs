@@ -214,6 +214,7 @@ impl Scenario {
         let mut settings: CaseSettings =
             serde_json::from_value(all.into()).with_context(|| format!("case {}", describe(&parameters)))?;
         settings.check().with_context(|| format!("case {}", describe(&parameters)))?;
+        // Reduced here, so that `points` recognizes points that have become equal.
         settings.workers = settings.workers.min(workers_max);
         if parameters.contains_key("workers") {
             parameters.insert("workers".to_owned(), settings.workers.into());

@@ -292,6 +292,7 @@ fn subset_sums(ranks: &[usize], size: usize) -> Vec<f64> {
     let mut ways = vec![vec![0.0; total + 1]; size + 1];
     ways[0][0] = 1.0;
     for rank in ranks {
+        // Descending, so that each rank is used at most once.
         for taken in (1..=size).rev() {
             for sum in (*rank..=total).rev() {
                 ways[taken][sum] += ways[taken - 1][sum - rank];
@@ -321,6 +322,7 @@ fn exact_p(ways: &[f64], observed: usize, tail: TestTail) -> f64 {
     match tail {
         TestTail::Greater => at_least,
         TestTail::Less => at_most,
+        // Both tails include the observed value, so twice the smaller one may exceed 1.
         TestTail::Both => f64::min(1.0, 2.0 * at_most.min(at_least)),
     }
 }

@@ -101,6 +101,7 @@ impl Verdict {
     ) -> Option<Self> {
         let (a, b) = (SampleSpread::of(first)?, SampleSpread::of(second)?);
         let higher = a.median > b.median;
+        // One-sided, in the observed direction.
         let tail = if higher { TestTail::Greater } else { TestTail::Less };
         let RankTest { p_value, .. } = mann_whitney(first, second, tail)?;
         let delta = cliffs_delta(first, second)?;
@@ -134,6 +135,7 @@ impl Verdict {
 }
 
 fn is_apart(metric: RoundMetric, first: f64, second: f64, limits: VerdictLimits) -> bool {
+    // Absolute difference: error shares are mostly zero, which makes a ratio meaningless.
     if metric.unit() == QuantityUnit::Share {
         return (first - second).abs() > SHARE_THRESHOLD;
     }

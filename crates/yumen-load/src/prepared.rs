@@ -179,12 +179,14 @@ fn encode(plan: &LoadPlan, uri: &Uri) -> Bytes {
     let given = |name: &str| plan.headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name));
     if !given("host") {
         let authority = uri.authority().map_or("", |authority| authority.as_str());
+        // The Host field omits userinfo (RFC 9110 §7.2).
         let host = authority.rsplit('@').next().unwrap_or_default();
         out.extend_from_slice(format!("Host: {host}\r\n").as_bytes());
     }
     for (name, value) in &plan.headers {
         out.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
     }
+    // RFC 9110 §8.6: methods that define content send a Content-Length even for an empty body.
     let wants_length = !plan.body.is_empty() || matches!(plan.method.as_str(), "POST" | "PUT" | "PATCH");
     if wants_length && !given("content-length") && !given("transfer-encoding") {
         out.extend_from_slice(format!("Content-Length: {}\r\n", plan.body.len()).as_bytes());

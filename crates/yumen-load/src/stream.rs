@@ -55,6 +55,7 @@ pub(crate) async fn connect(
 async fn establish(worker: &LoadWorker, origin: &LoadOrigin, number: usize) -> io::Result<LoadSocket> {
     let address = origin.addresses[number % origin.addresses.len()];
     let stream = connect_tcp(worker, address, number).await?;
+    // Nagle's algorithm would delay small requests and distort latencies.
     stream.set_nodelay(true)?;
     worker.tally.borrow_mut().opened += 1;
     let (Some(config), Some(name)) = (&worker.prepared.tls, &origin.server_name) else {

@@ -242,6 +242,7 @@ impl ThreadTally {
 
     /// Whether a request counts. Requests of the warm-up do not.
     fn begins(&mut self, moments: RequestMoments) -> bool {
+        // By the intended send time, so that a late request of the warm-up does not count.
         let began = moments.intended_ns.or(moments.sent_ns).unwrap_or(moments.ended_ns);
         if began < self.counted_from_ns {
             return false;

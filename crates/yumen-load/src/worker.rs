@@ -272,6 +272,8 @@ impl LoadWorker {
             }
             lane.timer.until(due_ns).await;
             let now = self.clock.now_ns();
+            // A request cannot be sent before the loop is free: that delay belongs to the target, not to the
+            // generator.
             let possible_ns = due_ns.max(lane.free_since_ns.get());
             self.tally.borrow_mut().lagged(now.saturating_sub(possible_ns));
         } else if self.clock.now_ns() >= self.end_ns.get() || !self.take_ticket() {

@@ -219,6 +219,7 @@ impl StoreState {
         for changed in &committed.changes {
             self.replace(&changed.key, changed.before.clone());
         }
+        // Exact for consecutive revisions; across gaps, callers set the revision themselves.
         self.revision = Revision(committed.revision.0.saturating_sub(1));
     }
 }

@@ -53,6 +53,7 @@ fn one(
     ended: &AtomicBool,
 ) -> ChangeMark {
     let before = upstreams.count();
+    // New endpoints must be listening before the gateway receives their addresses.
     let mut error = upstreams.grow(count).err();
     let start = Instant::now();
     let outcome = if changes.announce { gateway.change(&upstreams.addresses(count)) } else { Ok(()) };
@@ -62,6 +63,7 @@ fn one(
     let looked_for = changes.announce && before < count && error.is_none();
     let effective = if looked_for { seen(upstreams, before..count, start, ended) } else { None };
     if changes.stop && count < before {
+        // Stopped only after the change, with the grace period of a pod.
         let _ = sleep_until(Instant::now() + GRACE, ended);
         upstreams.shrink(count);
     }

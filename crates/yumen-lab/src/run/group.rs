@@ -117,6 +117,7 @@ impl<'a> GatewayGroup<'a> {
         let mut turns = self.turns();
         progress.planned(&turns, self.scenario.rounds);
         for number in 0..=self.scenario.rounds {
+            // A new order per round keeps drift of the machine from favouring a target.
             progress.dice.shuffle(&mut turns);
             for (point, place) in &turns {
                 interrupt::check()?;
@@ -250,6 +251,7 @@ impl<'a> GatewayGroup<'a> {
             let file = out.join(format!("{}-{name}-{}.svg", self.scenario.name, point.id));
             let drawn = std::thread::scope(|scope| {
                 let drawing = scope.spawn(move || flame::graph(&pids, FLAME_SECONDS, folder, &title));
+                // One second longer than the sampling, so that the load covers all samples.
                 let loaded = self.turn(&settings, FLAME_SECONDS + 1.0, place, progress);
                 let drawn =
                     drawing.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the drawing thread panicked")));

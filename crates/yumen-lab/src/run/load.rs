@@ -63,6 +63,8 @@ pub(super) fn arguments(settings: &CaseSettings, aim: &LoadInput<'_>) -> Vec<Str
         }
         LoadKind::Idle => {
             option("idle", seconds(aim.seconds));
+            // Each source address has its own local ports, whose number bounds the connections to one
+            // endpoint.
             let sources = settings.connections.div_ceil(CONNECTIONS_PER_SOURCE);
             (1..=sources).for_each(|source| option("source", format!("127.0.0.{source}")));
             aim.pids.iter().for_each(|pid| option("pid", pid.to_string()));
@@ -99,6 +101,7 @@ impl RunningLoad {
     /// Starts the generator.
     pub(super) fn start(bench: &Path, folder: &Path, cpus: &[usize], args: &[String]) -> Result<RunningLoad> {
         let result = folder.join("load.json");
+        // A result of the previous round must not be read if the generator fails.
         let _ = std::fs::remove_file(&result);
         let mut args = args.to_vec();
         args.extend(["--json".to_owned(), result.display().to_string()]);

@@ -73,6 +73,7 @@ impl RunningProcess {
             if TcpStream::connect_timeout(&address, Duration::from_millis(500)).is_ok() {
                 return Ok(());
             }
+            // A program with a PID file may exit successfully once its daemon runs.
             if let Some(status) = self.child.try_wait()?
                 && (self.pid_file.is_none() || !status.success())
             {
@@ -141,6 +142,8 @@ impl RunningProcess {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
+        // The list was taken before the stop signal: orphaned descendants would no longer be found below the
+        // root.
         all.iter().for_each(|pid| send(*pid, Signal::KILL));
         let _ = self.child.wait();
     }

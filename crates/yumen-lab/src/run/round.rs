@@ -109,6 +109,7 @@ fn parts(
     let cpus = |list: &[usize]| {
         if list.is_empty() { crate::doctor::facts::allowed_cpus().len() } else { list.len() }
     };
+    // A gateway with fewer workers than processors is at its limit when its workers are.
     let gateway_cpus = cpus(&pinning.gateway).min(settings.workers);
     let upstream = if subject.own_upstream { upstreams.roots() } else { ProcessRoots::default() };
     WatchedParts {

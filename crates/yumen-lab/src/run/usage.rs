@@ -176,6 +176,7 @@ pub(super) fn bottleneck(usage: &RoundUsage, offered: BottleneckInput) -> RoundB
             &format!("{} of the machine's time was stolen", percent(usage.stolen)),
         );
     }
+    // The gateway comes first: at its own limit, a busy generator or upstream does not lower the rate.
     if offered.gateway && offered.gateway_known && gateway >= BUSY {
         return verdict(BottleneckPart::Gateway, "the gateway used its processors to the full");
     }
@@ -192,6 +193,7 @@ pub(super) fn bottleneck(usage: &RoundUsage, offered: BottleneckInput) -> RoundB
     if offered.answered.is_some_and(|answered| answered >= MET) {
         return verdict(BottleneckPart::Load, "everything that was offered was answered");
     }
+    // Only without a busy part can other programs be the cause.
     if offered.others >= OTHERS {
         let why = format!(
             "nobody was busy all the time, but other programs used {} of the machine",

@@ -60,6 +60,7 @@ pub(super) fn decode_revision(revision: Revision, bytes: &[u8]) -> Option<StoreC
         let after = reader.optional(EncodingReader::entry)?;
         changes.push(EntryChange { key, before, after });
     }
+    // Trailing bytes mean that the encoding is damaged.
     let whole = reader.0.is_empty();
     whole.then_some(StoreCommit { revision, time_ms, by: Authorship { author, reason }, changes })
 }

@@ -78,6 +78,7 @@ impl KeyLayout {
             };
         }
         let kind = match Kind::from_name(directory)? {
+            // APISIX stores credentials below their consumer: `consumers/NAME/credentials/ID`.
             Kind::Consumers if id.contains(CREDENTIALS) => Kind::Credentials,
             // Credentials are stored below their consumers only.
             kind if kind.descriptor().parent.is_some() => return None,

@@ -190,6 +190,7 @@ fn parse_body(body: &[u8]) -> Result<StoreState, usize> {
     let entry = |line| serde_json::from_slice(line).ok().and_then(entry_of);
     let entries: Vec<(ResourceKey, StoreEntry)> =
         lines.by_ref().take(count).map(|(at, line)| entry(line).ok_or(at)).collect::<Result<_, _>>()?;
+    // Fewer lines than announced: the body ends early.
     if entries.len() != count {
         return Err(entries.len() + 1);
     }
