@@ -1,7 +1,8 @@
-//! `yumen-bench compare`: two records of the same scenario, an earlier and a later one. Tells what got worse, and
-//! says so to CI by its exit code.
+//! `yumen-bench compare`: compares two records of the same scenario and reports regressions to CI by exit
+//! code.
 //!
-//! Knows the record and the verdicts; a difference counts only if it is large enough and more than chance.
+//! Knows the record and the verdicts. A difference counts only if it exceeds the threshold and is
+//! significant.
 
 mod text;
 
@@ -19,74 +20,74 @@ use crate::record::{RoundRecord, RunCase, RunRecord, TargetRole};
 use crate::report_command::read_file;
 use crate::verdict::{Verdict, VerdictDecision, VerdictLimits};
 
-/// What `compare` takes. It ends with 0 if nothing got worse, 1 if something did, 2 if it could not tell.
+/// Arguments of `compare`. Exit codes: 0 without regressions, 1 with regressions, 2 on an error.
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// The earlier run.
+    /// Record of the earlier run.
     pub earlier: PathBuf,
-    /// The later run of the same scenario.
+    /// Record of the later run of the same scenario.
     pub later: PathBuf,
-    /// Medians closer than this are the same: `5%` or `0.05`.
+    /// Largest difference of medians that counts as equal: `5%` or `0.05`.
     #[arg(long, default_value = "5%", value_parser = parse_share)]
     pub threshold: f64,
-    /// A difference counts if a rank test over the rounds gives at most this p-value.
+    /// Largest p-value of the rank test over the rounds that counts as significant.
     #[arg(long, default_value = "0.05", value_parser = parse_share)]
     pub alpha: f64,
-    /// Only these targets; all that both runs have if not given.
+    /// Targets to compare; by default all that both runs have.
     #[arg(long, value_delimiter = ',')]
     pub targets: Vec<String>,
-    /// Compare ratios to this target, round by round: what changed for both, such as the machine, cancels.
+    /// Compare ratios to this target, round by round, so that changes common to both cancel.
     #[arg(long, value_name = "TARGET")]
     pub relative_to: Option<String>,
-    /// List what stayed the same, too.
+    /// List unchanged figures too.
     #[arg(long)]
     pub all: bool,
-    /// The result as JSON.
+    /// Write the result as JSON.
     #[arg(long)]
     pub json: bool,
 }
 
-/// What a comparison found.
+/// Result of a comparison.
 #[derive(Debug, Clone, Serialize)]
 pub struct ComparisonOutcome {
     /// Figures that both runs have, worst first.
     pub rows: Vec<ComparisonRow>,
-    /// What makes the runs hard to compare.
+    /// Differences that limit the comparability of the runs.
     pub warnings: Vec<String>,
-    /// What counted as different.
+    /// Threshold and significance level.
     pub limits: VerdictLimits,
-    /// The target that figures are relative to.
+    /// Target that figures are relative to.
     pub relative_to: Option<String>,
 }
 
-/// One figure of one target in one case: the later run against the earlier.
+/// One figure of one target in one case.
 #[derive(Debug, Clone, Serialize)]
 pub struct ComparisonRow {
-    /// The case's id.
+    /// Id of the case.
     pub case: String,
-    /// The target.
+    /// Name of the target.
     pub target: String,
-    /// What is compared.
+    /// Compared figure.
     pub metric: RoundMetric,
     /// Whether the figures are ratios to another target.
     pub relative: bool,
-    /// The later run first.
+    /// The verdict; the later run is the first sample.
     pub verdict: Verdict,
 }
 
 impl ComparisonOutcome {
-    /// Figures that got worse.
+    /// Number of figures that got worse.
     pub fn regressions(&self) -> usize {
         self.count(VerdictDecision::Worse)
     }
 
-    /// Figures of which this was decided.
+    /// Number of figures with this decision.
     pub fn count(&self, decision: VerdictDecision) -> usize {
         self.rows.iter().filter(|row| row.verdict.decision == decision).count()
     }
 }
 
-/// Compares two files and shows what came of it.
+/// Compares two files and prints the result.
 pub fn run(args: &CompareArgs) -> Result<ExitCode> {
     let (earlier, later) = (read_file(&args.earlier)?, read_file(&args.later)?);
     let limits = VerdictLimits { threshold: args.threshold, alpha: args.alpha };
@@ -153,7 +154,7 @@ fn row(
     relative_to: Option<&str>,
     limits: VerdictLimits,
 ) -> Option<ComparisonRow> {
-    // a share of errors is compared as it is: the other's is mostly zero
+    // Error shares are compared directly: a ratio is useless because the reference mostly has none.
     let reference = relative_to.filter(|_| metric != RoundMetric::Errors);
     let values = |case: &RunCase| match reference {
         None => Some(metric.over(rounds(case, target)?)),
@@ -174,7 +175,7 @@ fn rounds<'a>(case: &'a RunCase, target: &str) -> Option<&'a [RoundRecord]> {
     Some(&result.rounds)
 }
 
-/// Figures divided by those of the same round of another target.
+/// Figures divided by those of another target in the same round.
 fn ratios(metric: RoundMetric, rounds: &[RoundRecord], reference: &[RoundRecord]) -> Vec<f64> {
     let of_round = |round: &RoundRecord| Some((round.number, metric.of(round)?));
     let reference: BTreeMap<usize, f64> = reference.iter().filter_map(of_round).collect();
@@ -185,7 +186,7 @@ fn ratios(metric: RoundMetric, rounds: &[RoundRecord], reference: &[RoundRecord]
     rounds.iter().filter_map(of_round).filter_map(ratio).collect()
 }
 
-/// Regressions first, what is the same last.
+/// Sort key: regressions first, unchanged figures last.
 fn rank(row: &ComparisonRow) -> u8 {
     match row.verdict.decision {
         VerdictDecision::Worse => 0,
@@ -196,7 +197,7 @@ fn rank(row: &ComparisonRow) -> u8 {
     }
 }
 
-/// How far apart the runs are, in either direction.
+/// Distance of the runs in either direction, as a logarithm.
 fn size(row: &ComparisonRow) -> f64 {
     row.verdict.ratio.filter(|ratio| *ratio > 0.0).map_or(f64::INFINITY, |ratio| ratio.ln().abs())
 }
@@ -209,7 +210,7 @@ fn shared(earlier: &RunRecord, later: &RunRecord) -> String {
     if both.is_empty() { "no target".to_owned() } else { both.join(", ") }
 }
 
-/// What differs between the runs beside the figures.
+/// Differences between the runs other than the figures.
 fn warnings(earlier: &RunRecord, later: &RunRecord) -> Vec<String> {
     let (a, b) = (&earlier.machine, &later.machine);
     let pairs = [
@@ -242,7 +243,7 @@ fn warnings(earlier: &RunRecord, later: &RunRecord) -> Vec<String> {
     warnings
 }
 
-/// `5%` or `0.05`.
+/// Parses `5%` or `0.05`.
 fn parse_share(text: &str) -> Result<f64, String> {
     let wrong = || format!("`{text}` is not a share: write `5%` or `0.05`");
     let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));

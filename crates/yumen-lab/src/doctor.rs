@@ -1,4 +1,4 @@
-//! What must be in order before figures are worth anything. `facts` reads the machine, `judge` is pure.
+//! Requirements of a run on the machine. `facts` reads the machine, `judge` is pure.
 
 pub mod facts;
 
@@ -8,16 +8,16 @@ mod tests;
 use crate::record::{DoctorFinding, FindingLevel};
 pub use facts::MachineFacts;
 
-/// What a run asks of the machine.
+/// Requirements of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MachineNeeds {
-    /// The most connections at once.
+    /// Maximum number of concurrent connections.
     pub connections: u64,
-    /// New connections of one round, where each request makes one; they hold ports for a minute.
+    /// Whether each request opens a connection, whose port stays in TIME-WAIT for a minute.
     pub short_connections: bool,
 }
 
-/// All findings, in the order a reader fixes them.
+/// Returns all findings, in the order of fixing them.
 pub fn judge(facts: &MachineFacts, needs: MachineNeeds) -> Vec<DoctorFinding> {
     let mut findings = vec![
         files_of_system(facts, needs),
@@ -56,14 +56,14 @@ fn unknown(name: &str, wanted: impl ToString) -> DoctorFinding {
     finding(name, FindingLevel::Unknown, "not told by this machine", wanted)
 }
 
-/// `Ok` or the given level.
+/// Returns `Ok` if `good`, else the given level.
 fn level(good: bool, otherwise: FindingLevel) -> FindingLevel {
     if good { FindingLevel::Ok } else { otherwise }
 }
 
 fn files_of_system(facts: &MachineFacts, needs: MachineNeeds) -> DoctorFinding {
     let name = "fs.file-max";
-    // a connection is a descriptor at the generator, two at the gateway, one at the upstream
+    // A connection uses one descriptor at the generator, two at the gateway and one at the upstream.
     let wanted = needs.connections * 4 + 10_000;
     let Some(found) = facts.file_max else { return unknown(name, wanted) };
     finding(name, level(found >= wanted, FindingLevel::Problem), found, format!("{wanted} or more"))
@@ -93,7 +93,7 @@ fn queue(name: &str, found: Option<u64>, needs: MachineNeeds) -> DoctorFinding {
 
 fn ports(facts: &MachineFacts, needs: MachineNeeds) -> DoctorFinding {
     let name = "net.ipv4.ip_local_port_range";
-    // each request may open a connection to the gateway and the gateway one to the upstream
+    // Each request may open a connection to the gateway, and the gateway one to the upstream.
     let wanted = if needs.short_connections { 50_000 } else { 20_000 };
     let Some((low, high)) = facts.port_range else { return unknown(name, wanted) };
     let count = u64::from(high).saturating_sub(u64::from(low)) + 1;
@@ -172,7 +172,7 @@ fn governor(facts: &MachineFacts) -> DoctorFinding {
         .hint("cpupower frequency-set -g performance")
 }
 
-/// Families of instances that save up processor time and then run out of it.
+/// Instance families with CPU credits, which are throttled once the credits are spent.
 const BURSTABLE: &[&str] = &[
     "t2.",
     "t3.",

@@ -1,5 +1,5 @@
-//! The benchmark lab: anyone can repeat the published reports on their own machine. Each command of `yumen-bench`
-//! is a module here; load itself is made in `yumen-load`.
+//! The benchmark lab, with which published reports can be repeated on any machine. Each command of
+//! `yumen-bench` is a module here; `yumen-load` generates the load.
 
 pub mod compare;
 pub mod doctor;

@@ -1,4 +1,4 @@
-//! `yumen-bench load`: options to a plan, a plan to a result, the result to the reader.
+//! `yumen-bench load`: builds the plan from options, runs the load and prints the result.
 
 use std::fs;
 use std::io::{IsTerminal, Write};
@@ -15,35 +15,35 @@ use yumen_load::{
 use crate::units::{duration, grouped, parse_count, parse_duration_ms, parse_whole};
 use crate::{load_table, load_tsv};
 
-/// What `load` takes.
+/// Arguments of `load`.
 #[derive(Debug, Args)]
 pub struct LoadArgs {
-    /// Where requests go: `URL`, or `WEIGHT@URL` for several in proportion
+    /// Target of requests: `URL`, or `WEIGHT@URL` for several in proportion
     #[arg(required_unless_present = "urls_file")]
     pub urls: Vec<String>,
-    /// More of those, one a line; lines that begin with # are left out
+    /// File with further targets, one per line; lines that begin with # are ignored
     #[arg(long, value_name = "FILE")]
     pub urls_file: Option<PathBuf>,
 
-    /// Connections held at once
+    /// Concurrent connections
     #[arg(short, long, default_value = "10", value_parser = parse_whole, help_heading = "Load")]
     pub connections: u64,
-    /// Threads
+    /// Number of threads
     #[arg(short, long, default_value_t = 1, help_heading = "Load")]
     pub threads: usize,
-    /// How long: 10s, 500ms, 2m. Without a count: 10s
+    /// Duration: 10s, 500ms, 2m; 10s if no count is given
     #[arg(short, long, value_parser = parse_duration_ms, help_heading = "Load")]
     pub duration: Option<u64>,
-    /// How many requests
+    /// Number of requests
     #[arg(short = 'n', long, value_parser = parse_whole, help_heading = "Load")]
     pub count: Option<u64>,
-    /// Open loop: requests per second over all connections, sent whether the last ones were answered or not
+    /// Open loop: requests per second over all connections, independent of responses
     #[arg(short = 'R', long, value_parser = parse_count, help_heading = "Load")]
     pub rate: Option<f64>,
-    /// What is not counted at the beginning
+    /// Warm-up, which is not counted
     #[arg(long, default_value = "0s", value_parser = parse_duration_ms, help_heading = "Load")]
     pub warmup: u64,
-    /// Every request on a connection of its own. No header is added: give the one you want
+    /// Use a new connection for every request; adds no header field
     #[arg(long, help_heading = "Load")]
     pub new_connection: bool,
 
@@ -51,72 +51,72 @@ pub struct LoadArgs {
     #[arg(long, value_name = "LOW:HIGH:STEP", conflicts_with_all = ["rate", "count", "duration", "idle"],
           help_heading = "Rate ramp")]
     pub ramp: Option<String>,
-    /// Requests on each connection, one after another
+    /// Requests per connection, one after another
     #[arg(long, default_value_t = 10, help_heading = "Rate ramp")]
     pub calls: u32,
-    /// Connections in each step
+    /// Connections per step
     #[arg(long, default_value = "5000", value_parser = parse_whole, help_heading = "Rate ramp")]
     pub connections_per_step: u64,
     /// Write the steps as tab-separated values; - is the standard output
     #[arg(long, value_name = "FILE", requires = "ramp", help_heading = "Rate ramp")]
     pub tsv: Option<PathBuf>,
 
-    /// Open all connections and hold them so long
+    /// Open all connections and hold them for this time
     #[arg(long, value_name = "DURATION", value_parser = parse_duration_ms,
           conflicts_with_all = ["rate", "count", "duration"], help_heading = "Idle connections")]
     pub idle: Option<u64>,
-    /// Requests on each connection before it falls idle
+    /// Requests per connection before the hold
     #[arg(long, default_value_t = 1, help_heading = "Idle connections")]
     pub requests_first: u32,
-    /// Process whose memory is looked at, with its children; may be given several times
+    /// Process whose memory is measured, with its descendants; repeatable
     #[arg(long, help_heading = "Idle connections")]
     pub pid: Vec<u32>,
-    /// Source address to connect from; several are taken in turn. FIRST-LAST names all between
+    /// Source address of connections, several are used in turn; FIRST-LAST is a range
     #[arg(long, value_name = "ADDRESS", help_heading = "Idle connections")]
     pub source: Vec<String>,
 
-    /// Method
+    /// Request method
     #[arg(short = 'X', long, default_value = "GET", help_heading = "Request")]
     pub method: String,
-    /// Header field, sent exactly so over HTTP/1.1: 'Name: value'
+    /// Header field, sent unchanged over HTTP/1.1: 'Name: value'
     #[arg(short = 'H', long = "header", value_name = "FIELD", help_heading = "Request")]
     pub headers: Vec<String>,
-    /// Body
+    /// Request body
     #[arg(short, long, conflicts_with = "body_file", help_heading = "Request")]
     pub body: Option<String>,
-    /// File with the body
+    /// File with the request body
     #[arg(long, value_name = "FILE", help_heading = "Request")]
     pub body_file: Option<PathBuf>,
     /// Statuses that are not errors
     #[arg(long, value_name = "FIRST-LAST", default_value = "200-399", help_heading = "Request")]
     pub good_statuses: String,
-    /// A response that is not complete after so long is an error
+    /// Response timeout
     #[arg(long, default_value = "5s", value_parser = parse_duration_ms, help_heading = "Request")]
     pub timeout: u64,
-    /// A connection that is not established after so long is an error
+    /// Connection timeout
     #[arg(long, default_value = "5s", value_parser = parse_duration_ms, help_heading = "Request")]
     pub connect_timeout: u64,
 
-    /// HTTP/2: by ALPN for https, with prior knowledge for http
+    /// Use HTTP/2: by ALPN for https, with prior knowledge for http
     #[arg(long, help_heading = "Protocol")]
     pub http2: bool,
-    /// HTTP/2: requests in flight on each connection
+    /// HTTP/2: requests in flight per connection
     #[arg(short = 'm', long, default_value_t = 1, requires = "http2", help_heading = "Protocol")]
     pub streams: usize,
-    /// The only TLS version offered
+    /// The only TLS version to offer
     #[arg(long, help_heading = "Protocol")]
     pub tls_version: Option<TlsChoice>,
-    /// Resume no TLS session: every connection makes a full handshake
+    /// Disable TLS session resumption: every connection makes a full handshake
     #[arg(long, help_heading = "Protocol")]
     pub no_resumption: bool,
-    /// The name sent in the TLS handshake, if not the host of the URL
+    /// Server name (SNI) of the TLS handshake, if not the host of the URL
     #[arg(long, value_name = "NAME", help_heading = "Protocol")]
     pub server_name: Option<String>,
-    /// Verify certificates against these trust anchors (PEM); without it nothing is verified
+    /// Trust anchors (PEM) for certificate verification; without this option, nothing is verified
     #[arg(long, value_name = "FILE", help_heading = "Protocol")]
     pub ca: Option<PathBuf>,
 
-    /// Write the whole result as JSON; - is the standard output, in place of the table
+    /// Write the whole result as JSON; - is the standard output, instead of the table
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub json: Option<PathBuf>,
     /// Show no progress
@@ -124,7 +124,7 @@ pub struct LoadArgs {
     pub quiet: bool,
 }
 
-/// A TLS version to choose.
+/// A TLS version on the command line.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum TlsChoice {
     /// TLS 1.2.
@@ -135,7 +135,7 @@ pub enum TlsChoice {
     V13,
 }
 
-/// Runs the load and shows what came of it.
+/// Runs the load and prints the result.
 pub fn run(args: &LoadArgs) -> Result<ExitCode> {
     let plan = plan(args)?;
     let shown = !args.quiet && std::io::stderr().is_terminal();
@@ -145,7 +145,7 @@ pub fn run(args: &LoadArgs) -> Result<ExitCode> {
         }
     })?;
     if shown {
-        // Progress leaves the line to the result.
+        // Clears the progress line before the result.
         let _ = write!(std::io::stderr(), "\r\x1b[K");
     }
     let is_stdout = |file: &Option<PathBuf>| file.as_ref().is_some_and(|file| file.as_os_str() == "-");
@@ -159,14 +159,14 @@ pub fn run(args: &LoadArgs) -> Result<ExitCode> {
         write_stdout(&load_table::render(&summary))?;
     }
     if summary.responses == 0 && !matches!(summary.plan.kind, LoadShape::Idle { .. }) {
-        // The result was written all the same, but a script must not take it for one.
+        // The result is printed nevertheless, but scripts must see a failure.
         let _ = writeln!(std::io::stderr(), "yumen-bench: no request was answered");
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The plan the options describe.
+/// Builds the plan from the options.
 pub fn plan(args: &LoadArgs) -> Result<LoadPlan> {
     let kind = kind(args)?;
     let endless = matches!(kind, LoadShape::Closed | LoadShape::Open { .. });
@@ -237,7 +237,7 @@ fn urls(args: &LoadArgs) -> Result<Vec<WeightedUrl>> {
     Ok(urls)
 }
 
-/// `WEIGHT@URL` or a URL alone, which weighs 1. A URL has no `@` before its scheme ends.
+/// Parses `WEIGHT@URL` or a URL alone with weight 1. A URL has no `@` before the end of its scheme.
 fn weighted(text: &str) -> WeightedUrl {
     let split = text.split_once('@').and_then(|(weight, url)| Some((weight.parse().ok()?, url)));
     let (weight, url) = split.unwrap_or((1, text));
@@ -299,7 +299,7 @@ fn show_progress(progress: &LoadProgress) {
         line =
             format!("{:>4} s  {} of {} connections open", second.second + 1, grouped(open), grouped(wanted));
     }
-    // A terminal that went away is no reason to stop.
+    // A failed write to the terminal must not stop the run.
     let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
 }
 
@@ -314,7 +314,7 @@ fn write_stdout(text: &str) -> Result<()> {
     std::io::stdout().write_all(text.as_bytes()).context("writing to the standard output")
 }
 
-/// Reads a result back, from `--json`.
+/// Parses a result written by `--json`.
 pub fn read_summary(text: &str) -> Result<LoadSummary> {
     let summary: LoadSummary = serde_json::from_str(text)?;
     if summary.format > yumen_load::FORMAT {

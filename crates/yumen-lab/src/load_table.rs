@@ -1,4 +1,4 @@
-//! A result as a table for people. Pure: the same result, the same text.
+//! A load result as a table in text. Pure.
 
 use yumen_load::{LatencySummary, LoadShape, LoadSummary};
 
@@ -13,10 +13,11 @@ const SHOWN: [(&str, f64); 7] = [
     ("p99.999", 99.999),
     ("p99.9999", 99.9999),
 ];
-/// A generator later than this at its own p99 makes an open loop's latencies its own.
+/// Limit of the generator's p99 delay in nanoseconds. Beyond it, open loop latencies include the generator's
+/// own.
 const LAG_NS_MAX: u64 = 1_000_000;
 
-/// The whole result.
+/// Formats the whole result.
 pub fn render(summary: &LoadSummary) -> String {
     let mut out = title(summary);
     out.push('\n');
@@ -154,7 +155,7 @@ fn latencies(summary: &LoadSummary) -> String {
     table(&rows)
 }
 
-/// A percentile beyond what was recorded is only the maximum under another name.
+/// Whether enough values lie beyond a percentile; otherwise it equals the maximum.
 fn means_something(percentile: f64, count: u64) -> bool {
     percentile <= 50.0 || count as f64 * (100.0 - percentile) / 100.0 >= 1.0 - 1e-9
 }
@@ -205,7 +206,7 @@ fn generator(summary: &LoadSummary) -> String {
     format!("{each}{busy:.0} % of one CPU")
 }
 
-/// What a reader should know before quoting the figures.
+/// Caveats of the figures.
 fn notes(summary: &LoadSummary) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(lag) = summary.schedule_lag.as_ref().and_then(|lag| lag.at(99.0))
@@ -235,7 +236,7 @@ fn plural(count: u64, noun: &str) -> String {
     format!("{} {noun}{}", grouped(count), if count == 1 { "" } else { "s" })
 }
 
-/// Columns set to the right, the first to the left where it holds names.
+/// Formats columns aligned to the right; a column of names is aligned to the left.
 fn table(rows: &[Vec<String>]) -> String {
     let names = rows.first().is_some_and(|row| row.first().is_some_and(|cell| cell == "latency"));
     let columns = rows.first().map_or(0, Vec::len);

@@ -1,4 +1,4 @@
-//! The steps of a rate ramp as tab-separated values, in the columns autobench made familiar. Pure.
+//! The steps of a rate ramp as tab-separated values, with the columns of autobench. Pure.
 
 use std::fmt::Write;
 
@@ -7,7 +7,8 @@ use yumen_load::LoadSummary;
 const COLUMNS: &str = "dem_req_rate\treq_rate\tcon_rate\tmin_rep_rate\tavg_rep_rate\tmax_rep_rate\t\
                        stddev_rep_rate\tresp_time\tnet_io\terrors\n";
 
-/// One line a step: rates per second, the mean response time in milliseconds, kB/s both ways, errors in percent.
+/// One line per step: rates per second, mean response time in milliseconds, kB/s in both directions, errors
+/// in percent.
 pub fn render(summary: &LoadSummary) -> String {
     let mut out = COLUMNS.to_owned();
     for step in &summary.ramp {

@@ -1,4 +1,4 @@
-//! The `yumen-bench` binary: reads the command line and hands over to the command.
+//! The `yumen-bench` binary: parses the command line and runs the command.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use yumen_lab::{compare, load_command, report_command, run, upstream_command};
 
-/// Measures gateways fairly: load, scenarios, reports.
+/// Benchmark gateways: load, scenarios, reports.
 #[derive(Debug, Parser)]
 #[command(name = "yumen-bench", version)]
 struct LabCli {
@@ -16,19 +16,19 @@ struct LabCli {
 
 #[derive(Debug, Subcommand)]
 enum LabCommand {
-    /// Load a server and tell what it did.
+    /// Load a server and print the results.
     Load(Box<load_command::LoadArgs>),
-    /// Serve what loads are aimed at: settable sizes, latencies, errors and rate limits.
+    /// Serve as upstream of a load, with configurable sizes, latencies, errors and rate limits.
     Upstream(upstream_command::UpstreamArgs),
     /// Write the report of a run: HTML, Markdown or JSON.
     Report(report_command::ReportArgs),
-    /// Compare a later run with an earlier one; exit code 1 if something got worse.
+    /// Compare a later run with an earlier one; exit code 1 if a figure got worse.
     Compare(compare::CompareArgs),
     /// List scenarios and targets, installed or not.
     List,
-    /// Look at the machine: limits, processors, what else runs.
+    /// Check the machine: limits, processors, other programs.
     Doctor(run::DoctorArgs),
-    /// Run scenarios on gateways and write what was measured.
+    /// Run scenarios on gateways and record the measurements.
     Run(Box<run::LabRunArgs>),
 }
 

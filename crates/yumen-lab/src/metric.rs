@@ -1,6 +1,6 @@
-//! What is compared: the figures that one round gives, each with its unit and which way is better.
+//! Metrics of a round, with their units and their better direction.
 //!
-//! Knows the record of a run; not how figures are drawn or judged.
+//! Knows the record of a run; must not know charts or verdicts.
 
 use serde::Serialize;
 use yumen_load::{LatencySummary, LoadShape};
@@ -11,42 +11,42 @@ use crate::record::{
 };
 use crate::statistics::median;
 
-/// Fewer new connections than this for each request mean that connections were kept.
+/// Below this number of new connections per request, connections count as kept.
 const KEPT_BELOW: f64 = 0.5;
 
-/// A figure that every round of a kind has.
+/// A metric of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RoundMetric {
-    /// Good responses per second.
+    /// Successful responses per second.
     Throughput,
-    /// The median latency.
+    /// Median latency.
     LatencyP50,
-    /// The 99th percentile of latency.
+    /// 99th percentile of the latency.
     LatencyP99,
-    /// The 99.9th percentile of latency.
+    /// 99.9th percentile of the latency.
     LatencyP999,
-    /// Errors of all classes, as a share of what was asked.
+    /// Errors of all classes, as a share of all requests.
     Errors,
-    /// Processor time of the gateway for each request.
+    /// Processor time of the gateway per request.
     CpuPerRequest,
-    /// The gateway's largest resident memory.
+    /// Peak resident memory of the gateway.
     Memory,
-    /// Memory of the gateway for each connection held.
+    /// Memory of the gateway per held connection.
     MemoryPerConnection,
 }
 
-/// Which way a figure should go.
+/// Direction in which a metric improves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BetterDirection {
-    /// More is better.
+    /// Higher is better.
     Higher,
-    /// Less is better.
+    /// Lower is better.
     Lower,
 }
 
 impl RoundMetric {
-    /// All of them, in the order of reports.
+    /// All metrics, in the order of reports.
     pub const ALL: [Self; 8] = [
         Self::Throughput,
         Self::LatencyP50,
@@ -58,7 +58,7 @@ impl RoundMetric {
         Self::MemoryPerConnection,
     ];
 
-    /// As a heading says it.
+    /// Name in headings.
     pub fn name(self) -> &'static str {
         match self {
             Self::Throughput => "throughput",
@@ -72,7 +72,7 @@ impl RoundMetric {
         }
     }
 
-    /// How its numbers are written.
+    /// Unit of the values.
     pub fn unit(self) -> QuantityUnit {
         match self {
             Self::Throughput => QuantityUnit::PerSecond,
@@ -84,18 +84,18 @@ impl RoundMetric {
         }
     }
 
-    /// Which way it should go.
+    /// Direction in which the metric improves.
     pub fn better(self) -> BetterDirection {
         if self == Self::Throughput { BetterDirection::Higher } else { BetterDirection::Lower }
     }
 
-    /// The figure of one round; `None` where the kind of load does not give it or nobody could look.
+    /// Value of one round; `None` if the kind of load does not produce the metric or it was not measurable.
     pub fn of(self, round: &RoundRecord) -> Option<f64> {
         let summary = &round.summary;
         let closed = matches!(summary.plan.kind, LoadShape::Closed);
         let idle = matches!(summary.plan.kind, LoadShape::Idle { .. });
         let value = match self {
-            // under an offered rate the rate is an input
+            // In an open loop, the rate is an input.
             Self::Throughput if closed => good_responses_per_second(round),
             Self::Errors if !idle => error_share(round),
             Self::LatencyP50 if !idle => percentile(summary.main_latency(), 50.0)?,
@@ -109,13 +109,13 @@ impl RoundMetric {
         value.is_finite().then_some(value)
     }
 
-    /// The figures of all rounds, in their order.
+    /// Values of all rounds, in their order.
     pub fn over(self, rounds: &[RoundRecord]) -> Vec<f64> {
         rounds.iter().filter_map(|round| self.of(round)).collect()
     }
 }
 
-/// Responses with a good status for each second of the round.
+/// Successful responses per second of the round.
 pub fn good_responses_per_second(round: &RoundRecord) -> f64 {
     let summary = &round.summary;
     if summary.elapsed_ns == 0 {
@@ -124,14 +124,14 @@ pub fn good_responses_per_second(round: &RoundRecord) -> f64 {
     summary.responses.saturating_sub(summary.errors.bad_status) as f64 * 1e9 / summary.elapsed_ns as f64
 }
 
-/// Errors as a share of all that ended, well or badly.
+/// Errors as a share of all finished requests.
 pub fn error_share(round: &RoundRecord) -> f64 {
     let errors = round.summary.errors.total();
     let ended = round.summary.responses + errors - round.summary.errors.bad_status.min(errors);
     if ended == 0 { 0.0 } else { errors as f64 / ended as f64 }
 }
 
-/// A percentile (0 to 100) in nanoseconds; `None` where nothing was recorded or the percentile is not listed.
+/// A percentile (0 to 100) in nanoseconds; `None` without records or for an unlisted percentile.
 pub fn percentile(latency: &LatencySummary, wanted: f64) -> Option<f64> {
     if latency.count == 0 {
         return None;
@@ -140,7 +140,7 @@ pub fn percentile(latency: &LatencySummary, wanted: f64) -> Option<f64> {
     Some(found.ns as f64)
 }
 
-/// Who bounded most of the rounds; the first of equals.
+/// Bottleneck of most rounds; the first one on a tie.
 pub fn bottleneck(result: &TargetResult) -> Option<BottleneckPart> {
     let count = |who| result.rounds.iter().filter(|round| round.bottleneck.who == who).count();
     let mut most: Option<(BottleneckPart, usize)> = None;
@@ -153,8 +153,9 @@ pub fn bottleneck(result: &TargetResult) -> Option<BottleneckPart> {
     most.map(|(who, _)| who)
 }
 
-/// Why a target's figures may not be the gateway's own: who bounded them instead. An offered rate that everybody
-/// could serve is what such a load is for, and the upstream alone is bounded by itself.
+/// Bottleneck other than the gateway, which makes the figures unsuitable for a comparison.
+///
+/// An offered load that was served in full is no flaw, and the baseline is its own bottleneck.
 pub fn foreign_bottleneck(target: &MeasuredTarget, result: &TargetResult) -> Option<BottleneckPart> {
     let who = bottleneck(result)?;
     let offered = result.rounds.iter().all(|round| !matches!(round.summary.plan.kind, LoadShape::Closed));
@@ -166,10 +167,10 @@ pub fn foreign_bottleneck(target: &MeasuredTarget, result: &TargetResult) -> Opt
     }
 }
 
-/// New client connections for each request, in every round in which they were counted.
+/// New client connections per request, for every round in which they were counted.
 pub fn connections_per_request(result: &TargetResult) -> Vec<f64> {
     let counted = result.rounds.iter().filter_map(|round| round.connections);
-    // other programs add to the kernel's count and never take from it, so the smaller one is nearer to the truth
+    // Other programs only add to the kernel's count, so the smaller number is closer to the truth.
     let admit = |connections: &RoundConnections| {
         connections.door.map_or(connections.client, |door| door.min(connections.client)) as f64
     };
@@ -179,7 +180,7 @@ pub fn connections_per_request(result: &TargetResult) -> Vec<f64> {
         .collect()
 }
 
-/// Whether a load that asked for the end of the connection after each request did not get it.
+/// Whether connections were kept although the load requested their end after each request.
 pub fn kept_connections(result: &TargetResult) -> bool {
     let closes = |(name, value): &(String, String)| {
         name.eq_ignore_ascii_case("connection") && value.trim().eq_ignore_ascii_case("close")
@@ -191,7 +192,7 @@ pub fn kept_connections(result: &TargetResult) -> bool {
     asked && median(&connections_per_request(result)).is_some_and(|share| share < KEPT_BELOW)
 }
 
-/// A word for who bounded a round.
+/// Name of a bottleneck.
 pub fn who_name(who: BottleneckPart) -> &'static str {
     match who {
         BottleneckPart::Gateway => "gateway",

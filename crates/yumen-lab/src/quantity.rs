@@ -1,33 +1,33 @@
-//! How quantities are written: three digits that matter, the unit that fits, the same in every format.
+//! Formatting of quantities: three significant digits and a fitting unit, identical in all output formats.
 //!
 //! Knows numbers only.
 
-/// A space that neither breaks nor spreads, between a number and its unit and between thousands.
+/// Narrow no-break space, between a number and its unit and between thousands.
 const THIN: char = '\u{202f}';
 
-/// What a number counts.
+/// Unit of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuantityUnit {
-    /// Things, whole or on average.
+    /// A count, whole or on average.
     Count,
-    /// Things per second.
+    /// A rate per second.
     PerSecond,
     /// Time in nanoseconds.
     Nanoseconds,
-    /// Time in seconds from a beginning.
+    /// Time in seconds since a start.
     Seconds,
     /// Memory in bytes.
     Bytes,
-    /// A share from 0 to 1, written as per cent.
+    /// A share from 0 to 1, shown in percent.
     Share,
-    /// How many times as much.
+    /// A factor.
     Ratio,
     /// A latency percentile as a share from 0 to 1.
     Percentile,
 }
 
 impl QuantityUnit {
-    /// The number with its unit, as tables and sentences write it.
+    /// The number with its unit, for tables and sentences.
     pub fn show(self, value: f64) -> String {
         if !value.is_finite() {
             return "–".to_owned();
@@ -43,7 +43,7 @@ impl QuantityUnit {
         }
     }
 
-    /// What ticks up to a value should be round numbers of: bytes are written in powers of 1024.
+    /// Base of round tick values. Bytes are shown in powers of 1024.
     pub(crate) fn grain(self, high: f64) -> f64 {
         let fits = |(size, _): &&(f64, &str)| high >= *size;
         match self {
@@ -52,7 +52,7 @@ impl QuantityUnit {
         }
     }
 
-    /// The number at a tick of an axis, as short as it can be.
+    /// The number at an axis tick, in the shortest form.
     pub fn tick(self, value: f64) -> String {
         match self {
             Self::Count | Self::PerSecond => compact(value),
@@ -74,7 +74,7 @@ const GIBI: f64 = MEBI * 1024.0;
 const TIMES: [(f64, &str); 4] = [(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")];
 const SIZES: [(f64, &str); 4] = [(GIBI, "GiB"), (MEBI, "MiB"), (KIBI, "KiB"), (1.0, "B")];
 
-/// In the largest unit that leaves at least one before the point.
+/// Formats with the largest unit that leaves at least one digit before the decimal point.
 fn in_steps(value: f64, steps: &[(f64, &str)], write: fn(f64) -> String) -> String {
     let fits = |(size, _): &&(f64, &str)| value.abs() >= size * 0.9995;
     let smallest = steps.last().copied().unwrap_or((1.0, ""));
@@ -82,7 +82,7 @@ fn in_steps(value: f64, steps: &[(f64, &str)], write: fn(f64) -> String) -> Stri
     format!("{}{THIN}{name}", write(value / size))
 }
 
-/// Three digits that matter; whole numbers from a hundred up.
+/// Three significant digits; whole numbers from 100.
 fn digits(value: f64) -> String {
     let decimals = match value.abs() {
         0.0 => 0,
@@ -95,12 +95,12 @@ fn digits(value: f64) -> String {
     trim_zeros(format!("{value:.decimals$}"), decimals)
 }
 
-/// No zeros behind the last digit of a small number; `12.0` and `1.20` keep theirs, which say how exact they are.
+/// Removes trailing zeros of small numbers. `12.0` and `1.20` keep theirs, which show the precision.
 fn trim_zeros(text: String, decimals: usize) -> String {
     if decimals > 2 { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// As few digits as tell the number apart, for ticks.
+/// Shortest form of a number, for ticks.
 fn trimmed(value: f64) -> String {
     let text = format!("{value:.4}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
@@ -115,7 +115,7 @@ fn compact(value: f64) -> String {
     }
 }
 
-/// Whole thousands apart from each other; below a hundred, three digits.
+/// Groups thousands; below 100, three significant digits.
 fn grouped(value: f64) -> String {
     if value.abs() < 99.95 {
         return if value.fract() == 0.0 { format!("{value:.0}") } else { digits(value) };
@@ -134,7 +134,7 @@ fn grouped(value: f64) -> String {
     text
 }
 
-/// `p50`, `p99.9`, `max` for the whole.
+/// `p50`, `p99.9`; `max` for 1.
 fn percentile(share: f64) -> String {
     if share >= 1.0 {
         return "max".to_owned();

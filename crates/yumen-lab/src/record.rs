@@ -1,238 +1,238 @@
-//! A whole run as data: machine, findings, scenario, targets, and every round with its samples and marks.
-//! It is written as JSON by `run` and read by reports and comparisons. Must not know how any of it was measured.
+//! The record of a run: machine, findings, scenario, targets, and every round with its samples and marks.
+//! `run` writes it as JSON; reports and comparisons read it. Must not know the measurement.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use yumen_load::LoadSummary;
 
-/// The version of this format; readers refuse a newer one.
+/// Version of this format; readers refuse a newer one.
 pub const FORMAT: u32 = 1;
 
-/// One run of one scenario against all its targets.
+/// One run of one scenario on all its targets.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunRecord {
-    /// [`FORMAT`] of the program that wrote it.
+    /// [`FORMAT`] of the writing program.
     pub format: u32,
     /// Start of the run, RFC 3339, UTC.
     pub started: String,
-    /// How long it took, milliseconds.
+    /// Duration of the run in milliseconds.
     pub took_ms: u64,
-    /// The command line that repeats it.
+    /// Command line that repeats the run.
     pub command: String,
-    /// Seed of the order in which rounds were interleaved.
+    /// Seed of the interleaved order of rounds.
     pub seed: u64,
-    /// How far the scenario was scaled.
+    /// Scale of the scenario.
     pub scale: RunScale,
-    /// Version of the program that measured.
+    /// Version of the measuring program.
     pub lab_version: String,
-    /// Where it ran.
+    /// Machine of the run.
     pub machine: MachineRecord,
-    /// What the doctor found before the run.
+    /// Findings of the doctor before the run.
     pub doctor: Vec<DoctorFinding>,
-    /// What was repeated, and how.
+    /// The scenario as run.
     pub scenario: ScenarioFacts,
     /// Ceilings measured before the first round.
     pub ceilings: Vec<MeasuredCeiling>,
-    /// What was measured, the upstream alone among them.
+    /// Measured targets, including the baseline.
     pub targets: Vec<MeasuredTarget>,
-    /// What could not be measured.
+    /// Targets that could not be measured.
     pub skipped: Vec<SkippedTarget>,
-    /// Parameter points in the scenario's order.
+    /// Cases in the order of the scenario.
     pub cases: Vec<RunCase>,
 }
 
-/// How far a scenario is scaled.
+/// Scale of a scenario.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunScale {
-    /// Minutes for the whole: fewer points, seconds each.
+    /// A few minutes in total: fewer cases, seconds each.
     Quick,
-    /// The scenario as it fits one machine.
+    /// The scenario sized for one machine.
     #[default]
     Normal,
     /// Durations and concurrency of the original report.
     Full,
 }
 
-/// The machine everything ran on.
+/// The machine of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MachineRecord {
     /// Processor model.
     pub cpu: String,
-    /// Logical processors this process may use.
+    /// Logical processors available to the process.
     pub cpus: usize,
-    /// Whether two logical processors share a core; `None` where the kernel does not say.
+    /// Whether two logical processors share a core; `None` if unknown.
     pub hyper_threads: Option<bool>,
     /// Memory in bytes.
     pub memory_bytes: u64,
     /// Kernel name and release.
     pub kernel: String,
-    /// The distribution's own name.
+    /// Name of the distribution.
     pub os: String,
-    /// Frequency governor, where there is one.
+    /// Frequency governor, if any.
     pub governor: Option<String>,
-    /// Hypervisor or cloud, where the machine tells.
+    /// Hypervisor or cloud, if detected.
     pub hypervisor: Option<String>,
-    /// Which processors each part was pinned to.
+    /// Processors of each part.
     pub pinning: CpuPinning,
 }
 
-/// The processors of each part; empty means not pinned.
+/// Processors of each part; empty if not pinned.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuPinning {
-    /// The gateway's.
+    /// Processors of the gateway.
     pub gateway: Vec<usize>,
-    /// The upstream's.
+    /// Processors of the upstream.
     pub upstream: Vec<usize>,
-    /// The generator's.
+    /// Processors of the generator.
     pub generator: Vec<usize>,
 }
 
-/// One thing the doctor looked at.
+/// One finding of the doctor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DoctorFinding {
-    /// What was looked at, such as `net.core.somaxconn`.
+    /// Subject, such as `net.core.somaxconn`.
     pub name: String,
-    /// Whether it may spoil the run.
+    /// Severity.
     pub level: FindingLevel,
-    /// What was found.
+    /// Value found.
     pub found: String,
-    /// What is wanted.
+    /// Required value.
     pub wanted: String,
-    /// How to change it, where it should be changed.
+    /// Remedy, if needed.
     pub hint: Option<String>,
 }
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingLevel {
-    /// As wanted.
+    /// The requirement is met.
     Ok,
-    /// Cannot be told on this machine.
+    /// Not detectable on this machine.
     Unknown,
-    /// May distort figures.
+    /// The figures may be distorted.
     Warning,
-    /// The run as described cannot work.
+    /// The run cannot work as described.
     Problem,
 }
 
-/// The scenario as it was run.
+/// The scenario as run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ScenarioFacts {
     /// Name, such as `connection-close`.
     pub name: String,
-    /// One line.
+    /// Title of one line.
     pub title: String,
-    /// The report it repeats, such as `R3`, where there is one.
+    /// Repeated report, such as `R3`, if any.
     pub report: Option<String>,
-    /// What the report did and what is done here, as paragraphs.
+    /// Description of the report and of this scenario, in paragraphs.
     pub about: Vec<String>,
-    /// What made the original misleading, and what this run did about each.
+    /// Traps of the original report, and their treatment in this run.
     pub traps: Vec<TrapRecord>,
-    /// How the original drew its figures; a report draws these first.
+    /// Charts of the original report, drawn first.
     pub views: Vec<ReportView>,
-    /// Seconds of each round.
+    /// Duration of each round in seconds.
     pub seconds: f64,
-    /// Rounds asked for.
+    /// Planned rounds.
     pub rounds: usize,
-    /// The scenario file itself, so that the run can be repeated.
+    /// Text of the scenario file, for repetition.
     pub source: String,
 }
 
-/// What made an original misleading.
+/// A trap of the original report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrapRecord {
     /// Short name.
     pub name: String,
-    /// How it misleads.
+    /// Description of the trap.
     pub what: String,
-    /// What this lab does about it.
+    /// Treatment by the lab.
     pub answer: String,
-    /// What this run saw of it, where it can be seen.
+    /// Evidence in this run, if measurable.
     #[serde(default)]
     pub seen: Option<String>,
 }
 
-/// A way to draw the cases.
+/// A view of the cases.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportView {
-    /// What is drawn.
+    /// Kind of the chart.
     pub kind: ViewKind,
-    /// The parameter on the x axis or in the rows, where the kind has one, such as `connections`.
+    /// Parameter on the x axis or in the rows, such as `connections`, if the kind has one.
     #[serde(default)]
     pub over: Option<String>,
-    /// Heading, where the kind's own does not do.
+    /// Heading, if it differs from that of the kind.
     #[serde(default)]
     pub title: Option<String>,
 }
 
-/// What a view draws.
+/// Kind of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ViewKind {
-    /// Throughput, latency and errors over a parameter (R1, R3).
+    /// Throughput, latency and errors by a parameter (R1, R3).
     Curves,
-    /// Latency percentiles out to p99.9999, logarithmic (R2).
+    /// Latency percentiles up to p99.9999, logarithmic (R2).
     Percentiles,
-    /// Rate, errors and latency over time, changes marked (R2).
+    /// Rate, errors and latency over time, with marked changes (R2).
     Timeline,
-    /// Replies, response time and errors over the offered rate (R5).
+    /// Responses, response time and errors by the offered rate (R5).
     Ramp,
-    /// Rows of cases with ratios to the first (R4).
+    /// Cases as rows, with ratios to the first (R4).
     Table,
-    /// Connections counted at the door, per request (R3's trap).
+    /// Connections accepted by the gateway, per request (trap of R3).
     Connections,
-    /// Memory of the gateway over held connections.
+    /// Memory of the gateway by held connections.
     IdleMemory,
 }
 
 /// A ceiling measured before the first round.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MeasuredCeiling {
-    /// What it bounds: `link` (payloads of the exact sizes, no HTTP) or `upstream` (the upstream alone).
+    /// Bounded part: `link` (payloads of the same sizes, without HTTP) or `upstream` (the upstream alone).
     pub name: String,
-    /// Connections that were used.
+    /// Number of connections.
     pub connections: usize,
-    /// Bytes of payload in a request.
+    /// Payload of a request in bytes.
     pub request_bytes: u64,
-    /// Bytes of payload in a response.
+    /// Payload of a response in bytes.
     pub response_bytes: u64,
     /// Round trips per second.
     pub per_second: f64,
-    /// Median round trip, nanoseconds.
+    /// Median round trip in nanoseconds.
     pub p50_ns: u64,
 }
 
-/// Something that was measured.
+/// A measured target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredTarget {
-    /// Unique in the run, such as `nginx`; `direct` is the upstream alone.
+    /// Name, unique in the run, such as `nginx`; `direct` is the upstream alone.
     pub name: String,
     /// Adapter, such as `nginx`, `url` or `direct`.
     pub adapter: String,
-    /// Whether it is a gateway, or what gateways are compared with.
+    /// Gateway or baseline.
     pub role: TargetRole,
-    /// What the program says of its version.
+    /// Version reported by the program.
     pub version: Option<String>,
-    /// Program that ran.
+    /// Path of the program.
     pub program: Option<String>,
-    /// Files the adapter rendered for the first case, by name. Certificates and keys are left out.
+    /// Files rendered by the adapter for the first case, by name, without certificates and keys.
     pub configuration: BTreeMap<String, String>,
-    /// Command line it was started with.
+    /// Command line of the program.
     pub command: Vec<String>,
-    /// How a dynamic change is applied, such as `rewrite and reload`.
+    /// Method of a dynamic change, such as `rewrite and reload`.
     pub changes_by: Option<String>,
-    /// What a reader must know of the comparison's fairness, such as a setting this gateway lacks.
+    /// Remarks on fairness, such as a setting that the gateway lacks.
     pub notes: Vec<String>,
 }
 
-/// What a target is in the comparison.
+/// Role of a target in the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TargetRole {
-    /// The upstream without any gateway.
+    /// The upstream without a gateway.
     Baseline,
     /// A gateway.
     Gateway,
@@ -241,55 +241,55 @@ pub enum TargetRole {
 /// A target that was left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkippedTarget {
-    /// Its name.
+    /// Name of the target.
     pub name: String,
-    /// Why, such as `not installed`.
+    /// Reason, such as `not installed`.
     pub reason: String,
-    /// How to get it.
+    /// Way to install the target.
     pub hint: String,
 }
 
-/// One parameter point.
+/// One combination of parameters.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunCase {
-    /// Unique in the run, such as `connections=100`.
+    /// Id, unique in the run, such as `connections=100`.
     pub id: String,
-    /// What a table's row or a legend says.
+    /// Label in table rows and legends.
     pub label: String,
-    /// Parameters that differ between cases, in the scenario's order: `connections`, `plugins`, `routes`,
-    /// `workers`, `rate`, `close`, `mock`, `endpoints`, …; numbers are JSON numbers.
+    /// Parameters that differ between cases, in the order of the scenario: `connections`, `plugins`,
+    /// `routes`, `workers`, `rate`, `close`, `mock`, `endpoints`, …; numbers are JSON numbers.
     pub parameters: serde_json::Map<String, serde_json::Value>,
-    /// What each target did, in the order of [`RunRecord::targets`].
+    /// Results by target, in the order of [`RunRecord::targets`].
     pub results: Vec<TargetResult>,
 }
 
-/// What one target did at one parameter point.
+/// Result of one target in one case.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TargetResult {
     /// [`MeasuredTarget::name`].
     pub target: String,
-    /// Rounds in the order they ran.
+    /// Rounds in their order of execution.
     pub rounds: Vec<RoundRecord>,
-    /// Why there is none, such as `cannot do key-auth`.
+    /// Reason for missing rounds, such as `cannot do key-auth`.
     pub missing: Option<String>,
 }
 
 /// One load on one target.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RoundRecord {
-    /// From 1.
+    /// Number from 1.
     pub number: usize,
-    /// Place in the run's order over all targets and cases, from 1: drift of the machine follows it.
+    /// Position in the order over all targets and cases, from 1; shows drift of the machine.
     pub position: usize,
-    /// Start after the run's start, milliseconds.
+    /// Start in milliseconds after the start of the run.
     pub at_ms: u64,
-    /// What the generator saw.
+    /// Result of the generator.
     pub summary: LoadSummary,
-    /// What the parts cost, and who was at their limit.
+    /// Processor time and memory of the parts.
     pub usage: RoundUsage,
-    /// Who kept the rate from being higher.
+    /// Bottleneck of the round.
     pub bottleneck: RoundBottleneck,
-    /// Connections counted beside the generator; `None` for targets on which that is not possible.
+    /// Connections counted independently of the generator; `None` if not possible for the target.
     pub connections: Option<RoundConnections>,
     /// Changes applied during the round.
     pub changes: Vec<ChangeMark>,
@@ -298,98 +298,98 @@ pub struct RoundRecord {
 /// Processor time and memory of the three parts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RoundUsage {
-    /// All processes of the gateway; empty where they are unknown.
+    /// All processes of the gateway; empty if unknown.
     pub gateway: PartUsage,
     /// The upstream.
     pub upstream: PartUsage,
     /// The generator.
     pub generator: PartUsage,
-    /// Share of the machine's processor time stolen by its host during the round, 0 to 1.
+    /// Share of the machine's processor time stolen by the host during the round, from 0 to 1.
     pub stolen: f64,
 }
 
-/// One part over a round.
+/// Usage of one part during a round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PartUsage {
-    /// Processors it could use.
+    /// Available processors.
     pub cpus: usize,
-    /// Processor time used in the round, nanoseconds.
+    /// Processor time in nanoseconds.
     pub cpu_ns: u64,
-    /// Busiest second, in processors.
+    /// Processors used in the busiest sample interval.
     pub cpus_peak: f64,
-    /// Processor time per request, nanoseconds; 0 without requests.
+    /// Processor time per request in nanoseconds; 0 without requests.
     pub cpu_ns_per_request: f64,
-    /// Largest resident memory, bytes; pages shared between its processes counted once.
+    /// Peak resident memory in bytes; pages shared between processes count once.
     pub rss_bytes_max: u64,
     /// Samples over time.
     pub samples: Vec<UsageSample>,
 }
 
-/// One look at a part.
+/// One sample of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UsageSample {
-    /// After the round's start, milliseconds.
+    /// Time after the start of the round in milliseconds.
     pub at_ms: u64,
-    /// Processors used since the sample before.
+    /// Processors used since the previous sample.
     pub cpus: f64,
-    /// Resident memory, bytes.
+    /// Resident memory in bytes.
     pub rss_bytes: u64,
 }
 
-/// Who kept the rate from being higher.
+/// Bottleneck of a round.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoundBottleneck {
-    /// Who.
+    /// The limiting part.
     pub who: BottleneckPart,
-    /// By which figures.
+    /// Figures that support the conclusion.
     pub why: String,
 }
 
-/// A candidate for the bottleneck.
+/// A possible bottleneck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BottleneckPart {
-    /// The gateway: what a comparison of gateways needs.
+    /// The gateway, as required for a comparison of gateways.
     Gateway,
     /// The upstream.
     Upstream,
     /// The generator.
     Generator,
-    /// The machine: time was stolen, or parts share processors that are all busy.
+    /// The machine: stolen time, or parts that share fully used processors.
     Machine,
-    /// The offered load: everybody had room left.
+    /// The offered load: every part had spare capacity.
     Load,
-    /// Latency: too few connections to keep anybody busy.
+    /// Latency: too few connections to use any part fully.
     Latency,
-    /// Cannot be told.
+    /// Unknown.
     Unknown,
 }
 
-/// Connections of a round, counted where they arrive.
+/// Connections of a round, counted on the server side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoundConnections {
-    /// Connections the generator opened.
+    /// Connections opened by the generator.
     pub client: u64,
-    /// Connections the kernel opened passively, less those the upstream accepted: the count at the gateway's
-    /// door, independent of the generator. Other programs on the machine add to it.
+    /// Passive opens of the kernel minus connections accepted by the upstream: the connections accepted by
+    /// the gateway, independent of the generator. Other programs on the machine add to it.
     pub door: Option<u64>,
-    /// Connections the upstream accepted.
+    /// Connections accepted by the upstream.
     pub upstream: Option<u64>,
-    /// Requests of the same time.
+    /// Requests in the same period.
     pub requests: u64,
 }
 
-/// A change applied to the gateway while it was loaded.
+/// A change applied to the gateway under load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChangeMark {
-    /// When it was begun, after the round's start, milliseconds.
+    /// Start of the change in milliseconds after the start of the round.
     pub at_ms: u64,
-    /// What, such as `7 endpoints`.
+    /// Description, such as `7 endpoints`.
     pub what: String,
-    /// Until the gateway's own interface said it was done, milliseconds.
+    /// Duration until the gateway's interface reported completion, in milliseconds.
     pub took_ms: f64,
-    /// Until the change was seen in traffic, milliseconds; `None` where it was not looked for.
+    /// Duration until the change took effect in traffic, in milliseconds; `None` if not observed.
     pub effective_ms: Option<f64>,
-    /// What went wrong.
+    /// Error of the change.
     pub error: Option<String>,
 }

@@ -1,6 +1,6 @@
-//! Reports of a run: one HTML page that needs nothing else, the same as Markdown, the figures as JSON.
+//! Reports of a run: a self-contained HTML page, Markdown, or JSON.
 //!
-//! Knows the record of a run and computes from it all that is said; nothing in a report is written by hand.
+//! Knows the record of a run. All statements are computed from the record; none is written by hand.
 
 mod build;
 pub mod chart;
@@ -22,7 +22,7 @@ pub use build::build;
 pub(crate) use rivals::p_value;
 pub use rivals::{RivalComparison, standings};
 
-/// How a report is written.
+/// Format of a report.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ReportFormat {
     /// One page with charts.
@@ -30,11 +30,11 @@ pub enum ReportFormat {
     Html,
     /// Text with tables.
     Markdown,
-    /// The computed figures and comparisons.
+    /// Computed figures and comparisons.
     Json,
 }
 
-/// The report of a run.
+/// Renders the report of a run.
 pub fn render(run: &RunRecord, format: ReportFormat) -> Result<String> {
     Ok(match format {
         ReportFormat::Html => html::write(&build(run)),
@@ -43,7 +43,7 @@ pub fn render(run: &RunRecord, format: ReportFormat) -> Result<String> {
     })
 }
 
-/// Reads the record of a run; a newer format is refused, because it may say what this program does not know.
+/// Parses the record of a run. A newer format is refused, because its meaning may differ.
 pub fn read_run(text: &str) -> Result<RunRecord> {
     let value: serde_json::Value = serde_json::from_str(text).context("not JSON")?;
     let format = value.get("format").and_then(serde_json::Value::as_u64);

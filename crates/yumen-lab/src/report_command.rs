@@ -1,4 +1,4 @@
-//! `yumen-bench report`: the record of a run to a page, a text, or figures.
+//! `yumen-bench report`: converts the record of a run to HTML, Markdown or JSON.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,21 +10,21 @@ use clap::Args;
 use crate::record::RunRecord;
 use crate::report::{ReportFormat, read_run, render};
 
-/// What `report` takes.
+/// Arguments of `report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// The record of a run, as `yumen-bench run` writes it; `-` reads standard input.
+    /// Record of a run, written by `yumen-bench run`; `-` reads standard input.
     pub run: PathBuf,
-    /// One HTML page that needs nothing else (the default).
+    /// Write a self-contained HTML page (default).
     #[arg(long, group = "format")]
     pub html: bool,
-    /// Markdown: the tables without the charts.
+    /// Write Markdown: tables without charts.
     #[arg(long, visible_alias = "markdown", group = "format")]
     pub md: bool,
-    /// The computed figures, comparisons and losses as JSON.
+    /// Write computed figures, comparisons and losses as JSON.
     #[arg(long, group = "format")]
     pub json: bool,
-    /// Where to write; standard output if not given. Its ending decides the format where no option does.
+    /// Output file; standard output by default. Its extension selects the format if no option does.
     #[arg(long, short)]
     pub out: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! `yumen-bench run`, `list` and `doctor`: the command line, and the steps of a run in the modules below.
+//! `yumen-bench run`, `list` and `doctor`: the command line. The modules below are the steps of a run.
 
 mod ceilings;
 mod certificate;
@@ -46,40 +46,40 @@ pub struct LabRunArgs {
     /// Names of scenarios (see `list`), or files ending in .yaml
     #[arg(required = true, value_name = "SCENARIO")]
     scenarios: Vec<String>,
-    /// Gateways to measure; those of the scenario if none are named
+    /// Gateways to measure; by default those of the scenario
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     targets: Vec<String>,
-    /// A gateway that runs already and whose upstream is configured by you; may be repeated
+    /// Running gateway whose upstream you configured; repeatable
     #[arg(long, value_name = "NAME=URL")]
     url: Vec<String>,
-    /// A process of a gateway named by --url, to measure its processor time and memory; may be repeated
+    /// Process of a gateway given by --url, to measure its processor time and memory; repeatable
     #[arg(long, value_name = "NAME=PID")]
     pid: Vec<String>,
-    /// Fewer points, seconds each: a first impression
+    /// Run fewer points, seconds each, for a first impression
     #[arg(long, conflicts_with = "full")]
     quick: bool,
-    /// Durations and concurrency of the original reports
+    /// Use durations and concurrency of the original reports
     #[arg(long)]
     full: bool,
-    /// Rounds of each point and target, instead of the scenario's
+    /// Rounds per point and target, instead of the scenario's
     #[arg(long, value_name = "N")]
     rounds: Option<NonZeroUsize>,
-    /// Seconds of each round, instead of the scenario's
+    /// Seconds per round, instead of the scenario's
     #[arg(long, value_name = "SECONDS", value_parser = round_seconds)]
     seconds: Option<f64>,
-    /// Requests per second of scenarios with a constant rate, instead of a share of the slowest
+    /// Requests per second of scenarios with a constant rate, instead of a share of the slowest target's rate
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
-    /// Where results go, one JSON file for each scenario
+    /// Output directory, one JSON file per scenario
     #[arg(long, value_name = "DIR", default_value = "bench-results")]
     out: PathBuf,
     /// Seed of the order of rounds
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Port of the lab's first upstream, for gateways named by --url
+    /// Port of the first upstream of the lab, for gateways given by --url
     #[arg(long, value_name = "PORT")]
     upstream_port: Option<u16>,
-    /// Also draw where each gateway's processor time goes, at the first point of each configuration (needs perf)
+    /// Draw a flame graph of each gateway at the first point of each configuration (needs perf)
     #[arg(long)]
     flame: bool,
     /// Keep configurations and logs of the gateways
@@ -90,12 +90,12 @@ pub struct LabRunArgs {
 /// Options of `doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Connections the run will have
+    /// Maximum concurrent connections of the planned run
     #[arg(long, value_name = "N", default_value_t = 1000)]
     connections: u64,
 }
 
-/// How long the processors are watched.
+/// Observation time of the processors.
 const WATCHED: Duration = Duration::from_secs(1);
 
 /// Lists scenarios and targets.
@@ -122,7 +122,7 @@ pub fn list() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Looks at the machine; exit status 1 where a run cannot work.
+/// Checks the machine; exit code 1 if a run cannot work.
 pub fn doctor(args: &DoctorArgs) -> Result<ExitCode> {
     let needs = doctor::MachineNeeds { connections: args.connections, short_connections: true };
     let findings = doctor::judge(&MachineFacts::gather(WATCHED), needs);
@@ -143,7 +143,7 @@ fn show(out: &mut dyn Write, finding: &DoctorFinding) -> std::io::Result<()> {
     finding.hint.iter().try_for_each(|hint| writeln!(out, "{:<8} {hint}", ""))
 }
 
-/// Runs scenarios and writes their results.
+/// Runs scenarios and writes their records.
 pub fn run(args: &LabRunArgs) -> Result<ExitCode> {
     let scale = match (args.quick, args.full) {
         (true, _) => RunScale::Quick,
@@ -158,7 +158,7 @@ pub fn run(args: &LabRunArgs) -> Result<ExitCode> {
     };
     let cpus = facts::allowed_cpus();
     let measuring = pinning::split(&cpus, pinning::workers_max(cpus.len()));
-    // the lab itself stays off the gateway's processors
+    // The lab itself must not use the gateway's processors.
     process::pin_this_thread(&measuring.generator)?;
     let mut facts = MachineFacts::gather(WATCHED);
     facts.cpus = cpus.len();
@@ -178,13 +178,13 @@ pub fn run(args: &LabRunArgs) -> Result<ExitCode> {
     };
     let outcome = run_all(args, scale, &lab);
     if !args.keep {
-        // a run that ended badly is worth looking at only where its files were asked for
+        // The files of a failed run are kept only with `--keep`.
         let _ = std::fs::remove_dir_all(&folder);
     }
     outcome
 }
 
-/// A round without an end would be the last one.
+/// Parses the duration of a round in seconds, which must be positive and finite.
 fn round_seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "a number of seconds, such as 2.5".to_owned())?;
     match seconds.is_finite() && seconds > 0.0 {
@@ -212,7 +212,7 @@ fn run_all(args: &LabRunArgs, scale: RunScale, lab: &LabContext<'_>) -> Result<E
     Ok(ExitCode::SUCCESS)
 }
 
-/// Who takes part in a scenario: the upstream alone first.
+/// Targets of a scenario, the baseline first.
 fn who(
     args: &LabRunArgs,
     scenario: &scenario::Scenario,

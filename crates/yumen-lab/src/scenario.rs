@@ -1,5 +1,5 @@
-//! Scenarios: what is run, at which parameter points, how a scale changes them, and which traps are named.
-//! Pure: text in, cases out. Must not know any gateway or how a load is made.
+//! Scenarios: load, cases, scaling and traps.
+//! Pure: parses text into cases. Must not know any gateway or the generation of load.
 
 mod settings;
 
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::record::{ReportView, RunScale};
 pub use settings::{CaseSettings, EndpointChanges, GatewayShape, LoadKind};
 
-/// The scenarios that are shipped: name and text.
+/// Built-in scenarios: name and text.
 pub const SHIPPED: &[(&str, &str)] = &[
     ("kong-vs-nginx", include_str!("../scenarios/kong-vs-nginx.yaml")),
     ("dynamic-endpoints", include_str!("../scenarios/dynamic-endpoints.yaml")),
@@ -30,41 +30,41 @@ pub const SHIPPED: &[(&str, &str)] = &[
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// Its name; the file's, without `.yaml`.
+    /// Name; equal to the file name without `.yaml`.
     pub name: String,
-    /// One line.
+    /// Title of one line.
     pub title: String,
-    /// The report it repeats, such as `R3`.
+    /// Repeated report, such as `R3`.
     pub report: Option<String>,
-    /// What the report did and what is done here, a paragraph each.
+    /// Description of the report and of this scenario, in paragraphs.
     pub about: Vec<String>,
-    /// Adapters in the order of the report; empty means all.
+    /// Adapters in the order of the report; empty for all.
     #[serde(default)]
     pub targets: Vec<String>,
-    /// Whether the upstream alone is measured too.
+    /// Whether the baseline is measured too.
     #[serde(default)]
     pub direct: bool,
-    /// Seconds of a round.
+    /// Duration of a round in seconds.
     pub seconds: f64,
-    /// Seconds of load before the rounds of a case, not measured.
+    /// Warm-up of a case in seconds, not measured.
     #[serde(default)]
     pub warmup_seconds: f64,
-    /// Rounds of each case and target.
+    /// Rounds per case and target.
     pub rounds: usize,
-    /// What all cases share.
+    /// Settings common to all cases.
     #[serde(default)]
     settings: Map<String, Value>,
-    /// Points that differ in several settings at once; each may have a `label`.
+    /// Points that differ in several settings; each may have a `label`.
     #[serde(default)]
     cases: Vec<Map<String, Value>>,
-    /// Settings that take each of several values, multiplied with the cases.
+    /// Settings with several values each, multiplied with the cases.
     #[serde(default)]
     over: Vec<ParameterAxis>,
-    /// What made the original misleading.
+    /// Traps of the original report.
     pub traps: Vec<ScenarioTrap>,
-    /// How it is drawn.
+    /// Views of the scenario.
     pub views: Vec<ReportView>,
-    /// The file's text.
+    /// Text of the file.
     #[serde(skip)]
     pub source: String,
 }
@@ -77,17 +77,17 @@ struct ParameterAxis {
     values: Vec<Value>,
 }
 
-/// What made an original misleading, what is done about it, and where a run can see it.
+/// A trap of the original report, its treatment, and its evidence.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScenarioTrap {
     /// Short name.
     pub name: String,
-    /// How it misleads.
+    /// Description of the trap.
     pub what: String,
-    /// What is done about it.
+    /// Treatment by the lab.
     pub answer: String,
-    /// Which figures of a run show it.
+    /// Figures of a run that show the trap.
     pub see: Option<TrapEvidence>,
 }
 
@@ -95,36 +95,36 @@ pub struct ScenarioTrap {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TrapEvidence {
-    /// Connections for each request.
+    /// Connections per request.
     Connections,
-    /// Connections to the upstream for each request.
+    /// Upstream connections per request.
     UpstreamConnections,
-    /// Who was the bottleneck in how many rounds.
+    /// Bottlenecks by number of rounds.
     Bottlenecks,
-    /// Version, cipher, key, full and resumed handshakes.
+    /// TLS version, cipher suite, key, full and resumed handshakes.
     Handshakes,
-    /// How many changes came into force, and how fast.
+    /// Number and speed of effective changes.
     Changes,
     /// Errors by class.
     Errors,
-    /// Latency from the intended moment beside that from the sent byte.
+    /// Latency from the intended send time, compared with that from the first byte sent.
     Correction,
 }
 
-/// One parameter point.
+/// One combination of parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParameterPoint {
-    /// Unique in the scenario.
+    /// Id, unique in the scenario.
     pub id: String,
-    /// What a reader sees.
+    /// Label in reports.
     pub label: String,
-    /// What differs from the other points.
+    /// Parameters that differ from other points.
     pub parameters: Map<String, Value>,
     /// All settings.
     pub settings: CaseSettings,
 }
 
-/// A scenario by name, or from a file whose name ends in `.yaml` or `.yml`.
+/// Loads a scenario by name, or from a file with the extension `.yaml` or `.yml`.
 pub fn load(name: &str, scale: RunScale) -> Result<Scenario> {
     if name.ends_with(".yaml") || name.ends_with(".yml") {
         let text = std::fs::read_to_string(name).with_context(|| format!("scenario {name}"))?;
@@ -140,7 +140,7 @@ pub fn load(name: &str, scale: RunScale) -> Result<Scenario> {
     parse(text, scale).with_context(|| format!("scenario {name}"))
 }
 
-/// Reads a scenario and scales it: what stands under `quick` or `full` replaces what stands beside it.
+/// Parses and scales a scenario: keys under `quick` or `full` replace those beside them.
 pub fn parse(text: &str, scale: RunScale) -> Result<Scenario> {
     let mut document: Map<String, Value> = serde_yaml_ng::from_str(text)?;
     let (quick, full) = (document.remove("quick"), document.remove("full"));
@@ -162,7 +162,7 @@ pub fn parse(text: &str, scale: RunScale) -> Result<Scenario> {
     Ok(scenario)
 }
 
-/// Maps are merged, everything else is replaced.
+/// Merges maps recursively; other values are replaced.
 fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
     for (key, value) in from {
         match (into.get_mut(&key), value) {
@@ -175,8 +175,10 @@ fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
 }
 
 impl Scenario {
-    /// All parameter points in order. `workers_max` is what the machine has processors for; points beyond it
-    /// are done with that many, and those that then are the same are done once.
+    /// All points in order.
+    ///
+    /// Points above `workers_max` workers, the number that the machine has processors for, are reduced to
+    /// that number. Points that become equal are run once.
     pub fn points(&self, workers_max: usize) -> Result<Vec<ParameterPoint>> {
         let mut combined: Vec<Map<String, Value>> =
             if self.cases.is_empty() { vec![Map::new()] } else { self.cases.clone() };
@@ -212,6 +214,7 @@ impl Scenario {
         let mut settings: CaseSettings =
             serde_json::from_value(all.into()).with_context(|| format!("case {}", describe(&parameters)))?;
         settings.check().with_context(|| format!("case {}", describe(&parameters)))?;
+        // Reduced here, so that `points` recognizes points that have become equal.
         settings.workers = settings.workers.min(workers_max);
         if parameters.contains_key("workers") {
             parameters.insert("workers".to_owned(), settings.workers.into());
@@ -220,7 +223,7 @@ impl Scenario {
         Ok(ParameterPoint { id, label, parameters, settings })
     }
 
-    /// The id, and the label with the values of the axes behind it.
+    /// Returns the id, and the label followed by the values of the axes.
     fn name_of(&self, parameters: &Map<String, Value>, label: Option<String>) -> (String, String) {
         let axes: Map<String, Value> = parameters
             .iter()
@@ -240,7 +243,7 @@ impl Scenario {
     }
 }
 
-/// `connections=100, workers=2`.
+/// Formats parameters as `connections=100, workers=2`.
 fn describe(parameters: &Map<String, Value>) -> String {
     let one = |(name, value): (&String, &Value)| match value {
         Value::String(text) => format!("{name}={text}"),

@@ -1,6 +1,6 @@
-//! What may be said of a handful of rounds: medians with their intervals, rank tests, effect sizes.
+//! Statistics of small samples: medians with intervals, rank tests, effect sizes.
 //!
-//! Knows numbers only. Everything is deterministic: the bootstrap draws from a fixed seed.
+//! Knows numbers only. All results are deterministic: the bootstrap uses a fixed seed.
 
 mod resample;
 #[cfg(test)]
@@ -10,39 +10,39 @@ use serde::Serialize;
 
 pub use resample::{interval_of_median, interval_of_ratio};
 
-/// Most observations for which a rank test counts every arrangement; above it the normal approximation stands in.
+/// Maximum number of observations for an exact rank test; above, the normal approximation is used.
 const EXACT_OBSERVATIONS_MAX: usize = 50;
 
-/// A range of values, both ends included.
+/// A closed interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ConfidenceInterval {
-    /// The lower end.
+    /// Lower end.
     pub low: f64,
-    /// The upper end.
+    /// Upper end.
     pub high: f64,
 }
 
-/// Where a sample lies and how far it spreads.
+/// Location and spread of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct SampleSpread {
-    /// How many values there are.
+    /// Number of values.
     pub count: usize,
-    /// The middle value, or the mean of the two middle ones.
+    /// Middle value, or the mean of the two middle ones.
     pub median: f64,
-    /// The arithmetic mean.
+    /// Arithmetic mean.
     pub mean: f64,
-    /// The standard deviation with n - 1 below the line; zero for a single value.
+    /// Sample standard deviation, with the denominator n - 1; zero for a single value.
     pub standard_deviation: f64,
-    /// The smallest value.
+    /// Smallest value.
     pub min: f64,
-    /// The largest value.
+    /// Largest value.
     pub max: f64,
-    /// Where the median lies with 95 % confidence, by bootstrap.
+    /// 95 % confidence interval of the median, by bootstrap.
     pub interval: ConfidenceInterval,
 }
 
 impl SampleSpread {
-    /// Summarises a sample; `None` for an empty one. Values that are not finite are left out.
+    /// Summarizes the finite values of a sample; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
         let sorted = sorted(values);
         let (min, max) = (*sorted.first()?, *sorted.last()?);
@@ -59,20 +59,20 @@ impl SampleSpread {
     }
 }
 
-/// The standard deviation as a share of the mean; `None` for fewer than two values or a mean of zero.
+/// Standard deviation as a share of the mean; `None` for fewer than two values or a mean of zero.
 pub fn relative_deviation(values: &[f64]) -> Option<f64> {
     let values = finite(values);
     let mean = mean(&values);
     (values.len() > 1 && mean != 0.0).then(|| deviation(&values, mean) / mean.abs())
 }
 
-/// The middle value of a sample, or the mean of its two middle ones.
+/// Middle value of a sample, or the mean of the two middle ones.
 pub fn median(values: &[f64]) -> Option<f64> {
     let sorted = sorted(values);
     (!sorted.is_empty()).then(|| median_of_sorted(&sorted))
 }
 
-/// The value below which a share (0 to 1) of the sample lies, linear between neighbours (R's type 7).
+/// Quantile for a share from 0 to 1, with linear interpolation (R's type 7).
 pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
     quantile_of_sorted(&sorted(values), share)
 }
@@ -84,31 +84,31 @@ fn quantile_of_sorted(sorted: &[f64], share: f64) -> Option<f64> {
     Some(below + (above - below) * place.fract())
 }
 
-/// Which way a test looks for a difference.
+/// Alternative of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TestTail {
-    /// Different in any direction.
+    /// Two-sided.
     Both,
-    /// The first sample tends to lie above the second.
+    /// The first sample tends to be greater.
     Greater,
-    /// The first sample tends to lie below the second.
+    /// The first sample tends to be less.
     Less,
 }
 
-/// What a rank test found.
+/// Result of a rank test.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RankTest {
     /// U of the first sample (Mann-Whitney), or the rank sum of the positive differences (Wilcoxon).
     pub statistic: f64,
-    /// How often chance alone gives as much.
+    /// Probability of a result at least as extreme by chance.
     pub p_value: f64,
-    /// Whether every arrangement was counted rather than approximated.
+    /// Whether the p-value is exact rather than approximated.
     pub exact: bool,
 }
 
-/// Mann-Whitney's U test of two independent samples, ties included; `None` where a sample is empty.
+/// Mann-Whitney's U test of two independent samples, ties included; `None` for an empty sample.
 ///
-/// Up to 50 values in all, every arrangement of the observed ranks is counted, so that ties need no correction.
+/// Up to 50 values in total, all arrangements of the observed ranks are counted, so ties need no correction.
 pub fn mann_whitney(first: &[f64], second: &[f64], tail: TestTail) -> Option<RankTest> {
     let (first, second) = (finite(first), finite(second));
     let (n, m) = (first.len(), second.len());
@@ -132,7 +132,8 @@ pub fn mann_whitney(first: &[f64], second: &[f64], tail: TestTail) -> Option<Ran
 
 /// Wilcoxon's signed-rank test of paired samples; pairs without a difference are left out.
 ///
-/// `None` where the samples differ in length or nothing differs. Up to 50 pairs every arrangement of signs is counted.
+/// `None` if the lengths differ or no pair has a difference. Up to 50 pairs, all arrangements of signs are
+/// counted.
 pub fn wilcoxon(first: &[f64], second: &[f64], tail: TestTail) -> Option<RankTest> {
     if first.len() != second.len() {
         return None;
@@ -159,16 +160,17 @@ pub fn wilcoxon(first: &[f64], second: &[f64], tail: TestTail) -> Option<RankTes
     })
 }
 
-/// The smallest p-value the rank test can give for samples of these sizes without ties: with too few rounds
-/// no difference, however large, can be told from chance.
+/// Smallest p-value that the rank test can give for samples of these sizes without ties.
+///
+/// With too few rounds, no difference can be significant.
 pub fn smallest_p(n: usize, m: usize, tail: TestTail) -> f64 {
     let arrangements = (1..=n).fold(1.0, |ways, k| ways * (m + k) as f64 / k as f64);
     let sides = if tail == TestTail::Both { 2.0 } else { 1.0 };
     f64::min(1.0, sides / arrangements)
 }
 
-/// Cliff's delta: how much more often a value of the first sample is above one of the second than below it.
-/// From -1 (always below) to 1 (always above).
+/// Cliff's delta from -1 to 1: the probability that a value of the first sample is greater than one of the
+/// second, minus the probability that it is less.
 pub fn cliffs_delta(first: &[f64], second: &[f64]) -> Option<f64> {
     let (first, second) = (finite(first), finite(second));
     if first.is_empty() || second.is_empty() {
@@ -179,11 +181,11 @@ pub fn cliffs_delta(first: &[f64], second: &[f64]) -> Option<f64> {
     Some(sum / (first.len() * second.len()) as f64)
 }
 
-/// How much a delta amounts to, in words: the limits are 0.147, 0.33 and 0.474 (Romano and others, 2006).
+/// Verbal size of a delta, with the limits 0.147, 0.33 and 0.474 (Romano and others, 2006).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EffectSize {
-    /// The samples lie over each other.
+    /// The samples overlap almost fully.
     Negligible,
     /// A tendency.
     Small,
@@ -194,7 +196,7 @@ pub enum EffectSize {
 }
 
 impl EffectSize {
-    /// The word for a delta from -1 to 1.
+    /// Classifies a delta from -1 to 1.
     pub fn of(delta: f64) -> Self {
         match delta.abs() {
             d if d < 0.147 => Self::Negligible,
@@ -204,7 +206,7 @@ impl EffectSize {
         }
     }
 
-    /// As a report writes it.
+    /// Text for reports.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Negligible => "negligible",
@@ -215,20 +217,21 @@ impl EffectSize {
     }
 }
 
-/// How two things compare when they were measured in the same rounds.
+/// Comparison of two samples measured in the same rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PairedRatio {
-    /// How many rounds both have.
+    /// Number of common rounds.
     pub pairs: usize,
-    /// The median of first / second over the rounds.
+    /// Median of first / second over the rounds.
     pub median: f64,
-    /// Where that median lies with 95 % confidence, by bootstrap over the rounds.
+    /// 95 % confidence interval of that median, by bootstrap over the rounds.
     pub interval: ConfidenceInterval,
 }
 
 impl PairedRatio {
-    /// Ratios round by round, which cancels what changes from round to round; pairs with a zero below the
-    /// line are left out, and `None` means that none is left.
+    /// Computes ratios round by round, which cancels changes common to a round.
+    ///
+    /// Pairs with a zero denominator are left out; `None` if no pair remains.
     pub fn of(first: &[f64], second: &[f64]) -> Option<Self> {
         let ratios: Vec<f64> =
             first.iter().zip(second).filter(|(_, b)| **b != 0.0).map(|(a, b)| a / b).collect();
@@ -261,7 +264,7 @@ fn median_of_sorted(sorted: &[f64]) -> f64 {
     if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) }
 }
 
-/// Twice the rank of each value, ties sharing their mean rank: doubled, so that mean ranks stay whole numbers.
+/// Twice the rank of each value, with mean ranks for ties. Doubling keeps mean ranks integers.
 fn doubled_ranks(values: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
@@ -277,18 +280,19 @@ fn doubled_ranks(values: &[f64]) -> Vec<usize> {
     ranks
 }
 
-/// The sum of t^3 - t over groups of t equal values.
+/// Sum of t^3 - t over groups of t equal values.
 fn tie_term(values: &[f64]) -> f64 {
     let sorted = sorted(values);
     sorted.chunk_by(|a, b| a == b).map(|group| (group.len() as f64).powi(3) - group.len() as f64).sum()
 }
 
-/// How many ways there are to choose `size` of the ranks with each sum, as an index.
+/// Number of ways to choose `size` ranks, by their sum as index.
 fn subset_sums(ranks: &[usize], size: usize) -> Vec<f64> {
     let total: usize = ranks.iter().sum();
     let mut ways = vec![vec![0.0; total + 1]; size + 1];
     ways[0][0] = 1.0;
     for rank in ranks {
+        // Descending, so that each rank is used at most once.
         for taken in (1..=size).rev() {
             for sum in (*rank..=total).rev() {
                 ways[taken][sum] += ways[taken - 1][sum - rank];
@@ -298,7 +302,7 @@ fn subset_sums(ranks: &[usize], size: usize) -> Vec<f64> {
     ways.swap_remove(size)
 }
 
-/// How many ways there are to give signs to the ranks so that the positive ones have each sum.
+/// Number of ways to assign signs to the ranks, by the sum of the positive ones as index.
 fn sign_sums(ranks: &[usize]) -> Vec<f64> {
     let total: usize = ranks.iter().sum();
     let mut ways = vec![0.0; total + 1];
@@ -318,11 +322,12 @@ fn exact_p(ways: &[f64], observed: usize, tail: TestTail) -> f64 {
     match tail {
         TestTail::Greater => at_least,
         TestTail::Less => at_most,
+        // Both tails include the observed value, so twice the smaller one may exceed 1.
         TestTail::Both => f64::min(1.0, 2.0 * at_most.min(at_least)),
     }
 }
 
-/// The p-value of the normal approximation, with the correction for continuity.
+/// P-value of the normal approximation with continuity correction.
 fn normal_p(statistic: f64, mean: f64, variance: f64, tail: TestTail) -> f64 {
     if variance <= 0.0 {
         return 1.0;
@@ -335,8 +340,8 @@ fn normal_p(statistic: f64, mean: f64, variance: f64, tail: TestTail) -> f64 {
     f64::min(1.0, sides * upper_tail((distance - 0.5) / variance.sqrt()))
 }
 
-/// The share of a standard normal distribution above z: its Taylor series near the middle, Laplace's continued
-/// fraction in the tail, where the series would lose its digits.
+/// Upper tail probability of the standard normal distribution: a Taylor series near the centre, and Laplace's
+/// continued fraction in the tail, where the series loses precision.
 fn upper_tail(z: f64) -> f64 {
     let density = (-z * z / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
     if z.abs() > 3.0 {

@@ -1,5 +1,5 @@
-//! The gateways a scenario can be run on: what each is called, how its fair configuration looks, how it is
-//! changed while running. Adapters are pure: they render text and steps. Must not start, stop or ask anything.
+//! Adapters of gateways: fair configuration and dynamic changes.
+//! Adapters are pure: they render text and steps. Must not start, stop or contact a process.
 
 mod apinto;
 mod apisix;
@@ -22,39 +22,39 @@ pub use plan::{
 
 /// One gateway.
 pub trait GatewayAdapter: Send + Sync {
-    /// Its name on the command line and in reports.
+    /// Name on the command line and in reports.
     fn name(&self) -> &'static str;
 
-    /// Names its program may have.
+    /// Possible names of the program.
     fn programs(&self) -> &'static [&'static str];
 
-    /// How a user gets it.
+    /// Installation hint for the user.
     fn how_to_get(&self) -> &'static str;
 
-    /// Arguments that make the program tell its version.
+    /// Arguments that print the version.
     fn version_args(&self) -> &'static [&'static str];
 
-    /// Files and command line of a fair configuration; `Err` says what this gateway cannot do.
+    /// Renders files and command line of a fair configuration; `Err` names an unsupported feature.
     fn render(&self, plan: &GatewayPlan) -> Result<RenderedConfig, String>;
 
-    /// What is done once it listens, before the first request.
+    /// Steps after the start, before the first request.
     fn setup(&self, _plan: &GatewayPlan) -> Vec<GatewayStep> {
         Vec::new()
     }
 
-    /// How a dynamic change is applied, in a few words.
+    /// Short description of a dynamic change.
     fn changes_by(&self) -> &'static str;
 
-    /// Brings the endpoints from those of `before` to those of `after`, the way this gateway does it best.
+    /// Steps from the endpoints of `before` to those of `after`, in the gateway's best way.
     fn change(&self, before: &GatewayPlan, after: &GatewayPlan) -> Vec<GatewayStep>;
 
-    /// The signal that ends it in an orderly way.
+    /// Signal for a graceful stop.
     fn stop_signal(&self) -> StopSignal {
         StopSignal::Terminate
     }
 }
 
-/// All adapters in the order reports list them.
+/// All adapters in the order of reports.
 pub fn all() -> &'static [&'static dyn GatewayAdapter] {
     &[
         &yumen::YumenAdapter,
@@ -69,12 +69,12 @@ pub fn all() -> &'static [&'static dyn GatewayAdapter] {
     ]
 }
 
-/// The adapter of this name.
+/// Finds an adapter by name.
 pub fn find(name: &str) -> Option<&'static dyn GatewayAdapter> {
     all().iter().copied().find(|adapter| adapter.name() == name)
 }
 
-/// The version number in what a program printed: the first word that starts with digits and a dot.
+/// Version number in a program's output: the first word that starts with digits and a dot.
 pub fn version_in(output: &str) -> Option<String> {
     let words = output.split(|c: char| c.is_whitespace() || "/,:()\"".contains(c));
     let versions = words.map(|word| word.trim_start_matches('v')).filter(|word| {

@@ -1,6 +1,6 @@
-//! Numbers as people write and read them: durations, counts, sizes. Pure.
+//! Parsing and formatting of durations, counts and sizes. Pure.
 
-/// A duration in milliseconds from text such as `500ms`, `10s`, `2m` or `1h`; a bare number is seconds.
+/// Parses a duration such as `500ms`, `10s`, `2m` or `1h` to milliseconds; a bare number is in seconds.
 pub fn parse_duration_ms(text: &str) -> Result<u64, String> {
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
@@ -16,7 +16,7 @@ pub fn parse_duration_ms(text: &str) -> Result<u64, String> {
     Ok((number * scale).round() as u64)
 }
 
-/// A duration in nanoseconds; like [`parse_duration_ms`], and `us` and `ns` are allowed too.
+/// Parses a duration to nanoseconds; like [`parse_duration_ms`], with `us` and `ns` in addition.
 pub fn parse_duration_ns(text: &str) -> Result<u64, String> {
     for (unit, scale) in [("us", 1e3), ("ns", 1.0)] {
         if let Some(number) = text.strip_suffix(unit) {
@@ -28,12 +28,12 @@ pub fn parse_duration_ns(text: &str) -> Result<u64, String> {
     }
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let ms = parse_duration_ms(text)?;
-    // Parts of a millisecond are lost above.
+    // `parse_duration_ms` rounds to milliseconds; fractions are parsed again.
     let exact = text[..split].parse::<f64>().ok().filter(|_| &text[split..] == "ms");
     Ok(exact.map_or(ms * 1_000_000, |number| (number * 1e6).round() as u64))
 }
 
-/// A count such as `200`, `10k` or `1.5M`.
+/// Parses a count such as `200`, `10k` or `1.5M`.
 pub fn parse_count(text: &str) -> Result<f64, String> {
     let (number, scale) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1e3),
@@ -44,16 +44,16 @@ pub fn parse_count(text: &str) -> Result<f64, String> {
     number.map(|number| number * scale).ok_or_else(|| "a number is expected, such as 200 or 10k".to_owned())
 }
 
-/// A whole count; see [`parse_count`].
+/// Parses a whole count; see [`parse_count`].
 pub fn parse_whole(text: &str) -> Result<u64, String> {
     let count = parse_count(text)?;
     if count.fract() == 0.0 { Ok(count as u64) } else { Err("a whole number is expected".to_owned()) }
 }
 
-/// Nanoseconds in the unit that reads best.
+/// Formats nanoseconds in a fitting unit.
 pub fn duration(ns: f64) -> String {
     match ns {
-        // What rounds up to a thousand has the next unit.
+        // A value that rounds up to 1000 is shown in the next unit.
         _ if ns < 999.5 => format!("{ns:.0} ns"),
         _ if ns < 999.5e3 => format!("{} us", three(ns / 1e3)),
         _ if ns < 999.5e6 => format!("{} ms", three(ns / 1e6)),
@@ -61,7 +61,7 @@ pub fn duration(ns: f64) -> String {
     }
 }
 
-/// A count with its thousands set apart.
+/// Formats a count with grouped thousands.
 pub fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -74,12 +74,12 @@ pub fn grouped(count: u64) -> String {
     out
 }
 
-/// A rate: thousands set apart, decimals only where they tell something.
+/// Formats a rate: grouped thousands, decimals only for small values.
 pub fn rate(per_second: f64) -> String {
     if per_second < 100.0 { format!("{per_second:.2}") } else { grouped(per_second.round() as u64) }
 }
 
-/// Bytes in decimal units.
+/// Formats bytes in decimal units.
 pub fn bytes(count: f64) -> String {
     match count {
         _ if count < 999.5 => format!("{count:.0} B"),

@@ -11,48 +11,48 @@ use yumen_load::{LatencyShape, StallSchedule, UpstreamBehaviour, UpstreamCertifi
 
 use crate::units::{parse_count, parse_duration_ms, parse_duration_ns, parse_whole};
 
-/// What `upstream` takes.
+/// Arguments of `upstream`.
 #[derive(Debug, Args)]
 pub struct UpstreamArgs {
-    /// Where HTTP/1.1 and HTTP/2 with prior knowledge are served; port 0 takes any
+    /// Address of HTTP/1.1 and HTTP/2 with prior knowledge; port 0 selects a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9000")]
     pub listen: SocketAddr,
-    /// Where both are served over TLS
+    /// Address of both protocols over TLS
     #[arg(long, value_name = "ADDRESS")]
     pub listen_tls: Option<SocketAddr>,
-    /// Key of the self-signed certificate
+    /// Key type of the self-signed certificate
     #[arg(long, default_value = "rsa")]
     pub key_type: CertificateKeyType,
-    /// Certificate chain (PEM), in place of a self-signed one
+    /// Certificate chain (PEM), instead of a self-signed certificate
     #[arg(long, value_name = "FILE", requires = "key")]
     pub cert: Option<PathBuf>,
-    /// Its key (PEM)
+    /// Private key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub key: Option<PathBuf>,
-    /// Threads
+    /// Number of threads
     #[arg(short, long, default_value_t = 1)]
     pub threads: usize,
-    /// Bytes of the body for paths that name no size: 200, 10k
+    /// Body size for paths without a size: 200, 10k
     #[arg(long, default_value = "2", value_parser = parse_whole)]
     pub size: u64,
-    /// How long each response takes: 2ms, or 1ms-5ms evenly between the two
+    /// Latency of each response: 2ms, or 1ms-5ms for a uniform distribution
     #[arg(long, value_name = "DURATION")]
     pub latency: Option<String>,
-    /// Nothing is answered for FOR, first after FIRST, then every EVERY: 5s+200ms, or 5s+200ms/10s
+    /// Stalls without responses: FOR after FIRST, repeated every EVERY: 5s+200ms, or 5s+200ms/10s
     #[arg(long, value_name = "FIRST+FOR/EVERY")]
     pub stall: Option<String>,
-    /// This share of the responses are errors: 0.01
+    /// Share of error responses: 0.01
     #[arg(long, default_value_t = 0.0)]
     pub error_share: f64,
-    /// Their status
+    /// Status of the error responses
     #[arg(long, default_value_t = 500)]
     pub error_status: u16,
-    /// Requests per second; what is over is answered 429
+    /// Requests per second; excess requests are answered with 429
     #[arg(long, value_parser = parse_count)]
     pub rate_limit: Option<f64>,
 }
 
-/// The key of a certificate.
+/// Key type of a certificate.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum CertificateKeyType {
     /// RSA of 2048 bits.
@@ -61,7 +61,7 @@ pub enum CertificateKeyType {
     Ecdsa,
 }
 
-/// Serves until it is ended.
+/// Serves until the process ends.
 pub fn run(args: &UpstreamArgs) -> Result<ExitCode> {
     let options = options(args)?;
     let upstream = yumen_load::upstream(&options).with_context(|| format!("listening on {}", args.listen))?;
@@ -69,7 +69,7 @@ pub fn run(args: &UpstreamArgs) -> Result<ExitCode> {
     if let Some(address) = upstream.address_tls() {
         words.push_str(&format!(", TLS on {address}"));
     }
-    // Whoever started it reads the addresses from this line.
+    // The parent process reads the addresses from this line.
     writeln!(std::io::stdout(), "{words}").context("writing to the standard output")?;
     upstream.join()?;
     Ok(ExitCode::SUCCESS)

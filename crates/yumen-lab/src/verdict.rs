@@ -1,6 +1,6 @@
-//! Whether two sets of rounds differ: by how much, and whether chance could have done it.
+//! Decides whether two sets of rounds differ, by size and by significance.
 //!
-//! Knows numbers and which way is better; not what they were measured on.
+//! Knows numbers and their better direction; must not know the measurement.
 
 use serde::Serialize;
 
@@ -11,12 +11,12 @@ use crate::statistics::{
     interval_of_ratio, mann_whitney, smallest_p,
 };
 
-/// What counts as different.
+/// Limits of a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct VerdictLimits {
-    /// Medians closer than this share of each other are the same.
+    /// Largest relative difference of medians that counts as equal.
     pub threshold: f64,
-    /// A rank test must give at most this p-value.
+    /// Largest p-value of the rank test that counts as significant.
     pub alpha: f64,
 }
 
@@ -26,10 +26,10 @@ impl Default for VerdictLimits {
     }
 }
 
-/// Shares closer than this are the same: a tenth of a percentage point.
+/// Largest difference of shares that counts as equal: 0.1 percentage points.
 const SHARE_THRESHOLD: f64 = 0.001;
 
-/// What was decided.
+/// Decision of a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VerdictDecision {
@@ -37,37 +37,37 @@ pub enum VerdictDecision {
     Better,
     /// The first is worse.
     Worse,
-    /// Closer than the threshold.
+    /// The difference is below the threshold.
     Same,
-    /// Apart, but chance could have done it.
+    /// The difference is not significant.
     Undecided,
-    /// Apart, but so few rounds can never decide.
+    /// The number of rounds is too small for significance.
     TooFew,
 }
 
-/// The first set of rounds against the second.
+/// Comparison of a first set of rounds with a second.
 #[derive(Debug, Clone, Serialize)]
 pub struct Verdict {
-    /// What was decided.
+    /// Decision.
     pub decision: VerdictDecision,
-    /// The first.
+    /// Spread of the first set.
     pub first: SampleSpread,
-    /// The second.
+    /// Spread of the second set.
     pub second: SampleSpread,
-    /// First / second; `None` where the second is zero.
+    /// First / second; `None` if the second is zero.
     pub ratio: Option<f64>,
-    /// Where the ratio lies with 95 % confidence.
+    /// 95 % confidence interval of the ratio.
     pub ratio_interval: Option<ConfidenceInterval>,
-    /// How often chance alone gives as much, in the direction seen.
+    /// P-value in the direction of the difference.
     pub p_value: f64,
     /// Cliff's delta, first against second.
     pub delta: f64,
-    /// The delta in a word.
+    /// Verbal size of the delta.
     pub effect: EffectSize,
 }
 
 impl Verdict {
-    /// Judges rounds that were measured side by side: their ratios are taken round by round.
+    /// Compares rounds measured side by side by their ratios.
     pub fn paired(metric: RoundMetric, first: &[f64], second: &[f64], limits: VerdictLimits) -> Option<Self> {
         let mut verdict = Self::without_ratio(metric, first, second, limits)?;
         let paired = (first.len() == second.len()).then(|| PairedRatio::of(first, second)).flatten();
@@ -81,7 +81,7 @@ impl Verdict {
         Some(verdict)
     }
 
-    /// Judges rounds that have nothing to do with each other; `None` where there are none.
+    /// Compares independent rounds; `None` for an empty set.
     pub fn of(metric: RoundMetric, first: &[f64], second: &[f64], limits: VerdictLimits) -> Option<Self> {
         let mut verdict = Self::without_ratio(metric, first, second, limits)?;
         verdict.set_ratio(first, second);
@@ -101,6 +101,7 @@ impl Verdict {
     ) -> Option<Self> {
         let (a, b) = (SampleSpread::of(first)?, SampleSpread::of(second)?);
         let higher = a.median > b.median;
+        // One-sided, in the observed direction.
         let tail = if higher { TestTail::Greater } else { TestTail::Less };
         let RankTest { p_value, .. } = mann_whitney(first, second, tail)?;
         let delta = cliffs_delta(first, second)?;
@@ -126,7 +127,7 @@ impl Verdict {
         })
     }
 
-    /// Whether the first is behind the second, certain or not.
+    /// Whether the first is behind the second, significant or not.
     pub fn is_behind(&self, metric: RoundMetric) -> bool {
         let higher = self.first.median > self.second.median;
         self.decision != VerdictDecision::Same && higher != (metric.better() == BetterDirection::Higher)
@@ -134,6 +135,7 @@ impl Verdict {
 }
 
 fn is_apart(metric: RoundMetric, first: f64, second: f64, limits: VerdictLimits) -> bool {
+    // Absolute difference: error shares are mostly zero, which makes a ratio meaningless.
     if metric.unit() == QuantityUnit::Share {
         return (first - second).abs() > SHARE_THRESHOLD;
     }
@@ -141,7 +143,7 @@ fn is_apart(metric: RoundMetric, first: f64, second: f64, limits: VerdictLimits)
 }
 
 impl VerdictDecision {
-    /// As tables write it.
+    /// Text for tables.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Better => "better",

@@ -1,8 +1,8 @@
-//! One clock and one timer descriptor for all deadlines and intended moments of a thread.
-//! Must not know what is being waited for.
+//! One clock and one timer descriptor for all deadlines and due times of a thread.
+//! Must not know the purpose of a timer.
 //!
-//! The runtime's own timers round up to a millisecond, which would drown the latencies an open loop looks for,
-//! and cost more than a request spends on anything else.
+//! The runtime's own timers have millisecond resolution, which hides the latencies of an open loop, and cost
+//! more than the rest of a request.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -24,17 +24,18 @@ use tokio::io::unix::AsyncFd;
 
 const NEVER: u64 = u64::MAX;
 
-/// Nanoseconds since a run began, alike on all its threads.
+/// Nanoseconds since the start of a run, identical on all threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunClock {
     start: Instant,
-    /// The start on the kernel's monotonic clock, which the timer descriptor goes by.
+    /// Start on the kernel's monotonic clock, which the timer descriptor uses.
     start_kernel_ns: u64,
 }
 
 impl RunClock {
     pub(crate) fn start() -> Self {
-        // In this order the descriptor rings a trifle late by our clock, never too early, which would cost a turn.
+        // In this order the descriptor fires slightly late on this clock. Firing early would cost an extra
+        // wakeup.
         let start = Instant::now();
         let kernel = clock_gettime(ClockId::Monotonic);
         let start_kernel_ns = kernel.tv_sec as u64 * 1_000_000_000 + kernel.tv_nsec as u64;
@@ -49,7 +50,7 @@ impl RunClock {
 #[derive(Debug)]
 struct AlarmSlot {
     due_ns: Cell<u64>,
-    /// When the queue will look at this slot; `NEVER` when it is not queued.
+    /// Time of the queue entry in force; `NEVER` if not queued.
     queued_ns: Cell<u64>,
     rung: Cell<bool>,
     waker: RefCell<Option<Waker>>,
@@ -74,23 +75,23 @@ impl Ord for AlarmEntry {
     }
 }
 
-/// Rings at the earliest of all moments waited for.
+/// Queue of all timers of a thread. The descriptor fires at the earliest one.
 pub(crate) struct AlarmQueue {
     clock: RunClock,
     descriptor: AsyncFd<OwnedFd>,
     queue: RefCell<BinaryHeap<AlarmEntry>>,
-    /// What the descriptor is set to.
+    /// Time that the descriptor is set to.
     armed_ns: Cell<u64>,
 }
 
-/// One moment, of one task at a time.
+/// A timer for one task at a time.
 pub(crate) struct AlarmTimer {
     slot: Rc<AlarmSlot>,
     alarm: Rc<AlarmQueue>,
 }
 
 impl AlarmQueue {
-    /// Must be called inside the runtime of the thread it serves.
+    /// Creates the queue; must be called inside the thread's runtime.
     pub(crate) fn new(clock: RunClock) -> io::Result<Rc<Self>> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let descriptor = timerfd_create(TimerfdClockId::Monotonic, flags)?;
@@ -107,16 +108,16 @@ impl AlarmQueue {
         }))
     }
 
-    /// Wakes tasks when their moments come; runs as long as the thread.
+    /// Wakes tasks whose timers expire; runs for the lifetime of the thread.
     pub(crate) async fn drive(self: Rc<Self>) -> io::Result<()> {
         loop {
-            // Setting the descriptor again forgets how often it rang: it never needs to be read.
+            // `timerfd_settime` resets the expiration count, so the descriptor needs no read.
             self.descriptor.readable().await?.clear_ready();
             self.ring();
         }
     }
 
-    /// A moment that is not set.
+    /// Creates a disarmed timer.
     pub(crate) fn timer(self: &Rc<Self>) -> AlarmTimer {
         let slot = AlarmSlot {
             due_ns: Cell::new(NEVER),
@@ -132,7 +133,7 @@ impl AlarmQueue {
         let mut queue = self.queue.borrow_mut();
         while queue.peek().is_some_and(|entry| entry.0.0 <= now) {
             let Some(AlarmEntry(Reverse(at), slot)) = queue.pop() else { break };
-            // A slot that was queued again for an earlier moment is looked at only there.
+            // The entry is stale: the slot was queued again for an earlier time.
             if slot.queued_ns.get() != at {
                 continue;
             }
@@ -169,7 +170,7 @@ impl AlarmQueue {
 }
 
 impl AlarmTimer {
-    /// Moves the moment. Later is a store; only earlier costs a system call.
+    /// Sets the timer. A later time is only stored; an earlier one costs a system call.
     pub(crate) fn set(&self, at_ns: u64) {
         let slot = &self.slot;
         slot.due_ns.set(at_ns);
@@ -181,7 +182,7 @@ impl AlarmTimer {
         }
     }
 
-    /// Whether the moment has come; if not, the task is woken when it does.
+    /// Whether the timer has expired. If not, the task is woken on expiry.
     pub(crate) fn is_over(&self, cx: &mut Context<'_>) -> bool {
         if self.slot.rung.get() {
             return true;
@@ -193,7 +194,7 @@ impl AlarmTimer {
         false
     }
 
-    /// Returns at that moment, at once if it is past.
+    /// Waits until `at_ns`; returns immediately if that time has passed.
     pub(crate) async fn until(&self, at_ns: u64) {
         if at_ns <= self.alarm.clock.now_ns() {
             return;
@@ -204,7 +205,7 @@ impl AlarmTimer {
 }
 
 impl AlarmTimer {
-    /// What the future gives, or none where that moment comes first.
+    /// Returns the future's output, or `None` if `at_ns` comes first.
     pub(crate) async fn within<T>(&self, at_ns: u64, future: impl Future<Output = T>) -> Option<T> {
         self.set(at_ns);
         let mut future = pin!(future);

@@ -1,28 +1,28 @@
-//! Why a load cannot begin.
+//! Errors of preparing a load run.
 
-/// Why a plan cannot be run.
+/// Error of preparing a load run.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// A part of the plan makes no sense.
+    /// The plan is invalid.
     #[error("{0}")]
     Plan(String),
-    /// A URL cannot be used.
+    /// A URL is invalid or cannot be resolved.
     #[error("{url}: {why}")]
     Url {
-        /// As it was given.
+        /// URL as given.
         url: String,
-        /// What is wrong with it.
+        /// Reason.
         why: String,
     },
-    /// TLS could not be set up.
+    /// TLS could not be configured.
     #[error("TLS: {0}")]
     Tls(String),
-    /// The system refused something the run needs.
+    /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was asked of it.
+        /// The failed operation.
         what: &'static str,
-        /// Its answer.
+        /// Error of the operating system.
         source: std::io::Error,
     },
 }

@@ -1,5 +1,5 @@
-//! HTTP/1.1 as a client speaks it under load: one request, one response, no pipelining.
-//! Must not know when requests are due.
+//! HTTP/1.1 client under load: one request, one response, no pipelining.
+//! Must not know the schedule of requests.
 
 use std::future::poll_fn;
 use std::io;
@@ -16,19 +16,21 @@ use crate::stream::{CountedStream, IdleEvent, connect};
 use crate::tally::{ErrorClass, RequestFailure};
 use crate::worker::{LoadWorker, RequestLoop};
 
-/// A connection and where its response stands.
+/// A connection with its response parser.
 pub(crate) struct Http1Connection {
     pub(crate) stream: CountedStream,
     reader: ResponseReader,
-    /// The response was over before the request was: what follows would be taken for its rest.
+    /// The response ended before the request was sent in full. The server would parse the next request as the
+    /// rest of
+    /// this one, so the connection cannot be reused.
     cut_short: bool,
 }
 
-/// The connections of one lane, by origin, and its deadline.
+/// Connections of one request loop, by origin, and its timer.
 pub(crate) struct Http1Client {
     links: Vec<Option<Http1Connection>>,
     pub(crate) timer: AlarmTimer,
-    /// Counts connections, so that addresses and sources are taken in turn.
+    /// Number of connections so far, to rotate addresses and sources.
     number: usize,
 }
 
@@ -38,14 +40,14 @@ impl Http1Client {
         Self { links, timer: worker.alarm.timer(), number }
     }
 
-    /// Connects to every origin ahead of the first request. What fails is tried again, and counted, there.
+    /// Connects to every origin before the first request. Failures are repeated and counted at that request.
     pub(crate) async fn prepare(&mut self, worker: &Rc<LoadWorker>) {
         for origin in 0..self.links.len() {
             let _ = self.link(worker, origin).await;
         }
     }
 
-    /// One request and its response: the status.
+    /// Sends one request and reads its response; returns the status.
     pub(crate) async fn exchange(
         &mut self,
         worker: &Rc<LoadWorker>,
@@ -78,7 +80,7 @@ impl Http1Client {
         Ok(status)
     }
 
-    /// Forgets a connection the server closed while nothing was in flight.
+    /// Drops a connection that the server closed while idle.
     async fn drop_stale(&mut self, worker: &LoadWorker, origin: usize) -> Result<(), RequestFailure> {
         let Some(link) = &mut self.links[origin] else { return Ok(()) };
         let news = poll_fn(|cx| {
@@ -99,7 +101,7 @@ impl Http1Client {
         Ok(())
     }
 
-    /// Connects where there is no connection yet.
+    /// Connects to the origin if there is no connection yet.
     pub(crate) async fn link(
         &mut self,
         worker: &Rc<LoadWorker>,
@@ -126,7 +128,7 @@ impl Http1Client {
         })
     }
 
-    /// Gives the connection away, where there is one.
+    /// Returns the open connection, if any.
     pub(crate) fn into_link(mut self) -> Option<Http1Connection> {
         self.links.iter_mut().find_map(Option::take)
     }
@@ -138,7 +140,7 @@ fn timed_out(worker: &LoadWorker) -> RequestFailure {
 }
 
 impl Http1Connection {
-    /// Writes what is left of the request and reads what there is of the response.
+    /// Sends the rest of the request and reads the available part of the response.
     fn poll_exchange(
         &mut self,
         cx: &mut Context<'_>,
@@ -150,7 +152,8 @@ impl Http1Connection {
         if let Poll::Ready(Err(error)) = whole {
             return Poll::Ready(Err(RequestFailure::new(ErrorClass::Write, error)));
         }
-        // A response may come before the request is whole; waiting for it to be read could block both sides.
+        // The response may arrive before the end of the request. Not reading it could deadlock both sides
+        // once the socket buffers are full.
         let mut scratch = worker.scratch.borrow_mut();
         loop {
             let mut buffer = ReadBuf::new(&mut scratch);

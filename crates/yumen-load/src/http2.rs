@@ -1,5 +1,5 @@
-//! HTTP/2 as a client speaks it under load: many streams on one connection, one for each lane.
-//! Must not know when requests are due.
+//! HTTP/2 client under load: many streams per connection, one per request loop.
+//! Must not know the schedule of requests.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -16,14 +16,14 @@ use crate::stream::{CountedStream, connect};
 use crate::tally::{ErrorClass, RequestFailure};
 use crate::worker::{LoadWorker, RequestLoop};
 
-/// So wide that the generator never holds a server back.
+/// Receive windows large enough never to throttle the server.
 const STREAM_WINDOW_BYTES: u32 = 16 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 30;
 
-/// The connections of one thread.
+/// Connections of one thread.
 pub(crate) struct Http2Sessions(Vec<Rc<Http2Session>>);
 
-/// One connection to each origin, made when it is needed and shared by some lanes.
+/// Lazily opened connections, one per origin, shared by several request loops.
 pub(crate) struct Http2Session {
     places: Vec<Rc<OriginSession>>,
     number: Cell<usize>,
@@ -32,9 +32,9 @@ pub(crate) struct Http2Session {
 #[derive(Default)]
 struct OriginSession {
     sender: RefCell<Option<SendRequest<Bytes>>>,
-    /// Which connection the sender belongs to.
+    /// Number of the connection that the sender belongs to.
     generation: Cell<u64>,
-    /// Held by the lane that connects.
+    /// Locked by the request loop that connects, so that the others wait for its connection.
     connecting: Mutex<()>,
 }
 
@@ -55,7 +55,7 @@ impl Http2Sessions {
         self.0[lane / worker.prepared.plan.streams].clone()
     }
 
-    /// Connects ahead of the first request. What fails is tried again, and counted, there.
+    /// Connects before the first request. Failures are repeated and counted at that request.
     pub(crate) async fn prepare(&self, worker: &Rc<LoadWorker>) {
         let timer = worker.alarm.timer();
         for session in &self.0 {
@@ -67,7 +67,7 @@ impl Http2Sessions {
 }
 
 impl Http2Session {
-    /// One request and its response: the status.
+    /// Sends one request and reads its response; returns the status.
     pub(crate) async fn exchange(
         &self,
         worker: &Rc<LoadWorker>,
@@ -96,7 +96,7 @@ impl Http2Session {
         }
     }
 
-    /// The connection's sender, connected anew where there is none.
+    /// Returns the sender of the open connection, or connects.
     async fn sender(
         &self,
         worker: &Rc<LoadWorker>,
@@ -108,6 +108,7 @@ impl Http2Session {
             return Ok(sender.clone());
         }
         let _connecting = place.connecting.lock().await;
+        // Another request loop may have connected during the wait for the lock.
         if let Some(sender) = place.sender.borrow().as_ref() {
             return Ok(sender.clone());
         }
@@ -119,7 +120,7 @@ impl Http2Session {
 }
 
 impl OriginSession {
-    /// Speaks HTTP/2 over a fresh connection from now on.
+    /// Starts HTTP/2 on a new connection.
     async fn settle(
         self: &Rc<Self>,
         worker: &Rc<LoadWorker>,
@@ -141,6 +142,8 @@ impl OriginSession {
         let (place, worker) = (self.clone(), worker.clone());
         spawn_local(async move {
             let ended = connection.await;
+            // A newer connection may have replaced this one; only the current one counts as closed by the
+            // server.
             if place.generation.get() == generation
                 && place.sender.borrow_mut().take().is_some()
                 && ended.is_ok()
@@ -172,7 +175,8 @@ async fn answer(sender: SendRequest<Bytes>, request: Request<()>, body: Bytes) -
     Ok(status)
 }
 
-/// A stream that dies with its connection failed to be read; one refused or broken alone is the protocol's matter.
+/// A stream that ends with its connection is a read error; a stream refused or reset alone is a protocol
+/// error.
 fn failure(error: &h2::Error) -> RequestFailure {
     let ended = error.is_io() || (error.is_go_away() && error.is_remote());
     RequestFailure::new(if ended { ErrorClass::Read } else { ErrorClass::Protocol }, error)

@@ -1,5 +1,5 @@
-//! Connections that are opened, may make some requests, and are then held while the target's memory is looked at.
-//! Must not know who looks.
+//! Idle connections: opened, optionally used for some requests, and held during the memory measurement.
+//! Must not know the measurement.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -14,24 +14,24 @@ use crate::plan::LoadShape;
 use crate::tally::{RequestFailure, RequestMoments};
 use crate::worker::{LoadWorker, RequestLoop};
 
-/// Connections each thread opens at once.
+/// Connections that each thread opens concurrently.
 const OPENING: usize = 64;
 const LOOK_NS: u64 = 10_000_000;
 
-/// Where threads and whoever looks at the target wait for each other.
+/// Synchronization between the threads and the memory measurement.
 #[derive(Debug, Default)]
 pub(crate) struct IdleBarrier {
-    /// Connections open and through with their requests.
+    /// Connections open, with their first requests finished.
     pub(crate) opened: AtomicU64,
-    /// Connections that could not be opened, or failed in their requests.
+    /// Connections whose opening or first requests failed.
     pub(crate) failed: AtomicU64,
-    /// Connections the other side ended while they were held.
+    /// Connections closed by the peer during the hold.
     pub(crate) lost: AtomicU64,
-    /// They need not be held any longer.
+    /// Whether the hold has ended.
     pub(crate) released: AtomicBool,
 }
 
-/// This thread's share of the connections, until they are released.
+/// Opens and holds this thread's share of the connections until the release.
 pub(crate) async fn work(worker: &Rc<LoadWorker>) {
     let LoadShape::Idle { requests_first, .. } = worker.prepared.plan.kind else { return };
     let opening = Arc::new(Semaphore::new(OPENING));
@@ -89,7 +89,7 @@ async fn try_open(
     Ok(client)
 }
 
-/// Keeps the connection until the other side ends it, or the task is ended.
+/// Holds the connection until the peer closes it or the task is aborted.
 async fn hold(worker: &LoadWorker, client: Http1Client) {
     let link = client.into_link();
     if let Some(mut link) = link {

@@ -1,5 +1,5 @@
-//! The load generator of the lab and the upstream it loads. It knows HTTP as a client sees it, and clocks.
-//! Must not know gateways, scenarios or how results are shown.
+//! The load generator of the lab, and the test upstream that it loads.
+//! Must not know gateways, scenarios or the presentation of results.
 
 mod alarm;
 mod error;

@@ -1,4 +1,4 @@
-//! Facts of the machine and of processes, as Linux tells them. What it does not tell stays empty.
+//! Facts of the machine and of processes from Linux. Unavailable facts stay empty.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,9 +9,9 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::error::LoadError;
 use crate::summary::{GeneratorCost, GeneratorMachine};
 
-/// Open files beside the connections.
+/// File descriptors in addition to those of the connections.
 const SPARE_FILES: u64 = 64;
-/// The connections an upstream is ready for, where it is allowed to be.
+/// Connections that the test upstream prepares for, if the limits allow.
 const SERVER_CONNECTIONS: u64 = 500_000;
 
 pub(crate) fn facts() -> GeneratorMachine {
@@ -28,11 +28,11 @@ pub(crate) fn facts() -> GeneratorMachine {
     }
 }
 
-/// CPU time of this process so far, user and kernel apart.
+/// CPU time of this process so far, split into user and kernel time.
 pub fn own_cost() -> GeneratorCost {
     let used_nonces = clock_gettime(ClockId::ProcessCPUTime);
     let total_ns = used_nonces.tv_sec as u64 * 1_000_000_000 + used_nonces.tv_nsec as u64;
-    // The clock is exact and does not tell the two apart; the ticks do, and are coarse.
+    // The clock is exact but has only the total. The ticks have the split, but in coarse units.
     let stat = read("/proc/self/stat");
     let ticks = |index: usize| after_name(&stat).nth(index).and_then(|text| text.parse::<u64>().ok());
     let (user, system) = (ticks(11).unwrap_or(0), ticks(12).unwrap_or(0));
@@ -45,7 +45,7 @@ pub fn own_cost() -> GeneratorCost {
     }
 }
 
-/// What was spent between two readings.
+/// Cost incurred between two measurements.
 pub(crate) fn cost_between(before: &GeneratorCost, after: &GeneratorCost) -> GeneratorCost {
     GeneratorCost {
         cpu_user_ns: after.cpu_user_ns.saturating_sub(before.cpu_user_ns),
@@ -78,20 +78,20 @@ pub(crate) fn with_children(pids: &[u32]) -> Vec<u32> {
     found
 }
 
-/// Resident memory of processes together, bytes.
+/// Sum of the resident memory of processes in bytes.
 pub(crate) fn rss_bytes(pids: &[u32]) -> u64 {
     let of = |pid: &u32| kib(&read(&format!("/proc/{pid}/status")), "VmRSS").unwrap_or(0) * 1024;
     pids.iter().map(of).sum()
 }
 
-/// Makes room for so many connections, or says why there is none.
+/// Raises the limit on open files for `connections`, or fails with the required number.
 pub(crate) fn allow_open_files(connections: u64) -> Result<(), LoadError> {
     let wanted = connections + SPARE_FILES;
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= wanted) {
         return Ok(());
     }
-    // Whoever may raise the hard limit as well has it raised; for others it is the bound.
+    // A privileged process raises the hard limit too; for others, the hard limit is the bound.
     let raised = Rlimit { current: Some(wanted), maximum: limit.maximum.map(|maximum| maximum.max(wanted)) };
     setrlimit(Resource::Nofile, raised).map_err(|_| {
         let maximum = limit.maximum.unwrap_or(0);
@@ -101,16 +101,16 @@ pub(crate) fn allow_open_files(connections: u64) -> Result<(), LoadError> {
     })
 }
 
-/// As many open files as a server may want, or as many as are allowed.
+/// Raises the limit on open files for a server, as far as allowed.
 pub(crate) fn allow_many_open_files() {
     if allow_open_files(SERVER_CONNECTIONS).is_err() {
         let maximum = getrlimit(Resource::Nofile).maximum;
-        // What was allowed before is enough for most.
+        // The former limit suffices in most cases.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     }
 }
 
-/// The fields of a `stat` line after the process's name, which may hold blanks itself.
+/// Fields of a `stat` line after the process name, which may contain blanks.
 fn after_name(stat: &str) -> impl Iterator<Item = &str> {
     stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace()
 }

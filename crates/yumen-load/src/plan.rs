@@ -1,4 +1,4 @@
-//! What a load run is asked to do. Every part of it stands in the result as well, so that it can be repeated.
+//! The plan of a load run. The result contains the plan, so that the run can be repeated.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,64 +6,64 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LoadPlan {
-    /// Where requests go, by weight.
+    /// Requested URLs by weight.
     pub urls: Vec<WeightedUrl>,
     /// The request method.
     pub method: String,
-    /// Header fields exactly as they are sent. HTTP/2 has no upper case in names.
+    /// Header fields as sent. HTTP/2 field names are in lower case (RFC 9113 §8.2.1).
     pub headers: Vec<(String, String)>,
-    /// The request body; only its size is in the result.
+    /// The request body; the result contains only its size.
     #[serde(skip)]
     pub body: Vec<u8>,
-    /// Bytes of the request body.
+    /// Size of the request body in bytes.
     pub body_bytes: u64,
-    /// The kind of load.
+    /// Shape of the load.
     pub kind: LoadShape,
-    /// Connections held at once, over all threads.
+    /// Concurrent connections over all threads.
     pub connections: usize,
     /// Threads, each with its own share of the connections.
     pub threads: usize,
-    /// How long, milliseconds. With a count as well, whichever comes first.
+    /// Duration in milliseconds. With a count as well, the first limit reached ends the run.
     pub duration_ms: Option<u64>,
-    /// How many requests.
+    /// Number of requests.
     pub count: Option<u64>,
-    /// What is not counted at the beginning, milliseconds.
+    /// Warm-up in milliseconds, which is not counted.
     pub warmup_ms: u64,
-    /// The protocol spoken.
+    /// The HTTP version.
     pub protocol: LoadProtocol,
-    /// HTTP/2: requests in flight on each connection.
+    /// HTTP/2: requests in flight per connection.
     pub streams: usize,
-    /// Every request on a connection of its own.
+    /// Whether every request uses a new connection.
     pub new_connection: bool,
-    /// How TLS is spoken, for `https` URLs.
+    /// TLS settings for `https` URLs.
     pub tls: TlsPlan,
-    /// Milliseconds until a connection attempt is given up, handshake included.
+    /// Timeout of a connection attempt in milliseconds, handshake included.
     pub connect_timeout_ms: u64,
-    /// Milliseconds until a response is given up, from the first byte of its request.
+    /// Response timeout in milliseconds, from the first byte of the request.
     pub response_timeout_ms: u64,
-    /// Statuses from the first to the last are good; others count as errors.
+    /// First and last status counted as success; others are errors.
     pub good_statuses: (u16, u16),
-    /// Source addresses, taken in turn; empty leaves it to the kernel.
+    /// Source addresses, used in turn; if empty, the kernel chooses.
     pub sources: Vec<std::net::IpAddr>,
 }
 
-/// A URL and how often it is asked for in comparison with the others.
+/// A URL with its relative frequency.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WeightedUrl {
-    /// `http://` or `https://`.
+    /// URL with the scheme `http` or `https`.
     pub url: String,
-    /// Its share is its weight over the sum of weights.
+    /// Share of the requests, relative to the sum of all weights.
     pub weight: u32,
 }
 
-/// The kind of load.
+/// Shape of the load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum LoadShape {
-    /// The next request when the last one was answered.
+    /// Closed loop: each request follows the response of the previous one.
     #[default]
     Closed,
-    /// Requests at a constant rate, whether the last ones were answered or not.
+    /// Open loop: requests at a constant rate, independent of responses.
     Open {
         /// Requests per second over all connections.
         rate: f64,
@@ -72,27 +72,27 @@ pub enum LoadShape {
     Ramp {
         /// New connections per second in the first step.
         low: f64,
-        /// The last step's rate is this or the last below it.
+        /// Upper bound of the rate in the last step.
         high: f64,
-        /// From one step to the next.
+        /// Increment of the rate per step.
         step: f64,
-        /// Requests on each connection, one after another.
+        /// Requests per connection, one after another.
         calls: u32,
-        /// Connections in each step.
+        /// Connections per step.
         connections_per_step: u64,
     },
-    /// Connections opened and held.
+    /// Connections opened and held idle.
     Idle {
-        /// Milliseconds they are held once all are open.
+        /// Hold time in milliseconds once all connections are open.
         hold_ms: u64,
-        /// Requests on each before it falls idle.
+        /// Requests per connection before the hold.
         requests_first: u32,
-        /// Processes whose memory is looked at, with their children.
+        /// Processes whose memory is measured, including their descendants.
         pids: Vec<u32>,
     },
 }
 
-/// The protocol spoken over a connection.
+/// The HTTP version of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LoadProtocol {
@@ -103,17 +103,17 @@ pub enum LoadProtocol {
     Http2,
 }
 
-/// How TLS is spoken.
+/// TLS settings of the generator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TlsPlan {
     /// The only version offered; `None` offers 1.3 and 1.2.
     pub version: Option<LoadTlsVersion>,
-    /// Whether sessions are resumed. Resumption saves the server most of a handshake.
+    /// Whether sessions are resumed. Resumption saves the server most of a handshake's cost.
     pub resumption: bool,
-    /// The name sent and, where the certificate is verified, looked for; the URL's host if none.
+    /// Server name to send and verify; without it, the URL's host.
     pub server_name: Option<String>,
-    /// Trust anchors in PEM; the certificate is verified against them. Without it, nothing is verified.
+    /// PEM file of trust anchors. Without it, the certificate is not verified.
     pub ca_file: Option<String>,
 }
 

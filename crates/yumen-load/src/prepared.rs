@@ -1,4 +1,5 @@
-//! A plan made ready: addresses resolved, requests encoded, TLS configured. Must not know connections.
+//! A plan prepared for execution: addresses resolved, requests encoded, TLS configured. Must not know
+//! connections.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -12,38 +13,38 @@ use crate::error::LoadError;
 use crate::plan::{LoadPlan, LoadProtocol, LoadShape};
 use crate::tls;
 
-/// The most URLs times weights a run may have.
+/// Maximum length of the weighted order of URLs.
 const ORDER_MAX: usize = 4_000_000;
-/// Fields HTTP/2 has no place for: they describe a connection.
+/// Connection-specific fields, which HTTP/2 forbids (RFC 9113 §8.2.2).
 const CONNECTION_FIELDS: [&str; 5] =
     ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
 
-/// A scheme, host and port: what connections are made to.
+/// Scheme, host and port: the destination of connections.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadOrigin {
     key: (bool, String, u16),
     pub(crate) addresses: Vec<SocketAddr>,
-    /// The name for TLS, for `https`.
+    /// Server name for TLS; `None` for `http`.
     pub(crate) server_name: Option<ServerName<'static>>,
 }
 
-/// One URL's request.
+/// Prepared request of one URL.
 #[derive(Clone, Debug)]
 pub(crate) struct PreparedRequest {
-    /// Index of its origin.
+    /// Index of the origin.
     pub(crate) origin: usize,
-    /// The whole request as HTTP/1.1 writes it.
+    /// The request in HTTP/1.1 format, body included.
     pub(crate) encoded: Bytes,
-    /// The same as HTTP/2 takes it.
+    /// The request for HTTP/2.
     pub(crate) request: Option<Request<()>>,
 }
 
-/// Everything threads share and never change.
+/// Immutable data shared by all threads.
 pub(crate) struct PreparedPlan {
     pub(crate) plan: LoadPlan,
     pub(crate) origins: Vec<LoadOrigin>,
     pub(crate) targets: Vec<PreparedRequest>,
-    /// Indexes of targets by weight, mixed.
+    /// Indexes of targets, repeated by weight and shuffled.
     pub(crate) order: Vec<u32>,
     pub(crate) body: Bytes,
     pub(crate) head_request: bool,
@@ -171,19 +172,21 @@ impl LoadOrigin {
     }
 }
 
-/// The request as it goes over the wire: what was given, and only what was not given added.
+/// Encodes the request. Fields of the plan are sent unchanged; only missing ones are added.
 fn encode(plan: &LoadPlan, uri: &Uri) -> Bytes {
     let target = uri.path_and_query().map_or("/", |target| target.as_str());
     let mut out = format!("{} {} HTTP/1.1\r\n", plan.method, target).into_bytes();
     let given = |name: &str| plan.headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name));
     if !given("host") {
         let authority = uri.authority().map_or("", |authority| authority.as_str());
+        // The Host field omits userinfo (RFC 9110 §7.2).
         let host = authority.rsplit('@').next().unwrap_or_default();
         out.extend_from_slice(format!("Host: {host}\r\n").as_bytes());
     }
     for (name, value) in &plan.headers {
         out.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
     }
+    // RFC 9110 §8.6: methods that define content send a Content-Length even for an empty body.
     let wants_length = !plan.body.is_empty() || matches!(plan.method.as_str(), "POST" | "PUT" | "PATCH");
     if wants_length && !given("content-length") && !given("transfer-encoding") {
         out.extend_from_slice(format!("Content-Length: {}\r\n", plan.body.len()).as_bytes());
@@ -227,7 +230,7 @@ fn with_authority(uri: &Uri, authority: http::uri::Authority) -> Result<Uri, Str
     Uri::from_parts(parts).map_err(|error| error.to_string())
 }
 
-/// Targets by weight in a mixed order that is the same in every run.
+/// Repeats targets by weight and shuffles them, identically in every run.
 fn mix(plan: &LoadPlan) -> Result<Vec<u32>, LoadError> {
     let divisor = plan.urls.iter().fold(0, |divisor, url| greatest_common_divisor(divisor, url.weight));
     if divisor == 0 {
@@ -252,7 +255,7 @@ fn greatest_common_divisor(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
-/// SplitMix64: good enough to mix by, alike everywhere.
+/// SplitMix64: sufficient for shuffling, and identical on all platforms.
 pub(crate) fn next_random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mut z = *state;

@@ -1,5 +1,6 @@
-//! One step of a rate ramp, as httperf makes it: connections begin at a constant rate, each makes its calls one
-//! after another and ends. Must not know the other steps.
+//! One step of a rate ramp, as in httperf: connections start at a constant rate, and each sends its calls in
+//! sequence.
+//! Must not know the other steps.
 
 use std::rc::Rc;
 
@@ -10,7 +11,7 @@ use crate::plan::LoadShape;
 use crate::tally::RequestMoments;
 use crate::worker::{LoadWorker, RequestLoop};
 
-/// What a step asks for.
+/// Target of one step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RampTarget {
     /// Connections per second over all threads.
@@ -19,7 +20,7 @@ pub(crate) struct RampTarget {
     pub(crate) calls: u32,
 }
 
-/// The rates of a ramp in order.
+/// Rates of a ramp in order.
 pub(crate) fn steps(kind: &LoadShape) -> Vec<RampTarget> {
     let LoadShape::Ramp { low, high, step, calls, connections_per_step } = *kind else { return Vec::new() };
     let count = ((high - low) / step + 1e-9).floor() as u64 + 1;
@@ -27,7 +28,7 @@ pub(crate) fn steps(kind: &LoadShape) -> Vec<RampTarget> {
     rates.map(|rate| RampTarget { rate, connections: connections_per_step, calls }).collect()
 }
 
-/// This thread's share of the step's connections.
+/// Runs this thread's share of the connections of a step.
 pub(crate) async fn work(worker: &Rc<LoadWorker>) {
     let Some(step) = worker.shared.ramp else { return };
     let timer = worker.alarm.timer();
@@ -38,12 +39,12 @@ pub(crate) async fn work(worker: &Rc<LoadWorker>) {
         tasks.push(spawn_local(connection(worker.clone(), number as usize, step.calls)));
     }
     for task in tasks {
-        // A connection that panicked is over as well.
+        // A panicked connection counts as ended.
         let _ = task.await;
     }
 }
 
-/// One connection and its calls; the first that fails ends it.
+/// One connection and its calls; the first failure ends the connection.
 async fn connection(worker: Rc<LoadWorker>, number: usize, calls: u32) {
     let lane = RequestLoop::unscheduled(&worker, number);
     let mut client = Http1Client::new(&worker, number);

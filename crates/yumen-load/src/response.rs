@@ -1,12 +1,12 @@
-//! HTTP/1 responses as a load generator needs them: where they end, their status, whether the connection stays.
-//! Must not know sockets. What cannot be understood is `MalformedResponse`, never guessed at.
+//! HTTP/1 response parser for the generator: end of the response, status, and persistence of the connection.
+//! Must not know sockets. Invalid input is a `MalformedResponse`; the parser never guesses.
 
 use memchr::{memchr, memmem};
 
-/// Longer heads are not believed.
+/// Maximum size of a head in bytes.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// Why bytes are not a response.
+/// Reason why bytes are not a valid response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum MalformedResponse {
     #[error("the status line is not one of HTTP/1")]
@@ -34,7 +34,7 @@ enum ResponseState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChunkState {
-    /// In the hexadecimal size; whether a digit was seen.
+    /// In the hexadecimal size, with the number of digits so far.
     Size {
         size: u64,
         digits: u8,
@@ -42,21 +42,21 @@ pub(crate) enum ChunkState {
     /// After the size, before the end of its line.
     Extension(u64),
     Data(u64),
-    /// The line end after the data.
+    /// At the line end after the data.
     DataEnd,
-    /// In a line of the trailer section; whether it has a byte so far.
+    /// In a line of the trailer section; whether the line is empty so far.
     Trailer {
         empty: bool,
     },
 }
 
-/// Reads one response after another from bytes cut anywhere.
+/// Parses successive responses from arbitrarily split input.
 #[derive(Debug)]
 pub(crate) struct ResponseReader {
     state: ResponseState,
-    /// The part of a head that came so far, where it did not come in one piece.
+    /// Beginning of a head that arrived in several chunks.
     head: Vec<u8>,
-    /// The request was HEAD: no body follows.
+    /// Whether the request was HEAD, whose response has no body.
     bodiless: bool,
     status: u16,
     keep_alive: bool,
@@ -73,7 +73,7 @@ impl ResponseReader {
         }
     }
 
-    /// Gets ready for the next response.
+    /// Prepares for the next response.
     pub(crate) fn restart(&mut self) {
         self.state = ResponseState::Head;
         self.head.clear();
@@ -83,7 +83,7 @@ impl ResponseReader {
         self.state == ResponseState::Done
     }
 
-    /// Status of the response read last.
+    /// Status of the last response.
     pub(crate) fn status(&self) -> u16 {
         self.status
     }
@@ -93,7 +93,7 @@ impl ResponseReader {
         self.keep_alive
     }
 
-    /// Takes what was read. All of it belongs to the response, or it is malformed.
+    /// Parses a chunk. Bytes beyond the end of the response are malformed.
     pub(crate) fn feed(&mut self, mut bytes: &[u8]) -> Result<(), MalformedResponse> {
         while !bytes.is_empty() {
             let taken = match &mut self.state {
@@ -119,7 +119,7 @@ impl ResponseReader {
         Ok(())
     }
 
-    /// The connection ended; whether the response did too, and rightly so.
+    /// Handles the end of the connection; returns whether the response is complete.
     pub(crate) fn finish(&mut self) -> bool {
         if self.state == ResponseState::UntilClose {
             self.state = ResponseState::Done;
@@ -152,14 +152,14 @@ impl ResponseReader {
         Ok(end + 4 - before)
     }
 
-    /// What is not HTTP is told apart at its first bytes, not at a timeout.
+    /// Rejects input that is not HTTP at its first bytes, instead of at a timeout.
     fn check_beginning(&self) -> Result<(), MalformedResponse> {
         let expected = b"HTTP/1.";
         let length = self.head.len().min(expected.len());
         if self.head[..length] == expected[..length] { Ok(()) } else { Err(MalformedResponse::StatusLine) }
     }
 
-    /// A head with its last line end, without the empty line.
+    /// Parses a head with its last line end and without the empty line.
     fn read_head(&mut self, head: &[u8]) -> Result<(), MalformedResponse> {
         if head.len() > HEAD_BYTES_MAX {
             return Err(MalformedResponse::HeadTooLong);
@@ -173,6 +173,8 @@ impl ResponseReader {
         self.status = status;
         self.keep_alive = if minor == 0 { fields.keep_alive } else { !fields.close };
         let empty = self.bodiless || status == 204 || status == 304;
+        // RFC 9112 §6.3: no body after HEAD, 204 or 304; Transfer-Encoding overrides Content-Length; a
+        // response without either ends with the connection.
         self.state = match fields {
             _ if empty => ResponseState::Done,
             FramingFields { chunked: true, .. } => ResponseState::Chunked(ChunkState::START),
@@ -200,26 +202,26 @@ fn status_line(line: &[u8]) -> Result<(u16, u8), MalformedResponse> {
     Ok((status, minor - b'0'))
 }
 
-/// The few fields that decide where a response ends.
+/// Fields that decide the framing of a response.
 #[derive(Default)]
 pub(crate) struct FramingFields {
     pub(crate) length: Option<u64>,
-    /// Some transfer coding is applied.
+    /// Whether a transfer coding is applied.
     pub(crate) coded: bool,
-    /// The last one is `chunked`.
+    /// Whether the last coding is `chunked`.
     pub(crate) chunked: bool,
     pub(crate) close: bool,
     pub(crate) keep_alive: bool,
 }
 
 impl FramingFields {
-    /// Reads the lines after the first.
+    /// Parses the field lines after the status line.
     pub(crate) fn read(mut lines: &[u8]) -> Result<Self, MalformedResponse> {
         let mut fields = Self::default();
         while let Some(end) = memchr(b'\n', lines) {
             let line = &lines[..end];
             lines = &lines[end + 1..];
-            // Only names beginning like these matter; most lines are left at the first byte.
+            // Only names with these initials matter, so most lines are skipped at the first byte.
             if !matches!(line.first(), Some(b'c' | b'C' | b't' | b'T')) {
                 continue;
             }
@@ -241,6 +243,7 @@ impl FramingFields {
     fn add_length(&mut self, value: &[u8]) -> Result<(), MalformedResponse> {
         let digits = std::str::from_utf8(value).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
         let length = digits.and_then(|text| text.parse().ok()).ok_or(MalformedResponse::ContentLength)?;
+        // Equal repeated values are valid (RFC 9110 §8.6).
         if self.length.is_some_and(|before| before != length) {
             return Err(MalformedResponse::ContentLength);
         }
@@ -263,7 +266,7 @@ fn last_token(value: &[u8]) -> &[u8] {
 impl ChunkState {
     pub(crate) const START: Self = Self::Size { size: 0, digits: 0 };
 
-    /// Bytes taken, and the state after them; none when the body is over.
+    /// Bytes consumed, and the next state; `None` at the end of the body.
     pub(crate) fn feed(self, bytes: &[u8]) -> Result<(usize, Option<Self>), MalformedResponse> {
         let byte = bytes[0];
         let next = match self {

@@ -1,4 +1,4 @@
-//! A whole run: threads started, seconds put together, steps of a ramp one after another, the result written down.
+//! A whole load run: starts the threads, sums up seconds, runs the steps of a ramp, and builds the result.
 //! Must not know protocols.
 
 use std::collections::BTreeMap;
@@ -22,22 +22,22 @@ use crate::{machine, ramp};
 
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How a run is going.
+/// Progress of a run, reported once per second.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadProgress {
-    /// The second that is over.
+    /// The last complete second.
     pub second: SecondSummary,
     /// Responses so far.
     pub responses: u64,
     /// Errors so far.
     pub errors: u64,
-    /// Step of the ramp, from 1, and how many there are.
+    /// Current step of the ramp, from 1, and the number of steps.
     pub step: Option<(usize, usize)>,
-    /// Idle connections open, and how many are wanted.
+    /// Open idle connections, and the planned number.
     pub idle: Option<(u64, u64)>,
 }
 
-/// What a phase, a whole run or one step of a ramp, has come to.
+/// Result of a phase: of a whole run, or of one step of a ramp.
 struct LoadPhase {
     tally: ThreadTally,
     timeline: Vec<SecondSummary>,
@@ -46,7 +46,7 @@ struct LoadPhase {
     idle: Option<IdleSummary>,
 }
 
-/// Runs the plan to its end. `watch` is told of every second that is over.
+/// Executes the plan. `watch` is called for every complete second.
 pub fn run(plan: &LoadPlan, mut watch: impl FnMut(&LoadProgress)) -> Result<LoadSummary, LoadError> {
     let prepared = Arc::new(PreparedPlan::new(plan)?);
     machine::allow_open_files((plan.connections * prepared.origins.len()) as u64)?;
@@ -121,7 +121,7 @@ fn start(shared: &Arc<PhaseShared>, intervals: &Sender<SecondCounts>) -> Result<
     threads.map_err(|source| LoadError::System { what: "starting a thread", source })
 }
 
-/// Puts seconds together until all threads are done; gives what had been spent when counting began.
+/// Sums up seconds until all threads end. Returns the cost already incurred when counting began.
 fn gather(
     shared: &PhaseShared,
     intervals: &Receiver<SecondCounts>,
@@ -166,7 +166,7 @@ fn elapsed_ns(shared: &PhaseShared, tally: &ThreadTally) -> u64 {
     }
 }
 
-/// Seconds as threads hand them over, until all have.
+/// Sums up seconds by thread; a second is complete once every thread has sent its counts.
 struct LoadTimeline {
     threads: usize,
     open: BTreeMap<u64, (usize, SecondCounts)>,
@@ -178,7 +178,7 @@ impl LoadTimeline {
         Self { threads, open: BTreeMap::new(), done: BTreeMap::new() }
     }
 
-    /// Adds a thread's second; gives those that are complete by it.
+    /// Adds a thread's second; returns the sum if that second is complete.
     fn add(&mut self, interval: SecondCounts) -> Option<SecondSummary> {
         let second = interval.second;
         let parts = match self.open.get_mut(&second) {
@@ -203,7 +203,7 @@ impl LoadTimeline {
         Some(complete)
     }
 
-    /// Every second of the run, quiet ones too.
+    /// All seconds of the run, including those without events.
     fn finish(mut self, elapsed_ns: u64) -> Vec<SecondSummary> {
         for (second, (_, sum)) in std::mem::take(&mut self.open) {
             self.done.insert(second, to_second(&sum));
@@ -228,7 +228,7 @@ fn to_second(sum: &SecondCounts) -> SecondSummary {
     }
 }
 
-/// Looks at the target's memory before, and once all connections have been held long enough.
+/// Measures the target's memory without connections, and again after the hold time.
 struct IdleWatch {
     found: IdleSummary,
     hold: Duration,
@@ -252,7 +252,7 @@ impl IdleWatch {
         Some(Self { found, hold: Duration::from_millis(*hold_ms), opening: Instant::now(), all_open: None })
     }
 
-    /// Connections open, and wanted.
+    /// Returns the open and the planned connections.
     fn look(&mut self, shared: &PhaseShared) -> (u64, u64) {
         let gate = &shared.idle;
         let (opened, failed) = (gate.opened.load(Ordering::Acquire), gate.failed.load(Ordering::Acquire));
@@ -305,11 +305,11 @@ impl LoadPhase {
 
 fn ramp_step(step: &ramp::RampTarget, phase: &LoadPhase) -> RampStep {
     let tally = &phase.tally;
-    // The last connection stands for its share of the time, however quickly it is over.
+    // The last connection counts for its share of the time, even if it ends sooner.
     let seconds = (phase.elapsed_ns as f64 / 1e9).max(step.connections as f64 / step.rate);
     let calls = step.connections * u64::from(step.calls);
     let good = tally.responses - tally.errors.bad_status;
-    // The last second is not whole and would count as a slow one.
+    // The last second is incomplete and would lower the minimum rate.
     let whole = &phase.timeline[..phase.timeline.len().saturating_sub(1)];
     let mut rates: Vec<f64> = whole.iter().map(|second| second.responses as f64).collect();
     let reply_rate = tally.responses as f64 / seconds;

@@ -1,5 +1,5 @@
-//! A connection to the server, in clear text or TLS: established in time, its handshake counted.
-//! Must not know what is spoken over it.
+//! A connection to the server, in clear text or TLS, with its handshake counted.
+//! Must not know the application protocol.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use crate::tally::{ErrorClass, RequestFailure};
 use crate::tls;
 use crate::worker::LoadWorker;
 
-/// Bytes to and from the server. What goes through it is counted with the thread's bytes.
+/// Bytes to and from the server, added to the thread's counters.
 pub(crate) struct CountedStream {
     socket: LoadSocket,
     worker: Rc<LoadWorker>,
@@ -30,7 +30,7 @@ enum LoadSocket {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Connects, handshake included, unless the time for it runs out.
+/// Connects, including the handshake, within `connect_timeout_ms`.
 pub(crate) async fn connect(
     worker: &Rc<LoadWorker>,
     origin: &LoadOrigin,
@@ -55,6 +55,7 @@ pub(crate) async fn connect(
 async fn establish(worker: &LoadWorker, origin: &LoadOrigin, number: usize) -> io::Result<LoadSocket> {
     let address = origin.addresses[number % origin.addresses.len()];
     let stream = connect_tcp(worker, address, number).await?;
+    // Nagle's algorithm would delay small requests and distort latencies.
     stream.set_nodelay(true)?;
     worker.tally.borrow_mut().opened += 1;
     let (Some(config), Some(name)) = (&worker.prepared.tls, &origin.server_name) else {
@@ -85,7 +86,7 @@ async fn connect_tcp(worker: &LoadWorker, address: SocketAddr, number: usize) ->
 }
 
 impl CountedStream {
-    /// The protocol agreed on by ALPN; none in clear text.
+    /// Protocol negotiated by ALPN; `None` in clear text.
     pub(crate) fn agreed_protocol(&self) -> Option<&[u8]> {
         match &self.socket {
             LoadSocket::Plain(_) => None,
@@ -93,8 +94,8 @@ impl CountedStream {
         }
     }
 
-    /// Whether the server has ended the connection, or sent what nobody asked for, while nothing was in
-    /// flight. Costs no system call where nothing happened.
+    /// Whether the server has closed an idle connection or sent unsolicited bytes. Without an event, costs no
+    /// system call.
     pub(crate) fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<IdleEvent> {
         let tcp = match &self.socket {
             LoadSocket::Plain(tcp) => tcp,
@@ -113,7 +114,7 @@ impl CountedStream {
     }
 }
 
-/// What an idle connection may bring.
+/// Event on an idle connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IdleEvent {
     Closed,

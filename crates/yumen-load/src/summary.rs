@@ -1,5 +1,5 @@
-//! What a load run tells: everything asked for, everything counted, on what machine.
-//! It is the JSON result of `yumen-bench load`. Must not know how any of it was measured.
+//! The result of a load run: plan, counters, latencies and machine.
+//! This is the JSON result of `yumen-bench load`. Must not know the measurement.
 
 use std::collections::BTreeMap;
 
@@ -7,61 +7,63 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::LoadPlan;
 
-/// The version of this format; readers refuse a newer one.
+/// Version of this format; readers refuse a newer one.
 pub const FORMAT: u32 = 1;
 
 /// The result of one load run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadSummary {
-    /// [`FORMAT`] of the program that wrote it.
+    /// [`FORMAT`] of the writing program.
     pub format: u32,
-    /// What was asked for: URLs, kind and parameters of the load.
+    /// The executed plan.
     pub plan: LoadPlan,
-    /// Start of the run, milliseconds since 1970, UTC.
+    /// Start of the run in milliseconds since the Unix epoch.
     pub started_unix_ms: u64,
-    /// From the first intended request to the end of the last one, nanoseconds.
+    /// Time from the first intended request to the end of the last one, in nanoseconds.
     pub elapsed_ns: u64,
-    /// The protocol the responses came in, such as `HTTP/1.1` or `HTTP/2`.
+    /// Protocol of the responses, such as `HTTP/1.1` or `HTTP/2`.
     pub protocol: String,
-    /// Facts of the TLS connections, where there were any.
+    /// Parameters of the TLS connections; `None` in clear text.
     pub tls: Option<TlsFacts>,
     /// Connections of the run.
     pub connections: ConnectionTotals,
-    /// Requests written, whole or in part.
+    /// Requests sent, in whole or in part.
     pub requests: u64,
-    /// Whole responses read, whatever their status.
+    /// Complete responses, whatever their status.
     pub responses: u64,
-    /// Requests meant for the run that its end cut off: in flight or, in open loop, not even sent yet.
+    /// Requests cut off by the end of the run: in flight or, in open loop, due and not sent.
     pub unanswered: u64,
-    /// Bytes of the protocol written, before TLS.
+    /// Bytes sent, before TLS encryption.
     pub bytes_sent: u64,
-    /// Bytes of the protocol read, after TLS.
+    /// Bytes received, after TLS decryption.
     pub bytes_received: u64,
     /// Responses by status.
     pub statuses: BTreeMap<u16, u64>,
-    /// What went wrong, by class.
+    /// Errors by class.
     pub errors: ErrorTotals,
-    /// From the first byte of a request written to the last byte of its response read; responses only.
+    /// Time from the first byte of a request to the last byte of its response; complete responses only.
     pub latency: LatencySummary,
-    /// Open loop: from the moment the request was meant to be sent. Requests given up at their timeout, and those
-    /// the end of the run cut off, are in it with the time they had waited: they took at least so long.
+    /// Open loop: time from the intended send time.
+    ///
+    /// Includes requests that timed out or were cut off by the end of the run, with the time until then as a
+    /// lower bound.
     pub latency_corrected: Option<LatencySummary>,
-    /// From the start of connecting until requests may be sent, TLS handshake included.
+    /// Time from the start of connecting until requests can be sent, TLS handshake included.
     pub connect_latency: Option<LatencySummary>,
-    /// Open loop: how late the generator itself was where it had a free connection. It shows whether
-    /// the generator kept its own schedule.
+    /// Open loop: delay of the generator itself while a connection was free. Shows whether the generator kept
+    /// its schedule.
     pub schedule_lag: Option<LatencySummary>,
-    /// One entry for each second of the run; seconds without events are entries too.
+    /// One entry per second of the run, including seconds without events.
     pub timeline: Vec<SecondSummary>,
-    /// Rate ramp: its steps in order.
+    /// Rate ramp: the steps in order.
     pub ramp: Vec<RampStep>,
-    /// Idle connections: what they cost the target.
+    /// Idle connections: memory of the target.
     pub idle: Option<IdleSummary>,
-    /// What the generator itself spent.
+    /// CPU time and memory of the generator.
     pub generator: GeneratorCost,
-    /// Where it ran.
+    /// Machine of the generator.
     pub machine: GeneratorMachine,
-    /// Versions by name: the program, the libraries that matter, the kernel.
+    /// Versions by name: program and kernel.
     pub versions: BTreeMap<String, String>,
 }
 
@@ -71,69 +73,69 @@ impl LoadSummary {
         if self.elapsed_ns == 0 { 0.0 } else { self.responses as f64 * 1e9 / self.elapsed_ns as f64 }
     }
 
-    /// The latency a reader should look at first: the corrected one where there is one.
+    /// The primary latency: the corrected one if present.
     pub fn main_latency(&self) -> &LatencySummary {
         self.latency_corrected.as_ref().unwrap_or(&self.latency)
     }
 
-    /// The generator's CPU time per response in nanoseconds.
+    /// CPU time of the generator per response in nanoseconds.
     pub fn generator_ns_per_response(&self) -> f64 {
         let used_nonces = self.generator.cpu_user_ns + self.generator.cpu_system_ns;
         if self.responses == 0 { 0.0 } else { used_nonces as f64 / self.responses as f64 }
     }
 }
 
-/// What the first TLS connection agreed on.
+/// Parameters negotiated by the first TLS connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TlsFacts {
-    /// Such as `TLSv1.3`.
+    /// Version, such as `TLSv1.3`.
     pub version: String,
-    /// Such as `TLS13_AES_256_GCM_SHA384`.
+    /// Cipher suite, such as `TLS13_AES_256_GCM_SHA384`.
     pub cipher_suite: String,
-    /// Such as `X25519`.
+    /// Key exchange group, such as `X25519`.
     pub key_exchange: Option<String>,
-    /// The protocol agreed by ALPN, if one was.
+    /// Protocol negotiated by ALPN, if any.
     pub alpn: Option<String>,
-    /// The server certificate's key, such as `RSA 2048` or `ECDSA P-256`, where it can be told.
+    /// Key of the server certificate, such as `RSA 2048` or `ECDSA P-256`, if recognized.
     pub certificate_key: Option<String>,
 }
 
 /// Connections of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionTotals {
-    /// TCP connections established.
+    /// Established TCP connections.
     pub opened: u64,
-    /// Of those with TLS, how many made a full handshake.
+    /// TLS connections with a full handshake.
     pub full_handshakes: u64,
-    /// Of those with TLS, how many resumed a session.
+    /// TLS connections with a resumed session.
     pub resumed_handshakes: u64,
-    /// Connections the server ended where the protocol allowed it: after a response and before a request.
+    /// Connections closed by the server where the protocol allows it: after a response, before a request.
     pub closed_by_server: u64,
 }
 
-/// What went wrong, each event in one class.
+/// Errors by class; each event belongs to one class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorTotals {
-    /// Connections refused or reset while connecting, and failed TLS handshakes.
+    /// Refused or reset connection attempts, and failed TLS handshakes.
     pub connect: u64,
-    /// Connections not established in time.
+    /// Connection attempts that timed out.
     pub connect_timeout: u64,
-    /// Connections that ended or failed while a response was awaited or read.
+    /// Connections that ended or failed during a response.
     pub read: u64,
-    /// Connections that failed while a request was written.
+    /// Connections that failed during a request.
     pub write: u64,
-    /// Responses not complete in time.
+    /// Incomplete responses at the timeout.
     pub response_timeout: u64,
-    /// Responses with a status that counts as bad. They are responses too.
+    /// Responses with a status outside the accepted range. They count as responses too.
     pub bad_status: u64,
-    /// Answers that are not the protocol.
+    /// Responses that violate the protocol.
     pub protocol: u64,
-    /// The first message of each class, by the class's name.
+    /// First message of each class, by class name.
     pub examples: BTreeMap<String, String>,
 }
 
 impl LatencySummary {
-    /// The value at one of the percentiles kept; `None` for others and where nothing was recorded.
+    /// Value at a listed percentile; `None` for others and without records.
     pub fn at(&self, percentile: f64) -> Option<u64> {
         let found = self.percentiles.iter().find(|point| (point.percentile - percentile).abs() < 1e-9);
         found.map(|point| point.ns)
@@ -141,12 +143,12 @@ impl LatencySummary {
 }
 
 impl ErrorTotals {
-    /// All of them.
+    /// Sum over all classes.
     pub fn total(&self) -> u64 {
         self.by_class().iter().map(|(_, count)| count).sum()
     }
 
-    /// Every class with its name, in the order they may happen.
+    /// Every class with its name, in the order of a request's phases.
     pub fn by_class(&self) -> [(&'static str, u64); 7] {
         [
             ("connect", self.connect),
@@ -163,128 +165,128 @@ impl ErrorTotals {
 /// A distribution of durations in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencySummary {
-    /// How many were recorded.
+    /// Number of records.
     pub count: u64,
-    /// The shortest.
+    /// Minimum.
     pub min_ns: u64,
-    /// The arithmetic mean.
+    /// Arithmetic mean.
     pub mean_ns: f64,
-    /// The standard deviation.
+    /// Standard deviation.
     pub stdev_ns: f64,
-    /// The longest.
+    /// Maximum.
     pub max_ns: u64,
-    /// Quantiles out to p99.9999, rising. Far ones say little where the count is small: see `count`.
+    /// Ascending percentiles up to p99.9999. High ones are meaningless for a small `count`.
     pub percentiles: Vec<LatencyPercentile>,
-    /// The whole histogram: HdrHistogram V2, compressed, base64, three significant digits.
+    /// Complete histogram: HdrHistogram V2, compressed, base64, three significant digits.
     pub histogram: String,
 }
 
 /// One point of a distribution.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencyPercentile {
-    /// From 0 to 100.
+    /// Percentile from 0 to 100.
     pub percentile: f64,
-    /// So much of the distribution took this long or less, nanoseconds.
+    /// Upper bound in nanoseconds for this share of the distribution.
     pub ns: u64,
 }
 
 /// One second of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecondSummary {
-    /// Seconds since the start; the entry covers the second that begins there.
+    /// Offset of the second from the start, in seconds.
     pub second: u64,
-    /// Whole responses read in it.
+    /// Complete responses.
     pub responses: u64,
-    /// Errors of all classes in it.
+    /// Errors of all classes.
     pub errors: u64,
-    /// Median of the latency a reader looks at first (corrected where there is one), nanoseconds.
+    /// Median of the primary latency in nanoseconds.
     pub p50_ns: u64,
-    /// The 99th percentile of it.
+    /// 99th percentile of the primary latency in nanoseconds.
     pub p99_ns: u64,
-    /// The longest.
+    /// Maximum of the primary latency in nanoseconds.
     pub max_ns: u64,
 }
 
 /// One step of a rate ramp. Rates are per second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RampStep {
-    /// New connections asked for.
+    /// Planned new connections.
     pub connection_rate: f64,
-    /// Requests asked for: connections times calls.
+    /// Planned requests: connections times calls.
     pub demanded_request_rate: f64,
-    /// Connections made.
+    /// Established connections.
     pub achieved_connection_rate: f64,
     /// Requests sent.
     pub request_rate: f64,
-    /// Responses in the worst second of the step.
+    /// Responses in the slowest second.
     pub reply_rate_min: f64,
     /// Responses over the whole step.
     pub reply_rate: f64,
-    /// Responses in the best second.
+    /// Responses in the fastest second.
     pub reply_rate_max: f64,
     /// Standard deviation over the seconds.
     pub reply_rate_stdev: f64,
-    /// Bytes both ways.
+    /// Bytes sent and received.
     pub net_io_bytes: f64,
-    /// Requests that should have been answered.
+    /// Planned requests of the step.
     pub calls: u64,
-    /// Responses that came in time.
+    /// Complete responses.
     pub responses: u64,
     /// Errors of the step.
     pub errors: ErrorTotals,
-    /// Calls without a good answer, in percent of all.
+    /// Calls without a successful response, in percent of all.
     pub error_percent: f64,
-    /// From the first byte of a request to the last of its response.
+    /// Time from the first byte of a request to the last byte of its response.
     pub latency: LatencySummary,
 }
 
-/// What idle connections cost.
+/// Memory cost of idle connections.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct IdleSummary {
-    /// Connections asked for.
+    /// Planned connections.
     pub wanted: u64,
-    /// Connections open at the end of the hold.
+    /// Open connections at the end of the hold.
     pub held: u64,
-    /// Connections the other side ended during the hold.
+    /// Connections closed by the peer during the hold.
     pub lost: u64,
-    /// Opening all of them took so long, nanoseconds.
+    /// Time to open all connections, in nanoseconds.
     pub opening_ns: u64,
-    /// They were held so long, nanoseconds.
+    /// Hold time in nanoseconds.
     pub held_ns: u64,
-    /// Requests made on each before it fell idle.
+    /// Requests per connection before the hold.
     pub requests_first: u32,
-    /// The processes looked at: those named, and their children.
+    /// Measured processes: the given ones and their descendants.
     pub pids: Vec<u32>,
-    /// Resident memory of those before the first connection, bytes.
+    /// Resident memory before the first connection, in bytes.
     pub rss_before_bytes: u64,
-    /// Resident memory while all were held, bytes.
+    /// Resident memory during the hold, in bytes.
     pub rss_held_bytes: u64,
-    /// The difference for each connection held; `None` without a process to look at.
+    /// Memory growth per held connection in bytes; `None` without a process to measure.
     pub rss_per_connection_bytes: Option<f64>,
 }
 
-/// What the generator itself spent during the run.
+/// Cost of the generator during the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GeneratorCost {
-    /// CPU time in user space, nanoseconds.
+    /// CPU time in user space, in nanoseconds.
     pub cpu_user_ns: u64,
-    /// CPU time in the kernel, nanoseconds.
+    /// CPU time in the kernel, in nanoseconds.
     pub cpu_system_ns: u64,
-    /// The largest resident memory, bytes.
+    /// Peak resident memory in bytes.
     pub rss_max_bytes: u64,
 }
 
-/// Where it ran.
+/// Machine of the generator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GeneratorMachine {
     /// Processor model.
     pub cpu: String,
-    /// Logical processors this process may use.
+    /// Logical processors available to the process.
     pub cpus: usize,
     /// Memory in bytes.
     pub memory_bytes: u64,
     /// Kernel name and release.
     pub kernel: String,
-    /// The distribution's own name.
+    /// Name of the distribution.
     pub os: String,
 }

@@ -1,4 +1,4 @@
-//! What one thread counts. Must not know how requests are made or how counts of several threads are shown.
+//! Counters of one thread. Must not know the requests or the presentation of results.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;
@@ -10,16 +10,15 @@ use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 
 use crate::summary::{ErrorTotals, LatencyPercentile, LatencySummary, TlsFacts};
 
-/// Longer latencies count as so long: an hour.
+/// Upper bound of recorded latencies: one hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
-/// Where a percentile curve has its points.
+/// Points of a percentile curve.
 const PERCENTILES: [f64; 24] = [
     1.0, 5.0, 10.0, 25.0, 50.0, 60.0, 70.0, 75.0, 80.0, 85.0, 90.0, 92.5, 95.0, 97.5, 98.0, 99.0, 99.5,
     99.75, 99.9, 99.95, 99.99, 99.995, 99.999, 99.9999,
 ];
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// The class an error is counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorClass {
     Connect,
@@ -30,7 +29,6 @@ pub(crate) enum ErrorClass {
     Protocol,
 }
 
-/// Why a request has no response.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestFailure {
     pub(crate) class: ErrorClass,
@@ -43,21 +41,21 @@ impl RequestFailure {
     }
 }
 
-/// When the parts of one request happened, on the run's clock.
+/// Times of one request on the run's clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestMoments {
-    /// When it was meant to be sent; open loop only.
+    /// Intended send time; open loop only.
     pub(crate) intended_ns: Option<u64>,
-    /// The first byte written; none if it never came so far.
+    /// Time of the first byte sent; `None` if the request was not sent.
     pub(crate) sent_ns: Option<u64>,
-    /// The end, good or bad.
+    /// End of the request, successful or not.
     pub(crate) ended_ns: u64,
 }
 
-/// The counts of one second, for the timeline.
+/// Counters of one second, for the timeline.
 #[derive(Debug)]
 pub(crate) struct SecondCounts {
-    /// Since the start of what is counted.
+    /// Seconds since the start of counting.
     pub(crate) second: u64,
     pub(crate) responses: u64,
     pub(crate) errors: u64,
@@ -70,7 +68,7 @@ impl SecondCounts {
     }
 }
 
-/// What one thread counted in one phase.
+/// Counters of one thread in one phase.
 pub(crate) struct ThreadTally {
     pub(crate) requests: u64,
     pub(crate) responses: u64,
@@ -124,12 +122,12 @@ impl ThreadTally {
         }
     }
 
-    /// Requests begun from then on count.
+    /// Counts requests that start at or after this time.
     pub(crate) fn count_from(&mut self, counted_from_ns: u64) {
         self.counted_from_ns = counted_from_ns;
     }
 
-    /// A whole response.
+    /// Records a complete response.
     pub(crate) fn answered(&mut self, moments: RequestMoments, status: u16) {
         if !self.begins(moments) {
             return;
@@ -154,7 +152,7 @@ impl ThreadTally {
         }
     }
 
-    /// A request without a response.
+    /// Records a request without a response.
     pub(crate) fn failed(&mut self, moments: RequestMoments, failure: RequestFailure) {
         if !self.begins(moments) {
             return;
@@ -165,6 +163,7 @@ impl ThreadTally {
             self.errors.examples.insert(name.to_owned(), failure.message);
         }
         self.interval.errors += 1;
+        // A timed-out request waited at least this long, so the corrected latency includes it.
         if let (ErrorClass::ResponseTimeout, Some(intended)) = (failure.class, moments.intended_ns) {
             let waited = moments.ended_ns.saturating_sub(intended);
             self.corrected.saturating_record(waited);
@@ -172,7 +171,7 @@ impl ThreadTally {
         }
     }
 
-    /// A request the end of the run cut off.
+    /// Records a request cut off by the end of the run.
     pub(crate) fn cut_off(&mut self, moments: RequestMoments) {
         if !self.begins(moments) {
             return;
@@ -183,12 +182,12 @@ impl ThreadTally {
         }
     }
 
-    /// How late the generator was although the connection was free.
+    /// Records the generator's own delay while the connection was free.
     pub(crate) fn lagged(&mut self, lag_ns: u64) {
         self.lags.saturating_record(lag_ns);
     }
 
-    /// Hands over the second that is over at `now_ns`, also where nothing happened in it.
+    /// Sends the counts of a finished second, even if empty.
     pub(crate) fn turn_second(&mut self, now_ns: u64) {
         let Some(counted_ns) = now_ns.checked_sub(self.counted_from_ns) else { return };
         let second = counted_ns / SECOND_NS;
@@ -197,12 +196,12 @@ impl ThreadTally {
         }
         let over = std::mem::replace(&mut self.interval, SecondCounts::new(second));
         if let Some(intervals) = &self.intervals {
-            // Nobody listening any more is no reason to stop counting.
+            // A dropped receiver does not stop the counting.
             let _ = intervals.send(over);
         }
     }
 
-    /// The end: what is still open is handed over.
+    /// Sends the last, incomplete second.
     pub(crate) fn finish(&mut self) {
         let (status, count) = std::mem::take(&mut self.last_status);
         if count > 0 {
@@ -214,7 +213,7 @@ impl ThreadTally {
         }
     }
 
-    /// Adds another thread's counts.
+    /// Adds the counts of another thread.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.requests += other.requests;
         self.responses += other.responses;
@@ -241,8 +240,9 @@ impl ThreadTally {
         self.last_ended_ns = self.last_ended_ns.max(other.last_ended_ns);
     }
 
-    /// Whether this request counts; those of the warm-up do not.
+    /// Whether a request counts. Requests of the warm-up do not.
     fn begins(&mut self, moments: RequestMoments) -> bool {
+        // By the intended send time, so that a late request of the warm-up does not count.
         let began = moments.intended_ns.or(moments.sent_ns).unwrap_or(moments.ended_ns);
         if began < self.counted_from_ns {
             return false;
@@ -253,7 +253,7 @@ impl ThreadTally {
         true
     }
 
-    /// Nearly all responses have the status of the one before.
+    /// Counts a status. Consecutive equal statuses avoid the map.
     fn add_status(&mut self, status: u16) {
         if self.last_status.0 != status {
             let (before, count) = std::mem::replace(&mut self.last_status, (status, 0));
@@ -276,7 +276,7 @@ fn slot(errors: &mut ErrorTotals, class: ErrorClass) -> (&'static str, &mut u64)
     }
 }
 
-/// Adds counts class by class; the example heard first stays.
+/// Adds counts by class; the first example is retained.
 pub(crate) fn add_errors(sum: &mut ErrorTotals, other: &ErrorTotals) {
     sum.connect += other.connect;
     sum.connect_timeout += other.connect_timeout;
@@ -290,12 +290,12 @@ pub(crate) fn add_errors(sum: &mut ErrorTotals, other: &ErrorTotals) {
     }
 }
 
-/// An empty histogram of nanoseconds with so many significant digits.
+/// Creates a histogram of nanoseconds with the given significant digits.
 pub(crate) fn histogram(digits: u8) -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, digits).expect("the bounds and digits are valid")
 }
 
-/// A distribution as it stands in the result.
+/// Summary of a distribution.
 pub(crate) fn latency(histogram: &Histogram<u64>) -> LatencySummary {
     let mut bytes = Vec::new();
     V2DeflateSerializer::new().serialize(histogram, &mut bytes).expect("a vector takes whatever is written");

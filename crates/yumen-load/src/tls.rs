@@ -1,4 +1,4 @@
-//! TLS as the generator speaks it: one version or both, resumed or not, verified only where asked.
+//! TLS settings of the generator: versions, resumption and verification.
 //! Must not know connections.
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::error::LoadError;
 use crate::plan::{LoadPlan, LoadProtocol, LoadTlsVersion};
 use crate::summary::TlsFacts;
 
-/// Sessions kept for resumption, by server.
+/// Sessions cached for resumption, per server.
 const SESSIONS: usize = 256;
 
 pub(crate) fn client(plan: &LoadPlan) -> Result<Arc<ClientConfig>, LoadError> {
@@ -65,7 +65,7 @@ fn anchors(file: &str) -> Result<RootCertStore, String> {
     Ok(store)
 }
 
-/// What was agreed on.
+/// Negotiated parameters.
 pub(crate) fn facts(connection: &ClientConnection) -> TlsFacts {
     let version = connection.protocol_version().and_then(|version| version.as_str());
     let version = version.map_or_else(String::new, |text| text.replace("TLSv1_", "TLSv1."));
@@ -90,7 +90,7 @@ fn certificate_key(certificate: &[u8]) -> Option<String> {
     }
 }
 
-/// Takes any certificate: the servers measured have certificates of their own making.
+/// Accepts any certificate: the measured servers use self-signed certificates.
 #[derive(Debug)]
 struct AnyServerCertificate(WebPkiSupportedAlgorithms);
 
@@ -110,7 +110,7 @@ impl ServerCertVerifier for AnyServerCertificate {
         Ok(ServerCertVerified::assertion())
     }
 
-    // Signatures are checked all the same: that is part of a handshake's cost.
+    // Signatures are verified nevertheless, because their cost belongs to the handshake.
     fn verify_tls12_signature(
         &self,
         message: &[u8],

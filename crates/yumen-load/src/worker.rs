@@ -1,5 +1,5 @@
-//! One thread of load: its runtime, its lanes, when each lane's requests are due.
-//! A lane is one request in flight: a connection of HTTP/1.1, a stream of HTTP/2. Must not know protocols.
+//! One thread of the generator: its runtime, its request loops and their schedule. Must not know protocols.
+//! A request loop has one request in flight: an HTTP/1.1 connection or an HTTP/2 stream.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -25,18 +25,18 @@ const SECOND_NS: u64 = 1_000_000_000;
 const MILLISECOND_NS: u64 = 1_000_000;
 const CONNECT_AHEAD: usize = 64;
 const SCRATCH_BYTES: usize = 64 * 1024;
-/// A closed loop waits so long after a failed connection: it would only count failures otherwise.
+/// Pause of a closed loop after a failed connection attempt, which otherwise repeats in a tight loop.
 const FAILED_CONNECT_PAUSE_NS: u64 = 10 * MILLISECOND_NS;
 
-/// What the threads of a phase share.
+/// Shared state of all threads of a phase.
 pub(crate) struct PhaseShared {
     pub(crate) prepared: Arc<PreparedPlan>,
     pub(crate) clock: RunClock,
-    /// Requests that may still be begun.
+    /// Requests that may still be started.
     pub(crate) tickets: AtomicU64,
-    /// Threads that are ready to begin.
+    /// Threads ready to start.
     ready: AtomicUsize,
-    /// When all begin; 0 while some are not ready.
+    /// Common start time; 0 until all threads are ready.
     start_ns: AtomicU64,
     pub(crate) idle: idle::IdleBarrier,
     pub(crate) ramp: Option<ramp::RampTarget>,
@@ -56,21 +56,21 @@ impl PhaseShared {
         })
     }
 
-    /// When what is counted began, once it is known.
+    /// Start of counting, once all threads are ready.
     pub(crate) fn counted_from_ns(&self) -> Option<u64> {
         let start_ns = self.start_ns.load(Ordering::Acquire);
         (start_ns > 0).then(|| start_ns + self.prepared.plan.warmup_ms * MILLISECOND_NS)
     }
 }
 
-/// What one thread's tasks share.
+/// Shared state of one thread's tasks.
 pub(crate) struct LoadWorker {
     pub(crate) shared: Arc<PhaseShared>,
     pub(crate) prepared: Arc<PreparedPlan>,
     pub(crate) clock: RunClock,
     pub(crate) alarm: Rc<AlarmQueue>,
     pub(crate) tally: RefCell<ThreadTally>,
-    /// Where bytes are read to by whichever connection has some.
+    /// Read buffer shared by all connections of the thread.
     pub(crate) scratch: RefCell<Box<[u8]>>,
     pub(crate) bytes_sent: Cell<u64>,
     pub(crate) bytes_received: Cell<u64>,
@@ -79,13 +79,13 @@ pub(crate) struct LoadWorker {
     end_ns: Cell<u64>,
 }
 
-/// One request in flight at a time.
+/// A loop with one request in flight at a time.
 pub(crate) struct RequestLoop {
-    /// Over all threads.
+    /// Index over all threads.
     pub(crate) index: usize,
-    /// The first byte of the request in flight.
+    /// Time of the first byte of the request in flight.
     pub(crate) sent_ns: Cell<Option<u64>>,
-    /// Open loop: when the first request not yet over was due.
+    /// Open loop: due time of the earliest unfinished request.
     due_ns: Cell<u64>,
     busy: Cell<bool>,
     begun: Cell<u64>,
@@ -94,7 +94,7 @@ pub(crate) struct RequestLoop {
     timer: AlarmTimer,
 }
 
-/// Loads on the calling thread until the phase is over.
+/// Generates load on the calling thread until the end of the phase.
 pub(crate) fn run(
     shared: Arc<PhaseShared>,
     thread: usize,
@@ -178,7 +178,7 @@ impl LoadWorker {
         let end = self.alarm.timer();
         let mut finished = pin!(async {
             for task in tasks {
-                // A lane that panicked is over as well.
+                // A panicked loop counts as ended.
                 let _ = task.await;
             }
         });
@@ -200,8 +200,9 @@ impl LoadWorker {
         timer.is_over(cx) || self.clock.now_ns() >= self.end_ns.get()
     }
 
-    /// An open loop must not begin with a burst of handshakes. Where each request connects anew, there is
-    /// nothing to hold.
+    /// Whether to connect before the start, so that an open loop does not begin with a burst of handshakes.
+    ///
+    /// Not if every request uses a new connection.
     fn connects_ahead(&self) -> bool {
         matches!(self.prepared.plan.kind, LoadShape::Open { .. }) && !self.prepared.plan.new_connection
     }
@@ -210,7 +211,7 @@ impl LoadWorker {
         let mut ready = Vec::with_capacity(clients.len());
         let mut clients = clients.into_iter().peekable();
         while clients.peek().is_some() {
-            // So many at once fit any listen queue.
+            // The batch size fits any listen backlog.
             let some = clients.by_ref().take(CONNECT_AHEAD).map(|mut client| {
                 let worker = self.clone();
                 spawn_local(async move {
@@ -225,7 +226,7 @@ impl LoadWorker {
         ready
     }
 
-    /// The lanes of this thread: whole connections, dealt out in turn.
+    /// Request loops of this thread. A connection with all its streams belongs to one thread.
     fn own_lanes(&self) -> impl Iterator<Item = usize> + use<> {
         let plan = &self.prepared.plan;
         let streams = self.prepared.lanes() / plan.connections;
@@ -233,7 +234,7 @@ impl LoadWorker {
         connections.flat_map(move |connection| (0..streams).map(move |stream| connection * streams + stream))
     }
 
-    /// Waits until every thread is ready; then the clock of the run starts for all.
+    /// Waits until every thread is ready. All threads then start at the same time.
     pub(crate) async fn begin(self: &Rc<Self>) {
         let shared = &self.shared;
         if shared.ready.fetch_add(1, Ordering::AcqRel) + 1 == self.prepared.plan.threads {
@@ -255,12 +256,12 @@ impl LoadWorker {
         spawn_local(tick(self.clone(), counted_from_ns));
     }
 
-    /// When the run began on its clock.
+    /// Start time of the run on its clock.
     pub(crate) fn start_ns(&self) -> u64 {
         self.start_ns.get()
     }
 
-    /// The lane's next request, when it is due. None when the run is over for it.
+    /// Waits until the loop's next request is due. `None` at the end of the run.
     pub(crate) async fn next<'a>(&'a self, lane: &RequestLoop) -> Option<&'a PreparedRequest> {
         if let LoadShape::Open { rate } = self.prepared.plan.kind {
             let due_ns = self.due_ns(lane, lane.begun.get(), rate);
@@ -271,6 +272,8 @@ impl LoadWorker {
             }
             lane.timer.until(due_ns).await;
             let now = self.clock.now_ns();
+            // A request cannot be sent before the loop is free: that delay belongs to the target, not to the
+            // generator.
             let possible_ns = due_ns.max(lane.free_since_ns.get());
             self.tally.borrow_mut().lagged(now.saturating_sub(possible_ns));
         } else if self.clock.now_ns() >= self.end_ns.get() || !self.take_ticket() {
@@ -282,7 +285,7 @@ impl LoadWorker {
         Some(self.pick(lane))
     }
 
-    /// The next target by weight; every lane begins at another place of the order.
+    /// Next target by weight. Each loop starts at a different position in the order.
     pub(crate) fn pick(&self, lane: &RequestLoop) -> &PreparedRequest {
         let order = &self.prepared.order;
         let pick = lane.picks.get();
@@ -298,7 +301,7 @@ impl LoadWorker {
         tickets.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 
-    /// Writes down how the lane's request ended; true when a closed loop should pause.
+    /// Records the outcome of a request; returns whether a closed loop should pause.
     pub(crate) fn record(&self, lane: &RequestLoop, outcome: Result<u16, RequestFailure>) -> bool {
         let ended_ns = self.clock.now_ns();
         let moments = self.moments(lane, ended_ns);
@@ -323,8 +326,10 @@ impl LoadWorker {
         RequestMoments { intended_ns: open.then(|| lane.due_ns.get()), sent_ns: lane.sent_ns.get(), ended_ns }
     }
 
-    /// What the end of the run finds unfinished: the request in flight, and in open loop all that were due.
+    /// Records the requests cut off by the end of the run: the one in flight and, in open loop, all that were
+    /// due.
     fn cut_off(&self, lane: &RequestLoop, now_ns: u64) {
+        // Without them, an overloaded target would hide its longest latencies (coordinated omission).
         let mut tally = self.tally.borrow_mut();
         let ended_ns = now_ns.min(self.end_ns.get());
         if lane.busy.get() {
@@ -334,7 +339,7 @@ impl LoadWorker {
         if self.end_ns.get() == u64::MAX || lane.due_ns.get() == u64::MAX {
             return;
         }
-        // The one it waits for has its ticket already.
+        // The request in flight has already consumed its ticket.
         let mut has_ticket = !lane.busy.get();
         for number in lane.begun.get().. {
             let due_ns = self.due_ns(lane, number, rate);
@@ -346,7 +351,7 @@ impl LoadWorker {
         }
     }
 
-    /// When the lane's request of this number is due: lanes take turns at a constant rate.
+    /// Due time of a request by number: the loops take turns at a constant rate.
     fn due_ns(&self, lane: &RequestLoop, number: u64, rate: f64) -> u64 {
         let turn = number * self.prepared.lanes() as u64 + lane.index as u64;
         self.start_ns.get() + (turn as f64 * SECOND_NS as f64 / rate) as u64
@@ -367,7 +372,7 @@ impl RequestLoop {
         }
     }
 
-    /// A lane for requests whose time somebody else decides.
+    /// A loop without a schedule of its own, for ramps and idle connections.
     pub(crate) fn unscheduled(worker: &Rc<LoadWorker>, index: usize) -> Self {
         Self::new(worker, index)
     }
@@ -392,7 +397,7 @@ async fn http2_lane(worker: Rc<LoadWorker>, lane: Rc<RequestLoop>, session: Rc<h
     }
 }
 
-/// Turns the seconds of the timeline, also those in which nothing happens.
+/// Ends each second of the timeline, including seconds without events.
 async fn tick(worker: Rc<LoadWorker>, counted_from_ns: u64) {
     let timer = worker.alarm.timer();
     timer.until(counted_from_ns).await;

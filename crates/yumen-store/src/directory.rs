@@ -1,6 +1,6 @@
-//! The data directory: its lock, and files that are replaced as a whole.
+//! The data directory: its lock, and atomically replaced files.
 //!
-//! What is in the files it does not know.
+//! Must not know the content of the files.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -10,7 +10,7 @@ use crate::store::StoreError;
 
 const LOCK: &str = "lock";
 
-/// A data directory nobody else can have while this value lives.
+/// A data directory locked against other processes while the value lives.
 #[derive(Debug)]
 pub(crate) struct DataDir {
     path: PathBuf,
@@ -18,9 +18,9 @@ pub(crate) struct DataDir {
 }
 
 impl DataDir {
-    /// Makes the directory if there is none, and locks it.
+    /// Creates the directory if necessary, and locks it.
     pub(crate) fn lock(path: &Path) -> Result<DataDir, StoreError> {
-        // Certificates' private keys and consumers' secrets will be in it.
+        // Mode 0700: the directory will contain private keys and secrets.
         make_private_directory(path).map_err(|error| about(path, &error))?;
         let lock_path = path.join(LOCK);
         let mut options = private();
@@ -32,12 +32,12 @@ impl DataDir {
         }
     }
 
-    /// The path of a file in it.
+    /// Path of a file in the directory.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// The directory.
+    /// Path of the directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -45,31 +45,32 @@ impl DataDir {
 
 impl Drop for DataDir {
     fn drop(&mut self) {
-        // A process that is just being started has the file open too until it runs its own program: closing ours
-        // alone would leave the directory locked for that long.
+        // A child between `fork` and `exec` shares the open file. Closing this descriptor alone would leave
+        // the directory locked until the child executes its program.
         let _ = self.lock.unlock();
     }
 }
 
-/// A new, empty file only its owner may read; what was there is gone.
+/// Creates an empty file with mode 0600; removes an existing one.
 pub(crate) fn create_private(path: &Path) -> io::Result<File> {
     remove_if_there(path)?;
     private().create_new(true).open(path).map_err(|error| about(path, &error))
 }
 
-/// Puts a finished file in the place of another, durably.
+/// Renames a finished file into place, durably.
 pub(crate) fn rename_durably(draft: &Path, place: &Path) -> io::Result<()> {
     let put = File::open(draft).and_then(|file| file.sync_all()).and_then(|()| fs::rename(draft, place));
     put.and_then(|()| sync_parent(place)).map_err(|error| about(place, &error))
 }
 
-/// Gives a file a second name, in place of whatever had it; nothing happens where there is no file.
+/// Gives a file a second name, replacing an existing file of that name. Without a file, does nothing.
 pub(crate) fn keep_as(path: &Path, kept: &Path) -> io::Result<()> {
     if !is_there(path) {
         return Ok(());
     }
     remove_if_there(kept)?;
-    // Some file systems have no links; there the first name is missing until the new file is in place.
+    // File systems without hard links rename instead; the first name is then missing until the new file is in
+    // place.
     let linked = fs::hard_link(path, kept).or_else(|_| fs::rename(path, kept));
     linked.map_err(|error| about(kept, &error))
 }
@@ -81,12 +82,12 @@ pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether the name is taken, if only by a link that leads nowhere.
+/// Whether the name exists, including a dangling link.
 pub(crate) fn is_there(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 
-/// Which file a name leads to: another one of that name is not it.
+/// Identity of a file, independent of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileId {
     device: u64,
@@ -94,7 +95,7 @@ pub(crate) struct FileId {
 }
 
 impl FileId {
-    /// The file `path` leads to now.
+    /// Identity of the file that `path` currently refers to.
     pub(crate) fn at(path: &Path) -> io::Result<FileId> {
         use std::os::unix::fs::MetadataExt;
         let metadata = fs::metadata(path)?;
@@ -102,19 +103,19 @@ impl FileId {
     }
 }
 
-/// `path` with something appended to its name.
+/// Appends `suffix` to the file name of `path`.
 pub(crate) fn suffixed(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
 }
 
-/// The same error, naming the file.
+/// Adds the path to an error.
 pub(crate) fn about(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// Another process has it.
+/// Error for a directory or file locked by another process.
 pub(crate) fn in_use(path: &Path) -> StoreError {
     StoreError::InUse(format!(
         "{} is in use by another process; each Yumen needs one of its own",

@@ -1,6 +1,6 @@
 //! The embedded store: one database file in the data directory, written by one process.
 //!
-//! Owns when the file is opened, and that memory and file agree after a failure; tables are `tables`' business.
+//! Owns opening the file and keeps memory and file consistent after a failure; `tables` owns the tables.
 
 mod backup;
 mod encoding;
@@ -32,29 +32,29 @@ use crate::store::StoreError;
 /// The database file in the data directory.
 pub const DATABASE: &str = "yumen.redb";
 
-/// How much history is kept, of which the newest revision always is, and under what seal.
+/// Retention of the history and sealing. The newest revision is always retained.
 #[derive(Debug, Clone)]
 pub struct EmbeddedOptions {
-    /// At most so many revisions.
+    /// Maximum number of revisions.
     pub revisions_max: usize,
-    /// None older than this.
+    /// Maximum age of a revision.
     pub revisions_age_max: Option<Duration>,
-    /// At most so many bytes of them.
+    /// Maximum size of the encoded history in bytes.
     pub history_bytes_max: u64,
-    /// What seals the texts of resources on the disk; without it they lie there as they are.
+    /// Seal for the texts of resources on disk; without one they are stored in plain text.
     pub seal: Option<Arc<dyn TextSeal>>,
-    /// What becomes of a directory that holds no store.
+    /// Policy for a directory without a store.
     pub absent: MissingStorePolicy,
-    /// What is in force in place of broken objects, to be kept beside the last good state.
+    /// Versions in force instead of broken objects, saved with the last good state.
     pub versions: Arc<LastGoodVersions>,
 }
 
-/// What becomes of a directory that holds no store.
+/// Policy for a directory without a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissingStorePolicy {
-    /// An empty one is begun.
+    /// Create an empty store.
     Create,
-    /// It is [`StoreError::Gone`]: somebody knows that there was one.
+    /// Fail with [`StoreError::Missing`]: the directory is known to have held a store.
     Fail,
 }
 
@@ -77,18 +77,18 @@ impl Default for EmbeddedOptions {
     }
 }
 
-/// A store that survives the process, and the machine.
+/// A store that survives process and machine restarts.
 pub type EmbeddedStore = StoreEngine<EmbeddedMedium>;
 
-/// Opens the database, the second time after a failure.
+/// Opens the database, at start and again after a failure.
 type Open = Box<dyn Fn(OpenCheck) -> Result<Database, redb::DatabaseError> + Send + Sync>;
 
-/// How closely a file is looked at when it is opened.
+/// Integrity check on open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OpenCheck {
-    /// Every page against its checksum: nobody knows what befell the file in the meantime.
+    /// Verify the checksum of every page: other programs may have changed the file.
     Full,
-    /// As much as it needs: this process has just closed it.
+    /// Skip the full check: this process has just closed the file.
     Quick,
 }
 
@@ -97,23 +97,26 @@ pub struct EmbeddedMedium {
     place: PathBuf,
     open: Open,
     options: EmbeddedOptions,
-    /// Closed after a failure, until the next use.
+    /// `None` after a failure, until the next use reopens the file.
     database: RwLock<Option<Database>>,
-    /// The batch that failed and may be in the file all the same.
+    /// A failed batch that may nevertheless be in the file.
     doubtful: Mutex<Option<CommitBatch>>,
-    /// The file that was opened, where it is one.
+    /// Identity of the opened file; `None` without a data directory.
     file: Option<FileId>,
-    /// The newest revision that is certain; the file may hold one in doubt above it.
+    /// Newest revision known to be durable. The file may hold a doubtful one above it.
     durable_revision: AtomicU64,
-    /// Dropped last, when the file is closed.
+    /// Directory lock. The last field, so that the lock is released after the file is closed.
     _directory: Option<DataDir>,
 }
 
 impl EmbeddedMedium {
-    /// The store in `directory`; where there is none, `options` say whether one is begun.
+    /// Opens the store in `directory`; `options.absent` decides whether a missing one is created.
     ///
-    /// Fails where a text cannot be opened with the keyring, where another process has it, where the file is damaged or from a newer version, and where
-    /// there was a store but its file is gone; never begins anew in such a case.
+    /// Fails without creating anything if:
+    /// - the keyring lacks the key of a text,
+    /// - another process has locked the directory,
+    /// - the file is damaged or of a newer format,
+    /// - the file is missing although the directory held a store.
     pub fn open(directory: impl AsRef<Path>, options: EmbeddedOptions) -> Result<EmbeddedStore, StoreError> {
         let directory = directory.as_ref();
         if options.absent == MissingStorePolicy::Fail && !holds_store(directory) {
@@ -155,7 +158,7 @@ impl EmbeddedMedium {
         })?;
         let (database, doubtful) = (RwLock::new(Some(database)), Mutex::default());
         let durable_revision = AtomicU64::new(state.revision.0);
-        // Without a directory there is no file of that name.
+        // An in-memory database has no file to compare.
         let file = directory.as_ref().map(|_| FileId::at(&place).map_err(|error| about(&place, &error)));
         let file = file.transpose()?;
         Ok((
@@ -173,13 +176,13 @@ impl EmbeddedMedium {
         ))
     }
 
-    /// Does something with the database after nothing in it is in doubt any more.
+    /// Runs `work` on the database after undoing a doubtful batch.
     fn settled<T>(&self, work: impl FnOnce(&Database) -> tables::Result<T>) -> Result<T, StoreError> {
         self.settle(&mut self.doubtful())?;
         self.opened(work)
     }
 
-    /// Does something with the database, which is opened first where a failure closed it, and closed by one.
+    /// Runs `work` on the database. A failure closes the database; the next call reopens it.
     fn opened<T>(&self, work: impl FnOnce(&Database) -> tables::Result<T>) -> Result<T, StoreError> {
         loop {
             let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
@@ -191,6 +194,7 @@ impl EmbeddedMedium {
             drop(database);
             let mut held = self.database.write().unwrap_or_else(PoisonError::into_inner);
             if held.is_none() {
+                // A replaced or deleted file must not be opened: its state differs from the one in memory.
                 self.check()?;
                 *held = Some(guarded(&self.place, || Ok((self.open)(OpenCheck::Quick)?))?);
                 tracing::info!(file = %self.place.display(), "store reopened after a failure");
@@ -198,9 +202,9 @@ impl EmbeddedMedium {
         }
     }
 
-    /// Takes back what failed.
+    /// Undoes a failed batch.
     ///
-    /// It may have reached the disk, but everyone was told that it had not.
+    /// The batch may have reached the disk although its proposals were reported as failed.
     fn settle(&self, doubtful: &mut Option<CommitBatch>) -> Result<(), StoreError> {
         let Some(batch) = doubtful.as_ref() else { return Ok(()) };
         self.opened(|database| tables::take_back(database, batch, &self.options.edge()))?;
@@ -208,7 +212,7 @@ impl EmbeddedMedium {
         Ok(())
     }
 
-    /// A database that failed serves no more. It holds the file's lock until it is dropped.
+    /// Closes a failed database. The file lock is held until the database is dropped.
     fn close(&self) {
         *self.database.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -220,7 +224,7 @@ impl EmbeddedMedium {
 
 impl StoreMedium for EmbeddedMedium {
     fn persist(&self, batch: &CommitBatch) -> Result<(), StoreError> {
-        // What fails before the write leaves nothing in doubt.
+        // An error before the write leaves no batch in doubt.
         self.check()?;
         self.settled(|_| Ok(()))?;
         let written = self.opened(|database| tables::write(database, batch, &self.options, now_ms()));
@@ -233,7 +237,7 @@ impl StoreMedium for EmbeddedMedium {
                 tracing::error!(file = %self.place.display(), %error, "store write failed");
                 let mut doubtful = self.doubtful();
                 *doubtful = Some(batch.clone());
-                // Where this fails too, the next write tries again.
+                // If the undo fails too, the next write repeats it.
                 let _ = self.settle(&mut doubtful);
             }
         }
@@ -241,6 +245,7 @@ impl StoreMedium for EmbeddedMedium {
     }
 
     fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<StoreCommit>>, StoreError> {
+        // A doubtful revision must not appear in the history.
         let past_certain = self.durable_revision.load(Ordering::Acquire) + 1;
         let before = before.map_or(past_certain, |before| before.0.min(past_certain));
         self.opened(|database| tables::history(database, Revision(before), limit, &self.options.edge()))
@@ -250,7 +255,7 @@ impl StoreMedium for EmbeddedMedium {
         EmbeddedMedium::backup(self, to)
     }
 
-    /// A file that lost its name takes every write, and is gone when the process ends.
+    /// Detects a moved or deleted file. Such a file accepts writes but its content is lost at process exit.
     fn check(&self) -> Result<(), StoreError> {
         use std::io::ErrorKind::{NotADirectory, NotFound};
         let Some(opened) = self.file else { return Ok(()) };
@@ -268,15 +273,15 @@ impl StoreMedium for EmbeddedMedium {
     }
 }
 
-/// What shows that there was a store.
+/// Files that prove that the directory held a store.
 const TRACES: [&str; 3] = [last_good::FILE, last_good::PREVIOUS, backup::REPLACED];
 
-/// Whether there is, or was, a store in a directory; makes nothing.
+/// Whether the directory holds or held a store. Creates no file.
 pub fn holds_store(directory: &Path) -> bool {
     [DATABASE].iter().chain(&TRACES).any(|name| directory::is_there(&directory.join(name)))
 }
 
-/// A file that is missing where others say that there was one is not a reason to begin anew.
+/// Fails if the database is missing although other files prove that it existed.
 fn refuse_missing_store(directory: &DataDir) -> Result<(), StoreError> {
     match TRACES.into_iter().find(|name| directory::is_there(&directory.file(name))) {
         None => Ok(()),
@@ -288,7 +293,7 @@ fn refuse_missing_store(directory: &DataDir) -> Result<(), StoreError> {
     }
 }
 
-/// Runs what uses the database; a panic on damaged bytes is an error as any other.
+/// Runs `work`; converts a panic on damaged data into [`StoreError::Corrupt`].
 fn guarded<T>(place: &Path, work: impl FnOnce() -> tables::Result<T>) -> Result<T, StoreError> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(result) => result.map_err(|error| store_error(place, error)),

@@ -1,6 +1,6 @@
-//! The one writer of a local store: decides proposals in order, makes a batch of them durable at once.
+//! The single writer of a local store: decides proposals in order and makes a batch of them durable at once.
 //!
-//! Everything medium-specific is behind [`StoreMedium`]; must not know files.
+//! [`StoreMedium`] hides everything specific to the medium; this module must not know files.
 
 #[cfg(test)]
 mod tests;
@@ -17,18 +17,18 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::state::{Authorship, ResourceKey, Revision, StoreCommit, StoreState};
 use crate::store::{DoneFn, Draft, FollowerFn, Proposal, Store, StoreError};
 
-/// At most so many proposals become durable together.
+/// Maximum number of queued proposals that join the first one in a batch.
 const BATCH_MAX: usize = 512;
 
-/// How long nothing is deleted just because its end has come after a batch failed, so that a broken medium is not tried without pause.
+/// Delay of expiry after a failed batch, so that a broken medium is not retried in a tight loop.
 const EXPIRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// The author of revisions that delete what has expired.
+/// Author of revisions that delete expired objects.
 pub const EXPIRY: &str = "expiry";
 
-/// Where an engine keeps what it decided.
+/// Durable storage of a [`StoreEngine`].
 pub trait StoreMedium: Send + Sync + 'static {
-    /// Makes all of a batch durable, or none of it.
+    /// Makes the whole batch durable, or nothing of it.
     fn persist(&self, batch: &CommitBatch) -> Result<(), StoreError>;
 
     /// As [`Store::history`].
@@ -45,14 +45,14 @@ pub trait StoreMedium: Send + Sync + 'static {
     }
 }
 
-/// What becomes durable together.
+/// Changes that become durable together.
 #[derive(Debug, Clone, Default)]
 pub struct CommitBatch {
-    /// What was durable before, and what holds on when the batch fails.
+    /// Last durable state; stays current if the batch fails.
     pub base: StoreState,
-    /// Revisions, ascending.
+    /// Revisions in ascending order.
     pub revisions: Vec<Arc<StoreCommit>>,
-    /// Settings put or forgotten.
+    /// Settings to set, or to remove if `None`.
     pub settings: BTreeMap<Arc<str>, Option<Arc<str>>>,
 }
 
@@ -69,12 +69,12 @@ enum EngineMessage {
 
 struct EngineShared {
     state: RwLock<StoreState>,
-    /// Why the newest batch did not become durable.
+    /// Error of the newest batch.
     failure: Mutex<Option<StoreError>>,
     followers: Mutex<Vec<FollowerFn>>,
 }
 
-/// A store on one medium.
+/// A store on one medium, with one writer thread.
 pub struct StoreEngine<M> {
     medium: Arc<M>,
     shared: Arc<EngineShared>,
@@ -83,7 +83,7 @@ pub struct StoreEngine<M> {
 }
 
 impl<M: StoreMedium> StoreEngine<M> {
-    /// Starts the writer on what the medium held.
+    /// Starts the writer thread with the state loaded from the medium.
     pub fn start(medium: M, state: StoreState) -> Result<StoreEngine<M>, StoreError> {
         let (messages, inbox) = channel();
         let medium = Arc::new(medium);
@@ -98,7 +98,7 @@ impl<M: StoreMedium> StoreEngine<M> {
         Ok(StoreEngine { medium, shared, messages, writer: Some(writer) })
     }
 
-    /// The medium.
+    /// Medium of this store.
     pub fn medium(&self) -> &M {
         &self.medium
     }
@@ -106,9 +106,10 @@ impl<M: StoreMedium> StoreEngine<M> {
 
 impl<M> Drop for StoreEngine<M> {
     fn drop(&mut self) {
-        // What was proposed before is still decided.
+        // Proposals queued before `End` are still decided.
         let _ = self.messages.send(EngineMessage::End);
-        // A follower or a proposal may hold, and drop, the store: a thread cannot wait for itself.
+        // A follower or a proposal may drop the last reference to the store on the writer thread, and a
+        // thread cannot join itself.
         if let Some(writer) = self.writer.take()
             && writer.thread().id() != std::thread::current().id()
         {
@@ -131,7 +132,8 @@ impl<M: StoreMedium> Store for StoreEngine<M> {
     }
 
     fn follow(&self, follower: FollowerFn) -> StoreState {
-        // The writer publishes a state and tells the followers under this lock.
+        // The writer publishes a state and calls the followers under this lock. Registration therefore
+        // neither misses nor repeats a revision.
         let mut followers = self.shared.followers.lock().unwrap_or_else(PoisonError::into_inner);
         followers.push(follower);
         self.state()
@@ -159,11 +161,11 @@ struct EngineWriter<M> {
     shared: Arc<EngineShared>,
     state: StoreState,
     expiring: BTreeSet<(u64, ResourceKey)>,
-    /// Nothing is deleted for its own sake before, since that has just failed.
+    /// Earliest time of the next expiry; later than now only after a failed batch.
     expires_from: Instant,
 }
 
-/// A decided proposal that waits to become durable.
+/// A decided proposal that is not durable yet.
 type Decided = (DoneFn, Option<Arc<StoreCommit>>);
 
 impl<M: StoreMedium> EngineWriter<M> {
@@ -188,7 +190,8 @@ impl<M: StoreMedium> EngineWriter<M> {
                     EngineMessage::End => ends = true,
                 }
             }
-            // What has ended is gone before anything else is decided: what is written anew must not inherit from it.
+            // Expired objects are deleted before all proposals. A new object of the same name must not
+            // inherit the creation revision.
             if !proposals.is_empty() || Instant::now() >= self.expires_from {
                 proposals.splice(0..0, self.expiry());
             }
@@ -208,7 +211,7 @@ impl<M: StoreMedium> EngineWriter<M> {
         })
     }
 
-    /// Deletes what is due, if anything is.
+    /// Returns a proposal that deletes the expired objects, if there are any.
     fn expiry(&self) -> Option<Proposal> {
         let now_ms = now_ms();
         let due: Vec<ResourceKey> = self
@@ -222,6 +225,7 @@ impl<M: StoreMedium> EngineWriter<M> {
             decide: Box::new(move |draft| {
                 for key in &due {
                     let entry = draft.state().get(key.kind, &key.id);
+                    // An earlier proposal may have extended the lifetime.
                     if entry.and_then(|entry| entry.expires_ms).is_some_and(|at_ms| at_ms <= now_ms) {
                         draft.delete(key.kind, &key.id);
                     }
@@ -236,6 +240,7 @@ impl<M: StoreMedium> EngineWriter<M> {
         let mut staged = self.state.clone();
         let mut batch = CommitBatch { base: staged.clone(), ..CommitBatch::default() };
         let mut decided: Vec<Decided> = Vec::with_capacity(proposals.len());
+        // Each draft starts from the previous one, so later proposals of the batch see earlier ones.
         for proposal in proposals {
             let Proposal { by, mut decide, done } = proposal;
             let mut draft = Draft::new(staged.clone(), now_ms());
@@ -283,6 +288,7 @@ impl<M: StoreMedium> EngineWriter<M> {
             }
         }
         self.state = state.clone();
+        // Held until all followers have run; see `follow`.
         let mut followers = self.shared.followers.lock().unwrap_or_else(PoisonError::into_inner);
         *self.shared.state.write().unwrap_or_else(PoisonError::into_inner) = state;
         for committed in &batch.revisions {

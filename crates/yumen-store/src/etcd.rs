@@ -1,7 +1,7 @@
-//! The store in etcd: what a cluster of nodes shares, in the layout of APISIX's tools.
+//! The store in etcd, shared by a cluster of nodes, in the key layout of APISIX.
 //!
-//! Serves what it knows whether or not etcd can be reached. Owns a runtime of its own; must not know what the
-//! texts mean, nor who follows.
+//! Serves its mirror whether or not etcd is reachable. Owns a runtime; must not know the meaning of the texts
+//! or the purpose of the followers.
 
 mod announce;
 mod client;
@@ -51,18 +51,18 @@ use mirror::{EtcdMirror, FROM};
 use shared::EtcdShared;
 use write::WriteRequest;
 
-/// The directory in the data directory: what was served last lies there.
+/// Subdirectory of the data directory for the last good state.
 pub const DIRECTORY: &str = "etcd";
 
-/// The file of the node's id in it.
+/// File in that directory with the id of the node.
 const NODE_ID: &str = "node";
 
-/// How long what runs may take to end.
+/// Maximum time for the runtime to shut down.
 const END_WAIT: Duration = Duration::from_secs(1);
-/// How long looking at etcd's own past may take.
+/// Maximum time for one lookup in etcd's history.
 const LOOK_BACK: Duration = Duration::from_secs(10);
 
-/// A node's view of a cluster, kept in step by a thread.
+/// A node's view of a cluster, kept up to date by a background thread.
 pub struct EtcdStore {
     shared: Arc<EtcdShared>,
     wishes: UnboundedSender<WriteRequest>,
@@ -70,29 +70,29 @@ pub struct EtcdStore {
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
     runtime: tokio::runtime::Handle,
-    /// Where what this node keeps for itself lies.
+    /// Directory of this node's files.
     place: PathBuf,
 }
 
-/// A question about the past, for the thread.
+/// Request for the state as of a past revision.
 struct HistoryLookup {
     revision: Revision,
     answer: mpsc::SyncSender<Result<StoreState, StoreError>>,
 }
 
-/// The store, and what only one process has of it: dropped first.
+/// An opened store with its directory guard, which is dropped first.
 pub struct OpenedEtcdStore {
-    /// Keeps the last good state in step.
+    /// Directory lock and the task that saves the last good state.
     pub home: Arc<EtcdDataDir>,
     /// The store.
     pub store: Arc<EtcdStore>,
-    /// What was in force before this process.
+    /// State served by the previous process.
     pub former: FormerState,
 }
 
-/// The node's directory with the last good state, which only one process has at a time.
+/// The data directory of a node with the last good state; one process at a time may hold the directory.
 ///
-/// The store itself goes on without it: another process may have it for good.
+/// The store also works without the directory, since another process may keep it after a handover.
 pub struct EtcdDataDir {
     store: Arc<EtcdStore>,
     seal: Option<Arc<dyn TextSeal>>,
@@ -100,7 +100,7 @@ pub struct EtcdDataDir {
     held: Mutex<Option<DataDirGuard>>,
 }
 
-/// Dropped in this order: what is kept is kept once more before another process may have the directory.
+/// Fields drop in this order: the last save must finish before the release of the lock.
 struct DataDirGuard {
     _keeper: LastGoodTask,
     _directory: DataDir,
@@ -125,12 +125,12 @@ impl EtcdDataDir {
         Ok(())
     }
 
-    /// Lets another process have the directory. The last good state is saved before.
+    /// Saves the last good state and releases the directory to another process.
     pub fn lend(&self) {
         drop(self.held().take());
     }
 
-    /// Has the directory again, where another process did not keep it.
+    /// Locks the directory again after a failed handover.
     pub fn take_back(&self) -> Result<(), StoreError> {
         if self.held().is_some() {
             return Ok(());
@@ -144,9 +144,10 @@ impl EtcdDataDir {
 }
 
 impl EtcdStore {
-    /// Follows the cluster; begins with the last good state in `data_dir` where the cluster cannot be reached in time.
+    /// Opens the store; starts with the last good state in `data_dir` if the cluster does not answer in time.
     ///
-    /// Fails where there is neither, where another process has the directory, and where settings or files are wrong.
+    /// Fails if neither is available, if another process has locked the directory, or if settings or files
+    /// are invalid.
     pub fn open(
         data_dir: &Path,
         seal: Option<Arc<dyn TextSeal>>,
@@ -161,7 +162,7 @@ impl EtcdStore {
         let last_good = last_good_of(&place, &OptionalSeal(seal.clone()), &settings.prefix);
         let found = last_good.as_ref().map(|found| found.as_ref().map(|_| ()).map_err(Clone::clone));
         let (wait, last_good) = (settings.start_timeout, last_good.and_then(Result::ok));
-        // What was in force is of this cluster if the last good state is.
+        // The former versions belong to this cluster only if the last good state does.
         let former = last_good
             .as_ref()
             .map(|(found, _)| FormerState::read(&place, seal.clone()).with(found.state.clone()));
@@ -184,7 +185,7 @@ impl EtcdStore {
     }
 
     fn start(shared: Arc<EtcdShared>, place: PathBuf) -> Result<EtcdStore, StoreError> {
-        // One for the watch, one for decisions, which take their time.
+        // One worker for the watch and one for decisions, which may run long.
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("yumen-etcd")
@@ -200,17 +201,18 @@ impl EtcdStore {
                 tokio::spawn(follow::run(used.clone()));
                 tokio::spawn(serve_lookups(used.clone(), looked));
                 tokio::spawn(write::run(used, wished));
-                // Whoever ends the store drops its end, which tells as much as sending.
+                // Dropping the sender ends the wait, so no message is needed.
                 let _ = ended.await;
             });
-            // A name that is being looked up is no reason to stay.
+            // A pending name lookup must not block the shutdown.
             runtime.shutdown_timeout(END_WAIT);
         };
         let thread = std::thread::Builder::new().name("yumen-etcd".into()).spawn(run)?;
         Ok(EtcdStore { shared, wishes, looks, end: Some(end), thread: Some(thread), runtime: handle, place })
     }
 
-    /// Where there is nothing else to serve, the first attempt is waited for, however little time was given.
+    /// Waits for the first listing. Without a last good state, the first attempt is awaited regardless of
+    /// `at_most`.
     fn wait_for_cluster(&self, at_most: Duration, is_needed: bool) {
         const LOOK_EVERY: Duration = Duration::from_millis(2);
         let begin = Instant::now();
@@ -220,17 +222,17 @@ impl EtcdStore {
         }
     }
 
-    /// How the store stands to its cluster.
+    /// Connection state, staleness and held deletions.
     pub fn status(&self) -> EtcdStatus {
         self.shared.status()
     }
 
-    /// Up to where this node knows the cluster.
+    /// Revisions that this node has seen, serves and has changed at.
     pub fn position(&self) -> MirrorPosition {
         self.shared.position()
     }
 
-    /// Who this node is, on every start again: a name in the data directory, made by the first start.
+    /// Id of this node, created at the first start and stored in the data directory.
     pub fn node_id(&self) -> Result<String, StoreError> {
         let place = self.place.join(NODE_ID);
         let kept = match std::fs::read(&place) {
@@ -238,7 +240,7 @@ impl EtcdStore {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(directory::about(&place, &error).into()),
         };
-        // What is damaged is no name, be it no text at all.
+        // A damaged file, even one that is not UTF-8, is replaced by a new id.
         if let Some(id) = std::str::from_utf8(&kept).ok().map(str::trim).filter(|id| is_node_id(id)) {
             return Ok(id.to_owned());
         }
@@ -248,32 +250,32 @@ impl EtcdStore {
         Ok(id)
     }
 
-    /// Says for this node what it serves, for as long as it is there.
+    /// Publishes this node's record under a lease until the returned value is dropped.
     pub fn announce(&self, what: NodeAnnouncement) -> AnnouncedNode {
         announce::begin(self.shared.clone(), &self.runtime, what)
     }
 
-    /// What each node that is there said last, by its id; while etcd is away, what was known when it went.
+    /// Latest record of each live node by id. During an outage of etcd, the last known records.
     pub fn nodes(&self) -> BTreeMap<Arc<str>, NodeRecord> {
         self.shared.nodes.records()
     }
 
-    /// Changes when a record did.
+    /// Notifies when a node record changes.
     pub fn nodes_moved(&self) -> watch::Receiver<u64> {
         self.shared.nodes.moves()
     }
 
-    /// What nodes tell one another beside the configuration.
+    /// Keys that nodes share besides the configuration.
     pub fn board(&self) -> SharedKeys {
         SharedKeys::new(self.shared.clone())
     }
 
-    /// The client the store uses, for what else a node has to say or hear in the cluster.
+    /// The client of this store, for other uses of the cluster by this node.
     pub fn client(&self) -> EtcdClient {
         self.shared.client.clone()
     }
 
-    /// What all keys of this store begin with, with a slash at its end.
+    /// Prefix of all keys of this store, with a trailing slash.
     pub fn root(&self) -> &str {
         self.shared.layout.root()
     }
@@ -282,7 +284,8 @@ impl EtcdStore {
 impl Drop for EtcdStore {
     fn drop(&mut self) {
         drop(self.end.take());
-        // A follower or a proposal may hold, and drop, the store: a thread cannot wait for itself.
+        // A follower or a proposal may drop the last reference on this thread, and a thread cannot join
+        // itself.
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != std::thread::current().id()
         {
@@ -320,7 +323,7 @@ impl Store for EtcdStore {
         }
     }
 
-    /// From what this node saw, or else from what etcd still keeps.
+    /// Reconstructs the state from this node's history, or reads it from etcd if not yet compacted there.
     fn state_at(&self, revision: Revision) -> Result<StoreState, StoreError> {
         let newest = self.state();
         if let Some(state) = self.shared.with_past(|past| past.state_at(revision, &newest)) {
@@ -341,6 +344,7 @@ async fn serve_lookups(shared: Arc<EtcdShared>, mut looks: UnboundedReceiver<His
         let listed = shared.client.get_prefix(shared.layout.root(), Some(revision.0)).await;
         let state = match listed {
             Ok(listing) => {
+                // Without a hold: the state is only read.
                 let mut past = EtcdMirror::new(shared.layout.clone(), StoreState::default(), 0);
                 past.take_list(&listing, 0);
                 let mut state = past.state().clone();
@@ -350,12 +354,12 @@ async fn serve_lookups(shared: Arc<EtcdShared>, mut looks: UnboundedReceiver<His
             Err(RpcError::Status { code: GrpcCode::OutOfRange, .. }) => Err(StoreError::Compacted(revision)),
             Err(error) => Err(StoreError::Unreachable(format!("etcd cannot be read: {error}"))),
         };
-        // Whoever no longer waits does not want to know.
+        // The receiver is dropped after `LOOK_BACK`; the result is discarded.
         let _ = answer.send(state);
     }
 }
 
-/// The last good state of this prefix and its age; `None` where none was kept, or that of another place.
+/// Loads the last good state of this prefix and its age. `None` if there is none or its prefix differs.
 fn last_good_of(
     directory: &Path,
     edge: &OptionalSeal,
@@ -372,7 +376,7 @@ fn last_good_of(
     }
 }
 
-/// A name that can stand in a key.
+/// Whether a text is valid as an id in a key: 1 to 64 characters of `A-Z a-z 0-9 -`.
 fn is_node_id(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
@@ -383,18 +387,18 @@ fn no_state_error(error: &str, last_good: &str) -> StoreError {
     ))
 }
 
-/// A number below `end`, for choices in which nodes should differ.
+/// Random number below `end`, to spread the nodes.
 fn random_below(end: usize) -> usize {
     let mut bytes = [0; 8];
-    // Without randomness all choose the first: no harm, only less spread.
+    // Without randomness every node picks the first value, which is valid.
     let _ = aws_lc_rs::rand::fill(&mut bytes);
     (u64::from_le_bytes(bytes) % end.max(1) as u64) as usize
 }
 
-/// A name nobody else makes.
+/// Random name of 128 bits.
 fn random_name() -> String {
     let mut bytes = [0; 16];
-    // Where there is no randomness the revision it demands still tells one write from another.
+    // Without randomness, the compared revision still distinguishes two writes.
     let _ = aws_lc_rs::rand::fill(&mut bytes);
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,6 +1,6 @@
-//! A store that is there even while the real one is not: read-only on the last good state until it heals.
+//! A store that stays available while the real one cannot be opened: read-only, with the last good state.
 //!
-//! Knows how to try again and how to hand over; must not know what kind of store it waits for.
+//! Owns the retries and the handover to another process; must not know the kind of the real store.
 
 mod handover;
 #[cfg(test)]
@@ -19,49 +19,51 @@ use crate::last_good::{LastGood, LastGoodTask, RecoveredState};
 use crate::state::{Authorship, EntryChange, ResourceKey, Revision, StoreCommit, StoreState};
 use crate::store::{FollowerFn, Proposal, Store, StoreError};
 
-/// The author of the revision that leads from the last good state to that of the store.
+/// Author of the revision that leads from the last good state to the state of the reopened store.
 ///
-/// It has the number of the store's state: that of the last good one where nothing was written since, or a
-/// lower one where an older backup was restored.
+/// The revision number is that of the store. It equals the last good revision if nothing was written since,
+/// and is lower if an older backup was restored.
 pub const RECOVERY: &str = "recovery";
 
-/// How often a store that could not be opened is tried again.
+/// Interval between attempts to open the store.
 pub const RETRY_EVERY: Duration = Duration::from_secs(2);
 
-/// The pause is at least so many times what an attempt took.
+/// Minimum pause between attempts, as a multiple of the duration of the last attempt.
 const PAUSE_PER_ATTEMPT: u32 = 20;
 
-/// Where what is served comes from.
+/// Source of the served state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StateOrigin {
-    /// From the store.
+    /// The store.
     Store,
-    /// From the last good state on disk; nothing can be written.
+    /// The last good state on disk; writes are refused.
     LastGood {
-        /// Why the store cannot be used, as of the newest attempt.
+        /// Error of the newest attempt to open the store.
         reason: String,
-        /// Since when.
+        /// Start time of this process's fallback.
         since: SystemTime,
-        /// What is missing from the last good state because its files are damaged.
+        /// Changes missing from the last good state because its files are damaged.
         damage: Option<String>,
     },
 }
 
-/// Opens the real store; asked again until it succeeds.
+/// Opens the real store; called again until it succeeds.
 pub type OpenStore = Box<dyn FnMut() -> Result<OpenedStore, StoreError> + Send>;
 
-/// A store, and who keeps its last good state.
+/// A store and the task that saves its last good state.
 pub struct OpenedStore {
-    /// Keeps the last good state in step. First, so that it is dropped while the store is still there.
+    /// Task that saves the last good state. The first field, so that it is dropped before the store.
     pub keeper: Option<LastGoodTask>,
-    /// The store.
+    /// The open store.
     pub store: Arc<dyn Store>,
 }
 
-/// The embedded store of `directory`, or, where it cannot be opened, the last good state until it can.
+/// Opens the embedded store of `directory`, or serves the last good state until the store can be opened.
 ///
-/// Fails where there is neither, telling both reasons; where another process has the directory; and where the
-/// keyring does not open the store. What is served was once committed.
+/// Fails if:
+/// - neither can be read; the error holds both reasons,
+/// - another process has locked the directory,
+/// - the keyring lacks the key of the store.
 pub fn open_or_last_good(
     directory: &Path,
     options: EmbeddedOptions,
@@ -71,7 +73,8 @@ pub fn open_or_last_good(
     let mut options = options;
     let open = Box::new(move || {
         let opened = EmbeddedMedium::open(&place, options.clone());
-        // There was a store, or something to serve instead: what is not there later is gone.
+        // The first attempt found a store or a last good state. A file missing later is an error, never a
+        // reason to create an empty store.
         options.absent = MissingStorePolicy::Fail;
         let store: Arc<dyn Store> = Arc::new(opened?);
         let keeper =
@@ -81,9 +84,9 @@ pub fn open_or_last_good(
     FallbackStore::start(open, || LastGood::recover(directory, &edge), RETRY_EVERY)
 }
 
-/// The outer store others hold; what is inside it changes once.
+/// The store that callers hold across a change of the inner store.
 pub struct FallbackStore {
-    // First, so that nothing is opened any more when the rest is dropped.
+    // First, so that no retry runs while the other fields are dropped.
     retry: Mutex<Option<OpenRetry>>,
     shared: Arc<FallbackShared>,
     open: SharedOpen,
@@ -93,7 +96,8 @@ pub struct FallbackStore {
 type SharedOpen = Arc<Mutex<OpenStore>>;
 
 impl FallbackStore {
-    /// The store `open` gives, or what `last_good` gives while it gives none. One in use, sealed or gone is an error.
+    /// Opens the store with `open`; on failure serves `last_good`. `InUse`, `Sealed` and `Missing` are
+    /// returned.
     pub fn start<R: Into<RecoveredState>>(
         mut open: OpenStore,
         last_good: impl FnOnce() -> Result<R, StoreError>,
@@ -107,7 +111,7 @@ impl FallbackStore {
                 let shared = Arc::new(FallbackShared::new(FallbackInner::Store(opened)));
                 return Ok(started(shared, Arc::new(Mutex::new(open)), None));
             }
-            // Mistakes of an operator, to be told at once; the store itself is whole.
+            // Operator errors: the store itself is intact, so the last good state must not hide them.
             Err(error @ (StoreError::InUse(_) | StoreError::Sealed(_) | StoreError::Missing(_))) => {
                 return Err(error);
             }
@@ -127,7 +131,7 @@ impl FallbackStore {
         Ok(started(shared, open, Some(retry)))
     }
 
-    /// Where what is served comes from at the moment.
+    /// Current source of the served state.
     pub fn status(&self) -> StateOrigin {
         match &*self.shared.inner() {
             FallbackInner::Store(_) | FallbackInner::Lent { .. } => StateOrigin::Store,
@@ -148,7 +152,7 @@ impl Store for FallbackStore {
 
     fn propose(&self, proposal: Proposal) {
         let refused = match &*self.shared.inner() {
-            // Under the lock, so that none comes behind the end of a store that is lent.
+            // Under the read lock, so that no proposal follows the one that closes a lent store.
             FallbackInner::Store(opened) => return opened.store.propose(proposal),
             FallbackInner::Lent { held, .. } => match held.keep(proposal) {
                 None => return,
@@ -161,7 +165,8 @@ impl Store for FallbackStore {
     }
 
     fn follow(&self, follower: FollowerFn) -> StoreState {
-        // Healing holds this lock too, so a follower is told by the old or by the new, never by both.
+        // `switch_to_store` holds this lock too. A follower is therefore registered with the old or the new
+        // store, never with both.
         let mut followers = self.shared.followers();
         match self.shared.store() {
             Ok(store) => {
@@ -188,7 +193,7 @@ impl Store for FallbackStore {
     fn check(&self) -> Result<(), StoreError> {
         match &*self.shared.inner() {
             FallbackInner::Store(opened) => opened.store.check(),
-            // It is not this process's to write to, which is told elsewhere.
+            // This process has no store open, so there is no medium to check.
             FallbackInner::LastGood { .. } | FallbackInner::Lent { .. } => Ok(()),
         }
     }
@@ -210,10 +215,10 @@ enum FallbackInner {
         since: SystemTime,
         damage: Option<String>,
     },
-    /// Another process has it, or is about to.
+    /// Another process has the store, or is about to open it.
     Lent {
         state: StoreState,
-        /// Of the last good state, where it was served before.
+        /// Damage of the last good state, if that was served when the store was lent.
         damage: Option<String>,
         held: handover::DeferredProposals,
     },
@@ -226,9 +231,9 @@ struct FallbackShared {
 
 #[derive(Default)]
 struct FallbackFollowers {
-    /// Those who came before the store was there.
+    /// Followers registered while the store was not open.
     by_us: Vec<FollowerFn>,
-    /// Those the store tells by itself.
+    /// Followers registered with the store itself.
     direct: Vec<Arc<Mutex<FollowerFn>>>,
 }
 
@@ -255,7 +260,7 @@ impl FallbackShared {
         self.followers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The real store, or why nothing can be written.
+    /// Returns the real store, or the reason why writes fail.
     fn store(&self) -> Result<Arc<dyn Store>, StoreError> {
         match &*self.inner() {
             FallbackInner::Store(opened) => Ok(opened.store.clone()),
@@ -272,10 +277,10 @@ impl FallbackShared {
         }
     }
 
-    /// Puts the real store in place and tells the followers what differs.
+    /// Replaces the fallback with the real store and sends the difference to the followers.
     fn switch_to_store(self: &Arc<FallbackShared>, opened: OpenedStore) {
         let mut followers = self.followers();
-        // Whatever the store commits from here on waits for the lock, and so comes after the difference.
+        // Commits of the store wait for this lock, so followers receive them after the difference.
         let to = opened.store.follow(forward(Arc::downgrade(self)));
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         let from = std::mem::replace(&mut *inner, FallbackInner::Store(opened));
@@ -287,6 +292,7 @@ impl FallbackShared {
         let changes = difference(&from, &to);
         let (last_good, revision, changed) = (from.revision.0, to.revision.0, changes.len());
         tracing::info!(last_good, revision, changed, "store reopened");
+        // A different revision number is reported even without changes, because callers compare it.
         if changes.is_empty() && from.revision == to.revision {
             return;
         }
@@ -296,7 +302,7 @@ impl FallbackShared {
     }
 }
 
-/// Passes on what the real store tells. It must not keep the store alive.
+/// Forwards commits of the real store to the followers. The weak reference does not keep the store alive.
 fn forward(shared: Weak<FallbackShared>) -> FollowerFn {
     Box::new(move |committed| {
         if let Some(shared) = shared.upgrade() {
@@ -305,7 +311,7 @@ fn forward(shared: Weak<FallbackShared>) -> FollowerFn {
     })
 }
 
-/// What leads from one state to another, ascending by key.
+/// Returns the changes between two states, ascending by key.
 fn difference(from: &StoreState, to: &StoreState) -> Vec<EntryChange> {
     let keys: BTreeSet<&ResourceKey> = from.entries().chain(to.entries()).map(|(key, _)| key).collect();
     let changed = |key: &ResourceKey| {
@@ -320,7 +326,7 @@ fn open_now(open: &SharedOpen) -> Result<OpenedStore, StoreError> {
     open.lock().unwrap_or_else(PoisonError::into_inner)()
 }
 
-/// Tries to open the store every so often, until it succeeds or this is dropped.
+/// Thread that tries to open the store until it succeeds; ends on drop.
 struct OpenRetry {
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -338,7 +344,7 @@ impl OpenRetry {
             while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
                 let begin = Instant::now();
                 let opened = open_now(&open);
-                // Reading a large damaged file again and again must not occupy a core.
+                // The check of a large damaged file takes long. The pause limits it to 1/20 of one core.
                 pause = every.max(begin.elapsed() * PAUSE_PER_ATTEMPT);
                 let Some(shared) = shared.upgrade() else { return };
                 match opened {
@@ -355,7 +361,7 @@ impl OpenRetry {
 impl Drop for OpenRetry {
     fn drop(&mut self) {
         drop(self.end.take());
-        // A follower may hold, and drop, the store: a thread cannot wait for itself.
+        // A follower may drop the store on this thread, and a thread cannot join itself.
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != thread::current().id()
             && thread.join().is_err()

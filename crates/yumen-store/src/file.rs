@@ -1,6 +1,7 @@
-//! The file store: one standalone document, watched.
+//! The file store: one watched document.
 //!
-//! Knows when a text is whole and new, not what it says. Runs a thread of its own, no runtime.
+//! Detects when a text is complete and changed; must not know its meaning. Runs its own thread and no
+//! runtime.
 
 mod notice;
 mod observer;
@@ -21,29 +22,30 @@ use serde::de::IgnoredAny;
 use notice::{FileNotice, NoticeSender};
 use observer::{FileObserver, PATIENCE, REST};
 
-/// What became of the file.
+/// Change of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileEvent {
-    /// A new, whole text.
+    /// A new, complete text.
     Changed(String),
-    /// There is no file any more. What was read last stays in force.
+    /// The file is missing. The text read last stays in force.
     Vanished,
-    /// For a second the file has lacked the line `#END` it had before, and was no JSON. What was read last stays in force.
+    /// For one second the text has lacked its former `#END` line and is not JSON. The text read last stays in
+    /// force.
     HalfWritten,
-    /// The file is there but cannot be read, for the reason given. What was read last stays in force.
+    /// The file cannot be read, with the reason. The text read last stays in force.
     Unreadable(String),
-    /// After one of the three above: the text, which is the one read last.
+    /// After one of the three above, the file again has the text read last.
     Recovered(String),
 }
 
-/// One standalone document on disk.
+/// One document on disk.
 #[derive(Debug, Clone)]
 pub struct FileStore {
     path: PathBuf,
     known: Arc<Mutex<KnownFile>>,
 }
 
-/// What the store last handed out, so that a watch knows what is news.
+/// State of the last delivered text, to detect changes.
 #[derive(Debug, Default)]
 struct KnownFile {
     hash: Option<u64>,
@@ -51,7 +53,7 @@ struct KnownFile {
 }
 
 impl KnownFile {
-    /// Whether `text` differs from what was known; it is what is known from here on.
+    /// Records `text`; returns whether it differs from the last one.
     fn learn(&mut self, text: &str) -> bool {
         let mut hasher = DefaultHasher::new();
         text.hash(&mut hasher);
@@ -66,17 +68,17 @@ impl KnownFile {
 }
 
 impl FileStore {
-    /// The store of the file at `path`, which must be a readable regular file or a link to one.
+    /// Opens the file at `path`, which must be a readable regular file or a link to one.
     pub fn open(path: impl AsRef<Path>) -> io::Result<FileStore> {
-        // a relative path would follow the working directory, and its parent may be the empty path
+        // A relative path would change with the working directory, and its parent may be the empty path.
         let path = std::path::absolute(path)?;
         fs::File::open(&path)?;
         regular(&fs::metadata(&path)?)?;
         Ok(FileStore { path, known: Arc::default() })
     }
 
-    /// Goes on with a file that another process watched and that ended with the line `#END` then: without that line
-    /// it is half written here, too.
+    /// Requires the line `#END`, because the predecessor last read the file with it. A text without the line
+    /// then counts as half-written.
     pub fn expecting_end(self) -> FileStore {
         self.known().ended = true;
         self
@@ -87,14 +89,15 @@ impl FileStore {
         self.known().ended
     }
 
-    /// The absolute path, links unresolved.
+    /// Absolute path, with links unresolved.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The text as it is now. A watch started later tells what differs from it.
+    /// Reads the text. A later watch reports changes relative to it.
     ///
-    /// A text that lacks the line `#END` it had before, and is no JSON, is waited for a second, and is an error then.
+    /// A text without its former `#END` line that is not JSON is read again for one second, and is an error
+    /// then.
     pub fn read(&self) -> io::Result<String> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -111,11 +114,11 @@ impl FileStore {
         }
     }
 
-    /// Tells every change from the last `read` on, from a thread of its own, until the guard is dropped.
+    /// Reports every change since the last `read`, on its own thread, until the guard is dropped.
     ///
-    /// Without a `read` before, the first event is the text as it is. A change is told some 10 ms after
-    /// the file came to rest; where change notices do not work, up to a second later. A text is never
-    /// told while it still grows. Fails when no thread can be started.
+    /// Without a `read`, the first event is the current text. The delay is about 10 ms after the last write,
+    /// and up to one second without notifications of the operating system. A growing text is not reported.
+    /// Fails if no thread can be started.
     pub fn watch(self, on_change: impl FnMut(FileEvent) + Send + 'static) -> io::Result<WatchGuard> {
         WatchGuard::start(self, on_change)
     }
@@ -125,7 +128,7 @@ impl FileStore {
     }
 }
 
-/// Ends its watch when dropped; after that no event is told.
+/// Ends the watch on drop; no event follows.
 #[derive(Debug)]
 pub struct WatchGuard {
     stop: Arc<AtomicBool>,
@@ -140,7 +143,7 @@ impl WatchGuard {
     ) -> io::Result<WatchGuard> {
         let stop = Arc::new(AtomicBool::new(false));
         let (notices, mut inbox) = notice::channel(store.path.clone());
-        // before the thread starts, so that no change falls between this call's return and the first look
+        // Before the thread, so that no change is missed between this call and the first check.
         inbox.rewatch();
         let stopped = Arc::clone(&stop);
         let run = move || {
@@ -154,7 +157,7 @@ impl WatchGuard {
                 if let Some(event) = event {
                     inbox.rewatch();
                     on_change(event);
-                    // what changed while the directories were watched anew made no notice
+                    // A change during `rewatch` produced no notice.
                     notice = FileNotice::Nearby;
                     continue;
                 }
@@ -171,26 +174,26 @@ impl Drop for WatchGuard {
         self.stop.store(true, Ordering::Release);
         self.notices.wake();
         let Some(thread) = self.thread.take() else { return };
-        // the event's own receiver may drop the guard; a thread cannot wait for itself
+        // The callback may drop the guard on this thread, and a thread cannot join itself.
         if thread.thread().id() != thread::current().id() && thread.join().is_err() {
             tracing::error!("file watch task panicked");
         }
     }
 }
 
-/// Whether a last line `#END` says that the writer had finished.
+/// Whether a last line `#END` marks the text as complete.
 fn has_end(text: &str) -> bool {
     text.trim_end().lines().next_back() == Some("#END")
 }
 
-/// Whether a text shows that the writer had finished: by its last line, or by being an object of JSON, which cannot
-/// have such a line and of which no part is one.
+/// Whether a text is complete: by its `#END` line, or by being one JSON object. No proper prefix of a JSON
+/// object is valid JSON.
 fn is_whole(text: &str) -> bool {
     let text_alone = text.strip_prefix('\u{feff}').unwrap_or(text).trim_start();
     has_end(text) || text_alone.starts_with('{') && serde_json::from_str::<IgnoredAny>(text_alone).is_ok()
 }
 
-/// Reading a pipe or a device could block for ever.
+/// Refuses pipes and devices, whose reads could block for ever.
 fn regular(metadata: &fs::Metadata) -> io::Result<()> {
     match metadata.is_file() {
         true => Ok(()),

@@ -1,6 +1,6 @@
-//! The keyring as a file in the data directory: made on the first start, readable by its owner alone.
+//! The keyring file in the data directory, created at the first start with mode 0600.
 //!
-//! Knows nothing of what is sealed.
+//! Must not know the sealed data.
 
 #[cfg(test)]
 mod tests;
@@ -24,37 +24,37 @@ const HEAD: &str = "# Keys that seal what this node stores: the first seals, all
 # copy apart from the backups of the store.
 ";
 
-/// Why there is no keyring.
+/// Error of opening the keyring.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyringError {
-    /// The file cannot be read or made.
+    /// The file cannot be read or created.
     #[error("the keyring {}: {error}", path.display())]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// I/O error.
         error: io::Error,
     },
-    /// Others may read the file.
+    /// The file mode grants access to other users.
     #[error("the keyring {} may be read by others (mode {mode:o}): it must be 600", path.display())]
     TooPermissive {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Its permissions.
+        /// Mode bits of the file.
         mode: u32,
     },
-    /// A key is none.
+    /// A line is not a key.
     #[error("{place} is not a key: expected 32 bytes in base64")]
     NoKey {
-        /// Where it stands.
+        /// Setting or line of the invalid key.
         place: String,
     },
-    /// The file holds no key.
+    /// The file contains no key.
     #[error("the keyring {} has no key", .0.display())]
     Empty(PathBuf),
 }
 
-/// The keys of `configured`, in base64, or else of the file in `data_dir`, which is made where there is none.
+/// Opens the keys of `configured`, in base64, or else of the file in `data_dir`, which is created if missing.
 pub fn open_keyring(data_dir: &Path, configured: &[SecretText]) -> Result<Keyring, KeyringError> {
     let path = data_dir.join(FILE);
     if !configured.is_empty() {
@@ -86,7 +86,7 @@ fn ring<'a>(keys: impl Iterator<Item = (String, &'a str)>, path: &Path) -> Resul
     Keyring::new(&keys).ok_or_else(|| KeyringError::Empty(path.to_owned()))
 }
 
-/// Writes a keyring of one new key beside its place, durably, and links it there: a crash leaves all of it or none.
+/// Creates a keyring with one random key durably. A crash leaves the whole file or none.
 fn make(path: &Path) -> io::Result<String> {
     let mut key = [0; KEY_BYTES];
     aws_lc_rs::rand::fill(&mut key).map_err(|_| io::Error::other("the system gives no randomness"))?;
@@ -98,7 +98,7 @@ fn make(path: &Path) -> io::Result<String> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    // A link, unlike a rename, never takes the place of a keyring somebody made in the meantime.
+    // A link, unlike a rename, fails if another process has created the keyring meanwhile.
     let linked = fs::hard_link(&beside, path);
     let _ = fs::remove_file(&beside);
     match linked {

@@ -1,6 +1,6 @@
-//! The last good state on disk: what a node runs on while its store cannot be reached.
+//! The last good state on disk, which a node serves while its store cannot be opened.
 //!
-//! Knows files and states; must not know what kind of store the state came from.
+//! Owns the files and their recovery; must not know the kind of store that the state came from.
 
 mod saver;
 #[cfg(test)]
@@ -23,24 +23,27 @@ use crate::seal::{OptionalSeal, SealError};
 use crate::state::StoreState;
 use crate::store::StoreError;
 
-/// The file in the data directory.
+/// File name in the data directory.
 pub const FILE: &str = "last-good.json";
-/// The one before it, for the case that the newest was damaged.
+/// Name of the previous file, used if the newest is damaged.
 pub const PREVIOUS: &str = "last-good.json.previous";
 
-/// Changes are appended to a file until they are as long as the state they follow, or as this.
+/// Minimum bytes of changes per file. Appending stops once the changes exceed this and the size of the state.
 const CHANGES_BYTES_MIN: u64 = 64 * 1024;
 
-/// Saves states to a directory, and loads the newest that is whole.
+/// Saves states to a directory and loads the newest intact one.
 ///
-/// The text is JSON, one value per line: the seal (version, bytes and digest of the state that follows), the
-/// revision and the number of entries, the entries, the settings. What changed later stands behind it, one line per
-/// save, each under a digest of itself and all before.
+/// The text is JSON, one value per line:
+/// - the seal: format version, bytes and SHA-256 of the state that follows,
+/// - the revision and the number of entries,
+/// - the entries,
+/// - the settings,
+/// - one line per later save, each with a digest of itself and of all lines before it.
 #[derive(Debug)]
 pub struct LastGood;
 
 impl LastGood {
-    /// Makes `state` the last good one, durably; the one before is kept beside it, if it is whole.
+    /// Writes `state` durably as the last good state; the previous file is retained if it is intact.
     pub(crate) fn save(
         directory: &Path,
         state: &StoreState,
@@ -51,7 +54,7 @@ impl LastGood {
         let mut file = directory::create_private(&draft)?;
         file.write_all(&text).map_err(|error| about(&draft, &error))?;
         drop(file);
-        // A damaged one would take the place of the one that stood in for it.
+        // A damaged file must not replace the previous one, which may be the only intact copy.
         if fs::read(&place).is_ok_and(|before| text::is_whole(&before)) {
             directory::keep_as(&place, &directory.join(PREVIOUS))?;
         }
@@ -61,15 +64,15 @@ impl LastGood {
         Ok(AppendableFile { place, state: state.clone(), digest, bytes, bytes_max })
     }
 
-    /// The newest saved state that is whole, whatever is missing behind it.
+    /// Returns the newest intact state, even if later changes are missing.
     pub(crate) fn load(directory: &Path, edge: &OptionalSeal) -> Result<StoreState, StoreError> {
         LastGood::recover(directory, edge).map(|recovered| recovered.state)
     }
 
-    /// The newest saved state that is whole; the error tells what is wrong with each file.
+    /// Returns the newest intact state and its damage. The error names the fault of each file.
     pub(crate) fn recover(directory: &Path, edge: &OptionalSeal) -> Result<RecoveredState, StoreError> {
         LastGood::recover_file(&directory.join(FILE), edge).or_else(|newest| {
-            // It is whole: one from before it is no substitute.
+            // The newest file is intact but its key is missing. An older state is no substitute.
             if matches!(newest, StoreError::Sealed(_)) {
                 return Err(newest);
             }
@@ -86,7 +89,7 @@ impl LastGood {
         })
     }
 
-    /// The state in one file, with the changes behind it up to the first that is not whole.
+    /// Returns the state of one file, with its changes up to the first damaged record.
     pub(crate) fn read(path: &Path, edge: &OptionalSeal) -> Result<StoreState, StoreError> {
         LastGood::recover_file(path, edge).map(|recovered| recovered.state)
     }
@@ -107,21 +110,21 @@ impl LastGood {
     }
 }
 
-/// A last good state as its files gave it.
+/// A last good state as recovered from its files.
 #[derive(Debug, Clone)]
 pub struct RecoveredState {
-    /// The newest state that is whole.
+    /// Newest intact state.
     pub state: StoreState,
-    /// What is known to be missing from it, and why.
+    /// Changes known to be missing, and the reason.
     pub damage: Option<String>,
 }
 
-/// What is missing from the last good state in one file; `None` where it is whole, or the file holds none. Needs no key.
+/// Damage of the last good state in one file; `None` if it is intact or unreadable. Needs no key.
 pub fn damage_of(path: &Path) -> Option<String> {
     text::parse(&fs::read(path).ok()?).ok()?.damage(path)
 }
 
-/// The problem of a node that serves a last good state with this damage.
+/// The problem reported by a node that serves a damaged last good state.
 pub fn damage_problem(damage: &str) -> Problem {
     Problem::error("store", "", format!("the last good state is incomplete: {damage}"))
         .hint("objects are missing until the store can be reached again or a backup is restored")
@@ -133,28 +136,28 @@ impl From<StoreState> for RecoveredState {
     }
 }
 
-/// A file that this process wrote, to which changes may be appended.
+/// A file written by this process, to which changes may be appended.
 #[derive(Debug)]
 pub(crate) struct AppendableFile {
     place: PathBuf,
-    /// What it says.
+    /// State as of the last record.
     state: StoreState,
-    /// What the next record continues.
+    /// Digest that the next record continues.
     digest: String,
     bytes: u64,
-    /// Before it grows longer, a new file is worth it.
+    /// Size beyond which a new file is written.
     bytes_max: u64,
 }
 
 impl AppendableFile {
-    /// What is saved.
+    /// State as of the last record.
     pub(crate) fn state(&self) -> &StoreState {
         &self.state
     }
 
-    /// Appends what led to `state`, durably, and says so; or finds that a new file is worth it.
+    /// Appends the changes that lead to `state`, durably. Returns `false` if a new file is due.
     ///
-    /// A failure may leave half a record, behind which nothing may follow.
+    /// A failure may leave a partial record, so nothing may be appended after an error.
     pub(crate) fn append(&mut self, state: &StoreState, edge: &OptionalSeal) -> Result<bool, StoreError> {
         let (record, digest) = text::record(&self.state, state, edge, &self.digest);
         let bytes = self.bytes + record.len() as u64;
@@ -167,8 +170,9 @@ impl AppendableFile {
     }
 
     fn write(&self, record: &[u8]) -> io::Result<()> {
-        // Opened each time: what was removed or replaced in the meantime is not written to.
+        // Opened for every record: a file that was removed or replaced meanwhile must not be written.
         let mut file = OpenOptions::new().append(true).open(&self.place)?;
+        // Appending after foreign bytes would break the chain of digests.
         if file.metadata()?.len() != self.bytes {
             return Err(io::Error::other("modified by another program"));
         }
@@ -181,7 +185,7 @@ fn is_missing(error: &StoreError) -> bool {
     matches!(error, StoreError::Io(error) if error.kind() == io::ErrorKind::NotFound)
 }
 
-/// The state with the texts as they were.
+/// Returns the state with unsealed texts.
 fn opened(state: StoreState, edge: &OptionalSeal) -> Result<StoreState, SealError> {
     let entries = state.entries().map(|(key, entry)| Ok((key.clone(), edge.opened(key, entry.clone())?)));
     let entries = entries.collect::<Result<Vec<_>, SealError>>()?;

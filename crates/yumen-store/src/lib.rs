@@ -1,6 +1,7 @@
-//! Where resources live: the trait every store fulfils, the local stores behind it, and the watched file.
+//! Configuration stores: the [`Store`] trait, the file, memory, embedded and etcd stores, and the last good
+//! state.
 //!
-//! A store keeps texts under keys and counts revisions; it must not know what the texts mean.
+//! A store keeps texts under keys and counts revisions; it must not know the meaning of the texts.
 
 mod directory;
 pub mod embedded;

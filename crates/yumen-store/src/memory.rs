@@ -1,4 +1,4 @@
-//! A store in memory: for tests, and for nodes whose resources live in a file.
+//! A store in memory: for tests, and for nodes whose resources come from a file.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,22 +7,22 @@ use crate::recent::{HistoryRetention, RecentRevisions};
 use crate::state::{Revision, StoreCommit, StoreState};
 use crate::store::StoreError;
 
-/// Keeps the newest revisions in memory, and nothing beyond the process.
+/// Keeps the newest revisions in memory; nothing survives the process.
 #[derive(Debug)]
 pub struct MemoryMedium {
     revisions: Mutex<RecentRevisions<Arc<StoreCommit>>>,
 }
 
-/// A store that forgets everything when it is dropped.
+/// A store without durable storage.
 pub type MemoryStore = StoreEngine<MemoryMedium>;
 
 impl MemoryMedium {
-    /// An empty store that keeps so many revisions.
+    /// Creates an empty store with a history of `revisions_max` revisions.
     pub fn store(revisions_max: usize) -> Result<MemoryStore, StoreError> {
         MemoryMedium::store_of(StoreState::default(), HistoryRetention::of(revisions_max))
     }
 
-    /// A store that starts with a state, whose past is not known.
+    /// Creates a store with an initial state and an empty history.
     pub fn store_of(state: StoreState, retention: HistoryRetention) -> Result<MemoryStore, StoreError> {
         StoreEngine::start(MemoryMedium { revisions: Mutex::new(RecentRevisions::new(retention)) }, state)
     }

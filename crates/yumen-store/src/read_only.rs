@@ -1,18 +1,18 @@
-//! A store that can only be read through this door: somebody else writes it.
+//! A store wrapper that refuses writes, for a store that another writer owns.
 
 use std::sync::Arc;
 
 use crate::state::{Revision, StoreCommit, StoreState};
 use crate::store::{FollowerFn, Proposal, Store, StoreError};
 
-/// Another store, whose proposals are refused for a reason.
+/// A store whose proposals are refused with a reason.
 pub struct ReadOnlyStore {
     inner: Arc<dyn Store>,
     reason: String,
 }
 
 impl ReadOnlyStore {
-    /// `inner`, which nobody may write through this door; `reason` says why and where to write instead.
+    /// Wraps `inner`. `reason` explains the refusal and names the place to write instead.
     pub fn new(inner: Arc<dyn Store>, reason: String) -> ReadOnlyStore {
         ReadOnlyStore { inner, reason }
     }

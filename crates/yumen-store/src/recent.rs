@@ -1,20 +1,20 @@
-//! The newest revisions, kept in memory within bounds.
+//! The newest revisions, in memory and within bounds.
 //!
-//! Knows what they weigh; what is looked for among them is others' business.
+//! Owns the accounting of their size; callers do the searching.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::state::StoreCommit;
 
-/// How much of the past is kept. The newest revision always is.
+/// Bounds of the history. The newest revision is always retained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HistoryRetention {
-    /// So many revisions.
+    /// Maximum number of revisions.
     pub revisions_max: usize,
-    /// So many bytes of what they replaced.
+    /// Maximum size of the replaced texts in bytes.
     pub bytes_max: u64,
-    /// None older than this, by the newest.
+    /// Maximum age relative to the newest revision.
     pub age_max: Option<Duration>,
 }
 
@@ -25,17 +25,16 @@ impl Default for HistoryRetention {
 }
 
 impl HistoryRetention {
-    /// So many revisions, bounded otherwise as usual.
+    /// Bounds the number of revisions, with defaults for the rest.
     pub fn of(revisions_max: usize) -> HistoryRetention {
         HistoryRetention { revisions_max, ..HistoryRetention::default() }
     }
 }
 
-/// Bytes a change costs beside its texts.
+/// Fixed cost of a change besides its texts, in bytes.
 const CHANGE_BYTES: u64 = 128;
 
-/// What only the past holds: the texts that were replaced. Those that replaced them are in force, or a later
-/// revision's to count.
+/// Bytes held by the history alone: the replaced texts. New texts belong to the state or to a later revision.
 fn weight(committed: &StoreCommit) -> u64 {
     let of = |text: usize| text as u64;
     let changes = committed.changes.iter().map(|change| {
@@ -45,7 +44,7 @@ fn weight(committed: &StoreCommit) -> u64 {
     CHANGE_BYTES + changes.sum::<u64>()
 }
 
-/// The newest revisions, or what stands for them.
+/// The newest revisions, or items that contain them.
 #[derive(Debug)]
 pub(crate) struct RecentRevisions<T> {
     items: VecDeque<T>,
@@ -58,7 +57,7 @@ impl<T: AsRef<StoreCommit>> RecentRevisions<T> {
         RecentRevisions { items: VecDeque::new(), bytes: 0, retention }
     }
 
-    /// Adds the newest; forgets what is too much by now.
+    /// Appends the newest item and drops the oldest ones beyond the bounds.
     pub(crate) fn push(&mut self, item: T) {
         let newest_ms = item.as_ref().time_ms;
         self.bytes += weight(item.as_ref());
@@ -77,7 +76,7 @@ impl<T: AsRef<StoreCommit>> RecentRevisions<T> {
         }
     }
 
-    /// From the newest on.
+    /// Items from newest to oldest.
     pub(crate) fn newest_first(&self) -> impl Iterator<Item = &T> {
         self.items.iter().rev()
     }

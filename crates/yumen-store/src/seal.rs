@@ -1,6 +1,6 @@
-//! Texts of resources as they lie on disk: sealed under a keyring, so that a copied file tells nothing.
+//! Sealing of resource texts on disk with a keyring, so that a copied file discloses no secrets.
 //!
-//! Pure but for the randomness of nonces; must not know files, nor what the texts mean.
+//! Pure except for random nonces; must not know files or the meaning of the texts.
 
 #[cfg(test)]
 mod tests;
@@ -16,50 +16,50 @@ use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
 
 use crate::state::{ResourceKey, StoreCommit, StoreEntry};
 
-/// The bytes of one key.
+/// Length of a key in bytes.
 pub const KEY_BYTES: usize = 32;
 
-/// What a sealed text begins with; JSON never does.
+/// Prefix of a sealed text; no JSON text begins with it.
 const MARK: &str = "sealed:1:";
 const KEY_ID_BYTES: usize = 4;
 
-/// Why a text cannot be opened.
+/// Error of opening a sealed text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
-    /// The key it was sealed under is not in the keyring.
+    /// The keyring lacks the key of the text.
     #[error(
         "{object} is sealed under key {key_id}, which the keyring does not hold: put back the file `keyring` \
          of the data directory that wrote it, or that key into store.keyring"
     )]
     UnknownKey {
-        /// What cannot be opened.
+        /// Object of the text.
         object: ResourceKey,
-        /// The key's id.
+        /// Id of the missing key.
         key_id: String,
     },
-    /// It is sealed and there is no keyring at all.
+    /// The text is sealed and no keyring was given.
     #[error("{0} is sealed, and no keyring was given to open it")]
     NoKeyring(ResourceKey),
-    /// It was altered, cut, or is another object's.
+    /// The text was altered, truncated, or belongs to another object.
     #[error("the sealed text of {0} was altered")]
     Altered(ResourceKey),
 }
 
-/// Seals the text of a resource for the disk and opens it again.
+/// Encrypts and decrypts the texts of resources.
 pub trait TextSeal: Send + Sync + Debug {
-    /// The text to be written; only the same key opens it again.
+    /// Encrypts a text; `key` is authenticated as associated data.
     fn seal(&self, key: &ResourceKey, json: &str) -> String;
 
-    /// The text as it was. A text that was never sealed is given back as it is.
+    /// Decrypts a text. An unsealed text is returned unchanged.
     fn open(&self, key: &ResourceKey, text: &str) -> Result<String, SealError>;
 }
 
-/// What a medium does to texts at its edge: seals and opens them, or leaves them as they are.
+/// Seal applied by a medium when it reads and writes texts; `None` stores them in plain text.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OptionalSeal(pub(crate) Option<Arc<dyn TextSeal>>);
 
 impl OptionalSeal {
-    /// The entry as it is to be written.
+    /// Seals an entry.
     pub(crate) fn sealed<'a>(&self, key: &ResourceKey, entry: &'a StoreEntry) -> Cow<'a, StoreEntry> {
         match &self.0 {
             Some(seal) => {
@@ -69,7 +69,7 @@ impl OptionalSeal {
         }
     }
 
-    /// The entry as it was before it was written.
+    /// Unseals an entry.
     pub(crate) fn opened(&self, key: &ResourceKey, entry: StoreEntry) -> Result<StoreEntry, SealError> {
         match &self.0 {
             Some(seal) => Ok(StoreEntry { json: seal.open(key, &entry.json)?.into(), ..entry }),
@@ -78,7 +78,7 @@ impl OptionalSeal {
         }
     }
 
-    /// The revision as it is to be written.
+    /// Seals all entries of a revision.
     pub(crate) fn sealed_revision<'a>(&self, committed: &'a StoreCommit) -> Cow<'a, StoreCommit> {
         if self.0.is_none() {
             return Cow::Borrowed(committed);
@@ -92,7 +92,7 @@ impl OptionalSeal {
         Cow::Owned(sealed)
     }
 
-    /// The revision as it was before it was written.
+    /// Unseals all entries of a revision.
     pub(crate) fn opened_revision(&self, mut committed: StoreCommit) -> Result<StoreCommit, SealError> {
         for changed in &mut committed.changes {
             let open =
@@ -104,7 +104,7 @@ impl OptionalSeal {
     }
 }
 
-/// Keys of AES-256-GCM: the first seals, all of them open.
+/// AES-256-GCM keys: the first seals, all of them open.
 pub struct Keyring {
     first: KeyringKey,
     others: Vec<KeyringKey>,
@@ -116,7 +116,7 @@ struct KeyringKey {
 }
 
 impl Keyring {
-    /// A keyring of these keys; `None` where there is none.
+    /// Creates a keyring; `None` without keys.
     pub fn new(keys: &[[u8; KEY_BYTES]]) -> Option<Keyring> {
         let mut members = keys.iter().map(KeyringKey::new);
         Some(Keyring { first: members.next()?, others: members.collect() })
@@ -127,7 +127,7 @@ impl Keyring {
     }
 }
 
-/// Tells how many keys it holds and nothing of them.
+/// Prints the number of keys only.
 impl std::fmt::Debug for Keyring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Keyring({} keys)", 1 + self.others.len())
@@ -148,6 +148,7 @@ impl TextSeal for Keyring {
     fn seal(&self, key: &ResourceKey, json: &str) -> String {
         let KeyringKey { id, cipher } = &self.first;
         let mut text = json.as_bytes().to_vec();
+        // The key as associated data binds the text to its object, so sealed texts cannot be exchanged.
         let nonce = cipher.seal_in_place_append_tag(Aad::from(key.to_string()), &mut text);
         let nonce = nonce.expect("a text in memory is below the bound of this cipher");
         let mut sealed = nonce.as_ref().to_vec();

@@ -1,7 +1,7 @@
-//! The first configuration: a small document that answers at once and shows what else there is.
+//! The first configuration: a small working document that points to further features.
 
 #[cfg(test)]
 mod tests;
 
-/// What a new gateway starts from.
+/// Text of the first configuration.
 pub const STARTER: &str = include_str!("starter.yaml");

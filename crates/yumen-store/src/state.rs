@@ -1,6 +1,6 @@
-//! What a store holds at one revision, and what one revision changed. Plain data.
+//! The content of a store as of one revision, and the changes of one revision. Plain data.
 //!
-//! A clone of a state is cheap and shares everything; it must not know what the texts mean.
+//! Clones of a state share all entries. Must not know the meaning of the texts.
 
 use std::sync::Arc;
 
@@ -8,64 +8,64 @@ use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 use yumen_config::{Kind, Resource};
 
-/// Counts the changes of one store; larger is later. Zero is the empty store nobody has written to.
+/// Number of a change of one store, ascending; 0 is the empty store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 
-/// Names one resource.
+/// Kind and id of a resource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceKey {
-    /// What it is.
+    /// Kind of the resource.
     pub kind: Kind,
-    /// Its id within the kind, as in [`Resource::id`].
+    /// Id within the kind, as in [`Resource::id`].
     pub id: Arc<str>,
 }
 
 impl ResourceKey {
-    /// The key of `kind` and `id`.
+    /// Creates a key.
     pub fn new(kind: Kind, id: impl Into<Arc<str>>) -> ResourceKey {
         ResourceKey { kind, id: id.into() }
     }
 }
 
-/// The object's name in problems and histories: `routes/1`.
+/// Name of the object in problems and in the history, such as `routes/1`.
 impl std::fmt::Display for ResourceKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.kind.collection(), self.id)
     }
 }
 
-/// One text the store keeps.
+/// One stored resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreEntry {
     /// Compact JSON, as in [`Resource::json`].
     pub json: Arc<str>,
-    /// The revision that created it.
+    /// Revision that created the object.
     pub created: Revision,
-    /// The revision that wrote it last.
+    /// Revision of the last write.
     pub modified: Revision,
-    /// When it is deleted by itself, in milliseconds since the Unix epoch.
+    /// Expiry in milliseconds since the Unix epoch.
     pub expires_ms: Option<u64>,
 }
 
 impl StoreEntry {
-    /// What of it is served, and until when.
+    /// Text and expiry.
     pub fn text_and_end(&self) -> (&Arc<str>, Option<u64>) {
         (&self.json, self.expires_ms)
     }
 }
 
-/// Everything a store holds as of one revision.
+/// All entries and settings as of one revision.
 #[derive(Debug, Clone, Default)]
 pub struct StoreState {
-    /// The revision it is of.
+    /// Revision of the state.
     pub revision: Revision,
     entries: OrdMap<ResourceKey, StoreEntry>,
     settings: OrdMap<Arc<str>, Arc<str>>,
 }
 
 impl StoreState {
-    /// A state of these entries and settings.
+    /// Creates a state.
     pub fn new(
         revision: Revision,
         entries: impl IntoIterator<Item = (ResourceKey, StoreEntry)>,
@@ -78,17 +78,17 @@ impl StoreState {
         }
     }
 
-    /// One entry.
+    /// Returns one entry.
     pub fn get(&self, kind: Kind, id: &str) -> Option<&StoreEntry> {
         self.entries.get(&ResourceKey::new(kind, id))
     }
 
-    /// The entries of a kind, ascending by id.
+    /// Entries of a kind, ascending by id.
     pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = (&Arc<str>, &StoreEntry)> {
         self.starting_at(kind, "")
     }
 
-    /// The entries of a kind from an id on, ascending by id.
+    /// Entries of a kind from an id on, ascending by id.
     pub fn starting_at(
         &self,
         kind: Kind,
@@ -99,7 +99,7 @@ impl StoreState {
         of_kind.map(|(key, entry)| (&key.id, entry))
     }
 
-    /// The entries of a kind whose id begins with `prefix`, ascending by id.
+    /// Entries of a kind whose id begins with `prefix`, ascending by id.
     pub fn under<'a>(
         &'a self,
         kind: Kind,
@@ -118,7 +118,7 @@ impl StoreState {
         self.entries.iter()
     }
 
-    /// All entries as the compiler takes them.
+    /// All entries as input of the compiler.
     pub fn resources(&self) -> Vec<Resource> {
         let resource = |(key, entry): (&ResourceKey, &StoreEntry)| Resource {
             kind: key.kind,
@@ -128,8 +128,9 @@ impl StoreState {
         self.entries.iter().map(resource).collect()
     }
 
-    /// Those that have not ended by then, and are no credentials of a consumer that has: what a store holds longer than it
-    /// should, since it cannot be written, is left out.
+    /// The unexpired entries as input of the compiler, without credentials of expired consumers.
+    ///
+    /// A store that cannot be written retains expired entries.
     pub fn resources_at(&self, unix_ms: u64) -> Vec<Resource> {
         let has_ended = |entry: &StoreEntry| entry.expires_ms.is_some_and(|at_ms| at_ms <= unix_ms);
         let is_ended = |one: &Resource| match (one.kind, one.id.split_once('/')) {
@@ -145,9 +146,9 @@ impl StoreState {
         resources
     }
 
-    /// The entries that `newer` has otherwise, ascending by key, as they are here and there.
+    /// Entries that differ in `newer`, ascending by key, in both versions.
     ///
-    /// Parts both states share are not visited, so of neighbours this costs about what was changed.
+    /// Shared parts are skipped, so the cost is proportional to the change between related states.
     pub fn differences<'a>(
         &'a self,
         newer: &'a StoreState,
@@ -159,27 +160,27 @@ impl StoreState {
         })
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is no entry.
+    /// Whether the state has no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// A value the doors keep for themselves, such as hashed keys: no resource, without history.
+    /// A value of the APIs, such as hashed keys; no resource and without history.
     pub fn setting(&self, name: &str) -> Option<&Arc<str>> {
         self.settings.get(name)
     }
 
-    /// All such values, ascending by name.
+    /// All settings, ascending by name.
     pub fn settings(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>)> {
         self.settings.iter()
     }
 
-    /// The same with these texts and their ends put, or taken out where there is none, as of a revision of another store.
+    /// Returns the state with texts replaced, or removed if `None`, as of a revision of another store.
     pub fn with(
         mut self,
         revision: Revision,
@@ -198,7 +199,7 @@ impl StoreState {
         self
     }
 
-    /// Puts or deletes an entry and gives what was there.
+    /// Replaces or removes an entry; returns the previous one.
     pub(crate) fn replace(&mut self, key: &ResourceKey, entry: Option<StoreEntry>) -> Option<StoreEntry> {
         match entry {
             Some(entry) => self.entries.insert(key.clone(), entry),
@@ -213,51 +214,52 @@ impl StoreState {
         }
     }
 
-    /// Takes a revision back.
+    /// Reverts the changes of the newest revision.
     pub(crate) fn undo(&mut self, committed: &StoreCommit) {
         for changed in &committed.changes {
             self.replace(&changed.key, changed.before.clone());
         }
+        // Exact for consecutive revisions; across gaps, callers set the revision themselves.
         self.revision = Revision(committed.revision.0.saturating_sub(1));
     }
 }
 
-/// Who wrote, and why.
+/// Author and reason of a write.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Authorship {
-    /// The name of the key used, or of the part of the gateway that wrote.
+    /// Name of the Admin API key, or of the writing component.
     pub author: String,
-    /// What the author gave as reason.
+    /// Reason given by the author.
     pub reason: Option<String>,
 }
 
 impl Authorship {
-    /// By `author`, without a reason.
+    /// Creates an authorship without a reason.
     pub fn by(author: &str) -> Authorship {
         Authorship { author: author.to_owned(), reason: None }
     }
 }
 
-/// What one revision did to one key.
+/// Change of one key in one revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryChange {
-    /// The key.
+    /// Key of the entry.
     pub key: ResourceKey,
-    /// What was there before; `None` where it is new.
+    /// Entry before the change; `None` if created.
     pub before: Option<StoreEntry>,
-    /// What is there now; `None` where it was deleted.
+    /// Entry after the change; `None` if deleted.
     pub after: Option<StoreEntry>,
 }
 
-/// One revision: never changed after it was written.
+/// One committed revision; immutable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreCommit {
-    /// Its number.
+    /// Number of the revision.
     pub revision: Revision,
-    /// When it was written, in milliseconds since the Unix epoch.
+    /// Commit time in milliseconds since the Unix epoch.
     pub time_ms: u64,
-    /// Who wrote it, and why.
+    /// Author and reason.
     pub by: Authorship,
-    /// What it changed, one item per key, ascending by key.
+    /// Changes, one per key, ascending by key.
     pub changes: Vec<EntryChange>,
 }

@@ -1,6 +1,6 @@
-//! The door to every store: read the newest state, propose a transaction, follow what was committed, look back.
+//! The [`Store`] trait: read the newest state, propose a transaction, follow commits, read the history.
 //!
-//! Plain data only: neither memory, the embedded store nor a cluster shows through here.
+//! Plain data only. Nothing here depends on memory, the embedded database or etcd.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -12,46 +12,46 @@ use yumen_config::Kind;
 
 use crate::state::{Authorship, EntryChange, ResourceKey, Revision, StoreCommit, StoreEntry, StoreState};
 
-/// Why a store did not do as asked.
+/// Error of a store operation.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
-    /// The revision is no longer kept, or was never reached.
+    /// The revision was trimmed from the history, or was never committed.
     #[error("revision {} is no longer in the history", .0.0)]
     Compacted(Revision),
-    /// The store cannot be written through this door.
+    /// The store rejects writes through this API.
     #[error("the store is read-only: {0}")]
     ReadOnly(String),
-    /// What would come of it breaks what the configuration itself demands.
+    /// The resulting configuration violates a constraint of the configuration.
     #[error("{0}")]
     Refused(String),
-    /// There is no room for more.
+    /// The medium is out of space or quota, or the value exceeds its size limit.
     #[error("the disk is full: {0}")]
     Full(String),
-    /// The medium failed.
+    /// I/O error of the medium.
     #[error("the store failed: {0}")]
     Io(#[source] Arc<io::Error>),
-    /// What is on the medium is not what was written there, or of a version from the future.
+    /// The medium holds damaged data, or data of a newer format version.
     #[error("the store cannot be read: {0}")]
     Corrupt(String),
-    /// It is sealed under a key the keyring does not hold.
+    /// The texts are sealed with a key that the keyring lacks.
     #[error("the store cannot be opened: {0}")]
     Sealed(String),
-    /// Another process has it.
+    /// Another process has locked the store.
     #[error("{0}")]
     InUse(String),
-    /// There is none where one must be.
+    /// The store must exist and does not.
     #[error("the store is missing: {0}")]
     Missing(String),
-    /// The cluster it is in gave no answer, or none that helps.
+    /// The etcd cluster did not answer, or answered with an error.
     #[error("{0}")]
     Unreachable(String),
-    /// Another process is taking it over; whoever asks again soon finds one of the two.
+    /// A successor is taking over the store. A retry succeeds once the handover has ended.
     #[error("the store changes hands: {0}")]
     HandoverInProgress(&'static str),
-    /// This kind of store does not do that.
+    /// The operation is not supported by this kind of store.
     #[error("{0}")]
     Unsupported(&'static str),
-    /// The store has ended.
+    /// The writer thread of the store has ended.
     #[error("the store has ended")]
     Ended,
 }
@@ -67,66 +67,69 @@ impl From<io::Error> for StoreError {
     }
 }
 
-/// Looks at the newest state and writes into a draft of the next; `false` leaves everything as it was.
+/// Reads the newest state and writes the next one into a draft; `false` discards the draft.
 ///
-/// It may be asked again, with a newer state, when somebody else wrote in between. It must not block.
+/// The store calls the function again, with a newer state, after a concurrent write. The function must not
+/// block.
 pub type DecideFn = Box<dyn FnMut(&mut Draft) -> bool + Send>;
 
-/// Told once what became of a proposal; `None` where nothing was to be written.
+/// Called once with the outcome of a proposal; `None` if the proposal changed nothing.
 pub type DoneFn = Box<dyn FnOnce(Result<Option<Arc<StoreCommit>>, StoreError>) + Send>;
 
-/// A transaction to be.
+/// A transaction to be decided by the writer of the store.
 pub struct Proposal {
-    /// Who proposes it.
+    /// Author and reason that the history records.
     pub by: Authorship,
-    /// What it does.
+    /// Function that decides on the newest state.
     pub decide: DecideFn,
-    /// Who wants to know.
+    /// Callback for the outcome.
     pub done: DoneFn,
 }
 
-/// Told of every revision in order, on a thread of the store. It must not block.
+/// Called for every revision in order, on a thread of the store. The function must not block.
 pub type FollowerFn = Box<dyn FnMut(&Arc<StoreCommit>) + Send>;
 
-/// Told once how many deletions were let through.
+/// Called once with the number of deletions that were released.
 pub type ConfirmFn = Box<dyn FnOnce(Result<usize, StoreError>) + Send>;
 
-/// A place where resources live.
+/// A versioned store of resources.
 pub trait Store: Send + Sync {
-    /// The newest state; never waits for the medium.
+    /// Returns the newest state without waiting for the medium.
     fn state(&self) -> StoreState;
 
-    /// Hands a transaction over. Proposals are decided one after another; what was decided is
-    /// acknowledged when it would survive a crash.
+    /// Queues a transaction. Proposals are decided in order.
+    ///
+    /// `done` is called once the revision is durable, that is, survives a crash.
     fn propose(&self, proposal: Proposal);
 
-    /// Has every revision after the returned state told to `follower`.
+    /// Registers `follower` for every revision after the returned state.
     fn follow(&self, follower: FollowerFn) -> StoreState;
 
-    /// Revisions older than `before`, the newest first, at most `limit`. May wait for the medium.
+    /// Returns at most `limit` revisions older than `before`, newest first. May wait for the medium.
     fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<StoreCommit>>, StoreError>;
 
-    /// Writes everything, history included, as of one moment to the file `to`. May wait for the medium.
+    /// Writes a consistent copy, history included, to the file `to`. May wait for the medium.
     fn backup(&self, _to: &Path) -> Result<(), StoreError> {
         Err(StoreError::Unsupported("this store does not support backups"))
     }
 
-    /// Whether what is written now would be there after a restart, as far as a look at the medium tells.
+    /// Checks that a write made now would be found after a restart, as far as the medium shows.
     fn check(&self) -> Result<(), StoreError> {
         Ok(())
     }
 
-    /// Why the newest write failed; `None` where it did not, or where failures are told otherwise.
+    /// Returns the error of the newest write; `None` if it succeeded or if the store reports failures
+    /// elsewhere.
     fn failure(&self) -> Option<StoreError> {
         None
     }
 
-    /// Lets deletions through that were held back because they were so many. Most stores hold none back.
+    /// Releases deletions that the store holds because there are many of them. Most stores hold none.
     fn confirm(&self, _by: Authorship, done: ConfirmFn) {
         done(Ok(0));
     }
 
-    /// The state as of a revision that is still kept. May wait for the medium.
+    /// Returns the state as of a revision in the history. May wait for the medium.
     fn state_at(&self, revision: Revision) -> Result<StoreState, StoreError> {
         const PAGE: usize = 256;
         let mut state = self.state();
@@ -143,7 +146,8 @@ pub trait Store: Send + Sync {
                 if committed.revision != state.revision {
                     return Err(StoreError::Compacted(revision));
                 }
-                // What changes nothing comes of a restore: the numbers before it are of a history that was replaced.
+                // An empty revision is written by a restore. Lower numbers belong to the replaced history, so
+                // the revision number jumps to the next one found.
                 leapt = committed.revision > revision && committed.changes.is_empty();
                 if committed.revision <= revision {
                     break;
@@ -158,10 +162,10 @@ pub trait Store: Send + Sync {
     }
 }
 
-/// What committing gave: the closure's value, and the revision if one was written.
+/// The closure's value, and the revision if one was written.
 pub type CommitOutcome<T> = (T, Option<Arc<StoreCommit>>);
 
-/// Proposes `decide` and waits until it is durable. An `Err` of the closure writes nothing.
+/// Proposes `decide` and waits until the result is durable. An `Err` of the closure writes nothing.
 pub async fn commit<T, E>(
     store: &dyn Store,
     by: Authorship,
@@ -180,7 +184,7 @@ where
         *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
         is_forwarded
     });
-    // Whoever no longer waits does not want to know.
+    // A caller that was cancelled has dropped the receiver; the outcome is discarded.
     let done: DoneFn = Box::new(move |result| drop(tell.send(result)));
     store.propose(Proposal { by, decide, done });
     let committed = told.await.map_err(|_| StoreError::Ended)??;
@@ -188,7 +192,7 @@ where
     Ok(verdict.ok_or(StoreError::Ended)?.map(|value| (value, committed)))
 }
 
-/// The next state while it is being written.
+/// The next state during a decision.
 pub struct Draft {
     state: StoreState,
     touched: BTreeMap<ResourceKey, Option<StoreEntry>>,
@@ -199,19 +203,19 @@ pub struct Draft {
     written_before: Arc<BTreeSet<ResourceKey>>,
 }
 
-/// How the store itself differs from the state that is served of it.
+/// Difference between the store's content and the served state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoreDifference {
-    /// The object is gone there, and its deletion held back.
+    /// The store has deleted the object; the deletion is held.
     Held,
-    /// What lies there is no object.
+    /// The store's value under this key is not a valid object.
     Unreadable,
 }
 
 type DifferenceFn = Box<dyn Fn(&ResourceKey) -> Option<StoreDifference> + Send>;
 
 impl Draft {
-    /// A draft on top of `state`, written at `now_ms` since the Unix epoch.
+    /// Creates a draft on top of `state`, written at `now_ms` milliseconds since the Unix epoch.
     pub(crate) fn new(state: StoreState, now_ms: u64) -> Draft {
         let (touched, settings) = (BTreeMap::new(), BTreeMap::new());
         Draft {
@@ -225,7 +229,7 @@ impl Draft {
         }
     }
 
-    /// Has it know where the store differs from the state.
+    /// Adds the function that reports differences between store and served state.
     pub(crate) fn knowing(
         mut self,
         differs: impl Fn(&ResourceKey) -> Option<StoreDifference> + Send + 'static,
@@ -234,24 +238,26 @@ impl Draft {
         self
     }
 
-    /// Has it know what the same proposal has written already.
+    /// Adds the keys that earlier parts of the same proposal have written.
     pub(crate) fn following(mut self, written_before: Arc<BTreeSet<ResourceKey>>) -> Draft {
         self.written_before = written_before;
         self
     }
 
-    /// What the same proposal put or deleted before it was decided again: a change that is larger than one
-    /// transaction of a cluster is written in parts, between which others may write.
+    /// Keys that earlier parts of the same proposal put or deleted.
+    ///
+    /// A change that exceeds one etcd transaction is written in parts. Other writers may commit between the
+    /// parts.
     pub fn written_before(&self) -> &BTreeSet<ResourceKey> {
         &self.written_before
     }
 
-    /// Whether an object is served and yet gone in the store: to write it as it is puts it back.
+    /// Whether the object is served although the store has deleted it. Writing it unchanged restores it.
     pub fn is_held(&self, key: &ResourceKey) -> bool {
         !self.touched.contains_key(key) && self.difference(key) == Some(StoreDifference::Held)
     }
 
-    /// Removes what lies in the store under a key and is no object, and tells whether there was anything.
+    /// Removes an invalid value from the store; returns whether one was present.
     pub fn remove_unreadable(&mut self, key: &ResourceKey) -> bool {
         let is_there = self.difference(key) == Some(StoreDifference::Unreadable);
         is_there && self.removed.insert(key.clone())
@@ -261,30 +267,32 @@ impl Draft {
         self.differs.as_ref().and_then(|differs| differs(key))
     }
 
-    /// What is there, with what was written into the draft so far.
+    /// The base state with the writes of this draft.
     pub fn state(&self) -> &StoreState {
         &self.state
     }
 
-    /// The revision this will be.
+    /// The revision that a commit of this draft creates.
     pub fn revision(&self) -> Revision {
         Revision(self.state.revision.0 + 1)
     }
 
-    /// When this is written, in milliseconds since the Unix epoch.
+    /// Commit time in milliseconds since the Unix epoch.
     pub fn now_ms(&self) -> u64 {
         self.now_ms
     }
 
-    /// Creates or replaces, to be deleted by itself at `expires_ms` if that is given.
+    /// Creates or replaces an object. With `expires_ms`, the store deletes the object at that time.
     pub fn put(&mut self, key: ResourceKey, json: Arc<str>, expires_ms: Option<u64>) {
         let revision = self.revision();
         let created = self.state.get(key.kind, &key.id).map_or(revision, |entry| entry.created);
         self.write(key, Some(StoreEntry { json, created, modified: revision, expires_ms }));
     }
 
-    /// Deletes, and tells whether there was anything. A consumer's credentials do not outlive it: they would be
-    /// those of whoever gets its name next.
+    /// Deletes an object; returns whether it existed.
+    ///
+    /// Deleting a consumer deletes its credentials too. Otherwise the next consumer of that name would
+    /// inherit them.
     pub fn delete(&mut self, kind: Kind, id: &str) -> bool {
         if kind == Kind::Consumers {
             let prefix = format!("{id}/credentials/");
@@ -301,7 +309,7 @@ impl Draft {
         is_there
     }
 
-    /// Keeps a value for the doors, or forgets it; see [`StoreState::setting`].
+    /// Sets or removes a value of the APIs; see [`StoreState::setting`].
     pub fn set(&mut self, name: &str, value: Option<&str>) {
         let (name, value): (Arc<str>, Option<Arc<str>>) = (name.into(), value.map(Arc::from));
         self.state.replace_setting(&name, value.clone());
@@ -313,10 +321,11 @@ impl Draft {
         self.touched.entry(key).or_insert(before);
     }
 
-    /// What was written: the state that comes of it, the revision if there is one, the settings.
+    /// Returns the resulting state, the revision if any entry changed, and the settings.
     pub(crate) fn finish(self, by: Authorship) -> FinishedDraft {
         let Draft { mut state, touched, settings, now_ms, removed, .. } = self;
         let revision = Revision(state.revision.0 + 1);
+        // A key created and deleted within one draft has neither value and is no change.
         let changed = |(key, before): (ResourceKey, Option<StoreEntry>)| {
             let after = state.get(key.kind, &key.id).cloned();
             (before.is_some() || after.is_some()).then_some(EntryChange { key, before, after })
@@ -330,11 +339,11 @@ impl Draft {
     }
 }
 
-/// What a draft came to.
+/// Result of a draft.
 pub(crate) struct FinishedDraft {
     pub(crate) state: StoreState,
     pub(crate) committed: Option<Arc<StoreCommit>>,
     pub(crate) settings: BTreeMap<Arc<str>, Option<Arc<str>>>,
-    /// What was no object, and shall not be there any more.
+    /// Keys of invalid values to remove from the store.
     pub(crate) removed: BTreeSet<ResourceKey>,
 }

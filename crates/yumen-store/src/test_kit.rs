@@ -1,4 +1,4 @@
-//! What the tests of several modules share: a directory, seeded randomness, waiting writes.
+//! Helpers shared by the tests of several modules: a directory, seeded randomness, blocking writes.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,10 +11,10 @@ use yumen_config::Kind;
 use crate::state::{Authorship, ResourceKey, StoreCommit, StoreEntry, StoreState};
 use crate::store::{Draft, Proposal, Store, StoreError};
 
-/// Longer than anything takes on a machine that works at all.
+/// Longer than any operation on a working machine.
 pub(crate) const WAIT: Duration = Duration::from_secs(60);
 
-/// A directory of its own per test, removed at the end.
+/// A directory per test, removed at the end.
 pub(crate) struct TestDir(PathBuf);
 
 impl TestDir {
@@ -42,7 +42,7 @@ impl Drop for TestDir {
     }
 }
 
-/// The same numbers for the same seed (splitmix64).
+/// Seeded random numbers (SplitMix64).
 #[derive(Debug)]
 pub(crate) struct Random(pub(crate) u64);
 
@@ -64,7 +64,7 @@ pub(crate) fn key(id: &str) -> ResourceKey {
     ResourceKey::new(Kind::Routes, id)
 }
 
-/// Everything of a state, to be compared.
+/// The complete content of a state, for comparison.
 pub(crate) type Contents = (u64, Vec<(ResourceKey, StoreEntry)>, Vec<(Arc<str>, Arc<str>)>);
 
 pub(crate) fn contents(state: &StoreState) -> Contents {
@@ -73,7 +73,7 @@ pub(crate) fn contents(state: &StoreState) -> Contents {
     (state.revision.0, entries.collect(), settings.collect())
 }
 
-/// Proposes and waits for what became of it.
+/// Proposes a change and waits for its result.
 pub(crate) fn write(
     store: &dyn Store,
     mut decide: impl FnMut(&mut Draft) + Send + 'static,
@@ -96,7 +96,7 @@ pub(crate) fn put(store: &dyn Store, id: &str, json: &str) -> Result<u64, StoreE
     Ok(committed.unwrap().revision.0)
 }
 
-/// A follower that notes the revisions it was told.
+/// Registers a follower that records the revisions.
 pub(crate) fn note(store: &dyn Store) -> Arc<Mutex<Vec<Arc<StoreCommit>>>> {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let notes = heard.clone();

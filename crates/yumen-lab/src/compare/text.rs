@@ -1,6 +1,6 @@
 //! A comparison as aligned columns for a terminal or a CI log.
 //!
-//! Knows the outcome, not how it came about.
+//! Knows the outcome; must not know the method.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use crate::verdict::VerdictDecision;
 const HEADINGS: [&str; 9] =
     ["verdict", "target", "case", "figure", "earlier", "later", "change", "p", "effect"];
 
-/// Columns whose cells are numbers.
+/// Whether a column contains numbers.
 const NUMERIC: [bool; 9] = [false, false, false, false, true, true, true, true, false];
 
 pub(super) fn write(outcome: &ComparisonOutcome, all: bool) -> String {
@@ -79,7 +79,7 @@ fn write_columns(text: &mut String, rows: &[[String; 9]]) {
     }
 }
 
-/// The counts, and how many verdicts chance alone would give.
+/// Counts by decision, and the number of differences expected by chance.
 fn closing(outcome: &ComparisonOutcome) -> String {
     let count = |decision| outcome.count(decision);
     let mut text = format!(

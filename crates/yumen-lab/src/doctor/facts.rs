@@ -1,4 +1,4 @@
-//! What the machine tells of itself: `/proc`, `/sys`, limits. Linux; what is not there is `None`.
+//! Facts of the machine from `/proc`, `/sys` and resource limits. Linux only; missing facts are `None`.
 
 use std::fs;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::record::{CpuPinning, MachineRecord};
 
-/// Everything the doctor judges.
+/// Input of the doctor.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MachineFacts {
     /// `fs.file-max`.
@@ -23,26 +23,26 @@ pub struct MachineFacts {
     pub port_range: Option<(u16, u16)>,
     /// `net.ipv4.tcp_tw_reuse`.
     pub tw_reuse: Option<u64>,
-    /// Tracked connections and their limit, where tracking is loaded.
+    /// Tracked connections and their limit, if connection tracking is loaded.
     pub conntrack: Option<(u64, u64)>,
-    /// Processors this process may use.
+    /// Processors available to this process.
     pub cpus: usize,
-    /// Processors a quota allows.
+    /// Processors allowed by a cgroup quota.
     pub cpu_quota: Option<f64>,
-    /// Whether two of the processors share a core.
+    /// Whether two processors share a core.
     pub hyper_threads: Option<bool>,
-    /// Share of processor time stolen while it was looked at.
+    /// Share of stolen processor time during the observation.
     pub stolen: Option<f64>,
-    /// Share of processor time used by anybody while it was looked at.
+    /// Share of processor time used by any program during the observation.
     pub busy: Option<f64>,
     /// Governor of the first processor.
     pub governor: Option<String>,
-    /// What the firmware says the machine is.
+    /// Product name from the firmware.
     pub product: Option<String>,
 }
 
 impl MachineFacts {
-    /// Reads all of it; takes as long as the processors are watched.
+    /// Reads all facts; takes `watched` for the observation of the processors.
     pub fn gather(watched: Duration) -> MachineFacts {
         let before = CpuTimes::now();
         std::thread::sleep(watched);
@@ -66,7 +66,7 @@ impl MachineFacts {
         }
     }
 
-    /// The part of it a result keeps.
+    /// The facts that a record contains.
     pub fn machine(&self, pinning: CpuPinning) -> MachineRecord {
         let cpu = field("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned());
         let memory_kib =
@@ -88,21 +88,21 @@ impl MachineFacts {
     }
 }
 
-/// Raises this process' and so its children's limit of open files to the hard one.
+/// Raises the soft limit of open files to the hard one, for this process and its children.
 pub fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // what cannot be raised is what the doctor reports
+    // The doctor reports a limit that cannot be raised.
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-/// Processors this process may use, by number.
+/// Processors available to this process, by number.
 pub fn allowed_cpus() -> Vec<usize> {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else { return vec![0] };
     (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
 }
 
-/// Processor time of the whole machine since it started, in ticks.
+/// Processor time of the machine since boot, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuTimes {
     total: u64,
@@ -111,12 +111,12 @@ pub struct CpuTimes {
 }
 
 impl CpuTimes {
-    /// Now; `None` where the kernel does not tell.
+    /// Reads the current values; `None` if the kernel does not provide them.
     pub fn now() -> Option<CpuTimes> {
         CpuTimes::read(&fs::read_to_string("/proc/stat").ok()?)
     }
 
-    /// From the first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal.
+    /// Parses the first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal.
     pub(super) fn read(text: &str) -> Option<CpuTimes> {
         let ticks = text.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
         let ticks: Vec<u64> = ticks.take(8).map(|tick| tick.parse().ok()).collect::<Option<_>>()?;
@@ -136,13 +136,13 @@ impl CpuTimes {
         if self.total == 0 { 0.0 } else { part as f64 / self.total as f64 }
     }
 
-    /// Share of the time from `before` to `self` in which a processor ran anything.
+    /// Share of processor time in use between `before` and `self`.
     pub fn busy_since(self, before: CpuTimes) -> f64 {
         let times = self.since(before);
         times.share(times.total - times.idle)
     }
 
-    /// Share of the time from `before` to `self` that was stolen.
+    /// Share of processor time stolen between `before` and `self`.
     pub fn stolen_since(self, before: CpuTimes) -> f64 {
         let times = self.since(before);
         times.share(times.stolen)
@@ -159,7 +159,7 @@ fn number<T: FromStr>(path: &str) -> Option<T> {
     line(path)?.parse().ok()
 }
 
-/// The value behind `name:`.
+/// Value after `name:`.
 fn field(path: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let found = text.lines().filter_map(|line| line.split_once(':')).find(|(key, _)| key.trim() == name);
@@ -172,7 +172,7 @@ fn port_range() -> Option<(u16, u16)> {
     Some((low.parse().ok()?, high.trim().parse().ok()?))
 }
 
-/// `max 100000` or `200000 100000` in microseconds, of the control group this process sees as its own.
+/// Parses `max 100000` or `200000 100000`, in microseconds, of the cgroup visible to this process.
 fn cpu_quota() -> Option<f64> {
     let text = line("/sys/fs/cgroup/cpu.max")?;
     let (quota, period) = text.split_once(' ')?;

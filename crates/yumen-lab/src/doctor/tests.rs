@@ -1,6 +1,6 @@
 use super::*;
 
-/// A machine on which nothing is wrong.
+/// Facts of a machine without any finding.
 fn good() -> MachineFacts {
     MachineFacts {
         file_max: Some(10_000_000),
@@ -22,7 +22,7 @@ fn good() -> MachineFacts {
 
 const NEEDS: MachineNeeds = MachineNeeds { connections: 1_000, short_connections: true };
 
-/// Which findings are not `Ok`, with their level.
+/// Findings other than `Ok`, with their levels.
 fn bad(facts: &MachineFacts) -> Vec<(String, FindingLevel)> {
     let findings = judge(facts, NEEDS).into_iter().filter(|finding| finding.level != FindingLevel::Ok);
     findings

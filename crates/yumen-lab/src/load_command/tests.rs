@@ -12,7 +12,7 @@ fn read(line: &str) -> Result<LoadPlan> {
     plan(&Line::try_parse_from(std::iter::once("load").chain(line.split(' ')))?.load)
 }
 
-/// The options change just this of what a bare URL means.
+/// Checks that the options change only `change` in the default plan of a URL.
 fn check(options: &str, change: impl Fn(&mut LoadPlan)) {
     let mut expected = read("http://h/").unwrap();
     change(&mut expected);

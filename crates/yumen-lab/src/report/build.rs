@@ -1,6 +1,6 @@
-//! Puts a report together: what is said first, and what only some readers look for.
+//! Assembles a report: conclusions first, details last.
 //!
-//! Knows the parts and their order, not what is in them.
+//! Knows the sections and their order; must not know their content.
 
 use super::context::ReportContext;
 use super::document::{ReportDocument, ReportSection};
@@ -8,7 +8,7 @@ use super::{rivals, sections, views};
 use crate::record::{RunRecord, RunScale};
 use crate::verdict::VerdictLimits;
 
-/// The report of a run as data.
+/// Builds the report of a run as data.
 pub fn build(run: &RunRecord) -> ReportDocument {
     let context = ReportContext::new(run);
     let limits = VerdictLimits::default();

@@ -1,7 +1,7 @@
-//! Charts as data, and as SVG: lines over an axis, or dots in rows. Every chart is drawn twice, for wide pages and
-//! for narrow ones, in classes that the page's style colours.
+//! Charts as data and as SVG: lines over an axis, or dots in rows. Each chart is drawn twice, for wide and
+//! for narrow pages, with CSS classes for colours.
 //!
-//! Knows no scenario and no target: names, values and styles come in.
+//! Must not know scenarios or targets: names, values and styles are inputs.
 
 mod dots;
 mod frame;
@@ -16,122 +16,122 @@ use crate::statistics::ConfidenceInterval;
 pub(crate) use marker::STYLES;
 pub use scale::AxisSpacing;
 
-/// A chart before it is drawn.
+/// Data of a chart.
 #[derive(Debug, Clone)]
 pub struct ReportChart {
-    /// Unique in the page; names the parts that screen readers look up.
+    /// Id, unique in the page; prefix of the ids referenced by screen readers.
     pub id: String,
-    /// What is shown, in a few words.
+    /// Short title.
     pub title: String,
-    /// What is seen, in a sentence or two: for those who cannot see it.
+    /// Description of the content for screen readers, in one or two sentences.
     pub description: String,
     /// Lines over a common axis, or dots in rows.
     pub plot: ChartPlot,
-    /// What each style stands for, in the order of the legend.
+    /// Name of each style, in the order of the legend.
     pub legend: Vec<LegendEntry>,
 }
 
-/// One name in a legend.
+/// One entry of a legend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LegendEntry {
-    /// The name.
+    /// Name of the entry.
     pub name: String,
-    /// Which of the [`STYLES`] styles.
+    /// Index of one of the [`STYLES`] styles.
     pub style: usize,
 }
 
-/// The two kinds of charts.
+/// Kind of a chart.
 #[derive(Debug, Clone)]
 pub enum ChartPlot {
     /// Lines over a common axis.
     Lines(LinePlot),
-    /// A row for each case, a dot for each series.
+    /// A row per case, a dot per series.
     Dots(DotPlot),
 }
 
 /// Lines over a common axis.
 #[derive(Debug, Clone)]
 pub struct LinePlot {
-    /// The horizontal axis.
+    /// Horizontal axis.
     pub x: ChartAxis,
-    /// The vertical axis.
+    /// Vertical axis.
     pub y: ChartAxis,
     /// The lines.
     pub series: Vec<LineSeries>,
-    /// Moments at which something happened.
+    /// Marked events.
     pub marks: Vec<ChartMark>,
-    /// Where numbers stand on the horizontal axis, if not at round values.
+    /// Positions of numbers on the horizontal axis, if not at round values.
     pub x_ticks: Option<Vec<f64>>,
-    /// Whether each point is marked; else some of them are, which is enough to tell lines apart.
+    /// Whether every point has a marker; otherwise some do, enough to tell the lines apart.
     pub every_point: bool,
 }
 
 /// One axis.
 #[derive(Debug, Clone)]
 pub struct ChartAxis {
-    /// What it measures.
+    /// Label of the axis.
     pub label: String,
-    /// How its values are spread.
+    /// Spacing of the values.
     pub spacing: AxisSpacing,
-    /// How its numbers are written.
+    /// Unit of the numbers.
     pub unit: QuantityUnit,
 }
 
 /// One line.
 #[derive(Debug, Clone)]
 pub struct LineSeries {
-    /// Which of the [`STYLES`] styles.
+    /// Index of one of the [`STYLES`] styles.
     pub style: usize,
-    /// From left to right; a value that is not finite interrupts the line.
+    /// Points from left to right; a value that is not finite interrupts the line.
     pub points: Vec<ChartPoint>,
 }
 
 /// One value.
 #[derive(Debug, Clone, Copy)]
 pub struct ChartPoint {
-    /// Along.
+    /// Horizontal value.
     pub x: f64,
-    /// Up.
+    /// Vertical value.
     pub y: f64,
-    /// Where the value lies with 95 % confidence.
+    /// 95 % confidence interval.
     pub interval: Option<ConfidenceInterval>,
-    /// Drawn hollow: something other than what is compared decided this value.
+    /// Drawn hollow: the value had another bottleneck than the gateway.
     pub flagged: bool,
 }
 
-/// Something that happened at a moment.
+/// A marked event.
 #[derive(Debug, Clone)]
 pub struct ChartMark {
-    /// When.
+    /// Horizontal position.
     pub x: f64,
-    /// What, as short as it can be.
+    /// Short label.
     pub label: String,
 }
 
 /// Dots in rows.
 #[derive(Debug, Clone)]
 pub struct DotPlot {
-    /// The horizontal axis.
+    /// Horizontal axis.
     pub x: ChartAxis,
-    /// From top to bottom.
+    /// Rows from top to bottom.
     pub rows: Vec<DotRow>,
 }
 
 /// One row of dots.
 #[derive(Debug, Clone)]
 pub struct DotRow {
-    /// What the row is.
+    /// Label of the row.
     pub label: String,
-    /// Style and value; the value stands along, its `y` is not read.
+    /// Style and value; the `y` of the point is not used.
     pub dots: Vec<(usize, ChartPoint)>,
 }
 
-/// The two sizes in which charts are drawn, in units that are pixels where the page has just that width.
+/// The two sizes of a chart, in units that equal pixels at that page width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChartSize {
-    /// For pages of more than about 600 pixels, and for paper.
+    /// For pages wider than about 600 pixels, and for print.
     Wide,
-    /// For telephones.
+    /// For phones.
     Narrow,
 }
 
@@ -159,7 +159,7 @@ impl ChartSize {
 }
 
 impl ReportChart {
-    /// The chart for one width of page.
+    /// Draws the chart for one page width.
     pub(crate) fn svg(&self, size: ChartSize) -> String {
         match &self.plot {
             ChartPlot::Lines(lines) => lines::draw(self, lines, size),
@@ -167,7 +167,7 @@ impl ReportChart {
         }
     }
 
-    /// The legend: names with the colour, dash and shape of each.
+    /// Writes the legend: names with colour, dash pattern and marker.
     pub(crate) fn legend_markup(&self, markup: &mut MarkupWriter) {
         markup.open("ul", &[("class", "legend")]);
         for entry in &self.legend {
@@ -178,7 +178,7 @@ impl ReportChart {
         markup.close();
     }
 
-    /// Opens the picture and says what it is to those who cannot see it.
+    /// Opens the SVG element with title and description for screen readers.
     fn open(&self, markup: &mut MarkupWriter, size: ChartSize, height: f64) {
         let (title, description) =
             (format!("{}-{}-title", self.id, size.name()), format!("{}-{}-desc", self.id, size.name()));
@@ -196,7 +196,7 @@ impl ReportChart {
 
 use super::markup;
 
-/// How wide a text of small print is at most; guessed generously, because fonts differ.
+/// Upper estimate of the width of a small text; generous, because fonts differ.
 fn text_width(text: &str) -> f64 {
     text.chars().count() as f64 * 7.0
 }

@@ -1,6 +1,6 @@
-//! Looks things up in a run for all parts of a report: styles of targets, figures of cells, what bounded them.
+//! Lookups in a run for all parts of a report: styles of targets, values of cells, bottlenecks.
 //!
-//! Knows the record; not how a report is laid out.
+//! Knows the record; must not know the layout of a report.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::metric::{BetterDirection, RoundMetric, foreign_bottleneck, kept_conne
 use crate::record::{BottleneckPart, MeasuredTarget, RunCase, RunRecord, TargetResult, TargetRole};
 use crate::statistics::{SampleSpread, median, relative_deviation};
 
-/// A run with what the parts of a report ask of it.
+/// A run with its lookup functions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReportContext<'a> {
     pub(crate) run: &'a RunRecord,
@@ -23,13 +23,13 @@ impl<'a> ReportContext<'a> {
         Self { run }
     }
 
-    /// The look of a target in every chart: the quiet one for what gateways are compared with.
+    /// Style of a target in every chart; the neutral one for the baseline.
     pub(crate) fn style(&self, name: &str) -> usize {
         let gateways = || self.run.targets.iter().filter(|target| target.role == TargetRole::Gateway);
         gateways().position(|target| target.name == name).map_or(0, |index| 1 + index % (STYLES - 1))
     }
 
-    /// Names and looks of all targets.
+    /// Legend of all targets.
     pub(crate) fn legend(&self) -> Vec<LegendEntry> {
         let entry = |target: &MeasuredTarget| LegendEntry {
             name: target.name.clone(),
@@ -38,17 +38,17 @@ impl<'a> ReportContext<'a> {
         self.run.targets.iter().map(entry).collect()
     }
 
-    /// What a target did in a case, unless it could not.
+    /// Result of a target in a case, if it was measured.
     pub(crate) fn result(&self, case: &'a RunCase, target: &MeasuredTarget) -> Option<&'a TargetResult> {
         case.results.iter().find(|result| result.target == target.name && !result.rounds.is_empty())
     }
 
-    /// The figures of a target's rounds in a case; none where it was not measured.
+    /// Values of a target's rounds in a case; empty if not measured.
     pub(crate) fn values(&self, case: &'a RunCase, target: &MeasuredTarget, metric: RoundMetric) -> Vec<f64> {
         self.result(case, target).map(|result| metric.over(&result.rounds)).unwrap_or_default()
     }
 
-    /// The middle of those figures.
+    /// Median of these values.
     pub(crate) fn middle(
         &self,
         case: &'a RunCase,
@@ -58,7 +58,7 @@ impl<'a> ReportContext<'a> {
         median(&self.values(case, target, metric))
     }
 
-    /// How those figures spread.
+    /// Spread of these values.
     pub(crate) fn spread(
         &self,
         case: &'a RunCase,
@@ -68,12 +68,12 @@ impl<'a> ReportContext<'a> {
         SampleSpread::of(&self.values(case, target, metric))
     }
 
-    /// Who else bounded the figures, where it was not the gateway.
+    /// Bottleneck of the figures, if it was not the gateway.
     pub(crate) fn foreign(&self, case: &'a RunCase, target: &MeasuredTarget) -> Option<BottleneckPart> {
         foreign_bottleneck(target, self.result(case, target)?)
     }
 
-    /// Why a figure must not be taken for what the gateway can do, as a letter that a note explains.
+    /// Letter of the note that explains why a figure does not show the gateway's own limit.
     pub(crate) fn doubt(&self, case: &'a RunCase, target: &MeasuredTarget) -> Option<char> {
         if kept_connections(self.result(case, target)?) {
             return Some(KEPT);
@@ -81,7 +81,7 @@ impl<'a> ReportContext<'a> {
         self.foreign(case, target).map(flag_letter)
     }
 
-    /// A point of a chart.
+    /// Point of a chart.
     pub(crate) fn point(
         &self,
         case: &'a RunCase,
@@ -94,7 +94,7 @@ impl<'a> ReportContext<'a> {
         Some(ChartPoint { x, y: spread.median, interval: Some(spread.interval), flagged })
     }
 
-    /// One row of cells, a cell for each target: median, deviation, the best gateway in bold, flags.
+    /// Cells of a row, one per target: median, deviation, the best gateway in bold, flags.
     pub(crate) fn cells(&self, case: &'a RunCase, metric: RoundMetric) -> Vec<TableCell> {
         let best = self.best(case, metric);
         let cell = |target: &MeasuredTarget| {
@@ -116,7 +116,7 @@ impl<'a> ReportContext<'a> {
         self.run.targets.iter().map(cell).collect()
     }
 
-    /// The gateway with the best median in a case; `None` where fewer than two were measured or two share it.
+    /// Gateway with the best median in a case; `None` if fewer than two were measured or on a tie.
     fn best(&self, case: &'a RunCase, metric: RoundMetric) -> Option<&'a str> {
         let comparable = |target: &&MeasuredTarget| {
             target.role == TargetRole::Gateway && self.doubt(case, target) != Some(KEPT)
@@ -133,7 +133,7 @@ impl<'a> ReportContext<'a> {
         (best.1 != second.1).then_some(best.0)
     }
 
-    /// What the flags in a table mean: a line for each that occurs.
+    /// Notes that explain the flags of a table, one per flag in use.
     pub(crate) fn flag_notes(&self, cases: &[&'a RunCase]) -> Vec<String> {
         let doubts = cases
             .iter()
@@ -145,7 +145,7 @@ impl<'a> ReportContext<'a> {
             .collect()
     }
 
-    /// Names of parameters whose values differ between cases, without the one a view is drawn over.
+    /// Names of parameters that differ between cases, without the one on the axis of a view.
     pub(crate) fn varying(&self, over: Option<&str>) -> Vec<&'a str> {
         let mut names: Vec<&str> = Vec::new();
         for name in self.run.cases.iter().flat_map(|case| case.parameters.keys()) {
@@ -163,7 +163,7 @@ impl<'a> ReportContext<'a> {
         names.into_iter().filter(differs).collect()
     }
 
-    /// Cases that differ in one parameter only, with a heading for each group where there are several.
+    /// Groups of cases that differ in one parameter only, each with a heading if there are several.
     pub(crate) fn groups(&self, over: &str) -> Vec<(String, Vec<&'a RunCase>)> {
         let names = self.varying(Some(over));
         let key = |case: &'a RunCase| -> Vec<Option<&'a Value>> {
@@ -184,7 +184,7 @@ impl<'a> ReportContext<'a> {
     }
 }
 
-/// A case's label without the parameter that a view is drawn over.
+/// Label of a case without the parameter on the axis of a view.
 fn label_without(case: &RunCase, over: &str) -> String {
     let value = case.parameters.get(over).map(plain).unwrap_or_default();
     let axis = format!("{over}={value}");
@@ -196,7 +196,7 @@ pub(crate) fn number(case: &RunCase, name: &str) -> Option<f64> {
     case.parameters.get(name)?.as_f64()
 }
 
-/// A parameter's value as a reader would write it.
+/// Text form of a parameter's value.
 pub(crate) fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -205,7 +205,7 @@ pub(crate) fn plain(value: &Value) -> String {
     }
 }
 
-/// The round whose figure is nearest to the median of all: the one to show where only one can be shown.
+/// The round whose value is closest to the median: shown where only one round fits.
 pub(crate) fn typical_round(
     result: &TargetResult,
     metric: RoundMetric,
@@ -218,15 +218,15 @@ pub(crate) fn typical_round(
     result.rounds.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)))
 }
 
-/// A table's heading for each target.
+/// Table headings, one per target.
 pub(crate) fn target_names(run: &RunRecord) -> Vec<String> {
     run.targets.iter().map(|target| target.name.clone()).collect()
 }
 
-/// The sign of a figure made on connections that should have been closed.
+/// Flag of a figure measured on connections that should have been closed.
 const KEPT: char = 'k';
 
-/// The sign of a figure that the gateway did not bound.
+/// Flag of a figure that the gateway did not limit.
 fn flag_letter(who: BottleneckPart) -> char {
     match who {
         BottleneckPart::Upstream => 'u',

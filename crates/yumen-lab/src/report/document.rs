@@ -1,115 +1,115 @@
-//! A report as data: sections of paragraphs, tables, charts. HTML and Markdown are written from it, so that they say
-//! the same.
+//! A report as data: sections of paragraphs, tables and charts. HTML and Markdown are both written from this
+//! form, so that their content is identical.
 //!
-//! Knows neither where the figures come from nor how they will look.
+//! Must not know the source of the figures or their presentation.
 
 use super::chart::ReportChart;
 
 /// A whole report.
 #[derive(Debug, Clone)]
 pub struct ReportDocument {
-    /// What it is about.
+    /// Title.
     pub title: String,
-    /// One line under the title.
+    /// Subtitle of one line.
     pub subtitle: String,
-    /// What a reader must know at first sight, as names and values.
+    /// Key facts as names and values.
     pub facts: Vec<(String, String)>,
-    /// In the order of reading.
+    /// Sections in reading order.
     pub sections: Vec<ReportSection>,
 }
 
-/// A part of a report that a reader may jump to.
+/// A section of a report with its own anchor.
 #[derive(Debug, Clone)]
 pub struct ReportSection {
-    /// Unique in the document, fit for a link.
+    /// Anchor, unique in the document.
     pub id: String,
-    /// Its heading.
+    /// Heading.
     pub title: String,
-    /// What stands in it.
+    /// Content.
     pub blocks: Vec<ReportBlock>,
 }
 
-/// One piece of a section. In texts, what stands in backticks is code.
+/// One block of a section. In texts, backticks mark code.
 #[derive(Debug, Clone)]
 pub enum ReportBlock {
-    /// A heading below the section's own.
+    /// A heading below that of the section.
     Heading(String),
-    /// Prose.
+    /// A paragraph.
     Paragraph(String),
-    /// What must not be overlooked.
+    /// A highlighted remark.
     Notice(String),
-    /// Short items.
+    /// A list of short items.
     List(Vec<String>),
     /// Names and values.
     Facts(Vec<(String, String)>),
-    /// Figures in rows and columns.
+    /// A table of figures.
     Table(ReportTable),
-    /// A chart, and the same figures as a table.
+    /// A chart with the same figures as a table.
     Figure(Box<ReportChart>, ReportTable),
-    /// A program's text, as it is.
+    /// Preformatted text of a program.
     Code(String),
-    /// What only some readers want to see.
+    /// A collapsible block with a summary.
     Details(String, Vec<ReportBlock>),
 }
 
-/// Figures in rows and columns; the first cell of a row names it.
+/// A table of figures; the first cell of a row is its name.
 #[derive(Debug, Clone, Default)]
 pub struct ReportTable {
-    /// What the table shows.
+    /// Caption.
     pub caption: String,
-    /// Headings; numbers stand to the right.
+    /// Column headings; numeric columns are aligned to the right.
     pub columns: Vec<TableColumn>,
-    /// Cells, as many in each row as there are columns.
+    /// Rows of cells, one cell per column.
     pub rows: Vec<Vec<TableCell>>,
-    /// What signs in the cells mean.
+    /// Explanations of the flags.
     pub notes: Vec<String>,
 }
 
-/// A heading of a table.
+/// A column of a table.
 #[derive(Debug, Clone)]
 pub struct TableColumn {
-    /// Its text.
+    /// Heading.
     pub label: String,
-    /// Whether its cells are numbers.
+    /// Whether the cells are numbers.
     pub numeric: bool,
 }
 
 /// One cell.
 #[derive(Debug, Clone, Default)]
 pub struct TableCell {
-    /// What it says.
+    /// Text.
     pub text: String,
-    /// How it stands out.
+    /// Emphasis.
     pub emphasis: CellEmphasis,
-    /// A letter behind the text that a note under the table explains.
+    /// Letter after the text, explained by a note below the table.
     pub flag: Option<char>,
-    /// From 0 to 1: drawn as a bar behind the text.
+    /// Length of a bar behind the text, from 0 to 1.
     pub bar: Option<f64>,
 }
 
-/// How a cell stands out.
+/// Emphasis of a cell.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CellEmphasis {
-    /// Not at all.
+    /// No emphasis.
     #[default]
     None,
-    /// The best of its row.
+    /// The best value of its row.
     Best,
-    /// Worse than what it is compared with.
+    /// A worse value than the one it is compared with.
     Loss,
-    /// Of little weight.
+    /// A value of low importance.
     Quiet,
 }
 
 impl ReportTable {
-    /// An empty table: the first column names rows, the others hold numbers.
+    /// An empty table whose first column names the rows; the other columns are numeric.
     pub fn of_numbers(caption: impl Into<String>, first: &str, numbers: &[String]) -> Self {
         let mut columns = vec![TableColumn { label: first.to_owned(), numeric: false }];
         columns.extend(numbers.iter().map(|label| TableColumn { label: label.clone(), numeric: true }));
         Self { caption: caption.into(), columns, ..Self::default() }
     }
 
-    /// An empty table whose columns are words, but for those marked with a leading `#`, which are numbers.
+    /// An empty table of text columns; labels with a leading `#` make numeric ones.
     pub fn with_columns(caption: impl Into<String>, labels: &[&str]) -> Self {
         let column = |label: &&str| match label.strip_prefix('#') {
             Some(label) => TableColumn { label: label.to_owned(), numeric: true },
@@ -125,12 +125,12 @@ impl ReportTable {
 }
 
 impl TableCell {
-    /// A cell that only says something.
+    /// A cell with a plain text.
     pub fn text(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
 
-    /// A cell where there is nothing to say.
+    /// An empty cell.
     pub fn none() -> Self {
         Self { text: "–".to_owned(), emphasis: CellEmphasis::Quiet, ..Self::default() }
     }

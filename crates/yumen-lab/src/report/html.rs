@@ -1,6 +1,6 @@
-//! Writes a document as one HTML page that needs nothing else: style and pictures are in it, and no script.
+//! Writes a document as one self-contained HTML page with inline style and graphics and without scripts.
 //!
-//! Knows documents, not what they are about.
+//! Knows documents; must not know their subject.
 
 use super::chart::ChartSize;
 use super::document::{
@@ -10,7 +10,7 @@ use super::markup::MarkupWriter;
 
 const STYLE: &str = include_str!("style.css");
 
-/// The page, well-formed as XML too.
+/// Writes the page, which is also well-formed XML.
 pub(crate) fn write(document: &ReportDocument) -> String {
     let mut page = MarkupWriter::default();
     page.raw("<!DOCTYPE html>\n").open("html", &[("lang", "en")]).open("head", &[]);
@@ -106,7 +106,7 @@ fn write_facts(page: &mut MarkupWriter, facts: &[(String, String)], class: &str)
 }
 
 fn write_table(page: &mut MarkupWriter, table: &ReportTable, captioned: bool) {
-    // a region of its own that scrolls sideways, reachable by keyboard
+    // A focusable region, so that wide tables scroll sideways by keyboard too.
     page.open(
         "div",
         &[("class", "scroll"), ("role", "region"), ("tabindex", "0"), ("aria-label", &table.caption)],
@@ -166,7 +166,7 @@ fn column_class(column: &TableColumn) -> &'static str {
     if column.numeric { "number" } else { "word" }
 }
 
-/// An element whose text may hold code in backticks.
+/// An element whose text may contain code in backticks.
 fn rich(page: &mut MarkupWriter, name: &'static str, attributes: &[(&str, &str)], text: &str) {
     page.open(name, attributes);
     rich_text(page, text);
@@ -174,7 +174,7 @@ fn rich(page: &mut MarkupWriter, name: &'static str, attributes: &[(&str, &str)]
 }
 
 fn rich_text(page: &mut MarkupWriter, text: &str) {
-    // an odd number of backticks is text that has one, not code
+    // An odd number of backticks cannot mark code.
     if text.matches('`').count() % 2 == 1 {
         page.text(text);
         return;

@@ -1,7 +1,7 @@
-//! Writes what a report computes as JSON: figures with their spread, comparisons, losses. The bare rounds stay in the
-//! record of the run.
+//! Writes the computed content of a report as JSON: figures with their spread, comparisons, losses. Single
+//! rounds remain in the record of the run.
 //!
-//! Knows the record; not how pages look.
+//! Knows the record; must not know page layout.
 
 use anyhow::{Context as _, Result};
 use serde_json::{Map, Value, json};
@@ -12,7 +12,7 @@ use crate::metric::{RoundMetric, bottleneck};
 use crate::record::{MeasuredTarget, RunCase, RunRecord};
 use crate::verdict::{VerdictDecision, VerdictLimits};
 
-/// The version of this format.
+/// Version of this format.
 const FORMAT: u32 = 1;
 
 pub(crate) fn write(run: &RunRecord) -> Result<String> {

@@ -1,12 +1,12 @@
-//! Writes a document as Markdown: everything but the pictures, whose tables stand in their place.
+//! Writes a document as Markdown. Tables replace the charts.
 //!
-//! Knows documents, not what they are about.
+//! Knows documents; must not know their subject.
 
 use std::fmt::Write;
 
 use super::document::{CellEmphasis, ReportBlock, ReportDocument, ReportTable, TableCell};
 
-/// The text, in the dialect with pipe tables.
+/// Writes the text, in a dialect with pipe tables.
 pub(crate) fn write(document: &ReportDocument) -> String {
     let mut text = format!("# {}\n\n{}\n\n", escape(&document.title), escape(&document.subtitle));
     write_facts(&mut text, &document.facts);
@@ -102,7 +102,7 @@ fn in_cell(text: &str) -> String {
     escape(text).replace('|', "\\|").replace('\n', " ")
 }
 
-/// What would be read as markup stands for itself, code in backticks left as it is.
+/// Escapes markup characters, except in code in backticks.
 fn escape(text: &str) -> String {
     let code_pairs = text.matches('`').count().is_multiple_of(2);
     let mut escaped = String::with_capacity(text.len());

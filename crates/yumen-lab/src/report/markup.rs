@@ -1,10 +1,10 @@
-//! Writes elements of HTML and SVG so that they always nest and nothing a run recorded is read as markup.
+//! Writes HTML and SVG elements. Elements always nest, and recorded text is always escaped.
 //!
-//! Knows no chart and no report.
+//! Must not know charts or reports.
 
 use std::fmt::Write;
 
-/// A growing piece of markup. Elements close in the order in which they were opened.
+/// Markup under construction. Elements close in reverse order of opening.
 #[derive(Debug, Default)]
 pub(crate) struct MarkupWriter {
     text: String,
@@ -19,43 +19,43 @@ impl MarkupWriter {
         self
     }
 
-    /// An element without content, such as `<path …/>` or `<br/>`.
+    /// Writes an element without content, such as `<path …/>` or `<br/>`.
     pub(crate) fn void(&mut self, name: &'static str, attributes: &[(&str, &str)]) -> &mut Self {
         self.tag(name, attributes, "/>");
         self
     }
 
-    /// Closes the element opened last.
+    /// Closes the innermost open element.
     pub(crate) fn close(&mut self) -> &mut Self {
         let name = self.open.pop().expect("each close has its open in the same function");
         let _ = write!(self.text, "</{name}>");
         self
     }
 
-    /// Text, escaped.
+    /// Writes escaped text.
     pub(crate) fn text(&mut self, text: &str) -> &mut Self {
         escape(text, &mut self.text);
         self
     }
 
-    /// An element that holds nothing but text.
+    /// Writes an element that contains only text.
     pub(crate) fn leaf(&mut self, name: &'static str, attributes: &[(&str, &str)], text: &str) -> &mut Self {
         self.open(name, attributes).text(text).close()
     }
 
-    /// A break between lines of the file, which a reader does not see.
+    /// Writes a line break of the source, which is not rendered.
     pub(crate) fn line(&mut self) -> &mut Self {
         self.text.push('\n');
         self
     }
 
-    /// Markup made elsewhere, or a constant of ours: taken as it is.
+    /// Writes markup unescaped: constants, or the output of another writer.
     pub(crate) fn raw(&mut self, markup: &str) -> &mut Self {
         self.text.push_str(markup);
         self
     }
 
-    /// All of it.
+    /// Returns the finished markup.
     pub(crate) fn finish(self) -> String {
         debug_assert!(self.open.is_empty(), "left open: {:?}", self.open);
         self.text
@@ -72,7 +72,7 @@ impl MarkupWriter {
     }
 }
 
-/// A coordinate: a tenth of a pixel is finer than anybody sees.
+/// Formats a coordinate with a resolution of a tenth of a pixel.
 pub(crate) fn coordinate(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
@@ -85,7 +85,7 @@ fn escape(text: &str, out: &mut String) {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
-            // what XML cannot hold, such as colour codes of a terminal
+            // Control characters are invalid in XML; terminal colour codes contain them.
             c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
             c => out.push(c),
         }

@@ -1,6 +1,6 @@
-//! How yumen stands beside each other gateway in every case: where it wins, and where it loses.
+//! Comparison of yumen with each other gateway in every case: wins and losses.
 //!
-//! Knows the record; the answer is computed for whatever was measured and cannot be edited.
+//! Knows the record. The result is computed for all measurements and cannot be edited.
 
 use serde::Serialize;
 
@@ -11,27 +11,27 @@ use crate::quantity::QuantityUnit;
 use crate::record::{MeasuredTarget, RunCase, RunRecord, TargetRole};
 use crate::verdict::{Verdict, VerdictDecision, VerdictLimits};
 
-/// The adapter whose targets are compared with the others.
+/// Adapter whose targets are compared with the others.
 const SUBJECT: &str = "yumen";
 
-/// One figure of one case, ours beside theirs.
+/// One figure of one case for a target of yumen and another gateway.
 #[derive(Debug, Clone, Serialize)]
 pub struct RivalComparison {
-    /// The case.
+    /// Id of the case.
     pub case: String,
-    /// Our target.
+    /// Target of yumen.
     pub subject: String,
     /// The other gateway.
     pub rival: String,
-    /// What is compared.
+    /// Compared figure.
     pub metric: RoundMetric,
-    /// What came out, ours first.
+    /// Verdict; the target of yumen is the first sample.
     pub verdict: Verdict,
-    /// Whether a figure may not be the gateway's own: something else bounded it, or connections were kept.
+    /// Whether a figure may not show the gateway's own limit: another bottleneck, or kept connections.
     pub flagged: bool,
 }
 
-/// Every figure of every case against every other gateway.
+/// Compares every figure of every case with every other gateway.
 pub fn standings(run: &RunRecord, limits: VerdictLimits) -> Vec<RivalComparison> {
     let context = ReportContext::new(run);
     let gateways = || run.targets.iter().filter(|target| target.role == TargetRole::Gateway);
@@ -67,7 +67,7 @@ fn compare(
     })
 }
 
-/// The section that says where yumen loses.
+/// The section on yumen's losses.
 pub(crate) fn blocks(comparisons: &[RivalComparison], limits: VerdictLimits) -> Vec<ReportBlock> {
     if comparisons.is_empty() {
         return vec![ReportBlock::Paragraph(
@@ -117,7 +117,7 @@ fn with(comparisons: &[RivalComparison], decision: VerdictDecision) -> Vec<&Riva
     found
 }
 
-/// A row for each rival, a column for each figure: in how many cases better and worse.
+/// A row per other gateway, a column per figure: number of cases better and worse.
 pub(crate) fn overview(comparisons: &[RivalComparison]) -> ReportTable {
     let metrics: Vec<RoundMetric> = RoundMetric::ALL
         .into_iter()
@@ -145,7 +145,7 @@ pub(crate) fn overview(comparisons: &[RivalComparison]) -> ReportTable {
     table
 }
 
-/// The other gateways, in the order of the run.
+/// The other gateways in the order of the run.
 fn rivals(comparisons: &[RivalComparison]) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for one in comparisons {
@@ -191,7 +191,7 @@ fn list(caption: &str, comparisons: &[&RivalComparison]) -> ReportTable {
     table
 }
 
-/// A p-value with two digits that matter.
+/// A p-value with two significant digits.
 pub(crate) fn p_value(p: f64) -> String {
     if p < 0.0001 {
         "< 0.0001".to_owned()

@@ -1,4 +1,4 @@
-//! The parts every report has, whatever its scenario: the short answer, traps, rounds, how to repeat it.
+//! Sections of every report, independent of the scenario: summary, traps, rounds, repetition.
 //!
 //! Knows the record through its context.
 
@@ -17,7 +17,7 @@ pub(crate) fn gateways(run: &RunRecord) -> impl Iterator<Item = &MeasuredTarget>
     run.targets.iter().filter(|target| target.role == TargetRole::Gateway)
 }
 
-/// What a reader in a hurry takes away, all of it computed.
+/// The summary, computed from the record.
 pub(crate) fn in_short(context: ReportContext<'_>, comparisons: &[RivalComparison]) -> Vec<ReportBlock> {
     let run = context.run;
     let mut blocks: Vec<ReportBlock> =
@@ -62,7 +62,7 @@ fn missing_notice(run: &RunRecord) -> Option<ReportBlock> {
     Some(ReportBlock::Paragraph(format!("Not measured: {}.", each.collect::<Vec<_>>().join(", "))))
 }
 
-/// What made the original misleading, and what was done about it.
+/// Traps of the original report, and their treatment.
 pub(crate) fn traps(context: ReportContext<'_>) -> Vec<ReportBlock> {
     let traps = &context.run.scenario.traps;
     if traps.is_empty() {
@@ -83,7 +83,7 @@ pub(crate) fn traps(context: ReportContext<'_>) -> Vec<ReportBlock> {
     vec![ReportBlock::Table(table)]
 }
 
-/// Every round by itself, so that nothing hides behind a median.
+/// Every single round, because medians hide outliers.
 pub(crate) fn rounds(context: ReportContext<'_>) -> Vec<ReportBlock> {
     let columns =
         ["case", "target", "#round", "#place", "#good/s", "#p50", "#p99", "#largest", "errors", "bounded by"];
@@ -127,7 +127,7 @@ fn nanoseconds(value: f64) -> TableCell {
     TableCell::text(QuantityUnit::Nanoseconds.show(value))
 }
 
-/// Errors by class where there are any.
+/// Errors by class, if any.
 fn errors(round: &crate::record::RoundRecord) -> String {
     let classes = round.summary.errors.by_class();
     let seen: Vec<String> = classes
@@ -143,7 +143,7 @@ fn errors(round: &crate::record::RoundRecord) -> String {
     format!("{}: {}", QuantityUnit::Share.show(error_share(round)), seen.join(", "))
 }
 
-/// The command, and the scenario as it was.
+/// The command and the scenario file.
 pub(crate) fn repeat(context: ReportContext<'_>) -> Vec<ReportBlock> {
     let run = context.run;
     let mut blocks = vec![

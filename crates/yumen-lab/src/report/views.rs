@@ -1,6 +1,6 @@
-//! The ways to draw the cases of a run, one file each; a scenario names those its report uses.
+//! Views of the cases of a run, one file each. A scenario lists the views of its report.
 //!
-//! Knows the record; the charts know nothing of it.
+//! Knows the record; the chart modules must not.
 
 mod connections;
 mod curves;
@@ -14,7 +14,7 @@ use super::context::ReportContext;
 use super::document::{ReportBlock, ReportSection};
 use crate::record::{ReportView, ViewKind};
 
-/// The sections of all views, in the scenario's order; a table of the cases where it names none.
+/// Sections of all views in the order of the scenario; without views, a table of the cases.
 pub(crate) fn sections(context: ReportContext<'_>) -> Vec<ReportSection> {
     let fallback = [ReportView { kind: ViewKind::Table, over: None, title: None }];
     let views =

@@ -1,4 +1,4 @@
-//! The ceiling of the link: payloads of exact sizes back and forth, without HTTP and without Nagle's delay.
+//! Ceiling of the link: payloads of exact sizes in both directions, without HTTP and with `TCP_NODELAY`.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use super::process::pin_this_thread;
 use crate::record::{CpuPinning, MeasuredCeiling};
 
-/// One thread on either side; each side serves its connections in turn.
+/// Measures the link with one thread per side; each side serves its connections in turn.
 pub(super) fn link(
     connections: usize,
     request_bytes: usize,
@@ -19,7 +19,7 @@ pub(super) fn link(
 ) -> Result<MeasuredCeiling> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let address = listener.local_addr()?;
-    // all wait in the listener's queue before the other side begins to accept, so neither waits for ever
+    // All connections wait in the listen queue before the first accept, so neither side blocks the other.
     let connect = |_| -> Result<TcpStream> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
@@ -60,7 +60,7 @@ pub(super) fn link(
     })
 }
 
-/// Until the other side closes.
+/// Answers requests until the peer closes.
 fn answer_all(streams: &mut [TcpStream], request_bytes: usize, response_bytes: usize) -> Result<()> {
     let mut request = vec![0; request_bytes];
     let response = vec![b'x'; response_bytes];

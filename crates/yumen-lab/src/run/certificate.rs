@@ -1,4 +1,4 @@
-//! The one certificate of a run: self-signed, RSA-2048, for `localhost`.
+//! The certificate of a run: self-signed, RSA-2048, for `localhost`.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256, RsaKeySize};
 
 use crate::targets::LabCertificate;
 
-/// Makes it and writes it where gateways read it.
+/// Generates the certificate and writes its files for the gateways.
 pub(super) fn make(folder: &Path) -> Result<LabCertificate> {
     let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?;
     let certificate = CertificateParams::new(vec!["localhost".to_owned()])?.self_signed(&key)?;

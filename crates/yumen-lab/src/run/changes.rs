@@ -1,4 +1,4 @@
-//! Endpoints that come and go while the load runs.
+//! Changes of the endpoints under load.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,12 +9,12 @@ use super::upstreams::LabUpstreams;
 use crate::record::ChangeMark;
 use crate::scenario::EndpointChanges;
 
-/// An endpoint that was taken out goes on for so long, as a pod does.
+/// Time for which a removed endpoint keeps running, as a pod does.
 const GRACE: Duration = Duration::from_secs(1);
-/// A change that is not seen in traffic within so long counts as not seen.
+/// Time after which a change without effect in traffic counts as not observed.
 const SEEN_LIMIT: Duration = Duration::from_secs(5);
 
-/// Applies the changes until `ended` is set, then goes back to the first count. Marks count from `begun`.
+/// Applies the changes until `ended` is set, then restores the first count. Marks are relative to `begun`.
 pub(super) fn apply(
     changes: &EndpointChanges,
     gateway: &StartedGateway,
@@ -33,7 +33,7 @@ pub(super) fn apply(
             }
             let count = changes.endpoints[(place + 1) % changes.endpoints.len()];
             marks.push(one(changes, count, gateway, upstreams, begun, ended));
-            // a gateway that takes longer than the changes come is not given two at once
+            // A slow gateway must not receive two changes at once.
             due = due.max(Instant::now());
         }
     }
@@ -53,15 +53,17 @@ fn one(
     ended: &AtomicBool,
 ) -> ChangeMark {
     let before = upstreams.count();
+    // New endpoints must be listening before the gateway receives their addresses.
     let mut error = upstreams.grow(count).err();
     let start = Instant::now();
     let outcome = if changes.announce { gateway.change(&upstreams.addresses(count)) } else { Ok(()) };
     let took = start.elapsed();
     error = error.or(outcome.err());
-    // only an endpoint that has just begun has no connections from before
+    // Only a new endpoint has no earlier connections, so only its first connection shows the change.
     let looked_for = changes.announce && before < count && error.is_none();
     let effective = if looked_for { seen(upstreams, before..count, start, ended) } else { None };
     if changes.stop && count < before {
+        // Stopped only after the change, with the grace period of a pod.
         let _ = sleep_until(Instant::now() + GRACE, ended);
         upstreams.shrink(count);
     }
@@ -75,7 +77,7 @@ fn one(
     }
 }
 
-/// When the first connection reached one of the endpoints at these places, by their own account.
+/// Time of the first connection to one of the endpoints, according to the endpoints' counters.
 fn seen(
     upstreams: &LabUpstreams,
     places: Range<usize>,
@@ -91,7 +93,7 @@ fn seen(
     None
 }
 
-/// False where it ended before.
+/// Sleeps until `due`; returns `false` if `ended` is set first.
 fn sleep_until(due: Instant, ended: &AtomicBool) -> bool {
     loop {
         if ended.load(Ordering::Acquire) {

@@ -1,11 +1,11 @@
-//! What a run saw of each trap, in a sentence of figures. Pure.
+//! Evidence of each trap in a run, as a sentence of figures. Pure.
 
 use std::collections::BTreeMap;
 
 use crate::record::{BottleneckPart, RoundRecord, RunCase, RunRecord};
 use crate::scenario::TrapEvidence;
 
-/// The sentence; `None` where the run has nothing to show.
+/// Returns the sentence; `None` without evidence.
 pub(super) fn seen(sight: TrapEvidence, run: &RunRecord) -> Option<String> {
     match sight {
         TrapEvidence::Connections => per_case(run, |round| {
@@ -52,7 +52,7 @@ pub(super) fn seen(sight: TrapEvidence, run: &RunRecord) -> Option<String> {
     }
 }
 
-/// One figure of the last round of each target in the last case that has it; targets that agree are put together.
+/// One figure of each target's last round in the last case that has the figure; equal targets are merged.
 fn per_case(run: &RunRecord, figure: impl Fn(&RoundRecord) -> Option<String>) -> Option<String> {
     let of = |case: &RunCase| -> Vec<(String, String)> {
         let results = case.results.iter();

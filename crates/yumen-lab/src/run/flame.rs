@@ -1,4 +1,4 @@
-//! Where the gateway's processor time goes: samples of `perf`, drawn as a flame graph. The drawing is pure.
+//! Flame graphs of the gateway's processor time from `perf` samples. The drawing is pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,10 +7,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// Samples per second and processor; odd, so that it does not march in step with timers.
+/// Samples per second and processor; an odd number avoids lockstep with timers.
 const FREQUENCY: &str = "499";
 
-/// Samples these processes for so long and returns the drawing.
+/// Samples the processes for `seconds` and returns the SVG.
 pub(super) fn graph(pids: &[u32], seconds: f64, folder: &Path, title: &str) -> Result<String> {
     let data = folder.join("perf.data");
     let list = pids.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
@@ -34,10 +34,10 @@ pub(super) fn graph(pids: &[u32], seconds: f64, folder: &Path, title: &str) -> R
     Ok(draw(&folded, title))
 }
 
-/// Stacks from the program down to the innermost function, and how often each was seen.
+/// Stacks from the program to the innermost function, with the number of samples.
 type Folded = BTreeMap<Vec<String>, u64>;
 
-/// Reads blocks of a line with the program's name and lines of frames, innermost first.
+/// Parses `perf script` output: blocks of a program name and frames, innermost first.
 fn fold(script: &str) -> Folded {
     let mut folded = Folded::new();
     for block in script.split("\n\n") {
@@ -51,7 +51,7 @@ fn fold(script: &str) -> Folded {
     folded
 }
 
-/// The function of an address and a name, without the hash Rust puts behind it.
+/// Function name of a frame, without the hash of Rust's name mangling.
 fn frame(line: &str) -> Option<String> {
     let (_, name) = line.trim().split_once(' ')?;
     let name = name.split("+0x").next().unwrap_or(name);
@@ -59,7 +59,7 @@ fn frame(line: &str) -> Option<String> {
     Some(hash.map_or(name, |at| &name[..at]).to_owned())
 }
 
-/// A function with what it called.
+/// A function with its callees.
 #[derive(Default)]
 struct FlameNode {
     samples: u64,
@@ -68,9 +68,9 @@ struct FlameNode {
 
 const WIDTH: f64 = 1200.0;
 const ROW: usize = 17;
-/// Narrower frames are not drawn.
+/// Frames narrower than this are not drawn.
 const NARROWEST: f64 = 0.3;
-/// Width of a letter of the text.
+/// Width of a character of the text.
 const LETTER: f64 = 6.6;
 
 fn draw(folded: &Folded, title: &str) -> String {
@@ -95,7 +95,7 @@ fn draw(folded: &Folded, title: &str) -> String {
     svg + "</svg>\n"
 }
 
-/// Callees stand above their callers, side by side in the order of their names.
+/// Draws callees above their caller, ordered by name.
 fn frames(svg: &mut String, node: &FlameNode, mut x: f64, bottom: f64, all: u64) {
     for (name, called) in &node.called {
         let width = WIDTH * called.samples as f64 / all as f64;
@@ -122,7 +122,7 @@ fn frames(svg: &mut String, node: &FlameNode, mut x: f64, bottom: f64, all: u64)
     }
 }
 
-/// The same name has the same colour in every graph.
+/// Colour of a name, identical in every graph.
 fn colour(name: &str) -> String {
     let hash = name.bytes().fold(5381_u32, |hash, byte| hash.wrapping_mul(33) ^ u32::from(byte));
     format!("hsl({}, 80%, {}%)", 15 + hash % 40, 62 + hash / 64 % 14)

@@ -1,4 +1,4 @@
-//! A gateway of a run: planned, rendered, started, set up, checked to do what it is measured at.
+//! A gateway of a run: plans, renders, starts, configures and verifies it.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,9 @@ use crate::targets::{
     GatewayAdapter, GatewayPlan, GatewayPorts, LabCertificate, RenderedConfig, key, mock_body,
 };
 
-/// A gateway may take so long to listen or to serve what it was told: large route tables take their time.
+/// Maximum time until a gateway listens and serves its configuration; large route tables are slow.
 const START_LIMIT: Duration = Duration::from_secs(120);
 
-/// A started gateway.
 pub(super) struct StartedGateway {
     adapter: &'static dyn GatewayAdapter,
     process: RunningProcess,
@@ -28,7 +27,7 @@ pub(super) struct StartedGateway {
     pub(super) command: Vec<String>,
 }
 
-/// What starting needs beside the shape.
+/// Inputs of the start other than the shape.
 pub(super) struct GatewaySite<'a> {
     pub(super) folder: PathBuf,
     pub(super) program: &'a Path,
@@ -39,7 +38,7 @@ pub(super) struct GatewaySite<'a> {
 }
 
 impl StartedGateway {
-    /// Starts it and sets it up.
+    /// Starts and configures the gateway.
     pub(super) fn start(
         adapter: &'static dyn GatewayAdapter,
         shape: &GatewayShape,
@@ -60,7 +59,7 @@ impl StartedGateway {
         };
         let mut process = RunningProcess::start(&launch)?;
         let setup = adapter.setup(&plan);
-        // where something is set up, the interface for that is there before the traffic's
+        // With setup steps, the admin port opens first; the traffic port may depend on the setup.
         let first = if setup.is_empty() { plan.ports.http } else { plan.ports.admin };
         process.wait_listening(first, START_LIMIT)?;
         steps::carry_out(&setup, &site.folder, &process)
@@ -72,7 +71,7 @@ impl StartedGateway {
         Ok(StartedGateway { adapter, process, plan: Mutex::new(plan), ports, rendered, command })
     }
 
-    /// Its first process.
+    /// Id of the first process.
     pub(super) fn root(&self) -> u32 {
         self.process.root()
     }
@@ -85,8 +84,10 @@ impl StartedGateway {
         }
     }
 
-    /// Waits until it serves what it was told, and makes sure that it is that: the upstream's own answer, or the
-    /// mock; and no answer without a key where one is needed.
+    /// Waits until the gateway serves its configuration, and verifies the response body of the upstream or
+    /// mock.
+    ///
+    /// With key authentication, a request without a key must be refused.
     pub(super) fn verify(&self, path: &str, expected: &[u8]) -> Result<()> {
         let plan = self.plan();
         let headers = auth_header(&plan);
@@ -121,12 +122,12 @@ impl StartedGateway {
         Ok(())
     }
 
-    /// Brings the endpoints to these.
+    /// Changes the endpoints.
     pub(super) fn change(&self, endpoints: &[SocketAddr]) -> Result<()> {
         let before = self.plan();
         let after = GatewayPlan { endpoints: endpoints.to_vec(), ..before.clone() };
         let outcome = steps::carry_out(&self.adapter.change(&before, &after), &before.folder, &self.process);
-        // a change that failed half-way is not undone: the next one starts from what was wanted
+        // A failed change is not undone: the next one starts from the intended endpoints.
         *self.plan.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = after;
         outcome
     }
@@ -136,7 +137,7 @@ impl StartedGateway {
     }
 }
 
-/// The field that identifies a client of this plan.
+/// Header field that authenticates a client of this plan.
 pub(super) fn auth_header(plan: &GatewayPlan) -> Vec<(&'static str, String)> {
     if plan.key_auth { vec![("apikey", key(plan.consumers.max(1) - 1))] } else { Vec::new() }
 }
@@ -162,7 +163,7 @@ fn plan(shape: &GatewayShape, site: &GatewaySite<'_>) -> Result<GatewayPlan> {
     })
 }
 
-/// Ports nobody listens on now, all different.
+/// Free ports, all different.
 pub(super) fn free_ports<const N: usize>() -> Result<[u16; N]> {
     let listeners: Vec<std::net::TcpListener> =
         (0..N).map(|_| std::net::TcpListener::bind(("127.0.0.1", 0))).collect::<Result<_, _>>()?;

@@ -1,5 +1,5 @@
-//! Points that need the same gateways: all are started once, rounds go in random order with one target loaded at
-//! a time, then all are stopped.
+//! Points with the same gateways: starts all gateways once, runs the rounds in random order with one target
+//! under load at a time, then stops all.
 
 use std::collections::BTreeMap;
 
@@ -18,26 +18,26 @@ use super::upstreams::LabUpstreams;
 use crate::record::{CpuPinning, RoundRecord};
 use crate::scenario::{CaseSettings, GatewayShape, LoadKind, ParameterPoint, Scenario};
 
-/// A closed loop this long tells what a target can do.
+/// Duration of the closed loop that measures a target's maximum rate.
 const PROBE_SECONDS: f64 = 1.5;
-/// And this long where its time goes.
+/// Duration of the load during a flame graph.
 const FLAME_SECONDS: f64 = 4.0;
 
-/// Started gateways and what is asked of them.
+/// Started gateways and their points.
 pub(super) struct GatewayGroup<'a> {
     lab: &'a LabContext<'a>,
     scenario: &'a Scenario,
     points: &'a [ParameterPoint],
     entrants: &'a [RunTarget],
-    /// Settings of this group's points, by place in `points`.
+    /// Settings of the group's points, by index in `points`.
     settings: BTreeMap<usize, CaseSettings>,
     pinning: CpuPinning,
     upstreams: LabUpstreams,
-    /// By place in `entrants`.
+    /// Started gateways, by index in `entrants`.
     gateways: BTreeMap<usize, StartedGateway>,
 }
 
-/// Places of points with the same shape, in the order of their first.
+/// Groups the indexes of points with the same shape, in the order of their first point.
 pub(super) fn together(points: &[ParameterPoint]) -> Vec<Vec<usize>> {
     let mut groups: Vec<(GatewayShape, Vec<usize>)> = Vec::new();
     for (place, point) in points.iter().enumerate() {
@@ -51,7 +51,7 @@ pub(super) fn together(points: &[ParameterPoint]) -> Vec<Vec<usize>> {
 }
 
 impl<'a> GatewayGroup<'a> {
-    /// Starts what takes part. A gateway that cannot is noted as missing.
+    /// Starts the gateways. A gateway that cannot be started is noted as missing.
     pub(super) fn start(
         lab: &'a LabContext<'a>,
         scenario: &'a Scenario,
@@ -89,7 +89,7 @@ impl<'a> GatewayGroup<'a> {
         Ok(group)
     }
 
-    /// `None` where there is nothing to start.
+    /// Starts one gateway; `None` if there is nothing to start.
     fn start_one(
         &self,
         entrant: &RunTarget,
@@ -111,18 +111,19 @@ impl<'a> GatewayGroup<'a> {
         Ok(Some(gateway))
     }
 
-    /// All rounds of all members.
+    /// Runs all rounds.
     pub(super) fn run(mut self, progress: &mut RunProgress) -> Result<()> {
         self.settle_rates(progress)?;
         let mut turns = self.turns();
         progress.planned(&turns, self.scenario.rounds);
         for number in 0..=self.scenario.rounds {
+            // A new order per round keeps drift of the machine from favouring a target.
             progress.dice.shuffle(&mut turns);
             for (point, place) in &turns {
                 interrupt::check()?;
                 let settings = &self.settings[point];
                 let seconds = if number == 0 { self.scenario.warmup_seconds } else { self.scenario.seconds };
-                // what is not measured needs neither steps of a ramp nor held connections, nor changes
+                // The warm-up needs no ramp steps, held connections or changes.
                 let unmeasured = CaseSettings { changes: None, ..settings.clone() };
                 let settings = if number == 0 { unmeasured } else { settings.clone() };
                 if number == 0 && (seconds == 0.0 || matches!(settings.load, LoadKind::Ramp | LoadKind::Idle))
@@ -136,7 +137,7 @@ impl<'a> GatewayGroup<'a> {
         self.draw_flames(progress)
     }
 
-    /// Pairs of a point and an entrant that takes part in it.
+    /// Pairs of a point and a target that takes part in it.
     fn turns(&self) -> Vec<(usize, usize)> {
         let entrants = |point: usize, settings: &CaseSettings| {
             let takes_part = |(_, entrant): &(usize, &RunTarget)| match &entrant.kind {
@@ -157,7 +158,7 @@ impl<'a> GatewayGroup<'a> {
         self.settings.iter().flat_map(|(point, settings)| entrants(*point, settings)).collect()
     }
 
-    /// The upstream alone is measured once for all points that agree in the load.
+    /// The baseline is measured once for all points with the same load.
     fn measured_before(&self, point: usize, settings: &CaseSettings) -> bool {
         let load = settings.load_only();
         self.points[..point].iter().any(|earlier| earlier.settings.load_only() == load)
@@ -191,7 +192,8 @@ impl<'a> GatewayGroup<'a> {
         round::run(settings, seconds, &subject, &mut self.upstreams, &bench)
     }
 
-    /// A share of what the slowest target can do becomes a rate: one for all points, or they could not be compared.
+    /// Converts `rate_share` to a rate from the slowest target. All points get the same rate, to be
+    /// comparable.
     fn settle_rates(&mut self, progress: &mut RunProgress) -> Result<()> {
         let open: Vec<usize> = self
             .settings
@@ -233,7 +235,7 @@ impl<'a> GatewayGroup<'a> {
         Ok(Some(rate))
     }
 
-    /// Where each gateway's time goes at the first point of the group.
+    /// Draws a flame graph of each gateway at the first point of the group.
     fn draw_flames(&mut self, progress: &RunProgress) -> Result<()> {
         let Some(out) = self.lab.flame.clone() else { return Ok(()) };
         let Some((point, settings)) = self.settings.first_key_value() else { return Ok(()) };
@@ -249,6 +251,7 @@ impl<'a> GatewayGroup<'a> {
             let file = out.join(format!("{}-{name}-{}.svg", self.scenario.name, point.id));
             let drawn = std::thread::scope(|scope| {
                 let drawing = scope.spawn(move || flame::graph(&pids, FLAME_SECONDS, folder, &title));
+                // One second longer than the sampling, so that the load covers all samples.
                 let loaded = self.turn(&settings, FLAME_SECONDS + 1.0, place, progress);
                 let drawn =
                     drawing.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the drawing thread panicked")));
@@ -263,7 +266,7 @@ impl<'a> GatewayGroup<'a> {
     }
 }
 
-/// Two digits: a rate a reader can repeat.
+/// Rounds down to two significant digits.
 fn round_down(rate: f64) -> f64 {
     let unit = 10_f64.powf(rate.max(1.0).log10().floor() - 1.0).max(1.0);
     ((rate / unit).floor() * unit).max(1.0)

@@ -1,4 +1,4 @@
-//! Single requests to interfaces of programs on this machine. Blocking, no reuse, no TLS.
+//! Single HTTP requests to local programs. Blocking, without connection reuse or TLS.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-/// An answer may take so long: a gateway that applies a large configuration is busy.
+/// Timeout of a response; a gateway that applies a large configuration is slow.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LabResponse {
     pub(super) status: u16,
@@ -23,7 +22,7 @@ impl LabResponse {
     }
 }
 
-/// Asks a port of 127.0.0.1.
+/// Sends a request to a port on 127.0.0.1.
 pub(super) fn ask(
     method: &str,
     port: u16,
@@ -58,7 +57,7 @@ pub(super) fn ask(
     parse(&received, true)?.with_context(|| format!("{method} {target} on {address}: the answer is cut off"))
 }
 
-/// A text interface: one line there, everything back.
+/// Sends a line to a text interface and reads the response until the end of the connection.
 pub(super) fn line(port: u16, line: &str) -> Result<String> {
     let mut stream = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
     stream.set_read_timeout(Some(LIMIT))?;
@@ -68,7 +67,7 @@ pub(super) fn line(port: u16, line: &str) -> Result<String> {
     Ok(answer)
 }
 
-/// The answer in these bytes; `None` where it is not whole yet.
+/// Parses a response; `None` if incomplete.
 fn parse(bytes: &[u8], ended: bool) -> Result<Option<LabResponse>> {
     let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
     let head = String::from_utf8_lossy(&bytes[..end]);

@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM: the run ends in an orderly way, so that nothing it started stays behind.
+//! SIGINT and SIGTERM: ends the run in order, so that no started process remains.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,7 +7,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// Listens for the signals from now on.
+/// Installs the signal handling.
 pub(super) fn listen() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     std::thread::spawn(move || {
@@ -19,7 +19,7 @@ pub(super) fn listen() -> Result<()> {
                     _ = interrupt.recv() => {}
                     _ = terminate.recv() => {}
                 }
-                // the second time is meant
+                // A second signal exits at once.
                 if INTERRUPTED.swap(true, Ordering::AcqRel) {
                     std::process::exit(130);
                 }
@@ -29,12 +29,12 @@ pub(super) fn listen() -> Result<()> {
     Ok(())
 }
 
-/// Whether a signal came.
+/// Whether a signal was received.
 pub(super) fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Acquire)
 }
 
-/// An error where a signal came.
+/// Fails if a signal was received.
 pub(super) fn check() -> Result<()> {
     if interrupted() {
         bail!("interrupted");

@@ -1,4 +1,4 @@
-//! A whole run: what it is about, the ceilings, then group after group of points that need the same gateways.
+//! A whole run: facts, ceilings, then one group of points after the other, by required gateways.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -21,10 +21,10 @@ use crate::record::{
 use crate::scenario::{CaseSettings, LoadKind, ParameterPoint, Scenario};
 use crate::targets::LabCertificate;
 
-/// Where progress is told.
+/// Output of progress messages.
 pub(super) type Say<'a> = &'a dyn Fn(&str);
 
-/// What all runs of one command share.
+/// Inputs common to all runs of one command.
 pub(super) struct LabContext<'a> {
     pub(super) bench: PathBuf,
     pub(super) folder: PathBuf,
@@ -36,18 +36,18 @@ pub(super) struct LabContext<'a> {
     pub(super) command: String,
     pub(super) upstream_port: Option<u16>,
     pub(super) rate: Option<f64>,
-    /// Where flame graphs go.
+    /// Directory of the flame graphs.
     pub(super) flame: Option<PathBuf>,
     pub(super) say: Say<'a>,
 }
 
-/// Payloads of the first report: bytes asked and answered.
+/// Payloads of report R1: bytes of request and response.
 const LINK_PAYLOAD: (usize, usize) = (81, 181);
 const LINK_CONNECTIONS: usize = 16;
 const CEILING_SECONDS: f64 = 1.0;
 
 impl LabContext<'_> {
-    /// Runs a scenario on these entrants.
+    /// Runs a scenario on the given targets.
     pub(super) fn run(
         &self,
         scenario: &Scenario,
@@ -81,7 +81,7 @@ impl LabContext<'_> {
         Ok(run)
     }
 
-    /// Everything that is known before the first round.
+    /// Creates the record with all facts known before the first round.
     fn about(&self, scenario: &Scenario, points: &[ParameterPoint], skipped: &[SkippedTarget]) -> RunRecord {
         let settings = || points.iter().map(|point| &point.settings);
         let connections = settings().map(|settings| settings.connections as u64).max().unwrap_or(1);
@@ -124,8 +124,8 @@ impl LabContext<'_> {
         }
     }
 
-    /// The link with the first report's payloads, and the upstream alone on as many connections as the busiest
-    /// point has.
+    /// Measures the link with the payloads of R1, and the upstream alone with the connections of the largest
+    /// point.
     fn ceilings(&self, points: &[ParameterPoint]) -> Result<Vec<MeasuredCeiling>> {
         let pinning = pinning::split(&self.cpus, 1);
         let (asked, answered) = LINK_PAYLOAD;
@@ -157,12 +157,12 @@ impl LabContext<'_> {
         Ok(vec![link, alone])
     }
 
-    /// Starts so many endpoints.
+    /// Starts `count` endpoints.
     pub(super) fn upstreams(&self, count: usize, pinning: &CpuPinning) -> Result<LabUpstreams> {
         LabUpstreams::start(&self.bench, &self.folder, &pinning.upstream, count, self.upstream_port)
     }
 
-    /// Loads the upstream itself.
+    /// Loads the upstream directly.
     pub(super) fn direct(
         &self,
         settings: &CaseSettings,
@@ -190,7 +190,7 @@ fn now() -> String {
     rfc3339(since.as_secs())
 }
 
-/// A folder of its own for what a run writes.
+/// Creates a unique working directory for a run.
 pub(super) fn work_folder(base: &Path) -> Result<PathBuf> {
     let folder = base.join(format!("yumen-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder).with_context(|| format!("{}", folder.display()))?;

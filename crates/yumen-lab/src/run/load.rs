@@ -1,4 +1,4 @@
-//! The generator of a round: settings to a command line, the child's result back.
+//! The generator of a round: builds its command line and reads its result.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,27 +10,27 @@ use super::process::{ProcessLaunch, RunningProcess};
 use crate::scenario::{CaseSettings, LoadKind};
 use crate::targets::{StopSignal, key};
 
-/// What beside the settings makes a load.
+/// Inputs of a load other than the settings.
 #[derive(Clone, Debug)]
 pub(super) struct LoadInput<'a> {
     /// Scheme, host and port.
     pub(super) base: &'a str,
-    /// TLS: the name asked for, where it is not the host's.
+    /// Server name for TLS, if not the host.
     pub(super) server_name: Option<&'a str>,
     pub(super) seconds: f64,
-    /// Processors the generator has.
+    /// Processors available to the generator.
     pub(super) cpus: usize,
-    /// Processes whose memory idle connections cost.
+    /// Processes whose memory is measured for idle connections.
     pub(super) pids: &'a [u32],
 }
 
-/// Beyond these, a load that should have ended is ended.
+/// Time beyond the expected end after which a load is killed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Connections one source address may hold.
+/// Maximum connections per source address.
 const CONNECTIONS_PER_SOURCE: usize = 20_000;
 
-/// Arguments of `yumen-bench`, without the file for the result.
+/// Arguments of `yumen-bench` without the output file.
 pub(super) fn arguments(settings: &CaseSettings, aim: &LoadInput<'_>) -> Vec<String> {
     let mut args = vec!["load".to_owned()];
     let mut option = |name: &str, value: String| args.extend([format!("--{name}"), value]);
@@ -63,6 +63,8 @@ pub(super) fn arguments(settings: &CaseSettings, aim: &LoadInput<'_>) -> Vec<Str
         }
         LoadKind::Idle => {
             option("idle", seconds(aim.seconds));
+            // Each source address has its own local ports, whose number bounds the connections to one
+            // endpoint.
             let sources = settings.connections.div_ceil(CONNECTIONS_PER_SOURCE);
             (1..=sources).for_each(|source| option("source", format!("127.0.0.{source}")));
             aim.pids.iter().for_each(|pid| option("pid", pid.to_string()));
@@ -77,7 +79,7 @@ pub(super) fn arguments(settings: &CaseSettings, aim: &LoadInput<'_>) -> Vec<Str
     args
 }
 
-/// How long the load takes if all goes well.
+/// Expected duration of the load.
 pub(super) fn expected(settings: &CaseSettings, seconds: f64) -> Duration {
     let seconds = match settings.load {
         LoadKind::Closed | LoadKind::Open | LoadKind::Idle => seconds,
@@ -90,7 +92,6 @@ pub(super) fn expected(settings: &CaseSettings, seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds) + PATIENCE + Duration::from_millis(settings.timeout_ms)
 }
 
-/// A running load.
 pub(super) struct RunningLoad {
     process: RunningProcess,
     result: PathBuf,
@@ -100,6 +101,7 @@ impl RunningLoad {
     /// Starts the generator.
     pub(super) fn start(bench: &Path, folder: &Path, cpus: &[usize], args: &[String]) -> Result<RunningLoad> {
         let result = folder.join("load.json");
+        // A result of the previous round must not be read if the generator fails.
         let _ = std::fs::remove_file(&result);
         let mut args = args.to_vec();
         args.extend(["--json".to_owned(), result.display().to_string()]);
@@ -119,7 +121,7 @@ impl RunningLoad {
         self.process.root()
     }
 
-    /// Waits for its end and reads what it saw.
+    /// Waits for the end of the generator and reads its result.
     pub(super) fn finish(&mut self, limit: Duration, stopped: impl Fn() -> bool) -> Result<LoadSummary> {
         let status = self.process.wait(limit, stopped)?;
         let said = || format!("the generator ended with {status}:\n{}", self.process.log_tail());

@@ -1,6 +1,6 @@
-//! The order of rounds: random, and the same again for the same seed.
+//! The order of rounds: random, and reproducible by seed.
 
-/// A small generator (SplitMix64); good enough to shuffle.
+/// SplitMix64 random number generator; sufficient for shuffling.
 #[derive(Clone, Debug)]
 pub(super) struct ShuffleRandom(u64);
 

@@ -1,9 +1,10 @@
-//! Which part runs on which processors. Pure.
+//! Assignment of processors to the parts. Pure.
 
 use crate::record::CpuPinning;
 
-/// The gateway gets as many as it has workers, upstream and generator share the rest by halves; where only one is
-/// left, they share it, and on a single processor nothing is pinned.
+/// Assigns one processor per worker to the gateway, and half of the rest each to upstream and generator.
+///
+/// If only one remains, the two share it. A single processor is not pinned.
 pub(super) fn split(cpus: &[usize], workers: usize) -> CpuPinning {
     if cpus.len() < 2 {
         return CpuPinning::default();
@@ -16,7 +17,7 @@ pub(super) fn split(cpus: &[usize], workers: usize) -> CpuPinning {
     CpuPinning { gateway: gateway.to_vec(), upstream: upstream.to_vec(), generator: generator.to_vec() }
 }
 
-/// The most workers for which gateways do not take the processors of the other parts.
+/// Maximum workers that leave processors to the other parts.
 pub(super) fn workers_max(cpus: usize) -> usize {
     match cpus {
         0..=3 => 1,

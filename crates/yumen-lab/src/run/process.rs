@@ -1,5 +1,5 @@
-//! A started program: pinned, watched through `/proc` with all its descendants, ended when dropped.
-//! Must not know what it is.
+//! A started program: pinned, observed in `/proc` with its descendants, and ended on drop.
+//! Must not know the purpose of the program.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,21 +13,21 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::targets::StopSignal;
 
-/// How long a program may take to end before it is killed.
+/// Time from the stop signal to SIGKILL.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
-/// What is started.
+/// Launch parameters of a program.
 #[derive(Clone, Debug)]
 pub(super) struct ProcessLaunch<'a> {
     pub(super) program: &'a Path,
     pub(super) args: &'a [String],
     pub(super) env: &'a [(String, String)],
-    /// Processors it may use; empty leaves all.
+    /// Available processors; empty for all.
     pub(super) cpus: &'a [usize],
-    /// Where its output goes.
+    /// File for the output.
     pub(super) log: PathBuf,
     pub(super) stop_signal: StopSignal,
-    /// Where a program that goes into the background says who it is.
+    /// PID file of a program that runs in the background.
     pub(super) pid_file: Option<PathBuf>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct RunningProcess {
 }
 
 impl RunningProcess {
-    /// Starts it. The child inherits the affinity of the thread that makes it, so a thread is made for that.
+    /// Starts the program on a separate thread, because a child inherits the affinity of its parent thread.
     pub(super) fn start(launch: &ProcessLaunch<'_>) -> Result<RunningProcess> {
         let log = File::create(&launch.log).with_context(|| format!("{}", launch.log.display()))?;
         let mut command = Command::new(launch.program);
@@ -59,13 +59,13 @@ impl RunningProcess {
         Ok(RunningProcess { child, name, log, stop_signal: launch.stop_signal, pid_file })
     }
 
-    /// The first process: that of the pid file where there is one.
+    /// Id of the first process, from the PID file if there is one.
     pub(super) fn root(&self) -> u32 {
         let written = self.pid_file.as_deref().and_then(|file| fs::read_to_string(file).ok());
         written.and_then(|text| text.trim().parse().ok()).unwrap_or(self.child.id())
     }
 
-    /// Until the port accepts connections.
+    /// Waits until the port accepts connections.
     pub(super) fn wait_listening(&mut self, port: u16, limit: Duration) -> Result<()> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let end = Instant::now() + limit;
@@ -73,6 +73,7 @@ impl RunningProcess {
             if TcpStream::connect_timeout(&address, Duration::from_millis(500)).is_ok() {
                 return Ok(());
             }
+            // A program with a PID file may exit successfully once its daemon runs.
             if let Some(status) = self.child.try_wait()?
                 && (self.pid_file.is_none() || !status.success())
             {
@@ -87,7 +88,7 @@ impl RunningProcess {
         bail!("{} does not listen on {address} after {limit:?}:\n{}", self.name, self.log_tail())
     }
 
-    /// Until it ends by itself; killed and an error after the limit. `stopped` is asked meanwhile.
+    /// Waits for the exit; kills the program and fails after `limit`. `stopped` is polled meanwhile.
     pub(super) fn wait(&mut self, limit: Duration, stopped: impl Fn() -> bool) -> Result<ExitStatus> {
         let end = Instant::now() + limit;
         loop {
@@ -106,19 +107,19 @@ impl RunningProcess {
         }
     }
 
-    /// Tells the first process to read its configuration again.
+    /// Sends SIGHUP to the first process, which reloads its configuration.
     pub(super) fn reload(&self) -> Result<()> {
         kill_process(pid(self.root())?, Signal::HUP).context("SIGHUP")
     }
 
-    /// The last lines it wrote.
+    /// Last lines of the output.
     pub(super) fn log_tail(&self) -> String {
         const TAIL: usize = 2_000;
         let text = fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&text[text.len().saturating_sub(TAIL)..]).into_owned()
     }
 
-    /// Ends it and what it started.
+    /// Ends the program and its descendants.
     pub(super) fn stop(&mut self) {
         let root = self.root();
         let all = descendants(root);
@@ -141,6 +142,8 @@ impl RunningProcess {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
+        // The list was taken before the stop signal: orphaned descendants would no longer be found below the
+        // root.
         all.iter().for_each(|pid| send(*pid, Signal::KILL));
         let _ = self.child.wait();
     }
@@ -152,7 +155,7 @@ impl Drop for RunningProcess {
     }
 }
 
-/// Restricts the calling thread, and what it starts, to these processors; empty leaves all.
+/// Restricts the calling thread and its children to these processors; an empty list restricts nothing.
 pub(super) fn pin_this_thread(cpus: &[usize]) -> Result<()> {
     if cpus.is_empty() {
         return Ok(());
@@ -172,14 +175,14 @@ fn send(number: u32, signal: Signal) {
     }
 }
 
-/// Whether it runs; one that ended and was not yet collected does not.
+/// Whether the process runs; a zombie does not count.
 fn alive(number: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     state.is_some_and(|state| state != 'Z' && state != 'X')
 }
 
-/// A process and all below it.
+/// A process and its descendants.
 pub(super) fn descendants(root: u32) -> Vec<u32> {
     let mut found = Vec::new();
     let mut queue = vec![root];
@@ -202,7 +205,7 @@ fn tasks(pid: u32) -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Processor time of every thread of these processes and their descendants so far, nanoseconds.
+/// Processor time by thread of the processes and their descendants, in nanoseconds.
 pub(super) fn cpu_ns_by_thread(roots: &[u32]) -> BTreeMap<u32, u64> {
     let mut times = BTreeMap::new();
     for pid in roots.iter().flat_map(|root| descendants(*root)) {
@@ -216,7 +219,7 @@ pub(super) fn cpu_ns_by_thread(roots: &[u32]) -> BTreeMap<u32, u64> {
     times
 }
 
-/// Resident memory of these processes and their descendants; pages several share are counted once.
+/// Resident memory of the processes and their descendants; shared pages count once.
 pub(super) fn rss_bytes(roots: &[u32]) -> u64 {
     let pids: Vec<u32> = roots.iter().flat_map(|root| descendants(*root)).collect();
     let key = if pids.len() == 1 { "Rss:" } else { "Pss:" };

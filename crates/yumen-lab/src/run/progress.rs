@@ -1,4 +1,4 @@
-//! What grows while a run goes on: cases with their rounds, targets with what was rendered, lines of progress.
+//! The growing part of a record: cases with rounds, targets with rendered files, and progress lines.
 
 use std::time::Instant;
 
@@ -12,14 +12,14 @@ use super::run_targets::RunTarget;
 use crate::record::{MeasuredTarget, RoundRecord, RunCase, TargetResult};
 use crate::scenario::ParameterPoint;
 
-/// The growing part of a run.
+/// The growing part of a record.
 pub(super) struct RunProgress {
     pub(super) begun: Instant,
     pub(super) dice: ShuffleRandom,
     pub(super) cases: Vec<RunCase>,
     pub(super) targets: Vec<MeasuredTarget>,
     position: usize,
-    /// Rounds there will be, as far as groups have begun; the others are guessed.
+    /// Total number of rounds: exact for started groups, estimated for others.
     rounds_all: usize,
     pairs_guessed: usize,
 }
@@ -43,7 +43,7 @@ impl RunProgress {
         }
     }
 
-    /// A group has begun: its part of the guess gives way to what it really does.
+    /// Replaces the estimate for a started group by its exact number of rounds.
     pub(super) fn planned(&mut self, turns: &[(usize, usize)], rounds: usize) {
         let mut points: Vec<usize> = turns.iter().map(|(point, _)| *point).collect();
         points.dedup();
@@ -52,12 +52,12 @@ impl RunProgress {
         self.rounds_all = self.position + (turns.len() + self.pairs_guessed) * rounds;
     }
 
-    /// A rate that was settled for an earlier point.
+    /// Rate settled for an earlier point.
     pub(super) fn rate(&self) -> Option<f64> {
         self.cases.iter().find_map(|case| case.parameters.get("rate")?.as_f64())
     }
 
-    /// Keeps a round, or why there is none; number 0 is the warm-up.
+    /// Adds a round, or the reason why it is missing; number 0 is the warm-up.
     pub(super) fn note(
         &mut self,
         point: usize,
@@ -87,12 +87,12 @@ impl RunProgress {
         }
     }
 
-    /// Why a target has no round, or fewer; the first reason is kept.
+    /// Notes why a target lacks rounds; the first reason is retained.
     pub(super) fn miss(&mut self, point: usize, place: usize, reason: &str) {
         self.cases[point].results[place].missing.get_or_insert_with(|| reason.to_owned());
     }
 
-    /// The first start stands for all: later ones differ by the parameters of their cases.
+    /// Records the rendered files of the first start. Later starts differ by the parameters of their cases.
     pub(super) fn describe(&mut self, place: usize, gateway: &StartedGateway) {
         let target = &mut self.targets[place];
         for note in &gateway.rendered.notes {
@@ -108,7 +108,7 @@ impl RunProgress {
     }
 }
 
-/// Long files are cut, keys and certificates left out.
+/// Truncates long files and omits keys and certificates.
 fn shown(text: &str) -> String {
     const LINES_MAX: usize = 400;
     let secret = |line: &&str| line.contains("PRIVATE KEY") || line.contains("BEGIN CERTIFICATE");
@@ -137,13 +137,13 @@ fn empty_case(point: &ParameterPoint, entrants: &[RunTarget]) -> RunCase {
     }
 }
 
-/// One percentile of the latency a reader looks at first.
+/// One percentile of the primary latency.
 pub(super) fn percentile(summary: &LoadSummary, percentile: f64) -> u64 {
     let points = &summary.main_latency().percentiles;
     points.iter().find(|point| point.percentile >= percentile).map_or(0, |point| point.ns)
 }
 
-/// One round in a line.
+/// Summary of a round in one line.
 fn line(round: &RoundRecord) -> String {
     let summary = &round.summary;
     let who = format!("{:?}", round.bottleneck.who).to_lowercase();
@@ -161,7 +161,7 @@ fn line(round: &RoundRecord) -> String {
     )
 }
 
-/// Seconds since 1970 as a date and time, UTC.
+/// Formats seconds since the Unix epoch as RFC 3339, UTC.
 pub(super) fn rfc3339(seconds: u64) -> String {
     const DAY: u64 = 86_400;
     let (mut days, rest) = (seconds / DAY, seconds % DAY);

@@ -1,4 +1,4 @@
-//! One load on one target, with everything that is watched meanwhile.
+//! One load on one target, with all measurements.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,23 +16,23 @@ use super::usage::{self, BottleneckInput, ProcessRoots, WatchedPart, WatchedPart
 use crate::record::{ChangeMark, CpuPinning, RoundConnections, RoundRecord, RoundUsage};
 use crate::scenario::{CaseSettings, LoadKind};
 
-/// What is loaded.
+/// Target of a round.
 pub(super) struct RoundSubject<'a> {
     /// Scheme, host and port.
     pub(super) base: &'a str,
-    /// TLS: the name asked for, where it is not the host's.
+    /// Server name for TLS, if not the host.
     pub(super) server_name: Option<&'a str>,
-    /// Started here; `None` for the upstream alone and for URLs.
+    /// Gateway started by the lab; `None` for the baseline and for URLs.
     pub(super) gateway: Option<&'a StartedGateway>,
-    /// First processes of the gateway; empty where they are unknown.
+    /// First processes of the gateway; empty if unknown.
     pub(super) pids: Vec<u32>,
-    /// Whether it is a gateway at all.
+    /// Whether the target is a gateway.
     pub(super) is_gateway: bool,
-    /// Whether the lab's upstream stands behind it.
+    /// Whether the target forwards to the lab's upstream.
     pub(super) own_upstream: bool,
 }
 
-/// Where and with what a round runs.
+/// Environment of a round.
 pub(super) struct RoundContext<'a> {
     pub(super) program: &'a Path,
     pub(super) folder: &'a Path,
@@ -40,7 +40,7 @@ pub(super) struct RoundContext<'a> {
     pub(super) run_begun: Instant,
 }
 
-/// Runs it. Number and position are the caller's.
+/// Runs the round. The caller sets number and position.
 pub(super) fn run(
     settings: &CaseSettings,
     seconds: f64,
@@ -109,6 +109,7 @@ fn parts(
     let cpus = |list: &[usize]| {
         if list.is_empty() { crate::doctor::facts::allowed_cpus().len() } else { list.len() }
     };
+    // A gateway with fewer workers than processors is at its limit when its workers are.
     let gateway_cpus = cpus(&pinning.gateway).min(settings.workers);
     let upstream = if subject.own_upstream { upstreams.roots() } else { ProcessRoots::default() };
     WatchedParts {
@@ -119,13 +120,13 @@ fn parts(
     }
 }
 
-/// Processors of the machine, whoever may use them.
+/// Number of processors of the machine, regardless of affinity.
 fn processors() -> usize {
     let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     text.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count()
 }
 
-/// What the generator knows better than a look from outside, and what follows from the number of requests.
+/// Replaces external measurements by the generator's own, and computes values per request.
 fn settle(usage: &mut RoundUsage, summary: &LoadSummary) {
     usage.generator.cpu_ns = summary.generator.cpu_user_ns + summary.generator.cpu_system_ns;
     for part in [&mut usage.gateway, &mut usage.upstream, &mut usage.generator] {
@@ -135,7 +136,7 @@ fn settle(usage: &mut RoundUsage, summary: &LoadSummary) {
     }
 }
 
-/// Share of what was offered that was answered, where something is offered.
+/// Share of the offered load that was served; `None` for a closed loop.
 fn answered(settings: &CaseSettings, summary: &LoadSummary) -> Option<f64> {
     match settings.load {
         LoadKind::Open => {
@@ -150,7 +151,7 @@ fn answered(settings: &CaseSettings, summary: &LoadSummary) -> Option<f64> {
     }
 }
 
-/// The kernel counts every connection that is accepted by anybody; those to the upstream are known.
+/// Counts connections from the kernel's passive opens, which include those accepted by the upstream.
 fn connections(
     summary: &LoadSummary,
     opened: Option<u64>,
@@ -170,7 +171,7 @@ fn connections(
     }
 }
 
-/// Connections accepted on this machine since it started.
+/// Passive opens of this machine since boot.
 fn passive_opens() -> Option<u64> {
     passive_opens_in(&std::fs::read_to_string("/proc/net/snmp").ok()?)
 }
@@ -182,7 +183,7 @@ fn passive_opens_in(text: &str) -> Option<u64> {
     pairs.find(|(name, _)| *name == "PassiveOpens").and_then(|(_, value)| value.parse().ok())
 }
 
-/// Some tens of samples, none too short to mean anything.
+/// Sampling interval: some tens of samples per round, none too short to be meaningful.
 fn interval(seconds: f64) -> Duration {
     Duration::from_secs_f64((seconds / 30.0).clamp(0.1, 1.0))
 }

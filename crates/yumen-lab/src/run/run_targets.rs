@@ -1,4 +1,4 @@
-//! Who takes part: which gateways are installed, which are named by URL, who is missing and how to get it.
+//! Targets of a run: installed gateways, gateways given by URL, and missing ones with installation hints.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,29 +8,29 @@ use anyhow::{Context, Result, bail};
 use crate::record::{MeasuredTarget, SkippedTarget, TargetRole};
 use crate::targets::{self, GatewayAdapter, version_in};
 
-/// The name of the upstream alone.
+/// Name of the baseline.
 pub(super) const DIRECT: &str = "direct";
 
-/// One that takes part.
+/// A target that takes part.
 #[derive(Clone)]
 pub(super) struct RunTarget {
     pub(super) name: String,
     pub(super) kind: RunTargetKind,
 }
 
-/// How it is reached.
+/// Access to a target.
 #[derive(Clone)]
 pub(super) enum RunTargetKind {
     /// The upstream without a gateway.
     Direct,
-    /// Started here.
+    /// A gateway started by the lab.
     Adapter { adapter: &'static dyn GatewayAdapter, program: PathBuf, version: Option<String> },
-    /// Runs already, configured by somebody else.
+    /// A running gateway configured by the user.
     Url { url: String, pids: Vec<u32> },
 }
 
 impl RunTarget {
-    /// What the result says of it before it was started.
+    /// Record of the target before its start.
     pub(super) fn target(&self) -> MeasuredTarget {
         let mut target = MeasuredTarget {
             name: self.name.clone(),
@@ -59,12 +59,12 @@ impl RunTarget {
     }
 }
 
-/// The upstream alone.
+/// The baseline.
 pub(super) fn direct() -> RunTarget {
     RunTarget { name: DIRECT.to_owned(), kind: RunTargetKind::Direct }
 }
 
-/// `NAME=URL` of the command line, with the processes named for it.
+/// Parses `NAME=URL` arguments, with the processes given for them.
 pub(super) fn by_url(named: &[String], pids: &[String]) -> Result<Vec<RunTarget>> {
     let pair = |text: &String| -> Result<(String, String)> {
         let (name, value) = text.split_once('=').with_context(|| format!("{text}: wanted NAME=VALUE"))?;
@@ -87,7 +87,7 @@ pub(super) fn by_url(named: &[String], pids: &[String]) -> Result<Vec<RunTarget>
     Ok(entrants)
 }
 
-/// Those of the names that are installed, and why the others are not.
+/// Installed gateways of the given names, and the reasons for skipping others.
 pub(super) fn installed(names: &[String]) -> Result<(Vec<RunTarget>, Vec<SkippedTarget>)> {
     let (mut entrants, mut skipped) = (Vec::new(), Vec::new());
     for name in names {
@@ -116,7 +116,8 @@ pub(super) fn installed(names: &[String]) -> Result<(Vec<RunTarget>, Vec<Skipped
     Ok((entrants, skipped))
 }
 
-/// Named by `YUMEN_BENCH_<NAME>`, beside this program, on PATH, or where this project's scripts put it.
+/// Finds the program by `YUMEN_BENCH_<NAME>`, next to this program, in PATH, or in the directory of the
+/// install scripts.
 pub(super) fn program(adapter: &dyn GatewayAdapter) -> Option<PathBuf> {
     let variable = format!("YUMEN_BENCH_{}", adapter.name().to_uppercase());
     if let Some(named) = std::env::var_os(variable) {
@@ -132,13 +133,13 @@ fn folders() -> Vec<PathBuf> {
     let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_path_buf));
     let path = std::env::var_os("PATH").unwrap_or_default();
     let home = std::env::var_os("HOME").map(PathBuf::from);
-    // Debian keeps servers where users who are not root do not look
+    // Debian installs servers in directories that are not in the PATH of ordinary users.
     let system = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/sbin"].map(PathBuf::from);
     let own = home.iter().flat_map(|home| [home.join(".cache/yumen-lab/bin"), home.join("go/bin")]);
     beside.into_iter().chain(std::env::split_paths(&path)).chain(system).chain(own).collect()
 }
 
-/// What the program says of its version.
+/// Version reported by the program.
 pub(super) fn version(adapter: &dyn GatewayAdapter, program: &Path) -> Option<String> {
     let output = Command::new(program).args(adapter.version_args()).stdin(Stdio::null()).output().ok()?;
     let text =

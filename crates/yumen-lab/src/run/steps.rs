@@ -1,4 +1,4 @@
-//! Carries out what adapters ask for: files, signals, requests.
+//! Executes the steps of adapters: files, signals, requests.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub(super) fn write_files<'a>(
     Ok(())
 }
 
-/// Carries out the steps in order; the first that fails ends it.
+/// Executes steps in order, up to the first failure.
 pub(super) fn carry_out(steps: &[GatewayStep], folder: &Path, process: &RunningProcess) -> Result<()> {
     steps.iter().try_for_each(|step| one(step, folder, process))
 }
@@ -45,7 +45,7 @@ fn one(step: &GatewayStep, folder: &Path, process: &RunningProcess) -> Result<()
     }
 }
 
-/// A reader sees the old file or the new one, never half of one.
+/// Writes a file atomically: a reader sees the old or the new content.
 fn write(folder: &Path, name: &str, text: &str) -> Result<()> {
     let path = folder.join(name);
     let parent = path.parent().context("a file in a folder")?;

@@ -1,4 +1,4 @@
-//! The servers behind the gateways: one process for each endpoint, so that one can come and go alone.
+//! The upstream servers: one process per endpoint, so that each can start and stop alone.
 
 use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,7 +15,7 @@ use crate::targets::StopSignal;
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// Endpoints by place; a place keeps its port.
+/// Endpoints by index; each index keeps its port.
 pub(super) struct LabUpstreams {
     bench: PathBuf,
     folder: PathBuf,
@@ -23,19 +23,19 @@ pub(super) struct LabUpstreams {
     ports: Vec<u16>,
     running: Vec<LabEndpoint>,
     roots: ProcessRoots,
-    /// Connections of endpoints that have ended.
+    /// Connections accepted by endpoints that have stopped.
     accepted_before: u64,
 }
 
 struct LabEndpoint {
     process: RunningProcess,
     port: u16,
-    /// Connections made by the lab itself, which do not count.
+    /// The lab's own connections, which do not count.
     own: Cell<u64>,
 }
 
 impl LabEndpoint {
-    /// Connections it accepted from others than the lab.
+    /// Accepted connections, except the lab's own.
     fn accepted(&self) -> Option<u64> {
         let answer = self.ask("/stats").ok()?;
         let stats: serde_json::Value = serde_json::from_slice(&answer.body).ok()?;
@@ -49,7 +49,7 @@ impl LabEndpoint {
 }
 
 impl LabUpstreams {
-    /// Starts `count`; the first takes `port` where one is given.
+    /// Starts `count` endpoints; the first uses `port` if given.
     pub(super) fn start(
         bench: &Path,
         folder: &Path,
@@ -70,7 +70,7 @@ impl LabUpstreams {
         Ok(upstreams)
     }
 
-    /// Starts what is missing to `count`.
+    /// Starts endpoints up to `count`.
     pub(super) fn grow(&mut self, count: usize) -> Result<()> {
         while self.running.len() < count {
             let place = self.running.len();
@@ -91,13 +91,13 @@ impl LabUpstreams {
             let mut process = RunningProcess::start(&launch)?;
             process.wait_listening(port, START_LIMIT)?;
             self.roots.add(process.root());
-            // It was seen to listen by connecting.
+            // The check for the listening port was one connection of the lab.
             self.running.push(LabEndpoint { process, port, own: Cell::new(1) });
         }
         Ok(())
     }
 
-    /// Ends all beyond `count`.
+    /// Stops all endpoints beyond `count`.
     pub(super) fn shrink(&mut self, count: usize) {
         for endpoint in self.running.drain(count.min(self.running.len())..).rev() {
             self.accepted_before += endpoint.accepted().unwrap_or(0);
@@ -105,38 +105,38 @@ impl LabUpstreams {
         }
     }
 
-    /// How many run.
+    /// Number of running endpoints.
     pub(super) fn count(&self) -> usize {
         self.running.len()
     }
 
-    /// Addresses of the first `count`.
+    /// Addresses of the first `count` endpoints.
     pub(super) fn addresses(&self, count: usize) -> Vec<SocketAddr> {
         self.ports.iter().take(count).map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, *port))).collect()
     }
 
-    /// Port of the first.
+    /// Port of the first endpoint.
     pub(super) fn port(&self) -> u16 {
         self.ports.first().copied().unwrap_or(0)
     }
 
-    /// Their processes.
+    /// Processes of the endpoints.
     pub(super) fn roots(&self) -> ProcessRoots {
         self.roots.clone()
     }
 
-    /// Connections all of them accepted so far, the lab's own left out.
+    /// Connections accepted by all endpoints so far, except the lab's own.
     pub(super) fn accepted(&self) -> Option<u64> {
         let running: Option<u64> = self.running.iter().map(LabEndpoint::accepted).sum();
         Some(self.accepted_before + running?)
     }
 
-    /// The same of one that runs.
+    /// Connections accepted by one running endpoint, except the lab's own.
     pub(super) fn accepted_at(&self, place: usize) -> Option<u64> {
         self.running.get(place)?.accepted()
     }
 
-    /// What the upstream answers to this path.
+    /// Response body of the upstream for a path.
     pub(super) fn body(&self, path: &str) -> Result<Vec<u8>> {
         let first = self.running.first().context("no upstream runs")?;
         let answer = first.ask(path)?;

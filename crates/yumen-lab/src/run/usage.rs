@@ -1,4 +1,4 @@
-//! Processor time and memory of gateway, upstream and generator over a round, and who was at the limit.
+//! Processor time and memory of gateway, upstream and generator during a round, and the bottleneck.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use super::process;
 use crate::doctor::facts::CpuTimes;
 use crate::record::{BottleneckPart, PartUsage, RoundBottleneck, RoundUsage, UsageSample};
 
-/// First processes of a part. More may come while it is watched.
+/// First processes of a part. Processes may be added during the observation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProcessRoots(Arc<Mutex<Vec<u32>>>);
 
@@ -27,7 +27,7 @@ impl ProcessRoots {
     }
 }
 
-/// The processes of a part, and how many processors it may use.
+/// Processes of a part and its number of processors.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WatchedPart {
     pub(super) roots: ProcessRoots,
@@ -44,7 +44,8 @@ pub(super) struct WatchedParts {
     pub(super) processors: usize,
 }
 
-/// Watches until `ended` is set. Beside the usage: the share of all processors others used.
+/// Observes the parts until `ended` is set. Returns the usage and the share of processors used by other
+/// programs.
 pub(super) fn watch(parts: &WatchedParts, interval: Duration, ended: &AtomicBool) -> (RoundUsage, f64) {
     let begun = Instant::now();
     let times = CpuTimes::now();
@@ -52,7 +53,7 @@ pub(super) fn watch(parts: &WatchedParts, interval: Duration, ended: &AtomicBool
         [&parts.gateway, &parts.upstream, &parts.generator].map(|watched| CpuMeter::new(watched.clone()));
     let mut next = begun + interval;
     loop {
-        // the parts that end are asked a last time by whoever ends them; between samples little is lost
+        // `ended` is read before the sample, so that one last sample covers the end.
         let over = ended.load(Ordering::Acquire);
         let now = Instant::now();
         if over || now >= next {
@@ -74,7 +75,7 @@ pub(super) fn watch(parts: &WatchedParts, interval: Duration, ended: &AtomicBool
     (RoundUsage { gateway, upstream, generator, stolen }, others)
 }
 
-/// Adds up what threads used; those that ended keep what was last seen of them.
+/// Sums up the processor time of threads. Ended threads keep their last value.
 struct CpuMeter {
     watched: WatchedPart,
     before: BTreeMap<u32, u64>,
@@ -109,7 +110,7 @@ impl CpuMeter {
     }
 
     fn part(self) -> PartUsage {
-        // the last interval may be too short to say anything
+        // The last interval may be too short to be meaningful.
         let whole = self.samples.iter().filter(|sample| sample.cpus.is_finite());
         PartUsage {
             cpus: self.watched.cpus,
@@ -125,35 +126,35 @@ impl CpuMeter {
     }
 }
 
-/// What the verdict rests on beside the usage.
+/// Inputs of the bottleneck decision other than the usage.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BottleneckInput {
-    /// How long the load took, nanoseconds.
+    /// Duration of the load in nanoseconds.
     pub(super) elapsed_ns: u64,
-    /// Share of what was offered that was answered; `None` where the load takes what it gets.
+    /// Share of the offered load that was served; `None` for a closed loop.
     pub(super) answered: Option<f64>,
     /// Whether upstream and generator share their processors.
     pub(super) shared: bool,
     /// Whether the gateway's processes are known.
     pub(super) gateway_known: bool,
-    /// Whether connections are only held: then nobody is to be busy.
+    /// Whether connections are only held, so that no part is busy.
     pub(super) held: bool,
-    /// Whether there is a gateway at all.
+    /// Whether there is a gateway.
     pub(super) gateway: bool,
-    /// Share of all processors that other programs used.
+    /// Share of all processors used by other programs.
     pub(super) others: f64,
 }
 
-/// From this share on, a part counts as busy all the time.
+/// Usage from which a part counts as fully used.
 const BUSY: f64 = 0.9;
-/// From this share on, stolen time spoils a round.
+/// Share of stolen time from which a round is distorted.
 const STOLEN: f64 = 0.05;
-/// From this share on, other programs may be what everybody waits for.
+/// Share of other programs from which they may be the bottleneck.
 const OTHERS: f64 = 0.1;
-/// Answered like this, an offered load was met.
+/// Share of served requests from which an offered load counts as met.
 const MET: f64 = 0.98;
 
-/// Who kept the rate from being higher. Pure.
+/// Determines the bottleneck. Pure.
 pub(super) fn bottleneck(usage: &RoundUsage, offered: BottleneckInput) -> RoundBottleneck {
     let share =
         |part: &PartUsage| part.cpu_ns as f64 / (offered.elapsed_ns.max(1) * part.cpus.max(1) as u64) as f64;
@@ -175,6 +176,7 @@ pub(super) fn bottleneck(usage: &RoundUsage, offered: BottleneckInput) -> RoundB
             &format!("{} of the machine's time was stolen", percent(usage.stolen)),
         );
     }
+    // The gateway comes first: at its own limit, a busy generator or upstream does not lower the rate.
     if offered.gateway && offered.gateway_known && gateway >= BUSY {
         return verdict(BottleneckPart::Gateway, "the gateway used its processors to the full");
     }
@@ -191,6 +193,7 @@ pub(super) fn bottleneck(usage: &RoundUsage, offered: BottleneckInput) -> RoundB
     if offered.answered.is_some_and(|answered| answered >= MET) {
         return verdict(BottleneckPart::Load, "everything that was offered was answered");
     }
+    // Only without a busy part can other programs be the cause.
     if offered.others >= OTHERS {
         let why = format!(
             "nobody was busy all the time, but other programs used {} of the machine",

@@ -1,94 +1,96 @@
-//! What one parameter point settles: the load, what gateways are to do, the upstream, the changes.
+//! Settings of one point: load, gateway features, upstream, changes.
 
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
-/// Everything a case is made of.
+/// All settings of a case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CaseSettings {
-    /// The kind of load.
+    /// Kind of load.
     pub load: LoadKind,
-    /// Connections at once.
+    /// Concurrent connections.
     pub connections: usize,
-    /// Threads of the generator; `None` takes one per processor it has, at most one per connection.
+    /// Threads of the generator; `None` for one per processor, at most one per connection.
     pub threads: Option<usize>,
     /// Open loop: requests per second.
     pub rate: Option<f64>,
-    /// Open loop without a rate: this share of what the slowest target did in a closed loop beforehand.
+    /// Open loop without a rate: share of the slowest target's closed loop rate, measured beforehand.
     pub rate_share: Option<f64>,
-    /// What is asked for. With numbered routes, those are asked for in turn instead.
+    /// Requested path. With numbered routes, their paths are requested in turn instead.
     pub path: String,
-    /// Fields as they are sent.
+    /// Header fields as sent.
     pub headers: Vec<String>,
-    /// Every request on a connection of its own, whatever the server says.
+    /// Whether every request uses a new connection, regardless of the server.
     pub new_connection: bool,
-    /// Whether clients speak TLS.
+    /// Whether clients use TLS.
     pub tls: bool,
     /// TLS: the only version offered.
     pub tls_version: Option<String>,
     /// TLS: whether sessions are resumed.
     pub resumption: bool,
-    /// An answer later than this is an error, milliseconds.
+    /// Response timeout in milliseconds.
     pub timeout_ms: u64,
     /// Ramp: new connections per second in the first step.
     pub low: f64,
-    /// Ramp: and in the last.
+    /// Ramp: upper bound of the rate in the last step.
     pub high: f64,
-    /// Ramp: from one step to the next.
+    /// Ramp: increment of the rate per step.
     pub step: f64,
-    /// Ramp: requests on each connection.
+    /// Ramp: requests per connection.
     pub calls: u32,
-    /// Ramp: connections of a step.
+    /// Ramp: connections per step.
     pub connections_per_step: u64,
     /// Gateway: workers.
     pub workers: usize,
-    /// Gateway: numbered routes beside the one for all paths.
+    /// Gateway: numbered routes in addition to the one for all paths.
     pub routes: usize,
     /// Gateway: consumers with keys.
     pub consumers: usize,
-    /// Gateway: whether requests need a key.
+    /// Gateway: whether key authentication is required.
     pub key_auth: bool,
-    /// Gateway: whether requests are counted.
+    /// Gateway: whether requests are counted against a limit.
     pub limit_count: bool,
-    /// Gateway: whether it answers itself, without the upstream.
+    /// Gateway: whether it responds itself, without the upstream.
     pub mock: bool,
-    /// Gateway: idle upstream connections kept.
+    /// Gateway: maximum idle upstream connections.
     pub keepalive: usize,
     /// Upstream: endpoints.
     pub endpoints: usize,
-    /// Changes of the endpoints while the load runs.
+    /// Changes of the endpoints under load.
     pub changes: Option<EndpointChanges>,
 }
 
-/// The kind of load.
+/// Kind of load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LoadKind {
-    /// The next request when the last was answered.
+    /// Closed loop: each request follows the previous response.
     #[default]
     Closed,
-    /// A constant rate.
+    /// Open loop: constant rate.
     Open,
-    /// A rising rate of new connections.
+    /// Rising rate of new connections.
     Ramp,
-    /// Connections that are held.
+    /// Held connections.
     Idle,
 }
 
-/// A cycle of endpoint counts; a round begins at the first.
+/// A cycle of endpoint counts; a round starts with the first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndpointChanges {
-    /// Endpoints, one count after another and round again.
+    /// Endpoint counts, repeated cyclically.
     pub endpoints: Vec<usize>,
-    /// How long each count stays, milliseconds.
+    /// Duration of each count in milliseconds.
     pub stay_ms: Vec<u64>,
-    /// Whether endpoints that are taken out also stop, a second later, as pods do.
+    /// Whether removed endpoints also stop, one second later, as pods do.
     #[serde(default)]
     pub stop: bool,
-    /// Whether the gateway is told. Where it is not, it stays with the first count, and what is seen is what processes
-    /// that begin and end beside it cost the machine.
+    /// Whether the gateway receives the changes.
+    ///
+    /// If not, it keeps the first count, and the round shows the machine's cost of processes that start and
+    /// stop.
     #[serde(default = "yes")]
     pub announce: bool,
 }
@@ -97,7 +99,7 @@ fn yes() -> bool {
     true
 }
 
-/// What distinguishes one started gateway from another.
+/// Properties that require a separate start of a gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatewayShape {
     /// Workers.
@@ -106,23 +108,23 @@ pub struct GatewayShape {
     pub routes: usize,
     /// Consumers.
     pub consumers: usize,
-    /// Whether requests need a key.
+    /// Whether key authentication is required.
     pub key_auth: bool,
-    /// Whether requests are counted.
+    /// Whether requests are counted against a limit.
     pub limit_count: bool,
-    /// Whether it answers itself.
+    /// Whether the gateway responds itself.
     pub mock: bool,
-    /// Idle upstream connections kept.
+    /// Maximum idle upstream connections.
     pub keepalive: usize,
-    /// Whether it listens for TLS.
+    /// Whether the gateway has a TLS listener.
     pub tls: bool,
-    /// Endpoints at the start.
+    /// Endpoints at start.
     pub endpoints: usize,
-    /// The most there will be.
+    /// Maximum number of endpoints.
     pub endpoints_max: usize,
-    /// Whether they will change.
+    /// Whether the endpoints change.
     pub dynamic: bool,
-    /// Connections that are held: each number needs a fresh gateway, or memory of the last is counted.
+    /// Held connections. Each number needs a new process; otherwise memory of earlier connections counts too.
     pub held: Option<usize>,
 }
 
@@ -160,7 +162,7 @@ impl Default for CaseSettings {
 }
 
 impl CaseSettings {
-    /// What no type says.
+    /// Validates constraints beyond the types.
     pub(super) fn check(&self) -> Result<()> {
         if self.connections == 0 || self.workers == 0 || self.endpoints == 0 {
             bail!("connections, workers and endpoints are at least 1");
@@ -184,39 +186,39 @@ impl CaseSettings {
         Ok(())
     }
 
-    /// Endpoints the gateway begins with.
+    /// Number of endpoints at start.
     pub fn endpoints_first(&self) -> usize {
         self.changes.as_ref().and_then(|changes| changes.endpoints.first().copied()).unwrap_or(self.endpoints)
     }
 
-    /// The most endpoints there are at any time.
+    /// Maximum number of endpoints.
     pub fn endpoints_max(&self) -> usize {
         let changed = self.changes.iter().flat_map(|changes| changes.endpoints.iter().copied()).max();
         changed.unwrap_or(self.endpoints)
     }
 
-    /// Whether the upstream has a part in it: it has not where the gateway answers itself.
+    /// Whether the upstream takes part; not if the gateway responds itself.
     pub fn has_upstream(&self) -> bool {
         !self.mock
     }
 
-    /// Whether the upstream alone can be measured at it: it speaks no TLS here, and its memory is of no interest.
+    /// Whether the baseline can be measured: it has no TLS here, and its memory is irrelevant.
     pub fn has_direct(&self) -> bool {
         self.has_upstream() && !self.tls && self.load != LoadKind::Idle
     }
 
-    /// Whether a gateway nobody configured for it can take part.
+    /// Whether a gateway without a specific configuration can take part.
     pub fn asks_nothing_of_the_gateway(&self) -> bool {
         self.routes == 0 && self.changes.is_none() && !(self.key_auth || self.limit_count || self.mock)
     }
 
-    /// Whether requests have connections of their own, which then hold ports for a minute.
+    /// Whether each request uses its own connection, whose port then stays in TIME-WAIT for a minute.
     pub fn short_connections(&self) -> bool {
         let closes = |header: &String| header.to_ascii_lowercase().starts_with("connection:");
         self.new_connection || self.headers.iter().any(closes)
     }
 
-    /// What concerns the load only: the upstream alone is measured once for all points that agree in it.
+    /// The settings of the load only. The baseline is measured once for all points with equal ones.
     pub fn load_only(&self) -> CaseSettings {
         let plain = CaseSettings::default();
         CaseSettings {
@@ -232,7 +234,7 @@ impl CaseSettings {
         }
     }
 
-    /// What a gateway must be started with: points that agree in it share one start.
+    /// The shape of the gateway. Points with the same shape share one start.
     pub fn shape(&self) -> GatewayShape {
         GatewayShape {
             workers: self.workers,
@@ -250,7 +252,7 @@ impl CaseSettings {
         }
     }
 
-    /// Paths that are asked for in turn: a spread over the numbered routes, or the one path.
+    /// Requested paths: a sample of the numbered routes, or the one path.
     pub fn paths(&self) -> Vec<String> {
         const SPREAD_MAX: usize = 64;
         match self.routes {

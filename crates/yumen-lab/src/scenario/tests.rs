@@ -5,7 +5,7 @@ fn points(text: &str, scale: RunScale, workers_max: usize) -> Vec<String> {
     scenario.points(workers_max).unwrap().into_iter().map(|point| point.label).collect()
 }
 
-/// A whole scenario around a few lines.
+/// A complete scenario that contains the given lines.
 fn around(lines: &str) -> String {
     format!("name: x\ntitle: x\nabout: []\nseconds: 1\nrounds: 2\ntraps: []\nviews: []\n{lines}")
 }

@@ -1,19 +1,19 @@
-//! Confidence intervals by bootstrap: the sample is drawn from itself, over and over, from a fixed seed.
+//! Bootstrap confidence intervals: resamples with replacement from a fixed seed.
 //!
-//! Knows numbers only; the same sample gives the same interval on every machine.
+//! Knows numbers only. The same sample gives the same interval on every machine.
 
 use super::{ConfidenceInterval, quantile_of_sorted, sorted};
 
-/// How often the sample is drawn anew.
+/// Number of resamples.
 const RESAMPLES: usize = 2000;
-/// Where every bootstrap starts.
+/// Seed of every bootstrap.
 const SEED: u64 = 0x59_75_6d_65_6e;
-/// The share of resampled values left out at each end: 95 % remain.
+/// Share of resampled values left out at each end; 95 % remain.
 const TAIL_SHARE: f64 = 0.025;
 
-/// Where the median of a sample lies with 95 % confidence; `None` for an empty sample.
+/// 95 % confidence interval of the median; `None` for an empty sample.
 ///
-/// With fewer than six values this is close to the range of the sample, which is all such a sample can say.
+/// With fewer than six values, the interval is close to the range of the sample.
 pub fn interval_of_median(values: &[f64]) -> Option<ConfidenceInterval> {
     let sorted = sorted(values);
     if sorted.is_empty() {
@@ -23,9 +23,9 @@ pub fn interval_of_median(values: &[f64]) -> Option<ConfidenceInterval> {
     middle_of((0..RESAMPLES).map(|_| resample.median_of(&sorted)).collect())
 }
 
-/// Where median(first) / median(second) lies with 95 % confidence, for samples that are not paired.
+/// 95 % confidence interval of median(first) / median(second), for unpaired samples.
 ///
-/// `None` where a sample is empty or a median of the second can be zero.
+/// `None` if a sample is empty or the second contains a value of zero or less.
 pub fn interval_of_ratio(first: &[f64], second: &[f64]) -> Option<ConfidenceInterval> {
     let (first, second) = (sorted(first), sorted(second));
     if first.is_empty() || second.first().is_none_or(|smallest| *smallest <= 0.0) {
@@ -35,7 +35,7 @@ pub fn interval_of_ratio(first: &[f64], second: &[f64]) -> Option<ConfidenceInte
     middle_of((0..RESAMPLES).map(|_| resample.median_of(&first) / resample.median_of(&second)).collect())
 }
 
-/// What remains of the resampled values without both tails.
+/// Interval of the resampled values without both tails.
 fn middle_of(mut resampled: Vec<f64>) -> Option<ConfidenceInterval> {
     resampled.sort_unstable_by(f64::total_cmp);
     let (low, high) = (TAIL_SHARE, 1.0 - TAIL_SHARE);
@@ -45,7 +45,7 @@ fn middle_of(mut resampled: Vec<f64>) -> Option<ConfidenceInterval> {
     })
 }
 
-/// Draws with replacement. Of values in order, drawing their places is enough, and those are quick to sort.
+/// Resampling with replacement. From a sorted sample, only indexes are drawn, which are cheap to sort.
 struct BootstrapResample {
     random: SplitMix,
     places: Vec<usize>,
@@ -66,7 +66,7 @@ impl BootstrapResample {
     }
 }
 
-/// SplitMix64 (Steele, Lea and Flood, 2014): small, well mixed, and the same everywhere.
+/// SplitMix64 (Steele, Lea and Flood, 2014): small, well mixed, and identical on all platforms.
 struct SplitMix(u64);
 
 impl SplitMix {
@@ -78,7 +78,7 @@ impl SplitMix {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below the limit, without the bias of a remainder.
+    /// Random number below `limit`, without modulo bias.
     fn below(&mut self, limit: usize) -> usize {
         ((u128::from(self.next()) * limit as u128) >> 64) as usize
     }

@@ -1,4 +1,4 @@
-//! Against values computed once with SciPy 1.17, and against what must hold of any sample.
+//! Compares with values computed by SciPy 1.17, and checks properties of any sample.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ fn near(found: f64, expected: f64) {
     assert!((found - expected).abs() <= 1e-9 * expected.abs().max(1.0), "{found} is not {expected}");
 }
 
-/// `expected` is U, then p for both tails, greater and less.
+/// `expected` is U, then p for the two-sided, greater and less alternatives.
 #[track_caller]
 fn check_mann_whitney(first: &[f64], second: &[f64], exact: bool, expected: [f64; 4]) {
     for (tail, p) in [TestTail::Both, TestTail::Greater, TestTail::Less].into_iter().zip(&expected[1..]) {
@@ -76,7 +76,7 @@ fn large_samples_use_the_normal_approximation() {
     );
 }
 
-/// `expected` is the sum of positive ranks, then p for both tails, greater and less.
+/// `expected` is the sum of positive ranks, then p for the two-sided, greater and less alternatives.
 #[track_caller]
 fn check_wilcoxon(first: &[f64], second: &[f64], expected: [f64; 4]) {
     for (tail, p) in [TestTail::Both, TestTail::Greater, TestTail::Less].into_iter().zip(&expected[1..]) {

@@ -1,4 +1,4 @@
-//! Apinto: started into the background by its own command, then configured by its open API, object by object.
+//! Apinto: daemonizes by its own command, and is configured object by object by its open API.
 
 use serde_json::{Value, json};
 
@@ -102,7 +102,7 @@ fn put(plan: &GatewayPlan, object: &str, body: Value) -> GatewayStep {
     }
 }
 
-/// A plugin must be known to the node before a route can have it.
+/// Registers plugins with the node; routes can only use registered plugins.
 fn plugins(plan: &GatewayPlan) -> GatewayStep {
     let plugin = |kind: &str, name: &str, status: &str| json!({ "id": format!("eolinker.com:apinto:{kind}"), "name": name, "status": status, "type": "route" });
     let known = [

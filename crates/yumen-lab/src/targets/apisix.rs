@@ -1,4 +1,4 @@
-//! Apache APISIX without etcd: its API-driven standalone mode, so that changes come by the Admin API.
+//! Apache APISIX without etcd: API-driven standalone mode, with changes by the Admin API.
 
 use serde_json::{Value, json};
 
@@ -74,7 +74,7 @@ fn configuration(plan: &GatewayPlan) -> Value {
             "error_log_level": "error",
             "event": { "worker_connections": plan.connections_room() * 2 },
             "worker_rlimit_nofile": plan.connections_room() * 2 + 1024,
-            // the program that was started stays, and can be measured and stopped
+            // Keeps the started process in the foreground, so that it can be measured and stopped.
             "main_configuration_snippet": "daemon off;",
             "http": {
                 "enable_access_log": false,
@@ -88,7 +88,7 @@ fn configuration(plan: &GatewayPlan) -> Value {
     })
 }
 
-/// A digest that differs tells APISIX that the configuration does.
+/// A different digest makes APISIX apply the configuration.
 fn put(plan: &GatewayPlan) -> GatewayStep {
     let digest =
         plan.endpoints.iter().map(|endpoint| endpoint.port().to_string()).collect::<Vec<_>>().join("-");

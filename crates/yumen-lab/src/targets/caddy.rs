@@ -1,4 +1,4 @@
-//! Caddy: no access log, no automatic HTTPS, upstreams changed by its admin API.
+//! Caddy: no access log, no automatic HTTPS, upstreams changed by the admin API.
 
 use serde_json::{Value, json};
 
@@ -55,7 +55,7 @@ impl GatewayAdapter for CaddyAdapter {
     }
 }
 
-/// Plain and TLS listeners are servers of their own: a policy for TLS holds for all addresses of a server.
+/// Plain and TLS listeners are separate servers, because a TLS policy applies to all addresses of a server.
 fn configuration(plan: &GatewayPlan) -> Value {
     let server = |id: &str, port: u16| {
         json!({ "listen": [format!("127.0.0.1:{port}")], "automatic_https": { "disable": true },

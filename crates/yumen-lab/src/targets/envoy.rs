@@ -1,4 +1,4 @@
-//! Envoy: circuit breakers out of the way, no request ids, endpoints changed by a discovery file it watches.
+//! Envoy: circuit breakers out of reach, no request ids, endpoints changed by a watched discovery file.
 
 use serde_json::{Value, json};
 
@@ -93,7 +93,7 @@ fn listener(name: &str, port: u16, plan: &GatewayPlan, tls: Option<Value>) -> Va
     json!({ "name": name, "address": address(port), "tcp_backlog_size": 65535, "filter_chains": [chain] })
 }
 
-/// One route for everything; with numbered ones, a map of exact paths in front of it.
+/// One route for all paths; with numbered routes, preceded by a map of exact paths.
 fn virtual_host(plan: &GatewayPlan) -> Value {
     let action = match plan.mock {
         true => json!({ "match": { "prefix": "/" },

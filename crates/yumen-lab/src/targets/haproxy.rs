@@ -124,7 +124,7 @@ fn rules(plan: &GatewayPlan) -> String {
     text
 }
 
-/// A line per endpoint, and empty slots for those that may come.
+/// One line per endpoint, and empty slots for further endpoints.
 fn servers(plan: &GatewayPlan) -> String {
     let pool = format!("pool-max-conn {}", plan.keepalive);
     let mut text = String::new();

@@ -91,7 +91,7 @@ http {{
     )
 }
 
-/// What is declared beside the server for keys and limits.
+/// Shared memory zones and maps for keys and limits.
 fn zones(plan: &GatewayPlan) -> String {
     let mut text = String::new();
     if plan.key_auth {
@@ -115,7 +115,7 @@ fn location(plan: &GatewayPlan) -> String {
     format!("{{ {auth}{limit}{answer} }}")
 }
 
-/// Settings of the http block and the second listener.
+/// Settings of the http block, and the TLS listener.
 fn tls(plan: &GatewayPlan) -> (String, String) {
     let Some(certificate) = &plan.certificate else { return Default::default() };
     let settings = format!(

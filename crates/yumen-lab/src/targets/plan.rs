@@ -1,41 +1,41 @@
-//! What an adapter is asked to configure, and what it answers with. Must not know any gateway.
+//! Input and output of adapters. Must not know any gateway.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// What every gateway of a case is to do, in no gateway's words.
+/// Required behaviour of every gateway of a case, independent of the gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatewayPlan {
-    /// A directory of its own, empty before.
+    /// Initially empty directory of the gateway.
     pub folder: PathBuf,
-    /// The program that was found.
+    /// Path of the program.
     pub program: PathBuf,
-    /// Where it listens.
+    /// Ports of the gateway.
     pub ports: GatewayPorts,
-    /// The endpoints of the one upstream.
+    /// Endpoints of the only upstream.
     pub endpoints: Vec<SocketAddr>,
     /// Worker processes or threads.
     pub workers: usize,
-    /// Routes `/r/0`, `/r/1`, … beside the one that takes every path.
+    /// Number of routes `/r/0`, `/r/1`, … in addition to the one for all paths.
     pub routes: usize,
-    /// Whether requests need a key.
+    /// Whether key authentication is required.
     pub key_auth: bool,
-    /// Consumers with a key each; at least one where keys are needed.
+    /// Consumers with one key each; at least one with key authentication.
     pub consumers: usize,
-    /// Whether requests are counted per client address, against a limit that is never met.
+    /// Whether requests are counted per client address, with a limit that is never reached.
     pub limit_count: bool,
-    /// Whether the gateway answers itself.
+    /// Whether the gateway responds itself.
     pub mock: bool,
-    /// The most idle upstream connections that are kept.
+    /// Maximum idle upstream connections.
     pub keepalive: usize,
-    /// The most client connections.
+    /// Maximum client connections.
     pub connections_max: usize,
-    /// Certificate and key for the TLS listener.
+    /// Certificate and key of the TLS listener.
     pub certificate: Option<LabCertificate>,
-    /// Whether endpoints will be changed while it runs.
+    /// Whether endpoints change while the gateway runs.
     pub dynamic: bool,
-    /// The most endpoints a change may ask for.
+    /// Maximum number of endpoints of a change.
     pub endpoints_max: usize,
 }
 
@@ -44,57 +44,57 @@ pub struct GatewayPlan {
 pub struct GatewayPorts {
     /// Plain HTTP.
     pub http: u16,
-    /// HTTPS; unused where the plan has no certificate.
+    /// HTTPS; unused without a certificate.
     pub https: u16,
-    /// The gateway's own interface for changes.
+    /// Admin interface of the gateway.
     pub admin: u16,
-    /// A second one, for gateways that need it.
+    /// Second interface, for gateways that need one.
     pub status: u16,
 }
 
 /// Files of a certificate for `localhost`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabCertificate {
-    /// Chain, PEM.
+    /// Chain in PEM.
     pub chain: PathBuf,
-    /// Key, PEM.
+    /// Key in PEM.
     pub key: PathBuf,
     /// Chain and key in one file.
     pub both: PathBuf,
-    /// The chain's text.
+    /// Text of the chain.
     pub chain_text: String,
-    /// The key's text.
+    /// Text of the key.
     pub key_text: String,
 }
 
-/// What an adapter makes of a plan.
+/// Output of an adapter for a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RenderedConfig {
-    /// Files below the plan's folder, by relative path.
+    /// Files by path relative to the plan's folder.
     pub files: BTreeMap<String, String>,
     /// Arguments of the program, which stays in the foreground.
     pub args: Vec<String>,
-    /// Environment beside the inherited one.
+    /// Environment variables in addition to the inherited ones.
     pub env: Vec<(String, String)>,
-    /// Where a program that goes into the background writes its process id, relative to the folder.
+    /// PID file of a program that runs in the background, relative to the folder.
     pub pid_file: Option<String>,
-    /// What a reader must know of the fairness of this configuration.
+    /// Remarks on the fairness of this configuration.
     pub notes: Vec<String>,
 }
 
-/// One thing done to a running gateway.
+/// One step on a running gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GatewayStep {
-    /// Replaces a file below the folder in one move.
+    /// Replaces a file below the folder atomically.
     Write {
         /// Relative path.
         file: String,
         /// New content.
         text: String,
     },
-    /// Tells the first process to read its configuration again (SIGHUP).
+    /// Makes the first process reload its configuration (SIGHUP).
     Reload,
-    /// A request to the gateway's own interface; any status but 2xx is an error.
+    /// Request to the gateway's interface; a status other than 2xx is an error.
     Http {
         /// Method.
         method: &'static str,
@@ -102,23 +102,23 @@ pub enum GatewayStep {
         port: u16,
         /// Path and query.
         target: String,
-        /// Fields beside `Host` and `Content-Length`.
+        /// Header fields other than `Host` and `Content-Length`.
         headers: Vec<(&'static str, String)>,
         /// Body.
         body: String,
     },
-    /// A line to a text interface on a port; the answer must be empty or hold one of the words.
+    /// Line to a text interface; a valid response is empty or contains one of the words.
     Line {
         /// Port on 127.0.0.1.
         port: u16,
         /// The line.
         line: String,
-        /// Words of good answers.
+        /// Words of valid responses.
         good: &'static [&'static str],
     },
 }
 
-/// How a gateway is asked to stop.
+/// Signal that stops a gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopSignal {
     /// SIGTERM.
@@ -142,13 +142,13 @@ impl RenderedConfig {
         self
     }
 
-    /// Adds a variable.
+    /// Adds an environment variable.
     pub(super) fn env(mut self, name: &str, value: impl ToString) -> RenderedConfig {
         self.env.push((name.to_owned(), value.to_string()));
         self
     }
 
-    /// Adds a note where it applies.
+    /// Adds a note if it applies.
     pub(super) fn note_if(mut self, applies: bool, note: &str) -> RenderedConfig {
         if applies {
             self.notes.push(note.to_owned());
@@ -158,29 +158,29 @@ impl RenderedConfig {
 }
 
 impl GatewayPlan {
-    /// A path below the folder, as text for configuration files.
+    /// Path below the folder, as text for configuration files.
     pub(super) fn path(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()
     }
 
-    /// Keys of the consumers; empty where none are needed.
+    /// Keys of the consumers; empty without key authentication.
     pub(super) fn keys(&self) -> Vec<String> {
         let count = if self.key_auth { self.consumers.max(1) } else { 0 };
         (0..count).map(key).collect()
     }
 
-    /// A fresh connection limit that is never met.
+    /// Connection limit that is never reached.
     pub(super) fn connections_room(&self) -> usize {
         self.connections_max * 2 + 1024
     }
 }
 
-/// The key of a consumer.
+/// Key of a consumer.
 pub fn key(consumer: usize) -> String {
     format!("lab-key-{consumer}")
 }
 
-/// What a gateway answers that leaves the upstream out.
+/// Response body of a gateway that responds itself.
 pub fn mock_body() -> &'static str {
     "hello\n"
 }

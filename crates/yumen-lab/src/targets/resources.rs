@@ -1,10 +1,10 @@
-//! The plan as APISIX resources, which three targets read: yumen, APISIX, and a file of either.
+//! The plan as APISIX resources, for the targets yumen and APISIX.
 
 use serde_json::{Value, json};
 
 use super::plan::{GatewayPlan, mock_body};
 
-/// What is never met within a round, and fits every gateway's integers.
+/// Request limit that is never reached in a round and fits the integers of every gateway.
 pub(super) const LIMIT: u64 = 1_000_000_000;
 
 /// The whole configuration as one document of the standalone format.
@@ -21,7 +21,7 @@ pub(super) fn document(plan: &GatewayPlan) -> Value {
     document
 }
 
-/// The same as text with one object per line, so that a reader and a `diff` find their way.
+/// The document as text with one object per line, readable and suitable for `diff`.
 pub(super) fn standalone_yaml(plan: &GatewayPlan) -> String {
     let mut text = String::new();
     let document = document(plan);
@@ -34,7 +34,7 @@ pub(super) fn standalone_yaml(plan: &GatewayPlan) -> String {
     text + "#END\n"
 }
 
-/// The one upstream.
+/// The only upstream.
 pub(super) fn upstream(plan: &GatewayPlan) -> Value {
     let nodes: serde_json::Map<String, Value> =
         plan.endpoints.iter().map(|endpoint| (endpoint.to_string(), json!(1))).collect();

@@ -35,7 +35,7 @@ fn with_tls(plan: GatewayPlan) -> GatewayPlan {
     GatewayPlan { certificate: Some(certificate), ..plan }
 }
 
-/// The plans every adapter is asked for, by name.
+/// Plans rendered by every adapter, by name.
 fn plans(name: &str) -> Vec<(&'static str, GatewayPlan)> {
     let plain = plan(name);
     let plugins = GatewayPlan { key_auth: true, consumers: 2, limit_count: true, routes: 2, ..plain.clone() };
@@ -77,7 +77,7 @@ fn shown(adapter: &dyn GatewayAdapter, plan: &GatewayPlan) -> String {
     text
 }
 
-/// Compares with `tests/goldens/targets`; with UPDATE_GOLDENS set, writes them.
+/// Compares with `tests/goldens/targets`; writes the files if UPDATE_GOLDENS is set.
 #[test]
 fn every_adapter_renders_as_its_golden_says() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/targets");

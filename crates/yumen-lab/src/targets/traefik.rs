@@ -1,4 +1,4 @@
-//! Traefik: no access log, a file provider it watches, idle connections to the upstream kept.
+//! Traefik: no access log, a watched file provider, idle upstream connections kept.
 
 use serde_json::{Map, Value, json};
 

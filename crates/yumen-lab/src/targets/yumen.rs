@@ -1,5 +1,5 @@
-//! Yumen itself, on its defaults but for the idle time and the room for connections. Where changes are to come it
-//! runs on its embedded store and takes them by the Admin API; otherwise it reads a file.
+//! Yumen with its defaults except for the idle timeout and the connection limit. With dynamic changes, it
+//! uses the embedded store and the Admin API; otherwise a file.
 
 use serde_json::json;
 
@@ -33,7 +33,7 @@ impl GatewayAdapter for YumenAdapter {
             "admin": { "keys": [{ "name": "lab", "key": ADMIN_KEY, "role": "admin" }] },
             "limits": { "connections_per_worker": plan.connections_room().max(65_536) },
             "logs": { "level": "warn" },
-            // what the others are given as well, so that idle connections are not closed in the middle of a hold
+            // The same value as for the other gateways, so that connections are not closed during a hold.
             "timeouts": { "idle_ms": 300_000 },
             "store": { "kind": if plan.dynamic { "embedded" } else { "file" }, "file": plan.path("routes.yaml") },
         });

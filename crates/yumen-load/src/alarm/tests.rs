@@ -49,7 +49,7 @@ fn a_moment_that_is_moved_away_does_not_come_when_it_was_due_first() {
         moved.set(3_600_000 * MS);
         let is_over = poll_fn(|cx| Poll::Ready(moved.is_over(cx))).await;
         assert!(!is_over, "an hour has not passed");
-        // Moved nearer again, it comes.
+        // Set to an earlier time again, the timer fires.
         moved.until(clock.now_ns() + 5 * MS).await;
     });
 }

@@ -11,7 +11,7 @@ fn read(pieces: &[&[u8]], head_request: bool, ends: bool) -> Read {
     Ok(done.then(|| (reader.status(), reader.keep_alive())))
 }
 
-/// The whole, byte by byte, and at every split: always the same.
+/// Parses the whole, byte by byte, and split at every position, with the same result.
 fn check(text: &str, head_request: bool, ends: bool, expected: Read) {
     let bytes = text.as_bytes();
     assert_eq!(read(&[bytes], head_request, ends), expected, "whole: {text:?}");

@@ -13,7 +13,7 @@ fn near(found: u64, expected: f64) {
 
 #[test]
 fn percentiles_of_a_known_distribution_are_found_out_to_the_last_nine() {
-    // Exponential with a mean of 1 ms: a million values, each the distribution's own quantile for its rank.
+    // Exponential distribution with a mean of 1 ms: one million values, each the quantile of its rank.
     let count = 1_000_000_u32;
     let quantile = |rank: f64| -(1.0 - (rank - 0.5) / f64::from(count)).ln() * MS as f64;
     let mut exponential = histogram(3);
@@ -37,7 +37,7 @@ fn one_slow_request_in_a_million_is_the_last_percentile() {
     let found = latency(&recorded);
     near(found.at(99.999).unwrap(), 2.0 * MS as f64);
     near(found.max_ns, 60_000.0 * MS as f64);
-    // The point at p99.9999 is the last of the ordinary ones; only the maximum lies beyond.
+    // The point at p99.9999 is the last ordinary value; only the maximum is beyond.
     near(found.at(99.9999).unwrap(), 2.0 * MS as f64);
 }
 

@@ -1,26 +1,26 @@
-//! What each path is answered with. Must not know connections.
+//! Responses of the test upstream by path. Must not know connections.
 
 use bytes::Bytes;
 
-/// Bodies up to this size leave in one write with their head.
+/// Maximum body size, in bytes, that is sent in one write with the head.
 pub(crate) const SMALL_BYTES: u64 = 64 * 1024;
-/// The largest body a path may ask for.
+/// Maximum body size of a path in bytes.
 const BODY_BYTES_MAX: u64 = 16 << 30;
-/// The whole response to `/ping` in the first report, head included.
+/// Size of the whole response to `/ping` in report R1, head included.
 const PING_RESPONSE_BYTES: usize = 181;
 const PAGE_BYTES: usize = 2048;
 
-/// A response but for what depends on the connection.
+/// A response without the fields that depend on the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CannedResponse {
     pub(crate) status: u16,
     pub(crate) content_type: &'static str,
     pub(crate) body: CannedBody,
-    /// Bytes of a field that fills the head up to the size wanted.
+    /// Length of a padding field that brings the head to the required size.
     pub(crate) filler: usize,
 }
 
-/// A body: bytes, or so many of no meaning.
+/// A body: given bytes, or a number of filler bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CannedBody {
     Bytes(Bytes),
@@ -45,8 +45,8 @@ impl CannedResponse {
         Self { status: 200, content_type: "text/plain", body: CannedBody::Filler(length), filler: 0 }
     }
 
-    /// What a path is answered with where nothing goes wrong. Unknown ones are the default body: gateways
-    /// are measured with as many routes as anyone likes.
+    /// Regular response for a path. Unknown paths get the default body, so that any number of routes can be
+    /// measured.
     pub(crate) fn of(path: &str, default_bytes: u64) -> Self {
         let path = path.split(['?', '#']).next().unwrap_or_default();
         if let Some(count) = path.strip_prefix("/bytes/").and_then(size) {
@@ -71,7 +71,7 @@ impl CannedResponse {
         }
     }
 
-    /// `ok`, in a response of the size the first report names.
+    /// Response `ok`, padded to the size in report R1.
     fn ping() -> Self {
         let mut answer = Self::text(200, "ok");
         let bare = answer.head(false).len() + 2 + FILLER_FIELD.len() + 2;
@@ -79,7 +79,7 @@ impl CannedResponse {
         answer
     }
 
-    /// The head as HTTP/1.1 writes it, the empty line included.
+    /// The head in HTTP/1.1 format, including the empty line.
     pub(crate) fn head(&self, close: bool) -> Vec<u8> {
         let mut head = Vec::with_capacity(192);
         head.extend_from_slice(b"HTTP/1.1 ");
@@ -108,7 +108,7 @@ impl CannedResponse {
 
 const FILLER_FIELD: &[u8] = b"X-Filler: ";
 
-/// A number of bytes: `N`, `Nk` or `Nm`.
+/// Parses a size: `N`, `Nk` or `Nm`.
 fn size(text: &str) -> Option<u64> {
     let (digits, unit) = match text.as_bytes().last()? {
         b'k' | b'K' => (&text[..text.len() - 1], 1 << 10),
@@ -122,7 +122,7 @@ fn size(text: &str) -> Option<u64> {
     (bytes <= BODY_BYTES_MAX).then_some(bytes)
 }
 
-/// A static page of about 2 KB, as the third report serves.
+/// A static page of about 2 KB, as in report R3.
 fn page() -> String {
     let mut page = "<!DOCTYPE html>\n<html><head><title>yumen-bench</title></head><body>\n".to_owned();
     let end = "</body></html>\n";

@@ -1,5 +1,5 @@
-//! How an upstream misbehaves: latency, stalls, errors, a rate limit. Pure but for the counter of the limit.
-//! Must not know HTTP.
+//! Injected behaviour of the test upstream: latency, stalls, errors and a rate limit. Must not know HTTP.
+//! Pure except for the counters.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,18 +8,18 @@ use crate::prepared::next_random;
 const MILLISECOND_NS: u64 = 1_000_000;
 const SECOND_NS: f64 = 1e9;
 
-/// What an upstream does beside answering.
+/// Injected behaviour.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamBehaviour {
-    /// How long each response takes.
+    /// Latency of each response.
     pub latency: LatencyShape,
-    /// Moments in which nothing is answered.
+    /// Periods without responses.
     pub stalls: Option<StallSchedule>,
-    /// This share of the responses, from 0 to 1, are errors.
+    /// Share of error responses, from 0 to 1.
     pub error_share: f64,
-    /// The status of those.
+    /// Status of the error responses.
     pub error_status: u16,
-    /// Requests per second; what is over is answered 429.
+    /// Requests per second; excess requests are answered with 429.
     pub rate_limit: Option<f64>,
 }
 
@@ -35,30 +35,30 @@ impl Default for UpstreamBehaviour {
     }
 }
 
-/// A distribution of latencies, in nanoseconds.
+/// Distribution of latencies in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LatencyShape {
-    /// As fast as it can.
+    /// No added latency.
     #[default]
     None,
-    /// Always so long.
+    /// Constant latency.
     Fixed(u64),
-    /// Evenly between the two.
+    /// Uniform distribution between two bounds.
     Uniform(u64, u64),
 }
 
-/// Nothing is answered during a stall; what comes in waits for its end.
+/// Stalls of the upstream. Requests during a stall are answered at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StallSchedule {
-    /// The first begins so long after the start, milliseconds.
+    /// Start of the first stall, in milliseconds after the start.
     pub first_ms: u64,
-    /// From the beginning of one to that of the next; 0 for a single one.
+    /// Period of the stalls in milliseconds; 0 for a single one.
     pub every_ms: u64,
-    /// How long each lasts.
+    /// Duration of each stall in milliseconds.
     pub for_ms: u64,
 }
 
-/// What becomes of a request.
+/// Treatment of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BehaviourVerdict {
     Good,
@@ -66,12 +66,12 @@ pub(crate) enum BehaviourVerdict {
     Limited,
 }
 
-/// The behaviour with what it has to remember.
+/// The behaviour with its counters.
 pub(crate) struct BehaviourState {
     behaviour: UpstreamBehaviour,
-    /// When the next request is within the limit, if it keeps to the rate evenly.
+    /// Earliest time of the next request within the limit.
     next_ns: AtomicU64,
-    /// Errors are every so manieth, counted over all threads: a share that is exact can be tested.
+    /// Requests counted over all threads. Errors are spread evenly, so that tests can check the exact share.
     counted: AtomicU64,
 }
 
@@ -80,7 +80,7 @@ impl BehaviourState {
         Self { behaviour, next_ns: AtomicU64::new(0), counted: AtomicU64::new(0) }
     }
 
-    /// What becomes of the request that came now.
+    /// Treatment of a request that arrives now.
     pub(crate) fn verdict(&self, now_ns: u64) -> BehaviourVerdict {
         if !self.admits(now_ns) {
             return BehaviourVerdict::Limited;
@@ -97,7 +97,7 @@ impl BehaviourState {
         BehaviourVerdict::Good
     }
 
-    /// When a request that came now is to be answered.
+    /// Due time of the response to a request that arrives now.
     pub(crate) fn answer_at_ns(&self, now_ns: u64, random: &mut u64) -> u64 {
         let delay_ns = match self.behaviour.latency {
             LatencyShape::None => 0,
@@ -110,7 +110,7 @@ impl BehaviourState {
         self.behaviour.stalls.map_or(at_ns, |stalls| stalls.leave_at_ns(at_ns))
     }
 
-    /// Evenly spaced, with a tenth of a second's worth allowed at once.
+    /// Rate limit with even spacing and a burst of 100 ms.
     fn admits(&self, now_ns: u64) -> bool {
         let Some(rate) = self.behaviour.rate_limit else { return true };
         let space_ns = (SECOND_NS / rate) as u64;
@@ -124,7 +124,7 @@ impl BehaviourState {
 }
 
 impl StallSchedule {
-    /// The same moment, or the end of the stall it falls into.
+    /// Returns the time itself, or the end of the stall that contains it.
     pub(crate) fn leave_at_ns(self, at_ns: u64) -> u64 {
         let Some(since_ns) = at_ns.checked_sub(self.first_ms * MILLISECOND_NS) else { return at_ns };
         let into_ns = match self.every_ms * MILLISECOND_NS {

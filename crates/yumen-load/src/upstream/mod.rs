@@ -1,5 +1,5 @@
-//! The server behind the gateways: bodies of settable size after settable latency, with settable failures.
-//! Must not know what asks it.
+//! The test upstream: responses with configurable size, latency and failures.
+//! Must not know its clients.
 
 mod answer;
 mod behaviour;
@@ -26,57 +26,57 @@ pub use behaviour::{LatencyShape, StallSchedule, UpstreamBehaviour};
 use crate::alarm::RunClock;
 use crate::machine::{allow_many_open_files, own_cost};
 
-/// Connections that may wait to be accepted; the kernel has a bound of its own.
+/// Listen backlog; the kernel caps it at `net.core.somaxconn`.
 const BACKLOG: i32 = 65_535;
 
-/// What an upstream is asked to be.
+/// Settings of a test upstream.
 #[derive(Clone, Debug)]
 pub struct UpstreamOptions {
-    /// Where HTTP/1.1 and HTTP/2 with prior knowledge are served; port 0 takes any.
+    /// Address for HTTP/1.1 and HTTP/2 with prior knowledge; port 0 selects a free one.
     pub listen: SocketAddr,
-    /// Where both are served over TLS.
+    /// Address for both protocols over TLS.
     pub listen_tls: Option<SocketAddr>,
-    /// What it shows over TLS.
+    /// Certificate for TLS.
     pub certificate: UpstreamCertificate,
-    /// Threads, each with sockets of its own.
+    /// Threads, each with its own listening sockets.
     pub threads: usize,
-    /// Bytes of the body for paths that do not name a size.
+    /// Body size in bytes for paths without a size.
     pub body_bytes: u64,
     /// Latency, failures and limits.
     pub behaviour: UpstreamBehaviour,
 }
 
-/// The certificate shown over TLS.
+/// Certificate of the TLS listener.
 #[derive(Clone, Debug)]
 pub enum UpstreamCertificate {
-    /// Made at the start, signed by itself, with an RSA key of 2048 bits.
+    /// Self-signed certificate with an RSA key of 2048 bits, generated at start.
     Rsa,
-    /// Made at the start, signed by itself, with a P-256 key.
+    /// Self-signed certificate with a P-256 key, generated at start.
     Ecdsa,
-    /// Read from two PEM files: the chain and the key.
+    /// PEM files of the chain and of the key.
     Files(String, String),
 }
 
-/// What an upstream has done since it started. Served as JSON at `/stats`, which does not count itself.
+/// Counters since the start, served as JSON at `/stats`. Requests for `/stats` do not count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpstreamStats {
-    /// Connections accepted.
+    /// Accepted connections.
     pub connections: u64,
-    /// Connections open now.
+    /// Currently open connections.
     pub open_connections: u64,
     /// Requests read.
     pub requests: u64,
-    /// Responses that were errors on purpose.
+    /// Injected error responses.
     pub errors_on_purpose: u64,
-    /// Requests over the rate limit, answered 429.
+    /// Requests over the rate limit, answered with 429.
     pub limited: u64,
-    /// Its own CPU time, nanoseconds.
+    /// CPU time of the process in nanoseconds.
     pub cpu_ns: u64,
-    /// Since it started, milliseconds.
+    /// Time since the start in milliseconds.
     pub uptime_ms: u64,
 }
 
-/// A running upstream. It ends when this is dropped.
+/// A running test upstream; stops on drop.
 pub struct TestUpstream {
     address: SocketAddr,
     address_tls: Option<SocketAddr>,
@@ -84,7 +84,7 @@ pub struct TestUpstream {
     threads: Vec<JoinHandle<io::Result<()>>>,
 }
 
-/// What the threads share.
+/// State shared by the threads.
 pub(crate) struct UpstreamServer {
     pub(crate) clock: RunClock,
     pub(crate) behaviour: behaviour::BehaviourState,
@@ -98,7 +98,7 @@ pub(crate) struct UpstreamServer {
     stopped: AtomicBool,
 }
 
-/// Starts an upstream; it serves when this returns.
+/// Starts a test upstream. The sockets are listening on return.
 pub fn upstream(options: &UpstreamOptions) -> io::Result<TestUpstream> {
     allow_many_open_files();
     let tls = options.listen_tls.map(|_| server_tls(&options.certificate)).transpose()?;
@@ -132,22 +132,22 @@ pub fn upstream(options: &UpstreamOptions) -> io::Result<TestUpstream> {
 }
 
 impl TestUpstream {
-    /// Where it listens.
+    /// Address of the clear text listener.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where it listens for TLS.
+    /// Address of the TLS listener.
     pub fn address_tls(&self) -> Option<SocketAddr> {
         self.address_tls
     }
 
-    /// What it has done so far.
+    /// Current counters.
     pub fn stats(&self) -> UpstreamStats {
         self.server.stats()
     }
 
-    /// Serves until a thread fails.
+    /// Waits until the upstream ends or a thread fails.
     pub fn join(mut self) -> io::Result<()> {
         for thread in self.threads.drain(..) {
             thread.join().map_err(|_| io::Error::other("a thread of the upstream panicked"))??;
@@ -160,7 +160,7 @@ impl Drop for TestUpstream {
     fn drop(&mut self) {
         self.server.stopped.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
-            // A thread that failed has nothing more to say here.
+            // The error of a failed thread is not needed during the drop.
             let _ = thread.join();
         }
     }
@@ -185,7 +185,7 @@ impl UpstreamServer {
     }
 }
 
-/// Every thread listens on a socket of its own; the kernel deals connections out.
+/// Creates one listening socket per thread; `SO_REUSEPORT` distributes the connections.
 fn listener(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;

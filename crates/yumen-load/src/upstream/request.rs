@@ -1,13 +1,13 @@
-//! HTTP/1 requests as an upstream needs them: method, path, where the body ends. Must not know sockets.
+//! HTTP/1 request parser of the test upstream: method, path and framing. Must not know sockets.
 
 use memchr::{memchr, memmem};
 
 use crate::response::{ChunkState, FramingFields, MalformedResponse};
 
-/// The longest head that is read.
+/// Maximum size of a head in bytes.
 pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// What matters of a request.
+/// Parsed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReceivedRequest {
     pub(crate) path: String,
@@ -16,7 +16,7 @@ pub(crate) struct ReceivedRequest {
     pub(crate) body: UnreadBody,
 }
 
-/// What is left of a request's body.
+/// Unread rest of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnreadBody {
     Done,
@@ -25,7 +25,8 @@ pub(crate) enum UnreadBody {
 }
 
 impl ReceivedRequest {
-    /// The request at the beginning of the bytes, and the length of its head; none if more is needed.
+    /// Parses a request at the beginning of the input; returns it with the length of its head. `None` if
+    /// incomplete.
     pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, MalformedResponse> {
         let Some(end) = memmem::find(bytes, b"\r\n\r\n") else {
             return if bytes.len() > HEAD_BYTES_MAX { Err(MalformedResponse::HeadTooLong) } else { Ok(None) };
@@ -57,7 +58,7 @@ impl ReceivedRequest {
 }
 
 impl UnreadBody {
-    /// Takes what belongs to the body; the number of bytes it was.
+    /// Consumes bytes of the body; returns their number.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<usize, MalformedResponse> {
         let mut taken = 0;
         while taken < bytes.len() {

@@ -1,5 +1,5 @@
-//! One thread of the upstream: accepts, reads requests, waits as long as told, answers.
-//! Must not know what decides about waiting and failing.
+//! One thread of the test upstream: accepts connections, reads requests, and responds after a delay.
+//! Must not know the rules for delays and failures.
 
 use std::cell::Cell;
 use std::io;
@@ -28,7 +28,7 @@ const READ_BYTES: usize = 4 * 1024;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 static FILLER: [u8; SMALL_BYTES as usize] = [b'x'; SMALL_BYTES as usize];
 
-/// What the tasks of one thread share.
+/// State shared by the tasks of one thread.
 struct UpstreamThread {
     server: Arc<UpstreamServer>,
     alarm: Rc<AlarmQueue>,
@@ -68,12 +68,12 @@ async fn accept(thread: Rc<UpstreamThread>, listener: tokio::net::TcpListener, t
                 thread.server.open.fetch_add(1, Ordering::Relaxed);
                 let thread = thread.clone();
                 spawn_local(async move {
-                    // How a connection ends is the client's business to tell.
+                    // The client reports connection errors.
                     let _ = connection(&thread, stream, tls).await;
                     thread.server.open.fetch_sub(1, Ordering::Relaxed);
                 });
             }
-            // Out of descriptors, most likely: some connection will end.
+            // Most likely out of file descriptors: retry after some connections have closed.
             Err(_) => timer.until(thread.server.clock.now_ns() + LOOK_NS).await,
         }
     }
@@ -99,6 +99,7 @@ where
     if stream.read_buf(&mut pending).await? == 0 {
         return Ok(());
     }
+    // Without ALPN, HTTP/2 is detected by its connection preface (RFC 9113 §3.4).
     while pending.len() < PREFACE.len() && PREFACE.starts_with(&pending) {
         if stream.read_buf(&mut pending).await? == 0 {
             return Ok(());
@@ -156,7 +157,7 @@ where
     }
 }
 
-/// The answer, when it is due.
+/// Waits until the response is due and returns it.
 async fn decide(thread: &UpstreamThread, path: &str, timer: &AlarmTimer) -> CannedResponse {
     let server = &thread.server;
     if path == "/stats" {
@@ -227,7 +228,7 @@ where
         let (request, respond) = accepted.map_err(io::Error::other)?;
         let thread = thread.clone();
         spawn_local(async move {
-            // A stream that failed is the client's business to tell.
+            // The client reports stream errors.
             let _ = stream_of_http2(&thread, request, respond).await;
         });
     }
@@ -271,7 +272,7 @@ async fn stream_of_http2(
     Ok(())
 }
 
-/// A stream some of which was read already.
+/// A stream with bytes already read ahead.
 struct ReplayedStream<S> {
     ahead: Vec<u8>,
     stream: S,

@@ -81,7 +81,7 @@ fn a_rate_limit_lets_its_rate_through() {
     let good = |moments: std::ops::Range<u64>| {
         moments.filter(|ms| state.verdict(1_000 * MS + ms * MS) == BehaviourVerdict::Good).count()
     };
-    // A request each millisecond for ten seconds: the rate, and the tenth of a second allowed at once.
+    // One request per millisecond for ten seconds: the rate, plus the burst of 100 ms.
     assert_eq!(good(0..10_000), 1010);
 }
 

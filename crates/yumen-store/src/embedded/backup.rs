@@ -1,6 +1,6 @@
-//! Copies of the store while it runs, and the way back from one.
+//! Backups of the store while it runs, and their restoration.
 //!
-//! A backup is a database file of its own, which any Yumen of that format opens.
+//! A backup is a database file that any Yumen of the same format version opens.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read};
@@ -15,35 +15,37 @@ use crate::seal::{OptionalSeal, TextSeal};
 use crate::state::{Authorship, Revision, StoreCommit, StoreState};
 use crate::store::StoreError;
 
-/// What the file a restore replaced is called.
+/// Name of the file that a restore replaced.
 pub(super) const REPLACED: &str = "yumen.redb.replaced";
 
-/// Who a restored store says had it go on.
+/// Author of the revision that a restore appends.
 const RESTORE: &str = "restore";
 
 impl EmbeddedMedium {
     /// Writes all entries, settings and history, as of one moment, to the file `to`.
     ///
-    /// Writes go on meanwhile. The file appears when it is whole, in place of what had its name.
+    /// Writes continue meanwhile. The file is renamed to `to` once it is complete, and replaces an existing
+    /// file.
     pub fn backup(&self, to: &Path) -> Result<(), StoreError> {
         if is_same(to, &self.place) {
             let message = "a backup cannot take the place of the store itself";
             return Err(about(to, &io::Error::new(io::ErrorKind::InvalidInput, message)).into());
         }
         let draft = directory::suffixed(to, ".partial");
-        // The copy's own errors must not be told as those of the store's file, hence two results.
+        // Two results, because an error of the copy must not be reported as one of the store's file.
         let copied = self.settled(|source| Ok(file::write(&draft, |copy| tables::copy(source, copy))))?;
         copied?;
         Ok(directory::rename_durably(&draft, to)?)
     }
 }
 
-/// Puts a backup, or a `last-good.json`, in place of the store in `directory`, and gives its state.
+/// Replaces the store in `directory` with a backup or a `last-good.json`, and returns its state.
 ///
-/// Refuses while a process has the directory, and touches nothing before everything in `from` was read
-/// and opened with `seal`. The replaced file is kept as `yumen.redb.replaced`. Revisions go on behind its newest, by
-/// one that changes nothing and says so: none is counted twice, so what clients know of objects and of the store by
-/// their numbers is never true of something else.
+/// Fails while a process has locked the directory. Nothing is changed until all of `from` was read and opened
+/// with `seal`. The replaced file is kept as `yumen.redb.replaced`.
+///
+/// An empty revision above both histories is appended. No revision number is reused, so a client's cached
+/// revision never matches another state.
 pub fn restore(
     from: &Path,
     directory: &Path,
@@ -62,6 +64,7 @@ pub fn restore(
         None => Ok(state),
     });
     let state = state.inspect_err(|_| drop(directory::remove_if_there(&draft)))?;
+    // The replaced file gets its second name first: a crash before the rename leaves the old store in place.
     directory::keep_as(&place, &directory.file(REPLACED))?;
     directory::rename_durably(&draft, &place)?;
     LastGood::save(directory.path(), &state, &edge)?;
@@ -69,12 +72,12 @@ pub fn restore(
     Ok(state)
 }
 
-/// The newest revision of the store that is replaced, as far as anything of it can be read.
+/// Newest revision of the replaced store, as far as its files are readable.
 fn reached(directory: &DataDir, edge: &OptionalSeal) -> Option<Revision> {
     let place = directory.file(DATABASE);
     let stored = file::check(&place).and_then(|()| {
         guarded(&place, || {
-            // A damaged file is kept as it is.
+            // The full check keeps a damaged file from being modified by recovery.
             let database = file::builder(OpenCheck::Full).open(&place)?;
             let revision = tables::revision_of(&database)?;
             database.close()?;
@@ -85,7 +88,7 @@ fn reached(directory: &DataDir, edge: &OptionalSeal) -> Option<Revision> {
     stored.into_iter().chain(saved).max()
 }
 
-/// Has the draft of a store go on behind a revision that others may know.
+/// Appends an empty revision above `replaced` to the draft of a store.
 fn go_on(state: StoreState, replaced: Revision, draft: &Path) -> Result<StoreState, StoreError> {
     let revision = Revision(state.revision.max(replaced).0 + 1);
     let reason = Some(format!("the store of revision {} was restored", state.revision.0));
@@ -118,7 +121,7 @@ fn from_backup(from: &Path, draft: &Path, edge: &OptionalSeal) -> Result<StoreSt
     })
 }
 
-/// Copies a file no process writes to: of one in use, a copy may be of two moments.
+/// Copies a file that no process writes. A file in use could be copied in two states.
 fn copy_unused(from: &Path, draft: &Path) -> Result<(), StoreError> {
     let mut source = File::open(from).map_err(|error| about(from, &error))?;
     match source.try_lock_shared() {
@@ -131,7 +134,7 @@ fn copy_unused(from: &Path, draft: &Path) -> Result<(), StoreError> {
     Ok(copy.sync_all().map_err(|error| about(draft, &error))?)
 }
 
-/// A database begins with a magic number, the other with a brace.
+/// A redb file begins with a magic number, a last good state with a brace.
 fn is_last_good(from: &Path) -> Result<bool, StoreError> {
     let mut first = [0];
     let read = File::open(from).and_then(|mut file| file.read(&mut first));

@@ -1,6 +1,6 @@
-//! Entries and revisions as bytes: numbers in groups of seven bits, texts behind their length.
+//! Binary encoding of entries and revisions: LEB128 numbers and length-prefixed texts.
 //!
-//! Knows nothing of tables. What it writes changes only together with the format version.
+//! Must not know tables. The encoding changes only together with the format version.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use yumen_config::Kind;
 
 use crate::state::{Authorship, EntryChange, ResourceKey, Revision, StoreCommit, StoreEntry};
 
-/// A key as text; kinds go by the names they have in URIs.
+/// A key as `kind/id`, with the kind's name in URIs.
 pub(super) fn key_text(key: &ResourceKey) -> String {
     format!("{}/{}", key.kind.name(), key.id)
 }
 
-/// The key of such a text; `None` where this version knows no such kind.
+/// Parses `kind/id`; `None` for a kind unknown to this version.
 pub(super) fn key_of(text: &str) -> Option<ResourceKey> {
     let (kind, id) = text.split_once('/')?;
     Some(ResourceKey::new(Kind::from_name(kind)?, id))
@@ -32,7 +32,7 @@ pub(super) fn decode_entry(bytes: &[u8]) -> Option<StoreEntry> {
     Some(head.with(std::str::from_utf8(reader.0).ok()?))
 }
 
-/// The time comes first, so that trimming by age reads nothing else.
+/// The time is the first field, so that trimming by age decodes nothing else.
 pub(super) fn encode_revision(committed: &StoreCommit) -> Vec<u8> {
     let mut bytes = Vec::new();
     put_number(&mut bytes, committed.time_ms);
@@ -60,11 +60,12 @@ pub(super) fn decode_revision(revision: Revision, bytes: &[u8]) -> Option<StoreC
         let after = reader.optional(EncodingReader::entry)?;
         changes.push(EntryChange { key, before, after });
     }
+    // Trailing bytes mean that the encoding is damaged.
     let whole = reader.0.is_empty();
     whole.then_some(StoreCommit { revision, time_ms, by: Authorship { author, reason }, changes })
 }
 
-/// When an encoded revision was written.
+/// Commit time of an encoded revision in milliseconds since the Unix epoch.
 pub(super) fn time_ms_of(bytes: &[u8]) -> Option<u64> {
     EncodingReader(bytes).number()
 }
@@ -100,7 +101,7 @@ fn put_entry_head(bytes: &mut Vec<u8>, entry: &StoreEntry) {
     put_optional(bytes, entry.expires_ms, put_number);
 }
 
-/// All of an entry but its text.
+/// An entry without its text.
 struct EntryHead {
     created: Revision,
     modified: Revision,
@@ -114,7 +115,7 @@ impl EntryHead {
     }
 }
 
-/// What of an encoding is still to be read. `None` means that the bytes are not what was written.
+/// The rest of an encoding. Methods return `None` if the bytes are malformed.
 struct EncodingReader<'a>(&'a [u8]);
 
 impl<'a> EncodingReader<'a> {
@@ -126,6 +127,7 @@ impl<'a> EncodingReader<'a> {
 
     fn number(&mut self) -> Option<u64> {
         let mut number = 0;
+        // Ten groups of seven bits cover 64 bits; a longer encoding is invalid.
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
             number |= u64::from(byte & 0x7f) << shift;

@@ -1,6 +1,6 @@
-//! Database files as files: opened with bounds, made whole before they get their name.
+//! Database files: opened with bounds, and renamed into place only when complete.
 //!
-//! Must not know what the tables hold.
+//! Must not know the content of the tables.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::seal::OptionalSeal;
 use crate::state::StoreState;
 use crate::store::StoreError;
 
-/// History is read page by page and everything else is in memory: little need to be cached.
+/// Size of the page cache. History is read page by page and all other data is in memory.
 const CACHE_BYTES: usize = 16 << 20;
 
 pub(super) fn builder(care: OpenCheck) -> Builder {
@@ -22,7 +22,7 @@ pub(super) fn builder(care: OpenCheck) -> Builder {
     builder
 }
 
-/// Refuses what is no database at all before it is opened for writing.
+/// Refuses a path that cannot be a database, before opening it for writing.
 pub(super) fn check(path: &Path) -> Result<(), StoreError> {
     let metadata = fs::metadata(path).map_err(|error| about(path, &error))?;
     let found = match metadata.is_file() {
@@ -33,14 +33,14 @@ pub(super) fn check(path: &Path) -> Result<(), StoreError> {
     Err(StoreError::Corrupt(format!("{}: {found}", path.display())))
 }
 
-/// An empty database at `path`.
+/// Creates an empty database at `path`.
 pub(super) fn create(path: &Path) -> Result<(), StoreError> {
     let draft = directory::suffixed(path, ".new");
     write(&draft, |database| tables::initialise(database, &StoreState::default(), &OptionalSeal::default()))?;
     Ok(directory::rename_durably(&draft, path)?)
 }
 
-/// A new database file, filled and closed; nothing is left of it where that fails.
+/// Creates a database file, fills and closes it. A failure removes the file.
 pub(super) fn write(
     path: &Path,
     fill: impl FnOnce(&Database) -> tables::Result<()>,
@@ -52,7 +52,7 @@ pub(super) fn write(
         Ok(database.close()?)
     });
     if written.is_err() {
-        // The first error is the one worth telling.
+        // The first error is the cause; an error of the removal would hide it.
         let _ = directory::remove_if_there(path);
     }
     written

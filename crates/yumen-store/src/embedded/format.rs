@@ -1,23 +1,23 @@
-//! The version of what the tables hold, and the steps from each version to the next.
+//! The format version of the tables, and the migrations between versions.
 //!
-//! Written with the first release and raised with every change that an older Yumen would misread.
+//! The version increases with every change that an older Yumen would misread.
 
 use redb::{Database, WriteTransaction};
 
 use super::tables::{self, Result};
 
-/// From one version to the next, within a transaction that also notes the new version.
+/// A migration to the next version, in the transaction that also writes the new version.
 pub(super) type MigrationStep = fn(&WriteTransaction) -> Result<()>;
 
-/// What comes first leads from version 1 to version 2, and so on.
+/// Migrations in order; the first leads from version 1 to version 2.
 const STEPS: &[MigrationStep] = &[];
 
-/// The version this program writes.
+/// The version that this program writes.
 pub(super) const CURRENT: u64 = 1 + STEPS.len() as u64;
 
-/// Brings a file to the version of this program, each step durable before the next begins.
+/// Migrates a file to the current version. Each step is durable before the next.
 ///
-/// A file from the future is left as it is, and refused.
+/// A file of a newer version is refused and left unchanged.
 pub(super) fn migrate(database: &Database) -> Result<()> {
     migrate_by(database, STEPS)
 }

@@ -1,6 +1,6 @@
-//! The tables of the database file: what is in which, and every transaction on them.
+//! The tables of the database file and every transaction on them.
 //!
-//! Knows redb; must not know where the file is, nor when it is opened.
+//! Knows redb; must not know the path of the file or the time of opening.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,28 +16,28 @@ use crate::engine::CommitBatch;
 use crate::seal::{OptionalSeal, SealError};
 use crate::state::{ResourceKey, Revision, StoreCommit, StoreEntry, StoreState};
 
-/// `kind/id` to what [`encode_entry`] writes.
+/// `kind/id` to the output of [`encode_entry`].
 const ENTRIES: TableDefinition<&str, &[u8]> = TableDefinition::new("entries");
-/// Values the doors keep.
+/// Values stored by the APIs.
 const SETTINGS: TableDefinition<&str, &str> = TableDefinition::new("settings");
-/// Revision to what [`encode_revision`] writes.
+/// Revision to the output of [`encode_revision`].
 const REVISIONS: TableDefinition<u64, &[u8]> = TableDefinition::new("revisions");
-/// Numbers about the rest; see the names below.
+/// Counters and versions, by the names below.
 const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
 
-/// The format version; see [`format`].
+/// Key of the format version; see [`format`].
 const FORMAT: &str = "format";
-/// The newest revision.
+/// Key of the newest revision.
 const REVISION: &str = "revision";
-/// How many bytes of encoded revisions are kept.
+/// Key of the size of all encoded revisions, in bytes.
 const HISTORY_BYTES: &str = "history_bytes";
 
-/// A transaction trims at most so many revisions, so that lower bounds do not stall a write.
+/// Revisions trimmed per transaction, so that a lowered bound does not stall one write.
 const TRIMMED_MAX: usize = 4096;
 
 pub(super) type Result<T> = std::result::Result<T, redb::Error>;
 
-/// Makes the tables in an empty database, holding `state` without history.
+/// Creates the tables in an empty database, with `state` and without history.
 pub(super) fn initialise(database: &Database, state: &StoreState, edge: &OptionalSeal) -> Result<()> {
     let transaction = database.begin_write()?;
     {
@@ -59,7 +59,7 @@ pub(super) fn initialise(database: &Database, state: &StoreState, edge: &Optiona
     Ok(transaction.commit()?)
 }
 
-/// The format version of the file.
+/// Reads the format version of the file.
 pub(super) fn format_of(database: &Database) -> Result<u64> {
     let found = database.begin_read()?.open_table(META)?.get(FORMAT)?.map(|value| value.value());
     found.ok_or_else(|| corrupted("the format version is missing".into()))
@@ -70,7 +70,7 @@ pub(super) fn set_format(transaction: &WriteTransaction, version: u64) -> Result
     Ok(())
 }
 
-/// Everything but the history.
+/// Loads everything except the history.
 pub(super) fn load(database: &Database, edge: &OptionalSeal) -> Result<StoreState> {
     let transaction = database.begin_read()?;
     let mut entries = Vec::new();
@@ -91,7 +91,7 @@ pub(super) fn load(database: &Database, edge: &OptionalSeal) -> Result<StoreStat
     Ok(StoreState::new(newest(&transaction)?, entries, settings))
 }
 
-/// The newest revision.
+/// Reads the newest revision.
 pub(super) fn revision_of(database: &Database) -> Result<Revision> {
     newest(&database.begin_read()?)
 }
@@ -101,7 +101,7 @@ fn newest(transaction: &ReadTransaction) -> Result<Revision> {
     revision.map(Revision).ok_or_else(|| corrupted("the revision is missing".into()))
 }
 
-/// Goes on with a revision that changes nothing, behind numbers that were never used here.
+/// Appends an empty revision whose number skips over numbers used by another history.
 pub(super) fn skip_revisions(database: &Database, committed: &StoreCommit) -> Result<()> {
     let transaction = database.begin_write()?;
     let mut history = HistoryTable::open(&transaction)?;
@@ -110,7 +110,7 @@ pub(super) fn skip_revisions(database: &Database, committed: &StoreCommit) -> Re
     Ok(transaction.commit()?)
 }
 
-/// Revisions older than `before`, the newest first.
+/// Reads revisions older than `before`, newest first.
 pub(super) fn history(
     database: &Database,
     before: Revision,
@@ -126,7 +126,7 @@ pub(super) fn history(
     Ok(page)
 }
 
-/// Reads every revision that is kept, to know that it can be read, and gives their number.
+/// Decodes every revision as a check, and returns their number.
 pub(super) fn verify_history(database: &Database, edge: &OptionalSeal) -> Result<usize> {
     let revisions = database.begin_read()?.open_table(REVISIONS)?;
     let mut count = 0;
@@ -138,7 +138,7 @@ pub(super) fn verify_history(database: &Database, edge: &OptionalSeal) -> Result
     Ok(count)
 }
 
-/// Writes a batch and trims the history, all in one transaction.
+/// Writes a batch and trims the history in one transaction.
 pub(super) fn write(
     database: &Database,
     batch: &CommitBatch,
@@ -146,6 +146,7 @@ pub(super) fn write(
     now_ms: u64,
 ) -> Result<()> {
     let changes = batch.revisions.iter().flat_map(|committed| &committed.changes);
+    // Collected by key, so that the last change of a batch to an object is written, once.
     let entries: BTreeMap<&ResourceKey, Option<&StoreEntry>> =
         changes.map(|changed| (&changed.key, changed.after.as_ref())).collect();
     let settings = batch.settings.iter().map(|(name, value)| (&**name, value.as_deref()));
@@ -164,11 +165,11 @@ pub(super) fn write(
     Ok(transaction.commit()?)
 }
 
-/// Makes the file say what `batch.base` says, whether or not the batch got into it.
+/// Restores `batch.base` in the file, whether or not the batch was committed.
 pub(super) fn take_back(database: &Database, batch: &CommitBatch, edge: &OptionalSeal) -> Result<()> {
     let base = &batch.base;
     if !is_committed(database, batch)? {
-        // Mostly so, and on a full disk nothing else would do.
+        // The common case. A full disk would also refuse a further write.
         return Ok(());
     }
     let changes = batch.revisions.iter().flat_map(|committed| &committed.changes);
@@ -184,13 +185,14 @@ pub(super) fn take_back(database: &Database, batch: &CommitBatch, edge: &Optiona
     Ok(transaction.commit()?)
 }
 
-/// Whether there is anything of a batch in the file; it is all or nothing of it.
+/// Whether the batch is in the file. Transactions are atomic, so one difference is proof.
 fn is_committed(database: &Database, batch: &CommitBatch) -> Result<bool> {
     let transaction = database.begin_read()?;
     let revision = transaction.open_table(META)?.get(REVISION)?.map(|value| value.value());
     if revision != Some(batch.base.revision.0) {
         return Ok(true);
     }
+    // A batch with settings alone does not change the revision.
     let settings = transaction.open_table(SETTINGS)?;
     for name in batch.settings.keys() {
         let found = settings.get(&**name)?;
@@ -201,7 +203,7 @@ fn is_committed(database: &Database, batch: &CommitBatch) -> Result<bool> {
     Ok(false)
 }
 
-/// Copies everything, as of one moment, into an empty database.
+/// Copies all tables, as of one moment, into an empty database.
 pub(super) fn copy(from: &Database, to: &Database) -> Result<()> {
     let (source, target) = (from.begin_read()?, to.begin_write()?);
     copy_table(&source, &target, ENTRIES)?;
@@ -257,7 +259,7 @@ fn write_settings<'a>(
     Ok(())
 }
 
-/// The revisions of a transaction, and how many bytes they are.
+/// The revisions of a transaction, and their size in bytes.
 struct HistoryTable<'t> {
     revisions: Table<'t, u64, &'static [u8]>,
     meta: Table<'t, &'static str, u64>,
@@ -278,7 +280,7 @@ impl<'t> HistoryTable<'t> {
         Ok(())
     }
 
-    /// Forgets the oldest while there are too many, too old or too large ones; the newest stays.
+    /// Removes the oldest revisions while a bound is exceeded; the newest stays.
     fn trim(&mut self, options: &EmbeddedOptions, now_ms: u64) -> Result<()> {
         let oldest_ms = options.revisions_age_max.map(|age| now_ms.saturating_sub(age.as_millis() as u64));
         let mut count = self.revisions.len()?;
@@ -328,7 +330,7 @@ fn decoded(revision: u64, bytes: &[u8], edge: &OptionalSeal) -> Result<StoreComm
     edge.opened_revision(committed).map_err(closed)
 }
 
-/// What was altered is damaged; what lacks its key is whole, and told apart by the error inside.
+/// An altered text is damage. A text without its key is intact, and `store_error` maps it to `Sealed`.
 fn closed(error: SealError) -> redb::Error {
     match error {
         SealError::Altered(_) => corrupted(error.to_string()),

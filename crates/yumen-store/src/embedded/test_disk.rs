@@ -1,4 +1,4 @@
-//! A disk in memory that fails on demand and forgets, at a power loss, what was not synced.
+//! A disk in memory that fails on demand and loses unsynced writes at a power loss.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,14 +16,14 @@ pub(super) struct Disk(Arc<Mutex<Platter>>);
 
 #[derive(Debug)]
 struct Platter {
-    /// What the process reads back.
+    /// Content visible to the process.
     seen: Vec<u8>,
-    /// What outlives a power loss.
+    /// Content that survives a power loss.
     durable: Vec<u8>,
-    /// Written since the last sync.
+    /// Writes since the last sync.
     pending: Vec<Change>,
     random: Random,
-    /// Of a thousand writes and syncs, so many fail.
+    /// Failures per thousand writes and syncs.
     faults_per_mille: u64,
     dead: bool,
 }
@@ -35,7 +35,7 @@ enum Change {
 }
 
 impl Disk {
-    /// With an empty store on it.
+    /// Creates a disk with an empty store.
     pub(super) fn new(seed: u64) -> Disk {
         let platter = Platter {
             seen: Vec::new(),
@@ -65,12 +65,12 @@ impl Disk {
         self.platter().faults_per_mille = per_mille;
     }
 
-    /// From here on nothing reaches the disk, as when a process was killed.
+    /// Drops all later writes, as after the kill of a process.
     pub(super) fn kill(&self) {
         self.platter().dead = true;
     }
 
-    /// Some of what was not synced is lost, some got through, some was torn.
+    /// Loses some unsynced writes, completes others, and tears the rest.
     pub(super) fn power_loss(&self) {
         let mut platter = self.platter();
         platter.settle_some();
@@ -103,7 +103,7 @@ impl Platter {
             match (self.random.below(3), change) {
                 (0, _) => {}
                 (1, Change::Bytes(offset, mut bytes)) => {
-                    // Disks write sectors; a sector is whole or not there.
+                    // Disks write whole sectors.
                     let sectors = bytes.len().div_ceil(512) as u64;
                     bytes.truncate(512 * self.random.below(sectors + 1) as usize);
                     Change::Bytes(offset, bytes).apply(&mut self.durable);
@@ -149,7 +149,7 @@ impl StorageBackend for Disk {
     fn sync_data(&self) -> io::Result<()> {
         let mut platter = self.platter();
         if let Err(error) = platter.fault() {
-            // What a failed sync wrote is anybody's guess.
+            // The result of a failed sync is undefined.
             if !platter.dead {
                 platter.settle_some();
             }

@@ -70,7 +70,7 @@ fn strange_files_are_refused_and_left_as_they_are() {
         fs::read(dir.join(DATABASE)).unwrap()
     };
     let mut altered = whole.clone();
-    // The texts are in there as they were written; in all of them, old copies included, one letter changes.
+    // The texts are stored in plain text. One letter changes in all of them, old copies included.
     let is_text = |at: usize| whole[at..].starts_with(&[b'x'; 300]);
     let texts: Vec<usize> = (0..whole.len()).filter(|at| is_text(*at)).collect();
     texts.iter().for_each(|at| altered[at + 50] = b'y');
@@ -119,7 +119,7 @@ fn only_the_owner_may_read_what_is_written() {
     }
 }
 
-/// Written by hand, so that it stays what version 1 wrote when the code has moved on.
+/// Written by hand, so that it stays the format of version 1 when the code changes.
 fn write_version_1(path: &Path, format: u64) {
     let database = Database::create(path).unwrap();
     let transaction = database.begin_write().unwrap();
@@ -218,7 +218,7 @@ fn history_is_bounded_by_count_bytes_and_age() {
         (EmbeddedOptions { ..all.clone() }, 40),
         (EmbeddedOptions { revisions_max: 7, ..all.clone() }, 7),
         (EmbeddedOptions { revisions_max: 0, ..all.clone() }, 1),
-        // A revision of a text of 1000 bytes is a bit more than 1000 bytes.
+        // A revision of a text of 1000 bytes takes slightly more than 1000 bytes.
         (EmbeddedOptions { history_bytes_max: 5_900, ..all.clone() }, 5),
         (EmbeddedOptions { history_bytes_max: 10, ..all.clone() }, 1),
         (EmbeddedOptions { revisions_age_max: Some(Duration::from_secs(3600)), ..all.clone() }, 40),
@@ -245,7 +245,7 @@ fn what_is_too_old_goes_with_the_next_write() {
     let options =
         EmbeddedOptions { revisions_age_max: Some(Duration::from_secs(60)), ..EmbeddedOptions::default() };
     let (medium, mut state) = Disk::new(1).load(options).unwrap();
-    // The draft's clock is ours to set: written two minutes ago, and now.
+    // The draft's clock is set by the test: two minutes ago, and now.
     for at_ms in [now_ms() - 120_000, now_ms() - 120_000, now_ms()] {
         let mut draft = Draft::new(state.clone(), at_ms);
         draft.put(key("a"), format!("{at_ms}").into(), None);
@@ -373,7 +373,7 @@ fn encodings_that_are_cut_or_run_on_are_refused() {
     assert_eq!(decode_revision(Revision(9), &[0xff; 30]), None, "a number without an end");
 }
 
-/// Some random transactions on top of `state`, as the engine makes them.
+/// Random transactions on top of `state`, batched as by the engine.
 fn random_batch(random: &mut Random, state: &StoreState) -> (CommitBatch, StoreState, Vec<StoreState>) {
     let mut batch = CommitBatch { base: state.clone(), ..CommitBatch::default() };
     let (mut staged, mut states) = (state.clone(), Vec::new());
@@ -399,7 +399,7 @@ fn random_batch(random: &mut Random, state: &StoreState) -> (CommitBatch, StoreS
     (batch, staged, states)
 }
 
-/// What must be on the disk, and what may be.
+/// Required and possible content of the disk.
 struct Expected {
     acknowledged: StoreState,
     doubtful: Vec<StoreState>,
@@ -426,7 +426,7 @@ impl Expected {
         self.past.extend(states.iter().map(|state| (state.revision.0, contents(state))));
     }
 
-    /// After a crash: what is there must be what was acknowledged, or all of what was in doubt.
+    /// After a crash, the content must be the acknowledged one, or all of the doubtful batch.
     fn adopt(&mut self, loaded: &StoreState, medium: &EmbeddedMedium, seed: u64) {
         let allowed = std::iter::once(&self.acknowledged).chain(&self.doubtful);
         let same = |state: &&StoreState| contents(state) == contents(loaded);
@@ -440,7 +440,7 @@ impl Expected {
         for committed in history {
             assert_eq!(committed.revision, state.revision, "seed {seed}");
             state.undo(&committed);
-            // Settings have no history; of a batch in doubt the states in between are not known.
+            // Settings have no history; intermediate states of a doubtful batch are unknown.
             if was_acknowledged && let Some(past) = self.past.get(&state.revision.0) {
                 assert_eq!(contents(&state).1, past.1, "seed {seed}");
             }
@@ -452,7 +452,7 @@ impl Expected {
     }
 }
 
-/// Failing writes and syncs, and power losses, in an order the seed decides.
+/// Failing writes and syncs, and power losses, in an order determined by the seed.
 fn check_faults(seed: u64) -> (u32, u32) {
     let mut random = Random(seed);
     let disk = Disk::new(seed);
@@ -466,7 +466,7 @@ fn check_faults(seed: u64) -> (u32, u32) {
             true => good += 1,
             false => bad += 1,
         }
-        // On a failing disk it may not be readable, but it never shows what was refused.
+        // A failing disk may be unreadable, but it never shows a refused write.
         if let Ok(newest) = medium.history(None, 1) {
             let newest = newest.first().map_or(Revision(0), |committed| committed.revision);
             assert_eq!(newest, expected.acknowledged.revision, "seed {seed}");
@@ -482,7 +482,7 @@ fn check_faults(seed: u64) -> (u32, u32) {
                 expected.adopt(&loaded.1, &medium, seed);
             }
             1 => {
-                // There is room again: what was told holds, without a restart.
+                // With space again, acknowledged writes are present without a restart.
                 disk.fail(0);
                 let newest = medium.history(None, 1).unwrap();
                 let newest = newest.first().map_or(Revision(0), |committed| committed.revision);
@@ -551,7 +551,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
     proptest::collection::vec(action, 1..40)
 }
 
-/// The store as one would write it in a line: texts by id, and every state there ever was.
+/// A minimal model of the store: texts by id, and every former state.
 #[derive(Default)]
 struct Model {
     texts: BTreeMap<String, String>,
@@ -560,7 +560,7 @@ struct Model {
 }
 
 impl Model {
-    /// Writes several at once; it is a revision if anything was there before or is there now.
+    /// Writes several texts at once; a revision results if any of them existed before or exists now.
     fn write(&mut self, writes: &[(String, Option<String>)]) {
         let mut counts = false;
         let before = self.texts.clone();
@@ -666,7 +666,7 @@ fn refused(store: &EmbeddedStore, id: String) {
     assert!(told.recv_timeout(WAIT).unwrap().unwrap().is_none());
 }
 
-/// Told when something has expired.
+/// Notifies when an object has expired.
 fn expired(store: &EmbeddedStore) -> std::sync::mpsc::Receiver<()> {
     let (tell, told) = channel();
     let tell = StdMutex::new(tell);

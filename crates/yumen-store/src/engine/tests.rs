@@ -118,7 +118,7 @@ async fn a_proposal_that_panics_fails_alone() {
     assert_eq!(put(&store, "a", "{}"), Revision(1));
 }
 
-/// Fails every batch until it is mended, and counts them.
+/// Fails every batch until it is repaired, and counts the batches.
 #[derive(Default)]
 struct Broken {
     batches: AtomicUsize,

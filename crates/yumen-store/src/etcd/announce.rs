@@ -1,6 +1,6 @@
-//! Says for this node, under a lease, what it serves: when that changes, and often enough to keep the lease.
+//! Publishes this node's record under a lease: on changes, and often enough to keep the lease.
 //!
-//! Never on anybody's way: what cannot be said now is said when the cluster is there again.
+//! Never blocks other work. A record that cannot be written is retried until the cluster is available.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,52 +16,53 @@ use super::shared::{EtcdShared, EtcdStatus, MirrorPosition};
 use super::wire::RpcError;
 use crate::state::Revision;
 
-/// Between two records, however often what is served changes.
+/// Minimum interval between two records.
 const PAUSE: Duration = Duration::from_millis(250);
-/// How long leaving may take.
+/// Maximum time for revoking the lease on leave.
 const LEAVE_WAIT: Duration = Duration::from_secs(1);
 
-/// What a node says of itself, as of now; nothing more once it is ending.
+/// Produces the text of the record; `None` once the node is shutting down.
 pub type Describe = Box<dyn Fn(MirrorPosition, &EtcdStatus) -> Option<String> + Send + Sync>;
 
-/// How a node announces itself.
+/// Identity, lease and content of a node record.
 pub struct NodeAnnouncement {
-    /// Who it is, on every start again.
+    /// Id of the node, stable across restarts.
     pub id: String,
-    /// How long it counts as there when it says nothing; a third of it passes between two records.
+    /// Time until an unrenewed record expires; renewed after a third of it.
     pub lease: Duration,
-    /// What it says.
+    /// Source of the record's text.
     pub describe: Describe,
-    /// Changes when it has more to say.
+    /// Triggers a new record on change.
     pub applied: watch::Receiver<Revision>,
 }
 
-/// A node that is announced until this is told to leave, or the store ends.
+/// A published node record. Ends with this value or with the store.
 pub struct AnnouncedNode {
     leave: oneshot::Sender<KeepNodeRecord>,
     left: mpsc::Receiver<()>,
 }
 
 impl AnnouncedNode {
-    /// Says nothing more and leaves the record as it is: another process of this node goes on with it. Were it taken back
-    /// before that one has said something, the others would do without this node.
+    /// Stops publishing and leaves the record for the successor process.
+    ///
+    /// Revoking the record would make the other nodes drop this node until the successor publishes.
     pub fn hand_over(self) {
         let _ = self.leave.send(KeepNodeRecord);
         let _ = self.left.recv_timeout(LEAVE_WAIT * 2);
     }
 
-    /// Takes the record back, if that is possible within a second. Blocks as long.
+    /// Stops publishing and revokes the record. Blocks for at most two seconds.
     pub fn leave(self) {
         drop(self.leave);
-        // Late or gone: the lease will end by itself.
+        // If the lease cannot be revoked in time, it expires.
         let _ = self.left.recv_timeout(LEAVE_WAIT * 2);
     }
 }
 
-/// The node is there: another process of it announces it.
+/// Signal that a successor process continues the record.
 struct KeepNodeRecord;
 
-/// Announces on the store's runtime.
+/// Starts publishing on the store's runtime.
 pub(super) fn begin(
     shared: Arc<EtcdShared>,
     runtime: &tokio::runtime::Handle,
@@ -72,7 +73,7 @@ pub(super) fn begin(
     runtime.spawn(async move {
         let lease = AtomicI64::new(0);
         let stays = tokio::select! {
-            // Whoever lets go of the other end wants it to leave.
+            // Dropping the sender means leave; sending a value means hand over.
             stays = asked => stays.is_ok(),
             never = keep(&shared, what, &lease) => match never {},
         };
@@ -95,10 +96,10 @@ async fn keep(shared: &EtcdShared, mut what: NodeAnnouncement, lease: &AtomicI64
         let Err(error) = announce(shared, &mut what, lease, &mut refusals).await;
         tracing::debug!(%error, "node record not written");
         if matches!(error, RpcError::Status { .. }) {
-            // Most likely the lease is one the cluster does not know any more.
+            // Most likely the lease has expired.
             lease.store(0, Ordering::Relaxed);
             refusals += 1;
-            // The first may be about the lease alone.
+            // The first refusal may concern the lease alone.
             if refusals > 1 {
                 shared.set_announce_error(Some(error.to_string()));
             }
@@ -107,7 +108,7 @@ async fn keep(shared: &EtcdShared, mut what: NodeAnnouncement, lease: &AtomicI64
     }
 }
 
-/// Writes records for as long as that works.
+/// Writes records until an error occurs.
 async fn announce(
     shared: &EtcdShared,
     what: &mut NodeAnnouncement,
@@ -142,7 +143,7 @@ async fn announce(
     }
 }
 
-/// Keeps the lease, or takes one where there is none.
+/// Renews the lease, or grants a new one.
 async fn renew(shared: &EtcdShared, lasts: Duration, lease: &AtomicI64) -> Result<(), RpcError> {
     let known = lease.load(Ordering::Relaxed);
     if known == 0 || shared.client.keep_lease(known).await? == 0 {
@@ -154,12 +155,12 @@ async fn renew(shared: &EtcdShared, lasts: Duration, lease: &AtomicI64) -> Resul
 
 async fn moved<T>(news: &mut watch::Receiver<T>) {
     if news.changed().await.is_err() {
-        // Nothing will change any more.
+        // A dropped sender means that no further change is possible.
         std::future::pending::<()>().await;
     }
 }
 
-/// Returns when somebody else took the record away.
+/// Returns when the record was deleted by another party.
 async fn lost(shared: &EtcdShared, moves: &mut watch::Receiver<u64>, id: &str, at: u64) {
     while !shared.nodes.has_lost(id, at) {
         moved(moves).await;

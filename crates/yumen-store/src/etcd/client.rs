@@ -1,6 +1,6 @@
-//! A client of a cluster of etcd: one connection at a time, to whichever member answers.
+//! A client of an etcd cluster with one connection at a time, to the first member that answers.
 //!
-//! Knows etcd's calls and how to get to a member that can answer them; must not know what the keys mean.
+//! Owns the choice of the member and authentication; must not know the meaning of the keys.
 
 #[cfg(test)]
 mod tests;
@@ -24,24 +24,24 @@ use super::settings::EtcdClientSettings;
 use super::tls::EtcdTlsConnector;
 use super::wire::{EtcdConnection, GrpcCode, RpcError, RpcStream};
 
-/// Keys come in pages of so many, so that no answer grows with the table.
+/// Keys per page of a range request, so that responses stay bounded.
 const PAGE: i64 = 1000;
 
-/// Where a cluster stands, as of one answer.
+/// Cluster id and revision of one response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClusterHead {
-    /// Which cluster it is.
+    /// Id of the cluster.
     pub cluster_id: u64,
-    /// Its newest revision.
+    /// Newest revision of the cluster.
     pub revision: u64,
 }
 
 /// Keys as of one revision.
 #[derive(Debug, Clone, Default)]
 pub struct KeyListing {
-    /// Where the cluster stood.
+    /// Cluster and revision of the listing.
     pub head: ClusterHead,
-    /// The keys, ascending.
+    /// Key-value pairs, ascending by key.
     pub kvs: Vec<KeyValue>,
 }
 
@@ -54,9 +54,9 @@ struct EtcdClientInner {
     endpoints: Vec<EtcdEndpoint>,
     secure: Option<EtcdTlsConnector>,
     live: Mutex<Option<Arc<EtcdConnection>>>,
-    /// The member asked first the next time.
+    /// Index of the member for the next connection.
     next: AtomicUsize,
-    /// Whom the connection leads to, for those who look.
+    /// URL of the connected member, readable without waiting for `live`.
     endpoint: RwLock<Option<Arc<str>>>,
 }
 
@@ -68,7 +68,7 @@ struct EtcdEndpoint {
 }
 
 impl EtcdClient {
-    /// A client that connects when it is first asked. Fails where an endpoint or a file cannot be read.
+    /// Creates a client that connects on first use. Fails on an invalid endpoint or an unreadable file.
     pub fn new(settings: EtcdClientSettings) -> Result<EtcdClient, String> {
         let endpoints: Vec<EtcdEndpoint> =
             settings.endpoints.iter().map(|url| EtcdEndpoint::parse(url)).collect::<Result<_, _>>()?;
@@ -77,18 +77,18 @@ impl EtcdClient {
         }
         let is_secure = endpoints.iter().any(|endpoint| endpoint.is_secure);
         let secure = is_secure.then(|| EtcdTlsConnector::new(&settings.tls)).transpose()?;
-        // Nodes that start together spread over the members.
+        // A random first member spreads nodes that start together.
         let next = AtomicUsize::new(super::random_below(endpoints.len()));
         let (live, endpoint) = (Mutex::default(), RwLock::default());
         Ok(EtcdClient(Arc::new(EtcdClientInner { settings, endpoints, secure, live, next, endpoint })))
     }
 
-    /// The member in use, where there is one.
+    /// URL of the connected member.
     pub fn endpoint(&self) -> Option<Arc<str>> {
         self.0.endpoint.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The keys that begin with `prefix`, as of `revision` or of the newest one.
+    /// Reads the keys with `prefix`, as of `revision` or the newest one.
     pub async fn get_prefix(&self, prefix: &str, revision: Option<u64>) -> Result<KeyListing, RpcError> {
         let mut listing = KeyListing::default();
         let mut question = RangeRequest {
@@ -102,7 +102,7 @@ impl EtcdClient {
             let page: RangeResponse = self.call("/etcdserverpb.KV/Range", &question).await?;
             let head = ClusterHead::of(page.header.as_ref());
             if question.revision == 0 {
-                // The pages after this one must be of the same moment.
+                // Later pages must be of the same revision as the first.
                 question.revision = head.revision as i64;
             }
             listing.head = ClusterHead { revision: question.revision as u64, ..head };
@@ -116,26 +116,26 @@ impl EtcdClient {
         }
     }
 
-    /// Puts one key, bound to a lease where that is not 0; gives the revision.
+    /// Writes one key, bound to `lease` unless that is 0; returns the revision.
     pub async fn put(&self, key: &str, value: impl Into<Bytes>, lease: i64) -> Result<u64, RpcError> {
         let question = PutRequest { key: key.to_owned().into(), value: value.into(), lease };
         let answer: WriteResponse = self.call("/etcdserverpb.KV/Put", &question).await?;
         Ok(ClusterHead::of(answer.header.as_ref()).revision)
     }
 
-    /// Deletes one key; gives the revision.
+    /// Deletes one key; returns the revision.
     pub async fn delete(&self, key: &str) -> Result<u64, RpcError> {
         let question = DeleteRangeRequest { key: key.to_owned().into(), range_end: Bytes::new() };
         let answer: WriteResponse = self.call("/etcdserverpb.KV/DeleteRange", &question).await?;
         Ok(ClusterHead::of(answer.header.as_ref()).revision)
     }
 
-    /// Does all of a transaction, or tells how its keys are instead.
+    /// Executes a transaction. If its comparisons fail, the response holds the failure steps.
     pub(super) async fn txn(&self, question: &TxnRequest) -> Result<TxnResponse, RpcError> {
         self.call("/etcdserverpb.KV/Txn", question).await
     }
 
-    /// A new lease of so many seconds; keys bound to it are deleted when it ends.
+    /// Grants a lease of `ttl_s` seconds. Keys bound to it are deleted on expiry.
     pub async fn grant_lease(&self, ttl_s: u64) -> Result<i64, RpcError> {
         let question = LeaseGrantRequest { ttl_s: ttl_s as i64, id: 0 };
         let answer: LeaseGrantResponse = self.call("/etcdserverpb.Lease/LeaseGrant", &question).await?;
@@ -145,7 +145,7 @@ impl EtcdClient {
         }
     }
 
-    /// Begins a lease's time anew; gives the seconds it has now, 0 where it has ended.
+    /// Renews a lease; returns its remaining seconds, 0 if it has expired.
     pub async fn keep_lease(&self, id: i64) -> Result<u64, RpcError> {
         self.bounded(async {
             let mut stream: RpcStream<LeaseKeepAliveResponse> =
@@ -157,13 +157,13 @@ impl EtcdClient {
         .await
     }
 
-    /// Ends a lease, and with it the keys bound to it.
+    /// Revokes a lease and deletes the keys bound to it.
     pub async fn revoke_lease(&self, id: i64) -> Result<(), RpcError> {
         let _: WriteResponse = self.call("/etcdserverpb.Lease/LeaseRevoke", &LeaseRequest { id }).await?;
         Ok(())
     }
 
-    /// Watches the keys that begin with `prefix`, from the revision `from` on.
+    /// Watches the keys with `prefix` from the revision `from` on.
     pub async fn watch_prefix(&self, prefix: &str, from: u64) -> Result<EtcdWatch, RpcError> {
         let connection = self.connection().await?;
         let mut stream = connection.open("/etcdserverpb.Watch/Watch").await?;
@@ -177,13 +177,13 @@ impl EtcdClient {
         Ok(EtcdWatch { stream, connection })
     }
 
-    /// Where the cluster stands; asks a quorum.
+    /// Reads the cluster's revision with a linearizable read, which needs a quorum.
     pub async fn head(&self) -> Result<ClusterHead, RpcError> {
         let connection = self.connection().await?;
         self.bounded(self.head_by(&connection)).await
     }
 
-    /// Ends the connection for all who use it: it has proved to be of no use.
+    /// Closes the connection for all users. The next call connects to the next member.
     pub async fn drop_connection(&self, why: &str) {
         if let Some(connection) = self.0.live.lock().await.take() {
             connection.fail(why);
@@ -199,7 +199,8 @@ impl EtcdClient {
         let connection = self.connection().await?;
         let first = self.bounded(connection.call(path, question)).await;
         match &first {
-            // The token has ended, or the users changed. Nothing was done, so it is asked once more, as somebody newly known.
+            // The token has expired or the users changed. etcd has done nothing, so the call is repeated once
+            // with a new token.
             Err(RpcError::Status { code, message })
                 if is_stale_token(*code, message) || self.is_taken_for_another(&connection, *code) =>
             {
@@ -210,7 +211,8 @@ impl EtcdClient {
         }
     }
 
-    /// Whether a refusal may be about whoever the certificate names, as no user was asked for when the connection began.
+    /// Whether a refusal may concern the identity of the client certificate: the connection was opened while
+    /// authentication was disabled, so calls carry no token.
     fn is_taken_for_another(&self, connection: &EtcdConnection, code: GrpcCode) -> bool {
         code == GrpcCode::PermissionDenied && self.0.settings.user.is_some() && !connection.has_token()
     }
@@ -229,7 +231,7 @@ impl EtcdClient {
         tokio::time::timeout(limit, call).await.unwrap_or(Err(RpcError::Late(limit.as_millis())))
     }
 
-    /// The connection that is there, or one to the first member that can answer.
+    /// Returns the open connection, or connects to the first member that proves its quorum.
     pub(super) async fn connection(&self) -> Result<Arc<EtcdConnection>, RpcError> {
         let mut live = self.0.live.lock().await;
         if let Some(connection) = live.as_ref().filter(|connection| !connection.is_ended()) {
@@ -259,7 +261,7 @@ impl EtcdClient {
         *self.0.endpoint.write().unwrap_or_else(PoisonError::into_inner) = endpoint;
     }
 
-    /// Connects, says who it is, and has the member prove that it is one of a majority.
+    /// Connects, authenticates, and checks by a linearizable read that the member has a quorum.
     async fn connect(&self, endpoint: &EtcdEndpoint) -> Result<EtcdConnection, RpcError> {
         let stream =
             TcpStream::connect((&*endpoint.host, endpoint.port)).await.map_err(RpcError::transport)?;
@@ -277,11 +279,12 @@ impl EtcdClient {
                 connection.call("/etcdserverpb.Auth/Authenticate", &question).await;
             match answer {
                 Ok(answer) => connection.authorize(&answer.token)?,
-                // So nodes can be given a user before etcd demands one.
+                // Nodes may have a user configured before enabling authentication in etcd.
                 Err(RpcError::Status { message, .. }) if message.contains(NO_USERS) => {}
                 Err(error) => return Err(error),
             }
         }
+        // A partitioned member accepts connections but fails this linearizable read.
         self.head_by(&connection).await?;
         Ok(connection)
     }
@@ -294,12 +297,12 @@ impl EtcdClient {
     }
 }
 
-/// What a member says that takes everybody.
+/// etcd's message while authentication is disabled.
 const NO_USERS: &str = "authentication is not enabled";
-/// What one says that does so no longer.
+/// etcd's message for calls without a user once authentication is enabled.
 const NOBODY: &str = "user name is empty";
 
-/// etcd tells most cases by their text, with codes that mean many things.
+/// etcd uses one code for several causes, so the message is matched too.
 fn is_stale_token(code: GrpcCode, message: &str) -> bool {
     code == GrpcCode::Unauthenticated
         || message.contains(NOBODY)
@@ -309,7 +312,7 @@ fn is_stale_token(code: GrpcCode, message: &str) -> bool {
 
 impl EtcdEndpoint {
     fn parse(url: &str) -> Result<EtcdEndpoint, String> {
-        // What stands there may hold a password.
+        // The message omits the text, which may contain a password.
         let wrong = || "not an etcd endpoint such as http://127.0.0.1:2379".to_owned();
         let uri: http::Uri = url.trim_end_matches('/').parse().map_err(|_| wrong())?;
         let is_secure = match uri.scheme_str() {
@@ -332,7 +335,7 @@ impl ClusterHead {
     }
 }
 
-/// The first key past all that begin with `prefix`.
+/// First key after all keys with `prefix`.
 pub(super) fn range_end(prefix: &str) -> Bytes {
     let mut end = prefix.as_bytes().to_vec();
     while let Some(last) = end.pop() {
@@ -344,32 +347,32 @@ pub(super) fn range_end(prefix: &str) -> Bytes {
     Bytes::from_static(b"\0")
 }
 
-/// The least key that is greater.
+/// The smallest key greater than `key`.
 fn after(key: &Bytes) -> Bytes {
     let mut next = key.to_vec();
     next.push(0);
     next.into()
 }
 
-/// What a watch tells.
+/// A message of a watch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WatchMessage {
-    /// What happened, whole revisions, ascending; and where the cluster stands.
+    /// Events of whole revisions, ascending, and the cluster's revision.
     Events(ClusterHead, Vec<KeyEvent>),
-    /// Nothing up to this revision that was not told, or is about to be.
+    /// All events up to this revision have been delivered.
     Progress(ClusterHead),
-    /// What was asked for is no longer kept: what there is must be listed anew.
+    /// The start revision is compacted: the keys must be listed again.
     Compacted,
 }
 
-/// A watch on a prefix. Ends with the connection.
+/// A watch on a prefix. Ends with its connection.
 pub struct EtcdWatch {
     stream: RpcStream<WatchResponse>,
     connection: Arc<EtcdConnection>,
 }
 
 impl EtcdWatch {
-    /// What comes next. May be given up and asked again.
+    /// Returns the next message. Cancel safe.
     pub async fn next(&mut self) -> Result<WatchMessage, RpcError> {
         loop {
             let ended = || RpcError::Transport("the member ended the watch".into());
@@ -379,7 +382,8 @@ impl EtcdWatch {
                 return Ok(WatchMessage::Compacted);
             }
             if answer.canceled {
-                // What a member refuses, another might not: the next one is asked with a new token.
+                // The refusal may be local to the member. Closing the connection leads to the next member
+                // with a new token.
                 self.connection.fail(&answer.cancel_reason);
                 return Err(RpcError::Transport(format!("the watch was refused: {}", answer.cancel_reason)));
             }
@@ -392,18 +396,18 @@ impl EtcdWatch {
         }
     }
 
-    /// Asks for a sign of life: [`WatchMessage::Progress`] comes.
+    /// Requests a [`WatchMessage::Progress`] as a probe of the member.
     pub fn ask_progress(&mut self) -> Result<(), RpcError> {
         self.stream.send(&WatchRequest { ask: Some(WatchRequestKind::Progress(WatchProgressRequest {})) })
     }
 
-    /// Ends the connection under it.
+    /// Closes the underlying connection.
     pub fn fail(&self, why: &str) {
         self.connection.fail(why);
     }
 }
 
-/// Pauses that grow, and differ from node to node so that a cluster is not asked by all at once.
+/// Exponential backoff with jitter, so that the nodes of a cluster do not reconnect together.
 #[derive(Debug)]
 pub(super) struct RetryBackoff {
     least: Duration,
@@ -417,12 +421,12 @@ impl RetryBackoff {
         RetryBackoff { least, most, next: least, since: Instant::now() }
     }
 
-    /// Something worked: the next pause is a short one, unless it did not work for long.
+    /// Records a success. The next pause is the shortest if the success lasted longer than `most`.
     pub(super) fn reset_after_success(&mut self) {
         self.since = Instant::now();
     }
 
-    /// The pause before the next attempt: between half and all of what is due.
+    /// Returns the next pause: random, between half of the current delay and all of it.
     pub(super) fn pause(&mut self) -> Duration {
         if self.since.elapsed() > self.most {
             self.next = self.least;

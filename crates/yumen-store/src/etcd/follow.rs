@@ -1,6 +1,7 @@
-//! Keeps the mirror in step with the cluster, for as long as the process lives.
+//! Keeps the mirror up to date with the cluster for the lifetime of the process.
 //!
-//! Does what the mirror needs, and finds another member when one keeps quiet; decides nothing about what is served.
+//! Lists and watches as the mirror requires, and leaves an unresponsive member; the mirror decides the served
+//! state.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,19 +13,20 @@ use super::mirror::MirrorNeed;
 use super::shared::EtcdShared;
 use super::wire::RpcError;
 
-/// Follows the cluster; never ends.
+/// Follows the cluster; never returns.
 pub(super) async fn run(shared: Arc<EtcdShared>) {
     let mut backoff = RetryBackoff::new(shared.settings.retry);
     loop {
         let Err(error) = follow(&shared, &mut backoff).await;
         shared.set_disconnected(&error);
-        // A member that is cut off from the others still answers, and never anything of use: the next one is asked.
+        // A partitioned member may still answer but never makes progress. Dropping the connection leads to
+        // the next member.
         shared.client.drop_connection(&error.to_string()).await;
         sleep(backoff.pause()).await;
     }
 }
 
-/// Follows the cluster over one connection.
+/// Follows the cluster over one connection until an error.
 async fn follow(shared: &EtcdShared, backoff: &mut RetryBackoff) -> Result<Infallible, RpcError> {
     let root = shared.layout.root();
     let head = shared.client.head().await?;
@@ -48,14 +50,14 @@ async fn follow(shared: &EtcdShared, backoff: &mut RetryBackoff) -> Result<Infal
     }
 }
 
-/// Takes in what a watch tells until that is not enough.
+/// Processes messages of a watch until a listing is needed or the member does not respond.
 async fn listen(shared: &EtcdShared, watch: &mut EtcdWatch) -> Result<MirrorNeed, RpcError> {
     let mut probe = interval(shared.settings.probe_every);
     probe.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut heard = Instant::now();
     loop {
         tokio::select! {
-            // What came counts before the silence that was.
+            // A received message takes precedence over the probe timeout.
             biased;
             news = watch.next() => {
                 heard = Instant::now();

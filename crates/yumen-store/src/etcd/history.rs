@@ -1,4 +1,4 @@
-//! The revisions a node saw, to look back to. Bounded; etcd itself keeps more of the past for a while.
+//! Revisions seen by this node, bounded by a retention. etcd keeps more of the past until it compacts.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use crate::state::{Revision, StoreCommit, StoreState};
 
 #[derive(Debug)]
 struct HistoryStep {
-    /// The state before it was of this revision.
+    /// Revision of the state this step starts from.
     from: Revision,
-    /// It stands for several revisions, of which only the last is known.
+    /// The step merges several revisions, of which only the last is known.
     is_leap: bool,
     committed: Arc<StoreCommit>,
 }
@@ -31,7 +31,7 @@ impl MirrorHistory {
         MirrorHistory { steps: RecentRevisions::new(retention) }
     }
 
-    /// Notes a revision that led on from `from`.
+    /// Appends a revision that follows `from`.
     pub(super) fn push(&mut self, from: Revision, is_leap: bool, committed: Arc<StoreCommit>) {
         self.steps.push(HistoryStep { from, is_leap, committed });
     }
@@ -42,20 +42,21 @@ impl MirrorHistory {
         all.filter(|one| before.is_none_or(|before| one.revision < before)).take(limit).cloned().collect()
     }
 
-    /// The state as of `revision`, by way back from `newest`; `None` where the way is not known so far.
+    /// Reconstructs the state as of `revision` backwards from `newest`; `None` beyond the known steps.
     pub(super) fn state_at(&self, revision: Revision, newest: &StoreState) -> Option<StoreState> {
         let mut state = newest.clone();
         for step in self.steps.newest_first() {
             if revision >= state.revision {
                 break;
             }
+            // The revision lies inside a merged step, whose intermediate states are unknown.
             if step.is_leap && revision > step.from {
                 return None;
             }
             state.undo(&step.committed);
             state.revision = step.from;
         }
-        // From one step to the next nothing changed.
+        // Between two steps the state did not change.
         let is_reached = state.revision <= revision && revision <= newest.revision;
         is_reached.then(|| {
             state.revision = revision;
@@ -80,7 +81,7 @@ mod tests {
         }
     }
 
-    /// Revisions 10, 14 and 20 of one key; 20 is what a list told.
+    /// Revisions 10, 14 and 20 of one key; 20 stems from a listing.
     fn past(steps_max: usize) -> (MirrorHistory, StoreState) {
         let mut past = MirrorHistory::new(HistoryRetention::of(steps_max));
         let mut before = None;

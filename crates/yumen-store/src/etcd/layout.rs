@@ -1,6 +1,6 @@
-//! Where things lie in etcd: the layout the tools of APISIX write and read, and what Yumen keeps beside it. Pure.
+//! Layout of the keys in etcd: that of APISIX, plus Yumen's own directory. Pure.
 //!
-//! Must not know what the values mean.
+//! Must not know the meaning of the values.
 
 use std::sync::Arc;
 
@@ -9,52 +9,52 @@ use yumen_config::resource::IdRule;
 
 use crate::state::ResourceKey;
 
-/// The directory under the prefix that no other tool writes.
+/// Directory under the prefix that no other program writes.
 const OWN: &str = "yumen";
 const CREDENTIALS: &str = "/credentials/";
 
 /// The keys of one store.
 #[derive(Debug, Clone)]
 pub(super) struct KeyLayout {
-    /// With a slash at its end.
+    /// Prefix with a trailing slash.
     root: String,
 }
 
-/// What lies under a key.
+/// Content of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum KeyRole {
     /// A resource.
     Resource(ResourceKey),
-    /// A value of the doors.
+    /// A setting of the APIs.
     Setting(Arc<str>),
-    /// Who wrote last.
+    /// Author of the last write.
     Note,
-    /// Who let held deletions pass last.
+    /// The last confirmation of held deletions.
     Confirmation,
 }
 
 impl KeyLayout {
-    /// Keys under `prefix`, which has no slash at its end.
+    /// Creates the layout under `prefix`, which has no trailing slash.
     pub(super) fn new(prefix: &str) -> KeyLayout {
         KeyLayout { root: format!("{prefix}/") }
     }
 
-    /// What all keys begin with.
+    /// Prefix of all keys.
     pub(super) fn root(&self) -> &str {
         &self.root
     }
 
-    /// What the keys of nodes' records begin with.
+    /// Prefix of the node records.
     pub(super) fn nodes(&self) -> String {
         format!("{}{OWN}/nodes/", self.root)
     }
 
-    /// What the keys of the texts begin with that nodes pin up on the board of this name.
+    /// Prefix of the shared keys of the board `name`.
     pub(super) fn board(&self, name: &str) -> String {
         format!("{}{OWN}/{name}/", self.root)
     }
 
-    /// The key in etcd.
+    /// Key in etcd.
     pub(super) fn path(&self, place: &KeyRole) -> String {
         let root = &self.root;
         match place {
@@ -65,7 +65,7 @@ impl KeyLayout {
         }
     }
 
-    /// What lies under a key in etcd; `None` where it is nothing of ours, such as a directory's placeholder.
+    /// Parses a key; `None` if the key is not Yumen's, such as a directory's placeholder.
     pub(super) fn place(&self, path: &[u8]) -> Option<KeyRole> {
         let path = std::str::from_utf8(path).ok()?.strip_prefix(&self.root)?;
         let (directory, id) = path.split_once('/').filter(|(_, id)| !id.is_empty())?;
@@ -78,8 +78,9 @@ impl KeyLayout {
             };
         }
         let kind = match Kind::from_name(directory)? {
+            // APISIX stores credentials below their consumer: `consumers/NAME/credentials/ID`.
             Kind::Consumers if id.contains(CREDENTIALS) => Kind::Credentials,
-            // Credentials lie under their consumers and nowhere else.
+            // Credentials are stored below their consumers only.
             kind if kind.descriptor().parent.is_some() => return None,
             kind => kind,
         };
@@ -96,12 +97,12 @@ impl KeyLayout {
         is_whole.then(|| KeyRole::Resource(ResourceKey::new(kind, id)))
     }
 
-    /// Whether a key lies where objects do and can name none, so that nobody serves what was written there.
+    /// Whether a key is under a resource directory but names no resource, so that no node serves its value.
     pub(super) fn is_stray(&self, path: &[u8]) -> bool {
         let within = path.strip_prefix(self.root.as_bytes()).unwrap_or_default();
         let mut parts = within.splitn(2, |byte| *byte == b'/');
         let kind = parts.next().and_then(|kind| Kind::from_name(std::str::from_utf8(kind).ok()?));
-        // A slash at the end is a directory's placeholder.
+        // A trailing slash marks a directory's placeholder.
         let is_name = parts.next().is_some_and(|id| !id.is_empty() && !id.ends_with(b"/"));
         kind.is_some() && is_name && self.place(path).is_none()
     }

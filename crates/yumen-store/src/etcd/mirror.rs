@@ -1,7 +1,7 @@
-//! What a node knows of the keys in etcd: lists and events go in, revisions come out. Pure.
+//! Mirror of the keys in etcd: listings and events in, revisions out. Pure.
 //!
-//! Owns which state is served, and so what is never served: a state that no revision had, and the loss of most objects at
-//! once without anybody's word. Must not know sockets, clocks or threads.
+//! Owns the served state. Never serves a state that no revision had, and never drops most objects at once
+//! without confirmation. Must not know sockets, clocks or threads.
 
 mod confirmation;
 mod deletion_hold;
@@ -28,72 +28,72 @@ pub(super) use confirmation::DeletionConfirmation;
 pub(super) use deletion_hold::DeletionHold;
 use deletion_hold::{Moment, Verdict};
 
-/// The author of what no writer left a note about.
+/// Author of revisions without a note by a writer.
 pub const FOREIGN: &str = "etcd";
-/// Settings of a state that this node keeps for itself: where in etcd it is from.
+/// Setting with the prefix in etcd that a saved state came from.
 pub(super) const FROM: &str = "etcd.prefix";
-/// The revision of the newest confirmation that was seen: a version that goes by it may run here again.
+/// Setting with the revision of the newest confirmation. Kept for older versions, which compare it.
 const CONFIRMED: &str = "etcd.confirmed";
-/// And the nonces of those that are used up, with a space between them.
+/// Setting with the nonces of used confirmations, separated by spaces.
 const SPENT: &str = "etcd.spent";
-/// So many of these.
+/// Maximum number of used nonces.
 const SPENT_MAX: usize = 64;
-/// So many of one's own writes are known again.
+/// Maximum number of recognized writes of this node.
 const NONCES: usize = 1024;
 
-/// What has to be done before the mirror is in step again.
+/// Next step to bring the mirror up to date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MirrorNeed {
-    /// All keys are to be listed.
+    /// List all keys.
     List,
-    /// All events from this revision on are to be told.
+    /// Watch all events from this revision on.
     Watch(u64),
 }
 
-/// What came of news.
+/// Result of a listing or of events.
 #[derive(Debug, Default)]
 pub(super) struct MirrorUpdate {
-    /// What is in force now, ascending.
+    /// New revisions, ascending.
     pub(super) commits: Vec<Arc<StoreCommit>>,
-    /// Something was missed: only a list can tell what.
+    /// Events are missing; a listing is needed.
     pub(super) is_out_of_step: bool,
 }
 
-/// A value that is no object in JSON.
+/// A value that is not a JSON object.
 #[derive(Debug, Clone)]
 struct UnreadableValue {
     at: u64,
     found: String,
 }
 
-/// The mirror. A clone is cheap, and is of one moment.
+/// The mirror. Clones share their data and are consistent.
 #[derive(Debug, Clone)]
 pub(super) struct EtcdMirror {
     layout: KeyLayout,
     served: StoreState,
-    /// Everything up to this revision of the cluster was taken in.
+    /// Last revision of the cluster that is fully processed.
     seen: ClusterHead,
-    /// The newest revision that is known to have changed an object.
+    /// Newest revision known to have changed an object.
     changed_at: u64,
-    /// Whether the cluster has spoken since this process began.
+    /// Whether the cluster was listed by this process.
     is_listed: bool,
     settings_at: OrdMap<Arc<str>, u64>,
     note_at: u64,
     confirmed_at: u64,
-    /// Confirmations that confirm nothing any more, wherever they turn up again.
+    /// Nonces of used confirmations, which must not take effect again.
     used_nonces: Vector<Arc<str>>,
     unreadable: OrdMap<ResourceKey, UnreadableValue>,
-    /// Keys among objects that name none.
+    /// Keys among objects that name no object.
     strays: OrdSet<Arc<str>>,
     hold: DeletionHold,
-    /// Own writes that came back: nonce and revision.
+    /// Writes of this node that the watch delivered: nonce and revision.
     nonces: Vector<(Arc<str>, u64)>,
-    /// When leases of this node's writes end, in milliseconds since the Unix epoch.
+    /// Expiry of this node's leases in milliseconds since the Unix epoch.
     leases: OrdMap<i64, u64>,
 }
 
 impl EtcdMirror {
-    /// A mirror that begins with what was served last, and lets no more than so many percent go at once.
+    /// Creates a mirror that serves `served` and holds deletions of more than `hold_percent` of the objects.
     pub(super) fn new(layout: KeyLayout, served: StoreState, hold_percent: u32) -> EtcdMirror {
         let confirmed_at = served.setting(CONFIRMED).and_then(|at| at.parse().ok()).unwrap_or(0);
         let used_nonces =
@@ -116,48 +116,48 @@ impl EtcdMirror {
         }
     }
 
-    /// What is served.
+    /// The served state.
     pub(super) fn state(&self) -> &StoreState {
         &self.served
     }
 
-    /// Whether the cluster has been listed since this process began.
+    /// Whether the cluster was listed by this process.
     pub(super) fn is_listed(&self) -> bool {
         self.is_listed
     }
 
-    /// The revision of the cluster up to which all was taken in.
+    /// Last revision of the cluster that is fully processed.
     pub(super) fn seen(&self) -> u64 {
         self.seen.revision
     }
 
-    /// The newest revision that is known to have changed an object. A list does not tell of deletions: it may be too low.
+    /// Newest revision known to have changed an object. Listings omit deletions, so the value may be too low.
     pub(super) fn changed_at(&self) -> u64 {
         self.changed_at
     }
 
-    /// Deletions that wait for somebody's word.
+    /// Number of held deletions.
     pub(super) fn held(&self) -> usize {
         self.hold.len()
     }
 
-    /// What a word about all that is held has to name.
+    /// Names that a confirmation of all held deletions must contain.
     pub(super) fn held_names(&self) -> Vec<String> {
         let name = |key: &ResourceKey| Some(confirmation::name_of(key, self.served.get(key.kind, &key.id)?));
         self.hold.keys().filter_map(name).collect()
     }
 
-    /// Whether the deletion of a key waits.
+    /// Whether the deletion of a key is held.
     pub(super) fn holds(&self, key: &ResourceKey) -> bool {
         self.hold.holds(key)
     }
 
-    /// Whether what lies in etcd is otherwise than what is served, anywhere.
+    /// Whether etcd differs from the served state under any key.
     pub(super) fn differs(&self) -> bool {
         self.hold.len() > 0 || !self.unreadable.is_empty()
     }
 
-    /// How it is under one key.
+    /// Difference between etcd and the served state under one key.
     pub(super) fn difference(&self, key: &ResourceKey) -> Option<StoreDifference> {
         match (self.hold.holds(key), self.unreadable.contains_key(key)) {
             (true, _) => Some(StoreDifference::Held),
@@ -166,7 +166,7 @@ impl EtcdMirror {
         }
     }
 
-    /// What to ask a cluster that stands at `head`.
+    /// Next request to a cluster at `head`.
     pub(super) fn need(&self, head: ClusterHead) -> MirrorNeed {
         match self.is_listed && self.is_same(head) {
             true => MirrorNeed::Watch(self.seen.revision + 1),
@@ -174,12 +174,13 @@ impl EtcdMirror {
         }
     }
 
-    /// Otherwise it is another cluster, or an older copy of this one: revisions of the one say nothing of the other.
+    /// Whether `head` continues this mirror. Otherwise `head` belongs to another cluster or to a restored
+    /// older copy, whose revisions are not comparable.
     fn is_same(&self, head: ClusterHead) -> bool {
         head.cluster_id == self.seen.cluster_id && head.revision >= self.seen.revision
     }
 
-    /// The revision a key in etcd must be of for this mirror to be right about it; 0 is absent.
+    /// Revision of a key in etcd according to this mirror; 0 if absent. Transactions compare it.
     pub(super) fn expected(&self, place: &KeyRole) -> u64 {
         match place {
             KeyRole::Note => self.note_at,
@@ -195,19 +196,19 @@ impl EtcdMirror {
         }
     }
 
-    /// The revision that made the write of this nonce, if it was seen.
+    /// Revision of the write with this nonce, if the watch delivered it.
     pub(super) fn revision_of(&self, nonce: &str) -> Option<u64> {
         self.nonces.iter().rev().find(|(known, _)| **known == *nonce).map(|(_, revision)| *revision)
     }
 
-    /// Remembers when what is bound to a lease ends.
+    /// Records the expiry of a lease and drops expired ones.
     pub(super) fn note_lease(&mut self, lease: i64, expires_ms: u64, now_ms: u64) {
         self.leases =
             self.leases.iter().filter(|(_, at_ms)| **at_ms > now_ms).map(|(id, at)| (*id, *at)).collect();
         self.leases.insert(lease, expires_ms);
     }
 
-    /// What is wrong with what lies in etcd.
+    /// Problems of the data in etcd.
     pub(super) fn problems(&self) -> Vec<Problem> {
         let unreadable = |(key, unreadable): (&ResourceKey, &UnreadableValue)| {
             let at = self.layout.path(&KeyRole::Resource(key.clone()));
@@ -223,7 +224,7 @@ impl EtcdMirror {
         problems
     }
 
-    /// One for all keys that are astray, however many another tool writes.
+    /// One problem for all stray keys, whatever their number.
     fn stray_keys_problem(&self) -> Option<Problem> {
         let first = self.strays.get_min()?;
         let found = match self.strays.len() - 1 {
@@ -248,7 +249,7 @@ impl EtcdMirror {
         }
     }
 
-    /// Takes in all keys as of one revision; what differs is one revision.
+    /// Processes all keys as of one revision. All differences form one revision.
     pub(super) fn take_list(&mut self, listing: &KeyListing, now_ms: u64) -> MirrorUpdate {
         let mut listed = ParsedListing::default();
         self.strays.clear();
@@ -266,7 +267,8 @@ impl EtcdMirror {
             .cloned()
             .collect();
         listed.entries.keys().for_each(|key| self.hold.release(key));
-        // In a list a word that names nothing may be about anything, in another cluster even.
+        // Names are required here: a listing may stem from another cluster, where an unnamed confirmation
+        // would cover unrelated objects.
         let word = listed.word.filter(|word| self.spend(&word.note.nonce));
         let names = word.as_ref().and_then(DeletionConfirmation::names).unwrap_or_default();
         let verdict = self.pass(gone, &names, Moment { revision: listing.head.revision, now_ms });
@@ -297,7 +299,7 @@ impl EtcdMirror {
         MirrorUpdate { commits: commit.into_iter().collect(), is_out_of_step: false }
     }
 
-    /// Takes in what a watch told: each revision in it is one revision here.
+    /// Processes events of a watch. Each revision with changes becomes one revision here.
     pub(super) fn take_events(&mut self, events: Vec<KeyEvent>, now_ms: u64) -> MirrorUpdate {
         let mut by_revision: BTreeMap<u64, Vec<(KeyRole, KeyValue, bool)>> = BTreeMap::new();
         let mut taken = MirrorUpdate::default();
@@ -305,7 +307,7 @@ impl EtcdMirror {
             let is_delete = event.is_delete();
             let Some(kv) = event.kv else { continue };
             let revision = kv.mod_revision.max(0) as u64;
-            // A revision of none of our keys is one seen all the same.
+            // Revisions without keys of this store advance `seen` too.
             let group = by_revision.entry(revision).or_default();
             match self.layout.place(&kv.key) {
                 Some(place) => group.push((place, kv, is_delete)),
@@ -329,7 +331,8 @@ impl EtcdMirror {
         taken
     }
 
-    /// Whether something from before what was seen is not known. What was deleted since looks the same: a list tells.
+    /// Whether an event of a processed revision is unknown here. A key deleted since looks the same; the
+    /// listing decides.
     fn is_news(&self, place: &KeyRole, revision: u64, is_delete: bool) -> bool {
         let KeyRole::Resource(_) = place else { return false };
         match (self.expected(place), is_delete) {
@@ -338,7 +341,7 @@ impl EtcdMirror {
         }
     }
 
-    /// Whether an event tells of a past that should have been told before.
+    /// Whether an event proves that an earlier event of its key was missed.
     fn shows_a_gap(&self, place: &KeyRole, kv: &KeyValue, is_delete: bool) -> bool {
         let KeyRole::Resource(_) = place else { return false };
         let is_unknown = self.expected(place) == 0;
@@ -401,7 +404,7 @@ impl EtcdMirror {
         gone.retain(|key| self.served.get(key.kind, &key.id).is_some());
         let held_before = self.hold.len();
         let verdict = match &note {
-            // Whoever writes through a gateway was asked whether it is meant.
+            // A note marks a write through a gateway, which confirms large deletions itself.
             Some(_) => Verdict { passing: gone, ..Verdict::default() },
             None => self.pass(gone, &BTreeSet::new(), at),
         };
@@ -423,8 +426,8 @@ impl EtcdMirror {
         Some(Arc::new(StoreCommit { revision: Revision(revision), time_ms, by: note.authorship(), changes }))
     }
 
-    /// What of these deletions is let through: what was to end by now, what a word names, and the rest unless that is
-    /// much.
+    /// Decides which deletions pass: expired objects, objects named by a confirmation, and the rest unless
+    /// they exceed the hold threshold.
     fn pass(&mut self, gone: Vec<ResourceKey>, names: &BTreeSet<&[u8]>, at: Moment) -> Verdict {
         let entry_of = |key: &ResourceKey| self.served.get(key.kind, &key.id);
         let has_ended = |key: &ResourceKey| {
@@ -439,7 +442,7 @@ impl EtcdMirror {
         let rest = rest.into_iter().filter_map(|key| entry_of(&key).cloned().map(|entry| (key, entry)));
         let rest = rest.collect();
         if !named.is_empty() {
-            // What this node alone lost besides is judged by itself.
+            // The remaining deletions are judged as a batch of their own, without the window.
             self.hold.release_all();
         }
         passing.extend(named);
@@ -449,7 +452,7 @@ impl EtcdMirror {
         verdict
     }
 
-    /// What of the held deletions a word lets through that was just given.
+    /// Releases the held deletions that a new confirmation covers.
     fn release_deletions(&mut self, word: &DeletionConfirmation, at: Moment) -> Verdict {
         match word.names() {
             _ if !self.spend(&word.note.nonce) => Verdict::default(),
@@ -458,7 +461,7 @@ impl EtcdMirror {
         }
     }
 
-    /// Whether a confirmation confirms anything yet; from now on it does not.
+    /// Marks a confirmation as used; returns whether it was unused.
     fn spend(&mut self, nonce: &str) -> bool {
         if nonce.is_empty() {
             return true;
@@ -475,7 +478,7 @@ impl EtcdMirror {
         is_fresh
     }
 
-    /// Writes into what is served and gives what changed by it, ascending by key.
+    /// Applies changes to the served state; returns the effective ones, ascending by key.
     fn apply(&mut self, after: BTreeMap<ResourceKey, Option<StoreEntry>>) -> Vec<EntryChange> {
         let mut changes = Vec::new();
         for (key, after) in after {
@@ -499,7 +502,8 @@ impl EtcdMirror {
         }
     }
 
-    /// What the doors keep is as precious as what they serve: it is not lost while anything is held.
+    /// Replaces the settings with the listed ones. While deletions are held, missing settings are retained:
+    /// the same event may have deleted them.
     fn replace_settings(&mut self, listed: BTreeMap<Arc<str>, KeyValue>, is_held: bool) {
         let known: Vec<Arc<str>> = self.served.settings().map(|(name, _)| name.clone()).collect();
         let is_own = |name: &str| [FROM, CONFIRMED, SPENT].contains(&name);
@@ -533,7 +537,7 @@ fn newest_of<'a>(entries: impl Iterator<Item = &'a StoreEntry>) -> u64 {
     entries.map(|entry| entry.modified.0).max().unwrap_or(0)
 }
 
-/// A list, taken apart.
+/// The parsed keys of a listing.
 #[derive(Default)]
 struct ParsedListing {
     entries: BTreeMap<ResourceKey, StoreEntry>,

@@ -1,7 +1,6 @@
-//! What the nodes of a cluster say of themselves: a record each, which ends with its lease. What they pin up for one
-//! another is kept in the same way.
+//! Records of the nodes in a cluster, each bound to a lease; shared keys are stored in the same form.
 //!
-//! Keeps what was heard last, and when; must not know what the records mean.
+//! Keeps the latest text of each record and its time of receipt; must not know the meaning of the texts.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,18 +11,18 @@ use tokio::sync::watch;
 use super::client::KeyListing;
 use super::proto::KeyEvent;
 
-/// What a node said last.
+/// Latest record of a node.
 #[derive(Debug, Clone)]
 pub struct NodeRecord {
-    /// In its own words.
+    /// Text as published by the node.
     pub text: Arc<str>,
-    /// When this node heard of it.
+    /// Time of receipt on this node.
     pub heard: Instant,
 }
 
 /// The records as of one revision.
 pub(super) struct NodeRecords {
-    /// What their keys begin with.
+    /// Prefix of their keys.
     root: String,
     known: Mutex<KnownRecords>,
     moved: watch::Sender<u64>,
@@ -36,33 +35,33 @@ struct KnownRecords {
 }
 
 impl NodeRecords {
-    /// Records under keys that begin with `root`.
+    /// Creates an empty set of records under the prefix `root`.
     pub(super) fn new(root: String) -> NodeRecords {
         NodeRecords { root, known: Mutex::default(), moved: watch::Sender::new(0) }
     }
 
-    /// The key of a node's record.
+    /// Key of a node's record.
     pub(super) fn path(&self, id: &str) -> String {
         format!("{}{id}", self.root)
     }
 
-    /// The records by the nodes' ids.
+    /// The records by node id.
     pub(super) fn records(&self) -> BTreeMap<Arc<str>, NodeRecord> {
         self.known().records.clone()
     }
 
-    /// Tells whoever waits that a record changed.
+    /// Notifies when a record changes.
     pub(super) fn moves(&self) -> watch::Receiver<u64> {
         self.moved.subscribe()
     }
 
-    /// Whether a node's record was there at `revision` and is not any more.
+    /// Whether a record existed at `revision` and was deleted since.
     pub(super) fn has_lost(&self, id: &str, revision: u64) -> bool {
         let known = self.known();
         known.up_to >= revision && !known.records.contains_key(id)
     }
 
-    /// All keys, as of one revision. What is as it was has not been heard anew.
+    /// Replaces the records with a listing. The time of receipt changes only with the text.
     pub(super) fn take_list(&self, listing: &KeyListing) {
         let mut known = self.known();
         let before = std::mem::take(&mut known.records);
@@ -77,7 +76,7 @@ impl NodeRecords {
         self.moved.send_modify(|count| *count += 1);
     }
 
-    /// What a watch told; what it tells again is not taken again.
+    /// Applies events of a watch. Events up to the known revision are ignored.
     pub(super) fn take_events(&self, events: &[KeyEvent]) {
         let mut known = self.known();
         let (seen, mut has_moved) = (known.up_to, false);
@@ -151,7 +150,7 @@ mod tests {
         check(&nodes, &[("a", "1"), ("b", "2")]);
         nodes.take_events(&[put("/apisix/yumen/nodes/a", "3", 13), delete("/apisix/yumen/nodes/b", 13)]);
         check(&nodes, &[("a", "3")]);
-        // What a watch that was begun anew tells again.
+        // Events redelivered by a restarted watch.
         nodes.take_events(&[put("/apisix/yumen/nodes/b", "2", 11)]);
         check(&nodes, &[("a", "3")]);
         assert!(nodes.has_lost("b", 13) && !nodes.has_lost("a", 13));

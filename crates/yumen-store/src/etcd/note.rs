@@ -1,28 +1,26 @@
-//! What a writer leaves beside what it wrote: who it was, why, and when. Pure.
+//! Note of a writer with author, reason and time, stored with each write. Pure.
 
 use serde::{Deserialize, Serialize};
 
 use crate::state::Authorship;
 
-/// The value of the key every write through a gateway writes too. Tools that do not know it leave it alone.
+/// Value of the key that every write through a gateway updates. Other programs leave the key alone.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct WriteNote {
-    /// Who wrote.
     #[serde(default)]
     pub(super) author: String,
-    /// Why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
-    /// When it was decided, in milliseconds since the Unix epoch.
+    /// Time of the decision in milliseconds since the Unix epoch.
     #[serde(default)]
     pub(super) time_ms: u64,
-    /// By what the writer knows its own write again.
+    /// Identifies the write for its writer.
     #[serde(default)]
     pub(super) nonce: String,
 }
 
 impl WriteNote {
-    /// Reads a value. Whoever wrote something else there is nobody known.
+    /// Parses a value; an unreadable one has no known author.
     pub(super) fn parse(value: &[u8]) -> WriteNote {
         serde_json::from_slice(value).unwrap_or_default()
     }

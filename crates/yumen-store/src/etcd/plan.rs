@@ -1,4 +1,4 @@
-//! What proposals come to in etcd: the steps of a transaction, and what it demands of the keys it touches. Pure.
+//! Translation of proposals into etcd transactions with their comparisons. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,41 +16,42 @@ use super::proto::{
 use crate::state::{EntryChange, ResourceKey, Revision, StoreCommit, StoreState};
 use crate::store::{Draft, FinishedDraft, Proposal, StoreError};
 
-/// Values of so many bytes go into one transaction: etcd takes no larger request than 1.5 MiB.
+/// Maximum bytes of values per transaction; etcd limits a request to 1.5 MiB.
 const BYTES_MAX: usize = 1 << 20;
 
-/// What is to be written under one key, or that it is to be deleted.
+/// A write or deletion of one key.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PlannedWrite {
     pub(super) place: KeyRole,
     pub(super) value: Option<Arc<str>>,
-    /// When it is to be deleted by itself, in milliseconds since the Unix epoch.
+    /// Expiry in milliseconds since the Unix epoch.
     pub(super) expires_ms: Option<u64>,
 }
 
-/// What was decided about a proposal.
+/// Decision on one proposal.
 #[derive(Debug, Default)]
 pub(super) struct ProposalDecision {
-    /// The change, numbered as if nothing else happened; settings alone are none.
+    /// The change with a provisional revision; `None` if only settings changed.
     pub(super) committed: Option<Arc<StoreCommit>>,
-    /// Whether anything is to be written.
+    /// Whether the proposal writes any key.
     pub(super) writes: bool,
 }
 
-/// A decision, or why there is none.
+/// A decision, or the reason for refusing the proposal.
 pub(super) type Verdict = Result<ProposalDecision, StoreError>;
 
-/// What a batch of proposals comes to.
+/// The plan of a batch of proposals.
 #[derive(Debug, Default)]
 pub(super) struct WritePlan {
-    /// One per proposal that was decided, in order; what is left over waits for the next plan.
+    /// One per decided proposal, in order; the others wait for the next plan.
     pub(super) verdicts: Vec<Verdict>,
-    /// In the order in which they may be done one by one: nothing refers to what is not there.
+    /// Ordered so that no object ever refers to a missing one.
     pub(super) writes: Vec<PlannedWrite>,
 }
 
-/// Decides proposals on what the mirror serves, as many as go into one transaction, one at least. `written` has what
-/// parts of it have written already.
+/// Decides proposals on the mirror's state: at least one, and as many as one transaction holds.
+///
+/// `written` holds the keys that earlier parts of the first proposal have written.
 pub(super) fn decide(
     mirror: &EtcdMirror,
     proposals: &mut [Proposal],
@@ -62,7 +63,7 @@ pub(super) fn decide(
     let mut touched = TouchedKeys::default();
     let mut plan = WritePlan::default();
     for proposal in proposals {
-        // Only the first of a batch is written in parts, and then alone.
+        // Only the first proposal of a batch may be written in parts, and then alone.
         let before = if plan.verdicts.is_empty() { written.clone() } else { Arc::default() };
         let mut draft = Draft::new(staged.clone(), now_ms).following(before);
         if mirror.differs() {
@@ -94,7 +95,7 @@ pub(super) fn decide(
     plan
 }
 
-/// A key of its own that is written only where it is not there.
+/// A transaction that creates a key if it is absent.
 pub(super) fn creation(path: String, value: String, lease: i64) -> TxnRequest {
     let put = PutRequest { key: path.clone().into(), value: value.into(), lease };
     TxnRequest {
@@ -104,7 +105,8 @@ pub(super) fn creation(path: String, value: String, lease: i64) -> TxnRequest {
     }
 }
 
-/// What is held back is gone in etcd already: nothing there can be deleted, and nobody would be told.
+/// Refuses to delete an object whose deletion is held. etcd no longer has the key, so a delete would produce
+/// no event and reach no other node.
 fn refuse_held(mirror: &EtcdMirror, finished: &FinishedDraft) -> Result<(), StoreError> {
     let changes = finished.committed.iter().flat_map(|committed| &committed.changes);
     let mut deleted = changes.filter(|changed| changed.after.is_none()).map(|changed| &changed.key);
@@ -119,7 +121,7 @@ fn refuse_held(mirror: &EtcdMirror, finished: &FinishedDraft) -> Result<(), Stor
 #[derive(Debug, Default, Clone)]
 struct TouchedKeys {
     keys: BTreeSet<ResourceKey>,
-    /// Of these, what is not in the state.
+    /// Keys of unreadable values, which the state does not contain.
     removed: BTreeSet<ResourceKey>,
     settings: BTreeMap<Arc<str>, Option<Arc<str>>>,
     bytes: usize,
@@ -137,7 +139,7 @@ impl TouchedKeys {
         self.removed.extend(finished.removed.iter().cloned());
     }
 
-    /// Whether one transaction takes it.
+    /// Whether one transaction holds the writes.
     fn is_one_part(&self, writes_max: usize) -> bool {
         self.keys.len() + self.settings.len() <= writes_max && self.bytes <= BYTES_MAX
     }
@@ -149,6 +151,8 @@ impl TouchedKeys {
             .collect();
         let order = |kind: Kind| Kind::ALL.iter().position(|one| *one == kind);
         let mut keys: Vec<_> = self.keys.into_iter().collect();
+        // Puts follow the order of kinds and deletions the reverse, so no reference dangles between two
+        // parts.
         keys.sort_by_key(|key| order(key.kind));
         let (puts, deletes): (Vec<_>, Vec<_>) =
             keys.into_iter().partition(|key| staged.get(key.kind, &key.id).is_some());
@@ -158,7 +162,7 @@ impl TouchedKeys {
             let value = entry.map(|entry| entry.json.clone());
             writes.push(PlannedWrite { place: KeyRole::Resource(key), value, expires_ms });
         }
-        // What was made and deleted again in one batch was never there.
+        // An object created and deleted within one batch was never in etcd.
         let was_there =
             |key: &ResourceKey| base.get(key.kind, &key.id).is_some() || self.removed.contains(key);
         let deletes = deletes.into_iter().rev().filter(was_there);
@@ -171,7 +175,7 @@ impl TouchedKeys {
     }
 }
 
-/// The writes in parts, each of which one transaction takes; a value that is too large by itself is etcd's to refuse.
+/// Splits the writes into transactions. etcd itself rejects a single value that is too large.
 pub(super) fn parts(writes: &[PlannedWrite], writes_max: usize) -> impl Iterator<Item = &[PlannedWrite]> {
     let mut rest = writes;
     std::iter::from_fn(move || {
@@ -187,8 +191,9 @@ pub(super) fn parts(writes: &[PlannedWrite], writes_max: usize) -> impl Iterator
     })
 }
 
-/// A transaction of these writes, on condition that what was decided on still holds: nobody else wrote what they touch, and
-/// nobody wrote through a gateway since `noted_at`.
+/// Builds a transaction that fails if a touched key changed or if a gateway has written since `noted_at`.
+///
+/// The failure steps read the compared keys, so that `catch_up` finds the cause of a conflict.
 pub(super) fn transaction(
     mirror: &EtcdMirror,
     layout: &KeyLayout,
@@ -222,12 +227,12 @@ pub(super) fn transaction(
     request
 }
 
-/// That a key is of this revision, or absent where that is 0.
+/// Compares a key's revision; 0 means absent.
 fn demanded(key: bytes::Bytes, revision: u64) -> TxnCompare {
     TxnCompare { result: 0, target: 2, key, with: Some(CompareTarget::ModRevision(revision as i64)) }
 }
 
-/// What was decided, with the number it got.
+/// Replaces the provisional revision of a change.
 pub(super) fn numbered(committed: &StoreCommit, revision: Revision) -> Arc<StoreCommit> {
     let number = |changed: &EntryChange| {
         let mut changed = changed.clone();

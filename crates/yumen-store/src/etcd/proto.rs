@@ -1,6 +1,7 @@
-//! The messages of etcd's API, version 3, as far as they are used. Plain data.
+//! Messages of the etcd v3 API, as far as the client uses them. Plain data.
 //!
-//! Names and numbers are etcd's; fields nobody reads are left out, which the encoding allows.
+//! Names and field numbers are those of etcd. Unused fields are omitted; protobuf decoders skip unknown
+//! fields.
 
 use bytes::Bytes;
 
@@ -14,42 +15,42 @@ pub(super) struct ResponseHeader {
     pub(super) revision: i64,
 }
 
-/// A key and its value as etcd keeps them.
+/// A key-value pair.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct KeyValue {
     /// The whole key.
     #[prost(bytes = "bytes", tag = "1")]
     pub key: Bytes,
-    /// The revision that created it.
+    /// Revision that created the key.
     #[prost(int64, tag = "2")]
     pub create_revision: i64,
-    /// The revision that wrote it last, or deleted it.
+    /// Revision of the last write, or of the deletion.
     #[prost(int64, tag = "3")]
     pub mod_revision: i64,
-    /// How often it was written since it was created.
+    /// Number of writes since creation.
     #[prost(int64, tag = "4")]
     pub version: i64,
-    /// What is kept under it.
+    /// Value of the key.
     #[prost(bytes = "bytes", tag = "5")]
     pub value: Bytes,
-    /// The lease it ends with; 0 is none.
+    /// Lease of the key; 0 if none.
     #[prost(int64, tag = "6")]
     pub lease: i64,
 }
 
-/// What befell a key.
+/// Change of one key.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct KeyEvent {
-    /// 0 is a put, 1 a deletion.
+    /// 0 for a put, 1 for a deletion.
     #[prost(int32, tag = "1")]
     pub kind: i32,
-    /// The key as it is now.
+    /// The key after the change.
     #[prost(message, optional, tag = "2")]
     pub kv: Option<KeyValue>,
 }
 
 impl KeyEvent {
-    /// Whether the key is gone.
+    /// Whether the event is a deletion.
     pub fn is_delete(&self) -> bool {
         self.kind == 1
     }
@@ -97,14 +98,14 @@ pub(super) struct DeleteRangeRequest {
     pub(super) range_end: Bytes,
 }
 
-/// The answer to a put or a deletion.
+/// Response to a put or a deletion.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct WriteResponse {
     #[prost(message, optional, tag = "1")]
     pub(super) header: Option<ResponseHeader>,
 }
 
-/// One step of a transaction.
+/// One operation of a transaction.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct RequestOp {
     #[prost(oneof = "RequestOpKind", tags = "1, 2, 3")]
@@ -121,13 +122,13 @@ pub(super) enum RequestOpKind {
     Delete(DeleteRangeRequest),
 }
 
-/// What a transaction demands of a key: that it is of this revision, 0 where it must be absent.
+/// Comparison of a key's revision; 0 if the key must be absent.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct TxnCompare {
-    /// 0 is "equal".
+    /// 0 is `EQUAL`.
     #[prost(int32, tag = "1")]
     pub(super) result: i32,
-    /// 2 is the revision that wrote the key last.
+    /// 2 is `MOD`, the revision of the last write.
     #[prost(int32, tag = "2")]
     pub(super) target: i32,
     #[prost(bytes = "bytes", tag = "3")]
@@ -241,7 +242,7 @@ pub(super) struct LeaseGrantResponse {
     pub(super) error: String,
 }
 
-/// Names a lease: to revoke it, or to keep it.
+/// Request by lease id, to revoke or to renew the lease.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct LeaseRequest {
     #[prost(int64, tag = "1")]

@@ -1,28 +1,28 @@
-//! How a cluster of etcd is reached, and how it is read. Plain data.
+//! Settings of the etcd client and of the etcd store. Plain data.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::recent::HistoryRetention;
 
-/// How to reach a cluster, and how long to wait for it.
+/// Members, credentials and timeouts of the etcd client.
 #[derive(Clone)]
 pub struct EtcdClientSettings {
-    /// Its members: `http://host:port` or `https://host:port`.
+    /// URLs of the members: `http://host:port` or `https://host:port`.
     pub endpoints: Vec<String>,
-    /// Name and password, where the cluster wants them.
+    /// User name and password, if the cluster requires authentication.
     pub user: Option<(String, String)>,
-    /// How members prove who they are, and this node to them; used with `https`.
+    /// TLS files, used with `https`.
     pub tls: EtcdTlsFiles,
-    /// How long connecting to one member may take, all that belongs to it included.
+    /// Timeout of connecting to one member, including TLS and authentication.
     pub connect_timeout: Duration,
-    /// How long one call may take.
+    /// Timeout of one call.
     pub call_timeout: Duration,
-    /// A key the user may read: asking for it proves that a member is one of a majority.
+    /// A key readable by the user. Reading it proves that a member has a quorum.
     pub probe_key: String,
 }
 
-/// Leaves the password out.
+/// Omits the password.
 impl std::fmt::Debug for EtcdClientSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let user = self.user.as_ref().map(|(name, _)| name);
@@ -34,46 +34,46 @@ impl std::fmt::Debug for EtcdClientSettings {
     }
 }
 
-/// Files in PEM.
+/// Paths of PEM files.
 #[derive(Debug, Clone, Default)]
 pub struct EtcdTlsFiles {
-    /// Who vouches for the members; without it the authorities the system trusts.
+    /// Authorities for the members' certificates; without it, the system's trust store.
     pub authorities: Option<PathBuf>,
-    /// This node's certificate and key, where members ask for one.
+    /// Client certificate and key, if the members require them.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// The name the members' certificates must bear; without it the endpoint's host.
+    /// Server name to verify in the members' certificates; without it, the host of the endpoint.
     pub server_name: Option<String>,
 }
 
-/// How a store lives in a cluster.
+/// Settings of the etcd store.
 #[derive(Debug, Clone)]
 pub struct EtcdSettings {
-    /// How to reach it.
+    /// Client settings.
     pub client: EtcdClientSettings,
-    /// What all keys begin with, such as `/apisix`; without a slash at its end.
+    /// Prefix of all keys, such as `/apisix`, without a trailing slash.
     pub prefix: String,
-    /// How long a start waits for the cluster before it goes on with the last good state.
+    /// Maximum wait for the cluster at start, before serving the last good state.
     pub start_timeout: Duration,
-    /// How often the members are asked whether they are still there.
+    /// Interval of progress requests to the member.
     pub probe_every: Duration,
-    /// How long they may keep quiet before another is asked.
+    /// Maximum silence of a member before the connection is closed.
     pub probe_timeout: Duration,
-    /// The pause between attempts to connect: at first, and at most.
+    /// Minimum and maximum pause between connection attempts.
     pub retry: (Duration, Duration),
-    /// How long a write may take, all attempts included.
+    /// Timeout of one write, all attempts included.
     pub write_timeout: Duration,
-    /// How many steps the cluster takes in one transaction (its `--max-txn-ops`).
+    /// Maximum number of operations per transaction (etcd's `--max-txn-ops`).
     pub txn_steps_max: usize,
-    /// What is kept in memory to look back to.
+    /// Retention of the history in memory.
     pub retention: HistoryRetention,
-    /// Deletions of more than this share of all objects at once, in percent, wait for somebody's word; 0 lets all pass.
+    /// Share of all objects, in percent, above which deletions at once are held; 0 disables holding.
     pub hold_percent: u32,
-    /// What the nodes call the board on which they pin up what is no configuration.
+    /// Name of the directory of the shared keys.
     pub board: String,
 }
 
 impl EtcdSettings {
-    /// The settings of a store under `prefix` at these members, with the usual patience.
+    /// Settings of a store under `prefix` at these members, with default timeouts.
     pub fn new(endpoints: Vec<String>, prefix: &str) -> EtcdSettings {
         let prefix = prefix.trim_end_matches('/').to_owned();
         let client = EtcdClientSettings {

@@ -1,4 +1,4 @@
-//! What the parts of the store share: the mirror, what is served, who follows it, and what operators see.
+//! Data shared by the tasks of the store: mirror, served state, followers and status.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
@@ -19,61 +19,61 @@ use crate::last_good::{self, RecoveredState};
 use crate::state::StoreState;
 use crate::store::FollowerFn;
 
-/// Told of everything that is wrong now, when that changed. It must not block.
+/// Called with all current problems when they change. Must not block.
 pub type OnProblems = Box<dyn FnMut(Vec<Problem>) + Send>;
 
-/// How a store stands to its cluster.
+/// Status of the store for operators.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EtcdStatus {
-    /// Where what is served comes from.
+    /// Source of the served state.
     pub origin: StateOrigin,
-    /// The member in use; `None` while there is none.
+    /// URL of the connected member; `None` while disconnected.
     pub endpoint: Option<Arc<str>>,
-    /// Why there is none.
+    /// Reason for being disconnected.
     pub error: Option<String>,
-    /// Since when the cluster might have changed without this node's knowing.
+    /// Time since the served state was last known to be current.
     pub staleness: Duration,
-    /// The newest revision of the cluster this node heard of.
+    /// Newest known revision of the cluster.
     pub cluster_revision: u64,
-    /// How many of these are still to come; keys of others count too.
+    /// Revisions not yet processed, including those of keys outside the store.
     pub lag_revisions: u64,
-    /// Deletions that wait for somebody's word.
+    /// Number of held deletions.
     pub held: usize,
 }
 
-/// Up to where a node knows its cluster.
+/// Revisions that a node knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MirrorPosition {
-    /// The newest revision that is known to have changed an object.
+    /// Newest revision known to have changed an object.
     pub changed: u64,
-    /// The revision of what is served.
+    /// Revision of the served state.
     pub served: u64,
-    /// What is served holds everything up to here: later revisions up to this one changed nothing.
+    /// Last processed revision. Revisions between `served` and this one changed no object.
     pub seen: u64,
 }
 
 impl MirrorPosition {
-    /// Up to where everything is in force in a node whose workers have `applied`.
+    /// Revision up to which all changes are in force in a node whose workers have `applied`.
     pub fn reached(&self, applied: u64) -> u64 {
-        // More than is served was applied of another cluster, or of a newer copy of this one.
+        // A larger `applied` stems from another cluster, or from a newer copy of this one.
         if applied == self.served { self.seen } else { applied.min(self.seen) }
     }
 }
 
-/// What is known of the cluster besides its keys.
+/// Connection state of the cluster.
 #[derive(Debug)]
 struct ClusterReachability {
-    /// Served from disk since, until the cluster speaks.
+    /// Start of serving the last good state; `None` once the cluster was listed.
     last_good_since: Option<SystemTime>,
-    /// Why it cannot be followed at the moment.
+    /// Reason why the watch is down.
     error: Option<String>,
-    /// Since when.
+    /// Start of the outage.
     cut_at: Option<Instant>,
-    /// Whether it was tried at all.
+    /// Whether a connection attempt has ended.
     is_tried: bool,
-    /// When it was last certain that nothing is missing.
+    /// Time at which the mirror was last known to be complete.
     in_step_at: Instant,
-    /// How old what is served was when the process began.
+    /// Age of the last good state at start.
     age_at_start: Duration,
     head: u64,
     published_up_to: u64,
@@ -81,21 +81,21 @@ struct ClusterReachability {
 
 struct MirrorCore {
     mirror: EtcdMirror,
-    /// What is missing from the last good state that the mirror began with.
+    /// Damage of the last good state that the mirror started with.
     damage: Option<String>,
     past: MirrorHistory,
-    /// Why this node cannot say in the cluster that it is there.
+    /// Reason why the cluster refuses this node's record.
     announce_error: Option<String>,
     problems: Vec<Problem>,
 }
 
 impl MirrorCore {
-    /// The damage of the last good state, until the cluster has told what there is.
+    /// Damage of the last good state, until the first listing replaces that state.
     fn damage_in_force(&self) -> Option<&str> {
         self.damage.as_deref().filter(|_| !self.mirror.is_listed())
     }
 
-    /// What is wrong now, if that is news.
+    /// Returns all problems if they have changed.
     fn news(&mut self) -> Option<Vec<Problem>> {
         let mut problems = self.mirror.problems();
         problems.extend(self.damage_in_force().map(last_good::damage_problem));
@@ -115,7 +115,7 @@ pub(super) struct EtcdShared {
     pub(super) client: EtcdClient,
     pub(super) layout: KeyLayout,
     pub(super) nodes: NodeRecords,
-    /// What they tell one another.
+    /// Shared keys of the nodes.
     pub(super) board: NodeRecords,
     core: Mutex<MirrorCore>,
     state: RwLock<StoreState>,
@@ -126,7 +126,7 @@ pub(super) struct EtcdShared {
 }
 
 impl EtcdShared {
-    /// Begins with what was served last, so long ago.
+    /// Starts with the last good state and its age, if available.
     pub(super) fn new(
         settings: EtcdSettings,
         client: EtcdClient,
@@ -170,23 +170,23 @@ impl EtcdShared {
     }
 
     pub(super) fn follow(&self, follower: FollowerFn) -> StoreState {
-        // A state is published and told under this lock.
+        // `take` updates the state and calls the followers under this lock.
         let mut followers = lock(&self.followers);
         followers.push(follower);
         self.state()
     }
 
-    /// Tells whoever waits that something moved.
+    /// Notifies when the mirror or the connection state changes.
     pub(super) fn moves(&self) -> watch::Receiver<u64> {
         self.moved.subscribe()
     }
 
-    /// The mirror as of now.
+    /// A consistent copy of the mirror.
     pub(super) fn mirror(&self) -> EtcdMirror {
         lock(&self.core).mirror.clone()
     }
 
-    /// Reads the mirror.
+    /// Reads the mirror under its lock.
     pub(super) fn with_mirror<T>(&self, read: impl FnOnce(&EtcdMirror) -> T) -> T {
         read(&lock(&self.core).mirror)
     }
@@ -212,21 +212,21 @@ impl EtcdShared {
         self.with_mirror(|mirror| mirror.need(head))
     }
 
-    /// All keys, as of one revision.
+    /// Processes all keys as of one revision.
     pub(super) fn take_list(&self, listing: &KeyListing) {
         self.take(true, |mirror| mirror.take_list(listing, now_ms()));
         self.nodes.take_list(listing);
         self.board.take_list(listing);
         let mut sight = lock(&self.sight);
         (sight.last_good_since, sight.error, sight.cut_at) = (None, None, None);
-        // Whatever was heard of before: an older copy, or another cluster, may stand in its place.
+        // Assigned rather than raised: a restored cluster may have a lower revision.
         sight.head = listing.head.revision;
         drop(sight);
         self.set_in_step(listing.head.revision);
         self.moved.send_modify(|count| *count += 1);
     }
 
-    /// What a watch told; whether a list is needed to be in step again.
+    /// Processes events of a watch; returns whether a listing is needed.
     #[must_use]
     pub(super) fn take_events(&self, head: ClusterHead, events: Vec<KeyEvent>) -> bool {
         self.nodes.take_events(&events);
@@ -241,13 +241,14 @@ impl EtcdShared {
         is_out_of_step
     }
 
-    /// Nothing of ours happened up to here.
+    /// Processes a progress message: the store's keys have no events up to this revision.
     pub(super) fn take_progress(&self, head: ClusterHead) {
         self.note_head(head);
         self.set_in_step(head.revision);
     }
 
     fn take(&self, is_leap: bool, take: impl FnOnce(&mut EtcdMirror) -> MirrorUpdate) -> bool {
+        // The followers are locked before the core, so that they receive commits in the order of the mirror.
         let mut followers = lock(&self.followers);
         let mut core = lock(&self.core);
         let mut from = core.mirror.state().revision;
@@ -257,7 +258,8 @@ impl EtcdShared {
             from = committed.revision;
         }
         let (state, news) = (core.mirror.state().clone(), core.news());
-        // Before anybody can see in the mirror that it was told: an answered write is there to be read.
+        // Published under the mirror's lock: a writer that finds its revision in the mirror must also find it
+        // in the state.
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
         drop(core);
         for committed in &taken.commits {
@@ -270,7 +272,7 @@ impl EtcdShared {
         taken.is_out_of_step
     }
 
-    /// Why this node's record is refused; `None` once it is not.
+    /// Records why this node's record is refused; `None` once it is accepted.
     pub(super) fn set_announce_error(&self, error: Option<String>) {
         let mut core = lock(&self.core);
         if core.announce_error.is_none() == error.is_none() {
@@ -288,7 +290,7 @@ impl EtcdShared {
         }
     }
 
-    /// Reports what is wrong with the last good state, which is served now.
+    /// Reports the damage of the last good state when that is served.
     pub(super) fn report_last_good(&self) {
         let news = lock(&self.core).news();
         if let Some(problems) = news {
@@ -308,7 +310,7 @@ impl EtcdShared {
         sight.age_at_start = Duration::ZERO;
     }
 
-    /// The watch stands; whatever comes, comes.
+    /// Records that the watch is established.
     pub(super) fn note_followed(&self) {
         let mut sight = lock(&self.sight);
         (sight.error, sight.cut_at) = (None, None);
@@ -316,7 +318,7 @@ impl EtcdShared {
         self.moved.send_modify(|count| *count += 1);
     }
 
-    /// The cluster cannot be followed.
+    /// Records that the watch has failed.
     pub(super) fn set_disconnected(&self, error: &dyn std::fmt::Display) {
         let error = error.to_string();
         let mut sight = lock(&self.sight);
@@ -332,17 +334,17 @@ impl EtcdShared {
         self.moved.send_modify(|count| *count += 1);
     }
 
-    /// For how long the cluster could not be followed now.
+    /// Duration of the current outage; zero while connected.
     pub(super) fn outage(&self) -> Duration {
         lock(&self.sight).cut_at.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Why the cluster cannot be followed; `None` while it is.
+    /// Reason of the outage; `None` while connected.
     pub(super) fn error(&self) -> Option<String> {
         lock(&self.sight).error.clone()
     }
 
-    /// Whether an attempt to follow it has come to an end, good or bad.
+    /// Whether the first attempt to follow the cluster has ended.
     pub(super) fn is_tried(&self) -> bool {
         let sight = lock(&self.sight);
         sight.is_tried || sight.error.is_none()

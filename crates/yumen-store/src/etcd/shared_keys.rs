@@ -1,6 +1,7 @@
-//! What nodes pin up for one another beside the configuration: texts by name, for good or for as long as a lease lasts.
+//! Keys that nodes share besides the configuration: texts by name, permanent or bound to a lease.
 //!
-//! Every node hears of them by the watch it has anyway. Must not know what the texts mean.
+//! The store's watch delivers them, so they cost no further connection. Must not know the meaning of the
+//! texts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use super::plan;
 use super::shared::EtcdShared;
 use super::wire::RpcError;
 
-/// The texts all nodes of a store see.
+/// Texts shared by all nodes of a store.
 #[derive(Clone)]
 pub struct SharedKeys {
     shared: Arc<EtcdShared>,
@@ -24,48 +25,48 @@ impl SharedKeys {
         SharedKeys { shared }
     }
 
-    /// The texts by name; while etcd is away, what was known when it went.
+    /// The texts by name. During an outage of etcd, the last known texts.
     pub fn texts(&self) -> BTreeMap<Arc<str>, Arc<str>> {
         self.shared.board.records().into_iter().map(|(name, record)| (name, record.text)).collect()
     }
 
-    /// Changes when a text did.
+    /// Notifies when a text changes.
     pub fn moves(&self) -> watch::Receiver<u64> {
         self.shared.board.moves()
     }
 
-    /// The ids of the nodes that are there.
+    /// Ids of the live nodes.
     pub fn nodes(&self) -> Vec<Arc<str>> {
         self.shared.nodes.records().into_keys().collect()
     }
 
-    /// Pins up a text in place of what was there, bound to a lease where that is not 0.
+    /// Creates or replaces a text, bound to `lease` unless that is 0.
     pub async fn put(&self, name: &str, text: String, lease: i64) -> Result<(), RpcError> {
         self.client().put(&self.shared.board.path(name), text, lease).await.map(drop)
     }
 
-    /// The same where nothing is there; whether it was so.
+    /// Creates a text if its name is free; returns whether it was created.
     pub async fn put_new(&self, name: &str, text: String, lease: i64) -> Result<bool, RpcError> {
         let request = plan::creation(self.shared.board.path(name), text, lease);
         Ok(self.client().txn(&request).await?.succeeded)
     }
 
-    /// Takes a text away.
+    /// Deletes a text.
     pub async fn delete(&self, name: &str) -> Result<(), RpcError> {
         self.client().delete(&self.shared.board.path(name)).await.map(drop)
     }
 
-    /// A new lease; texts bound to it are gone when it ends.
+    /// Grants a lease of at least one second. Texts bound to it are deleted on expiry.
     pub async fn lease(&self, lasts: Duration) -> Result<i64, RpcError> {
         self.client().grant_lease(lasts.as_secs().max(1)).await
     }
 
-    /// Begins a lease's time anew.
+    /// Renews a lease.
     pub async fn keep(&self, lease: i64) -> Result<(), RpcError> {
         self.client().keep_lease(lease).await.map(drop)
     }
 
-    /// Ends a lease, and with it what is bound to it.
+    /// Revokes a lease and deletes the texts bound to it.
     pub async fn end(&self, lease: i64) -> Result<(), RpcError> {
         self.client().revoke_lease(lease).await
     }

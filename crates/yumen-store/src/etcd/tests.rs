@@ -1,4 +1,4 @@
-//! The store against real clusters of etcd.
+//! The store against real etcd clusters.
 
 mod cluster;
 mod faults;

@@ -1,4 +1,4 @@
-//! TLS towards the members of a cluster.
+//! TLS connections to the members of a cluster.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use yumen_base::pem;
 use super::settings::EtcdTlsFiles;
 use super::wire::RpcError;
 
-/// Authorities, certificate and key, read.
+/// TLS configuration built from the files.
 pub(super) struct EtcdTlsConnector {
     connector: TlsConnector,
     server_name: Option<String>,
 }
 
 impl EtcdTlsConnector {
-    /// Reads the files; the error names the one that cannot be read.
+    /// Reads the files; the error names the unreadable one.
     pub(super) fn new(files: &EtcdTlsFiles) -> Result<EtcdTlsConnector, String> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
@@ -65,7 +65,7 @@ fn authorities(file: Option<&Path>) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// The library's errors quote the text, so none is told.
+/// The error omits the library's message, which quotes the key.
 fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
     let text = std::fs::read(file).map_err(|error| about(file, &error))?;
     let flaw = |_| about(file, &format_args!("the private key is not PEM: {}", pem::flaw(&text)));

@@ -1,6 +1,6 @@
-//! gRPC over one HTTP/2 connection: calls with one answer, and streams both ways.
+//! gRPC over one HTTP/2 connection: unary calls and bidirectional streams.
 //!
-//! Must not know what the calls mean, nor which endpoint is next when this one fails.
+//! Must not know the meaning of the calls, nor the choice of the endpoint.
 
 #[cfg(test)]
 mod tests;
@@ -19,51 +19,51 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// What one message of the peer may hold; etcd itself refuses to take more than a few megabytes at once.
+/// Maximum size of a received message: 256 MiB.
 const MESSAGE_BYTES_MAX: usize = 256 << 20;
-/// The flag and the length before each message.
+/// Length of the gRPC message prefix: compression flag and message length.
 const PREFIX_BYTES: usize = 5;
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 
-/// Why a call gave no answer.
+/// Error of a call.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum RpcError {
-    /// The peer refused.
+    /// The peer returned an error status.
     #[error("{message}")]
     Status {
-        /// The code of gRPC.
+        /// Status code.
         code: GrpcCode,
-        /// What the peer says.
+        /// Status message.
         message: String,
     },
-    /// The connection failed; whether the call took effect is not known.
+    /// The connection failed; the call may have taken effect.
     #[error("{0}")]
     Transport(String),
-    /// No member could be connected to, so nothing was asked.
+    /// No member accepted a connection, so the call was not sent.
     #[error("{0}")]
     Unconnected(String),
-    /// No answer came in time; whether the call took effect is not known.
+    /// The call timed out; the call may have taken effect.
     #[error("no answer within {0} ms")]
     Late(u128),
 }
 
-/// The codes of gRPC that are told apart.
+/// gRPC status codes that callers distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GrpcCode {
-    /// The arguments are refused, whatever the state.
+    /// Invalid arguments, independent of the state.
     InvalidArgument,
-    /// The user may not.
+    /// The user lacks permission.
     PermissionDenied,
-    /// Something ran out: space, or a limit.
+    /// Out of space or over a limit.
     ResourceExhausted,
-    /// What was asked for lies outside of what there is: a compacted revision.
+    /// The argument is out of range, such as a compacted revision.
     OutOfRange,
-    /// There is no leader, or the member stops.
+    /// No leader, or the member is stopping.
     Unavailable,
-    /// The token is not, or no longer, valid.
+    /// The token is invalid or has expired.
     Unauthenticated,
-    /// Another one.
+    /// Any other code.
     Other(u32),
 }
 
@@ -86,7 +86,7 @@ impl RpcError {
         RpcError::Transport(error.to_string())
     }
 
-    /// Whether the same call, asked of another member or later, may be answered.
+    /// Whether the call may succeed on another member or later.
     pub fn is_passing(&self) -> bool {
         match self {
             RpcError::Transport(_) | RpcError::Unconnected(_) | RpcError::Late(_) => true,
@@ -99,7 +99,7 @@ impl RpcError {
 #[derive(Debug)]
 pub(super) struct EtcdConnection {
     send: SendRequest<Bytes>,
-    /// `https://host:port`, before the path of each call.
+    /// URL prefix of each request: scheme, host and port.
     origin: String,
     token: Option<HeaderValue>,
     ended: watch::Receiver<Option<Arc<str>>>,
@@ -108,7 +108,7 @@ pub(super) struct EtcdConnection {
 }
 
 impl EtcdConnection {
-    /// Begins HTTP/2 on `stream`; `origin` is what the peer is called.
+    /// Starts HTTP/2 on `stream`; `origin` is the URL of the peer.
     pub(super) async fn begin<S>(stream: S, origin: String) -> Result<EtcdConnection, RpcError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -136,7 +136,7 @@ impl EtcdConnection {
         Ok(EtcdConnection { send, origin, token: None, ended, end, driver: driver.abort_handle() })
     }
 
-    /// Has every later call carry `token`.
+    /// Sends `token` with every later call.
     pub(super) fn authorize(&mut self, token: &str) -> Result<(), RpcError> {
         self.token = Some(HeaderValue::from_str(token).map_err(RpcError::transport)?);
         Ok(())
@@ -147,18 +147,18 @@ impl EtcdConnection {
         self.token.is_some()
     }
 
-    /// Whether it can be used no more.
+    /// Whether the connection is closed.
     pub(super) fn is_ended(&self) -> bool {
         self.ended.borrow().is_some()
     }
 
-    /// Ends it for everyone who uses it.
+    /// Closes the connection for all users.
     pub(super) fn fail(&self, why: &str) {
         self.end.send_replace(Some(why.into()));
         self.driver.abort();
     }
 
-    /// A call with one answer.
+    /// Unary call.
     pub(super) async fn call<Q: Message, A: Message + Default>(
         &self,
         path: &str,
@@ -169,13 +169,14 @@ impl EtcdConnection {
         let answer = stream.next().await?;
         let none = || RpcError::Transport("the answer has no message".into());
         let answer = answer.ok_or_else(none)?;
+        // The call succeeds only with the status in the trailers, which this read evaluates.
         match stream.next().await? {
             None => Ok(answer),
             Some(_) => Err(RpcError::Transport("the answer has more than one message".into())),
         }
     }
 
-    /// A stream in both directions.
+    /// Bidirectional stream.
     pub(super) async fn open<A: Message + Default>(&self, path: &str) -> Result<RpcStream<A>, RpcError> {
         let ended = || match &*self.ended.borrow() {
             Some(why) => RpcError::Transport(why.to_string()),
@@ -186,7 +187,7 @@ impl EtcdConnection {
             .version(http::Version::HTTP_2)
             .header("content-type", "application/grpc")
             .header("te", "trailers")
-            // A member cut off from the others says so instead of keeping quiet.
+            // A member without a leader then returns an error instead of waiting.
             .header("hasleader", "true");
         if let Some(token) = &self.token {
             request = request.header("authorization", token);
@@ -216,19 +217,19 @@ enum PendingRpcResponse {
     Coming(RecvStream),
 }
 
-/// Messages both ways.
+/// Messages in both directions.
 #[derive(Debug)]
 pub(super) struct RpcStream<A> {
     body: SendStream<Bytes>,
     answer: PendingRpcResponse,
     ended: watch::Receiver<Option<Arc<str>>>,
-    /// What came of the next message.
+    /// Received bytes of the next message.
     inbox: BytesMut,
     kind: std::marker::PhantomData<fn() -> A>,
 }
 
 impl<A: Message + Default> RpcStream<A> {
-    /// Sends a message, and keeps what the peer has no room for yet.
+    /// Queues a message; h2 buffers bytes beyond the flow control window.
     pub(super) fn send(&mut self, message: &impl Message) -> Result<(), RpcError> {
         self.body.send_data(framed(message), false).map_err(RpcError::transport)
     }
@@ -237,7 +238,7 @@ impl<A: Message + Default> RpcStream<A> {
         self.body.send_data(framed(message), true).map_err(RpcError::transport)
     }
 
-    /// The next message; `None` where the peer has ended the stream in good order. May be given up and asked again.
+    /// Returns the next message; `None` at a regular end of the stream. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Option<A>, RpcError> {
         loop {
             if let Some(message) = self.take_message()? {
@@ -258,7 +259,7 @@ impl<A: Message + Default> RpcStream<A> {
         }
     }
 
-    /// The message that is there whole, if one is.
+    /// Removes the next complete message from the buffer.
     fn take_message(&mut self) -> Result<Option<A>, RpcError> {
         if self.inbox.len() < PREFIX_BYTES {
             return Ok(None);
@@ -285,7 +286,7 @@ impl<A: Message + Default> RpcStream<A> {
                         let message = format!("the peer does not support gRPC: status {}", head.status);
                         return Poll::Ready(Err(RpcError::Transport(message)));
                     }
-                    // What has only a head is an answer of nothing but a status.
+                    // A trailers-only response carries the status in its head.
                     status(&head.headers)?;
                     self.answer = PendingRpcResponse::Coming(body);
                 }
@@ -300,7 +301,7 @@ impl<A: Message + Default> RpcStream<A> {
         }
     }
 
-    /// What the trailers say.
+    /// Evaluates the trailers at the end of the stream.
     async fn end(&mut self) -> Result<Option<A>, RpcError> {
         if let PendingRpcResponse::Coming(body) = &mut self.answer
             && let Some(trailers) = body.trailers().await.map_err(RpcError::transport)?
@@ -314,7 +315,7 @@ impl<A: Message + Default> RpcStream<A> {
     }
 }
 
-/// A status that is no success, as an error. Absent is as good as success: it is yet to come.
+/// Returns an error for a status other than OK. An absent status is still to follow in the trailers.
 fn status(fields: &HeaderMap) -> Result<(), RpcError> {
     let text = |name: &str| fields.get(name).and_then(|value| value.to_str().ok());
     let Some(code) = text("grpc-status") else { return Ok(()) };

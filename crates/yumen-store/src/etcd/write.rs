@@ -1,7 +1,7 @@
-//! Writes proposals into the cluster, and waits until they have come back by the watch.
+//! Writes proposals to the cluster and waits until the watch delivers them.
 //!
-//! One batch after another. Every write is a transaction that demands that what it was decided on still holds; where it
-//! does not, it is decided again.
+//! One batch at a time. Each transaction compares the revisions that its decision was based on; after a
+//! conflict the batch is decided again.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -23,22 +23,22 @@ use crate::engine::now_ms;
 use crate::state::{Authorship, ResourceKey, Revision};
 use crate::store::{ConfirmFn, Proposal, StoreError};
 
-/// At most so many proposals are decided together.
+/// Maximum number of proposals per decision.
 const BATCH_MAX: usize = 256;
-/// A confirmation names at most so many objects: etcd takes no larger value than 1.5 MiB.
+/// Maximum number of objects per confirmation; etcd limits a request to 1.5 MiB.
 const NAMED_MAX: usize = 65_536;
-/// Between two attempts to send the same.
+/// Pause between two attempts of the same transaction.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What the doors want.
+/// Requests of the store's API.
 pub(super) enum WriteRequest {
     /// A transaction.
     Propose(Proposal),
-    /// That held deletions pass.
+    /// Confirmation of held deletions.
     Confirm(Authorship, ConfirmFn),
 }
 
-/// Does what is wished, in order, until nobody can wish any more.
+/// Processes requests in order until all senders are dropped.
 pub(super) async fn run(shared: Arc<EtcdShared>, mut wishes: UnboundedReceiver<WriteRequest>) {
     let mut waiting: VecDeque<WriteRequest> = VecDeque::new();
     loop {
@@ -58,7 +58,7 @@ pub(super) async fn run(shared: Arc<EtcdShared>, mut wishes: UnboundedReceiver<W
             Some(WriteRequest::Confirm(by, done)) => done(confirm(&shared, &by).await),
             Some(WriteRequest::Propose(first)) => {
                 let mut batch = vec![first];
-                // One note tells the author of all of them.
+                // A transaction writes one note, so its proposals must have one author.
                 while let Some(WriteRequest::Propose(next)) = waiting.front()
                     && next.by == batch[0].by
                     && let Some(WriteRequest::Propose(next)) = waiting.pop_front()
@@ -74,7 +74,7 @@ pub(super) async fn run(shared: Arc<EtcdShared>, mut wishes: UnboundedReceiver<W
     }
 }
 
-/// Decides and writes as much of a batch as goes into one transaction; gives what is left.
+/// Decides and writes as many proposals as one transaction holds; returns the rest.
 async fn write(shared: &EtcdShared, mut batch: Vec<Proposal>) -> Vec<Proposal> {
     let give_up = Instant::now() + shared.settings.write_timeout;
     let writes_max = shared.settings.txn_steps_max.saturating_sub(1).max(1);
@@ -82,7 +82,7 @@ async fn write(shared: &EtcdShared, mut batch: Vec<Proposal>) -> Vec<Proposal> {
     let mut written = Arc::<BTreeSet<ResourceKey>>::default();
     let (verdicts, outcome) = loop {
         let (mirror, time_ms) = (shared.mirror(), now_ms());
-        // A decision may compile a whole table: the watch goes on meanwhile.
+        // A decision may compile the whole table. `block_in_place` lets the watch run meanwhile.
         let decide = || plan::decide(&mirror, &mut batch, &written, time_ms, writes_max);
         let WritePlan { verdicts, writes } = tokio::task::block_in_place(decide);
         let outcome = write_all(shared, &mirror, &writes, writes_max, &by, time_ms).await;
@@ -129,16 +129,17 @@ fn partly(error: StoreError, written: usize) -> StoreError {
     }
 }
 
+/// Result of writing a plan.
 enum WriteOutcome {
-    /// All was written; the newest revision of it.
+    /// All writes are committed, up to this revision.
     Done(Revision),
-    /// Somebody else wrote in between, after so many of the writes.
+    /// A concurrent write conflicted, after this number of committed writes.
     Conflict(usize),
-    /// And so many were written before.
+    /// The write failed, after this number of committed writes.
     Failed(StoreError, usize),
 }
 
-/// Writes in as many transactions as it takes; one, unless a single change is larger than that.
+/// Writes a plan in as few transactions as possible; more than one only for a single large proposal.
 async fn write_all(
     shared: &EtcdShared,
     decided_on: &EtcdMirror,
@@ -168,13 +169,13 @@ async fn write_all(
             Err(error) => return WriteOutcome::Failed(error, done),
         }
         done += part.len();
-        // What was acknowledged is written, even where the watch is late with it.
+        // The acknowledgement guarantees the write. A late watch is not an error.
         until(shared, deadline, |mirror| mirror.seen() >= newest.0).await;
     }
     WriteOutcome::Done(newest)
 }
 
-/// A lease for each write that is to end by itself; 0 for the others.
+/// Grants a lease for each write with an expiry; 0 for the others.
 async fn grant_leases(shared: &EtcdShared, writes: &[PlannedWrite]) -> Result<Vec<i64>, RpcError> {
     let mut leases = Vec::with_capacity(writes.len());
     for write in writes {
@@ -191,10 +192,10 @@ async fn grant_leases(shared: &EtcdShared, writes: &[PlannedWrite]) -> Result<Ve
     Ok(leases)
 }
 
-/// Sends a transaction until it is certain what became of it: its revision, or `None` where something was in its way.
+/// Sends a transaction until its outcome is certain: the revision, or `None` on a conflict.
 ///
-/// Where no answer comes it may have been done all the same. It is then sent again as it is: it cannot be done twice, since
-/// it changes what it demands, and the note it leaves tells whether it was done the first time.
+/// Without a response the transaction may have been committed. Sending it again is safe: the commit changes
+/// the compared revisions, so the repetition fails, and the nonce in the note identifies the first commit.
 async fn submit(
     shared: &EtcdShared,
     request: &TxnRequest,
@@ -231,7 +232,7 @@ async fn submit(
     }
 }
 
-/// Waits until the mirror knows what was in a transaction's way.
+/// Waits until the mirror contains the revisions that a transaction conflicted with.
 async fn catch_up(
     shared: &EtcdShared,
     request: &TxnRequest,
@@ -263,7 +264,7 @@ async fn catch_up(
     }
 }
 
-/// Waits until the mirror is as wanted, or the time is over; whether it is.
+/// Waits until the mirror meets a condition or the deadline passes; returns whether it is met.
 async fn until(shared: &EtcdShared, deadline: Instant, holds: impl Fn(&EtcdMirror) -> bool) -> bool {
     let mut moves = shared.moves();
     loop {
@@ -277,7 +278,7 @@ async fn until(shared: &EtcdShared, deadline: Instant, holds: impl Fn(&EtcdMirro
     }
 }
 
-/// Writes down, for every node, that what is held now may pass.
+/// Writes confirmations of all held deletions for all nodes.
 async fn confirm(shared: &EtcdShared, by: &Authorship) -> Result<usize, StoreError> {
     let held = shared.with_mirror(EtcdMirror::held_names);
     for part in held.chunks(NAMED_MAX) {
@@ -307,7 +308,7 @@ async fn confirm_part(shared: &EtcdShared, by: &Authorship, names: &[String]) ->
     }
 }
 
-/// A cluster that was away for longer than a write may take is not waited for.
+/// Whether the outage already exceeds the write timeout, so that waiting is pointless.
 fn is_outage(shared: &EtcdShared) -> bool {
     shared.outage() > shared.settings.write_timeout
 }

@@ -1,7 +1,6 @@
-//! A store that another process takes over: closed here, so that it can be opened there, and opened again
-//! should that come to nothing.
+//! Handover of a store to another process: closes the store here, and reopens it if the handover fails.
 //!
-//! Knows what becomes of writes meanwhile: they wait, and none is done twice or forgotten.
+//! Owns the writes that arrive meanwhile: they are deferred, and none is lost or applied twice.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,15 +10,15 @@ use super::{FallbackInner, FallbackStore, OpenRetry, OpenedStore, open_now};
 use crate::state::{Authorship, StoreState};
 use crate::store::{Proposal, Store, StoreError};
 
-/// Writes that wait; more are refused.
+/// Maximum number of deferred writes; further ones are refused.
 const HELD_MAX: usize = 1024;
-/// So long whoever reads from the store, for a backup, may take to its end.
+/// Time within which readers of the store, such as a backup, must finish.
 const READERS_END_WITHIN: Duration = Duration::from_secs(10);
 
-/// Writes that wait for the store.
+/// Writes deferred until the store is open again.
 #[derive(Default)]
 pub(super) struct DeferredProposals {
-    /// Nothing once none waits any more.
+    /// `None` once deferral has ended.
     proposals: Mutex<Option<Vec<Proposal>>>,
 }
 
@@ -28,7 +27,7 @@ impl DeferredProposals {
         DeferredProposals { proposals: Mutex::new(Some(Vec::new())) }
     }
 
-    /// Has a write wait; gives it back where none may.
+    /// Defers a write; returns the write if the queue is full or deferral has ended.
     pub(super) fn keep(&self, proposal: Proposal) -> Option<Proposal> {
         match &mut *self.proposals.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(held) if held.len() < HELD_MAX => {
@@ -39,24 +38,26 @@ impl DeferredProposals {
         }
     }
 
-    /// What those are told who may not wait.
+    /// Error for writes that cannot be deferred.
     pub(super) fn refusal(&self) -> StoreError {
         StoreError::HandoverInProgress("handover in progress, retry shortly")
     }
 
-    /// No write waits from now on.
+    /// Ends deferral and returns the deferred writes.
     fn end(&self) -> Vec<Proposal> {
         self.proposals.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default()
     }
 }
 
 impl FallbackStore {
-    /// Closes the store, so that another process can open it. What was proposed before is decided and durable
-    /// then; what is proposed after waits. An error leaves all as it was.
+    /// Closes the store so that another process can open it.
+    ///
+    /// Earlier proposals are decided and durable on return; later ones are deferred. An error leaves the
+    /// store open.
     pub fn lend(&self) -> Result<(), StoreError> {
-        // What is in a file without a name would be gone with its last handle, and nobody could open it.
+        // A file without a name disappears with its last handle, and the successor could not open it.
         self.check()?;
-        // It would open the store behind the other process's back.
+        // A retry would open the store while the other process uses it.
         let retry = self.retry.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(retry);
         let mut inner = self.shared.inner.write().unwrap_or_else(PoisonError::into_inner);
@@ -69,6 +70,7 @@ impl FallbackStore {
             &mut *inner,
             FallbackInner::Lent { state, damage, held: DeferredProposals::new() },
         );
+        // Published before `close`: new proposals are deferred while the store finishes earlier ones.
         drop(inner);
         let FallbackInner::Store(opened) = before else { return Ok(()) };
         match close(opened) {
@@ -86,7 +88,7 @@ impl FallbackStore {
         }
     }
 
-    /// Whom the store told by itself is told by us until it is open again.
+    /// Records the final state and moves followers from the closed store to this one.
     fn set_lent(&self, newest: StoreState) {
         let mut followers = self.shared.followers();
         let direct = std::mem::take(&mut followers.direct);
@@ -101,7 +103,7 @@ impl FallbackStore {
         }
     }
 
-    /// Writes wait no more: they are refused until the store is somebody's again.
+    /// Refuses the deferred writes, and further ones until the store is open again.
     pub fn refuse_held(&self) {
         let inner = self.shared.inner();
         let FallbackInner::Lent { held, .. } = &*inner else { return };
@@ -110,18 +112,21 @@ impl FallbackStore {
         refused.into_iter().for_each(|proposal| (proposal.done)(Err(error.clone())));
     }
 
-    /// The store is the other process's for good.
+    /// Completes the handover: the store belongs to the other process.
     pub fn give_away(&self) {
         self.refuse_held();
     }
 
-    /// Opens the store again; nobody else has it. Writes that waited are decided then. On an error the last
-    /// state stays in force, and opening is tried again and again.
+    /// Reopens the store after a failed handover and submits the deferred writes.
+    ///
+    /// The other process must have released the store. On an error the last state is served and opening is
+    /// retried.
     pub fn take_back(&self) -> Result<(), StoreError> {
         if !matches!(&*self.shared.inner(), FallbackInner::Lent { .. }) {
             return Ok(());
         }
         let opened = open_now(&self.open);
+        // Ends deferral: writes that arrive until the switch are refused as `HandoverInProgress`.
         let waiting = match &*self.shared.inner() {
             FallbackInner::Lent { held, .. } => held.end(),
             _ => Vec::new(),
@@ -159,8 +164,9 @@ impl FallbackStore {
     }
 }
 
-/// Closes a store once all is decided that was proposed; gives its last state, or the store where somebody
-/// still reads from it.
+/// Closes a store after its queued proposals are decided, and returns the last state.
+///
+/// Returns the store itself if a reader still holds it after `READERS_END_WITHIN`.
 fn close(opened: OpenedStore) -> Result<StoreState, OpenedStore> {
     let (tell, told) = channel();
     opened.store.propose(Proposal {
@@ -170,7 +176,7 @@ fn close(opened: OpenedStore) -> Result<StoreState, OpenedStore> {
             let _ = tell.send(());
         }),
     });
-    // A store that has ended drops what was proposed, and that is an answer too.
+    // A store that has ended drops the proposal; the receive error serves the same purpose.
     let _ = told.recv();
     let until = Instant::now() + READERS_END_WITHIN;
     let readers = |opened: &OpenedStore| {

@@ -12,7 +12,7 @@ use crate::test_kit::{TestDir, contents, note, put, until, write};
 
 const SOON: Duration = Duration::from_millis(20);
 
-/// A memory store that holds these texts, written one after another.
+/// A memory store with these texts, written in order.
 fn memory(texts: &[(&str, &str)]) -> Arc<dyn Store> {
     let store = MemoryMedium::store(100).unwrap();
     for (id, text) in texts {
@@ -21,7 +21,7 @@ fn memory(texts: &[(&str, &str)]) -> Arc<dyn Store> {
     Arc::new(store)
 }
 
-/// What is told at the healing, as `id: before -> after`.
+/// Changes reported at the recovery, as `id: before -> after`.
 fn told(committed: &StoreCommit) -> Vec<String> {
     let text = |entry: &Option<crate::state::StoreEntry>| {
         entry.as_ref().map_or("-".into(), |one| one.json.to_string())
@@ -86,7 +86,7 @@ fn where_nothing_differs_nothing_is_told() {
     assert_eq!(heard, [2]);
 }
 
-/// Writes while it heals: every follower must come to the same state, whenever it came.
+/// Writes during the recovery: every follower must reach the same state, whenever it registered.
 #[test]
 fn no_revision_is_lost_or_told_twice_while_it_heals() {
     for round in 0..30_u64 {
@@ -107,7 +107,7 @@ fn no_revision_is_lost_or_told_twice_while_it_heals() {
         let follow = || {
             let mirrored = mirror(StoreState::default());
             let inside = mirrored.clone();
-            // What is told before the state is known waits for it.
+            // Commits reported before the state wait for it.
             let mut guard = mirrored.lock().unwrap();
             let follower: FollowerFn = Box::new(move |committed: &Arc<StoreCommit>| {
                 let mut state = inside.lock().unwrap();
@@ -155,7 +155,7 @@ fn a_damaged_store_is_served_from_the_last_good_state_until_it_is_restored() {
     assert!(matches!(second.status(), StateOrigin::LastGood { reason, .. } if reason.contains(DATABASE)));
     assert_eq!(contents(&second.state()), expected);
     assert!(put(&*second, "b", "1").is_err());
-    // An attempt to open it may hold the directory for a moment.
+    // An attempt to open the store may hold the directory lock for a moment.
     until("the restore", || restore(&backup, dir.path(), None).is_ok());
     until("healing", || second.status() == StateOrigin::Store);
     put(&*second, "b", "1").unwrap();
@@ -187,7 +187,7 @@ fn a_last_good_state_that_is_torn_says_so_until_the_store_is_open() {
     let damage = damage.expect("the file is torn");
     assert!(damage.contains("record 0 behind the state is cut off"), "{damage}");
     assert!(damage.contains("all changes after revision 1 are missing"), "{damage}");
-    // Lent and taken back, it is as incomplete as before.
+    // After lending and taking back, the damage is still reported.
     second.lend().unwrap();
     assert!(second.take_back().is_err());
     assert!(

@@ -1,6 +1,6 @@
-//! Change notices of the operating system, boiled down to "look" and "look closely".
+//! File change notifications of the operating system, reduced to two levels.
 //!
-//! Best effort by design: where notices are missing the observer's own polling finds the change.
+//! Best effort: without notifications, the observer's polling finds the change.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -12,27 +12,27 @@ use std::time::Duration;
 use notify::event::{AccessKind, AccessMode, EventKind};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
 
-/// How closely to look.
+/// Required depth of the next check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum FileNotice {
-    /// Time passed, or something stirred nearby: the file's signature tells.
+    /// Timeout, or a change of another file: compare the signature.
     Nearby,
-    /// The file itself was written, moved or linked: read it even if its signature is the old one.
+    /// The file was written, moved or linked: read it even if its signature is unchanged.
     Touched,
 }
 
-/// Wakes an inbox from outside.
+/// Wakes the receiver from another thread.
 #[derive(Debug, Clone)]
 pub(super) struct NoticeSender(Sender<FileNotice>);
 
 impl NoticeSender {
     pub(super) fn wake(&self) {
-        // an inbox that is gone needs no waking
+        // A dropped receiver needs no notice.
         let _ = self.0.send(FileNotice::Nearby);
     }
 }
 
-/// Where notices arrive.
+/// Receiver of the notices for one file.
 pub(super) struct NoticeReceiver {
     path: PathBuf,
     receiver: Receiver<FileNotice>,
@@ -40,7 +40,7 @@ pub(super) struct NoticeReceiver {
     watched: BTreeSet<PathBuf>,
 }
 
-/// An inbox for the file at `path`, watching nothing yet.
+/// Creates the channel for the file at `path`, without any watch.
 pub(super) fn channel(path: PathBuf) -> (NoticeSender, NoticeReceiver) {
     let (sender, receiver) = mpsc::channel();
     let notices = NoticeSender(sender.clone());
@@ -56,9 +56,9 @@ pub(super) fn channel(path: PathBuf) -> (NoticeSender, NoticeReceiver) {
     (notices, NoticeReceiver { path, receiver, watcher, watched: BTreeSet::new() })
 }
 
-/// Reading the file makes notices too; those must not make us read it again.
+/// Maps an event to a notice. Read accesses are ignored, because the observer's own reads cause them.
 fn weigh(event: notify::Result<Event>, name: Option<&OsString>) -> Option<FileNotice> {
-    // an overflowing queue arrives as an error or a rescan: anything may have happened
+    // A queue overflow arrives as an error or a rescan; events are lost then.
     let Ok(event) = event else { return Some(FileNotice::Touched) };
     match event.kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => {}
@@ -70,19 +70,19 @@ fn weigh(event: notify::Result<Event>, name: Option<&OsString>) -> Option<FileNo
 }
 
 impl NoticeReceiver {
-    /// Watches the directories the file can change through, anew where they may have been replaced.
+    /// Watches the directories of the file and of its link target again.
     ///
-    /// The directory rather than the file: a rename over it would leave us watching the old one.
+    /// Directories rather than the file: a rename over the file would leave the watch on the old inode.
     pub(super) fn rewatch(&mut self) {
         let Some(watcher) = &mut self.watcher else { return };
         let wanted = directories(&self.path);
         for gone in self.watched.difference(&wanted) {
-            // fails when the directory itself is gone, which is as good
+            // Fails if the directory was removed, which ends the watch too.
             let _ = watcher.unwatch(gone);
         }
         let mut watched = BTreeSet::new();
         for directory in wanted {
-            // again even if watched before: a directory of the same name may be another one by now
+            // Watched again in any case: the directory may have been replaced by another of the same name.
             match watcher.watch(&directory, RecursiveMode::NonRecursive) {
                 Ok(()) => {
                     watched.insert(directory);
@@ -93,14 +93,14 @@ impl NoticeReceiver {
         self.watched = watched;
     }
 
-    /// The weightiest notice within `timeout`, or that time passed.
+    /// Returns the highest notice received, or `Nearby` after `timeout`.
     pub(super) fn wait(&mut self, timeout: Duration) -> FileNotice {
         let first = self.receiver.recv_timeout(timeout).unwrap_or(FileNotice::Nearby);
         self.receiver.try_iter().fold(first, Ord::max)
     }
 }
 
-/// The parent of the path, and that of what it links to.
+/// Parent directories of the path and of its link target.
 fn directories(path: &Path) -> BTreeSet<PathBuf> {
     let target = fs::canonicalize(path).ok();
     [Some(path), target.as_deref()]

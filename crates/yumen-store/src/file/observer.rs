@@ -1,6 +1,6 @@
-//! Decides from looks at the file when it has come to rest, and what to tell about it.
+//! Decides when the file is at rest, and which event to report.
 //!
-//! Time comes in; only the file itself is touched here.
+//! Time is an argument; the only I/O is on the file itself.
 
 use std::fs;
 use std::io;
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::{FileEvent, FileStore, is_whole, read_regular, regular};
 
-/// How long the signature must not move before the file is read.
+/// Time without a signature change before reading the file.
 pub(super) const REST: Duration = Duration::from_millis(10);
-/// How long a text without its end mark may be before it is reported, and how often it is tried again.
+/// Time until a text without its end mark is reported.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
-/// How often to look where no notice comes.
+/// Interval of checks without notices.
 const POLL: Duration = Duration::from_secs(1);
 
-/// What changes when a file is written or replaced.
+/// Metadata that changes when the file is written or replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum FileSignature {
     Missing,
@@ -25,13 +25,13 @@ enum FileSignature {
 
 pub(super) struct FileObserver {
     store: FileStore,
-    /// Last signature seen, and since when it stands.
+    /// Last signature, and the time since which it is unchanged.
     seen: Option<(FileSignature, Instant)>,
-    /// Whether what is seen was not read yet.
+    /// Whether the current signature was not read yet.
     unread: bool,
-    /// Since when the text has lacked its end mark, until that is told.
+    /// Time since which the text has lacked its end mark, until reported.
     half_since: Option<Instant>,
-    /// The last trouble told, so that it is told once.
+    /// Last reported error, to report each once.
     told: Option<FileEvent>,
 }
 
@@ -40,7 +40,7 @@ impl FileObserver {
         FileObserver { store, seen: None, unread: true, half_since: None, told: None }
     }
 
-    /// The next look reads even if the signature is the old one: clocks of file systems are coarse.
+    /// Forces a read at the next check. File system timestamps are coarse, so the signature may be unchanged.
     pub(super) fn touched(&mut self) {
         self.unread = true;
         if let Some((signature, _)) = self.seen.take() {
@@ -48,7 +48,7 @@ impl FileObserver {
         }
     }
 
-    /// One look: what there is to tell, and how long to wait for the next look.
+    /// Checks the file; returns an event, if any, and the time until the next check.
     pub(super) fn look(&mut self, now: Instant) -> (Option<FileEvent>, Duration) {
         let signature = self.signature();
         let since = match &self.seen {
@@ -69,7 +69,7 @@ impl FileObserver {
         self.settle(&signature, now)
     }
 
-    /// The file rests: read it and judge.
+    /// Reads and evaluates a file at rest.
     fn settle(&mut self, signature: &FileSignature, now: Instant) -> (Option<FileEvent>, Duration) {
         let text = match signature {
             FileSignature::Missing => Err(FileEvent::Vanished),
@@ -78,7 +78,7 @@ impl FileObserver {
                 _ => FileEvent::Unreadable(error.to_string()),
             }),
         };
-        // written while it was read: what was read may be a mixture
+        // Written during the read: the text may mix two versions.
         if self.signature() != *signature {
             return (None, Duration::ZERO);
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 use super::*;
 use FileEvent::{Changed, HalfWritten, Recovered, Unreadable, Vanished};
 
-/// A directory of its own per test, removed at the end, and a watched file in it.
+/// A directory per test, removed at the end, with a watched file.
 struct Bench {
     directory: PathBuf,
     path: PathBuf,
@@ -22,7 +22,7 @@ impl Bench {
         store.read().unwrap();
         let (sender, events) = channel();
         let guard = store.watch(move |event| sender.send((Instant::now(), event)).unwrap()).unwrap();
-        // past the first look, so that what follows is a change and not the start
+        // After the first check, so that the next write is a change and not the initial text.
         thread::sleep(Duration::from_millis(50));
         Bench { directory, path, events, guard: Some(guard) }
     }
@@ -84,7 +84,7 @@ fn a_rename_over_the_file_is_told_soon_every_time() {
         })
         .into();
     waits.sort();
-    // most of them sooner than polling once a second would tell
+    // Most of them sooner than polling once per second.
     assert!(waits[3] < Duration::from_millis(500), "{waits:?}");
 }
 
@@ -189,7 +189,7 @@ fn json_says_by_itself_whether_it_is_whole() {
     let store = FileStore::open(&bench.path).unwrap().expecting_end();
     fs::write(&bench.path, "{}").unwrap();
     assert_eq!(store.read().unwrap(), "{}");
-    // What begins like JSON and goes on as YAML needs its line.
+    // A text that starts like JSON and continues as YAML needs its `#END` line.
     for part in ["{}: 1\n", "{} {", "[]", "1"] {
         assert!(!is_whole(part), "{part}");
     }
@@ -226,7 +226,7 @@ fn a_growing_file_is_not_told_before_it_rests() {
     use std::io::Write as _;
     let bench = Bench::of("growing", "a");
     let mut file = fs::File::create(&bench.path).unwrap();
-    // pauses far below the rest that is asked for, on a machine that may stall us: count what is torn
+    // Pauses far below the required rest. The machine may stall the test, so torn reads are counted.
     for _ in 0..100 {
         file.write_all(b"x").unwrap();
         thread::sleep(Duration::from_millis(1));

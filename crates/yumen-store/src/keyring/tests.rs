@@ -11,7 +11,7 @@ use crate::state::ResourceKey;
 
 const ONE: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
 
-/// A directory of its own, gone at the end.
+/// A directory per test, removed at the end.
 struct Directory(PathBuf);
 
 impl Directory {

@@ -1,6 +1,6 @@
 //! Keeps the last good state on disk in step with a store.
 //!
-//! Writes from a thread of its own, so that neither the store nor its followers wait.
+//! Writes on its own thread, so that neither the store nor its followers wait for the disk.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,15 +13,15 @@ use crate::seal::{OptionalSeal, TextSeal};
 use crate::state::{Revision, StoreState};
 use crate::store::{Store, StoreError};
 
-/// Between two saves, at least this.
+/// Minimum pause between two saves.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
-/// And at least so many times what the last save took, for tables of which a second is not enough.
+/// Minimum pause as a multiple of the duration of the last save. Large states need more than a second.
 const PAUSE_PER_SAVE: u32 = 10;
-/// Settings change without a revision, so nobody is told; they are looked at this often.
+/// Poll interval for settings, which change without a revision and so without a notification.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
-/// Saves what a store holds soon after it changed, with the versions in force in place of what is broken in it, and once
-/// more when dropped.
+/// Task that saves the state of a store, and the versions in force of its broken objects, after each change
+/// and on drop.
 #[derive(Debug)]
 pub struct LastGoodTask {
     notice: Arc<SaveNotifier>,
@@ -29,9 +29,9 @@ pub struct LastGoodTask {
 }
 
 impl LastGoodTask {
-    /// Saves the store's state now where the disk says otherwise, and follows the store from here on.
+    /// Saves the store's state if the disk differs, and follows the store.
     ///
-    /// Fails when no thread can be started. A save that fails is logged and tried again.
+    /// Fails if no thread can be started. A failed save is logged and retried.
     pub fn start(
         directory: &Path,
         store: Arc<dyn Store>,
@@ -87,7 +87,7 @@ impl SaveNotifier {
         self.came.notify_all();
     }
 
-    /// Waits for one of the news that count, at most so long; whether the end has come.
+    /// Waits at most `at_most` for a signal accepted by `counts`; returns whether the task must end.
     fn wait(&self, at_most: Duration, counts: impl Fn(&SaveSignal) -> bool) -> bool {
         let waited = self.came.wait_timeout_while(self.news(), at_most, |news| !counts(news));
         waited.unwrap_or_else(PoisonError::into_inner).0.ends
@@ -98,9 +98,9 @@ impl SaveNotifier {
     }
 }
 
-/// A revision that is not compiled by then is saved all the same.
+/// Maximum wait for the compilation of a revision before its save.
 const COMPILED_WITHIN: Duration = Duration::from_secs(1);
-/// The first one is compiled as a whole, when other things begin as well.
+/// The same for the first revision, which is compiled in full during start-up.
 const COMPILED_FIRST_WITHIN: Duration = Duration::from_secs(30);
 
 /// The nice value of the thread that saves.
@@ -110,18 +110,18 @@ struct StateSaver {
     directory: PathBuf,
     store: Arc<dyn Store>,
     edge: OptionalSeal,
-    /// What is on the disk.
+    /// State on disk.
     saved: Option<SavedState>,
     versions: Arc<LastGoodVersions>,
-    /// Those on the disk, once they were written here.
+    /// Versions on disk, once this task has written them.
     saved_versions: Option<Arc<[LastGoodVersion]>>,
 }
 
-/// What is on the disk, and by whom.
+/// The state on disk, by origin.
 enum SavedState {
-    /// Found there; what was changed since begins a new file.
+    /// Loaded from disk; the next change starts a new file.
     Found(StoreState),
-    /// Written here.
+    /// Written by this task, so records may be appended.
     Kept(AppendableFile),
 }
 
@@ -136,15 +136,17 @@ impl SavedState {
 
 impl StateSaver {
     fn run(&mut self, notice: &SaveNotifier) {
-        // It writes all there is, and nobody waits for it: traffic goes first. Where that cannot be had it does not matter.
+        // Saving is I/O in bulk and no caller waits for it, so traffic takes precedence. Failure to lower the
+        // priority is harmless.
         let _ = rustix::process::setpriority_process(None, NICE);
-        // What is on the disk already need not be written; the same revision may be that of another store.
+        // An identical state on disk is not written again. The entries are compared because the same revision
+        // number may belong to another store.
         let state = self.store.state();
         let saved = LastGood::load(&self.directory, &self.edge).ok();
         self.saved = saved.filter(|saved| saved.entries().eq(state.entries())).map(SavedState::Found);
         let mut compiled_within = COMPILED_FIRST_WITHIN;
         loop {
-            // Before the state is taken: what changes from here on is news again.
+            // Cleared before reading the state, so that later changes set the flag again.
             notice.set(|news| news.changed = false);
             self.wait_for_versions(notice, compiled_within);
             compiled_within = COMPILED_WITHIN;
@@ -159,8 +161,10 @@ impl StateSaver {
         }
     }
 
-    /// What is in force in place of a broken text is known once that was compiled, some milliseconds after it was
-    /// written: a process that is killed in between shall not leave the one without the other.
+    /// Waits until the current revision is compiled.
+    ///
+    /// The compiler reports the version in force of a broken object milliseconds after the commit. A process
+    /// killed in between must not leave the state without the version.
     fn wait_for_versions(&self, notice: &SaveNotifier, at_most: Duration) {
         let until = Instant::now() + at_most;
         while !self.versions.is_told_of(self.store.state().revision) && Instant::now() < until {
@@ -190,7 +194,7 @@ impl StateSaver {
     }
 
     fn save_state(&mut self, state: StoreState) {
-        // What nobody has written to is nothing to fall back to.
+        // A store that was never written is no state to fall back to.
         let is_new = state.revision == Revision::default();
         if is_new || self.saved.as_ref().is_some_and(|saved| is_same(saved.state(), &state)) {
             return;
@@ -202,7 +206,7 @@ impl StateSaver {
                 Err(error) => tracing::warn!(%error, "last good state not appended to, writing it anew"),
             }
         }
-        // Where this fails too, there is nothing that could be continued.
+        // If the save fails too, no file remains to which records could be appended.
         self.saved = None;
         match LastGood::save(&self.directory, &state, &self.edge) {
             Ok(kept) => self.saved = Some(SavedState::Kept(kept)),
@@ -211,7 +215,7 @@ impl StateSaver {
     }
 }
 
-/// Entries do not change without a revision. A store that was restored may count from lower again.
+/// Entries do not change without a revision. A lower revision is possible after a restore.
 fn is_same(one: &StoreState, other: &StoreState) -> bool {
     one.revision == other.revision && one.settings().eq(other.settings())
 }

@@ -95,7 +95,7 @@ fn two_damaged_files_give_both_reasons_and_none_gives_no_state() {
     assert!(message.contains("first line") && message.contains("format 9"), "{message}");
 }
 
-/// Of a compiler that has seen all that will come, and found nothing broken.
+/// Versions of a compiler that has compiled all revisions without a broken object.
 fn compiled() -> Arc<LastGoodVersions> {
     let versions = Arc::new(LastGoodVersions::default());
     versions.tell(Revision(u64::MAX), Vec::new());
@@ -134,13 +134,13 @@ fn the_keeper_saves_what_changes_and_once_more_at_the_end() {
     for i in 0..20 {
         put(&*store, &i.to_string(), "{}").unwrap();
     }
-    // Settings have no revision of their own, and still are there at the end.
+    // Settings have no revision of their own, and are saved at the end nevertheless.
     write(&*store, |draft| draft.set("door", Some("hash"))).unwrap();
     drop(keeper);
     assert_eq!(saved(), Some(contents(&store.state())));
 }
 
-/// A state some random puts, deletions and settings later.
+/// A state after some random puts, deletions and settings.
 fn changed(state: &StoreState, random: &mut Random) -> StoreState {
     let mut state = state.clone();
     state.revision.0 += 1 + random.below(3);

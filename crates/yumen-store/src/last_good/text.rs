@@ -1,6 +1,6 @@
-//! The text of a last good state: a whole state under a seal, and behind it what changed since, record after record.
+//! Text format of a last good state: a sealed state, followed by one record per later change.
 //!
-//! Pure; must not know files.
+//! Pure functions; must not know files.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -14,19 +14,19 @@ use yumen_config::Kind;
 use crate::seal::OptionalSeal;
 use crate::state::{ResourceKey, Revision, StoreEntry, StoreState};
 
-/// The version of the text. The first had no records.
+/// Format version. Version 1 had no records.
 const FORMAT: u64 = 2;
 
-/// Bytes of a digest as text.
+/// Length of a SHA-256 digest in hexadecimal.
 const DIGEST_BYTES: usize = 64;
 
-/// One line per entry: name, created, modified, expiry, text.
+/// Line of one entry: name, created, modified, expiry, text.
 type EntryLine<'a> = (Cow<'a, str>, u64, u64, Option<u64>, Cow<'a, str>);
 
-/// A setting put, or forgotten.
+/// A setting; `None` removes it.
 type SettingLine<'a> = (Cow<'a, str>, Option<Cow<'a, str>>);
 
-/// What led from one state to a later one.
+/// Changes between one state and a later one.
 #[derive(Default, Serialize, Deserialize)]
 struct DeltaRecord<'a> {
     revision: u64,
@@ -38,15 +38,15 @@ struct DeltaRecord<'a> {
     settings: Vec<SettingLine<'a>>,
 }
 
-/// What a text says, its entries still sealed.
+/// A parsed text; its entries are still sealed.
 pub(super) struct ParsedLastGood {
     pub(super) state: StoreState,
-    /// What is wrong with the first record that is not whole; it and what follows are not in the state.
+    /// Fault of the first damaged record. This record and later ones are not in `state`.
     pub(super) torn: Option<String>,
 }
 
 impl ParsedLastGood {
-    /// What is missing of the text that the file at `path` holds.
+    /// Describes the changes missing from the file at `path`.
     pub(super) fn damage(&self, path: &Path) -> Option<String> {
         let (file, revision) = (path.display(), self.state.revision.0);
         let reason = self.torn.as_ref()?;
@@ -54,7 +54,7 @@ impl ParsedLastGood {
     }
 }
 
-/// A whole state, and the digest that its first record continues.
+/// Serializes a whole state; returns the digest that its first record continues.
 pub(super) fn whole(state: &StoreState, edge: &OptionalSeal) -> (Vec<u8>, String) {
     let body = body_of(state, edge);
     let digest = sha256(&[&body]);
@@ -64,7 +64,7 @@ pub(super) fn whole(state: &StoreState, edge: &OptionalSeal) -> (Vec<u8>, String
     (text, digest)
 }
 
-/// What leads from one state to another, and the digest that the next record continues.
+/// Serializes the changes between two states; returns the digest that the next record continues.
 pub(super) fn record(
     from: &StoreState,
     to: &StoreState,
@@ -87,24 +87,25 @@ pub(super) fn record(
     let mut text = vec![0; DIGEST_BYTES];
     text.push(b' ');
     put_line(&mut text, &record);
+    // The digest covers the previous one, so a removed or reordered record breaks the chain.
     let digest = sha256(&[continued.as_bytes(), &text[DIGEST_BYTES + 1..]]);
     text[..DIGEST_BYTES].copy_from_slice(digest.as_bytes());
     (text, digest)
 }
 
-/// What a text says; an error where not even its whole state is.
+/// Parses a text; fails if the state itself is damaged.
 pub(super) fn parse(bytes: &[u8]) -> Result<ParsedLastGood, String> {
     let (body, records, digest) = parts(bytes)?;
     let state = parse_body(body).map_err(|line| format!("line {} cannot be read", line + 2))?;
     Ok(continue_with(state, records, digest))
 }
 
-/// Whether a text holds a whole state, as its seal tells.
+/// Whether the text holds a complete state, according to its seal.
 pub(super) fn is_whole(bytes: &[u8]) -> bool {
     parts(bytes).is_ok()
 }
 
-/// The state under the seal, the records behind it, and the digest that the first of them continues.
+/// Splits a text into the state under the seal, the records, and the digest that the first record continues.
 fn parts(bytes: &[u8]) -> Result<(&[u8], &[u8], String), String> {
     const NOT_A_SEAL: &str = "the first line is not that of a last good state";
     let (seal, rest) = line_of(bytes).ok_or(NOT_A_SEAL)?;
@@ -125,7 +126,7 @@ fn parts(bytes: &[u8]) -> Result<(&[u8], &[u8], String), String> {
     }
 }
 
-/// Applies records one after another, up to the first that is not whole.
+/// Applies records in order, up to the first damaged one.
 fn continue_with(mut state: StoreState, mut records: &[u8], mut digest: String) -> ParsedLastGood {
     let mut count = 0;
     while !records.is_empty() {
@@ -152,7 +153,7 @@ fn continue_with(mut state: StoreState, mut records: &[u8], mut digest: String) 
 
 fn apply(state: &mut StoreState, text: &[u8]) -> Option<()> {
     let record: DeltaRecord<'_> = serde_json::from_slice(text).ok()?;
-    // Nothing of a record that is not understood as a whole.
+    // Parsed in full before the first change, so that an unreadable record changes nothing.
     let put: Vec<_> = record.put.into_iter().map(entry_of).collect::<Option<_>>()?;
     let deleted: Vec<_> = record.deleted.iter().map(|name| key_of(name)).collect::<Option<_>>()?;
     state.revision = Revision(record.revision);
@@ -180,7 +181,7 @@ fn body_of(state: &StoreState, edge: &OptionalSeal) -> Vec<u8> {
     body
 }
 
-/// The state of a body, or the line that made no sense.
+/// Parses a body; the error is the index of the unreadable line.
 fn parse_body(body: &[u8]) -> Result<StoreState, usize> {
     let mut lines = body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).enumerate();
     let head: Value = lines.next().and_then(|(_, head)| serde_json::from_slice(head).ok()).ok_or(0_usize)?;
@@ -189,6 +190,7 @@ fn parse_body(body: &[u8]) -> Result<StoreState, usize> {
     let entry = |line| serde_json::from_slice(line).ok().and_then(entry_of);
     let entries: Vec<(ResourceKey, StoreEntry)> =
         lines.by_ref().take(count).map(|(at, line)| entry(line).ok_or(at)).collect::<Result<_, _>>()?;
+    // Fewer lines than announced: the body ends early.
     if entries.len() != count {
         return Err(entries.len() + 1);
     }
@@ -217,7 +219,7 @@ fn key_of(name: &str) -> Option<ResourceKey> {
     Some(ResourceKey::new(Kind::from_name(kind)?, id))
 }
 
-/// The first line without its end, and what follows it.
+/// Returns the first line without its line feed, and the rest.
 fn line_of(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = bytes.iter().position(|byte| *byte == b'\n')?;
     Some((&bytes[..end], &bytes[end + 1..]))

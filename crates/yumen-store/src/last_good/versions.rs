@@ -1,7 +1,7 @@
-//! Versions in force of objects whose newest text cannot be used, kept beside the last good state: the store has only
-//! the text that is broken, so a process that begins would have nothing to put in its place.
+//! Versions in force of objects whose newest text cannot be compiled, saved beside the last good state.
 //!
-//! Knows texts and files; what is in force the compiler tells.
+//! The store holds only the broken text, so a new process could not serve the object without this file. Owns
+//! the file; the compiler decides which versions are in force.
 
 use std::io::Write;
 use std::path::Path;
@@ -16,21 +16,21 @@ use crate::seal::{OptionalSeal, TextSeal};
 use crate::state::{ResourceKey, Revision, StoreEntry, StoreState};
 use crate::store::StoreError;
 
-/// The file in the directory of the last good state; there only while it would say something.
+/// File name in the directory of the last good state. Absent while no version is in force.
 pub(crate) const FILE: &str = "last-good-versions.json";
 
-/// An object that is in force by a text it had before.
+/// An object served with an earlier text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LastGoodVersion {
-    /// The object.
+    /// Key of the object.
     pub key: ResourceKey,
-    /// The text in force.
+    /// Text in force.
     pub json: Arc<str>,
-    /// The one the store has, which cannot be used.
+    /// Text in the store, which cannot be compiled.
     pub instead_of: Arc<str>,
 }
 
-/// All versions in force, on their way from who compiles to who keeps.
+/// All versions in force, passed from the compiler to the task that saves them.
 #[derive(Debug, Default)]
 pub struct LastGoodVersions {
     told: Mutex<VersionsState>,
@@ -38,15 +38,15 @@ pub struct LastGoodVersions {
 
 #[derive(Debug, Default)]
 struct VersionsState {
-    /// None until the configuration was compiled: what was kept by the process before stands until then.
+    /// `None` until the configuration was compiled; the file of the predecessor stays in force until then.
     now: Option<Arc<[LastGoodVersion]>>,
-    /// The revision they are of.
+    /// Revision that the versions belong to.
     revision: Revision,
     keeper: Weak<SaveNotifier>,
 }
 
 impl LastGoodVersions {
-    /// As of a revision these are in force, and no others.
+    /// Replaces the versions in force, as of `revision`.
     pub fn tell(&self, revision: Revision, versions: Vec<LastGoodVersion>) {
         let mut told = self.lock();
         told.revision = revision;
@@ -59,12 +59,12 @@ impl LastGoodVersions {
         }
     }
 
-    /// Has a keeper hear of changes; the last one to ask is the one that keeps.
+    /// Registers the task to notify. The last registered one does the saving.
     pub(super) fn followed_by(&self, keeper: &Arc<SaveNotifier>) {
         self.lock().keeper = Arc::downgrade(keeper);
     }
 
-    /// The texts in force.
+    /// The texts in force as resources.
     pub fn resources(&self) -> Vec<Resource> {
         let version = |version: &LastGoodVersion| Resource {
             kind: version.key.kind,
@@ -74,7 +74,7 @@ impl LastGoodVersions {
         self.now().iter().flat_map(|now| now.iter().map(version)).collect()
     }
 
-    /// Whether a revision was compiled.
+    /// Whether the revision was compiled.
     pub(super) fn is_told_of(&self, revision: Revision) -> bool {
         let told = self.lock();
         told.now.is_some() && told.revision >= revision
@@ -89,9 +89,9 @@ impl LastGoodVersions {
     }
 }
 
-/// Makes the file say what is in force, durably; takes it away where that is nothing. Whether it says all.
+/// Saves the versions durably, or removes the file if there are none. Returns whether all were saved.
 ///
-/// Left out is what `state` has otherwise by now: it is told of anew once that is compiled.
+/// Versions whose object has changed in `state` are left out; the compiler reports them again.
 pub(super) fn save(
     directory: &Path,
     versions: &[LastGoodVersion],
@@ -117,17 +117,17 @@ pub(super) fn save(
     Ok(kept.len() == versions.len())
 }
 
-/// What was in force when the process before ended, as far as the store alone cannot tell.
+/// Versions in force at the end of the previous process that the store alone cannot provide.
 #[derive(Debug, Default)]
 pub struct FormerState {
-    /// By an older text than the store had then.
+    /// Objects served with a text older than that of the store.
     versions: StoreState,
-    /// By the text the store had then, which may have changed while nobody looked.
+    /// Objects served with the text of the store, which may have changed between the processes.
     state: Option<StoreState>,
 }
 
 impl FormerState {
-    /// What was kept in `directory`. What cannot be read is told in the log and left out.
+    /// Reads the file in `directory`. An unreadable file is logged and ignored.
     pub fn read(directory: &Path, seal: Option<Arc<dyn TextSeal>>) -> FormerState {
         let place = directory.join(FILE);
         let versions = LastGood::read(&place, &OptionalSeal(seal)).unwrap_or_else(|error| {
@@ -139,13 +139,14 @@ impl FormerState {
         FormerState { versions, state: None }
     }
 
-    /// With the state the store had then.
+    /// Adds the state that the store had at the end of the previous process.
     pub(crate) fn with(self, state: StoreState) -> FormerState {
         FormerState { state: Some(state), ..self }
     }
 
-    /// Texts that were in force of objects which have another one now. Not of those that were deleted in the
-    /// meantime, be there others of their names.
+    /// Former texts of the objects of `now` that have another text now.
+    ///
+    /// Objects that were deleted and created again under the same id are left out.
     pub fn of(self, now: &StoreState) -> Vec<Resource> {
         let is_same = |key: &ResourceKey, entry: &StoreEntry| {
             now.get(key.kind, &key.id)
@@ -164,7 +165,7 @@ impl FormerState {
     }
 }
 
-/// Takes away what was kept, where the store it was of is replaced.
+/// Removes the file when the store that it belongs to is replaced.
 pub(crate) fn forget(directory: &Path) -> Result<(), StoreError> {
     let place = directory.join(FILE);
     directory::remove_if_there(&place).map_err(|error| about(&place, &error).into())
@@ -206,7 +207,7 @@ mod tests {
         assert_eq!(texts(read(), &now), ["a good", "b good", "c good"]);
         let later = state(&[("a", "worse", 1), ("b", "bad", 2), ("c", "good", 1)]);
         assert_eq!(texts(read(), &later), ["a good"]);
-        // A text of the state then is that of an object which was not broken.
+        // A text equal to the store's former text belongs to an object that was not broken.
         let then =
             state(&[("a", "bad", 1), ("d", "bad", 1), ("e", "was", 1), ("f", "same", 1), ("g", "was", 1)]);
         let later = state(&[("a", "worse", 1), ("e", "is", 1), ("f", "same", 1), ("g", "is", 3)]);

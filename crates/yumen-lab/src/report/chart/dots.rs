@@ -1,19 +1,19 @@
-//! Draws dots in rows: a row for each case, so that what differs between cases is seen along one line.
+//! Draws dots in rows, one row per case.
 //!
-//! Knows nothing but the chart it is given.
+//! Knows only the given chart.
 
 use super::super::markup::{MarkupWriter, coordinate};
 use super::frame::ChartFrame;
 use super::scale::AxisScale;
 use super::{ChartPoint, ChartSize, DotPlot, DotRow, ReportChart, marker, text_width};
 
-/// Height of a row's line of text.
+/// Height of the label of a row.
 const LABEL_HEIGHT: f64 = 20.0;
-/// Height of the lane that each series has in a row, so that equal values do not hide each other.
+/// Height per series in a row; each has its own line, so that equal values do not overlap.
 const LANE_HEIGHT: f64 = 8.0;
-/// Room under the last lane of a row.
+/// Space below the last series of a row.
 const ROW_GAP: f64 = 8.0;
-/// Characters kept at the end of a label that is too long: the value of its last parameter.
+/// Characters retained at the end of a truncated label: the value of its last parameter.
 const TAIL_CHARACTERS: usize = 12;
 
 pub(super) fn draw(chart: &ReportChart, dots: &DotPlot, size: ChartSize) -> String {
@@ -66,7 +66,7 @@ fn draw_row(markup: &mut MarkupWriter, row: &DotRow, top: f64, frame: &ChartFram
     }
 }
 
-/// The text, or its beginning and end where it does not fit; the table beside the chart has it whole.
+/// Truncates a text in the middle if necessary. The table beside the chart has the full text.
 fn shortened(text: &str, width: f64) -> String {
     if text_width(text) <= width {
         return text.to_owned();

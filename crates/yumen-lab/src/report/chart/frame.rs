@@ -1,15 +1,15 @@
-//! The space a plot is drawn in: its edges, grid lines, and the numbers along them.
+//! Drawing area of a plot: edges, grid lines and axis numbers.
 //!
-//! Knows axes, not what is drawn between them.
+//! Knows axes; must not know the plotted data.
 
 use super::super::markup::{MarkupWriter, coordinate};
 use super::scale::AxisScale;
 use super::{ChartAxis, text_width};
 
-/// Least room between two numbers of an axis.
+/// Minimum distance between two numbers of an axis.
 const GAP: f64 = 8.0;
 
-/// The rectangle between the axes.
+/// Rectangle between the axes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ChartFrame {
     pub(crate) left: f64,
@@ -27,7 +27,7 @@ impl ChartFrame {
         Some(self.bottom - scale.place(value)? * (self.bottom - self.top))
     }
 
-    /// Horizontal lines with their numbers, and what they count above them.
+    /// Draws horizontal grid lines with their numbers, and the axis label above.
     pub(crate) fn draw_y(&self, markup: &mut MarkupWriter, axis: &ChartAxis, scale: &AxisScale) {
         markup.leaf("text", &[("class", "axis"), ("x", "0"), ("y", "12")], &axis.label);
         let number_x = coordinate(self.left - 7.0);
@@ -44,7 +44,7 @@ impl ChartFrame {
         }
     }
 
-    /// Numbers under the plot, as many as fit, the last one among them; and what they count.
+    /// Draws as many numbers below the plot as fit, always including the last one, and the axis label.
     pub(crate) fn draw_x(
         &self,
         markup: &mut MarkupWriter,
@@ -57,6 +57,7 @@ impl ChartFrame {
         markup.void("path", &[("class", "base"), ("d", &base)]);
         let number_y = coordinate(self.bottom + 18.0);
         let mut free_until = self.right + 14.0;
+        // From right to left, because the last number must not be dropped.
         for tick in ticks.iter().rev() {
             let Some(x) = self.x(scale, *tick) else { continue };
             let short = format!("M{} {}v5", coordinate(x), coordinate(self.bottom));

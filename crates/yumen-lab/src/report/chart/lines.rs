@@ -1,13 +1,13 @@
-//! Draws lines: their path, their points, the interval around each, and moments across all of them.
+//! Draws lines: paths, markers, confidence intervals and events.
 //!
-//! Knows nothing but the chart it is given.
+//! Knows only the given chart.
 
 use super::super::markup::{MarkupWriter, coordinate};
 use super::frame::ChartFrame;
 use super::scale::{AxisScale, AxisSpacing};
 use super::{ChartMark, ChartSize, LinePlot, LineSeries, ReportChart, marker, text_width};
 
-/// Points that carry a shape on a line of many.
+/// Number of markers on a line with many points.
 const SHAPES_PER_LINE: usize = 8;
 
 pub(super) fn draw(chart: &ReportChart, lines: &LinePlot, size: ChartSize) -> String {
@@ -34,7 +34,7 @@ pub(super) fn draw(chart: &ReportChart, lines: &LinePlot, size: ChartSize) -> St
     markup.finish()
 }
 
-/// Everything that must fit between top and bottom.
+/// All values that determine the range of the vertical axis.
 fn values(lines: &LinePlot) -> impl Iterator<Item = f64> {
     let points = lines.series.iter().flat_map(|series| &series.points);
     points.flat_map(|point| {
@@ -93,7 +93,7 @@ fn draw_series(
         let pen = if pen_down { 'L' } else { 'M' };
         path.push_str(&format!("{pen}{} {}", coordinate(px), coordinate(py)));
         pen_down = true;
-        // lines of many points carry their shapes at different places, so that these do not cover each other
+        // Lines with many points have their markers at different positions, so that markers do not overlap.
         if index % every == series.style % every {
             shapes.push((px, py, *point));
         }

@@ -1,17 +1,17 @@
-//! The look of a series: a colour, a dash and a shape of its own, so that no two depend on colour alone.
+//! Style of a series: colour, dash pattern and marker, so that no two differ by colour alone.
 //!
-//! Knows no values. Colours stand in the page's style, by the number of the style.
+//! Must not know values. The page's style sheet assigns colours by style number.
 
 use super::super::markup::{MarkupWriter, coordinate};
 
-/// How many looks there are; style 0 is the quiet one, for what others are compared with.
+/// Number of styles. Style 0 is the neutral one for the baseline.
 pub(crate) const STYLES: usize = 10;
 
 /// Dash patterns by style.
 const DASHES: [&str; STYLES] =
     ["2 3", "none", "7 3", "none", "8 3 2 3", "4 2", "none", "10 4", "3 2 1 2", "6 2 2 2 2 2"];
 
-/// Outlines around 0 0 by style, about eight units across.
+/// Marker outlines around 0 0 by style, about eight units wide.
 const SHAPES: [&str; STYLES] = [
     "M-3.4 0a3.4 3.4 0 1 0 6.8 0a3.4 3.4 0 1 0-6.8 0z",
     "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z",
@@ -25,24 +25,24 @@ const SHAPES: [&str; STYLES] = [
     "M-2.5-4.4h5v8.8h-5z",
 ];
 
-/// The class that colours a style.
+/// CSS class of a style.
 pub(crate) fn class(style: usize) -> String {
     format!("s{}", style % STYLES)
 }
 
-/// The dash pattern of a style.
+/// Dash pattern of a style.
 pub(crate) fn dash(style: usize) -> &'static str {
     DASHES[style % STYLES]
 }
 
-/// The shape of a style at a place, hollow where flagged.
+/// Draws the marker of a style, hollow if flagged.
 pub(crate) fn place(markup: &mut MarkupWriter, style: usize, x: f64, y: f64, flagged: bool) {
     let class = if flagged { "point hollow" } else { "point" };
     let transform = format!("translate({} {})", coordinate(x), coordinate(y));
     markup.void("path", &[("class", class), ("d", SHAPES[style % STYLES]), ("transform", &transform)]);
 }
 
-/// A short piece of the line with its shape, for legends.
+/// Draws a legend sample: a short line with its marker.
 pub(crate) fn swatch(markup: &mut MarkupWriter, style: usize) {
     let class = format!("swatch {}", class(style));
     markup.open("svg", &[("class", &class), ("viewBox", "0 0 34 12"), ("aria-hidden", "true")]);

@@ -1,34 +1,36 @@
-//! From values to places on an axis, and the ticks that stand on it.
+//! Maps values to axis positions, and chooses ticks.
 //!
-//! Knows neither pixels nor what the values mean.
+//! Must not know pixels or the meaning of the values.
 
-/// How values are spread over an axis.
+/// Spacing of values on an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AxisSpacing {
-    /// Equal steps, equal distances.
+    /// Equal steps have equal distances.
     Linear,
-    /// Equal factors, equal distances; what is not above zero has no place.
+    /// Equal factors have equal distances; values of zero or less have no position.
     Logarithmic,
-    /// Shares of a whole by their nines: 0.9, 0.99 and 0.999 are equally far apart.
+    /// Shares by their nines: 0.9, 0.99 and 0.999 are equally spaced.
     Nines,
 }
 
-/// Values between two ends, spread in one of the ways.
+/// A range of values with a spacing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct AxisScale {
     spacing: AxisSpacing,
     low: f64,
     high: f64,
-    /// What ticks are round numbers of, such as 1048576 where mebibytes are written.
+    /// Base of round tick values, such as 1048576 for mebibytes.
     grain: f64,
 }
 
-/// Most nines that are drawn: p99.9999.
+/// Maximum number of nines: p99.9999.
 const NINES_MAX: f64 = 6.0;
 
 impl AxisScale {
-    /// An axis that holds all values: from zero where linear, to whole decades' 1, 2 and 5 where logarithmic.
-    /// The grain that ticks are round numbers of follows from the largest value.
+    /// An axis that contains all values: from zero if linear, to 1, 2 or 5 times a power of ten if
+    /// logarithmic.
+    ///
+    /// The base of round tick values follows from the largest value.
     pub(crate) fn around(
         spacing: AxisSpacing,
         values: impl Iterator<Item = f64>,
@@ -57,13 +59,13 @@ impl AxisScale {
         }
     }
 
-    /// An axis from the first value to the last, with no room beside them.
+    /// An axis from the first to the last value, without margins.
     pub(crate) fn between(spacing: AxisSpacing, low: f64, high: f64) -> Self {
         let (low, high) = if high > low { (low, high) } else { (low * 0.5, low * 1.5 + 1e-9) };
         Self { spacing, low, high, grain: 1.0 }
     }
 
-    /// From 0 at the low end to 1 at the high end; `None` for what has no place.
+    /// Position from 0 at the low end to 1 at the high end; `None` for values without a position.
     pub(crate) fn place(&self, value: f64) -> Option<f64> {
         let place = match self.spacing {
             AxisSpacing::Linear => (value - self.low) / (self.high - self.low),
@@ -74,12 +76,12 @@ impl AxisScale {
         (place.is_finite() && (-0.001..=1.001).contains(&place)).then_some(place.clamp(0.0, 1.0))
     }
 
-    /// Ticks that an axis of usual height has room for.
+    /// Ticks for an axis of usual height.
     pub(crate) fn y_ticks(&self) -> Vec<f64> {
         self.ticks(if self.spacing == AxisSpacing::Logarithmic { 7 } else { 5 })
     }
 
-    /// Where numbers stand, at most about so many.
+    /// Positions of numbers, about `most` at most.
     pub(crate) fn ticks(&self, most: usize) -> Vec<f64> {
         match self.spacing {
             AxisSpacing::Linear => linear_ticks(
@@ -93,7 +95,7 @@ impl AxisScale {
     }
 }
 
-/// How many nines a share has: 0.99 has two.
+/// Number of nines of a share: 0.99 has two.
 fn nines(share: f64) -> f64 {
     if share >= 1.0 { NINES_MAX } else { (-(1.0 - share).log10()).clamp(0.0, NINES_MAX) }
 }
@@ -105,7 +107,7 @@ fn linear_ticks(low: f64, high: f64, step: f64) -> Vec<f64> {
     (0..count).map(|index| (first + index as f64) * step).collect()
 }
 
-/// Decades; with few of them, steps between as well.
+/// Decades; intermediate steps if there are few decades.
 fn logarithmic_ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
     let decades = (high / low).log10();
     let factors: &[f64] = match most as f64 {
@@ -121,7 +123,7 @@ fn logarithmic_ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
     ticks.filter(|tick| *tick >= low * 0.999 && *tick <= high * 1.001).collect()
 }
 
-/// A step of 1, 2, 2.5 or 5 times a power of ten that divides the span into at most so many parts.
+/// A step of 1, 2, 2.5 or 5 times a power of ten that divides the span into at most `most` parts.
 fn step_for(span: f64, most: usize) -> f64 {
     let rough = span / most.max(1) as f64;
     let power = 10_f64.powf(rough.log10().floor());

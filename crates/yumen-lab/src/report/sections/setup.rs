@@ -1,4 +1,4 @@
-//! What was measured, and where: machine, doctor, ceilings, targets with their versions and configurations.
+//! The setup section: machine, doctor, ceilings, targets with their versions and configurations.
 //!
 //! Knows the record through its context.
 
@@ -115,7 +115,7 @@ fn doctor(run: &RunRecord) -> ReportTable {
     table
 }
 
-/// The files each target ran with, and its command line.
+/// Files and command line of each target.
 pub(crate) fn configurations(context: ReportContext<'_>) -> Vec<ReportBlock> {
     let mut blocks = Vec::new();
     for target in &context.run.targets {

@@ -1,4 +1,5 @@
-//! Who was at the limit: processor time and memory of gateway, upstream and generator in every case.
+//! The usage section: processor time and memory of gateway, upstream and generator in every case, and the
+//! bottleneck.
 //!
 //! Knows the record through its context.
 
@@ -56,7 +57,7 @@ fn cell(target: &MeasuredTarget, who: BottleneckPart, foreign: bool) -> TableCel
     TableCell { emphasis, ..TableCell::text(who_name(who)) }
 }
 
-/// A row for each case: how much of its processors each part used, as bars.
+/// A row per case with each part's processor usage as bars.
 fn strip(context: ReportContext<'_>, target: &MeasuredTarget) -> ReportTable {
     let columns = [
         "case",
@@ -103,7 +104,7 @@ fn share_cell(rounds: &[RoundRecord], part: fn(&RoundRecord) -> &PartUsage) -> T
     })
 }
 
-/// Used processor time as a share of what there was.
+/// Used processor time as a share of the available time.
 fn share(part: &PartUsage, elapsed_ns: u64) -> Option<f64> {
     let available = part.cpus as f64 * elapsed_ns as f64;
     (available > 0.0 && part.cpu_ns > 0).then(|| part.cpu_ns as f64 / available)

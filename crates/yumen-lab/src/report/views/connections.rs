@@ -1,4 +1,4 @@
-//! Connections counted where they arrive: whether a load that asks for a new connection each time gets one.
+//! Connections counted by the kernel: whether a load that requests new connections gets them.
 //!
 //! Knows the record through its context.
 
@@ -98,7 +98,7 @@ fn hundred(share: f64) -> String {
     QuantityUnit::Count.show((share * 1000.0).round() / 10.0)
 }
 
-/// The bare counts of every round.
+/// Connection counts of every round.
 fn counts(context: ReportContext<'_>) -> ReportTable {
     let columns = ["case", "target", "#round", "#requests", "#opened", "#at the door", "#at the upstream"];
     let mut table = ReportTable::with_columns("Connections as they were counted", &columns);

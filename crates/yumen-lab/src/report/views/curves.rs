@@ -1,4 +1,4 @@
-//! Throughput, latency and errors over a parameter, as R1 and R3 draw them; processor time beside them.
+//! Throughput, latency and errors by a parameter, as in R1 and R3, with processor time.
 //!
 //! Knows the record through its context.
 
@@ -9,7 +9,7 @@ use crate::metric::RoundMetric;
 use crate::quantity::QuantityUnit;
 use crate::record::{MeasuredTarget, ReportView, RunCase};
 
-/// What is drawn, in this order.
+/// Charts in their order.
 const METRICS: [RoundMetric; 5] = [
     RoundMetric::Throughput,
     RoundMetric::LatencyP50,
@@ -18,13 +18,13 @@ const METRICS: [RoundMetric; 5] = [
     RoundMetric::CpuPerRequest,
 ];
 
-/// What is drawn where there are many groups of cases; the tables have the rest.
+/// Charts for a large number of groups; the tables contain the other figures.
 const METRICS_FEW: [RoundMetric; 2] = [RoundMetric::Throughput, RoundMetric::CpuPerRequest];
 
-/// Up to so many groups of cases are drawn with all figures.
+/// Maximum number of groups with charts of all figures.
 const GROUPS_WHOLE_MAX: usize = 3;
 
-/// An axis whose ends are at least this factor apart has equal factors at equal distances.
+/// Ratio of the axis ends from which the axis is logarithmic.
 const LOGARITHMIC_FROM: f64 = 12.0;
 
 pub(super) fn blocks(context: ReportContext<'_>, view: &ReportView, id: &str) -> Vec<ReportBlock> {
@@ -49,7 +49,7 @@ pub(super) fn blocks(context: ReportContext<'_>, view: &ReportView, id: &str) ->
     blocks
 }
 
-/// A chart of one figure over the parameter, or a sentence where a chart would show nothing.
+/// A chart of one figure by the parameter, or a sentence if a chart would show nothing.
 pub(super) fn metric_block(
     context: ReportContext<'_>,
     metric: RoundMetric,
@@ -142,7 +142,7 @@ fn y_label(metric: RoundMetric) -> &'static str {
     }
 }
 
-/// Who stands where at the last point: what the eye looks for first.
+/// Ranking at the last point.
 fn describe(context: ReportContext<'_>, metric: RoundMetric, over: &str, cases: &[&RunCase]) -> String {
     let Some(last) = cases.last() else { return String::new() };
     let value = |target: &MeasuredTarget| Some((target.name.clone(), context.middle(last, target, metric)?));

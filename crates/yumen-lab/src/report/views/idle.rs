@@ -1,4 +1,4 @@
-//! What held connections cost a gateway in memory.
+//! Memory cost of held connections.
 //!
 //! Knows the record through its context.
 
@@ -24,7 +24,7 @@ pub(super) fn blocks(context: ReportContext<'_>, view: &ReportView, id: &str) ->
     blocks
 }
 
-/// How many connections were held and lost, in every round.
+/// Held and lost connections of every round.
 fn held(context: ReportContext<'_>, over: &str, cases: &[&RunCase]) -> Option<ReportBlock> {
     let columns = [
         over,

@@ -1,4 +1,4 @@
-//! Latency by percentile out to p99.9999, as R2 draws it: the far end is where gateways differ.
+//! Latency by percentile up to p99.9999, as in R2. Gateways differ most at the far end.
 //!
 //! Knows the record through its context.
 
@@ -15,10 +15,10 @@ use crate::statistics::{SampleSpread, median};
 /// Percentiles of the tables.
 const ROWS: [f64; 8] = [50.0, 75.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999];
 
-/// A percentile of a sample says little with fewer values beyond it than this.
+/// Minimum number of values beyond a percentile; with fewer, the percentile is unreliable.
 const VALUES_BEYOND_MIN: f64 = 10.0;
 
-/// Where the time a request should have been sent changes a percentile by this factor, the report says so.
+/// Factor between corrected and uncorrected percentile from which the report mentions the difference.
 const OMISSION_FROM: f64 = 1.5;
 
 pub(super) fn blocks(context: ReportContext<'_>, id: &str) -> Vec<ReportBlock> {
@@ -77,7 +77,7 @@ fn figure(context: ReportContext<'_>, case: &RunCase, id: &str) -> Option<Report
     Some(ReportBlock::Figure(Box::new(chart), table(context, case)))
 }
 
-/// The median of the rounds at every percentile that all of them have.
+/// Median over the rounds at every percentile that all rounds have.
 fn points(result: &TargetResult, flagged: bool) -> Vec<ChartPoint> {
     let Some(first) = result.rounds.first() else { return Vec::new() };
     let listed = first.summary.main_latency().percentiles.iter().map(|entry| entry.percentile);
@@ -152,7 +152,7 @@ fn describe(context: ReportContext<'_>, case: &RunCase) -> String {
     format!("From the median to p99.99: {}.", tails.join("; "))
 }
 
-/// What a tool that waits for answers before it asks again would have hidden.
+/// Notice of the latency that a closed loop would have hidden (coordinated omission).
 fn omission_notice(context: ReportContext<'_>, case: &RunCase) -> Option<ReportBlock> {
     let corrected = |latency: &Option<LatencySummary>| latency.is_some();
     let hidden: Vec<String> = context

@@ -1,4 +1,4 @@
-//! Replies, response time and errors over the offered rate, as R5 draws them.
+//! Responses, response time and errors by the offered rate, as in R5.
 //!
 //! Knows the record through its context.
 
@@ -70,7 +70,7 @@ pub(super) fn blocks(context: ReportContext<'_>, id: &str) -> Vec<ReportBlock> {
     blocks
 }
 
-/// Request rates asked for, rising.
+/// Offered request rates, ascending.
 fn offered_rates(context: ReportContext<'_>, case: &RunCase) -> Vec<f64> {
     let results = context.run.targets.iter().filter_map(|target| context.result(case, target));
     let steps = results.flat_map(|result| &result.rounds).flat_map(|round| &round.summary.ramp);

@@ -1,4 +1,4 @@
-//! Cases as rows, with ratios to the first, as R4 has them: what each plugin costs each gateway.
+//! Cases as rows with ratios to the first, as in R4: the cost of each plugin on each gateway.
 //!
 //! Knows the record through its context.
 
@@ -10,7 +10,7 @@ use crate::quantity::QuantityUnit;
 use crate::record::{MeasuredTarget, RunCase, ViewKind};
 use crate::statistics::ConfidenceInterval;
 
-/// What the tables hold, one table each; ratios are drawn of the first that was measured.
+/// Figures of the tables, one table each; ratios are drawn for the first measured one.
 const METRICS: [RoundMetric; 7] = [
     RoundMetric::Throughput,
     RoundMetric::CpuPerRequest,
@@ -24,7 +24,7 @@ const METRICS: [RoundMetric; 7] = [
 pub(super) fn blocks(context: ReportContext<'_>, id: &str) -> Vec<ReportBlock> {
     let cases: Vec<&RunCase> = context.run.cases.iter().collect();
     let mut blocks = Vec::new();
-    // where another view comes first, the first case is an end of its axis and not what the others build on
+    // If another view comes first, the first case is the end of its axis and no base for ratios.
     if context.run.scenario.views.first().is_none_or(|view| view.kind == ViewKind::Table) {
         for metric in [RoundMetric::Throughput, RoundMetric::CpuPerRequest] {
             blocks.extend(ratio_figure(context, metric, &cases, id));
@@ -52,7 +52,7 @@ fn metric_table(context: ReportContext<'_>, metric: RoundMetric, cases: &[&RunCa
     Some(ReportBlock::Table(table))
 }
 
-/// How each target does in every case, compared with what it does itself in the first.
+/// Ratio of each target's cases to its own first case.
 fn ratio_figure(
     context: ReportContext<'_>,
     metric: RoundMetric,
@@ -118,7 +118,7 @@ fn ratio(
     Some(ChartPoint { x: spread.median / base, y: 0.0, interval: Some(interval), flagged })
 }
 
-/// How far each target goes from its first case to its furthest.
+/// Largest change of each target relative to its first case.
 fn describe(context: ReportContext<'_>, metric: RoundMetric, cases: &[&RunCase]) -> String {
     let Some(first) = cases.first() else { return String::new() };
     let furthest = |target: &MeasuredTarget| {

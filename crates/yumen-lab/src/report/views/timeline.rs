@@ -1,4 +1,4 @@
-//! Rate, latency and errors second by second, with the moments of changes marked; processors and memory beside them.
+//! Rate, latency and errors per second with marked changes, and processors and memory over time.
 //!
 //! Knows the record through its context.
 
@@ -11,16 +11,16 @@ use crate::metric::RoundMetric;
 use crate::quantity::QuantityUnit;
 use crate::record::{MeasuredTarget, RoundRecord, RunCase};
 
-/// Rows of the table beside a chart of many seconds.
+/// Maximum rows of the table beside a chart.
 const ROWS_MAX: usize = 12;
 
-/// One thing that is drawn over time.
+/// One value drawn over time.
 struct TimelineTrack {
     name: &'static str,
     y_label: &'static str,
     unit: QuantityUnit,
     spacing: AxisSpacing,
-    /// What a round says, as seconds and values.
+    /// Values of a round as pairs of second and value.
     values: fn(&RoundRecord) -> Vec<(f64, f64)>,
 }
 
@@ -82,7 +82,7 @@ pub(super) fn blocks(context: ReportContext<'_>, id: &str) -> Vec<ReportBlock> {
     blocks
 }
 
-/// The round of each target that stands for the others.
+/// One representative round per target.
 fn shown_rounds<'a>(
     context: ReportContext<'a>,
     case: &'a RunCase,
@@ -163,7 +163,7 @@ fn samples(round: &RoundRecord, value: fn(&crate::record::UsageSample) -> f64) -
     round.usage.gateway.samples.iter().map(|sample| (sample.at_ms as f64 / 1e3, value(sample))).collect()
 }
 
-/// Changes as numbers over the chart; the table under it says what they were.
+/// Numbered marks of the changes; the table below the chart describes them.
 fn marks(round: &RoundRecord) -> Vec<ChartMark> {
     let mark = |(index, change): (usize, &crate::record::ChangeMark)| ChartMark {
         x: change.at_ms as f64 / 1e3,
@@ -189,7 +189,7 @@ fn describe(track: &TimelineTrack, tracks: &[(&MeasuredTarget, Vec<(f64, f64)>)]
     format!("Lowest to highest second: {}.{changes}", extremes.join("; "))
 }
 
-/// The seconds in groups, each with its worst value where that is what matters.
+/// Seconds in groups, one row per group with the mean of its values.
 fn table(
     context: ReportContext<'_>,
     track: &TimelineTrack,
@@ -223,7 +223,7 @@ fn table(
     table
 }
 
-/// What was changed, and how long each gateway took for it.
+/// Changes and their duration on each gateway.
 fn changes(shown: &[(&MeasuredTarget, &RoundRecord)]) -> Option<ReportBlock> {
     if shown.iter().all(|(_, round)| round.changes.is_empty()) {
         return None;

@@ -1,4 +1,4 @@
-//! The file is moved, deleted or replaced while it is open: nothing is acknowledged that would be lost.
+//! Moves, deletes and replaces the open file: no write is acknowledged that would be lost.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Revisions after a restore: none is counted twice, and the past is found behind the gap.
+//! Revisions after a restore: no number is reused, and the history continues across the gap.
 
 use super::*;
 
@@ -39,7 +39,7 @@ fn a_restored_store_goes_on_behind_the_one_it_replaced() {
     assert_eq!(at(&store, 4).map(|(revision, ..)| revision), Some(4));
     assert!(at(&store, 0).is_some());
 
-    // From what is served where no store can be read, and into a directory that has none.
+    // From the last good state, and into a directory without a store.
     drop(store);
     LastGood::save(dir.path(), &restored.with(Revision(9), []), &OptionalSeal::default()).unwrap();
     fs::write(dir.join(DATABASE), "damaged").unwrap();

@@ -1,10 +1,10 @@
-//! What lies on the disk tells nothing, and opens with the right keyring only.
+//! Files on disk disclose no secrets, and can be opened with the right keyring only.
 
 use super::*;
 use crate::fallback::open_or_last_good;
 use crate::seal::{KEY_BYTES, Keyring};
 
-/// No text of base64 holds it.
+/// Contains characters that base64 does not.
 const SECRET: &str = "a-planted-secret";
 
 /// Options with a keyring of these keys.
@@ -26,7 +26,7 @@ fn holds_secret(path: &Path) -> bool {
     bytes.windows(SECRET.len()).any(|window| window == SECRET.as_bytes())
 }
 
-/// The files of a directory that hold the secret as it is.
+/// Files of a directory that contain the secret in plain text.
 fn leaks(dir: &TestDir) -> Vec<PathBuf> {
     let files = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
     files.filter(|path| holds_secret(path)).collect()
@@ -72,7 +72,7 @@ fn a_store_is_refused_by_name_without_its_keyring() {
     assert!(message.contains("the keyring does not hold") && message.contains(DATABASE), "{message}");
     let message = refusal(EmbeddedMedium::open(dir.path(), EmbeddedOptions::default()));
     assert!(message.contains("no keyring was given"), "{message}");
-    // nothing older is served in its place, not even where the store's own file is gone as well
+    // No older state is served instead, not even without the store's own file.
     let fallback = || open_or_last_good(dir.path(), under(&[2])).err().unwrap().to_string();
     assert!(fallback().contains(DATABASE), "{}", fallback());
     let (place, kept) = (dir.join(DATABASE), dir.join("kept"));
@@ -108,7 +108,7 @@ fn turned_keys_seal_what_is_new_and_open_what_is_old() {
     put(&turned, "new", &secret(3)).unwrap();
     assert_eq!(turned.history(None, 9).unwrap().len(), 3);
     drop(turned);
-    // every entry was written again, so the old key is no longer needed for them
+    // Every entry was rewritten, so the entries no longer need the old key.
     assert_eq!(open_under(&dir, &[2]).state().len(), 2);
     assert!(EmbeddedMedium::open(dir.path(), under(&[1])).is_err());
 }

@@ -1,4 +1,4 @@
-//! Cases for endpoints, ranges of keys and pauses.
+//! Endpoints, key ranges and pauses.
 
 use super::*;
 

@@ -1,6 +1,7 @@
-//! Somebody's word that held deletions may pass, and what it is about. Pure.
+//! Confirmation of held deletions, with the objects it covers. Pure.
 //!
-//! A word names each object by what it was: one of another cluster, or of an older copy, names nothing that is served here.
+//! Each object is named by a digest of its content. A confirmation for another cluster, or for an older copy
+//! of this one, therefore covers nothing here.
 
 use std::collections::BTreeSet;
 
@@ -10,26 +11,26 @@ use serde::{Deserialize, Serialize};
 use crate::etcd::note::WriteNote;
 use crate::state::{ResourceKey, StoreEntry};
 
-/// Characters of a name.
+/// Length of a name in characters.
 const NAME_CHARS: usize = 12;
 
-/// The value of the key that lets deletions pass.
+/// Value of the confirmation key.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(in crate::etcd) struct DeletionConfirmation {
     #[serde(flatten)]
     pub(in crate::etcd) note: WriteNote,
-    /// The names of the objects, one behind another; `None` in the word of a version that named none.
+    /// Concatenated names; `None` if the writing version named no objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     objects: Option<String>,
 }
 
 impl DeletionConfirmation {
-    /// A word about the objects of these names.
+    /// Creates a confirmation of the named objects.
     pub(in crate::etcd) fn about(note: WriteNote, names: &[String]) -> DeletionConfirmation {
         DeletionConfirmation { note, objects: Some(names.concat()) }
     }
 
-    /// Reads a value; what cannot be read is a word about nothing in particular.
+    /// Parses a value; an unreadable one counts as a confirmation without names.
     pub(super) fn parse(value: &[u8]) -> DeletionConfirmation {
         serde_json::from_slice(value).unwrap_or_default()
     }
@@ -38,13 +39,13 @@ impl DeletionConfirmation {
         serde_json::to_string(self).expect("plain data")
     }
 
-    /// What it is about; `None` where its writer did not know that words name something.
+    /// The named objects; `None` for a confirmation by a version that names none.
     pub(super) fn names(&self) -> Option<BTreeSet<&[u8]>> {
         self.objects.as_ref().map(|names| names.as_bytes().chunks(NAME_CHARS).collect())
     }
 }
 
-/// The name of one version of an object.
+/// Name of one version of an object: a truncated SHA-256 digest in hexadecimal.
 pub(super) fn name_of(key: &ResourceKey, entry: &StoreEntry) -> String {
     let what = format!("{key}\n{}\n{}", entry.modified.0, entry.json);
     let digest = digest::digest(&digest::SHA256, what.as_bytes());

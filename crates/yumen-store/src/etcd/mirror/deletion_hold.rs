@@ -1,4 +1,4 @@
-//! Deletions of much at once, which wait for somebody's word. Pure.
+//! Mass deletions, held until confirmed. Pure.
 
 use imbl::{OrdMap, Vector};
 use yumen_base::Problem;
@@ -6,23 +6,23 @@ use yumen_config::Kind;
 
 use crate::state::{ResourceKey, StoreEntry};
 
-/// Fewer are everyday, whatever their share.
+/// Minimum number of deletions to hold. Smaller numbers are routine whatever their share.
 const OBJECTS_MIN: usize = 10;
 
 /// Deletions within this time, in milliseconds, count together.
 const WINDOW_MS: u64 = 60_000;
 
-/// Which deletions wait, and what is let through.
+/// The held deletions and the threshold for holding.
 #[derive(Debug, Clone)]
 pub(in crate::etcd) struct DeletionHold {
-    /// More than this share of what is served waits; 0 lets all pass.
+    /// Share of the served objects, in percent, above which deletions are held; 0 disables holding.
     percent: u32,
-    /// What is gone in the store and still served, and the revision that says so.
+    /// Objects deleted in etcd and still served, with the revision of the deletion.
     keys: OrdMap<ResourceKey, u64>,
     window: DeletionWindow,
 }
 
-/// When deletions were seen.
+/// Revision and time of a batch of deletions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moment {
     pub(super) revision: u64,
@@ -34,12 +34,12 @@ pub(super) struct Moment {
 pub(super) struct Verdict {
     /// Keys whose deletion passes.
     pub(super) passing: Vec<ResourceKey>,
-    /// Objects whose deletion had passed and is held now: they are served again.
+    /// Objects whose deletion had passed and is now held: they are served again.
     pub(super) restored: Vec<(ResourceKey, StoreEntry)>,
 }
 
 impl Verdict {
-    /// What becomes of each object that it is about.
+    /// The resulting change of each object.
     pub(super) fn changes(self) -> impl Iterator<Item = (ResourceKey, Option<StoreEntry>)> {
         let deleted = self.passing.into_iter().map(|key| (key, None));
         deleted.chain(self.restored.into_iter().map(|(key, entry)| (key, Some(entry))))
@@ -63,17 +63,17 @@ impl DeletionHold {
         self.keys.contains_key(key)
     }
 
-    /// Decides on the deletions in one revision, of so many objects served.
+    /// Decides on the deletions of one revision; `served` is the number of served objects.
     ///
-    /// A batch that is too much by itself is held. Deletions that become too much together with those of the window
-    /// are held like one batch: those that had passed are undone.
+    /// A batch above the threshold is held. If the batch exceeds it only together with the window, the batch
+    /// is held and the deletions of the window are undone.
     pub(super) fn admit(
         &mut self,
         mut gone: Vec<(ResourceKey, StoreEntry)>,
         served: usize,
         at: Moment,
     ) -> Verdict {
-        // What is held already stays so, and does not count as served.
+        // Deletions already held stay held, and their objects do not count as served.
         gone.retain(|(key, _)| !self.keys.contains_key(key));
         if self.percent == 0 || gone.is_empty() {
             return Verdict { passing: keys_of(gone), ..Verdict::default() };
@@ -106,13 +106,13 @@ impl DeletionHold {
         }
     }
 
-    /// It is there again.
+    /// Ends the hold of a key that exists again.
     pub(super) fn release(&mut self, key: &ResourceKey) {
         self.keys.remove(key);
         self.window.forget(key);
     }
 
-    /// Gives all that was held. Later deletions are judged as if there had been none before.
+    /// Releases all held deletions and resets the window.
     pub(super) fn release_all(&mut self) -> Vec<ResourceKey> {
         self.window = DeletionWindow::default();
         std::mem::take(&mut self.keys).keys().cloned().collect()
@@ -138,10 +138,10 @@ fn keys_of(gone: Vec<(ResourceKey, StoreEntry)>) -> Vec<ResourceKey> {
     gone.into_iter().map(|(key, _)| key).collect()
 }
 
-/// Deletions of the last [`WINDOW_MS`] that nobody confirmed and nothing undid.
+/// Deletions of the last [`WINDOW_MS`] that were neither confirmed nor undone.
 #[derive(Debug, Clone, Default)]
 struct DeletionWindow {
-    /// In the order of their times. A key may be here that is not in `deletions` any more, or with another time.
+    /// Ascending by time. Entries whose key has no matching item in `deletions` are stale.
     order: Vector<(u64, ResourceKey)>,
     deletions: OrdMap<ResourceKey, RecentDeletion>,
 }
@@ -149,7 +149,7 @@ struct DeletionWindow {
 #[derive(Debug, Clone)]
 struct RecentDeletion {
     at_ms: u64,
-    /// The object, where its deletion has passed.
+    /// The deleted object if its deletion passed.
     passed: Option<StoreEntry>,
 }
 
@@ -167,7 +167,7 @@ impl DeletionWindow {
         self.deletions.remove(key);
     }
 
-    /// Forgets what is older than the window, and what a clock that was set back puts into the future.
+    /// Drops deletions older than the window, and ones in the future after a clock was set back.
     fn expire(&mut self, now_ms: u64) {
         let is_over = |at_ms: u64| at_ms > now_ms || now_ms - at_ms > WINDOW_MS;
         while let Some((at_ms, key)) = self.order.front().filter(|(at_ms, _)| is_over(*at_ms)).cloned() {
@@ -178,7 +178,7 @@ impl DeletionWindow {
         }
     }
 
-    /// The objects whose deletion has passed and may be undone, which count as held from now on.
+    /// Returns the objects whose deletion can be undone; they count as held.
     fn take_back(&mut self) -> Vec<(ResourceKey, StoreEntry)> {
         let mut taken = Vec::new();
         for (key, deletion) in self.deletions.clone() {
@@ -194,7 +194,7 @@ impl DeletionWindow {
     }
 }
 
-/// Whether the deletion of an object of this kind may be undone. A revoked credential stays revoked.
+/// Whether deletions of this kind may be undone. A revoked credential stays revoked.
 fn may_return(kind: Kind) -> bool {
     !kind.descriptor().plugins.holds_keys()
 }

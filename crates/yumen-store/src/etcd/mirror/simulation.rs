@@ -1,6 +1,7 @@
-//! The mirror against a model of etcd, with everything that can go wrong between them; seeded.
+//! The mirror against a model of etcd with injected faults; seeded.
 //!
-//! After every step: what is served is what etcd held at the revision it bears. In the end: it is what etcd holds.
+//! After every step, the served state equals etcd's state at its revision. At the end, it equals etcd's
+//! current state.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +16,13 @@ const KEYS: u64 = 12;
 
 type Table = BTreeMap<String, KeyValue>;
 
-/// What etcd is, as far as a watcher can tell.
+/// Model of etcd from the view of a watch.
 #[derive(Clone)]
 struct SimulatedEtcd {
     cluster_id: u64,
-    /// The table after each revision, and the events that made it; the first is empty.
+    /// The table after each revision, with the events of the revision; the first is empty.
     revisions: Vec<(Table, Vec<KeyEvent>)>,
-    /// Revisions below are forgotten.
+    /// Revisions below this index are compacted.
     compacted: usize,
 }
 
@@ -38,7 +39,7 @@ impl SimulatedEtcd {
         &self.revisions[self.revisions.len() - 1].0
     }
 
-    /// A transaction of some keys; others than ours too.
+    /// A transaction on some keys, including keys outside the store.
     fn write(&mut self, random: &mut Random) {
         let revision = self.revisions.len() as i64;
         let (mut table, mut events) = (self.table().clone(), BTreeMap::new());
@@ -85,7 +86,7 @@ impl SimulatedEtcd {
         self.revisions.push((table, events.into_values().collect()));
     }
 
-    /// An older copy takes its place, as after a restore.
+    /// Replaces the cluster with an older copy, as a restore does.
     fn restore(&mut self, random: &mut Random) {
         let back = random.below(self.revisions.len() as u64 - 1) as usize;
         self.revisions.truncate(self.revisions.len() - back);
@@ -98,7 +99,7 @@ impl SimulatedEtcd {
     }
 }
 
-/// What a mirror should serve of a table.
+/// Content that a mirror should serve for a table.
 fn expected(table: &Table) -> Vec<(String, String, u64, u64)> {
     let mut rows: Vec<_> = table
         .iter()
@@ -122,17 +123,17 @@ fn served(state: &StoreState) -> Vec<(String, String, u64, u64)> {
     rows
 }
 
-/// A watch: what it will tell next.
+/// A watch with the index of its next revision.
 struct SimulatedWatch {
     next: usize,
-    /// What it told, to be told again.
+    /// Delivered events, for redelivery.
     told: Vec<Vec<KeyEvent>>,
 }
 
 struct MirrorSimulation {
     world: SimulatedEtcd,
     mirror: EtcdMirror,
-    /// What a follower makes of the revisions.
+    /// State that a follower builds from the revisions.
     replica: StoreState,
     wire: Option<SimulatedWatch>,
     random: Random,
@@ -156,14 +157,14 @@ impl MirrorSimulation {
             0..=6 => self.world.write(&mut self.random),
             7..=12 => self.hear(),
             13 => self.connect(),
-            // the watch is lost, and all that was on its way
+            // The watch is lost with all undelivered events.
             14 => self.wire = None,
             15 => self.redeliver_events(),
             16 => {
                 let head = self.world.head().revision as usize;
                 self.world.compacted = self.world.compacted.max(self.random.below(head as u64 + 1) as usize);
             }
-            // the clock jumps, either way
+            // The clock jumps forwards or backwards.
             17 => self.now_ms = self.random.below(2_000_000),
             18 if self.random.below(12) == 0 => {
                 self.world.restore(&mut self.random);
@@ -184,7 +185,7 @@ impl MirrorSimulation {
         self.wire = Some(SimulatedWatch { next, told: Vec::new() });
     }
 
-    /// Lists, and tells where to go on.
+    /// Lists all keys; returns the revision to watch from.
     fn list(&mut self) -> usize {
         let listing = self.world.listing();
         let taken = self.mirror.take_list(&listing, self.now_ms);
@@ -193,7 +194,7 @@ impl MirrorSimulation {
         listing.head.revision as usize + 1
     }
 
-    /// Some revisions at once, their events in any order.
+    /// Delivers several revisions at once, with their events in any order.
     fn hear(&mut self) {
         let Some(wire) = &mut self.wire else { return };
         let end = self.world.revisions.len().min(wire.next + self.random.below(4) as usize);
@@ -210,7 +211,7 @@ impl MirrorSimulation {
         self.take(events);
     }
 
-    /// Something that was told before is told again.
+    /// Delivers former events again.
     fn redeliver_events(&mut self) {
         let Some(wire) = &self.wire else { return };
         if wire.told.is_empty() {
@@ -229,7 +230,7 @@ impl MirrorSimulation {
         }
     }
 
-    /// What is served is what etcd held at that revision, after each revision that was told.
+    /// After each delivered revision, the served state must equal etcd's state at that revision.
     fn check(&mut self, taken: &MirrorUpdate) {
         for committed in &taken.commits {
             for changed in &committed.changes {
@@ -244,7 +245,7 @@ impl MirrorSimulation {
         assert_eq!(served(&self.replica), served(self.mirror.state()));
     }
 
-    /// Peace: all that is to be told is told.
+    /// Delivers all pending events.
     fn settle(&mut self) {
         self.connect();
         while self.wire.as_ref().is_some_and(|wire| wire.next < self.world.revisions.len()) {
@@ -264,7 +265,7 @@ fn a_mirror_ends_where_the_store_is_and_serves_nothing_that_never_was() {
     }
 }
 
-/// No member does this; should one do so all the same, the node must not stay wrong.
+/// No member behaves like this, but the node must recover if one does.
 #[test]
 fn batches_in_the_wrong_order_are_noticed() {
     let mut noticed = 0;
@@ -289,7 +290,7 @@ fn batches_in_the_wrong_order_are_noticed() {
     assert!(noticed > 0);
 }
 
-/// What is held, and everything else: nothing is lost but by a word, and after it nothing is left.
+/// Held objects and all others: no object is lost without a confirmation, and none remains after it.
 #[test]
 fn a_table_that_comes_and_goes_is_never_served_empty_without_a_word() {
     for seed in 0..SEEDS {

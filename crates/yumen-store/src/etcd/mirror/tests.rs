@@ -1,4 +1,4 @@
-//! Cases for what a mirror makes of lists and events.
+//! Results of listings and events in the mirror.
 
 use yumen_config::Kind;
 
@@ -32,7 +32,7 @@ fn route(id: usize) -> String {
     format!("/apisix/routes/{id}")
 }
 
-/// A mirror of so many routes as of revision 100.
+/// A mirror with `count` routes as of revision 100.
 fn mirror_of(count: usize, hold_percent: u32) -> EtcdMirror {
     let mut mirror = EtcdMirror::new(KeyLayout::new("/apisix"), StoreState::default(), hold_percent);
     let kvs = (0..count).map(|i| kv(&route(i), "{}", 10, 10)).collect();
@@ -57,7 +57,7 @@ fn a_list_is_one_revision_of_what_differs() {
     let names: Vec<String> = committed.changes.iter().map(|changed| changed.key.to_string()).collect();
     assert_eq!((committed.revision.0, committed.time_ms), (140, 7));
     assert_eq!(names, ["routes/1", "routes/2", "routes/9"]);
-    // the same again is nothing, whatever else happened in the cluster
+    // The same content again is no change, whatever else happened in the cluster.
     let same = mirror.state().entries().map(|(key, entry)| {
         kv(&format!("/apisix/{key}"), &entry.json, entry.created.0 as i64, entry.modified.0 as i64)
     });
@@ -70,7 +70,7 @@ fn a_list_is_one_revision_of_what_differs() {
 fn what_changed_nothing_is_seen_and_is_no_change() {
     let mut mirror = mirror_of(2, 50);
     let position = |mirror: &EtcdMirror| (mirror.changed_at(), mirror.state().revision.0, mirror.seen());
-    // A list tells what was written last: this is as of revision 100, and nothing is younger than 10.
+    // A listing shows the last writes only: as of revision 100, no object is newer than 10.
     assert_eq!(position(&mirror), (10, 100, 100));
     mirror.take_events(vec![put("/apisix/yumen/nodes/a", "{}", 101, 101)], 5);
     assert_eq!(position(&mirror), (10, 100, 101));
@@ -108,14 +108,14 @@ fn each_revision_a_watch_tells_is_one_whoever_wrote_it() {
 #[test]
 fn what_was_told_before_changes_nothing_and_what_was_missed_is_noticed() {
     for (events, is_out_of_step) in [
-        // known
+        // Known event.
         (vec![put(&route(0), "{}", 10, 10)], false),
         (vec![delete(&route(7), 60)], false),
-        // from before the list, and not in it
+        // Event older than the listing and missing from it.
         (vec![put(&route(0), r#"{"v":2}"#, 10, 90)], true),
         (vec![put(&route(8), "{}", 90, 90)], true),
         (vec![delete(&route(0), 90)], true),
-        // of a past that was never told
+        // Event that refers to an undelivered past.
         (vec![put(&route(8), "{}", 90, 101)], true),
         (vec![delete(&route(8), 101)], true),
     ] {
@@ -137,7 +137,7 @@ fn who_needs_a_list_is_told_so() {
     for (head, need) in [
         (head(1, 100), MirrorNeed::Watch(101)),
         (head(1, 500), MirrorNeed::Watch(101)),
-        // restored from a copy, or another one in its place
+        // The cluster was restored from a copy, or replaced by another.
         (head(1, 99), MirrorNeed::List),
         (head(2, 500), MirrorNeed::List),
     ] {
@@ -154,7 +154,7 @@ fn deletions_are_held_when_they_are_many_and_much() {
         (12, 50, 9, false, 0),
         (12, 50, 12, false, 12),
         (100, 0, 100, false, 0),
-        // somebody was asked
+        // The write came through a gateway, which confirms large deletions itself.
         (100, 50, 100, true, 0),
     ] {
         let line = format!("{deleted} of {count} at {percent} %, {noted}");
@@ -167,7 +167,7 @@ fn deletions_are_held_when_they_are_many_and_much() {
         assert_eq!(mirror.held(), held, "{line}");
         assert_eq!(mirror.state().len(), count - deleted + held, "{line}");
         assert_eq!(mirror.problems().len(), usize::from(held > 0), "{line}");
-        // a list says the same, but not who deleted
+        // A listing shows the same content, but not the author of the deletion.
         let mut listed = mirror_of(count, percent);
         listed.take_list(&list(101, (deleted..count).map(|i| kv(&route(i), "{}", 10, 10)).collect()), 1);
         if !noted {
@@ -176,7 +176,7 @@ fn deletions_are_held_when_they_are_many_and_much() {
     }
 }
 
-/// Deletes the routes of a mirror of 15 one by one, the first at `from_ms`, so many milliseconds apart.
+/// Deletes the routes of a mirror of 15 one by one, starting at `from_ms`, `apart_ms` apart.
 fn trickle(mirror: &mut EtcdMirror, from_ms: u64, apart_ms: u64) {
     for i in 0..15 {
         mirror.take_events(vec![delete(&route(i), 101 + i as i64)], from_ms + i as u64 * apart_ms);
@@ -188,10 +188,10 @@ fn deletions_that_trickle_in_are_held_like_a_batch() {
     for (apart_ms, percent, held) in [
         (20, 50, 15),
         (4_000, 50, 15),
-        // never ten in a minute
+        // Never ten within a minute.
         (7_000, 50, 0),
         (20, 0, 0),
-        // of this share nothing is too much
+        // No number exceeds this share.
         (20, 100, 0),
     ] {
         let line = format!("{apart_ms} ms apart at {percent} %");
@@ -274,18 +274,18 @@ fn what_is_held_ends_by_a_word_from_anywhere_or_by_coming_back() {
     assert_eq!((mirror.held(), mirror.expected(&KeyRole::Resource(key("3")))), (20, 0));
     let back = mirror.take_events(vec![put(&route(3), r#"{"v":3}"#, 102, 102)], 1);
     assert_eq!((revisions(&back), mirror.held()), (vec![102], 19));
-    // listed again without a word it stays held
+    // Another listing without a confirmation keeps the hold.
     assert!(mirror.take_list(&list(110, vec![kv(&route(3), r#"{"v":3}"#, 102, 102)]), 1).commits.is_empty());
     assert_eq!(mirror.held(), 19);
     let mut other = EtcdMirror::new(KeyLayout::new("/apisix"), mirror.state().clone(), 50);
     let word = word_about("n", &mirror);
     let confirmed = mirror.take_events(vec![put(CONFIRMATION, &word, 111, 111)], 1);
     assert_eq!((confirmed.commits[0].changes.len(), mirror.held(), mirror.state().len()), (19, 0, 1));
-    // one that was away meanwhile finds the word in the list
+    // A mirror that was disconnected meanwhile finds the confirmation in the listing.
     let listing = list(120, vec![kv(&route(3), r#"{"v":3}"#, 102, 102), kv(CONFIRMATION, &word, 111, 111)]);
     other.take_list(&listing, 1);
     assert_eq!((other.held(), other.state().len()), (0, 1));
-    // and that word is not one for what comes later
+    // That confirmation does not cover later deletions.
     let (mut again, kvs) = (EtcdMirror::new(KeyLayout::new("/apisix"), other.state().clone(), 50), 0..20);
     let mut full: Vec<KeyValue> = kvs.map(|i| kv(&route(i), "{}", 130, 130)).collect();
     full.push(kv(CONFIRMATION, &word, 111, 111));
@@ -296,7 +296,7 @@ fn what_is_held_ends_by_a_word_from_anywhere_or_by_coming_back() {
 
 const CONFIRMATION: &str = "/apisix/yumen/confirmed";
 
-/// The word of a node that holds what this one holds.
+/// Confirmation of a node with the same held deletions.
 fn word_about(nonce: &str, holding: &EtcdMirror) -> String {
     let note = WriteNote { nonce: nonce.into(), ..WriteNote::default() };
     DeletionConfirmation::about(note, &holding.held_names()).to_json()
@@ -304,13 +304,13 @@ fn word_about(nonce: &str, holding: &EtcdMirror) -> String {
 
 #[test]
 fn a_word_of_another_copy_confirms_nothing_here() {
-    // In the other cluster objects of the same ids were deleted, with somebody's word.
+    // In the other cluster, objects of the same ids were deleted with a confirmation.
     let mut other = mirror_of(20, 50);
     other.take_list(&list(90, (0..20).map(|i| kv(&route(i), "{}", 80, 80)).collect()), 1);
     other.take_list(&list(95, Vec::new()), 1);
     assert_eq!(other.held(), 20);
     let foreign = word_about("foreign", &other);
-    // Here a word was given once, too, of which a copy was made; then the objects came back as they were.
+    // This cluster also had a confirmation when it was copied. The objects then returned unchanged.
     let mut mirror = mirror_of(20, 50);
     mirror.take_list(&list(101, Vec::new()), 1);
     let own = word_about("own", &mirror);
@@ -318,18 +318,18 @@ fn a_word_of_another_copy_confirms_nothing_here() {
     assert_eq!(mirror.state().len(), 0);
     mirror.take_list(&list(100, (0..20).map(|i| kv(&route(i), "{}", 10, 10)).collect()), 1);
     assert_eq!(mirror.state().len(), 20);
-    // The key was taken away meanwhile, which makes nothing of it new.
+    // The deletion of the key meanwhile does not make the confirmation valid again.
     mirror.take_events(vec![put(CONFIRMATION, &own, 102, 102), delete(CONFIRMATION, 103)], 1);
     for (word, held) in [(foreign.as_str(), 20), (own.as_str(), 20), ("{}", 20), ("x", 20)] {
         for mut mirror in [
             mirror.clone(),
-            // and after a restart
+            // After a restart.
             EtcdMirror::new(KeyLayout::new("/apisix"), mirror.state().clone(), 50),
         ] {
             mirror.take_list(&list(120, vec![kv(CONFIRMATION, word, 110, 110)]), 1);
             assert_eq!((mirror.held(), mirror.state().len()), (held, 20), "{word}");
         }
-        // told while the hold stands: only a word that names nothing can be meant for it, as older versions' do
+        // While the hold lasts, only an unnamed confirmation, as of older versions, can refer to it.
         let mut watching = mirror.clone();
         watching.take_list(&list(120, Vec::new()), 1);
         watching.take_events(vec![put(CONFIRMATION, word, 121, 121)], 1);
@@ -340,11 +340,11 @@ fn a_word_of_another_copy_confirms_nothing_here() {
 
 #[test]
 fn what_was_to_end_by_itself_is_neither_held_nor_counted() {
-    // Of so many objects some were to end at 1000; these and others are found gone.
+    // Some of these objects expire at 1000; the listing lacks these and others.
     for (lasting, ending, others, now_ms, held) in [
         (1, 12, 0, 1000, 0),
         (1, 12, 0, 999, 12),
-        // what is left is judged as if they had never been
+        // The rest is judged as if the expired objects had never existed.
         (18, 20, 10, 1000, 10),
         (20, 20, 10, 1000, 0),
     ] {
@@ -354,7 +354,7 @@ fn what_was_to_end_by_itself_is_neither_held_nor_counted() {
         let leased = |i: usize| KeyValue { lease: 7, ..kv(&format!("/apisix/routes/t{i}"), "{}", 10, 10) };
         let all = (0..lasting).map(|i| kv(&route(i), "{}", 10, 10)).chain((0..ending).map(leased));
         mirror.take_list(&list(100, all.collect()), 5);
-        // after a restart, as a node that was down finds it
+        // After a restart, as on a node that was down.
         for mut mirror in [EtcdMirror::new(KeyLayout::new("/apisix"), mirror.state().clone(), 50), mirror] {
             let left = (others..lasting).map(|i| kv(&route(i), "{}", 10, 10)).collect();
             mirror.take_list(&list(101, left), now_ms);
@@ -366,7 +366,7 @@ fn what_was_to_end_by_itself_is_neither_held_nor_counted() {
 #[test]
 fn what_one_node_lost_besides_is_judged_by_itself() {
     for (own, held) in [(6, 0), (15, 15)] {
-        // Both knew these, one alone those of its own.
+        // Both mirrors know the shared objects; one alone knows its own.
         let (mut one, mut other) = (mirror_of(30, 50), mirror_of(30 + own, 50));
         for mirror in [&mut one, &mut other] {
             mirror.take_list(&list(101, Vec::new()), 1);
@@ -391,7 +391,7 @@ fn a_value_that_cannot_be_read_leaves_the_last_good_one() {
         assert_eq!(&*mirror.state().get(Kind::Routes, "0").unwrap().json, version);
         assert_eq!(mirror.expected(&KeyRole::Resource(key("0"))), revision as u64);
     }
-    // so it is in a list
+    // The same in a listing.
     mirror.take_list(&list(110, vec![kv(&route(0), "no", 10, 105)]), 1);
     assert_eq!((mirror.problems().len(), mirror.state().len(), mirror.held()), (1, 1, 0));
     let problem = mirror.problems()[0].to_string();

@@ -1,4 +1,4 @@
-//! Clusters of etcd on ports of their own, which end with the test.
+//! etcd clusters on their own ports, which end with the test.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -12,41 +12,40 @@ use yumen_test::TestNetwork;
 use crate::etcd::{EtcdSettings, EtcdStore, OpenedEtcdStore};
 use crate::test_kit::{TestDir, WAIT, until};
 
-/// A member: its process, while it runs.
+/// A member and its running process.
 struct Member {
-    /// What it is started with, and in.
+    /// Command and working directory.
     command: Vec<String>,
     url: String,
     process: Option<Child>,
 }
 
-/// A cluster.
 pub(super) struct Cluster {
     members: Vec<Member>,
-    /// What `etcdctl` is told, and in what it runs.
+    /// Command prefix and arguments of `etcdctl`.
     ctl: Vec<String>,
     pub(super) dir: TestDir,
 }
 
-/// Host, port for clients, port for members.
+/// Host, client port, peer port.
 type Address = (String, u16, u16);
 
-/// Where members are, and how they are reached.
+/// Locations of the members, and access to them.
 pub(super) struct Places {
     pub(super) members: Vec<Address>,
-    /// What is put before each member's command.
+    /// Command prefix of each member.
     pub(super) within: Vec<Vec<String>>,
-    /// Which etcd it is.
+    /// Path of the etcd program.
     pub(super) program: String,
     pub(super) scheme: &'static str,
-    /// More arguments for every member.
+    /// Additional arguments of every member.
     pub(super) more: Vec<String>,
-    /// What runs `etcdctl`, with what it has to be told.
+    /// Command prefix and arguments of `etcdctl`.
     pub(super) ctl: Vec<String>,
 }
 
 impl Places {
-    /// So many on this machine.
+    /// `count` members on this machine.
     pub(super) fn here(count: usize) -> Places {
         Places {
             members: (0..count).map(|_| ("127.0.0.1".to_owned(), free_port(), free_port())).collect(),
@@ -58,7 +57,8 @@ impl Places {
         }
     }
 
-    /// In the first places of a network. `etcdctl` asks from the last one's side, which is never cut off from itself.
+    /// Members in the first hosts of a network. `etcdctl` runs at the last host, which is never partitioned
+    /// from itself.
     pub(super) fn in_net(net: &TestNetwork, count: u8) -> Places {
         let mut ctl = net.within(count - 1);
         ctl.push("etcdctl".into());
@@ -71,7 +71,7 @@ impl Places {
     }
 }
 
-/// Each etcd there is: Debian's, and a current one where `scripts/deps.sh` could build it.
+/// Each available etcd: Debian's, and a current one if `scripts/deps.sh` has built it.
 #[allow(clippy::print_stderr, reason = "whoever runs the tests is told what was left out")]
 pub(super) fn programs() -> Vec<String> {
     let mut programs = vec!["etcd".to_owned()];
@@ -84,23 +84,23 @@ pub(super) fn programs() -> Vec<String> {
 }
 
 impl Cluster {
-    /// So many members of this etcd.
+    /// `count` members of this etcd.
     pub(super) fn of(program: &str, count: usize) -> Cluster {
         Cluster::start_in(TestDir::new(), Places { program: program.to_owned(), ..Places::here(count) })
     }
 
-    /// So many members.
+    /// `count` members.
     pub(super) fn start(count: usize) -> Cluster {
         Cluster::start_with(count, &[])
     }
 
-    /// With more arguments for every member.
+    /// Members with additional arguments.
     pub(super) fn start_with(count: usize, more: &[&str]) -> Cluster {
         let more = more.iter().map(ToString::to_string).collect();
         Cluster::start_in(TestDir::new(), Places { more, ..Places::here(count) })
     }
 
-    /// Members in these places, with what they keep in `dir`.
+    /// Members in these places, with their data in `dir`.
     pub(super) fn start_in(dir: TestDir, places: Places) -> Cluster {
         let Places { members, within, program, scheme, more, ctl } = places;
         let peers: Vec<String> = members
@@ -121,7 +121,7 @@ impl Cluster {
                 ("--initial-advertise-peer-urls", peer),
                 ("--initial-cluster", peers.join(",")),
                 ("--initial-cluster-token", dir.path().display().to_string()),
-                // A busy machine must not have members vote all the time.
+                // Avoids repeated elections on a busy machine.
                 ("--heartbeat-interval", "200".into()),
                 ("--election-timeout", "2000".into()),
                 ("--log-level", "error".into()),
@@ -137,12 +137,12 @@ impl Cluster {
         cluster
     }
 
-    /// Has every key answered for by a majority.
+    /// Waits until a linearizable read succeeds.
     pub(super) fn wait(&self) {
         until("the cluster answers", || self.ctl(&["get", "any"]).is_some());
     }
 
-    /// Starts a member, again or for the first time.
+    /// Starts a member, for the first time or again.
     pub(super) fn launch(&mut self, member: usize) {
         let Member { command, process, .. } = &mut self.members[member];
         let log = std::fs::File::options()
@@ -161,7 +161,7 @@ impl Cluster {
         process.wait().unwrap();
     }
 
-    /// Stops a member without anybody's being told, or has it go on.
+    /// Suspends a member without closing its connections, or resumes it.
     pub(super) fn pause(&self, member: usize, pauses: bool) {
         let id = self.members[member].process.as_ref().unwrap().id().to_string();
         let signal = if pauses { "-STOP" } else { "-CONT" };
@@ -172,12 +172,12 @@ impl Cluster {
         self.members.iter().map(|member| member.url.clone()).collect()
     }
 
-    /// Which member this is.
+    /// Index of the member with this URL.
     pub(super) fn index_of(&self, url: &str) -> usize {
         self.members.iter().position(|member| member.url == url).unwrap()
     }
 
-    /// What `etcdctl` says, asked of all members that run; `None` where it fails.
+    /// Output of `etcdctl` with all running members as endpoints; `None` on failure.
     pub(super) fn ctl(&self, arguments: &[&str]) -> Option<String> {
         let urls: Vec<&str> = self
             .members
@@ -195,7 +195,7 @@ impl Cluster {
         output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
     }
 
-    /// As [`Cluster::ctl`], tried until it works: a cluster may be about to choose a leader.
+    /// As [`Cluster::ctl`], repeated until it succeeds: an election may be in progress.
     pub(super) fn must(&self, arguments: &[&str]) -> String {
         let begin = Instant::now();
         loop {
@@ -207,7 +207,7 @@ impl Cluster {
         }
     }
 
-    /// The member that leads.
+    /// Index of the leader.
     pub(super) fn leader(&self) -> usize {
         let begin = Instant::now();
         loop {
@@ -228,7 +228,7 @@ impl Cluster {
         }
     }
 
-    /// What a node in this cluster is set to: impatient, as tests are.
+    /// Settings of a node in this cluster, with short timeouts.
     pub(super) fn settings(&self) -> EtcdSettings {
         let mut settings = EtcdSettings::new(self.urls(), "/apisix");
         settings.start_timeout = WAIT;
@@ -236,7 +236,7 @@ impl Cluster {
         settings
     }
 
-    /// A node's store, with a directory of its own of this name.
+    /// Opens a node's store with its own directory of this name.
     pub(super) fn node(&self, name: &str) -> Node {
         self.node_with(name, self.settings())
     }
@@ -257,7 +257,7 @@ impl Drop for Cluster {
     }
 }
 
-/// A store and what it tells.
+/// A store with its recorded events.
 pub(super) struct Node {
     pub(super) opened: OpenedEtcdStore,
     pub(super) problems: Arc<std::sync::Mutex<Vec<yumen_base::Problem>>>,
@@ -281,14 +281,14 @@ impl Node {
         &self.opened.store
     }
 
-    /// The problems as a reader sees them.
+    /// The problems as text.
     pub(super) fn problems(&self) -> String {
         let problems = self.problems.lock().unwrap();
         problems.iter().map(|problem| format!("{problem}\n")).collect()
     }
 }
 
-/// A port nobody else is given: below those the system hands out by itself.
+/// A free port, below the range of ephemeral ports.
 pub(super) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {

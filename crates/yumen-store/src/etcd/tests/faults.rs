@@ -1,4 +1,4 @@
-//! Members that end, stop and come back; pasts that are gone; clusters that are not there.
+//! Members that end, stop and return; compacted histories; missing clusters.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn check_compacted(cluster: Cluster) {
     put(node.store(), "changed", "{}").unwrap();
     put(node.store(), "deleted", "{}").unwrap();
     let heard = note(node.store());
-    // the node hears nothing while others write, and etcd forgets
+    // The node receives no events while others write and etcd compacts.
     proxy.set_deaf(true);
     cluster.must(&["put", "/apisix/routes/changed", r#"{"v":2}"#]);
     cluster.must(&["del", "/apisix/routes/deleted"]);
@@ -69,14 +69,14 @@ fn check_members(mut cluster: Cluster) {
         });
         cluster.index_of(&found.unwrap())
     };
-    // dead: the connection ends
+    // Dead: the connection ends.
     let dead = current(&cluster);
     cluster.kill(dead);
     cluster.must(&["put", "/apisix/routes/b", "{}"]);
     until("b came", || node.store().state().get(Kind::Routes, "b").is_some());
     put(node.store(), "c", "{}").unwrap();
     cluster.launch(dead);
-    // quiet: the connection stands, and nothing comes
+    // Silent: the connection stays open without data.
     cluster.wait();
     let quiet = current(&cluster);
     cluster.pause(quiet, true);
@@ -84,7 +84,7 @@ fn check_members(mut cluster: Cluster) {
     until("d came", || node.store().state().get(Kind::Routes, "d").is_some());
     put(node.store(), "e", "{}").unwrap();
     cluster.pause(quiet, false);
-    // the one who leads
+    // The leader.
     let leader = cluster.leader();
     cluster.kill(leader);
     put(node.store(), "f", "{}").unwrap();
@@ -93,7 +93,7 @@ fn check_members(mut cluster: Cluster) {
     assert_eq!(node.store().state().len(), 7);
 }
 
-/// What etcd did, and could not tell, is neither done again nor taken for failed.
+/// A write whose acknowledgement was lost is neither repeated nor reported as failed.
 #[test]
 fn an_answer_that_is_lost_is_not_a_second_write() {
     let cluster = Cluster::start(1);
@@ -157,7 +157,7 @@ fn a_node_serves_what_it_last_knew_while_there_is_no_cluster_and_then_converges(
     assert!(heard.lock().unwrap().iter().all(|committed| committed.changes.len() == 1));
     put(node.store(), "b", "{}").unwrap();
 
-    // without either, both reasons are told
+    // Without either, the error contains both reasons.
     drop(node);
     cluster.kill(0);
     let error = Node::open(cluster.dir.join("new"), settings).err().unwrap().to_string();
@@ -175,7 +175,7 @@ fn a_damaged_last_good_state_is_a_problem_until_the_cluster_is_read() {
     let kept = cluster.dir.join("one").join(crate::etcd::DIRECTORY).join(last_good::FILE);
     std::fs::write(kept, "strange").unwrap();
     settings.start_timeout = Duration::from_millis(300);
-    // A restart does not hide it.
+    // A restart does not hide the damage.
     for _ in 0..2 {
         let node = cluster.node_with("one", settings.clone());
         assert_eq!(node.store().state().len(), 1);
@@ -192,7 +192,7 @@ fn write_setting(node: &Node) {
     crate::test_kit::write(node.store(), |draft| draft.set("keys", Some("kept"))).unwrap();
 }
 
-/// Lists when it was away, watches while it is there: either way most of the table is not lost on a tool's word.
+/// Listing after an outage, or watching: in both cases the loss of most objects is held.
 #[test]
 fn most_objects_gone_at_once_are_served_until_somebody_confirms() {
     let cluster = Cluster::start(1);
@@ -201,7 +201,7 @@ fn most_objects_gone_at_once_are_served_until_somebody_confirms() {
         put(one.store(), &i.to_string(), "{}").unwrap();
     }
     until("both are there", || other.store().state().len() == 20);
-    // few at once pass
+    // Small numbers pass.
     cluster.must(&["del", "/apisix/routes/19"]);
     until("it passes", || one.store().state().len() == 19 && other.store().state().len() == 19);
     drop(other);
@@ -213,7 +213,7 @@ fn most_objects_gone_at_once_are_served_until_somebody_confirms() {
         assert_eq!(node.store().state().len(), 19);
         assert!(node.problems().contains("store/confirm"), "{}", node.problems());
     }
-    // one comes back by itself, one is changed, the rest is confirmed, once for all
+    // One object returns, one is changed, and the rest is confirmed for all nodes at once.
     cluster.must(&["put", "/apisix/routes/3", "{}"]);
     put(one.store(), "4", r#"{"v":4}"#).unwrap();
     let refused = crate::test_kit::write(one.store(), |draft| {
@@ -260,7 +260,7 @@ fn a_damaged_name_of_a_node_is_made_anew() {
     }
 }
 
-/// From now on `yumen` with the password `secret` may write, and nobody without one.
+/// Requires authentication: only `yumen` with the password `secret` may write.
 pub(super) fn demand_passwords(cluster: &Cluster) {
     for command in [
         &["user", "add", "root:top"][..],
@@ -302,7 +302,7 @@ fn passwords_are_asked_for_and_tokens_renewed() {
     settings.client.user = Some(("yumen".into(), "secret".into()));
     let node = cluster.node_with("one", settings);
     put(node.store(), "a", "{}").unwrap();
-    // a member that was started again knows none of its old tokens, and one that is old has ended
+    // A restarted member knows no former tokens, and old tokens expire.
     cluster.kill(0);
     cluster.launch(0);
     put(node.store(), "b", "{}").unwrap();
@@ -335,7 +335,7 @@ fn a_node_whose_record_is_refused_tells_so_until_it_is_taken() {
     announced.leave();
 }
 
-/// What was known of a newer past counts no longer.
+/// Knowledge of a newer history is discarded.
 #[test]
 fn a_node_is_not_behind_an_older_copy() {
     let data = TestDir::new();

@@ -1,5 +1,5 @@
-//! Histories of concurrent writers on several nodes while members die, stop and come back: everything that was
-//! acknowledged happened once, in one order that all nodes saw.
+//! Histories of concurrent writers on several nodes with failing members: every acknowledged write happened
+//! once, in one order that all nodes saw.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use crate::test_kit::{Random, key, until, write};
 const KEYS: u64 = 3;
 const ROUNDS: usize = 5;
 
-/// One append, from the call to the answer.
+/// One append, from the call to its result.
 struct Operation {
     key: u64,
     number: u64,
@@ -32,7 +32,7 @@ fn list(entry: Option<&StoreEntry>) -> Vec<u64> {
     value["l"].as_array().unwrap().iter().map(|number| number.as_u64().unwrap()).collect()
 }
 
-/// Appends a number to what it finds.
+/// Appends a number to the current list.
 fn append(node: &Node, at: u64, number: u64) -> Result<(), StoreError> {
     let written = write(node.store(), move |draft| {
         let name = at.to_string();
@@ -43,7 +43,7 @@ fn append(node: &Node, at: u64, number: u64) -> Result<(), StoreError> {
     written.map(|committed| assert!(committed.is_some()))
 }
 
-/// Every list a node served, by key, in the order it did.
+/// Every list that a node served, by key, in order.
 type Seen = Arc<Mutex<Vec<(u64, Vec<u64>)>>>;
 
 fn watch(node: &Node) -> Seen {
@@ -57,7 +57,7 @@ fn watch(node: &Node) -> Seen {
     seen
 }
 
-/// Kills or stops one member at a time, the leader too, and has it come back; loses answers on the way.
+/// Kills or suspends one member at a time, including the leader, and restarts it; drops responses meanwhile.
 fn disturb(cluster: &mut Cluster, proxies: &[Vec<Proxy>], random: &mut Random) {
     for _ in 0..ROUNDS {
         for proxies in proxies {
@@ -112,7 +112,7 @@ fn what_was_acknowledged_happened_once_and_in_one_order_for_all() {
                     };
                     let done = Operation { key: at, number, from, to: Instant::now(), is_confirmed };
                     operations.lock().unwrap().push(done);
-                    // Lists of thousands would say no more, and take long to read.
+                    // Longer lists would add no information and are slow to parse.
                     std::thread::sleep(Duration::from_millis(5));
                 }
             });
@@ -120,7 +120,7 @@ fn what_was_acknowledged_happened_once_and_in_one_order_for_all() {
         disturb(&mut cluster, &proxies, &mut Random(7));
         ends.store(true, Ordering::Relaxed);
     });
-    // what is in doubt may still come; after one more write by each node nothing of before can
+    // Doubtful writes may still arrive. After one more write per node, no earlier write can.
     for node in &nodes {
         until("it is written again", || append(node, KEYS, 0).is_ok());
     }
@@ -149,7 +149,7 @@ fn check(cluster: &Cluster, nodes: &[Node], seen: &[Seen], operations: &[Operati
         }
         let known: BTreeSet<u64> = own().map(|one| one.number).collect();
         assert!(unique.is_subset(&known), "something came from nowhere");
-        // one that began after another was answered comes after it
+        // An operation that started after the result of another must follow it.
         let by_number: BTreeMap<u64, &Operation> = own().map(|one| (one.number, one)).collect();
         let mut begun: Option<&Operation> = None;
         for one in last.iter().map(|number| by_number[number]) {

@@ -1,4 +1,4 @@
-//! Cables that are cut: packets vanish, connections stand, and nobody is told.
+//! Network partitions: packets are dropped and connections stay open.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn a_cut_cable_is_noticed_and_what_happened_beyond_it_is_learnt() {
     let node = cluster.node("one");
     put(node.store(), "a", "{}").unwrap();
 
-    // the member in use is cut off from everybody: another one is asked
+    // The member in use is partitioned from all others: the node connects to another.
     let url = node.store().status().endpoint.unwrap();
     let used = cluster.index_of(&url);
     net.cut(used as u8, true);
@@ -29,7 +29,7 @@ fn a_cut_cable_is_noticed_and_what_happened_beyond_it_is_learnt() {
     put(node.store(), "b", "{}").unwrap();
     net.cut(used as u8, false);
 
-    // this node is cut off from all: what it knows is served, and what happens beyond is learnt afterwards
+    // This node is partitioned from all members: it serves its state and catches up afterwards.
     net.cut_here(true);
     until("it is noticed", || node.store().status().error.is_some());
     cluster.must(&["put", "/apisix/routes/c", "{}"]);
@@ -38,7 +38,7 @@ fn a_cut_cable_is_noticed_and_what_happened_beyond_it_is_learnt() {
     net.cut_here(false);
     until("it converges", || has(&node, "c") && !has(&node, "a"));
 
-    // only a minority is left: nothing can be written, and nothing old is taken for new
+    // Only a minority is left: no write succeeds, and no old state is taken as new.
     drop(node);
     let mut settings = cluster.settings();
     settings.write_timeout = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! A cable to a member that can lose what comes back: requests arrive, answers do not.
+//! A proxy to a member that can drop responses: requests arrive, responses do not.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,14 +12,14 @@ struct Shared {
     open: Mutex<Vec<TcpStream>>,
 }
 
-/// The cable; it ends with the test.
+/// The proxy; it ends with the test.
 pub(super) struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
 }
 
 impl Proxy {
-    /// A cable to this member.
+    /// Starts a proxy to this member.
     pub(super) fn to(url: &str) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -43,7 +43,7 @@ impl Proxy {
         format!("http://{}", self.address)
     }
 
-    /// Loses all that comes back from here on, or no longer does. What comes then makes no sense, so all is cut.
+    /// Starts or stops dropping responses. The stream is corrupt afterwards, so all connections are closed.
     pub(super) fn set_deaf(&self, is_deaf: bool) {
         self.shared.is_deaf.store(is_deaf, Ordering::SeqCst);
         if !is_deaf {

@@ -1,4 +1,4 @@
-//! A cluster that speaks TLS and asks who is there.
+//! A cluster with TLS and client authentication.
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
@@ -8,7 +8,7 @@ use crate::etcd::EtcdTlsFiles;
 use crate::store::Store;
 use crate::test_kit::{TestDir, WAIT, put};
 
-/// An authority, in files.
+/// A certificate authority in files.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
 }
@@ -23,7 +23,7 @@ impl Authority {
         Authority { issuer: Issuer::new(params, key) }
     }
 
-    /// A certificate of this name in two files: `name.pem` and `name-key.pem`.
+    /// Issues a certificate with this name in two files: `name.pem` and `name-key.pem`.
     fn sign(&self, dir: &TestDir, name: &str, host: &str) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
@@ -34,7 +34,7 @@ impl Authority {
     }
 }
 
-/// What a member is started with that wants to see nodes' certificates, and `etcdctl` with one.
+/// Arguments of a member that requires client certificates, and of `etcdctl` with one.
 fn demanding_certificates(dir: &TestDir) -> (Vec<String>, Vec<String>) {
     let with = |flags: &[(&str, &str)]| -> Vec<String> {
         flags.iter().map(|(flag, name)| format!("{flag}={}", dir.join(name).display())).collect()
@@ -50,7 +50,8 @@ fn demanding_certificates(dir: &TestDir) -> (Vec<String>, Vec<String>) {
     (more, ctl)
 }
 
-/// etcd takes a connection without a token for the user its certificate names, and says that this one may not.
+/// For a connection without a token, etcd uses the name in the client certificate as the user, which lacks
+/// permission.
 #[test]
 fn a_node_with_a_certificate_and_a_user_writes_on_when_etcd_begins_to_ask_for_users() {
     let dir = TestDir::new();

@@ -1,4 +1,4 @@
-//! What one and two nodes do with a cluster in good health.
+//! One and two nodes in a healthy cluster.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -70,7 +70,7 @@ fn what_other_tools_wrote_is_read_whatever_lies_beside_it() {
     let problems = node.problems();
     assert!(problems.contains("routes/bad") && problems.contains("services/list"), "{problems}");
 
-    // a bad value leaves the last good one in force; a good one takes its place, and ends the problem
+    // An unreadable value leaves the last good one in force; a valid one replaces it and ends the problem.
     cluster.must(&["put", "/apisix/routes/1", "no"]);
     until("the problem is told", || node.problems().contains("routes/1"));
     assert_eq!(text(&node.store().state(), Kind::Routes, "1").unwrap(), r#"{"uri":"/1","id":"1"}"#);
@@ -83,7 +83,8 @@ fn what_other_tools_wrote_is_read_whatever_lies_beside_it() {
     until("it is gone", || text(&node.store().state(), Kind::Routes, "1").is_none());
 }
 
-/// Each adds to one number as often as the other; nothing is lost, and what is decided is decided on the newest.
+/// Both nodes increment one number equally often; no increment is lost, and each decision sees the newest
+/// state.
 #[test]
 fn two_nodes_that_write_the_same_object_lose_no_write() {
     const ROUNDS: u64 = 40;
@@ -145,7 +146,7 @@ fn a_change_larger_than_a_transaction_is_written_all_the_same() {
     })
     .unwrap();
     until("the other has it", || other.store().state().len() == 2 * COUNT);
-    // deleted by somebody who was asked: nothing is held
+    // Deleted through a gateway, which confirms large deletions itself: no hold.
     write(other.store(), |draft| {
         (0..COUNT).for_each(|i| assert!(draft.delete(Kind::Routes, &i.to_string())));
     })
@@ -153,7 +154,7 @@ fn a_change_larger_than_a_transaction_is_written_all_the_same() {
     until("it is gone here too", || one.store().state().len() == COUNT);
 }
 
-/// Counts what a change in parts does in all, while another node writes between the parts.
+/// Counts the total effect of a change in parts while another node writes between the parts.
 #[test]
 fn a_change_in_parts_knows_what_it_has_written_when_it_is_decided_again() {
     const COUNT: usize = 400;
@@ -264,7 +265,7 @@ fn the_past_is_what_this_node_saw_and_what_etcd_kept() {
     assert!(second > first + 1);
     let numbers: Vec<u64> = one.store().history(None, 9).unwrap().iter().map(|one| one.revision.0).collect();
     assert_eq!(numbers[..2], [second, first]);
-    // one who came later asks etcd
+    // A node that joined later reads from etcd.
     let other = cluster.node("other");
     for node in [&one, &other] {
         for (revision, expected) in

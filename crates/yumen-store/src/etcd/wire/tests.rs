@@ -1,11 +1,11 @@
-//! Calls answered by a scripted peer.
+//! Calls to a scripted peer.
 
 use http::Response;
 
 use super::*;
 use crate::etcd::proto::{RangeRequest, RangeResponse, ResponseHeader};
 
-/// What a peer answers with: its status, pieces of the body, and trailers.
+/// Response of the peer: status, body chunks and trailers.
 #[derive(Default, Clone)]
 struct Script {
     status: u16,
@@ -92,7 +92,7 @@ async fn what_is_no_answer_is_an_error_that_says_so() {
 #[tokio::test]
 async fn whoever_waits_is_told_when_the_connection_is_given_up() {
     let (near, far) = tokio::io::duplex(1 << 16);
-    // A peer that takes everything and says nothing.
+    // A peer that reads everything and never responds.
     tokio::spawn(async move {
         let mut connection = h2::server::handshake(far).await.unwrap();
         let mut held = Vec::new();

@@ -1,4 +1,4 @@
-//! A store is closed for another process and opened again; nobody who writes or follows is lost on the way.
+//! A store is closed for another process and reopened; no writer or follower is lost.
 
 use std::fs;
 use std::sync::Mutex;
@@ -14,7 +14,7 @@ use crate::test_kit::{TestDir, contents, note, put, until};
 
 type Told = Receiver<Result<Option<u64>, StoreError>>;
 
-/// Proposes a route; what becomes of it is told later.
+/// Proposes a route; the result arrives later.
 fn propose(store: &dyn Store, id: &str) -> Told {
     let (tell, told) = channel();
     let key = ResourceKey::new(Kind::Routes, id);
@@ -108,7 +108,7 @@ fn a_store_that_was_damaged_meanwhile_leaves_the_last_state_in_force() {
     assert!(matches!(refused, Err(StoreError::ReadOnly(_))), "{refused:?}");
     assert!(matches!(ours.status(), StateOrigin::LastGood { .. }));
     assert_eq!(ours.state().entries().count(), 1);
-    // Lent again, nobody here tries to open it behind the other's back.
+    // Once lent again, this process must not try to open the store.
     ours.lend().unwrap();
     fs::write(&place, whole).unwrap();
     ours.take_back().unwrap();
