@@ -156,8 +156,7 @@ fn a_change_that_does_much_needs_somebodys_word() {
     let sample = ["GET /a/1", "GET /a/x", "GET /b", "GET /c"];
     let few = PlanLimits { changed_share_max: 0.5, deleted_routes_max: 2 };
     let reason = planned(BEFORE, "routes: []", &sample, few).needs_confirmation.unwrap();
-    let expected =
-        "3 routes would be removed; the limit without confirmation is 2; 4 of 4 sampled requests would change, more than 50 %";
+    let expected = "3 routes would be removed; the limit without confirmation is 2; 4 of 4 sampled requests would change, more than 50 %";
     assert_eq!(reason, expected);
     let many = PlanLimits { changed_share_max: 1.0, deleted_routes_max: 3 };
     assert_eq!(planned(BEFORE, "routes: []", &sample, many).needs_confirmation, None);
