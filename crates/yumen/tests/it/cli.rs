@@ -28,10 +28,10 @@ fn check_tells_which_variables_nobody_knows_and_where_they_stand() {
         &format!("routes:\n- id: r1\n  uri: /a\n  plugins: {{{plugins}}}\n"),
         0,
         &[
-            "routes/r1 at plugins.response-rewrite.headers.set.X-By: there is no variable $nosuch_var",
-            "routes/r1 at plugins.limit-count.key: there is no variable $hostnam: it never has a value",
+            "routes/r1 at plugins.response-rewrite.headers.set.X-By: unknown variable $nosuch_var",
+            "routes/r1 at plugins.limit-count.key: unknown variable $hostnam: it never has a value",
             "did you mean \"hostname\"?",
-            "routes/r1 at plugins.redirect.uri: there is no variable $post_argx",
+            "routes/r1 at plugins.redirect.uri: unknown variable $post_argx",
             "0 errors, 3 warnings",
         ],
     );

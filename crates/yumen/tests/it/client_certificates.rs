@@ -326,7 +326,7 @@ fn nothing_is_trusted_beyond_its_time() {
     assert_eq!(edge.ask("new.test/", Some(&stale.import_consumer("out", 7, 2100)), &[]), "000");
     for told in [
         ("ssls/1", "client.ca", "the authority CN=old expired"),
-        ("ssls/2", "client.crl", "the list of what CN=stale has revoked ended"),
+        ("ssls/2", "client.crl", "the CRL of CN=stale expired"),
     ] {
         eventually_told(&edge.gateway, told);
     }

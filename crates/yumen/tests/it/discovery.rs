@@ -306,7 +306,7 @@ fn what_cannot_be_discovered_is_told_by_name() {
     gateway.edit(&note_attempt("eureka", "web", Value::Null));
     told("eureka: unknown discovery type; supported: dns, consul, consul_kv, nacos");
     gateway.edit(&note_attempt("dns", "localhost", json!({ "group_name": "g" })));
-    told("dns: discovery_args.group_name: there are none for this type");
+    told("dns: discovery_args.group_name: not supported for this type");
     gateway.edit(&note_attempt("dns", "localhost:x", Value::Null));
     told("dns: `x` is no port");
     assert_eq!(gateway.get("/").status, 503);

@@ -81,7 +81,7 @@ fn a_client_of_json_calls_a_service() {
         "{",
         400,
         json!({ "error_msg":
-        "the request is no Hello: its body is no JSON: EOF while parsing an object at line 1 column 1" }),
+        "the request is no Hello: the body is not JSON: EOF while parsing an object at line 1 column 1" }),
     );
     check("GET /dead", "", 502, json!({ "error_msg": "the upstream could not be reached" }));
     check(
@@ -143,7 +143,7 @@ fn a_call_nested_too_deep_is_refused_and_the_next_is_made() {
         assert!(status == 400 && text.contains("leads into messages more than 100 deep"), "{status} {text}");
     }
     let (status, text) = ask("POST /say", "json", &r#"{"next":"#.repeat(100_000));
-    assert!(status == 400 && text.contains("its messages stand in each other more than 100 deep"), "{text}");
+    assert!(status == 400 && text.contains("messages are nested more than 100 levels deep"), "{text}");
     assert_eq!(ask("POST /say", "json", &" ".repeat(2 << 20)).0, 413);
     let expected = (200, r#"{"name":"tea","next":{"name":"q"}}"#.to_owned());
     assert_eq!(ask("GET /say?next.name=q&name=tea", "json", ""), expected);
