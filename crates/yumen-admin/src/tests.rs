@@ -220,7 +220,7 @@ async fn admin_listener(tls: Option<AdminTls>, allow: &str) -> std::net::SocketA
 async fn the_address_of_a_connection_decides_who_may_ask() {
     let list = "{\"total\":0,\"list\":[]}\n";
     check(admin_listener(None, "127.0.0.0/8").await, &get("/apisix/admin/routes"), 200, list).await;
-    let refused = "{\"error_msg\":\"127.0.0.1 may not ask here: it is not in admin.allow\"}\n";
+    let refused = "{\"error_msg\":\"127.0.0.1 is not allowed: not in admin.allow\"}\n";
     check(admin_listener(None, "10.0.0.1").await, &get("/apisix/admin/routes"), 403, refused).await;
 }
 

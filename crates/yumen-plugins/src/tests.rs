@@ -199,7 +199,7 @@ fn what_is_left_to_chance_is_said() {
     let DryRunResult::Note(says) = plugin.dry_run(PhaseSet::ACCESS, &mut ex) else {
         panic!("nothing is said")
     };
-    assert_eq!(says, "asks http://auth.test/x, which is not asked now");
+    assert_eq!(says, "depends on the response of http://auth.test/x");
     assert!(bench.host.asked.borrow().is_empty());
 }
 

@@ -246,7 +246,7 @@ fn acme_settings_that_cannot_work_are_told() {
             "acme: {directory: \"https://ca.test/dir\", certificates: [{names: [a.test, \"*.b.test\", a_b.test]}]}\n",
             &[
                 "error: yumen.yaml at acme.certificates[0].names[1]: \"*.b.test\" is a wildcard, which neither challenge can prove\n  hint: name each host",
-                "error: yumen.yaml at acme.certificates[0].names[2]: \"a_b.test\" is no host name",
+                "error: yumen.yaml at acme.certificates[0].names[2]: \"a_b.test\" is not a host name",
             ],
         ),
         (

@@ -163,9 +163,9 @@ fn a_message_is_made_of_body_query_and_path() {
     );
     check_request("GET /buy HTTP/1.1", &[], Ok(json!({})));
     check_request(&json("[1]"), &[], Err("the body is not a JSON object"));
-    check_request(&json("{"), &[], Err("its body is no JSON: EOF"));
+    check_request(&json("{"), &[], Err("the body is not JSON: EOF"));
     check_request(&json(r#"{"count":"many"}"#), &[], Err("the request is no Order"));
-    check_request(&json(r#"{"count":1}]"#), &[], Err("its body is no JSON: trailing"));
+    check_request(&json(r#"{"count":1}]"#), &[], Err("the body is not JSON: trailing"));
     check_request(
         &json(r#"{"itemName":"a","item_name":"b"}"#),
         &[],
@@ -378,7 +378,7 @@ fn what_the_proto_does_not_have_is_refused_with_what_it_has() {
         let refused = bench().build("grpc-transcode", settings(more)).err().expect("it is refused");
         assert_eq!((refused.path.as_str(), refused.message.as_str()), (path, message));
     };
-    check(json!({ "proto_id": 2 }), "proto_id", "there is no proto 2 in force");
+    check(json!({ "proto_id": 2 }), "proto_id", "proto 2 does not exist or is broken");
     check(json!({ "service": "Shop" }), "service", "proto 1 has no service \"Shop\"; it has: shop.Shop");
     check(
         json!({ "method": "Sell" }),
@@ -476,7 +476,7 @@ fn methods_are_called_as_their_options_say() {
     check_ruled("PUT /v1/orders/7/price HTTP/1.1\n\nnull", Ok(("Reprice", json!({ "id": "7" }))));
     check_ruled("PURGE /v1/orders/7:any HTTP/1.1", Ok(("Any", json!({ "id": "7" }))));
     check_ruled("POST /v1/orders HTTP/1.1\n\n[1]", Err((400, "the body is not a JSON object")));
-    check_ruled("POST /v1/orders HTTP/1.1\n\n{", Err((400, "its body is no JSON: EOF")));
+    check_ruled("POST /v1/orders HTTP/1.1\n\n{", Err((400, "the body is not JSON: EOF")));
     check_ruled("GET /v1/none HTTP/1.1", Err((404, "no method of shop.Shop is called by this path")));
     check_ruled("GET /v1/watch HTTP/1.1", Err((404, "no method of shop.Shop")));
     check_ruled("PATCH /v1/orders HTTP/1.1", Err((405, "called by this method")));

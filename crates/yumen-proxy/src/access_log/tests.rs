@@ -85,9 +85,9 @@ fn the_host_and_the_process_are_told() {
 #[test]
 fn what_is_no_variable_is_refused() {
     for (line, why) in [
-        ("a $remote_adr", "there is no variable $remote_adr"),
-        ("a $ b", "a dollar sign without a name behind it: \"$ b\""),
-        ("${}", "a dollar sign without a name behind it: \"${}\""),
+        ("a $remote_adr", "unknown variable $remote_adr"),
+        ("a $ b", "a dollar sign without a variable name: \"$ b\""),
+        ("${}", "a dollar sign without a variable name: \"${}\""),
     ] {
         assert_eq!(LineTemplate::parse(line, LineEscape::Default).unwrap_err(), why);
     }

@@ -317,7 +317,7 @@ fn suites_are_named_as_openssl_or_iana_name_them() {
     assert_eq!(u16::from(iana[0].suite()), 0xc02f);
     let error = provider::suites(&names(&["DES-CBC3-SHA"])).unwrap_err();
     assert!(
-        error.starts_with("`DES-CBC3-SHA` is not offered; known are TLS_AES_256_GCM_SHA384, "),
+        error.starts_with("`DES-CBC3-SHA` is not supported; supported: TLS_AES_256_GCM_SHA384, "),
         "{error}"
     );
     // a list for one version leaves the other as it was

@@ -120,12 +120,12 @@ fn conditions_that_never_hold_are_told() {
     ] {
         let route = format!("id: r, uri: /r, vars: {vars}");
         let expected = format!(
-            "error: routes/r at vars: no request meets these conditions: {reason}; no request gets to this route"
+            "error: routes/r at vars: contradictory conditions, never matched: {reason}; no request gets to this route"
         );
         check_routes(&[&route], &[&expected]);
         let plugin = format!("id: r, uri: /r, plugins: {{cors: {{_meta: {{filter: {vars}}}}}}}");
         let expected = format!(
-            "error: routes/r at plugins.cors._meta.filter: no request meets these conditions: {reason}; the \
+            "error: routes/r at plugins.cors._meta.filter: contradictory conditions, never matched: {reason}; the \
              plugin never runs"
         );
         check_routes(&[&plugin], &[&expected]);
@@ -153,7 +153,7 @@ fn plugins_that_contradict_each_other_are_told() {
         ),
         (
             "key-auth: {}, basic-auth: {}",
-            "warning: routes/r at plugins: basic-auth and key-auth stand side by side: a client has to pass all of them",
+            "warning: routes/r at plugins: several authentication plugins: a client must satisfy all of basic-auth and key-auth",
         ),
         (
             "consumer-restriction: {whitelist: [a]}",
@@ -304,7 +304,7 @@ fn a_plugin_in_two_global_rules_is_warned_of_as_both_run() {
     check(
         &rules("cors: {}, ip-restriction: {whitelist: [10.0.0.1]}"),
         &[
-            "warning: global_rules/b at plugins.cors: it stands in global_rules/a as well, and both run: the Admin API admits one of them",
+            "warning: global_rules/b at plugins.cors: also configured in global_rules/a, and both run: the Admin API accepts only one of them",
         ],
     );
     check(&rules("cors: {_meta: {disable: true}}"), &[]);

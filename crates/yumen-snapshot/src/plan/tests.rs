@@ -141,7 +141,7 @@ fn the_sample_is_asked_before_and_after() {
         "- routes/b\n",
         "\nNew problems\nwarning: routes/a",
         "\nerror: routes/e at uri: ",
-        "\nThere already, where this leads to\nwarning: upstreams/spare",
+        "\nAlready present before this change\nwarning: upstreams/spare",
         "4 of 6 sampled requests would change\n  2 would become 404\n",
         "  GET /a/1: route a, upstreams/u -> no route, 404\n",
         "  GET /c: route c, upstreams/u -> route c, 401 by key-auth\n",
@@ -156,8 +156,7 @@ fn a_change_that_does_much_needs_somebodys_word() {
     let sample = ["GET /a/1", "GET /a/x", "GET /b", "GET /c"];
     let few = PlanLimits { changed_share_max: 0.5, deleted_routes_max: 2 };
     let reason = planned(BEFORE, "routes: []", &sample, few).needs_confirmation.unwrap();
-    let expected =
-        "3 routes would be removed, more than 2; 4 of 4 sampled requests would change, more than 50 %";
+    let expected = "3 routes would be removed; the limit without confirmation is 2; 4 of 4 sampled requests would change, more than 50 %";
     assert_eq!(reason, expected);
     let many = PlanLimits { changed_share_max: 1.0, deleted_routes_max: 3 };
     assert_eq!(planned(BEFORE, "routes: []", &sample, many).needs_confirmation, None);

@@ -67,7 +67,7 @@ async fn the_history_of_an_object_is_found_by_either_name_of_it() {
     }
     for name in ["route/1", "routes", "routes/", "1"] {
         let (status, body, _) = fixture.ask("GET", &format!("/yumen/v1/revisions?object={name}")).await;
-        let message = format!("object: \"{name}\" names no object, such as routes/1");
+        let message = format!("object: \"{name}\" is not an object name such as routes/1");
         assert_eq!((status, body["error_msg"].as_str()), (400, Some(message.as_str())));
     }
 }

@@ -187,7 +187,7 @@ fn messages_stand_in_each_other_up_to_a_bound() {
             written(&of, &format!("{{{}{}}}", open.repeat(depth), close.repeat(depth)))
         };
         assert!(object(r#""next":{"#, "}", 100).is_ok());
-        let bound = "its messages stand in each other more than 100 deep";
+        let bound = "messages are nested more than 100 levels deep";
         let refused = |result: Result<Vec<u8>, String>, part: &str| {
             let problem = result.expect_err("it is too deep");
             assert!(problem.contains(part), "{problem}");

@@ -392,7 +392,7 @@ fn notes_have_a_bound() {
         json.map(|json| String::from_utf8_lossy(&json).into_owned()).map_err(|error| error.to_string())
     };
     let refused =
-        Err("its fields stand in more pieces than the 65536 bytes of max_resp_body_size allow".to_owned());
+        Err("its fields are in too many fragments for the 65536 bytes of max_resp_body_size".to_owned());
     // Keys in turn, with another field between.
     let entries = [within(42, Vec::new()), number(3, 1), within(42, number(1, 1)), number(3, 1)].concat();
     let json = r#"{"i32":1,"by_bool":{"false":"SMALL","true":"SMALL"}}"#.to_owned();

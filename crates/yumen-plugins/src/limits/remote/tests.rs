@@ -52,7 +52,7 @@ fn what_cannot_be_reached_is_refused_with_its_path() {
         "redis",
         json!({"redis_host": "r", "redis_port": 70_000}),
         "redis_port",
-        "70000 is no port; allowed: 1 to 65535",
+        "70000 is not a port; allowed: 1 to 65535",
     );
     check(
         "redis-cluster",

@@ -48,7 +48,7 @@ fn a_new_broken_rule_keeps_what_can_be_built_and_refuses_for_what_would_have_gua
         (
             json!({ "proxy-rewrite": { "uri": 1 }, "request-id": id }),
             "request-id",
-            "its other plugins are in force; requests pass without proxy-rewrite",
+            "its other plugins are active; requests pass without proxy-rewrite",
         ),
         (json!({ "request-id": broken_id }), "", "it is not in force, and requests pass without it"),
         (

@@ -34,7 +34,7 @@ fn every_place_that_names_an_unknown_variable_is_told() {
         ]
     );
     let problem = compiled.problems.iter().find(|one| one.path.starts_with("vars")).unwrap();
-    assert_eq!(problem.message, "there is no variable $hostnam: it never has a value");
+    assert_eq!(problem.message, "unknown variable $hostnam: it never has a value");
     assert_eq!(problem.hint.as_deref(), Some("did you mean \"hostname\"?"));
     // It is a warning: the object serves.
     assert_eq!(get(&compiled, "/filter"), "filter none first@routes/filter");

@@ -65,8 +65,8 @@ fn what_others_are_verified_by_is_told_before_it_ends_and_after() {
             &[term("stale", -3), term("soon", 3), term("new", 300)],
         ),
         &[
-            "error: ssls/1 at client.crl: the list of what CN=stale has revoked ended 2 days ago: its clients are refused",
-            "warning: ssls/1 at client.crl: the list of what CN=soon has revoked ends in 3 days",
+            "error: ssls/1 at client.crl: the CRL of CN=stale expired 2 days ago: its clients are refused",
+            "warning: ssls/1 at client.crl: the CRL of CN=soon expires in 3 days",
         ],
     );
 }
