@@ -68,7 +68,6 @@ fn peak_mib(gateway: &Gateway, before_kib: u64, seconds: u64) -> u64 {
         peak_kib = peak_kib.max(gateway.resident_kib().saturating_sub(before_kib));
         std::thread::sleep(Duration::from_millis(50));
     }
-    eprintln!("PEAK {} KiB", peak_kib);
     peak_kib / 1024
 }
 
@@ -176,6 +175,10 @@ fn answers_whose_windows_are_held_back_over_http3_are_bounded_for_a_worker() {
         eventually("those that stalled longest are reset", 30, || backlog_mib(gateway) <= BACKLOG_MIB as f64);
         assert!(peak < BACKLOG_MIB + EXCHANGES_MIB + 40, "{peak} MiB");
         clients.iter().for_each(|client| client.quic.close(0u32.into(), b""));
+        for client in &clients {
+            // The close leaves before the runtime ends; without it the gateway waits for an idle timeout.
+            client.endpoint.wait_idle().await;
+        }
     });
     eventually("the backlog is empty", 20, || backlog_mib(gateway) == 0.0);
     eventually("all are gone", 20, || gateway.metric("yumen_connections") == 0.0);
@@ -206,7 +209,7 @@ fn uploads_that_an_endpoint_does_not_take_are_bounded_for_a_worker() {
     let gateway = Gateway::with(&document, &Options { node: NODE, workers: 1, ..Options::default() });
     assert_eq!(gateway.get("/other").text(), "x");
     let before_kib = gateway.resident_kib();
-    let mut clients: Vec<RawClient> = (0..20).map(|_| client(&gateway, 65_535)).collect();
+    let mut clients: Vec<RawClient> = (0..10).map(|_| client(&gateway, 65_535)).collect();
     let piece = vec![b'x'; 16_000];
     for client in &mut clients {
         for at in 0..STREAMS {
@@ -216,7 +219,7 @@ fn uploads_that_an_endpoint_does_not_take_are_bounded_for_a_worker() {
     }
     // Windows already granted may be filled for about a second beyond the bound: 8 MiB per connection.
     let peak = peak_mib(&gateway, before_kib, 1);
-    assert!(peak < BACKLOG_MIB + 20 * 8 + EXCHANGES_MIB, "{peak} MiB");
+    assert!(peak < BACKLOG_MIB + 10 * 8 + EXCHANGES_MIB, "{peak} MiB");
     eventually("those that stalled longest are reset", 30, || backlog_mib(&gateway) <= BACKLOG_MIB as f64);
     assert_eq!(gateway.get("/other").text(), "x");
     drop(clients);
