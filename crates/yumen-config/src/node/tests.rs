@@ -268,9 +268,9 @@ fn settings_without_effect_or_out_of_bounds_are_told_with_their_path() {
         ("workers: {count: 1025}", "workers.count: ", "to be at most 1024"),
         ("upgrade: {drain_s: 4294967296}", "upgrade.drain_s: ", "to be at most 4294967295"),
         ("listen: [{backlog: 5000000000}]", "listen[0].backlog: ", "to be at most 4294967295"),
-        ("overload: {spared_paths: [/a, healthz]}", "overload.spared_paths[1]: ", "does not begin with /"),
-        ("overload: {spared_paths: ['']}", "overload.spared_paths[0]: ", "does not begin with /"),
-        ("acme: {certificates: [{names: [a.example]}]}", "acme.directory: ", "no server is named"),
+        ("overload: {spared_paths: [/a, healthz]}", "overload.spared_paths[1]: ", "must start with /"),
+        ("overload: {spared_paths: ['']}", "overload.spared_paths[0]: ", "must start with /"),
+        ("acme: {certificates: [{names: [a.example]}]}", "acme.directory: ", "acme.directory is empty"),
         ("server_header: \"a\\r\\nb: c\"", "server_header: ", "control character"),
     ];
     for (yaml, path, message) in cases {

@@ -84,7 +84,7 @@ fn a_stream_route_follows_its_upstream_and_service() {
         (
             vec![delete(Kind::Services, "v")],
             "s an object that the stream route refers to is missing limit-conn@stream_routes/s",
-            &["stream_routes/s at service_id: there is no service v in force"],
+            &["stream_routes/s at service_id: service v does not exist or is broken"],
         ),
         (vec![delete(Kind::StreamRoutes, "s")], "-", &[]),
     ]);
