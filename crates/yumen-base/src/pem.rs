@@ -48,15 +48,15 @@ mod tests {
         let key = "-----BEGIN PRIVATE KEY-----\nMIGH\nAgEA\n-----END PRIVATE KEY-----\n";
         check(" \n", "is empty");
         check("secret", "no line `-----BEGIN");
-        check(&key.replace("KEY-----\nM", "KEY---\nM"), "`-----BEGIN ...-----` is cut off");
-        check(&key.replace('\n', ""), "newlines were lost");
-        check(&key.replace('\n', " "), "newlines were lost");
+        check(&key.replace("KEY-----\nM", "KEY---\nM"), "`-----BEGIN ...-----` is incomplete");
+        check(&key.replace('\n', ""), "newlines are missing");
+        check(&key.replace('\n', " "), "newlines are missing");
         check(key.trim().replace('\n', "\\n").as_str(), "in letters");
         check(&key.replace("PRIVATE", "ENCRYPTED PRIVATE"), "passphrase");
         check(&key.replace("MIGH", "Proc-Type: 4,ENCRYPTED"), "passphrase");
         check(&key.replace("-----END PRIVATE KEY-----", ""), "no line `-----END");
-        check(key.trim_end().trim_end_matches('-'), "is cut off");
+        check(key.trim_end().trim_end_matches('-'), "is incomplete");
         check(&key.replace("END PRIVATE", "END PUBLIC"), "does not match");
-        check(&key.replace("AgEA", "Ag*A"), "not in base64");
+        check(&key.replace("AgEA", "Ag*A"), "not base64");
     }
 }

@@ -417,7 +417,7 @@ fn compiler() -> Compiler {
 
 /// What the compiler says against an object itself, not against this version or what is missing beside it.
 fn quarantined(kind: Kind, value: &Value) -> Option<String> {
-    let beside = ["in this version", "not supported", "there is no consumer", "ssl object", " in force"];
+    let beside = ["in this version", "not supported", "does not exist", "there is no consumer"];
     let id = match kind {
         Kind::Credentials => "jack/credentials/c",
         Kind::PluginMetadata => value["id"].as_str().unwrap_or("none"),

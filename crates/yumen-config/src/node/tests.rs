@@ -246,7 +246,7 @@ fn acme_settings_that_cannot_work_are_told() {
             "acme: {directory: \"https://ca.test/dir\", certificates: [{names: [a.test, \"*.b.test\", a_b.test]}]}\n",
             &[
                 "error: yumen.yaml at acme.certificates[0].names[1]: \"*.b.test\" is a wildcard, which neither challenge can prove\n  hint: name each host",
-                "error: yumen.yaml at acme.certificates[0].names[2]: \"a_b.test\" is no host name",
+                "error: yumen.yaml at acme.certificates[0].names[2]: \"a_b.test\" is not a host name",
             ],
         ),
         (
@@ -268,9 +268,9 @@ fn settings_without_effect_or_out_of_bounds_are_told_with_their_path() {
         ("workers: {count: 1025}", "workers.count: ", "to be at most 1024"),
         ("upgrade: {drain_s: 4294967296}", "upgrade.drain_s: ", "to be at most 4294967295"),
         ("listen: [{backlog: 5000000000}]", "listen[0].backlog: ", "to be at most 4294967295"),
-        ("overload: {spared_paths: [/a, healthz]}", "overload.spared_paths[1]: ", "does not begin with /"),
-        ("overload: {spared_paths: ['']}", "overload.spared_paths[0]: ", "does not begin with /"),
-        ("acme: {certificates: [{names: [a.example]}]}", "acme.directory: ", "no server is named"),
+        ("overload: {spared_paths: [/a, healthz]}", "overload.spared_paths[1]: ", "must start with /"),
+        ("overload: {spared_paths: ['']}", "overload.spared_paths[0]: ", "must start with /"),
+        ("acme: {certificates: [{names: [a.example]}]}", "acme.directory: ", "acme.directory is empty"),
         ("server_header: \"a\\r\\nb: c\"", "server_header: ", "control character"),
     ];
     for (yaml, path, message) in cases {

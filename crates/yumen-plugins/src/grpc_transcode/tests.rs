@@ -301,7 +301,7 @@ fn a_malformed_answer_is_told_as_one() {
     check(b"\0\0\0\0\0\0\0\0\0\0", ok, "it has more than one message");
     check(b"\x01\0\0\0\0", ok, "its message is compressed");
     check(b"\0\0\0\0\x01\xff", ok, "the upstream's answer is malformed");
-    check(b"\0\0\0\0\0", "", "it tells no grpc-status");
+    check(b"\0\0\0\0\0", "", "grpc-status is missing");
 }
 
 #[test]
@@ -378,7 +378,7 @@ fn what_the_proto_does_not_have_is_refused_with_what_it_has() {
         let refused = bench().build("grpc-transcode", settings(more)).err().expect("it is refused");
         assert_eq!((refused.path.as_str(), refused.message.as_str()), (path, message));
     };
-    check(json!({ "proto_id": 2 }), "proto_id", "there is no proto 2 in force");
+    check(json!({ "proto_id": 2 }), "proto_id", "proto 2 does not exist or is broken");
     check(json!({ "service": "Shop" }), "service", "proto 1 has no service \"Shop\"; it has: shop.Shop");
     check(
         json!({ "method": "Sell" }),
@@ -620,7 +620,7 @@ fn an_answer_nests_up_to_a_bound() {
     assert_eq!(deep.status, 200, "{}", String::from_utf8_lossy(&deep.body));
     let refused = answer_of_any(sent(3000));
     let body = String::from_utf8_lossy(&refused.body).into_owned();
-    assert!(refused.status == 502 && body.contains("more than 256 deep"), "{} {body}", refused.status);
+    assert!(refused.status == 502 && body.contains("more than 256 levels deep"), "{} {body}", refused.status);
     let nexts = |depth: usize| frame(&(0..depth).fold(Vec::new(), |inner, _| length_delimited(2, &inner)));
     assert_eq!(answer_of_any(nexts(100)).status, 200);
     assert_eq!(answer_of_any(nexts(5000)).status, 502);

@@ -224,7 +224,7 @@ fn keys_that_verify_nothing_are_refused() {
         (json!({"key": "k", "algorithm": "XS256"}), "algorithm"),
         (json!({"key": "k", "algorithm": "RS256"}), ""),
         (json!({"key": "k", "algorithm": "RS256", "public_key": "x"}), "not a public key in PEM"),
-        (json!({"key": "k", "algorithm": "ES256", "public_key": pem(b"x")}), "no key for ES256"),
+        (json!({"key": "k", "algorithm": "ES256", "public_key": pem(b"x")}), "not a key for ES256"),
     ] {
         let message = refusal(settings.clone()).unwrap_or_else(|| panic!("{settings} is taken"));
         assert!(message.contains(part), "{settings}: {message}");

@@ -105,15 +105,15 @@ fn a_body_too_long_is_refused() {
 fn schemas_that_mean_nothing_are_refused() {
     for (settings, part) in [
         (json!({}), "object matches none of the required"),
-        (json!({"body_schema": {"type": "text"}}), "\"text\" is no type"),
-        (json!({"body_schema": {"properties": {"a": {"type": []}}}}), "is no type"),
+        (json!({"body_schema": {"type": "text"}}), "\"text\" is not a type"),
+        (json!({"body_schema": {"properties": {"a": {"type": []}}}}), "is not a type"),
         (json!({"header_schema": {"properties": []}}), "an object of schemas"),
         (json!({"body_schema": {"required": "a"}}), "a list of names"),
         (json!({"body_schema": {"items": {"pattern": "("}}}), "invalid regular expression"),
-        (json!({"body_schema": {"anyOf": [{"not": {"type": "x"}}]}}), "\"x\" is no type"),
+        (json!({"body_schema": {"anyOf": [{"not": {"type": "x"}}]}}), "\"x\" is not a type"),
         (json!({"body_schema": {}, "rejected_code": 199}), "rejected_code"),
-        (json!({"body_schema": {"items": {"$ref": "#/definitions/none"}}}), "leads to no schema"),
-        (json!({"body_schema": {"contains": {"$ref": "other.json"}}}), "leads to no schema"),
+        (json!({"body_schema": {"items": {"$ref": "#/definitions/none"}}}), "does not resolve to a schema"),
+        (json!({"body_schema": {"contains": {"$ref": "other.json"}}}), "does not resolve to a schema"),
     ] {
         let error = PluginBench::new().build("request-validation", settings.clone()).err().expect(part);
         assert!(error.message.contains(part), "{settings}: {}", error.message);

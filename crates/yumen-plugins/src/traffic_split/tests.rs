@@ -97,7 +97,7 @@ fn what_is_not_there_or_wrong_is_refused_with_its_place() {
     check(
         json!([{ "weighted_upstreams": [{ "weight": 1 }, { "upstream_id": "7" }] }]),
         "rules[0].weighted_upstreams[1].upstream_id",
-        "there is no upstream 7 in force",
+        "upstream 7 does not exist or is broken",
     );
     check(
         json!([{ "match": [{ "vars": [["a", "what", "b"]] }] }]),

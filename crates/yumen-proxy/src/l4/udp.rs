@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -29,6 +30,7 @@ use crate::clock;
 use crate::counters::StreamCounters;
 use crate::fault::FaultKind;
 use crate::settings::{ListenerSettings, StreamProtocol};
+use crate::sys;
 use crate::timers::Timer;
 use crate::tunnel_binding::TunnelBinding;
 use crate::upstream::stream_attempt::StreamAttempt;
@@ -76,6 +78,11 @@ fn bind_one(address: SocketAddr) -> io::Result<std::net::UdpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_reuse_port(true)?;
     socket.set_nonblocking(true)?;
+    if address.ip().is_unspecified() {
+        // Before the socket is bound: the kernel notes the destination of a datagram when it arrives, and datagrams may
+        // arrive before a worker opens the socket.
+        sys::enable_packet_info(socket.as_fd(), address.is_ipv6())?;
+    }
     socket.bind(&address.into())?;
     Ok(socket.into())
 }

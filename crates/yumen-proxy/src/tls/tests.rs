@@ -228,8 +228,8 @@ fn what_cannot_be_shown_is_refused_when_it_is_read() {
         assert!(error.starts_with(expected), "{error:?} instead of {expected:?}");
     };
     let of_another = "the private key is not that of the certificate";
-    check("", &key, "there is no certificate");
-    check("nothing", &key, "there is no certificate");
+    check("", &key, "no certificate");
+    check("nothing", &key, "no certificate");
     check(&cert, "nothing", "the private key is not PEM");
     check(&garbage("CERTIFICATE"), &key, "the certificate is not X.509");
     check(&format!("{cert}{}", garbage("CERTIFICATE")), &key, "the chain is not X.509");

@@ -236,7 +236,7 @@ fn a_consumer_whose_group_is_not_in_force_is_refused_until_it_is() {
         assert_eq!(told["answer"]["status"], 503, "{told}");
         let problems = node.compiler.problems();
         let problem = problems.iter().find(|one| *one.object == *"consumers/alice").unwrap();
-        assert_eq!(problem.message, "there is no consumer group g in force");
+        assert_eq!(problem.message, "consumer group g does not exist or is broken");
         let hint = problem.hint.as_deref();
         assert_eq!(hint, Some("requests of this consumer are answered 503 until there is"));
     }
@@ -323,7 +323,7 @@ routes:
 #[test]
 fn no_endpoint_is_an_answer_but_an_unresolved_name_is_not() {
     for (url, status, remark) in [
-        ("/named", Value::Null, "addresses of nowhere.internal are not known here"),
+        ("/named", Value::Null, "addresses of nowhere.internal not resolved"),
         ("/empty", json!(503), "routes/empty has no endpoint"),
         ("/zero", json!(503), "all endpoints of routes/zero have weight 0"),
         ("/old", json!(503), "neither the route nor its service has an upstream"),

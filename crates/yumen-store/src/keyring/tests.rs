@@ -56,7 +56,7 @@ fn configured_keys_need_no_file() {
 fn a_keyring_that_is_none_is_refused_with_its_place() {
     for (name, text, mode, message) in [
         ("mode", ONE, 0o644, "may be read by others (mode 644): it must be 600"),
-        ("empty", "# nothing\n", 0o600, "holds no key"),
+        ("empty", "# nothing\n", 0o600, "has no key"),
         ("short", "\nAQEB\n", 0o600, "line 2 of "),
         ("strange", "not base64", 0o600, "is not a key: expected 32 bytes in base64"),
     ] {

@@ -351,13 +351,13 @@ fn accepting_goes_on_at_the_file_limit_as_files_become_free() {
     for client in &mut clients {
         client.send("GET /mock HTTP/1.1\r\nHost: x\r\n\r\n");
     }
-    eventually("it cannot accept", 30, || gateway.log().contains("accepting failed"));
+    eventually("it cannot accept", 30, || gateway.log().contains("accept failed"));
     // whoever was accepted is served, and whoever waits is, as soon as another leaves
     for mut client in clients {
         assert_eq!(client.reply().text(), "mock");
     }
     assert!(gateway.metric("yumen_accept_failures_total") >= 1.0);
-    let told = gateway.log().matches("accepting failed").count();
+    let told = gateway.log().matches("accept failed").count();
     let failures = gateway.metric("yumen_accept_failures_total") as usize;
     assert!(told <= failures, "{told} lines of {failures} failures");
     assert_eq!(gateway.get("/mock").status, 200);

@@ -323,7 +323,7 @@ fn a_place_to_ask_for_upgrades_at_that_is_not_there_is_told() {
     let node = "upgrade: {socket: nowhere/upgrade.sock}";
     let gateway = Gateway::with(&json!({"routes": []}), &Options { node, ..Options::default() });
     let log = gateway.log();
-    assert!(log.contains("`yumen upgrade` cannot ask here") && log.contains("nowhere/upgrade.sock"), "{log}");
+    assert!(log.contains("upgrade socket unavailable") && log.contains("nowhere/upgrade.sock"), "{log}");
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn a_broken_edit_leaves_the_old_state_in_force_and_says_why() {
     assert_eq!(shown(&gateway), "1");
     assert_eq!((&problems()[0]["level"], &problems()[0]["object"]), (&json!("error"), &json!("file")));
     assert!(problems()[0]["message"].as_str().unwrap().contains("line"), "{}", problems());
-    assert!(gateway.log().contains("not usable"));
+    assert!(gateway.log().contains("resource file invalid"));
     gateway.apply(&version(2));
     assert_eq!((shown(&gateway).as_str(), problems()), ("2", json!([])));
 }
@@ -115,7 +115,7 @@ fn a_file_that_was_refused_is_refused_again_when_it_is_back() {
     gateway.scratch.write("routes.yaml", broken);
     eventually("neither is shown any more", 5, || !told("gone"));
     assert!(told("line"), "{}", problems());
-    assert!(!gateway.log().contains("usable again"), "{}", gateway.log());
+    assert!(!gateway.log().contains("valid again"), "{}", gateway.log());
 }
 
 #[test]

@@ -222,7 +222,10 @@ fn a_connection_to_an_endpoint_that_went_is_closed_once_idle() {
     assert!(asked.load(Ordering::Acquire) && !closed.load(Ordering::Acquire));
     admin(&gateway, &key, "PUT", "upstreams/u", &stays.alone());
     eventually("the connection is closed", 10, || closed.load(Ordering::Acquire));
-    assert_eq!(gateway.metric("yumen_upstream_departed_connections_total"), 1.0);
+    // It is counted after it is closed.
+    eventually("the connection is counted", 10, || {
+        gateway.metric("yumen_upstream_departed_connections_total") == 1.0
+    });
     assert_eq!(gateway.get("/").text(), "stays");
 
     // The same of connections that carry many requests.

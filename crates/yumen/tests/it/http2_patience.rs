@@ -94,7 +94,7 @@ fn an_endpoint_that_floods_is_counted_and_told_of() {
     client.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, GET));
     assert!(client.wait_for(HEADERS).is_some(), "an answer");
     eventually("it is counted", 10, || gateway.metric("yumen_upstream_http2_floods_total") == 1.0);
-    let told = format!("closed for a flood of HTTP/2 frames endpoint={}", upstream.address);
+    let told = format!("closed: HTTP/2 control frame flood endpoint={}", upstream.address);
     eventually("it is told", 10, || gateway.log().contains(&told));
     assert_eq!(gateway.metric("yumen_http2_floods_total"), 0.0);
 }

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -13,6 +13,9 @@ use crate::harness::{Client, Gateway, Options, eventually};
 const CLIENTS: usize = 12;
 /// All but one are killed, one after another.
 const ENDPOINTS: usize = 3;
+/// How long a worker may not have seen the end of a connection: one that the scheduler holds off between two requests
+/// serves the next without asking the reactor.
+const NOTICE_MAX: Duration = Duration::from_millis(250);
 
 /// How the gateway speaks to its upstream.
 struct Case {
@@ -119,7 +122,8 @@ fn check(case: &Case, method: &str) {
         let of_this = &failures[*before..until];
         assert!(of_this.len() <= CLIENTS, "{what}: more than were under way: {of_this:?}");
         for (began, told) in of_this {
-            assert!(began < gone_at, "{what}: nobody was there when it was asked: {told}");
+            let late = began.saturating_duration_since(*gone_at);
+            assert!(late < NOTICE_MAX, "{what}: sent {late:?} after the endpoint had gone: {told}");
             assert!(told.contains("closed the connection"), "{what}: {told}");
         }
     }

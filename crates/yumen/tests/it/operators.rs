@@ -346,7 +346,7 @@ fn the_status_listener_shows_what_is_configured_without_secrets() {
         ("GET /v1/consumers", 404, "not found"),
         ("PUT /v1/plugins/reload", 200, "done"),
         ("POST /v1/gc", 200, ""),
-        ("DELETE /v1/route/r", 405, "this verb is not served here"),
+        ("DELETE /v1/route/r", 405, "method not allowed"),
         ("GET /status", 200, "revision"),
     ] {
         let (method, path) = line.split_once(' ').expect("a verb and a path");

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Gateway, Reply, Upstream};
+use crate::harness::{Gateway, Reply, Upstream, eventually};
 
 /// A route that answers with its own id.
 fn route(id: &str, matching: &Value) -> Value {
@@ -187,7 +187,10 @@ fn patterns_with_look_around_match_and_what_takes_too_long_is_refused() {
         assert_ne!(gateway.get(&format!("{path}?q=b")).status, 500);
     }
     assert_eq!(gateway.get(&format!("/blocked?{long}")).status, 403);
-    assert_eq!(gateway.metric("yumen_faults_total{fault=\"undecided\",side=\"local\"}"), 2.0);
+    // A fault is counted once its response has left.
+    eventually("both faults are counted", 10, || {
+        gateway.metric("yumen_faults_total{fault=\"undecided\",side=\"local\"}") == 2.0
+    });
     assert!(upstream.requests() <= seen + 2);
 }
 

@@ -45,7 +45,7 @@ fn a_key_that_lost_its_newlines_is_named_and_not_quoted() {
         .unwrap()
         .iter()
         .map(|problem| {
-            assert!(problem["message"].as_str().unwrap().contains("newlines were lost"), "{problem}");
+            assert!(problem["message"].as_str().unwrap().contains("newlines are missing"), "{problem}");
             (problem["object"].as_str().unwrap(), problem["path"].as_str().unwrap())
         })
         .collect();
@@ -56,7 +56,7 @@ fn a_key_that_lost_its_newlines_is_named_and_not_quoted() {
     assert_hides(&gateway.log(), &pair, "log");
     let file = gateway.scratch.write("broken.yaml", document.to_string());
     let (_, out, err) = run(YUMEN, &["check", &file]);
-    assert!(out.contains("newlines were lost"), "{out}{err}");
+    assert!(out.contains("newlines are missing"), "{out}{err}");
     assert_hides(&(out + &err), &pair, "check");
     let alone = gateway.scratch.write("key.yaml", pair.key.replace('-', ""));
     let (_, out, err) = run(YUMEN, &["check", &alone]);

@@ -47,7 +47,7 @@ fn an_access_log_that_nobody_reads_does_not_hold_the_end_up() {
     fill(&gateway);
     ends_soon(&mut gateway);
     let log = gateway.log();
-    let told = log.lines().find(|line| line.contains("the access log takes no more lines")).expect(&log);
+    let told = log.lines().find(|line| line.contains("access log stalled")).expect(&log);
     let lines: u64 = told.rsplit_once("lines=").unwrap().1.trim().parse().expect(told);
     assert!((1..=100).contains(&lines), "{told}");
 }
@@ -92,5 +92,5 @@ fn lines_that_find_no_room_on_the_disk_are_counted_and_told_once() {
     }
     eventually("all are counted", 10, || gateway.metric("yumen_access_log_dropped_total") >= 300.0);
     let log = gateway.log();
-    assert_eq!(log.matches("access log could not be written").count(), 1, "{log}");
+    assert_eq!(log.matches("access log write failed").count(), 1, "{log}");
 }

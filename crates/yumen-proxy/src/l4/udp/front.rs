@@ -78,3 +78,39 @@ impl Front {
         self.socket.try_io(Interest::WRITABLE, || SockRef::from(&self.socket).sendmsg(&message, 0))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::l4::udp::bind_one;
+
+    /// Sends a datagram to a socket before the socket is opened, and returns the local address that is received with it.
+    async fn local_of_early_datagram(bound: &str, destination: &str) -> SocketAddr {
+        let socket = bind_one(bound.parse().unwrap()).unwrap();
+        let destination = SocketAddr::new(destination.parse().unwrap(), socket.local_addr().unwrap().port());
+        let client = std::net::UdpSocket::bind(SocketAddr::new(destination.ip(), 0)).unwrap();
+        client.send_to(b"x", destination).unwrap();
+        let front = Front::open(socket).unwrap();
+        tokio::time::timeout(Duration::from_secs(10), front.readable()).await.unwrap().unwrap();
+        let (count, pair) = front.try_receive(&mut [0; 8]).unwrap();
+        assert_eq!((count, pair.peer.port()), (1, client.local_addr().unwrap().port()));
+        assert_eq!(pair.local.port(), destination.port());
+        pair.local
+    }
+
+    #[tokio::test]
+    async fn a_datagram_that_arrives_before_the_socket_is_opened_has_its_local_address() {
+        for (bound, destination) in [
+            ("0.0.0.0:0", "127.0.0.1"),
+            ("0.0.0.0:0", "127.0.0.2"),
+            ("[::]:0", "127.0.0.2"),
+            ("[::]:0", "::1"),
+            ("127.0.0.2:0", "127.0.0.2"),
+        ] {
+            let local = local_of_early_datagram(bound, destination).await;
+            assert_eq!(local.ip().to_canonical().to_string(), destination, "{bound}");
+        }
+    }
+}

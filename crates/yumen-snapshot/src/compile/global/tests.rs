@@ -50,7 +50,7 @@ fn a_new_broken_rule_keeps_what_can_be_built_and_refuses_for_what_would_have_gua
             "request-id",
             "its other plugins are active; requests pass without proxy-rewrite",
         ),
-        (json!({ "request-id": broken_id }), "", "it is not in force, and requests pass without it"),
+        (json!({ "request-id": broken_id }), "", "not active: requests pass without it"),
         (
             json!({ "request-ids": {}, "request-id": id }),
             "503",
@@ -66,8 +66,8 @@ fn a_new_broken_rule_keeps_what_can_be_built_and_refuses_for_what_would_have_gua
             "request-id",
             "did you mean \"key-auth\"? its other plugins",
         ),
-        (json!({ "ip-restriction": off, "request-id": broken_id }), "", "its other plugins are in force"),
-        (json!("none"), "", "it is not in force"),
+        (json!({ "ip-restriction": off, "request-id": broken_id }), "", "its other plugins are active"),
+        (json!("none"), "", "not active"),
     ] {
         let mut compiler = compiler();
         let compiled = compiler.apply(vec![rule("1", json!({ "plugins": plugins }))], 1);

@@ -55,7 +55,7 @@ fn a_route_heals_when_the_upstream_its_plugin_names_appears() {
     let route = put(Kind::Routes, "1", split(json!([{ "weighted_upstreams": [{ "upstream_id": "u" }] }])));
     let (snapshot, problems) = apply(&mut compiler, vec![route]);
     let missing = "routes/1 plugins.traffic-split.rules[0].weighted_upstreams[0].upstream_id: \
-                   there is no upstream u in force";
+                   upstream u does not exist or is broken";
     assert_eq!(problems, [missing]);
     assert_eq!(goes(&snapshot), "503");
     let (snapshot, problems) = apply(&mut compiler, vec![put(Kind::Upstreams, "u", to("127.0.0.1:1"))]);
@@ -135,7 +135,7 @@ fn a_broken_proto_is_told_with_its_line_and_leaves_the_last_good_one() {
     let route =
         json!({ "uri": "/a", "plugins": { "grpc-transcode": transcode }, "upstream": to("127.0.0.1:1") });
     let (snapshot, problems) = apply(&mut compiler, vec![put(Kind::Routes, "1", route)]);
-    assert_eq!(problems, ["routes/1 plugins.grpc-transcode.proto_id: there is no proto 1 in force"]);
+    assert_eq!(problems, ["routes/1 plugins.grpc-transcode.proto_id: proto 1 does not exist or is broken"]);
     assert_eq!(goes(&snapshot), "503");
     let (snapshot, problems) = apply(&mut compiler, vec![proto(SHOP)]);
     assert_eq!((goes(&snapshot).as_str(), problems.len()), ("127.0.0.1:1", 0));

@@ -132,7 +132,7 @@ fn certificates_may_stand_in_the_environment() {
         ("$env://BAD_PEM", 1, "not a certificate"),
         ("$env://UNSET", 1, "the environment variable \"UNSET\" is not set for this node"),
         ("$env://UNSET", 0, ""),
-        ("$secret://vault/1/a/b", 1, "secret managers are not asked in this version"),
+        ("$secret://vault/1/a/b", 1, "secret managers are not supported in this version"),
     ] {
         let mut compiler = compiler();
         let compiled = compiler.apply(vec![ssl(cert, status)], 1);

@@ -59,7 +59,7 @@ fn stream(value: Value) -> ConfigChange {
 #[test]
 fn a_stream_route_follows_its_upstream_and_service() {
     let limit = json!({"conn": 1, "burst": 0, "default_conn_delay": 1, "key": "remote_addr"});
-    let missing = "stream_routes/s at upstream_id: there is no upstream u in force";
+    let missing = "stream_routes/s at upstream_id: upstream u does not exist or is broken";
     check(vec![
         (vec![stream(json!({"server_port": 9100, "upstream": nodes("10.1.0.1:1")}))], "s 10.1.0.1:1", &[]),
         (
@@ -84,7 +84,7 @@ fn a_stream_route_follows_its_upstream_and_service() {
         (
             vec![delete(Kind::Services, "v")],
             "s an object that the stream route refers to is missing limit-conn@stream_routes/s",
-            &["stream_routes/s at service_id: there is no service v in force"],
+            &["stream_routes/s at service_id: service v does not exist or is broken"],
         ),
         (vec![delete(Kind::StreamRoutes, "s")], "-", &[]),
     ]);

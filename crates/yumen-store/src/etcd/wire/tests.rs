@@ -73,7 +73,7 @@ async fn what_is_no_answer_is_an_error_that_says_so() {
     let script =
         |pieces: Vec<Vec<u8>>, trailers| Script { status: 200, pieces, trailers, ..Script::default() };
     for (script, word) in [
-        (Script { status: 502, ..Script::default() }, "does not speak gRPC"),
+        (Script { status: 502, ..Script::default() }, "does not support gRPC"),
         (Script { status: 200, head: refusal, ..Script::default() }, "no leader"),
         (script(vec![], Some(refusal)), "no leader"),
         (script(vec![whole.clone()], Some(refusal)), "no leader"),

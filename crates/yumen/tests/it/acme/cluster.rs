@@ -98,7 +98,7 @@ fn a_node_with_another_key_orders_for_itself_and_leaves_what_the_others_share() 
     assert_ne!(wait_for_certificate(&other, &pebble, "shop.test"), serial);
     let told = || other.status_json("/yumen/v1/problems").to_string();
     eventually("it is told", 10, || {
-        told().contains("cannot be opened: is store.keyring the same on all?")
+        told().contains("cannot be decrypted: is store.keyring the same on all nodes?")
             && told().contains("orders for itself")
     });
     assert_eq!(kept(), before);

@@ -9,14 +9,21 @@ use super::{Line, runs};
 use crate::harness::upstream::respond;
 use crate::harness::{Client, Reply, Upstream, eventually};
 
-/// A write that is answered when it is in force.
+/// A write that is answered when it is in force. A process that still hands the store over asks for a retry.
 fn write(line: &Line, key: &str, method: &str, path: &str, body: &Value) -> Reply {
     let body = if body.is_null() { String::new() } else { body.to_string() };
     let request = format!(
         "{method} /apisix/admin/{path}?wait=applied HTTP/1.1\r\nHost: admin\r\nX-API-KEY: {key}\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
-    let reply = Client::connect(line.gateway.admin).send(request).reply();
+    let mut reply = None;
+    eventually("the store has been handed over", 10, || {
+        let received = Client::connect(line.gateway.admin).send(&request).reply();
+        let is_handing_over = received.status == 503 && received.field("retry-after").is_some();
+        reply = Some(received);
+        !is_handing_over
+    });
+    let reply = reply.expect("at least one reply");
     assert!((200..300).contains(&reply.status), "{reply:?}");
     assert_eq!(reply.field("x-yumen-applied"), Some("true"), "{reply:?}");
     reply
