@@ -66,7 +66,7 @@ fn routes_behind_a_missing_guard_are_closed_in_every_object_it_may_stand_in() {
 #[test]
 fn a_filter_that_holds_only_behind_the_rewrite_phase_closes_the_route() {
     let upstream = Upstream::text("x");
-    let service = Upstream::reply("HTTP/1.1 200 OK\r\nX-Role: admin\r\nContent-Length: 0\r\n\r\n");
+    let service = Upstream::start(|_, stream| respond(stream, 200, "X-Role: admin\r\n", b""));
     let only = |variable: &str, value: &str| json!({ "_meta": { "filter": [[variable, "==", value]] } });
     let role = only("http_x_role", "admin");
     let auth = json!({ "uri": format!("http://{}/", service.address), "upstream_headers": ["X-Role"] });
