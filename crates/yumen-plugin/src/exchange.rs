@@ -388,7 +388,8 @@ impl<'s> Exchange<'s> {
         self.notes.remove(at).downcast().ok().map(|note| *note)
     }
 
-    /// Whether `_meta.filter` lets the plugin run in this exchange; asked once, then remembered.
+    /// Whether `_meta.filter` lets the plugin run in this exchange. The first verdict stands for the whole exchange;
+    /// one that skips a stand-in stands for a single phase.
     pub fn admits(&mut self, instance: &PluginInstance) -> bool {
         let Some(filter) = &instance.meta.filter else { return true };
         let key: *const PluginInstance = instance;
@@ -396,7 +397,11 @@ impl<'s> Exchange<'s> {
             return *verdict;
         }
         let verdict = filter.eval(self);
-        self.filtered.push((key, verdict));
+        // A stand-in runs in an earlier phase than the guard would: the filter may hold once the consumer is known or
+        // another plugin has set a field.
+        if verdict || !instance.plugin.is_stand_in() {
+            self.filtered.push((key, verdict));
+        }
         verdict
     }
 }

@@ -172,12 +172,16 @@ impl ProxyRewrite {
             RewriteTarget::AsItCame => return Ok(None),
         }
         target.add_query(ex.request.query().unwrap_or_default());
-        let target = target.finish();
+        self.without_dot_segment(target.finish()).map(Some)
+    }
+
+    /// The target, unless client text may have made a dot segment in its path.
+    fn without_dot_segment(&self, target: Vec<u8>) -> Result<Vec<u8>, DotSegmentInRewrite> {
         let path_end = position(&target, b'?').unwrap_or(target.len());
-        if !self.is_constant() && has_dot_segment(&target[..path_end]) {
-            return Err(DotSegmentInRewrite);
+        match !self.is_constant() && has_dot_segment(&target[..path_end]) {
+            true => Err(DotSegmentInRewrite),
+            false => Ok(target),
         }
-        Ok(Some(target))
     }
 
     /// Whether the target holds no client text.
@@ -185,25 +189,30 @@ impl ProxyRewrite {
         matches!(&self.target, RewriteTarget::Uri(uri) if uri.as_plain().is_some())
     }
 
-    fn raw_target(&self, ex: &Exchange<'_>, groups: &mut Option<MatchGroups>) -> Vec<u8> {
+    fn raw_target(
+        &self,
+        ex: &Exchange<'_>,
+        groups: &mut Option<MatchGroups>,
+    ) -> Result<Vec<u8>, DotSegmentInRewrite> {
         let source = ex.request.real_request_uri();
-        match &self.target {
+        Ok(match &self.target {
             RewriteTarget::Uri(uri) => {
                 let mut target = TargetBuilder::new(LiteralEncoding::AsWritten);
                 uri.fill_target(ex, &mut target);
                 if let Some(at) = position(source, b'?') {
                     target.add_query(&source[at + 1..]);
                 }
-                target.finish()
+                // A template does not forward the target as received: its variables are client text as ever.
+                self.without_dot_segment(target.finish())?
             }
             RewriteTarget::Patterns(patterns) => {
                 let found = patterns.iter().find_map(|one| ex.decided(one.first(source, &ex.budget)));
-                let Some((out, captures)) = found else { return source.to_vec() };
+                let Some((out, captures)) = found else { return Ok(source.to_vec()) };
                 *groups = self.has_fields().then(|| MatchGroups::of(&captures));
                 out
             }
             RewriteTarget::AsItCame => source.to_vec(),
-        }
+        })
     }
 
     fn edit_fields(&self, ex: &mut Exchange<'_>, groups: Option<&MatchGroups>) {
@@ -247,7 +256,7 @@ impl Plugin for ProxyRewrite {
         }
         let mut groups = None;
         let target = match self.raw {
-            true => Ok(Some(self.raw_target(ex, &mut groups))),
+            true => self.raw_target(ex, &mut groups).map(Some),
             false => self.safe_target(ex, &mut groups),
         };
         match target {
@@ -256,7 +265,10 @@ impl Plugin for ProxyRewrite {
             }
             Ok(_) => {}
             Err(DotSegmentInRewrite) => {
-                return Step::Respond(LocalResponse::error_msg(400, "the rewritten path has a dot segment"));
+                return Step::Respond(LocalResponse::error_msg(
+                    400,
+                    "the rewritten path has a dot segment or an invalid escape",
+                ));
             }
         }
         self.edit_fields(ex, groups.as_ref());

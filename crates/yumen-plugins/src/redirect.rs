@@ -57,12 +57,18 @@ struct RedirectTemplate<T> {
     makes: T,
     /// Whether the settings name a scheme or an authority. Where they name none, no request may.
     names_where: bool,
+    /// Whether a variable begins the template: its value may be a whole URL.
+    begins_with_variable: bool,
 }
 
 impl<T> RedirectTemplate<T> {
     fn new(written: &str, makes: T) -> RedirectTemplate<T> {
         let first_segment = written.split('/').next().unwrap_or_default();
-        RedirectTemplate { makes, names_where: first_segment.contains(':') || written.starts_with("//") }
+        RedirectTemplate {
+            makes,
+            names_where: first_segment.contains(':') || written.starts_with("//"),
+            begins_with_variable: written.starts_with('$'),
+        }
     }
 }
 
@@ -106,22 +112,34 @@ impl PluginFactory for Redirect {
 }
 
 impl Redirect {
-    fn location(&self, ex: &Exchange<'_>) -> Option<Vec<u8>> {
+    fn location(&self, ex: &Exchange<'_>) -> Result<Option<Vec<u8>>, ClientTextInAuthority> {
         let literals = if self.encodes { LiteralEncoding::Path } else { LiteralEncoding::AsWritten };
         let (mut target, names_where) = match &self.target {
-            RedirectTarget::Https(ports) => return Some(https(ports, ex)),
+            RedirectTarget::Https(ports) => return Ok(Some(https(ports, ex))),
             RedirectTarget::Uri(uri) => {
                 let mut target = TargetBuilder::location(literals);
+                if uri.names_where && !uri.begins_with_variable {
+                    target = target.noting_client_text();
+                }
                 uri.makes.fill_target(ex, &mut target);
                 (target, uri.names_where)
             }
             RedirectTarget::Path(path) => {
                 let mut target = TargetBuilder::new(literals);
-                ex.decided(path.makes.first_in_path(&ex.request, &ex.budget, &mut target))?;
+                if path.names_where {
+                    target = target.noting_client_text();
+                }
+                let matched = path.makes.first_in_path(&ex.request, &ex.budget, &mut target);
+                if ex.decided(matched).is_none() {
+                    return Ok(None);
+                }
                 (target, path.names_where)
             }
-            RedirectTarget::Unset => return None,
+            RedirectTarget::Unset => return Ok(None),
         };
+        if target.has_client_text_in_authority() {
+            return Err(ClientTextInAuthority);
+        }
         if self.appends_query {
             target.add_query(ex.request.query().unwrap_or_default());
         }
@@ -132,9 +150,13 @@ impl Redirect {
                 keep_scheme(&mut location);
             }
         }
-        Some(location)
+        Ok(Some(location))
     }
 }
+
+/// The refusal of a location whose host would be the choice of the request.
+#[derive(Debug)]
+struct ClientTextInAuthority;
 
 /// Keeps a path whose beginning a request has made from naming an authority.
 fn keep_authority(location: &mut Vec<u8>) {
@@ -189,7 +211,14 @@ impl Plugin for Redirect {
             }
             status = if matches!(ex.request.method(), Method::Get | Method::Head) { 301 } else { 308 };
         }
-        let Some(location) = self.location(ex) else { return Step::Continue };
+        let location = match self.location(ex) {
+            Ok(Some(location)) => location,
+            Ok(None) => return Step::Continue,
+            Err(ClientTextInAuthority) => {
+                let message = "the request would change the host of the redirect";
+                return Step::Respond(LocalResponse::error_msg(400, message));
+            }
+        };
         let mut response = LocalResponse::status(status);
         response.fields_mut().add("Location", &location);
         Step::Respond(response)

@@ -38,6 +38,8 @@ pub(crate) struct TargetBuilder {
     question: Option<usize>,
     fragment: Option<usize>,
     carries_query: bool,
+    /// Where client text is, noted for locations only.
+    client_text: Option<Vec<Range<usize>>>,
 }
 
 impl TargetBuilder {
@@ -51,7 +53,13 @@ impl TargetBuilder {
             question: None,
             fragment: None,
             carries_query: false,
+            client_text: None,
         }
+    }
+
+    /// The same target, with the places of client text noted: see [`TargetBuilder::has_client_text_in_authority`].
+    pub(crate) fn noting_client_text(self) -> TargetBuilder {
+        TargetBuilder { client_text: Some(Vec::new()), ..self }
     }
 
     /// The same for a location, which may begin with a variable that holds a URL.
@@ -114,14 +122,59 @@ impl TargetBuilder {
 
     /// Appends a part of the request's path: in a path its octets as received.
     pub(crate) fn path_part(&mut self, request: &RequestHead, decoded: Range<usize>) {
+        let start = self.out.len();
         match self.place {
             TargetPlace::Query => self.text(&request.path()[decoded]),
             _ => self.encoded(raw_part(request.raw_path(), decoded)),
         }
+        self.note_client_text(start);
     }
 
     /// Appends the value of a variable, or else `default`.
     pub(crate) fn variable(&mut self, var: &Var, default: Option<&[u8]>, ex: &Exchange<'_>) {
+        let start = self.out.len();
+        self.value(var, default, ex);
+        if !names_own_host(var) {
+            self.note_client_text(start);
+        }
+    }
+
+    fn note_client_text(&mut self, start: usize) {
+        let end = self.out.len();
+        if let Some(places) = self.client_text.as_mut().filter(|_| start < end) {
+            places.push(start..end);
+        }
+    }
+
+    /// Whether client text stands in the authority of the location so far, or names its scheme.
+    ///
+    /// A part of a label is allowed in front of a suffix that the settings give: `//$arg_tenant.example.com`.
+    pub(crate) fn has_client_text_in_authority(&self) -> bool {
+        let out = &self.out;
+        let is_after_scheme = |at: usize| {
+            at == 0 || out[at - 1] == b':' && !out[..at].iter().any(|byte| matches!(byte, b'/' | b'?' | b'#'))
+        };
+        let Some(slashes) = (0..out.len()).find(|at| out[*at..].starts_with(b"//") && is_after_scheme(*at))
+        else {
+            return false;
+        };
+        let start = slashes + 2;
+        let is_end = |byte: &u8| matches!(byte, b'/' | b'?' | b'#' | b'\\');
+        let end = out[start..].iter().position(is_end).map_or(out.len(), |length| start + length);
+        let is_client = |at: usize| self.client_text.iter().flatten().any(|place| place.contains(&at));
+        let is_label = |place: &Range<usize>| {
+            let is_of_label = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
+            place.start >= start
+                && place.end < end
+                && out[place.clone()].iter().all(is_of_label)
+                && out[place.end] == b'.'
+                && (place.end..end).all(|at| !is_client(at))
+        };
+        let mut places = self.client_text.iter().flatten();
+        places.any(|place| place.start < end && !is_label(place) && (place.end > start || place.start == 0))
+    }
+
+    fn value(&mut self, var: &Var, default: Option<&[u8]>, ex: &Exchange<'_>) {
         let request = &ex.request;
         let is_url = self.begins_with_url && self.out.is_empty();
         match var {
@@ -214,6 +267,16 @@ impl TargetBuilder {
     /// The target.
     pub(crate) fn finish(self) -> Vec<u8> {
         self.out
+    }
+}
+
+/// Whether a variable holds the host or port that the client has connected to, which no third party chooses.
+fn names_own_host(var: &Var) -> bool {
+    use FixedVar::{Host, ServerAddr, ServerName, ServerPort, SslServerName};
+    match var {
+        Var::Fixed(var) => matches!(var, Host | ServerAddr | ServerName | ServerPort | SslServerName),
+        Var::RequestField(name) => name.eq_ignore_ascii_case("host"),
+        _ => false,
     }
 }
 

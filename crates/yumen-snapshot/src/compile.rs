@@ -477,7 +477,9 @@ impl Compiler {
                 warnings
             }
             Err(problems) => {
-                self.quarantine(name, &json, QuarantineDecision::of(name, &json, before), problems)
+                let lacks_guard = self.lacks_guard(name.kind, &json);
+                let fate = QuarantineDecision::of(name, &json, before, lacks_guard);
+                self.quarantine(name, &json, fate, problems)
             }
         };
         self.texts.entry(name.kind).or_default().insert(name.id.clone(), json);

@@ -279,9 +279,11 @@ fn decode(path: &[u8], keeps: bool, out: &mut Vec<u8>) {
     }
 }
 
-/// Whether a path has a dot segment in any spelling that [`PathForms::read`] resolves.
+/// Whether a path may have a dot segment in a spelling that [`PathForms::read`] resolves.
+///
+/// A path with an encoded NUL or a malformed escape counts as one that has: readers disagree on where its segments end.
 pub fn has_dot_segment(path: &[u8]) -> bool {
-    Findings::of(path).is_ok_and(|found| found.has_dot_segment)
+    Findings::of(path).map_or(true, |found| found.has_dot_segment)
 }
 
 /// The octets of `raw`, a path without dot segments, that the octets `decoded` of its decoded form come from.

@@ -151,6 +151,29 @@ fn a_filter_is_asked_once_for_each_plugin() {
 }
 
 #[test]
+fn a_stand_in_that_a_filter_skips_is_asked_again_in_the_next_phase() {
+    struct Refusing;
+    impl Plugin for Refusing {
+        fn phases(&self) -> PhaseSet {
+            PhaseSet::REWRITE | PhaseSet::ACCESS
+        }
+        fn is_stand_in(&self) -> bool {
+            true
+        }
+    }
+    let mut filtered = Arc::into_inner(instance("a", 0, PhaseSet::ACCESS, "routes/1")).unwrap();
+    filtered.plugin = Arc::new(Refusing);
+    filtered.meta.filter = Some(ConditionExpr::parse(&json!([["http_x_role", "==", "admin"]])).unwrap());
+    with_exchange(false, "GET / HTTP/1.0", |ex| {
+        assert!(!ex.admits(&filtered));
+        ex.request.fields.set("X-Role", b"admin");
+        assert!(ex.admits(&filtered), "another plugin has set the field");
+        ex.request.fields.remove("X-Role");
+        assert!(ex.admits(&filtered), "a refusal stands");
+    });
+}
+
+#[test]
 fn a_chain_needs_the_body_where_one_of_its_plugins_or_the_consumers_does() {
     let looking = |name| {
         let instance = Arc::try_unwrap(instance(name, 1, PhaseSet::ACCESS, "routes/1")).unwrap();

@@ -183,6 +183,16 @@ fn client_text_cannot_lead_out_of_its_place_in_a_path() {
     refused(json!({"uri": "/files/$arg_name"}), "/x?name=../admin");
     refused(json!({"uri": "/files/$arg_name"}), "/x?name=..;/admin");
     refused(json!({"regex_uri": ["^/x(.*)", "/files/$1"]}), "/x../admin");
+    let raw = json!({"uri": "/files/$arg_name", "use_real_request_uri_unsafe": true});
+    for settings in [json!({"uri": "/files/$arg_name"}), raw] {
+        refused(settings.clone(), "/x?name=../admin");
+        // Octets that no path may have do not hide a dot segment.
+        refused(settings.clone(), "/x?name=../../vault/x%00");
+        refused(settings.clone(), "/x?name=%00/../../vault/x");
+        refused(settings, "/x?name=a/..%00");
+    }
+    refused(json!({"uri": "/files/$args"}), "/x?../../vault/x%00");
+    refused(json!({"uri": "/files/$args"}), "/x?a=%zz/../vault");
 }
 
 #[test]

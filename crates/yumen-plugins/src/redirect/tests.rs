@@ -73,6 +73,34 @@ fn what_the_settings_say_of_a_target_stands_as_written() {
 }
 
 #[test]
+fn a_request_cannot_change_the_host_that_the_settings_name() {
+    let refused = |settings: Value, target: &str| {
+        let bench = PluginBench::new();
+        let reply = bench.run(&bench.plugin("redirect", settings), &format!("GET {target} HTTP/1.1"));
+        assert_eq!((reply.status, reply.field("Location")), (400, None), "{target}");
+    };
+    let by_regex = |regex: &str, by: &str| json!({"regex_uri": [regex, by]});
+    let joined = || by_regex("^/rd8(.*)$", "https://good.example$1");
+    refused(joined(), "/rd8@evil.com/");
+    refused(joined(), "/rd8.evil.com");
+    refused(joined(), "/rd8:80@evil.com");
+    refused(by_regex("rd", "https://good.example/"), "//evil.com/rd");
+    refused(json!({"uri": "https://good.example$arg_a"}), "/?a=.evil.com");
+    refused(json!({"uri": "//good.example$arg_a"}), "/?a=@evil.com");
+    refused(json!({"uri": "https://$arg_a"}), "/?a=evil.com");
+    refused(json!({"uri": "https://$arg_a.good.example"}), "/?a=evil.com/");
+    check(joined(), "/rd8", Some((302, "https://good.example")));
+    check(joined(), "/rd8/@evil.com", Some((302, "https://good.example/@evil.com")));
+    check(json!({"uri": "https://good.example$request_uri"}), "/a", Some((302, "https://good.example/a")));
+    check(json!({"uri": "https://$host:8443$uri"}), "/a", Some((302, "https://test.com:8443/a")));
+    check(
+        json!({"uri": "https://$arg_a.good.example/x"}),
+        "/?a=b-1",
+        Some((302, "https://b-1.good.example/x")),
+    );
+}
+
+#[test]
 fn plain_requests_are_sent_to_https() {
     let settings = json!({"http_to_https": true});
     let mut bench = PluginBench::new();

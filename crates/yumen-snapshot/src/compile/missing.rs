@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use yumen_base::Problem;
-use yumen_plugin::{MissingPlugin, PluginInstance, PluginMeta, VarInputs};
+use yumen_config::Kind;
+use yumen_plugin::{MissingPlugin, PluginInstance, PluginKind, PluginMeta, VarInputs};
 
 use super::Compiler;
 use super::plugins::{BuiltPlugins, PluginEntry};
@@ -56,6 +57,32 @@ impl Compiler {
         built.missing.push(problem(object, path, name, side));
     }
 
+    /// Whether a text names a missing plugin that guards and is not disabled, whatever else is wrong with it.
+    pub(super) fn lacks_guard(&self, kind: Kind, json: &str) -> bool {
+        let side = PluginOwner::of(kind.descriptor().plugins);
+        let Ok(written) = serde_json::from_str::<Value>(json) else { return false };
+        let plugins = written.get("plugins").and_then(Value::as_object);
+        plugins.into_iter().flatten().any(|(name, settings)| {
+            !settings::is_disabled(settings) && self.missing_guard(name, side).is_some()
+        })
+    }
+
+    /// The entry of a missing plugin that guards on this side.
+    pub(super) fn missing_guard(&self, name: &str, side: PluginOwner) -> Option<&'static MissingPlugin> {
+        let on_streams = side == PluginOwner::Stream;
+        let serves = |kind: &PluginKind| if on_streams { kind.serves.streams() } else { kind.serves.http() };
+        if self.registry.get(name).is_some_and(|registered| serves(&registered.kind)) {
+            return None;
+        }
+        let is_credential = |entry: &MissingPlugin| match side {
+            PluginOwner::Credential => true,
+            PluginOwner::Consumer => entry.has_credentials(),
+            PluginOwner::Traffic | PluginOwner::Stream => false,
+        };
+        let entry = self.env.missing.get(name, on_streams)?;
+        (entry.guards() && !is_credential(entry) && !self.env.missing.allows(name)).then_some(entry)
+    }
+
     /// The service's plugins that only stream routes cannot have here and that guard: the first, if there is one.
     pub(super) fn missing_on_streams(
         &self,
@@ -64,7 +91,11 @@ impl Compiler {
     ) -> Option<&'static MissingPlugin> {
         let is_own = |entry: &&PluginEntry| own.iter().any(|own| own.name() == entry.name());
         let inherited = service.iter().filter(|entry| entry.instance().is_some() && !is_own(entry));
-        let mut guards = inherited.filter_map(|entry| self.env.missing.get(entry.name(), true));
+        let mut guards = inherited.filter_map(|entry| {
+            let is_closed = entry.instance().is_some_and(|instance| instance.plugin.is_stand_in());
+            // A guard that is missing for requests is missing for streams too, on which it might run.
+            self.env.missing.get(entry.name(), !is_closed)
+        });
         guards.find(|entry| entry.guards() && !self.env.missing.allows(entry.name))
     }
 }

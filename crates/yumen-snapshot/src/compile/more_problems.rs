@@ -46,6 +46,11 @@ impl Compiler {
         let mut faults = self.build_plugins(name, Some(plugins.clone()), side).problems;
         self.forget_asked();
         faults.retain(|fault| fault.level == ProblemLevel::Error);
+        for fault in &mut faults {
+            // The first problem of the object tells what becomes of requests.
+            let plugin = fault.path.strip_prefix("plugins.").unwrap_or_default();
+            fault.hint.take_if(|_| self.missing_guard(plugin, side).is_some());
+        }
         for (plugin, settings) in plugins {
             let path = format!("plugins.{plugin}");
             if faults.iter().any(|fault| is_within(&fault.path, &path)) {

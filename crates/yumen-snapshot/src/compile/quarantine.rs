@@ -19,14 +19,23 @@ pub(super) enum QuarantineDecision {
     LastGood(Arc<str>),
     /// What can be salvaged of a text that never was good.
     Partial,
+    /// A refusal: the text names a guard that is missing, and the last good version runs without it.
+    Closed,
 }
 
 impl QuarantineDecision {
-    pub(super) fn of(name: &ObjectName, json: &str, good: Option<Arc<str>>) -> QuarantineDecision {
+    /// The decision about a text; `lacks_guard` where it names a missing plugin that guards.
+    pub(super) fn of(
+        name: &ObjectName,
+        json: &str,
+        good: Option<Arc<str>>,
+        lacks_guard: bool,
+    ) -> QuarantineDecision {
         // What had a place before may be another object, which says nothing of this one.
         let good = good.filter(|_| !is_place(name.kind, &name.id));
         match good {
             _ if is_switched_off(name.kind, json) => QuarantineDecision::Disabled,
+            _ if lacks_guard => QuarantineDecision::Closed,
             Some(good) => QuarantineDecision::LastGood(good),
             None => QuarantineDecision::Partial,
         }
@@ -56,7 +65,12 @@ impl Compiler {
         mut problems: Vec<Problem>,
     ) -> Vec<Problem> {
         let stays = matches!(fate, QuarantineDecision::LastGood(_));
-        if matches!(fate, QuarantineDecision::Disabled) || !stays && self.is_good(name) {
+        let is_closed = matches!(fate, QuarantineDecision::Closed);
+        if is_closed && matches!(name.kind, Kind::Routes | Kind::StreamRoutes) {
+            // What it matched stays known: the salvage may have to refuse just that.
+            self.good.remove(name);
+            self.unbind(name);
+        } else if matches!(fate, QuarantineDecision::Disabled) || !stays && self.is_good(name) {
             self.withdraw(name);
         }
         drop(self.bind(name, false));
@@ -69,10 +83,16 @@ impl Compiler {
                 keep_last_good(&mut problems);
                 "the last good version stays active until it is fixed".to_owned()
             }
-            QuarantineDecision::Partial => (KindCompiler::of(name.kind).salvage)(self, name, json, &defects),
+            QuarantineDecision::Partial | QuarantineDecision::Closed => {
+                (KindCompiler::of(name.kind).salvage)(self, name, json, &defects)
+            }
         };
+        if is_closed {
+            // The salvage has forgotten what the former version referred to.
+            self.register_missing_references(name, json);
+        }
         let is_rule = name.kind == Kind::GlobalRules;
-        let always_tells = !defects.is_empty() || is_rule && !stays;
+        let always_tells = !defects.is_empty() || is_closed || is_rule && !stays;
         if let Some(first) = problems.iter_mut().find(|one| route::any_error(std::slice::from_ref(one))) {
             match &mut first.hint {
                 Some(hint) if always_tells => {

@@ -309,18 +309,49 @@ impl Compiler {
 
     /// Lets a new broken route match and refuse, if what it matches can be understood.
     pub(super) fn salvage_route(&mut self, name: &ObjectName, json: &str, defects: &[ResourceDefect]) {
+        let Some(held) = self.refusing_route(name, json, defects) else {
+            match self.lacks_guard(name.kind, json) {
+                true => self.close_route(name),
+                false => self.remove_route(name),
+            }
+            return;
+        };
         self.remove_route(name);
-        let Some(mut kept) = matched_by(name.kind, json, &MATCHING_FIELDS, defects) else { return };
-        repair_empty_matches(&mut kept);
-        kept.insert("plugins".into(), Value::Object(Map::new()));
-        let Ok(written) = config::decode_value::<config::RouteSpec>(Value::Object(kept)) else { return };
-        let Ok(matching) = matching(&written) else { return };
-        let mut held = self.held_route(name, &written, matching, Box::default(), StagedTarget::None);
-        held.broken = true;
         for on in held_refs(&held) {
             self.dependents.add(on, name);
         }
         self.routes.insert(name.id.clone(), Box::new(held));
+    }
+
+    /// A route that refuses the requests that a broken text matches; none where that cannot be told.
+    fn refusing_route(
+        &self,
+        name: &ObjectName,
+        json: &str,
+        defects: &[ResourceDefect],
+    ) -> Option<StagedRoute> {
+        let mut kept = matched_by(name.kind, json, &MATCHING_FIELDS, defects)?;
+        repair_empty_matches(&mut kept);
+        kept.insert("plugins".into(), Value::Object(Map::new()));
+        let written: config::RouteSpec = config::decode_value(Value::Object(kept)).ok()?;
+        let matching = matching(&written).ok()?;
+        let held = self.held_route(name, &written, matching, Box::default(), StagedTarget::None);
+        Some(StagedRoute { broken: true, ..held })
+    }
+
+    /// Lets a route, if it is in force, refuse the requests that it has matched so far.
+    fn close_route(&mut self, name: &ObjectName) {
+        self.unroute(name);
+        self.remove_upstream(name);
+        let Some(held) = self.routes.get_mut(&name.id) else { return };
+        held.route.life.end();
+        held.broken = true;
+        held.own = Box::default();
+        held.goes = StagedTarget::None;
+        let on: Vec<ObjectName> = held_refs(held).collect();
+        for on in on {
+            self.dependents.add(on, name);
+        }
     }
 
     /// Takes a route out of the router and the index, leaving what is held of it.

@@ -108,15 +108,39 @@ impl Compiler {
 
     /// Lets a new broken stream route match and refuse, if what it matches can be understood.
     pub(super) fn salvage_stream(&mut self, name: &ObjectName, json: &str, defects: &[ResourceDefect]) {
-        self.remove_stream(name);
-        let Some(kept) = super::route::matched_by(name.kind, json, &MATCHING_FIELDS, defects) else { return };
-        let Ok(written) = config::decode_value::<config::StreamRouteSpec>(Value::Object(kept)) else {
+        let Some(held) = self.refusing_stream(name, json, defects) else {
+            match self.lacks_guard(name.kind, json) {
+                true => self.close_stream(name),
+                false => self.remove_stream(name),
+            }
             return;
         };
-        let Ok(matching) = matching(&written) else { return };
-        let mut held = self.held_stream(name, &written, matching, Box::default(), StagedTarget::None);
-        held.broken = true;
+        self.remove_stream(name);
         self.staged_streams.insert(name.id.clone(), held);
+    }
+
+    /// A stream route that refuses the connections that a broken text matches; none where that cannot be told.
+    fn refusing_stream(
+        &self,
+        name: &ObjectName,
+        json: &str,
+        defects: &[ResourceDefect],
+    ) -> Option<StagedStream> {
+        let kept = super::route::matched_by(name.kind, json, &MATCHING_FIELDS, defects)?;
+        let written: config::StreamRouteSpec = config::decode_value(Value::Object(kept)).ok()?;
+        let matching = matching(&written).ok()?;
+        let held = self.held_stream(name, &written, matching, Box::default(), StagedTarget::None);
+        Some(StagedStream { broken: true, ..held })
+    }
+
+    /// Lets a stream route, if it is in force, refuse the connections that it has matched so far.
+    fn close_stream(&mut self, name: &ObjectName) {
+        self.unroute_stream(name);
+        self.remove_upstream(name);
+        let Some(held) = self.staged_streams.get_mut(&name.id) else { return };
+        held.broken = true;
+        held.own = Box::default();
+        held.goes = StagedTarget::None;
     }
 
     /// Takes a stream route out of the router and the index, leaving what is held of it.

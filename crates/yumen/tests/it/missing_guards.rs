@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::gateway::YUMEN;
+use crate::harness::upstream::respond;
 use crate::harness::{Client, Gateway, Options, Scratch, Upstream, run};
 use crate::l4;
 
@@ -60,6 +61,43 @@ fn routes_behind_a_missing_guard_are_closed_in_every_object_it_may_stand_in() {
     ruled["global_rules"] = json!([{ "id": "1", "plugins": { "chaitin-waf": {} } }]);
     gateway.apply(&ruled);
     assert_eq!(gateway.get("/logged").status, 503);
+}
+
+#[test]
+fn a_filter_that_holds_only_behind_the_rewrite_phase_closes_the_route() {
+    let upstream = Upstream::text("x");
+    let service = Upstream::start(|_, stream| respond(stream, 200, "X-Role: admin\r\n", b""));
+    let only = |variable: &str, value: &str| json!({ "_meta": { "filter": [[variable, "==", value]] } });
+    let role = only("http_x_role", "admin");
+    let auth = json!({ "uri": format!("http://{}/", service.address), "upstream_headers": ["X-Role"] });
+    let mut rule = only("consumer_name", "basil");
+    rule["whitelist"] = 5.into();
+    let document = json!({
+        "consumers": [
+            { "username": "coff", "plugins": { "key-auth": { "key": "k" } } },
+            { "username": "open", "plugins": { "key-auth": { "key": "o" } } },
+            { "username": "basil", "plugins": { "key-auth": { "key": "b" } } },
+        ],
+        "global_rules": [{ "id": "1", "plugins": { "ip-restriction": rule } }],
+        "routes": [
+            route(&upstream, "key", json!({ "key-auth": {}, "chaitin-waf": only("consumer_name", "coff") })),
+            route(&upstream, "role", json!({ "forward-auth": auth, "opa": role })),
+            route(&upstream, "set", json!({ "proxy-rewrite": { "headers": { "X-Role": "admin" } }, "opa": role })),
+            route(&upstream, "unset", json!({ "opa": role })),
+        ],
+    });
+    let gateway = Gateway::start(&document);
+    for (path, key, expected) in [
+        ("/key", "k", 503),
+        ("/key", "o", 200),
+        ("/key", "b", 503),
+        ("/role", "", 503),
+        ("/set", "", 503),
+        ("/unset", "", 200),
+    ] {
+        let reply = gateway.get_with(path, &format!("apikey: {key}\r\n"));
+        assert_eq!(reply.status, expected, "{path} with {key}");
+    }
 }
 
 #[test]

@@ -134,6 +134,107 @@ fn a_route_that_gets_a_missing_guard_closes_and_opens_without_it() {
     assert!(compiler.problems().is_empty());
 }
 
+/// The routes of every object that may name the missing guard, open, and a wider one.
+fn open_objects(compiler: &mut Compiler) {
+    let changes = vec![
+        put(Kind::Services, "s", guarded(json!({}))),
+        put(Kind::PluginConfigs, "p", json!({ "plugins": {} })),
+        put(Kind::ConsumerGroups, "g", json!({ "plugins": {} })),
+        put(Kind::Consumers, "c", json!({ "username": "c" })),
+        put(Kind::Consumers, "m", json!({ "username": "m", "group_id": "g" })),
+        put(Kind::GlobalRules, "1", json!({ "plugins": {} })),
+        route("r", guarded(json!({}))),
+        route("s", json!({ "service_id": "s" })),
+        route("p", json!({ "plugin_config_id": "p", "upstream": nodes("10.0.0.1:80") })),
+        put(Kind::Routes, "wide", json!({ "uri": "/*", "upstream": nodes("10.0.0.1:80") })),
+    ];
+    apply(compiler, changes);
+}
+
+#[test]
+fn no_last_good_version_serves_in_place_of_a_missing_guard() {
+    let with = |mut value: Value, more: Value| {
+        value.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        value
+    };
+    let gate = || guarded(json!({ "gate": {} }));
+    let set = json!({ "plugins": { "gate": {}, "gatee": {} } });
+    let of_consumer = json!({ "username": "c", "plugins": { "gate": {} }, "zzz": 1 });
+    for (change, path, consumer, expected) in [
+        (route("r", with(gate(), json!({ "zzz": 1 }))), "/r", None, 503),
+        (route("r", with(gate(), json!({ "vars": [["a"]] }))), "/r", None, 503),
+        (route("r", with(gate(), json!({ "hostt": "a.test" }))), "/r", None, 503),
+        (route("r", guarded(json!({ "gate": {}, "first": { "text": "bad" } }))), "/r", None, 503),
+        (
+            put(Kind::Services, "s", with(set.clone(), json!({ "upstream": nodes("10.0.0.1:80") }))),
+            "/s",
+            None,
+            404,
+        ),
+        (put(Kind::PluginConfigs, "p", set.clone()), "/p", None, 503),
+        (put(Kind::ConsumerGroups, "g", set.clone()), "/wide", Some("m"), 503),
+        (put(Kind::GlobalRules, "1", set.clone()), "/wide", None, 503),
+        (put(Kind::Consumers, "c", of_consumer), "/wide", Some("c"), 0),
+    ] {
+        let mut compiler = compiler();
+        open_objects(&mut compiler);
+        for round in 0..2 {
+            let snapshot = apply(&mut compiler, vec![change.clone()]);
+            assert_eq!(compiler.last_good().count(), 0, "{change:?}");
+            match consumer {
+                Some("c") => assert!(snapshot.consumers.named("c").is_none()),
+                _ => assert_eq!(
+                    status_as(&snapshot, &format!("GET {path}"), consumer),
+                    expected,
+                    "{round} {change:?}"
+                ),
+            }
+            let problems = compiler.problems();
+            let promises = |hint: &str| hint.starts_with("requests are answered 503");
+            assert!(!problems.iter().any(|one| one.last_good || one.hint.as_deref().is_some_and(promises)));
+        }
+        open_objects(&mut compiler);
+        assert!(compiler.problems().is_empty(), "{:?}", compiler.problems());
+    }
+}
+
+#[test]
+fn a_guard_of_a_route_whose_predicates_cannot_be_read_is_told_to_be_missing() {
+    let mut compiler = compiler();
+    let value =
+        json!({ "uri": "/r", "vars": [["a"]], "plugins": { "gate": {} }, "upstream": nodes("10.0.0.1:80") });
+    apply(&mut compiler, vec![put(Kind::Routes, "r", value)]);
+    let hints: Vec<_> = compiler.problems().into_iter().map(|one| one.hint).collect();
+    assert_eq!(hints, [Some("matching requests go to other routes until it is fixed".to_owned()), None]);
+}
+
+#[test]
+fn a_stream_route_with_a_missing_guard_and_another_mistake_is_closed() {
+    let stream = |value: Value| put(Kind::StreamRoutes, "1", value);
+    for more in [json!({ "zzz": 1 }), json!({ "remote_addr": "nowhere" })] {
+        let mut compiler = compiler();
+        apply(&mut compiler, vec![stream(guarded(json!({})))]);
+        let mut broken = guarded(json!({ "gate": {} }));
+        broken.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let snapshot = apply(&mut compiler, vec![stream(broken)]);
+        let route = snapshot.streams.all().next().expect("a stream route");
+        assert!(matches!(route.target, RouteTarget::Refuse { .. }), "{more}");
+        assert_eq!(compiler.last_good().count(), 0);
+        let snapshot = apply(&mut compiler, vec![stream(guarded(json!({})))]);
+        assert!(matches!(snapshot.streams.all().next().unwrap().target, RouteTarget::Upstream(_)));
+    }
+}
+
+#[test]
+fn a_service_with_a_missing_guard_closes_its_stream_routes() {
+    let mut compiler = compiler();
+    let service = put(Kind::Services, "s", guarded(json!({ "ldap": {} })));
+    let snapshot =
+        apply(&mut compiler, vec![service, put(Kind::StreamRoutes, "1", json!({ "service_id": "s" }))]);
+    let route = snapshot.streams.all().next().expect("a stream route");
+    assert!(matches!(route.target, RouteTarget::Refuse { .. }));
+}
+
 #[test]
 fn consumers_with_a_missing_guard_are_refused_and_credentials_are_no_guard() {
     let consumer = |name: &str, plugins: Value| {
