@@ -17,6 +17,7 @@ mod date;
 mod graphql;
 mod inputs;
 mod json_index;
+mod multipart;
 mod post;
 mod process;
 mod template;

@@ -126,7 +126,8 @@ async fn walk(
     let after = match decide(conn, &mut ex, &pinned, &mut chains).await {
         // Whatever was decided rests on something nobody knows, be it what a plugin found last.
         _ if ex.is_undecided() => {
-            reply::apologize(conn, &mut ex, &chains, FaultKind::Undecided.into(), &mut flow).await
+            let fault = undecided(&ex).into();
+            reply::apologize(conn, &mut ex, &chains, fault, &mut flow).await
         }
         Ok((route, upstream)) => {
             chains.upstream = Some(upstream);
@@ -321,7 +322,12 @@ fn check_before_routing<'s>(
 /// is read nor a plugin asked for an exchange that is refused anyway.
 #[inline]
 fn decided(ex: &Exchange<'_>) -> Result<(), ExchangeStop> {
-    if ex.is_undecided() { Err(FaultKind::Undecided.into()) } else { Ok(()) }
+    if ex.is_undecided() { Err(undecided(ex).into()) } else { Ok(()) }
+}
+
+/// The fault of an exchange that is undecided.
+fn undecided(ex: &Exchange<'_>) -> FaultKind {
+    if ex.has_unreadable_body() { FaultKind::UnreadableBody } else { FaultKind::Undecided }
 }
 
 /// Notes how a request came to its route, if it explains itself.
