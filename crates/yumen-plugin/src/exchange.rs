@@ -282,6 +282,11 @@ impl<'s> Exchange<'s> {
         None
     }
 
+    /// Whether the request names more than one media type, so that readers may take its body for different things.
+    pub fn has_ambiguous_content_type(&self) -> bool {
+        crate::vars::has_ambiguous_type(self)
+    }
+
     /// Whether the body left the exchange undecided, which is the fault of the client.
     pub fn has_unreadable_body(&self) -> bool {
         self.has_unreadable_body.get()

@@ -11,7 +11,7 @@ use super::multipart::is_one_media_type;
 use crate::Exchange;
 
 /// Whether more than one media type is named, so that readers may take the body for different things.
-pub(super) fn has_ambiguous_type(ex: &Exchange<'_>) -> bool {
+pub(crate) fn has_ambiguous_type(ex: &Exchange<'_>) -> bool {
     let mut types = ex.request.fields.all_known(KnownField::ContentType);
     types.next().is_some_and(|first| !is_one_media_type(first)) || types.next().is_some()
 }
