@@ -292,6 +292,19 @@ fn unknown_sections_are_told_with_a_hint() {
 }
 
 #[test]
+fn an_empty_document_needs_its_end_mark() {
+    for text in ["", " \n\t", "\u{feff}", "# a comment\n", "#END of it\n"] {
+        let (resources, problems) = read(text);
+        assert!(resources.is_empty(), "{text}");
+        assert_eq!(problems.len(), 1, "{text:?}");
+        assert!(problems[0].starts_with("error: file: the document is empty"), "{problems:?}");
+    }
+    for text in ["#END", "# nothing yet\n#END\n", "routes: []\n", "{}"] {
+        check(text, &[], &[]);
+    }
+}
+
+#[test]
 fn a_text_that_cannot_be_parsed_is_one_problem_with_its_place() {
     for text in
         ["routes:\n- id: 1\n  uri: [\n", "{\"routes\": [\n{\"id\": 1},\n]}", "{} x", "- 1\n", "routes: 'a"]
