@@ -80,9 +80,10 @@ fn read_yaml(text: &str, collector: &mut ResourceCollector<'_>) -> Result<(), St
     serde_yaml_ng::Deserializer::from_str(text).deserialize_any(collector).map_err(|error| error.to_string())
 }
 
-/// Whether a text holds nothing but space and comments.
+/// Whether a text holds nothing but space, comments, and lines that begin a document of YAML.
 fn is_blank(text: &str) -> bool {
-    text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'))
+    let is_blank = |line: &str| line.is_empty() || line.starts_with('#') || line == "---";
+    text.lines().map(str::trim).all(is_blank)
 }
 
 /// The text without the line `#END` that says that it is whole, which is its last. Elsewhere that is a comment, as

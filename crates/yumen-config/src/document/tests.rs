@@ -90,7 +90,7 @@ fn the_end_marker_is_the_last_line_and_elsewhere_a_comment() {
     check("routes:\n- id: 1\n- id: 2\n#END \n\n", &both, &[]);
     check("{\"routes\": [{\"id\": 1}, {\"id\": 2}]}\n#END", &both, &[]);
     check("routes:\n- id: 1", &[("routes/1", json!({"id": 1}))], &[]);
-    for nothing in ["", "#END\n", "# only\n\n", "routes:\n", "routes: []\n", "{}", "{\"routes\": {}}", "~"] {
+    for nothing in ["#END\n", "# only\n\n#END", "routes:\n", "routes: []\n", "{}", "{\"routes\": {}}", "~"] {
         check(nothing, &[], &[]);
     }
 }
@@ -293,7 +293,7 @@ fn unknown_sections_are_told_with_a_hint() {
 
 #[test]
 fn an_empty_document_needs_its_end_mark() {
-    for text in ["", " \n\t", "\u{feff}", "# a comment\n", "#END of it\n"] {
+    for text in ["", " \n\t", "\u{feff}", "# a comment\n", "#END of it\n", "---\n"] {
         let (resources, problems) = read(text);
         assert!(resources.is_empty(), "{text}");
         assert_eq!(problems.len(), 1, "{text:?}");
