@@ -51,7 +51,7 @@ impl AdminAccess {
     /// Whose request this is, or why it is refused.
     pub(crate) fn holder(&self, stored: &StoreState, request: &Request) -> Result<KeyHolder, ApiRefusal> {
         if !self.key_required {
-            AllowedHosts::new(&[], "admin.key_required").check(request.headers())?;
+            AllowedHosts::new(&[], "admin.key_required").check(request.uri(), request.headers())?;
             is_same_origin(request.headers())?;
             return Ok(KeyHolder { name: "anonymous".to_owned(), role: AdminRole::Admin });
         }

@@ -3,13 +3,12 @@
 //! A page may let its own name resolve to an address of this node. The browser then takes the listener for the page's
 //! origin and lets the page read every answer; only `Host` still holds the page's name.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::uri::Authority;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 
@@ -29,25 +28,30 @@ impl AllowedHosts {
         AllowedHosts { names: names.into(), setting }
     }
 
-    /// Refuses a `Host` that is another name. A request without `Host` does not come from a browser.
-    pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), ApiRefusal> {
-        let is_any = self.names.iter().any(|name| name == "*");
-        let Some(host) = headers.get(header::HOST).filter(|_| !is_any) else { return Ok(()) };
-        let authority = Authority::try_from(host.as_bytes()).ok();
-        if authority.as_ref().is_some_and(|authority| self.contains(authority.host())) {
+    /// Refuses a `Host`, or the authority of an absolute target, that is another name, and a request with two fields
+    /// (RFC 9112 §3.2). A request without `Host` does not come from a browser.
+    pub(crate) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), ApiRefusal> {
+        if self.names.iter().any(|name| name == "*") {
             return Ok(());
         }
+        let mut hosts = headers.get_all(header::HOST).iter().map(HeaderValue::as_bytes);
+        let (field, is_doubled) = (hosts.next(), hosts.next().is_some());
+        let target = uri.authority().map(|authority| authority.as_str().as_bytes());
+        let is_allowed = |host: &&[u8]| host_of(host).is_some_and(|host| self.contains(host));
+        let refused = target.filter(|host| !is_allowed(host));
+        let refused = refused.or(field.filter(|host| is_doubled || !is_allowed(host)));
+        let Some(host) = refused else { return Ok(()) };
         let message = format!(
             "Host \"{}\" is refused, since any page can hold that name: requests without a key are answered under \
              addresses, localhost, and configured names; see {}",
-            String::from_utf8_lossy(host.as_bytes()),
+            String::from_utf8_lossy(host),
             self.setting
         );
         Err(ApiRefusal::new(StatusCode::FORBIDDEN, message))
     }
 
     fn contains(&self, host: &str) -> bool {
-        let name = host.trim_matches(['[', ']']);
+        let name = host;
         // The root's dot ends an absolute name (RFC 1034, section 3.1).
         let name = name.strip_suffix('.').unwrap_or(name);
         name.eq_ignore_ascii_case("localhost")
@@ -56,13 +60,33 @@ impl AllowedHosts {
     }
 }
 
+/// The host of an authority without user information: a name, an IPv4 address, or an IPv6 address without its brackets
+/// (RFC 3986 §3.2). `None` where the text is anything else.
+fn host_of(authority: &[u8]) -> Option<&str> {
+    let authority = std::str::from_utf8(authority).ok()?;
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(rest) => {
+            let (host, behind) = rest.split_once(']')?;
+            host.parse::<Ipv6Addr>().ok()?;
+            match behind {
+                "" => (host, ""),
+                _ => (host, behind.strip_prefix(':')?),
+            }
+        }
+        None => authority.split_once(':').unwrap_or((authority, "")),
+    };
+    let is_port =
+        port.is_empty() || (port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok());
+    is_port.then_some(host)
+}
+
 /// The same router; it answers 403 where `Host` is refused.
 pub(crate) fn guarded(router: Router, hosts: AllowedHosts) -> Router {
     router.layer(middleware::from_fn_with_state(hosts, refuse_other_hosts))
 }
 
 async fn refuse_other_hosts(State(hosts): State<AllowedHosts>, request: Request, next: Next) -> Response {
-    match hosts.check(request.headers()) {
+    match hosts.check(request.uri(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err(refusal) => refusal.into_response(),
     }

@@ -160,9 +160,30 @@ async fn status_and_control_refuse_hosts_that_a_page_may_hold() {
     for host in ["rebound.example", "rebound.example:9091", "localhost.rebound.example", "", "a b"] {
         check_host(&[], Some(host), false).await;
     }
+    for host in [
+        "[::1].rebound.example",
+        "[::1]rebound.example",
+        "[::1]:rebound.example",
+        "127.0.0.1:rebound.example",
+        "[127.0.0.1]",
+        "::1",
+        "localhost\r\nHost: localhost",
+    ] {
+        check_host(&[], Some(host), false).await;
+    }
     check_host(&["my_gateway"], Some("My_Gateway:9091"), true).await;
     check_host(&["my_gateway"], Some("rebound.example"), false).await;
     check_host(&["*"], Some("rebound.example"), true).await;
+}
+
+#[tokio::test]
+async fn the_authority_of_an_absolute_target_is_checked_as_host_is() {
+    let address = status_listener(Ok(())).await;
+    for (authority, is_served) in [("localhost", true), ("rebound.example", false)] {
+        let target = format!("http://{authority}/status");
+        let reply = exchange(address, &get(&target)).await;
+        assert_eq!(parts(&reply).0 != 403, is_served, "{reply}");
+    }
 }
 
 #[tokio::test]

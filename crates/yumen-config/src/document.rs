@@ -46,7 +46,13 @@ pub fn parse_literally(text: &str) -> (Vec<Resource>, Vec<Problem>) {
 }
 
 fn read(text: &str, meant: DocumentUse<'_>) -> (Vec<Resource>, Vec<Problem>) {
-    let text = until_end(text.strip_prefix('\u{feff}').unwrap_or(text));
+    let marked = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = until_end(marked);
+    // A file that a writer has only created or truncated is not a configuration without resources.
+    if matches!(meant, DocumentUse::Active(_)) && text.len() == marked.len() && is_blank(text) {
+        let message = "the document is empty; a configuration without resources is the line #END";
+        return (Vec::new(), vec![Problem::error("file", "", message.to_owned())]);
+    }
     let is_json = text.trim_start().starts_with('{');
     let mut collector = ResourceCollector::new(meant, text.contains("${{"), !is_json);
     let outcome = match is_json {
@@ -68,10 +74,16 @@ fn read_json(text: &str, collector: &mut ResourceCollector<'_>) -> Result<(), St
 // machine. serde-saphyr stopped at its default budget of 250 000 nodes, some 8 000 routes in; by then it
 // had taken about twice as long (0.15 s for 0.07 s). How it does with the budget raised was not measured.
 fn read_yaml(text: &str, collector: &mut ResourceCollector<'_>) -> Result<(), String> {
-    if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+    if is_blank(text) {
         return Ok(());
     }
     serde_yaml_ng::Deserializer::from_str(text).deserialize_any(collector).map_err(|error| error.to_string())
+}
+
+/// Whether a text holds nothing but space, comments, and lines that begin a document of YAML.
+fn is_blank(text: &str) -> bool {
+    let is_blank = |line: &str| line.is_empty() || line.starts_with('#') || line == "---";
+    text.lines().map(str::trim).all(is_blank)
 }
 
 /// The text without the line `#END` that says that it is whole, which is its last. Elsewhere that is a comment, as

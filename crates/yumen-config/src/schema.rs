@@ -90,12 +90,14 @@ pub fn validate(schema: &Value, instance: &mut Value) -> Result<(), InvalidSetti
 
 /// As [`validate`], by a schema that somebody else wrote, whose `$ref` may lead to other parts of it.
 ///
-/// What takes too long to judge, as a schema that comes back to itself can make a value do, is refused.
+/// A value whose evaluation takes more than a million steps is refused: a schema that refers to itself can ask for more.
 pub fn validate_document(schema: &Value, instance: &mut Value) -> Result<(), InvalidSettings> {
-    let references = reference::SchemaReferences::new(schema, instance);
+    let references = reference::SchemaReferences::new(schema);
     evaluate::SchemaEvaluator::new(Some(&references)).check(schema, instance)?;
     match references.is_aborted() {
-        true => Err(InvalidSettings::new("it is nested too deeply to be judged by its schema")),
+        true => Err(InvalidSettings::new(
+            "the value is nested too deeply or takes too many steps to be evaluated",
+        )),
         false => Ok(()),
     }
 }

@@ -189,6 +189,8 @@ pub struct Exchange<'s> {
     pub sent_body_bytes: u64,
     /// Whether a pattern was given up that something depended on.
     is_undecided: Cell<bool>,
+    /// Whether the exchange is undecided since its body cannot be read as readers of its type agree on.
+    has_unreadable_body: Cell<bool>,
     /// Whether `$server_port` was read, so that the answer may hang on it.
     requested_port: Cell<bool>,
     /// What its patterns may still look at where they backtrack.
@@ -254,6 +256,7 @@ impl<'s> Exchange<'s> {
             sent_bytes: 0,
             sent_body_bytes: 0,
             is_undecided: Cell::new(false),
+            has_unreadable_body: Cell::new(false),
             requested_port: Cell::new(false),
             budget: BacktrackBudget::default(),
             own_id: OnceCell::new(),
@@ -269,6 +272,24 @@ impl<'s> Exchange<'s> {
             self.is_undecided.set(true);
             T::default()
         })
+    }
+
+    /// No value, and an exchange that is undecided from then on: its body is malformed or ambiguous, and counts neither
+    /// as one with the value nor as one without.
+    pub(crate) fn undecided_by_body<T>(&self) -> Option<T> {
+        self.is_undecided.set(true);
+        self.has_unreadable_body.set(true);
+        None
+    }
+
+    /// Whether the request names more than one media type, so that readers may take its body for different things.
+    pub fn has_ambiguous_content_type(&self) -> bool {
+        crate::vars::has_ambiguous_type(self)
+    }
+
+    /// Whether the body left the exchange undecided, which is the fault of the client.
+    pub fn has_unreadable_body(&self) -> bool {
+        self.has_unreadable_body.get()
     }
 
     /// Whether a pattern was given up, so that nobody knows which route is meant or what a guard would say: such a
@@ -291,8 +312,10 @@ impl<'s> Exchange<'s> {
     /// Asks it something that decides nothing about it: what is given up there does not count.
     pub fn aside<T>(&mut self, ask: impl FnOnce(&mut Self) -> T) -> T {
         let (is_undecided, budget) = (self.is_undecided.clone(), self.budget.clone());
+        let has_unreadable_body = self.has_unreadable_body.clone();
         let told = ask(self);
         (self.is_undecided, self.budget) = (is_undecided, budget);
+        self.has_unreadable_body = has_unreadable_body;
         told
     }
 

@@ -14,6 +14,8 @@ use yumen_plugin::{
 
 use crate::query::pairs;
 
+mod splice;
+
 /// Settings of `request-validation`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("anyOf" = [{"required": ["header_schema"]}, {"required": ["body_schema"]}]))]
@@ -174,7 +176,6 @@ impl RequestValidation {
     fn conclude<'a>(&self, ex: &mut Exchange<'_>, judged: Judged) -> Step<'a> {
         match judged {
             Ok(Ok(body)) => {
-                // Two readers may take a doubled name differently, so that the body goes on as it was read here.
                 ex.body = Some(body.into());
                 Step::Continue
             }
@@ -191,15 +192,15 @@ impl BodyRules {
     fn judge(&self, body: BufferedBody, is_form: bool) -> Result<Vec<u8>, String> {
         let bytes = body.into_bytes();
         let mut value = if is_form { self.form(&bytes)? } else { self.json(&bytes)? };
-        // The text of JSON is freed here: tree and new text are as much again.
-        let (length, form) = (bytes.len(), is_form.then_some(bytes));
         schema::validate_document(&self.schema, &mut value).map_err(|invalid| invalid.message)?;
-        if let Some(form) = form {
-            return Ok(form);
+        if is_form {
+            return Ok(bytes);
         }
-        let mut text = Vec::with_capacity(length);
-        serde_json::to_writer(&mut text, &value).map_err(|error| error.to_string())?;
-        Ok(text)
+        if let Some(completed) = splice::completed(&bytes, &value) {
+            return Ok(completed);
+        }
+        // Readers disagree about doubled names: the upstream gets the members that the schema was applied to.
+        serde_json::to_vec(&value).map_err(|error| error.to_string())
     }
 
     fn json(&self, body: &[u8]) -> Result<Value, String> {
@@ -269,7 +270,11 @@ impl Plugin for RequestValidation {
             return self.refuse("");
         }
         let content_type = ex.request.fields.known(KnownField::ContentType).unwrap_or_default();
-        let is_form = content_type.starts_with(b"application/x-www-form-urlencoded");
+        if ex.has_ambiguous_content_type() {
+            return self.refuse("the request names more than one Content-Type");
+        }
+        let media_type = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+        let is_form = media_type.eq_ignore_ascii_case(b"application/x-www-form-urlencoded");
         match compute(ex.host, body.len(), move || rules.judge(body, is_form)) {
             Computation::Ready(judged) => self.conclude(ex, judged),
             Computation::Pending(judging) => Step::Wait(Box::pin(async move {

@@ -86,6 +86,8 @@ pub enum FaultKind {
     Unavailable,
     /// A regular expression that routing depends on took too long to match.
     Undecided,
+    /// The request depends on a value of the body, which is malformed or ambiguous.
+    UnreadableBody,
 }
 
 /// One traffic failure.
@@ -122,6 +124,9 @@ impl FaultKind {
             FaultKind::Deadline => (Client, 504, "deadline", "the deadline of the request has passed"),
             FaultKind::NotTls => (Client, 400, "not_tls", "plain HTTP was sent to a port for HTTPS"),
             FaultKind::NotHttp2 => (Client, 400, "not_http2", "the request cannot be sent over HTTP/2"),
+            FaultKind::UnreadableBody => {
+                (Client, 400, "client_body", "the request body does not follow its Content-Type")
+            }
             FaultKind::Undecided => (Local, 500, "undecided", "a pattern took too long to match the request"),
             FaultKind::Overloaded => (Local, 503, "overloaded", "the gateway has too much to do"),
             FaultKind::NoEndpoint => (Local, 503, "no_endpoint", "no endpoint is available"),

@@ -130,7 +130,8 @@ async fn walk(
         // A match that was aborted invalidates every decision that follows from it, also one of the last
         // plugin.
         _ if ex.is_undecided() => {
-            reply::apologize(conn, &mut ex, &chains, FaultKind::Undecided.into(), &mut flow).await
+            let fault = undecided(&ex).into();
+            reply::apologize(conn, &mut ex, &chains, fault, &mut flow).await
         }
         Ok((route, upstream)) => {
             chains.upstream = Some(upstream);
@@ -330,7 +331,12 @@ fn check_before_routing<'s>(
 /// neither a body is read nor a plugin called.
 #[inline]
 fn decided(ex: &Exchange<'_>) -> Result<(), ExchangeStop> {
-    if ex.is_undecided() { Err(FaultKind::Undecided.into()) } else { Ok(()) }
+    if ex.is_undecided() { Err(undecided(ex).into()) } else { Ok(()) }
+}
+
+/// The fault of an exchange that is undecided.
+fn undecided(ex: &Exchange<'_>) -> FaultKind {
+    if ex.has_unreadable_body() { FaultKind::UnreadableBody } else { FaultKind::Undecided }
 }
 
 /// Records the match of the route for a request with a debug token.

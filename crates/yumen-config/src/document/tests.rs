@@ -90,7 +90,7 @@ fn the_end_marker_is_the_last_line_and_elsewhere_a_comment() {
     check("routes:\n- id: 1\n- id: 2\n#END \n\n", &both, &[]);
     check("{\"routes\": [{\"id\": 1}, {\"id\": 2}]}\n#END", &both, &[]);
     check("routes:\n- id: 1", &[("routes/1", json!({"id": 1}))], &[]);
-    for nothing in ["", "#END\n", "# only\n\n", "routes:\n", "routes: []\n", "{}", "{\"routes\": {}}", "~"] {
+    for nothing in ["#END\n", "# only\n\n#END", "routes:\n", "routes: []\n", "{}", "{\"routes\": {}}", "~"] {
         check(nothing, &[], &[]);
     }
 }
@@ -289,6 +289,19 @@ fn unknown_sections_are_told_with_a_hint() {
         "warning: file at route: unknown section \"route\" is ignored\n  hint: did you mean \"routes\"?";
     check("route: [{id: 1}]\nroutes: [{id: 2}]\n", &[("routes/2", json!({"id": 2}))], &[near]);
     check("whatever: 1\n", &[], &["warning: file at whatever: unknown section \"whatever\" is ignored"]);
+}
+
+#[test]
+fn an_empty_document_needs_its_end_mark() {
+    for text in ["", " \n\t", "\u{feff}", "# a comment\n", "#END of it\n", "---\n"] {
+        let (resources, problems) = read(text);
+        assert!(resources.is_empty(), "{text}");
+        assert_eq!(problems.len(), 1, "{text:?}");
+        assert!(problems[0].starts_with("error: file: the document is empty"), "{problems:?}");
+    }
+    for text in ["#END", "# nothing yet\n#END\n", "routes: []\n", "{}"] {
+        check(text, &[], &[]);
+    }
 }
 
 #[test]

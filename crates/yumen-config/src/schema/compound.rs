@@ -4,14 +4,15 @@
 //! branch that lost never leak into the settings.
 
 use std::collections::HashMap;
+use std::hash::RandomState;
 
 use serde_json::Value;
 
 use super::InvalidSettings;
 use super::evaluate::{SchemaEvaluator, SchemaKeywords};
-use super::scalar;
+use super::{reference, scalar};
 
-/// Up to so many items comparing all pairs is cheaper than writing each down.
+/// Items up to which the comparison of all pairs is cheaper than hashes.
 const PAIRS_MAX: usize = 32;
 
 /// Judges an array.
@@ -36,6 +37,9 @@ pub(super) fn array(
     }
     if let Some(max) = k.items_max.filter(|max| count > *max) {
         return ev.refuse(|| format!("expect array to have at most {max} items"));
+    }
+    if k.unique_items && !ev.spend(items.iter().map(reference::parts).sum()) {
+        return ev.refuse(|| "the value takes too many steps to be evaluated".into());
     }
     if k.unique_items
         && let Some((first, second)) = equal_pair(items)
@@ -78,11 +82,14 @@ fn check_tuple(
 
 fn equal_pair(items: &[Value]) -> Option<(usize, usize)> {
     if items.len() > PAIRS_MAX {
-        let mut seen = HashMap::with_capacity(items.len());
-        return items
-            .iter()
-            .enumerate()
-            .find_map(|(i, item)| seen.insert(item.to_string(), i).map(|first| (first, i)));
+        let hasher = RandomState::new();
+        let mut seen: HashMap<u64, Vec<usize>> = HashMap::with_capacity(items.len());
+        return items.iter().enumerate().find_map(|(i, item)| {
+            let alike = seen.entry(scalar::hash(&hasher, item)).or_default();
+            let first = alike.iter().copied().find(|first| scalar::equal(&items[*first], item));
+            alike.push(i);
+            first.map(|first| (first, i))
+        });
     }
     (1..items.len())
         .flat_map(|second| (0..second).map(move |first| (first, second)))

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::reference::SchemaReferences;
-use super::{InvalidSettings, compound, object, scalar};
+use super::{InvalidSettings, compound, object, reference, scalar};
 
 const DEPTH_MAX: u16 = 128;
 
@@ -16,7 +16,7 @@ pub(super) struct SchemaEvaluator<'s> {
     pub(super) tell: bool,
     depth: u16,
     /// Where `$ref` leads, in schemas that may have it.
-    references: Option<&'s SchemaReferences<'s>>,
+    pub(super) references: Option<&'s SchemaReferences<'s>>,
 }
 
 /// What a node says, in the order of judgement.
@@ -116,6 +116,11 @@ impl<'s> SchemaEvaluator<'s> {
         SchemaEvaluator { complete: false, tell: false, ..self }
     }
 
+    /// Takes steps from the budget of the evaluation, where it has one; `false` where they are not left.
+    pub(super) fn spend(self, steps: usize) -> bool {
+        self.references.is_none_or(|references| references.spend(steps))
+    }
+
     /// A refusal of the value itself.
     pub(super) fn refuse(self, message: impl FnOnce() -> String) -> Result<(), InvalidSettings> {
         Err(InvalidSettings::new(if self.tell { message() } else { String::new() }))
@@ -162,6 +167,9 @@ impl<'s> SchemaEvaluator<'s> {
         if self.depth >= DEPTH_MAX {
             self.references.inspect(|references| references.give_up());
             return self.refuse(|| "too deeply nested".into());
+        }
+        if !self.spend(reference::steps(instance)) {
+            return self.refuse(|| "the value takes too many steps to be evaluated".into());
         }
         let inner = SchemaEvaluator { depth: self.depth + 1, ..self };
         if let Some(references) = self.references

@@ -1,14 +1,14 @@
-//! Where `$ref` leads within a schema (JSON Schema draft-07 §8.3), and how often it is gone after.
+//! Where `$ref` leads within a schema (JSON Schema draft-07 §8.3), and the steps that an evaluation may take.
 //!
-//! A schema that comes back to itself may take time that doubles with each level of a value. What one value may cost is
-//! bounded, and whoever goes beyond is refused, even where a schema asks for what does *not* fit.
+//! A schema that refers to itself may take time that doubles with each level of a value. The steps of one evaluation are
+//! bounded whatever the size of the value, and a value that needs more is refused, even under `not`.
 
 use std::cell::Cell;
 
 use serde_json::Value;
 
-/// So many times for each part of the value.
-const FOLLOWED_MAX: usize = 512;
+/// Steps of one evaluation. A schema node applied to a value is a step, and large values cost more.
+const STEPS_MAX: usize = 1_000_000;
 
 /// The references of one schema, while one value is judged.
 pub(super) struct SchemaReferences<'s> {
@@ -18,18 +18,22 @@ pub(super) struct SchemaReferences<'s> {
 }
 
 impl<'s> SchemaReferences<'s> {
-    pub(super) fn new(root: &'s Value, instance: &Value) -> SchemaReferences<'s> {
-        let left = Cell::new(parts(instance).saturating_mul(FOLLOWED_MAX));
-        SchemaReferences { root, left, is_aborted: Cell::new(false) }
+    pub(super) fn new(root: &'s Value) -> SchemaReferences<'s> {
+        SchemaReferences { root, left: Cell::new(STEPS_MAX), is_aborted: Cell::new(false) }
+    }
+
+    /// Takes steps from the budget; `false` where it does not hold them.
+    pub(super) fn spend(&self, steps: usize) -> bool {
+        let left = self.left.get().checked_sub(steps);
+        self.left.set(left.unwrap_or(0));
+        if left.is_none() {
+            self.give_up();
+        }
+        left.is_some()
     }
 
     /// The schema that is referred to; else why there is none.
     pub(super) fn follow(&self, reference: &Value) -> Result<&'s Value, String> {
-        let Some(left) = self.left.get().checked_sub(1) else {
-            self.give_up();
-            return Err("its schema refers to itself too often to be judged".to_owned());
-        };
-        self.left.set(left);
         resolve(self.root, reference).ok_or_else(|| {
             self.give_up();
             format!("its schema refers to {reference}, which is not there")
@@ -52,8 +56,18 @@ pub(super) fn resolve<'s>(root: &'s Value, reference: &Value) -> Option<&'s Valu
     root.pointer(reference.as_str()?.strip_prefix('#')?)
 }
 
-/// Of how many values a value is made, itself included.
-fn parts(value: &Value) -> usize {
+/// Steps that a schema node costs on a value, without those of its members and elements.
+pub(super) fn steps(value: &Value) -> usize {
+    1 + match value {
+        Value::String(text) => text.len() / 64,
+        Value::Array(items) => items.len() / 8,
+        Value::Object(members) => members.len() / 4,
+        _ => 0,
+    }
+}
+
+/// The number of values that a value is made of, itself included.
+pub(super) fn parts(value: &Value) -> usize {
     1 + match value {
         Value::Array(items) => items.iter().map(parts).sum(),
         Value::Object(members) => members.values().map(parts).sum(),

@@ -1,5 +1,6 @@
 //! Types, strings, numbers, formats, and equality.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde_json::{Number, Value};
@@ -19,7 +20,7 @@ pub(super) fn types(
 ) -> Result<(), InvalidSettings> {
     match types {
         Value::String(name) => {
-            if !is_type(name, instance) {
+            if !is_type(ev, name, instance) {
                 return ev.refuse(|| format!("wrong type: expected {name}, got {}", lua_type(instance)));
             }
             if ev.complete {
@@ -29,7 +30,7 @@ pub(super) fn types(
         }
         Value::Array(names) => {
             let mut names = names.iter().filter_map(Value::as_str);
-            if names.clone().any(|name| is_type(name, instance)) {
+            if names.clone().any(|name| is_type(ev, name, instance)) {
                 return Ok(());
             }
             ev.refuse(|| {
@@ -42,7 +43,7 @@ pub(super) fn types(
     }
 }
 
-fn is_type(name: &str, instance: &Value) -> bool {
+fn is_type(ev: SchemaEvaluator<'_>, name: &str, instance: &Value) -> bool {
     match (name, instance) {
         ("object", Value::Object(_)) | ("array", Value::Array(_)) => true,
         ("object", Value::Array(items)) => items.is_empty(),
@@ -51,9 +52,11 @@ fn is_type(name: &str, instance: &Value) -> bool {
         ("string", Value::String(_)) | ("boolean", Value::Bool(_)) | ("null", Value::Null) => true,
         ("number", Value::Number(_)) => true,
         ("integer", Value::Number(number)) => {
-            // Beyond the exact ones a number is not what was written any more.
-            let is_whole = |float: f64| float.fract() == 0.0 && float.abs() < EXACT_MAX;
-            number.is_i64() || (number.is_f64() && number.as_f64().is_some_and(is_whole))
+            // Settings are decoded from the number, which is exact up to a bound. Documents keep their text.
+            let is_exact = |float: f64| ev.references.is_some() || float.abs() < EXACT_MAX;
+            let is_whole = |float: f64| float.fract() == 0.0 && is_exact(float);
+            number.is_i64()
+                || ((number.is_f64() || ev.references.is_some()) && number.as_f64().is_some_and(is_whole))
         }
         _ => false,
     }
@@ -156,11 +159,37 @@ pub(super) fn format(ev: SchemaEvaluator<'_>, format: &str, text: &str) -> Resul
     if fits { Ok(()) } else { ev.refuse(|| format!("expect valid {format} format but got: {text}")) }
 }
 
-/// Equality where `1` and `1.0` are the same number.
+/// Equality where `1` and `1.0` are the same number, at any depth, and the order of members does not matter.
 pub(super) fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
-        (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
+        (Value::Number(a), Value::Number(b)) => {
+            a == b || ((a.is_f64() || b.is_f64()) && a.as_f64() == b.as_f64())
+        }
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b)),
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(name, a)| b.get(name).is_some_and(|b| equal(a, b)))
+        }
         _ => a == b,
+    }
+}
+
+/// A hash that values have in common where they are [`equal`].
+pub(super) fn hash(hasher: &RandomState, value: &Value) -> u64 {
+    match value {
+        // The sum makes 0.0 of -0.0.
+        Value::Number(number) => hasher.hash_one(number.as_f64().map(|float| (float + 0.0).to_bits())),
+        Value::String(text) => hasher.hash_one(text),
+        Value::Array(items) => {
+            let mut state = hasher.build_hasher();
+            items.iter().for_each(|item| state.write_u64(hash(hasher, item)));
+            state.finish()
+        }
+        Value::Object(members) => members
+            .iter()
+            .map(|(name, value)| hasher.hash_one((name, hash(hasher, value))))
+            .fold(1, u64::wrapping_add),
+        Value::Null => 2,
+        Value::Bool(truth) => 3 + u64::from(*truth),
     }
 }
 

@@ -367,3 +367,52 @@ fn every_fault_of_a_value_is_found() {
     assert_eq!(told(json!({ "a": 1, "e": {}, "g": 1 })), [""; 0]);
     assert_eq!(told(json!(5)), [""]);
 }
+
+#[test]
+fn large_arrays_are_unique_by_the_same_equality_as_small_ones() {
+    let schema = json!({"uniqueItems": true});
+    let filler: Vec<Value> = (100..140).map(Value::from).collect();
+    let check = |first: Value, second: Value, is_unique: bool| {
+        for filler in [&filler[..0], &filler] {
+            let items: Vec<Value> =
+                [first.clone(), second.clone()].into_iter().chain(filler.iter().cloned()).collect();
+            assert_eq!(validate_document(&schema, &mut items.clone().into()).is_ok(), is_unique, "{items:?}");
+        }
+    };
+    check(json!(1), json!(1.0), false);
+    check(json!(0.0), json!(-0.0), false);
+    check(json!([{"a": 1, "b": 2}]), json!([{"b": 2.0, "a": 1}]), false);
+    check(json!(9_007_199_254_740_992_u64), json!(9_007_199_254_740_993_u64), true);
+    check(json!("1"), json!(1), true);
+    check(json!({"a": 1}), json!({"b": 1}), true);
+    check(json!([]), json!({}), true);
+}
+
+#[test]
+fn steps_of_an_evaluation_are_bounded_whatever_the_size_of_the_value() {
+    let schema = json!({"definitions": {"n": {"properties": {"c": {"anyOf": [
+        {"allOf": [{"$ref": "#/definitions/n"}, false]}, {"$ref": "#/definitions/n"},
+    ]}}}}, "$ref": "#/definitions/n"});
+    let padded = |depth| json!({"p": vec![1; 50_000], "c": nested_by("c", depth)});
+    assert!(validate_document(&schema, &mut padded(4)).is_ok());
+    let start = std::time::Instant::now();
+    assert!(validate_document(&schema, &mut padded(40)).is_err());
+    assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+    let mut large: Value = vec![json!({"a": "x"}); 40_000].into();
+    let plain = json!({"items": {"properties": {"a": {"type": "string"}}}});
+    assert_eq!(validate_document(&plain, &mut large), Ok(()));
+}
+
+fn nested_by(name: &str, depth: usize) -> Value {
+    (0..depth).fold(json!({}), |inner, _| json!({ name: inner }))
+}
+
+#[test]
+fn integers_of_documents_have_no_bound() {
+    let schema = json!({"type": "integer"});
+    for text in ["9223372036854775808", "123456789012345678901234567890", "1E5", "3.00"] {
+        let mut number: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(validate_document(&schema, &mut number), Ok(()), "{text}");
+    }
+    assert!(validate_document(&schema, &mut json!(3.5)).is_err());
+}

@@ -5,7 +5,8 @@
 use yumen_http::KnownField;
 
 use super::VarValue;
-use super::json_index::{JsonIndex, MEMBERS_MAX};
+use super::json_index::{JsonIndex, MEMBERS_MAX, UnreadValue};
+use super::multipart::{MultipartFault, MultipartParts};
 use super::post::{self, is_json, media_type};
 use crate::json_scan::{JsonFault, JsonScan, ScanProgress};
 use crate::{BacktrackLimitExceeded, Exchange};
@@ -25,9 +26,11 @@ const TURN_BYTES: usize = 128 * 1024;
 pub(crate) enum BodyIndex {
     Json(JsonIndex),
     Urlencoded,
-    Multipart,
-    /// It is of another type, or not what its type says.
+    Multipart(MultipartParts),
+    /// It is empty, or of another type.
     Nothing,
+    /// It does not follow the grammar of its type, or its type is ambiguous: upstreams may still read values in it.
+    Unreadable,
     /// It holds more than is looked through.
     TooComplex,
 }
@@ -72,23 +75,29 @@ impl BodyIndexing {
 
     /// `None` where another turn is needed.
     fn index(&mut self, ex: &Exchange<'_>, body: &[u8], bytes: usize) -> Option<BodyIndex> {
-        let Some(content_type) = ex.request.fields.known(KnownField::ContentType) else {
+        let Some(content_type) =
+            ex.request.fields.known(KnownField::ContentType).filter(|_| !body.is_empty())
+        else {
             return Some(BodyIndex::Nothing);
         };
+        if post::has_ambiguous_type(ex) {
+            return Some(BodyIndex::Unreadable);
+        }
         if body.len() > INDEXED_BYTES_MAX {
             return Some(BodyIndex::TooComplex);
         }
         let media_type = media_type(content_type);
-        let bounded =
-            |count: usize, count_max, index| if count > count_max { BodyIndex::TooComplex } else { index };
         Some(if media_type.eq_ignore_ascii_case(b"application/x-www-form-urlencoded") {
-            bounded(memchr::memchr_iter(b'&', body).count(), FORM_FIELDS_MAX, BodyIndex::Urlencoded)
+            match memchr::memchr_iter(b'&', body).count() {
+                0..=FORM_FIELDS_MAX => BodyIndex::Urlencoded,
+                _ => BodyIndex::TooComplex,
+            }
         } else if media_type.eq_ignore_ascii_case(b"multipart/form-data") {
-            bounded(
-                post::count_parts(body, content_type, FORM_PARTS_MAX + 1),
-                FORM_PARTS_MAX,
-                BodyIndex::Multipart,
-            )
+            match MultipartParts::parse(body, content_type, FORM_PARTS_MAX) {
+                Ok(parts) => BodyIndex::Multipart(parts),
+                Err(MultipartFault::Malformed) => BodyIndex::Unreadable,
+                Err(MultipartFault::TooManyParts) => BodyIndex::TooComplex,
+            }
         } else if is_json(media_type) {
             return self.index_json(body, bytes);
         } else {
@@ -103,7 +112,7 @@ impl BodyIndexing {
                 let scan = std::mem::replace(&mut self.scan, JsonScan::new(0, 0));
                 BodyIndex::Json(JsonIndex::new(scan.into_members()))
             }
-            Ok(ScanProgress::Done) | Err(JsonFault::Syntax { .. }) => BodyIndex::Nothing,
+            Ok(ScanProgress::Done) | Err(JsonFault::Syntax { .. }) => BodyIndex::Unreadable,
             Err(JsonFault::TooDeep | JsonFault::TooManyValues) => BodyIndex::TooComplex,
         })
     }
@@ -115,13 +124,15 @@ pub(super) fn argument<'a>(ex: &'a Exchange<'_>, name: &str) -> Option<VarValue<
     let body = ex.body.as_ref()?;
     let whole = || BodyIndexing::default().index(ex, body, usize::MAX).unwrap_or(BodyIndex::Nothing);
     match body.index.get_or_init(whole) {
-        BodyIndex::Json(index) => ex.decided(index.value(body, name)),
+        BodyIndex::Json(index) => index.value(body, name).unwrap_or_else(|unread| match unread {
+            UnreadValue::TooComplex => ex.decided(Err(BacktrackLimitExceeded)),
+            UnreadValue::Unreadable => ex.undecided_by_body(),
+        }),
         BodyIndex::Urlencoded => post::form_field(body, name.as_bytes()).map(VarValue::Text),
-        BodyIndex::Multipart => {
-            let content_type = ex.request.fields.known(KnownField::ContentType)?;
-            post::multipart_field(body, content_type, name.as_bytes())
-                .map(|value| VarValue::Text(value.into()))
+        BodyIndex::Multipart(parts) => {
+            parts.field(body, name.as_bytes()).map(|value| VarValue::Text(value.into()))
         }
+        BodyIndex::Unreadable => ex.undecided_by_body(),
         BodyIndex::Nothing => None,
         BodyIndex::TooComplex => ex.decided(Err(BacktrackLimitExceeded)),
     }

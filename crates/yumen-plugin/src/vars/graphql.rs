@@ -8,7 +8,7 @@ use apollo_parser::Parser;
 use apollo_parser::cst::{Definition, OperationDefinition, Selection};
 use yumen_http::{KnownField, Method};
 
-use super::post::{form_field, is_json, media_type};
+use super::post::{form_field, has_ambiguous_type, is_json, media_type};
 use super::{VarValue, body_index};
 use crate::{BacktrackLimitExceeded, Exchange};
 
@@ -56,19 +56,23 @@ fn parse(document: &str) -> Result<Option<GraphqlOperation>, BacktrackLimitExcee
 /// Whether the body is of a type that carries a document, and the request of a method that looks for it there.
 pub(super) fn is_in_body(ex: &Exchange<'_>) -> bool {
     ex.request.method() != Method::Get
-        && ex.request.fields.known(KnownField::ContentType).map(media_type).is_some_and(|media_type| {
-            media_type.eq_ignore_ascii_case(b"application/graphql") || is_json(media_type)
-        })
+        && (has_ambiguous_type(ex)
+            || ex.request.fields.known(KnownField::ContentType).map(media_type).is_some_and(|media_type| {
+                media_type.eq_ignore_ascii_case(b"application/graphql") || is_json(media_type)
+            }))
 }
 
 fn document_in_body(ex: &Exchange<'_>) -> Option<String> {
+    if has_ambiguous_type(ex) && ex.body.as_ref().is_some_and(|body| !body.is_empty()) {
+        return ex.undecided_by_body();
+    }
     let media_type = media_type(ex.request.fields.known(KnownField::ContentType)?);
     if media_type.eq_ignore_ascii_case(b"application/graphql") {
         let body = ex.body.as_deref()?;
         if body.len() > body_index::INDEXED_BYTES_MAX {
             return ex.decided(Err(BacktrackLimitExceeded));
         }
-        return String::from_utf8(body.to_vec()).ok();
+        return String::from_utf8(body.to_vec()).ok().or_else(|| ex.undecided_by_body());
     }
     let VarValue::Text(document) = is_json(media_type).then(|| body_index::argument(ex, "query"))?? else {
         return None;

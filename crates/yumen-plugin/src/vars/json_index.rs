@@ -6,39 +6,57 @@
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 
 use serde_json::Value;
 
 use super::VarValue;
-use crate::BacktrackLimitExceeded;
 use crate::json_scan::{JsonMember, JsonScan, string_end};
 
 /// Members of all objects of a body; each costs 8 bytes. A body with more is refused.
 pub(super) const MEMBERS_MAX: usize = 128 * 1024;
 /// Values that a path leads to, those inside of them included. A path that leads to more leaves its exchange undecided.
 const FOUND_VALUES_MAX: usize = 10_000;
+/// Members of an object up to which each is compared; beyond, names are looked up by their hash.
+const SEARCHED_MEMBERS_MAX: usize = 32;
 /// Places that are remembered by their paths.
 const REMEMBERED_MAX: usize = 256;
+
+/// The reason why a value that is there was not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UnreadValue {
+    /// A path leads to more values than are read.
+    TooComplex,
+    /// A number beyond all floats, or a text or name with half of a surrogate pair: readers of JSON disagree about it.
+    Unreadable,
+}
 
 /// Members of a JSON document, and the places that paths led to.
 #[derive(Debug)]
 pub(crate) struct JsonIndex {
     members: Vec<JsonMember>,
     remembered: RefCell<Vec<(Box<str>, Option<usize>)>>,
+    /// Members of large objects by the offset of the object, found once however many paths lead through it.
+    lookups: RefCell<HashMap<usize, MemberLookup>>,
+    hasher: RandomState,
 }
+
+/// For the hash of each name, the last member of that name.
+type MemberLookup = HashMap<u64, JsonMember>;
 
 impl JsonIndex {
     pub(super) fn new(members: Vec<JsonMember>) -> JsonIndex {
-        JsonIndex { members, remembered: RefCell::default() }
+        JsonIndex {
+            members,
+            remembered: RefCell::default(),
+            lookups: RefCell::default(),
+            hasher: RandomState::new(),
+        }
     }
 
     /// The value at a dotted path. A number in it, plain or in brackets, is an array index from 0, and a `*` all there
     /// are: such a path gives a list.
-    pub(super) fn value(
-        &self,
-        body: &[u8],
-        path: &str,
-    ) -> Result<Option<VarValue<'static>>, BacktrackLimitExceeded> {
+    pub(super) fn value(&self, body: &[u8], path: &str) -> Result<Option<VarValue<'static>>, UnreadValue> {
         let budget = Cell::new(FOUND_VALUES_MAX);
         if !path.contains('*') {
             return match self.place(body, path) {
@@ -68,7 +86,7 @@ impl JsonIndex {
     }
 
     /// The offsets that a path with stars leads to.
-    fn places(&self, body: &[u8], path: &str) -> Result<Vec<usize>, BacktrackLimitExceeded> {
+    fn places(&self, body: &[u8], path: &str) -> Result<Vec<usize>, UnreadValue> {
         let mut reached = vec![after_space(body, 0)];
         for step in steps(path) {
             let mut next = Vec::new();
@@ -105,15 +123,30 @@ impl JsonIndex {
 
     /// The value of the last member of this name, as readers of doubled names usually have it.
     fn member(&self, body: &[u8], at: usize, name: &str) -> Option<usize> {
-        let named = self.members_of(body, at).filter(|member| is_named(body, *member, name)).last()?;
+        let in_order = || self.members_of(body, at).filter(|member| is_named(body, *member, name)).last();
+        let named = if self.members_of(body, at).nth(SEARCHED_MEMBERS_MAX).is_none() {
+            in_order()?
+        } else {
+            let mut lookups = self.lookups.borrow_mut();
+            let lookup = lookups.entry(at).or_insert_with(|| self.lookup(body, at));
+            let found = *lookup.get(&self.hasher.hash_one(name))?;
+            // Two names of one hash are as rare as they are legal.
+            if is_named(body, found, name) { found } else { in_order()? }
+        };
         Some(value_of(body, named))
     }
 
+    /// The lookup of the object at an offset. A name that cannot be decoded is none that a path holds.
+    fn lookup(&self, body: &[u8], at: usize) -> MemberLookup {
+        let named = |member| Some((self.hasher.hash_one(&*name_of(body, member).ok()?), member));
+        self.members_of(body, at).filter_map(named).collect()
+    }
+
     /// Adds the values inside a container; of a doubled name only the last one.
-    fn inside(&self, body: &[u8], at: usize, to: &mut Vec<usize>) -> Result<(), BacktrackLimitExceeded> {
+    fn inside(&self, body: &[u8], at: usize, to: &mut Vec<usize>) -> Result<(), UnreadValue> {
         let mut add = |at: usize| {
             to.push(at);
-            if to.len() > FOUND_VALUES_MAX { Err(BacktrackLimitExceeded) } else { Ok(()) }
+            if to.len() > FOUND_VALUES_MAX { Err(UnreadValue::TooComplex) } else { Ok(()) }
         };
         match body.get(at) {
             Some(b'[') => elements(body, at).try_for_each(add),
@@ -122,13 +155,13 @@ impl JsonIndex {
                 let mut positions: HashMap<Cow<'_, str>, usize> = HashMap::new();
                 let mut places: Vec<usize> = Vec::new();
                 for member in self.members_of(body, at) {
-                    let position = *positions.entry(name_of(body, member)).or_insert(places.len());
+                    let position = *positions.entry(name_of(body, member)?).or_insert(places.len());
                     match places.get_mut(position) {
                         Some(place) => *place = value_of(body, member),
                         None => places.push(value_of(body, member)),
                     }
                     if places.len() > FOUND_VALUES_MAX {
-                        return Err(BacktrackLimitExceeded);
+                        return Err(UnreadValue::TooComplex);
                     }
                 }
                 places.into_iter().try_for_each(&mut add)
@@ -150,20 +183,20 @@ fn after_space(body: &[u8], at: usize) -> usize {
 
 fn is_named(body: &[u8], member: JsonMember, name: &str) -> bool {
     if member.has_escape() {
-        return name_of(body, member) == name;
+        return name_of(body, member).is_ok_and(|decoded| decoded == name);
     }
     let behind_quote = body.get(member.start as usize + 1..).unwrap_or_default();
     behind_quote.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'"'))
 }
 
-fn name_of(body: &[u8], member: JsonMember) -> Cow<'_, str> {
+fn name_of(body: &[u8], member: JsonMember) -> Result<Cow<'_, str>, UnreadValue> {
     let start = member.start as usize;
     let end = string_end(body, start).map_or(start, |(end, _)| end);
     let text = body.get(start..end).unwrap_or_default();
     if member.has_escape() {
-        return Cow::Owned(serde_json::from_slice(text).unwrap_or_default());
+        return serde_json::from_slice(text).map(Cow::Owned).map_err(|_| UnreadValue::Unreadable);
     }
-    String::from_utf8_lossy(text.get(1..text.len() - 1).unwrap_or_default())
+    Ok(String::from_utf8_lossy(text.get(1..text.len() - 1).unwrap_or_default()))
 }
 
 /// The offset of a member's value.
@@ -188,17 +221,13 @@ fn elements(body: &[u8], at: usize) -> impl Iterator<Item = usize> {
 }
 
 /// The value at an offset, as conditions compare it.
-fn read(
-    body: &[u8],
-    at: usize,
-    budget: &Cell<usize>,
-) -> Result<Option<VarValue<'static>>, BacktrackLimitExceeded> {
+fn read(body: &[u8], at: usize, budget: &Cell<usize>) -> Result<Option<VarValue<'static>>, UnreadValue> {
     let mut scan = JsonScan::new(at, budget.get());
-    scan.advance(body, body.len()).map_err(|_| BacktrackLimitExceeded)?;
+    scan.advance(body, body.len()).map_err(|_| UnreadValue::TooComplex)?;
     budget.set(budget.get().saturating_sub(scan.values()));
     let text = body.get(at..scan.offset()).unwrap_or_default();
-    // A number beyond all floats, or half of a surrogate pair, is no value.
-    Ok(serde_json::from_slice(text).ok().and_then(|value: Value| typed(&value)))
+    let value: Value = serde_json::from_slice(text).map_err(|_| UnreadValue::Unreadable)?;
+    Ok(typed(&value))
 }
 
 fn typed(value: &Value) -> Option<VarValue<'static>> {

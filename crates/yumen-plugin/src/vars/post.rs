@@ -1,21 +1,29 @@
-//! Fields of forms, urlencoded and multipart, and the media types whose bodies have values.
+//! Fields of urlencoded forms, and the media types whose bodies have values.
 //!
-//! Knows the two formats, not who buffered the body.
+//! Knows the format, not who buffered the body.
 
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode;
 use yumen_http::KnownField;
 
+use super::multipart::is_one_media_type;
 use crate::Exchange;
+
+/// Whether more than one media type is named, so that readers may take the body for different things.
+pub(crate) fn has_ambiguous_type(ex: &Exchange<'_>) -> bool {
+    let mut types = ex.request.fields.all_known(KnownField::ContentType);
+    types.next().is_some_and(|first| !is_one_media_type(first)) || types.next().is_some()
+}
 
 /// Whether the body is of a type that has fields or places.
 pub(super) fn is_looked_into(ex: &Exchange<'_>) -> bool {
-    ex.request.fields.known(KnownField::ContentType).map(media_type).is_some_and(|media_type| {
-        media_type.eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
-            || media_type.eq_ignore_ascii_case(b"multipart/form-data")
-            || is_json(media_type)
-    })
+    has_ambiguous_type(ex)
+        || ex.request.fields.known(KnownField::ContentType).map(media_type).is_some_and(|media_type| {
+            media_type.eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
+                || media_type.eq_ignore_ascii_case(b"multipart/form-data")
+                || is_json(media_type)
+        })
 }
 
 /// The media type of a `Content-Type`, without its parameters.
@@ -67,59 +75,4 @@ pub(super) fn form_decode(text: &[u8]) -> Cow<'_, [u8]> {
     }
     let spaced: Vec<u8> = text.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
     Cow::Owned(percent_decode(&spaced).collect())
-}
-
-/// How often the boundary of a multipart body occurs in it, at most `count_max`.
-pub(super) fn count_parts(body: &[u8], content_type: &[u8], count_max: usize) -> usize {
-    let Some(boundary) = parameter(content_type, b"boundary").filter(|boundary| !boundary.is_empty()) else {
-        return 0;
-    };
-    memchr::memmem::find_iter(body, boundary).take(count_max).count()
-}
-
-/// The part whose disposition names it (RFC 7578 §4.2).
-pub(super) fn multipart_field<'a>(body: &'a [u8], content_type: &[u8], name: &[u8]) -> Option<&'a [u8]> {
-    let boundary = parameter(content_type, b"boundary")?;
-    let mut delimiter = b"\r\n--".to_vec();
-    delimiter.extend_from_slice(boundary);
-    // The first delimiter has no line before it where there is no preamble.
-    let first = delimiter[2..].to_vec();
-    let start = if body.starts_with(&first) {
-        first.len()
-    } else {
-        memchr::memmem::find(body, &delimiter)? + delimiter.len()
-    };
-    let mut rest = &body[start..];
-    loop {
-        if rest.starts_with(b"--") {
-            return None;
-        }
-        let line_end = memchr::memmem::find(rest, b"\r\n")?;
-        let part = &rest[line_end..];
-        let end = memchr::memmem::find(part, &delimiter)?;
-        if let Some(value) = named_part(&part[..end], name) {
-            return Some(value);
-        }
-        rest = &part[end + delimiter.len()..];
-    }
-}
-
-/// The content of a part, which begins with the line break before its fields, if it is called `name`.
-fn named_part<'a>(part: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    let head_end = memchr::memmem::find(part, b"\r\n\r\n")?;
-    let disposition = part[..head_end].split(|byte| *byte == b'\n').find_map(|line| {
-        let colon = memchr::memchr(b':', line)?;
-        line[..colon].eq_ignore_ascii_case(b"content-disposition").then(|| line[colon + 1..].trim_ascii())
-    })?;
-    (parameter(disposition, b"name")? == name).then(|| &part[head_end + 4..])
-}
-
-/// A parameter of a field value, without its quotes.
-fn parameter<'a>(value: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    value.split(|byte| *byte == b';').skip(1).find_map(|parameter| {
-        let equals = memchr::memchr(b'=', parameter)?;
-        let text = parameter[equals + 1..].trim_ascii();
-        let text = text.strip_prefix(b"\"").and_then(|text| text.strip_suffix(b"\"")).unwrap_or(text);
-        parameter[..equals].trim_ascii().eq_ignore_ascii_case(name).then_some(text)
-    })
 }

@@ -432,7 +432,8 @@ fn bodies_are_looked_through_in_turns_and_within_bounds() {
     assert_eq!(index(json, "{").0, Done);
     assert_eq!(index(form, &"a&".repeat(10_000)).0, Done);
     assert_eq!(index(form, &"a&".repeat(10_001)).0, TooComplex);
-    let parts = |count: usize| "--B\r\n\r\n\r\n".repeat(count);
+    let part = "--B\r\nContent-Disposition: form-data; name=a\r\n\r\n\r\n";
+    let parts = |count: usize| part.repeat(count) + "--B--";
     assert_eq!(index("multipart/form-data; boundary=B", &parts(1000)).0, Done);
     assert_eq!(index("multipart/form-data; boundary=B", &parts(1001)).0, TooComplex);
     assert_eq!(index("text/plain", &ones).0, Done);
@@ -464,6 +465,103 @@ fn multipart_fields_are_found_by_their_name() {
     check_body("multipart/form-data", body, "post_arg_a", None);
     check_body(kind, "--B\r\n\r\nno end", "post_arg_a", None);
     check_body(kind, "--B", "post_arg_a", None);
+}
+
+/// Checks that a value of the body is neither there nor absent.
+#[track_caller]
+fn check_unreadable(content_type: &str, body: &str, name: &str) {
+    let request = format!("POST / HTTP/1.1\nHost: a\nContent-Type: {content_type}\n\n");
+    with_exchange(false, &request, |ex| {
+        ex.body = Some(body.as_bytes().to_vec().into());
+        assert_eq!(value(name, ex), None);
+        assert!(ex.is_undecided() && ex.has_unreadable_body(), "{content_type}: {name} in {body}");
+    });
+}
+
+#[test]
+fn a_value_that_readers_disagree_about_is_not_absent() {
+    let json = "application/json";
+    for (body, name) in [
+        (r#"{"roles":["admin","\ud800"]}"#, "post_arg.roles"),
+        (r#"{"roles":["admin",1e999]}"#, "post_arg.roles"),
+        (r#"{"user":{"role":"admin","x":1e999}}"#, "post_arg.user"),
+        (r#"{"n":1e999}"#, "post_arg.n"),
+        (r#"{"a":{"\ud800":"admin","\ud801":"u"}}"#, "post_arg.a.*"),
+        (r#"{"role":"admin","x":NaN}"#, "post_arg.role"),
+        ("\u{feff}{\"role\":\"admin\"}", "post_arg.role"),
+    ] {
+        check_unreadable(json, body, name);
+    }
+    // The member beside it is not read.
+    check_body(json, r#"{"a":"x","b":1e999,"\ud800":1}"#, "post_arg.a", Some("x"));
+}
+
+#[test]
+fn a_body_of_two_types_is_not_read() {
+    check_unreadable("text/plain\nContent-Type: application/json", r#"{"a":1}"#, "post_arg.a");
+    check_unreadable("text/plain, application/json", r#"{"a":1}"#, "post_arg.a");
+    check_unreadable("text/plain, application/json", r#"{"query":"{a}"}"#, "graphql_name");
+    check_body("application/json; a=\"b,c\"", r#"{"a":1}"#, "post_arg.a", Some("1"));
+}
+
+#[test]
+fn names_of_large_objects_are_found_by_their_hash() {
+    let members: String = (0..1000).map(|n| format!(r#""f{n}":{n},"#)).collect();
+    let body = format!(r#"{{"a":"x",{members}"\u0061":"y","\ud800":0,"f7":"z"}}"#);
+    for (name, expected) in
+        [("a", Some("y")), ("f7", Some("z")), ("f8", Some("8")), ("f999", Some("999")), ("g", None)]
+    {
+        check_body("application/json", &body, &format!("post_arg.{name}"), expected);
+    }
+}
+
+#[test]
+fn multipart_forms_are_read_strictly() {
+    let kind = "multipart/form-data; boundary=B";
+    let form = |head: &str| format!("--B\r\n{head}\r\n\r\nadmin\r\n--B--\r\n");
+    let field = "Content-Disposition: form-data; name=\"role\"";
+    for (kind, body) in [
+        (kind, form("Content-Disposition: form-data; filename=\"; name=user; x\"; name=\"role\"")),
+        (kind, form("Content-Type: text/plain\r\ncontent-disposition: form-data; name=role")),
+        (kind, form(field).replace("--B", "--B  ").replace("--B  --", "--B--")),
+        ("multipart/form-data; x=\"; boundary=Z; \"; boundary=B", form(field)),
+        ("multipart/form-data; boundary=\"a B\"", form(field).replace("--B", "--a B")),
+    ] {
+        check_body(kind, &body, "post_arg.role", Some("admin"));
+    }
+    let long = "e".repeat(1500);
+    let body = form(field).replace("--B", "--e").replace("admin", &long);
+    check_body("multipart/form-data; boundary=e", &body, "post_arg.role", Some(&long));
+    let whole = form(field);
+    for body in [
+        form("Content-Disposition: form-data;\r\n name=\"role\""),
+        form("Content-Disposition: form-data; name*=UTF-8''role"),
+        form("Content-Disposition: form-data; filename=\"\\\"; name=\"user\"; x=\"\"; name=\"role\""),
+        form("Content-Disposition: form-data; name=\"r\\ole\""),
+        form("Content-Disposition: form-data; name=user; name=role"),
+        form("Content-Disposition: form-data; name=user\r\nContent-Disposition: form-data; name=role"),
+        form("Content-Disposition: form-data"),
+        form("Content-Transfer-Encoding: base64\r\nContent-Disposition: form-data; name=role"),
+        form("Content-Disposition : form-data; name=role"),
+        form("X: y"),
+        whole.replace("--B--\r\n", ""),
+        whole.replace("\r\n", "\n"),
+        whole.replace("admin", "x\n--B\r\n"),
+        whole.replace("admin", "x\r\n--Bx"),
+        whole.clone() + &whole,
+        "text".into(),
+    ] {
+        check_unreadable(kind, &body, "post_arg.role");
+    }
+    for kind in [
+        "multipart/form-data",
+        "multipart/form-data; boundary=A; boundary=B",
+        "multipart/form-data; boundary=\"\\B\"",
+        "multipart/form-data; boundary=\"B",
+        "multipart/form-data; boundary=\"\"",
+    ] {
+        check_unreadable(kind, &whole, "post_arg.role");
+    }
 }
 
 #[test]

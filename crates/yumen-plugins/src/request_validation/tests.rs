@@ -38,7 +38,7 @@ fn import_consumer() -> Value {
 #[test]
 fn bodies_are_held_to_the_schema() {
     let post = |body: &str| format!("POST / HTTP/1.1\nContent-Type: application/json\n\n{body}");
-    let good = (200, r#"{"name":"ann","age":7,"size":"m"}"#);
+    let good = (200, r#"{"name": "ann", "age": 7,"size":"m"}"#);
     check(import_consumer(), &post(r#"{"name": "ann", "age": 7}"#), good);
     for (body, refusal) in [
         (r#"{"age": 7}"#, "property \"name\" is required"),
@@ -133,4 +133,36 @@ fn a_schema_may_refer_to_itself() {
     let good = r#"{"name":"a","next":{"name":"b"}}"#;
     check(settings.clone(), &post(good), (200, good));
     assert_eq!(run(settings, &post(r#"{"name":"a","next":{"name":7}}"#)).status, 400);
+}
+
+#[test]
+fn the_text_of_a_body_stays_as_it_was_received() {
+    let schema = json!({"type": "object", "properties": {
+        "b": {"type": "integer"},
+        "in": {"type": "object", "properties": {"d": {"default": 1}, "e": {"default": "\""}}},
+        "list": {"type": "array"},
+    }});
+    let post = |body: &str| format!("POST / HTTP/1.1\nContent-Type: application/json\n\n{body}");
+    for (body, expected) in [
+        (r#" {"b":123456789012345678901234567890, "c":[3.00,1E5,-0] } "#, None),
+        (r#"{"b":9223372036854775808,"list":{},"s":"\u0061}\"]\\"}"#, None),
+        (r#"{"in":{ },"b":3.00}"#, Some(r#"{"in":{ "d":1,"e":"\""},"b":3.00}"#)),
+        (r#"{"in":{"d":2.0 },"b":3.00}"#, Some(r#"{"in":{"d":2.0 ,"e":"\""},"b":3.00}"#)),
+        (r#"{"in":[ ],"b":3.00}"#, Some(r#"{"in":{"d":1,"e":"\""},"b":3.00}"#)),
+        (r#"{"b":1,"b":2,"in":{"d":0}}"#, Some(r#"{"b":2,"in":{"d":0,"e":"\""}}"#)),
+    ] {
+        check(json!({ "body_schema": schema }), &post(body), (200, expected.unwrap_or(body)));
+    }
+}
+
+#[test]
+fn one_media_type_in_any_case_tells_forms_from_json() {
+    let post = |fields: &str| format!("POST / HTTP/1.1\n{fields}\n\nname=ann");
+    let form = "Content-Type: Application/X-WWW-Form-Urlencoded ;a=b";
+    check(import_consumer(), &post(form), (200, "name=ann"));
+    for fields in [&format!("{form}\nContent-Type: application/json"), "Content-Type: text/plain, text/html"]
+    {
+        let refusal = (400, "the request names more than one Content-Type");
+        check(import_consumer(), &post(fields), refusal);
+    }
 }

@@ -25,6 +25,7 @@ fn expected(kind: FaultKind) -> (FaultSide, u16) {
         | FaultKind::Exhausted
         | FaultKind::Unavailable => (Local, 503),
         FaultKind::Undecided => (Local, 500),
+        FaultKind::UnreadableBody => (Client, 400),
         FaultKind::Connect
         | FaultKind::UpstreamTls
         | FaultKind::RequestedTls
@@ -41,7 +42,7 @@ fn expected(kind: FaultKind) -> (FaultSide, u16) {
     }
 }
 
-const ALL: [FaultKind; 37] = [
+const ALL: [FaultKind; 38] = [
     FaultKind::ClientGone,
     FaultKind::ClientStalled,
     FaultKind::Head(HeadError::Malformed("x")),
@@ -79,6 +80,7 @@ const ALL: [FaultKind; 37] = [
     FaultKind::UnexpectedUpgrade,
     FaultKind::Unavailable,
     FaultKind::Undecided,
+    FaultKind::UnreadableBody,
 ];
 
 #[test]

@@ -193,13 +193,22 @@ impl<'w, 's> RequestSimulation<'w, 's> {
         let is_undecided = self.ex.is_undecided();
         let is_told = self.answered.as_ref().is_some_and(|answered| answered.plugin.is_none());
         if is_undecided && !is_told {
-            self.answered =
-                Some(SimulatedResponse::gateway(500, "a pattern took too long to match the request"));
-            self.remarks.push(
-                "a pattern took too long: which route is meant or what a guard would say is unknown, and so the \
-                 request is refused"
-                    .into(),
-            );
+            let (status, message, remark) = if self.ex.has_unreadable_body() {
+                (
+                    400,
+                    "the request body does not follow its Content-Type",
+                    "a condition depends on a value of the body, which is malformed or ambiguous: the request is refused",
+                )
+            } else {
+                (
+                    500,
+                    "a pattern took too long to match the request",
+                    "a pattern took too long: which route is meant or what a guard would say is unknown, and so the \
+                     request is refused",
+                )
+            };
+            self.answered = Some(SimulatedResponse::gateway(status, message));
+            self.remarks.push(remark.into());
         }
         is_undecided
     }

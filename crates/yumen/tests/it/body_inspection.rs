@@ -58,6 +58,15 @@ fn json_of_too_many_values_is_refused_before_a_tree_is_made_of_it() {
     assert_eq!(send("/guarded", &format!("{{{}\"a\":1}}", "\"\":1,".repeat(150_000))).status, 413);
     let form = "a=1&".repeat(20_000);
     assert_eq!(gateway.send(post("/guarded", "application/x-www-form-urlencoded", &form)).status, 413);
+    for (content_type, body) in [
+        ("application/json", r#"{"a":1e999}"#),
+        ("application/json", r#"{"a":1"#),
+        ("text/plain\r\nContent-Type: application/json", r#"{"a":1}"#),
+        ("multipart/form-data; boundary=B", "--B\r\nContent-Disposition: form-data; name=a\r\n\r\n1"),
+    ] {
+        assert_eq!(gateway.send(post("/guarded", content_type, body)).status, 400, "{content_type}: {body}");
+    }
+    assert_eq!(gateway.send(post("/guarded", "application/json", r#"{"a":"1"}"#)).status, 403);
 }
 
 fn gzipped(text: &[u8]) -> Vec<u8> {
