@@ -116,7 +116,7 @@ pub const TABLE: &[MissingPlugin] = &[
     on(ServedTraffic::Both, harmless("syslog", 401)),
     harmless("tcp-logger", 405),
     harmless("tencent-cloud-cls", 397),
-    harmless("traffic-label", 967),
+    guard("traffic-label", 967),
     on(ServedTraffic::Streams, guard("traffic-split", 966)),
     harmless("udp-logger", 400),
     credentials("wolf-rbac", 2555),

@@ -276,10 +276,13 @@ impl KongReader<'_> {
         let items = match value {
             Value::Array(items) => items,
             Value::Null => Vec::new(),
+            Value::Object(members) if members.is_empty() => Vec::new(),
             other => {
                 let message = format!("left out: found {other}, expected a list");
                 self.report.add(dropped("file", collection, message));
-                Vec::new()
+                // One of them may guard access, as any plugin that nobody knows.
+                let unreadable = || json!({ "name": "unreadable" });
+                if kind == "plugin" { vec![unreadable()] } else { Vec::new() }
             }
         };
         items.into_iter().filter_map(|item| self.entity(item, collection, kind, parent)).collect()

@@ -196,6 +196,9 @@ impl<'a> PluginTranslator<'a> {
     }
 }
 
+/// The message in place of a guard. It does not name the plugin: clients read it.
+pub(super) const UNGUARDED: &str = "a plugin that guards access is not available";
+
 /// Refuses everybody where the plugin that kept some out is not in force.
 fn guard(one: &PluginUse, plugins: &mut Map<String, Value>, report: &mut ImportReport) {
     if !guards(&one.name) {
@@ -204,7 +207,7 @@ fn guard(one: &PluginUse, plugins: &mut Map<String, Value>, report: &mut ImportR
     let hint = "once access is guarded in another way, remove fault-injection here";
     let line = dropped(&one.label, "", "requests are answered 503, so that none passes unchecked");
     report.refuse(line.hint(hint));
-    let message = json!({ "message": format!("access is not guarded: {} is missing", one.name) }).to_string();
+    let message = json!({ "message": UNGUARDED }).to_string();
     plugins.insert("fault-injection".into(), refusal(503, &message, None));
 }
 

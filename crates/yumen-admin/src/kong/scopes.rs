@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::document::{EntityIndex, KongDocument};
 use super::entity::KongEntity;
-use super::plugins::keeps_out;
+use super::plugins::{UNGUARDED, keeps_out};
 use super::report::{ImportReport, different, dropped};
 use super::services::STREAM_PROTOCOLS;
 
@@ -251,8 +251,7 @@ fn combine(uses: &mut PluginUses, document: &KongDocument, report: &mut ImportRe
                 return false;
             }
             // An import must not open what was closed.
-            let message = format!("access is not guarded: {} is missing", one.name);
-            let settings = [("status_code", json!(503)), ("message", json!(message))];
+            let settings = [("status_code", json!(503)), ("message", json!(UNGUARDED))];
             let fields = settings.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
             one.config = KongEntity::new(one.label.clone(), String::new(), String::new(), fields);
             one.name = "request-termination".into();

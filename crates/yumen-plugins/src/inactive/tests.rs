@@ -31,7 +31,7 @@ const HARMLESS: &str = "
     error-page exit-transformer file-logger gm google-cloud-logging graphql-proxy-cache http-logger inspect
     kafka-logger lago log-rotate loggly loki-logger node-status ocsp-stapling opentelemetry proxy-cache
     rocketmq-logger server-info skywalking skywalking-logger sls-logger splunk-hec-logging syslog tcp-logger
-    tencent-cloud-cls traffic-label udp-logger zipkin
+    tencent-cloud-cls udp-logger zipkin
 ";
 
 fn is_built(name: &str, serves: fn(ServedTraffic) -> bool) -> bool {

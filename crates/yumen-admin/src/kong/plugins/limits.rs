@@ -181,7 +181,9 @@ pub(super) fn ip_restriction(job: &mut PluginJob<'_>) -> Ours {
     let own = |list: &str, addresses: &[String]| json!({ list: addresses, "message": text, "response_code": status });
     match (allow.is_empty(), deny.is_empty()) {
         (true, true) => {
-            job.dropped("", "it restricts nothing");
+            // Kong refuses such a plugin: its list is misspelt or cannot be read.
+            job.dropped("", "it has neither `allow` nor `deny`");
+            job.opens = true;
             Vec::new()
         }
         (false, true) => vec![("ip-restriction", own("whitelist", &allow))],
