@@ -51,7 +51,7 @@ fn another_protocol_is_refused_by_its_number() {
         let (before, successor) = pair();
         before.send(&hello(protocol)).unwrap();
         let error = successor.receive().map(drop).unwrap_err();
-        let (said, number) = (error.to_string(), format!("uses {protocol}, "));
+        let (said, number) = (error.to_string(), format!("uses {protocol},"));
         assert!(said.contains("yumen 9.9.9") && said.contains(&number), "{said}");
         successor.refuses(&error);
         let told = before.receive(soon()).unwrap();
