@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use yumen_http::{HeadLimits, KnownField, ParsedHead, RequestHead, encode, parse};
 
 fuzz_target!(|data: &[u8]| {
-    let limits = HeadLimits { head_bytes_max: 4096, target_bytes_max: 1024, fields_max: 32 };
+    let limits = HeadLimits { head_bytes_max: 4096, target_bytes_max: 1024, fields_max: 32, ..HeadLimits::default() };
     let mut head = RequestHead::default();
     let whole = parse::request(data, 0, &limits, &mut head);
     let mut line = RequestHead::default();
@@ -29,7 +29,7 @@ fuzz_target!(|data: &[u8]| {
     encode::request_fields(&mut sent, &head, |field| field.known() == KnownField::ContentLength);
     encode::framing(&mut sent, head.framing);
     sent.extend_from_slice(b"\r\n");
-    let roomy = HeadLimits { head_bytes_max: 1 << 20, target_bytes_max: 1 << 20, fields_max: 64 };
+    let roomy = HeadLimits { head_bytes_max: 1 << 20, target_bytes_max: 1 << 20, fields_max: 64, ..HeadLimits::default() };
     let mut again = RequestHead::default();
     let result = parse::request(&sent, 0, &roomy, &mut again);
     assert_eq!(result, Ok(ParsedHead::Head(sent.len())), "{}", sent.escape_ascii());
