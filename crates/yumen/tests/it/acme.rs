@@ -213,7 +213,7 @@ fn a_server_that_has_forgotten_the_account_is_given_another() {
         issuer.contains("Pebble") && serial != first
     });
     eventually("no problem is left", 10, || gateway.status_json("/yumen/v1/problems") == json!([]));
-    assert!(gateway.log().contains("the ACME server does not know the account"), "{}", gateway.log());
+    assert!(gateway.log().contains("ACME account unknown to the server"), "{}", gateway.log());
     let after = kept();
     assert_eq!(after.len(), 2, "the one before is set aside");
     assert_eq!((after[0].0.as_str(), &after[0].1), ("before", &before[0].1));

@@ -39,7 +39,7 @@ fn requests_in_flight_are_answered_and_new_connections_refused() {
     eventually("new connections are refused", 5, || TcpStream::connect(address).is_err());
     // all while the requests in flight are still waiting
     let (status, said) = gateway.status_text("/status/ready");
-    assert!(status == 503 && said.contains("the gateway is ending"), "{status} {said}");
+    assert!(status == 503 && said.contains("the gateway is shutting down"), "{status} {said}");
     assert!(idle.is_closed_within(Duration::from_secs(2)));
     gate.open();
     for client in &mut busy {
