@@ -65,13 +65,13 @@ fmt: ## format the code
 TESTS := $(CARGO) test -q --workspace --locked
 unit: ## unit, golden, property and integration tests, each layer within its time budget
 	$(CARGO) test --workspace --locked --no-run
-	@scripts/layer.sh unit 420 $(TESTS) --lib --bins
-	@scripts/layer.sh doc 60 $(TESTS) --doc
-	@scripts/layer.sh wire 60 $(TESTS) --test wire
-	@scripts/layer.sh crash 120 $(TESTS) --test crash
-	@scripts/layer.sh lab 240 $(TESTS) --test load --test load_command --test reports --test smoke
-	@scripts/layer.sh documents 240 $(TESTS) --test docs
-	@scripts/layer.sh integration 900 $(TESTS) --test it
+	@scripts/layer.sh unit 900 $(TESTS) --lib --bins
+	@scripts/layer.sh doc 300 $(TESTS) --doc
+	@scripts/layer.sh wire 240 $(TESTS) --test wire
+	@scripts/layer.sh crash 300 $(TESTS) --test crash
+	@scripts/layer.sh lab 600 $(TESTS) --test load --test load_command --test reports --test smoke
+	@scripts/layer.sh documents 400 $(TESTS) --test docs
+	@scripts/layer.sh integration 1500 $(TESTS) --test it
 
 docs: ## write docs/reference from the code
 	@for part in plugins.md metrics.md config:yumen.yaml; do \
