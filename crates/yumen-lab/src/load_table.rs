@@ -197,8 +197,8 @@ fn counts(summary: &LoadSummary) -> String {
 }
 
 fn generator(summary: &LoadSummary) -> String {
-    let used_nonces = (summary.generator.cpu_user_ns + summary.generator.cpu_system_ns) as f64;
-    let busy = used_nonces / (summary.elapsed_ns.max(1) as f64) * 100.0;
+    let generator_cpu_ns = (summary.generator.cpu_user_ns + summary.generator.cpu_system_ns) as f64;
+    let busy = generator_cpu_ns / (summary.elapsed_ns.max(1) as f64) * 100.0;
     let each = match summary.responses {
         0 => String::new(),
         _ => format!("{} of CPU per response, ", duration(summary.generator_ns_per_response())),
@@ -225,8 +225,8 @@ fn notes(summary: &LoadSummary) -> Vec<String> {
             rate(asked)
         ));
     }
-    let used_nonces = summary.generator.cpu_user_ns + summary.generator.cpu_system_ns;
-    if used_nonces as f64 > 0.95 * summary.elapsed_ns as f64 * summary.plan.threads as f64 {
+    let generator_cpu_ns = summary.generator.cpu_user_ns + summary.generator.cpu_system_ns;
+    if generator_cpu_ns as f64 > 0.95 * summary.elapsed_ns as f64 * summary.plan.threads as f64 {
         notes.push("the generator's threads were busy all the time: it may be the bottleneck".to_owned());
     }
     notes

@@ -30,8 +30,8 @@ pub(crate) fn facts() -> GeneratorMachine {
 
 /// CPU time of this process so far, split into user and kernel time.
 pub fn own_cost() -> GeneratorCost {
-    let used_nonces = clock_gettime(ClockId::ProcessCPUTime);
-    let total_ns = used_nonces.tv_sec as u64 * 1_000_000_000 + used_nonces.tv_nsec as u64;
+    let process_cpu = clock_gettime(ClockId::ProcessCPUTime);
+    let total_ns = process_cpu.tv_sec as u64 * 1_000_000_000 + process_cpu.tv_nsec as u64;
     // The clock is exact but has only the total. The ticks have the split, but in coarse units.
     let stat = read("/proc/self/stat");
     let ticks = |index: usize| after_name(&stat).nth(index).and_then(|text| text.parse::<u64>().ok());

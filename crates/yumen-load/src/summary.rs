@@ -80,8 +80,8 @@ impl LoadSummary {
 
     /// CPU time of the generator per response in nanoseconds.
     pub fn generator_ns_per_response(&self) -> f64 {
-        let used_nonces = self.generator.cpu_user_ns + self.generator.cpu_system_ns;
-        if self.responses == 0 { 0.0 } else { used_nonces as f64 / self.responses as f64 }
+        let generator_cpu_ns = self.generator.cpu_user_ns + self.generator.cpu_system_ns;
+        if self.responses == 0 { 0.0 } else { generator_cpu_ns as f64 / self.responses as f64 }
     }
 }
 

@@ -22,7 +22,7 @@ fn check(settings: Value, request: &str, expected: (u16, &str)) {
     assert_eq!((reply.status, reply.body.as_str()), expected, "{settings} {request}");
 }
 
-fn import_consumer() -> Value {
+fn person_settings() -> Value {
     json!({"body_schema": {
         "type": "object",
         "required": ["name"],
@@ -39,7 +39,7 @@ fn import_consumer() -> Value {
 fn bodies_are_held_to_the_schema() {
     let post = |body: &str| format!("POST / HTTP/1.1\nContent-Type: application/json\n\n{body}");
     let good = (200, r#"{"name": "ann", "age": 7,"size":"m"}"#);
-    check(import_consumer(), &post(r#"{"name": "ann", "age": 7}"#), good);
+    check(person_settings(), &post(r#"{"name": "ann", "age": 7}"#), good);
     for (body, refusal) in [
         (r#"{"age": 7}"#, "property \"name\" is required"),
         (r#"{"name": 7}"#, "property \"name\" validation failed: wrong type: expected string, got number"),
@@ -56,16 +56,16 @@ fn bodies_are_held_to_the_schema() {
             "property \"size\" validation failed: matches none of the enum values",
         ),
     ] {
-        check(import_consumer(), &post(body), (400, refusal));
+        check(person_settings(), &post(body), (400, refusal));
     }
-    assert_eq!(run(import_consumer(), &post("{")).status, 400);
-    check(import_consumer(), "POST / HTTP/1.1", (400, ""));
+    assert_eq!(run(person_settings(), &post("{")).status, 400);
+    check(person_settings(), "POST / HTTP/1.1", (400, ""));
 }
 
 #[test]
 fn what_was_looked_at_is_what_goes_on() {
     let doubled = "POST / HTTP/1.1\n\n{\"name\": \"9\", \"name\": \"ann\"}";
-    check(import_consumer(), doubled, (200, r#"{"name":"ann","size":"m"}"#));
+    check(person_settings(), doubled, (200, r#"{"name":"ann","size":"m"}"#));
 }
 
 #[test]
@@ -73,9 +73,9 @@ fn forms_are_objects_of_texts() {
     let post = |body: &str| {
         format!("POST / HTTP/1.1\nContent-Type: application/x-www-form-urlencoded; charset=utf-8\n\n{body}")
     };
-    check(import_consumer(), &post("name=ann&tags=a&tags=b"), (200, "name=ann&tags=a&tags=b"));
-    check(import_consumer(), &post("n%61me=ann"), (200, "n%61me=ann"));
-    check(import_consumer(), &post("other=ann"), (400, "property \"name\" is required"));
+    check(person_settings(), &post("name=ann&tags=a&tags=b"), (200, "name=ann&tags=a&tags=b"));
+    check(person_settings(), &post("n%61me=ann"), (200, "n%61me=ann"));
+    check(person_settings(), &post("other=ann"), (400, "property \"name\" is required"));
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn fields_are_held_to_a_schema_of_their_own() {
 
 #[test]
 fn a_body_too_long_is_refused() {
-    let mut settings = import_consumer();
+    let mut settings = person_settings();
     settings["max_req_body_size"] = json!(10);
     assert_eq!(run(settings, "POST / HTTP/1.1\n\n{\"name\": \"ann\"}").status, 413);
 }
@@ -159,10 +159,10 @@ fn the_text_of_a_body_stays_as_it_was_received() {
 fn one_media_type_in_any_case_tells_forms_from_json() {
     let post = |fields: &str| format!("POST / HTTP/1.1\n{fields}\n\nname=ann");
     let form = "Content-Type: Application/X-WWW-Form-Urlencoded ;a=b";
-    check(import_consumer(), &post(form), (200, "name=ann"));
+    check(person_settings(), &post(form), (200, "name=ann"));
     for fields in [&format!("{form}\nContent-Type: application/json"), "Content-Type: text/plain, text/html"]
     {
         let refusal = (400, "the request names more than one Content-Type");
-        check(import_consumer(), &post(fields), refusal);
+        check(person_settings(), &post(fields), refusal);
     }
 }

@@ -338,7 +338,7 @@ fn status(gateway: &Gateway, name: &str, who: Option<&Pair>) -> String {
 fn a_fetched_certificate_opens_no_name_that_asks_clients_for_theirs() {
     let Some(pebble) = Pebble::start(&json!({})) else { return };
     let people = Authority::new("people");
-    let ada = people.import_consumer("ada", 1, 2100);
+    let ada = people.issue_client("ada", 1, 2100);
     let own = simple("own", &["*.test"]);
     let route = json!({ "id": "1", "uri": "/*", "plugins": { "mocking": { "response_example": "x" } } });
     let document = |client: &Value| {

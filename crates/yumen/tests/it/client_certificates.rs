@@ -74,9 +74,9 @@ impl Edge {
 fn the_handshake_refuses_whoever_shows_no_certificate_that_holds() {
     let authority = Authority::new("people");
     let edge = Edge::new(&[ssl("1", "a.test", &json!({ "ca": authority.cert }))]);
-    let ada = authority.import_consumer("ada", 0x1a, 2100);
-    let late = authority.import_consumer("late", 0x1b, 2021);
-    let stranger = Authority::new("people").import_consumer("ada", 0x1a, 2100);
+    let ada = authority.issue_client("ada", 0x1a, 2100);
+    let late = authority.issue_client("late", 0x1b, 2021);
+    let stranger = Authority::new("people").issue_client("ada", 0x1a, 2100);
     for version in [&["--tls-max", "1.2"][..], &["--tlsv1.3"]] {
         assert_eq!(
             edge.ask("a.test/", Some(&ada), version),
@@ -97,7 +97,7 @@ fn chains_are_as_long_as_the_rules_allow() {
         let people = middle.under("people");
         (middle, people)
     };
-    let ada = people.import_consumer("ada", 1, 2100);
+    let ada = people.issue_client("ada", 1, 2100);
     let chain = Pair { cert: format!("{}{}{}", ada.cert, people.cert, middle.cert), key: ada.key };
     let ssls = [
         ssl("1", "one.test", &json!({ "ca": root.cert, "depth": 1 })),
@@ -113,9 +113,9 @@ fn paths_that_need_no_certificate_are_served_without() {
     let authority = Authority::new("people");
     let client = json!({ "ca": authority.cert, "skip_mtls_uri_regex": ["^/public/", "^/health$"] });
     let edge = Edge::new(&[ssl("1", "a.test", &client)]);
-    let ada = authority.import_consumer("ada", 1, 2100);
-    let late = authority.import_consumer("late", 2, 2021);
-    let stranger = Authority::new("others").import_consumer("eve", 1, 2100);
+    let ada = authority.issue_client("ada", 1, 2100);
+    let late = authority.issue_client("late", 2, 2021);
+    let stranger = Authority::new("others").issue_client("eve", 1, 2100);
     assert_eq!(edge.ask("a.test/public/x", None, &[]), "NONE||| 200");
     assert_eq!(edge.ask("a.test/health", None, &[]), "NONE||| 200");
     assert!(edge.ask("a.test/private", Some(&ada), &[]).starts_with("SUCCESS|"));
@@ -141,7 +141,7 @@ fn no_connection_for_another_name_gets_around_it() {
     let authority = Authority::new("people");
     let open = ssl("1", "open.test", &Value::Null);
     let edge = Edge::new(&[open, ssl("2", "closed.test", &json!({ "ca": authority.cert }))]);
-    let ada = authority.import_consumer("ada", 1, 2100);
+    let ada = authority.issue_client("ada", 1, 2100);
     assert_eq!(edge.ask("open.test/", None, &[]), "NONE||| 200");
     for who in [None, Some(&ada)] {
         for host in ["Host: closed.test", "Host: CLOSED.test:9443"] {
@@ -187,7 +187,7 @@ fn is_answered(address: std::net::SocketAddr, options: &str, text: &str) -> bool
 #[test]
 fn no_name_of_a_stream_gets_around_it() {
     let authority = Authority::new("people");
-    let ada = authority.import_consumer("ada", 1, 2100);
+    let ada = authority.issue_client("ada", 1, 2100);
     let behind = Upstream::text("passed on");
     let upstream = json!({ "nodes": { behind.address.to_string(): 1 } });
     let routes = json!([{ "id": "1", "upstream": upstream }, { "id": "2", "sni": "*.closed.test", "upstream": upstream }]);
@@ -234,7 +234,7 @@ fn no_name_of_a_stream_gets_around_it() {
 #[test]
 fn clients_without_a_server_name_come_in_where_all_names_ask_alike() {
     let (authority, other) = (Authority::new("people"), Authority::new("others"));
-    let ada = authority.import_consumer("ada", 1, 2100);
+    let ada = authority.issue_client("ada", 1, 2100);
     let client = json!({ "ca": authority.cert });
     let named = [ssl("1", "alike.test", &client), ssl("2", "stricter.test", &json!({ "ca": other.cert }))];
     let edge = Edge::new(&[vec![ssl("all", "*", &client)], named.to_vec()].concat());
@@ -257,8 +257,8 @@ fn a_revoked_certificate_is_refused() {
     let authority = Authority::new("people");
     let client = json!({ "ca": authority.cert, "crl": authority.revoked(&[7]) });
     let edge = Edge::new(&[ssl("1", "a.test", &client)]);
-    assert_eq!(edge.ask("a.test/", Some(&authority.import_consumer("eve", 7, 2100)), &[]), "000");
-    assert!(edge.ask("a.test/", Some(&authority.import_consumer("ada", 8, 2100)), &[]).ends_with(" 200"));
+    assert_eq!(edge.ask("a.test/", Some(&authority.issue_client("eve", 7, 2100)), &[]), "000");
+    assert!(edge.ask("a.test/", Some(&authority.issue_client("ada", 8, 2100)), &[]).ends_with(" 200"));
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn nothing_is_trusted_beyond_its_time() {
         ssl("4", "lax-ca.test", &optional(&rules[0])),
         ssl("5", "lax-crl.test", &optional(&rules[1])),
     ]);
-    let (ada, eve) = (old.import_consumer("ada", 1, 2100), stale.import_consumer("eve", 8, 2100));
+    let (ada, eve) = (old.issue_client("ada", 1, 2100), stale.issue_client("eve", 8, 2100));
     for (name, who, expected) in [
         ("ca.test", &ada, "000"),
         ("crl.test", &eve, "000"),
@@ -323,7 +323,7 @@ fn nothing_is_trusted_beyond_its_time() {
         let said = edge.ask(&format!("{name}/"), Some(who), &[]);
         assert!(said.starts_with(expected), "{name}: {said}");
     }
-    assert_eq!(edge.ask("new.test/", Some(&stale.import_consumer("out", 7, 2100)), &[]), "000");
+    assert_eq!(edge.ask("new.test/", Some(&stale.issue_client("out", 7, 2100)), &[]), "000");
     for told in [
         ("ssls/1", "client.ca", "the authority CN=old expired"),
         ("ssls/2", "client.crl", "the CRL of CN=stale expired"),
@@ -355,7 +355,7 @@ fn a_resumed_session_obeys_the_rules_in_force() {
     let (old, new) = (Authority::new("old"), Authority::new("new"));
     let certificate = ssl("1", "a.test", &json!({ "ca": old.cert }));
     let edge = Edge::new(std::slice::from_ref(&certificate));
-    let talk = edge.talker(&old.import_consumer("ada", 1, 2100));
+    let talk = edge.talker(&old.issue_client("ada", 1, 2100));
     for (at, version) in ["-tls1_2", "-tls1_3"].into_iter().enumerate() {
         if at > 0 {
             edge.gateway.apply(&document(std::slice::from_ref(&certificate)));
@@ -377,7 +377,7 @@ fn a_resumed_session_does_not_outlive_its_authority() {
     let until_unix_s = now_unix_s() + 8;
     let authority = Authority::until("people", until_unix_s);
     let edge = Edge::new(&[ssl("1", "a.test", &json!({ "ca": authority.cert }))]);
-    let talk = edge.talker(&authority.import_consumer("ada", 1, 2100));
+    let talk = edge.talker(&authority.issue_client("ada", 1, 2100));
     assert!(talk("-tls1_3", "-sess_out").contains("SUCCESS|"));
     let resumed = talk("-tls1_3", "-sess_in");
     assert!(resumed.contains("Reused, ") && resumed.contains("SUCCESS|"), "{resumed}");
@@ -439,7 +439,7 @@ fn versions_and_suites_are_those_of_the_certificate_or_else_of_the_node() {
 #[test]
 fn what_ends_soon_is_told_and_measured() {
     let authority = Authority::new("known");
-    let pair = authority.import_consumer("old", 1, 2021);
+    let pair = authority.issue_client("old", 1, 2021);
     let ssl = json!({ "id": "old", "snis": ["b.test", "a.test"], "cert": pair.cert, "key": pair.key });
     let gateway = Gateway::start(&document(&[ssl]));
     eventually_told(&gateway, ("ssls/old", "cert", "expired"));

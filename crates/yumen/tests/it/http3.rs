@@ -444,8 +444,8 @@ fn a_certificate_of_the_client_is_asked_for_where_the_name_wants_one() {
     let example = "$ssl_client_verify|$ssl_client_s_dn|$ssl_client_serial";
     let plugins = json!({ "mocking": { "response_example": example, "content_type": "text/plain" } });
     let routes = json!([{ "id": "1", "uri": "/*", "plugins": plugins }]);
-    let ada = clients.import_consumer("ada", 0x1a, 2100);
-    let stranger = Authority::new("clients").import_consumer("ada", 0x1a, 2100);
+    let ada = clients.issue_client("ada", 0x1a, 2100);
+    let stranger = Authority::new("clients").issue_client("ada", 0x1a, 2100);
     for more in ["", "http3: {early_data: true}\n"] {
         let world = World::with(routes.clone(), 1, more, &json!({ "client": { "ca": clients.cert } }));
         http2::run(async {
@@ -473,7 +473,7 @@ fn paths_that_need_no_certificate_of_the_client_are_served_without() {
         let client = world.client().await;
         assert_eq!(client.get("/public").await.text(), "NONE");
         assert_eq!(client.get("/private").await.status, 400);
-        let known = world.client_as(&clients.import_consumer("ada", 1, 2100)).await.expect("a handshake");
+        let known = world.client_as(&clients.issue_client("ada", 1, 2100)).await.expect("a handshake");
         assert_eq!(known.get("/private").await.text(), "SUCCESS");
     });
 }

@@ -35,7 +35,7 @@ impl World {
         let (authority, people, gate) = (Authority::new("known"), Authority::new("people"), Gate::default());
         let upstream = Upstream::held(&gate, "slow");
         let own = authority.sign("own", &["*.open.test"], certs::ecdsa());
-        let ada = people.import_consumer("ada", 1, 2100);
+        let ada = people.issue_client("ada", 1, 2100);
         let document = document(&own, &upstream, note_attempt.then_some(&people));
         let any = "address: '127.0.0.1:0'";
         let node = format!("listen: [{{{any}}}, {{{any}, tls: true, http3: true}}]\n");

@@ -160,8 +160,8 @@ fn a_certificate_is_shown_to_upstreams_that_ask() {
     let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
     let pair = servers.sign("shop", &["shop.test"], ecdsa());
     let nginx = Nginx::mutual(&pair.cert, &pair.key, &clients.cert);
-    let robot = clients.import_consumer("robot", 1, 2100);
-    let stranger = Authority::new("others").import_consumer("stranger", 1, 2100);
+    let robot = clients.issue_client("robot", 1, 2100);
+    let stranger = Authority::new("others").issue_client("stranger", 1, 2100);
     let upstream =
         |tls: Value| json!({ "scheme": "https", "nodes": { nginx.address.to_string(): 1 }, "tls": tls });
     let verified = json!({ "verify": true, "ca": servers.cert });
@@ -222,8 +222,8 @@ fn why_an_endpoint_breaks_off_after_the_handshake_is_in_the_log() {
 
 #[test]
 fn what_cannot_be_used_towards_upstreams_is_told_before_it_is_needed() {
-    let pair = Authority::new("known").import_consumer("robot", 1, 2100);
-    let other = Authority::new("known").import_consumer("other", 1, 2100);
+    let pair = Authority::new("known").issue_client("robot", 1, 2100);
+    let other = Authority::new("known").issue_client("other", 1, 2100);
     let padding = "x".repeat(200);
     let upstream = |tls: Value| json!({ "scheme": "https", "nodes": { "127.0.0.1:1": 1 }, "tls": tls });
     let routes = [

@@ -47,7 +47,7 @@ fn authority(key: &KeyPair, (from, until): (i32, i32)) -> Made {
 }
 
 impl Made {
-    fn import_consumer(&self) -> CertificateDer<'static> {
+    fn issue_client(&self) -> CertificateDer<'static> {
         let mut params = CertificateParams::new(vec!["ada".to_owned()]).unwrap();
         params.serial_number = Some(SerialNumber::from(vec![PERSON]));
         params.signed_by(&KeyPair::generate().unwrap(), &self.issuer).unwrap().der().clone()
@@ -109,7 +109,7 @@ fn an_authority_vouches_for_others_in_its_time() {
     let key = KeyPair::generate().unwrap();
     let (old, new) = (authority(&key, (2010, 2020)), authority(&key, (2018, 2030)));
     let other = authority(&KeyPair::generate().unwrap(), (2000, 2090));
-    let ada = old.import_consumer();
+    let ada = old.issue_client();
     let check = |given: &[&Made], now: i32, expected: &str| {
         let pem: String = given.iter().map(|one| &*one.pem).collect();
         assert_eq!(refused(&pem, &ada, "", at(now)), expected, "{now}");
@@ -151,7 +151,7 @@ fn a_certificate_that_was_itself_given_holds_in_its_time_and_until_it_is_revoked
 #[test]
 fn a_list_refuses_all_it_speaks_of_once_its_next_is_due() {
     let authority = authority(&KeyPair::generate().unwrap(), (2010, 2090));
-    let ada = authority.import_consumer();
+    let ada = authority.issue_client();
     let check = |lists: &[String], now: i32, expected: &str| {
         assert_eq!(refused(&authority.pem, &ada, &lists.concat(), at(now)), expected, "{now}");
     };
@@ -169,7 +169,7 @@ fn a_list_refuses_all_it_speaks_of_once_its_next_is_due() {
 #[test]
 fn of_lists_of_one_authority_the_newest_counts() {
     let authority = authority(&KeyPair::generate().unwrap(), (2010, 2090));
-    let ada = authority.import_consumer();
+    let ada = authority.issue_client();
     // In either order.
     let check = |one: &str, other: &str, now: i32, expected: &str, end: i32| {
         for lists in [format!("{one}{other}"), format!("{other}{one}")] {
@@ -202,7 +202,7 @@ fn of_lists_of_one_authority_the_newest_counts() {
 #[test]
 fn a_list_for_some_certificates_of_an_authority_replaces_none_for_others() {
     let authority = authority(&KeyPair::generate().unwrap(), (2010, 2090));
-    let ada = authority.import_consumer();
+    let ada = authority.issue_client();
     let list = |revoked: &[u8], from: i32, point| authority.numbered_list(1, revoked, (from, 2030), point);
     let (one, other) = (Some("http://a.test/1.crl"), Some("http://a.test/2.crl"));
     let check = |lists: &[String], expected: &str| {
@@ -315,9 +315,8 @@ fn a_key_proves_only_what_it_is_for() {
         let (params, key) =
             (of(usages, IsCa::Ca(BasicConstraints::Unconstrained)), KeyPair::generate().unwrap());
         let issuer = params.signed_by(&key, &root.issuer).unwrap().der().clone();
-        let import_consumer = of(&[], IsCa::NoCa);
-        let leaf =
-            import_consumer.signed_by(&KeyPair::generate().unwrap(), &Issuer::new(params, key)).unwrap();
+        let issue_client = of(&[], IsCa::NoCa);
+        let leaf = issue_client.signed_by(&KeyPair::generate().unwrap(), &Issuer::new(params, key)).unwrap();
         assert_eq!(verify(leaf.der(), &[issuer]), expected, "{usages:?}");
     }
 }

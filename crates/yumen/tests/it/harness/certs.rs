@@ -50,7 +50,7 @@ impl Authority {
     }
 
     /// A certificate of somebody, with this serial number and end.
-    pub(crate) fn import_consumer(&self, name: &str, serial: u8, last_year: i32) -> Pair {
+    pub(crate) fn issue_client(&self, name: &str, serial: u8, last_year: i32) -> Pair {
         let key = ecdsa();
         let mut params = CertificateParams::new(Vec::new()).expect("parameters");
         params.distinguished_name.push(DnType::CommonName, name);
