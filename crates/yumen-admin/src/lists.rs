@@ -93,8 +93,8 @@ impl CachedList {
     }
 
     fn after(&self, start: &Arc<str>) -> Option<Arc<str>> {
-        let extension_endpoints = (Bound::Excluded(start.clone()), Bound::Unbounded);
-        self.pieces.range(extension_endpoints).next().map(|(next, _)| next.clone())
+        let beyond = (Bound::Excluded(start.clone()), Bound::Unbounded);
+        self.pieces.range(beyond).next().map(|(next, _)| next.clone())
     }
 
     /// Writes the objects from one id to before another as so many pieces as they need.

@@ -96,13 +96,11 @@ impl OriginRule {
         match self {
             OriginRule::Asking => Some(origin.unwrap_or(b"*")),
             OriginRule::One(one) => Some(one),
-            OriginRule::Many(many) => {
-                origin.filter(|explained_request| many.iter().any(|one| **one == **explained_request))
-            }
+            OriginRule::Many(many) => origin.filter(|asking| many.iter().any(|one| **one == **asking)),
             // An origin that cannot be told to be one of them is another.
-            OriginRule::Matching(patterns) => origin.filter(|explained_request| {
-                pattern::any_matches(patterns, explained_request, budget) == Ok(true)
-            }),
+            OriginRule::Matching(patterns) => {
+                origin.filter(|asking| pattern::any_matches(patterns, asking, budget) == Ok(true))
+            }
         }
     }
 
@@ -235,7 +233,7 @@ impl Plugin for Cors {
             let origin = ex.request.fields.known(KnownField::Origin).map(Box::from);
             ex.leave(RequestOrigin(origin));
         }
-        let origin = ex.note::<RequestOrigin>().and_then(|explained_request| explained_request.0.as_deref());
+        let origin = ex.note::<RequestOrigin>().and_then(|asking| asking.0.as_deref());
         if self.varies {
             head.fields.add("Vary", b"Origin");
         }

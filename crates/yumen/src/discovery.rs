@@ -216,8 +216,8 @@ impl DiscoveryContext {
         self.ledger.note(&service, &standing);
         let (mut cursor, mut backoff) = (SourceCursor::default(), None);
         loop {
-            let explained_request = self.ask(&service, &mut cursor);
-            let (news, pause) = match self.until(&service, &mut standing, explained_request).await {
+            let asking = self.ask(&service, &mut cursor);
+            let (news, pause) = match self.until(&service, &mut standing, asking).await {
                 Ok(answer) => {
                     if backoff.take().is_some() {
                         tracing::info!(service = %service.name, source = %service.source, "service discovery recovered");

@@ -112,15 +112,15 @@ pub(crate) async fn patch(
     let patch = PatchRequest { key, within: target.within, body, condition: asked.condition };
     let at = state.store.state();
     let mut change = Some(patch.on(&state, at.get(patch.key.kind, &patch.key.id))?);
-    let (deciding, explained_request) = (state.clone(), patch.clone());
+    let (deciding, asking) = (state.clone(), patch.clone());
     let decide = move |draft: &mut Draft| -> Result<(), ApiRefusal> {
-        let before = draft.state().get(explained_request.key.kind, &explained_request.key.id);
+        let before = draft.state().get(asking.key.kind, &asking.key.id);
         // Judged before the writer had it, unless somebody else wrote in between.
         let change = match change.take() {
             Some(change) if before.is_some_and(|before| before.modified == change.on) => change,
-            _ => explained_request.on(&deciding, before)?,
+            _ => asking.on(&deciding, before)?,
         };
-        change.write(&deciding, &explained_request.key, draft, ttl_ms)
+        change.write(&deciding, &asking.key, draft, ttl_ms)
     };
     let ((), committed) = commit(&*state.store, asked.by, decide).await??;
     written_answer(&state, LegacyAction::Patch, StatusCode::OK, &patch.key, committed)

@@ -43,8 +43,8 @@ fn check(settings: Value, request: &str, is_copied: bool, needs_body: bool) {
     let bench = PluginBench::new();
     let plugin = bench.plugin("proxy-mirror", settings.clone());
     let mut ex = bench.exchange(request);
-    let note_attempt = matches!(plugin.rewrite(&mut ex), Step::NeedBody { .. });
-    assert_eq!((ex.mirror.is_some(), note_attempt), (is_copied, needs_body), "{settings} {request}");
+    let asks = matches!(plugin.rewrite(&mut ex), Step::NeedBody { .. });
+    assert_eq!((ex.mirror.is_some(), asks), (is_copied, needs_body), "{settings} {request}");
     // The call that follows the body changes nothing.
     assert!(ex.mirror.is_none() || matches!(plugin.rewrite(&mut ex), Step::Continue));
 }

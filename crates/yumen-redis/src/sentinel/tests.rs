@@ -59,9 +59,8 @@ fn a_sentinel_whose_word_is_not_true_is_left_for_one_whose_is() {
 fn a_master_that_takes_all_of_the_time_is_not_the_first_one_tried_again() {
     run(async {
         // The sentinel accepts and never responds.
-        let (_silent, stalled_pid) = listen("127.0.0.1").await;
-        let ((wrong, _), (right, _)) =
-            (sentinel(&stalled_pid).await, sentinel(&server("master").await).await);
+        let (_silent, hangs) = listen("127.0.0.1").await;
+        let ((wrong, _), (right, _)) = (sentinel(&hangs).await, sentinel(&server("master").await).await);
         let (sentinels, target) = sentinels(&[&wrong, &right]);
         let tools = tools();
         let first = tokio::time::timeout(Duration::from_millis(100), sentinels.connect(&tools, &target));

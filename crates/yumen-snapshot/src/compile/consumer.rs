@@ -124,12 +124,10 @@ impl Compiler {
             PluginEntry::On(_) => !is_auth(entry.name()),
             PluginEntry::Off(_) => !is_auth(entry.name()) && !is_missing_auth(entry.name()),
         };
-        let extension_endpoints = || winning.iter().filter(|entry| is_beyond(entry));
-        let mut instances: Vec<_> =
-            extension_endpoints().filter_map(|entry| entry.instance()).cloned().collect();
+        let beyond = || winning.iter().filter(|entry| is_beyond(entry));
+        let mut instances: Vec<_> = beyond().filter_map(|entry| entry.instance()).cloned().collect();
         instances.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(b.name)));
-        let off =
-            extension_endpoints().filter(|entry| entry.instance().is_none()).map(|entry| entry.name().into());
+        let off = beyond().filter(|entry| entry.instance().is_none()).map(|entry| entry.name().into());
         (instances, off.collect())
     }
 

@@ -98,8 +98,8 @@ fn together(route: &Route, global: &[Arc<PluginInstance>], texts: &ResourceTexts
             problems.push(Problem::warning(&*object, format!("plugins.{dead}"), message));
         }
     }
-    let note_attempt = chain.iter().chain(global).any(|one| one.is_auth);
-    if let Some(restriction) = find("consumer-restriction").filter(|_| !note_attempt) {
+    let asks = chain.iter().chain(global).any(|one| one.is_auth);
+    if let Some(restriction) = find("consumer-restriction").filter(|_| !asks) {
         let kind = texts.settings(&restriction.origin, restriction.name).and_then(|it| it.get("type"));
         let kind = kind.and_then(Value::as_str).unwrap_or("consumer_name");
         if kind.starts_with("consumer") {

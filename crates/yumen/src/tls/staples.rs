@@ -150,22 +150,22 @@ impl StapleFetcher {
 
     /// Fetches staples until no certificate is left and the loader is dropped.
     pub(super) async fn tend(mut self) {
-        let mut explained_request = JoinSet::new();
+        let mut asking = JoinSet::new();
         loop {
             let first = self.due.first_key_value().map(|((at, _), _)| *at);
-            let first = first.filter(|_| explained_request.len() < ASKED_MAX);
+            let first = first.filter(|_| asking.len() < ASKED_MAX);
             let pause = first.map_or(REFRESH_MAX, |at| at.saturating_duration_since(Instant::now()));
             tokio::select! {
                 one = self.wanted.recv() => match one {
                     Some(pair) => self.take(pair),
-                    None if self.due.is_empty() && explained_request.is_empty() => return,
+                    None if self.due.is_empty() && asking.is_empty() => return,
                     // A closed channel is ready at once: do not spin while fetches are scheduled.
                     None => tokio::time::sleep(REFRESH_MIN).await,
                 },
-                Some(Ok(asked)) = explained_request.join_next(), if !explained_request.is_empty() => self.settle(asked),
+                Some(Ok(asked)) = asking.join_next(), if !asking.is_empty() => self.settle(asked),
                 () = tokio::time::sleep(pause), if first.is_some() => {
                     if let Some((_, (pair, failures))) = self.due.pop_first() {
-                        explained_request.spawn(ask(pair, failures));
+                        asking.spawn(ask(pair, failures));
                     }
                 }
             }

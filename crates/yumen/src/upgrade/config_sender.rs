@@ -97,7 +97,7 @@ impl PredecessorStatus {
 
 /// Publishes problems about predecessors that lag behind or cannot compile an object.
 pub(super) fn show(messages: &Sender<ControlMessage>, lag: &AppliedLag) {
-    let stalled_pid = lag.waits_for().map(|pid| {
+    let hangs = lag.waits_for().map(|pid| {
         // The pid is 0 where the system does not provide it.
         let pid = if pid > 0 { format!(" {pid}") } else { String::new() };
         let message = format!(
@@ -115,10 +115,8 @@ pub(super) fn show(messages: &Sender<ControlMessage>, lag: &AppliedLag) {
         Problem::warning("node", "", message).hint("end it if that must not be")
     });
     // Fails only if the process is ending and the control thread with it.
-    let _ = messages.send(ControlMessage::Problems(
-        ProblemSource::Upgrade,
-        stalled_pid.into_iter().chain(broken).collect(),
-    ));
+    let _ = messages
+        .send(ControlMessage::Problems(ProblemSource::Upgrade, hangs.into_iter().chain(broken).collect()));
 }
 
 /// Sender of configuration updates to the predecessor.

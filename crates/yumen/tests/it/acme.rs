@@ -352,8 +352,8 @@ fn a_fetched_certificate_opens_no_name_that_asks_clients_for_theirs() {
     let http = pebble.http.clone();
     let args = ["--listen", http.as_str()];
     let options = Options { node: &node, args: &args, ..Options::default() };
-    let note_attempt = json!({ "ca": people.cert });
-    let gateway = Gateway::with(&document(&note_attempt), &options);
+    let asks = json!({ "ca": people.cert });
+    let gateway = Gateway::with(&document(&asks), &options);
     wait_for_certificate(&gateway, &pebble, "shop.test");
     assert_eq!(status(&gateway, "shop.test", None), "000");
     assert_eq!(status(&gateway, "shop.test", Some(&ada)), "200");

@@ -272,18 +272,18 @@ fn output_that_could_not_be_written_is_an_error_and_a_reader_that_has_gone_is_no
     let admin = format!("http://{}", gateway.admin);
     let file = gateway.scratch.write("routes.yaml", "routes: []\n#END\n");
     let status = format!("http://{}", gateway.status);
-    let note_attempt = |command: &[&'static str]| -> Vec<String> {
+    let asks = |command: &[&'static str]| -> Vec<String> {
         let more = ["--admin", &*admin, "--key", &*key];
         command.iter().copied().chain(more).map(str::to_owned).collect()
     };
     let plain = |command: &[&str]| command.iter().map(|part| (*part).to_owned()).collect::<Vec<_>>();
     for command in [
-        note_attempt(&["export"]),
-        note_attempt(&["diff", "0"]),
-        note_attempt(&["history"]),
-        note_attempt(&["lint"]),
-        note_attempt(&["problems"]),
-        note_attempt(&["explain", "/hello"]),
+        asks(&["export"]),
+        asks(&["diff", "0"]),
+        asks(&["history"]),
+        asks(&["lint"]),
+        asks(&["problems"]),
+        asks(&["explain", "/hello"]),
         plain(&["plan", &file, "--against", &file]),
         plain(&["explain", "/hello", "--file", &file]),
         plain(&["check", &file]),

@@ -119,9 +119,8 @@ fn a_client_that_takes_nothing_is_cut_off_though_it_goes_on_sending() {
 fn a_client_that_leaves_while_a_plugin_waits_is_not_asked_for_upstream() {
     let (gate, upstream) = (Gate::default(), Upstream::text("x"));
     let service = Upstream::held(&gate, "yes");
-    let note_attempt =
-        json!({ "forward-auth": { "uri": format!("http://{}", service.address), "timeout": 60_000 } });
-    let gateway = one_at_a_time(&upstream, &note_attempt);
+    let asks = json!({ "forward-auth": { "uri": format!("http://{}", service.address), "timeout": 60_000 } });
+    let gateway = one_at_a_time(&upstream, &asks);
     let gone = || gateway.metric("yumen_faults_total{fault=\"client_gone\",side=\"client\"}");
     let client = ask(&gateway, "GET / HTTP/1.1");
     eventually("the service is asked", 10, || service.requests() == 1);

@@ -9,7 +9,7 @@ use crate::harness::upstream::respond;
 use crate::harness::{Gateway, Options, Scratch, Upstream, eventually, free_port};
 
 /// A document whose one route goes to a service.
-fn note_attempt(kind: &str, service: &str, args: Value) -> Value {
+fn asks(kind: &str, service: &str, args: Value) -> Value {
     let mut upstream = json!({ "service_name": service, "discovery_type": kind });
     if !args.is_null() {
         upstream["discovery_args"] = args;
@@ -75,7 +75,7 @@ fn consul_tells_of_changes_by_blocking_queries_and_may_fail() {
         free_port(),
         consul.url()
     );
-    let gateway = start(&node, &note_attempt("consul", "web", json!({ "tag": "blue" })));
+    let gateway = start(&node, &asks("consul", "web", json!({ "tag": "blue" })));
     until_answers(&gateway, &["a"]);
     consul.says("web", instances(&[a.address, b.address]));
     until_answers(&gateway, &["a", "b"]);
@@ -117,7 +117,7 @@ fn names_that_discovery_gives_cannot_forge_lines_of_the_log() {
     let sound = consul_instance(upstream.address, 1, json!({}));
     consul.says("web", Some(json!([sound, forged])));
     let node = format!("discovery:\n  consul:\n    servers: ['{}']\n", consul.url());
-    let gateway = start(&node, &note_attempt("consul", "web", json!({})));
+    let gateway = start(&node, &asks("consul", "web", json!({})));
     until_answers(&gateway, &["a"]);
     eventually("the log tells of it", 10, || gateway.log().contains("forged"));
     let log = gateway.log();
@@ -144,9 +144,9 @@ fn servers_whose_answers_are_no_lists_are_passed_over() {
         "discovery:\n  consul: {{servers: [{servers}, '{}'], token: hush, datacenter: here}}\n  nacos: {{fetch_interval: 1, host: [{servers}, 'http://{good}']}}\n",
         consul.url()
     );
-    let gateway = start(&node, &note_attempt("consul", "web", Value::Null));
+    let gateway = start(&node, &asks("consul", "web", Value::Null));
     until_answers(&gateway, &["alive"]);
-    gateway.apply(&note_attempt("nacos", "web", json!({ "namespace_id": "n", "group_name": "g" })));
+    gateway.apply(&asks("nacos", "web", json!({ "namespace_id": "n", "group_name": "g" })));
     // Until Nacos has answered, the upstream goes on to the endpoints that Consul told.
     eventually("each was asked before the next", 10, || strange.requests() > 1);
     until_answers(&gateway, &["alive"]);
@@ -167,7 +167,7 @@ fn consul_endpoints_have_weights_and_are_chosen_by_metadata() {
     );
     let node = format!("discovery: {{consul: {{servers: ['{}']}}}}\n", consul.url());
     let options = Options { node: &node, workers: 1, ..Options::default() };
-    let gateway = Gateway::with(&note_attempt("consul", "web", json!({ "metadata": wanted })), &options);
+    let gateway = Gateway::with(&asks("consul", "web", json!({ "metadata": wanted })), &options);
     until_answers(&gateway, &["a", "b"]);
     let (before_a, before_b) = (a.requests(), b.requests());
     for _ in 0..40 {
@@ -192,7 +192,7 @@ fn a_node_that_starts_while_its_source_is_down_serves_what_it_knew() {
     let consul = Registry::consul();
     consul.says("web", instances(&[a.address]));
     let node = format!("discovery: {{consul: {{servers: ['{}']}}}}\n", consul.url());
-    let resources = note_attempt("consul", "web", Value::Null).to_string();
+    let resources = asks("consul", "web", Value::Null).to_string();
     let scratch = Scratch::new();
     let routes = scratch.write("routes.yaml", resources);
     let data = scratch.file("data").display().to_string();
@@ -231,7 +231,7 @@ fn consul_keys_are_endpoints() {
     let options = Options { node: &node, workers: 1, ..Options::default() };
     // As APISIX has it, a whole address; the key or its last part will do.
     let gateway = Gateway::with(
-        &note_attempt("consul_kv", &format!("{}/v1/kv/upstreams/web/", consul.url()), Value::Null),
+        &asks("consul_kv", &format!("{}/v1/kv/upstreams/web/", consul.url()), Value::Null),
         &options,
     );
     until_answers(&gateway, &["a", "b"]);
@@ -243,7 +243,7 @@ fn consul_keys_are_endpoints() {
     consul.says("upstreams/web/", keys(vec![key(b.address.to_string(), "")]));
     until_answers(&gateway, &["b"]);
     for name in ["upstreams/web", "web"] {
-        gateway.apply(&note_attempt("consul_kv", name, Value::Null));
+        gateway.apply(&asks("consul_kv", name, Value::Null));
         until_answers(&gateway, &["b"]);
     }
     assert!(consul.asked().iter().all(|head| head.starts_with("GET /v1/kv/upstreams/web/?recurse=true")));
@@ -273,7 +273,7 @@ fn nacos_is_asked_again_and_again_as_somebody_who_logged_in() {
     );
     let args = json!({ "namespace_id": "n", "group_name": "g", "metadata": { "stage": "live" } });
     let options = Options { node: &node, workers: 1, ..Options::default() };
-    let gateway = Gateway::with(&note_attempt("nacos", "web", args), &options);
+    let gateway = Gateway::with(&asks("nacos", "web", args), &options);
     until_answers(&gateway, &["a", "b"]);
     let (before_a, before_b) = (a.requests(), b.requests());
     for _ in 0..40 {
@@ -296,18 +296,18 @@ fn nacos_is_asked_again_and_again_as_somebody_who_logged_in() {
 
 #[test]
 fn what_cannot_be_discovered_is_told_by_name() {
-    let gateway = start("", &note_attempt("consul", "web", Value::Null));
+    let gateway = start("", &asks("consul", "web", Value::Null));
     let told = |expected: &str| {
         eventually("it is told", 10, || {
             problem(&gateway) == format!("upstreams/web service_name: {expected}")
         });
     };
     told("consul: it is not set up: discovery.consul.servers of yumen.yaml names no server");
-    gateway.edit(&note_attempt("eureka", "web", Value::Null));
+    gateway.edit(&asks("eureka", "web", Value::Null));
     told("eureka: unknown discovery type; supported: dns, consul, consul_kv, nacos");
-    gateway.edit(&note_attempt("dns", "localhost", json!({ "group_name": "g" })));
+    gateway.edit(&asks("dns", "localhost", json!({ "group_name": "g" })));
     told("dns: discovery_args.group_name: not supported for this type");
-    gateway.edit(&note_attempt("dns", "localhost:x", Value::Null));
+    gateway.edit(&asks("dns", "localhost:x", Value::Null));
     told("dns: `x` is no port");
     assert_eq!(gateway.get("/").status, 503);
 }

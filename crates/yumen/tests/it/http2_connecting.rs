@@ -41,8 +41,8 @@ fn ask_at_once(gateway: &Gateway, count: usize) -> (Vec<u16>, Duration) {
     let (http, begun) = (gateway.http, Instant::now());
     let statuses = std::thread::scope(|scope| {
         let ask = || Client::connect(http).get("/").status;
-        let explained_request: Vec<_> = (0..count).map(|_| scope.spawn(ask)).collect();
-        explained_request.into_iter().map(|one| one.join().unwrap()).collect()
+        let asking: Vec<_> = (0..count).map(|_| scope.spawn(ask)).collect();
+        asking.into_iter().map(|one| one.join().unwrap()).collect()
     });
     (statuses, begun.elapsed())
 }

@@ -126,8 +126,8 @@ fn many_streams_are_served_at_once() {
     http2::run(async {
         let client = world.client().await;
         let bodies: Vec<Vec<u8>> = (0..300).map(|count| noise(count * 100)).collect();
-        let explained_request = bodies.iter().map(|body| client.ask(request("POST", "/"), body));
-        let answers = futures(explained_request).await;
+        let asking = bodies.iter().map(|body| client.ask(request("POST", "/"), body));
+        let answers = futures(asking).await;
         for (answer, body) in answers.iter().zip(&bodies) {
             assert!(answer.status == 200 && answer.body == *body, "{}", body.len());
         }

@@ -32,8 +32,8 @@ fn check(node: &str, bytes_per_s: u64, ends: impl AsyncFn(&World, &Http3Client))
             tokio::time::sleep(Duration::from_millis(500)).await;
             ends(&world, &client).await;
         };
-        let explained_request = client.ask_with(request("GET", "/long"), b"", None);
-        let (taken, ()) = tokio::join!(explained_request, ending);
+        let asking = client.ask_with(request("GET", "/long"), b"", None);
+        let (taken, ()) = tokio::join!(asking, ending);
         assert!(taken.expect("an answer").body == body);
     });
 }

@@ -55,13 +55,13 @@ async fn forged(client: &Http3Client, forger: &Forger, address: &str, path: &str
     let predecessor_requests = UdpSocket::bind(address).await.unwrap();
     predecessor_requests.writable().await.unwrap();
     forger.pretend(Some(predecessor_requests));
-    let explained_request = exchange(client.begin(request("GET", path)).await, b"", None);
+    let asking = exchange(client.begin(request("GET", path)).await, b"", None);
     let losing = async {
         let lost = forger.lost().await;
         assert!(lost > 0, "the gateway answers where it believes the client to be");
         forger.pretend(None);
     };
-    let (answer, ()) = tokio::join!(explained_request, losing);
+    let (answer, ()) = tokio::join!(asking, losing);
     let answer = answer.expect("an answer");
     (answer.status, answer.text())
 }

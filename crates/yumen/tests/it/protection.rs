@@ -260,11 +260,11 @@ fn who_waits_follows_a_change_of_endpoints() {
     } });
     for is_added in [false, true] {
         let gate = Gate::default();
-        let (stalled_pid, idles) = (held(&gate), Upstream::text("idle"));
-        let gateway = Gateway::start(&document(&[&stalled_pid], &limits));
+        let (hangs, idles) = (held(&gate), Upstream::text("idle"));
+        let gateway = Gateway::start(&document(&[&hangs], &limits));
         let mut clients = [(); 3].map(|()| ask(&gateway));
-        eventually("two wait", 10, || pending(&gateway) == 2.0 && stalled_pid.requests() == 1);
-        let both = [&stalled_pid, &idles];
+        eventually("two wait", 10, || pending(&gateway) == 2.0 && hangs.requests() == 1);
+        let both = [&hangs, &idles];
         gateway.apply(&document(&both[usize::from(!is_added)..], &limits));
         eventually("nobody waits", 10, || pending(&gateway) == 0.0 && idles.requests() == 2);
         // Nor does who comes anew, where there is room.

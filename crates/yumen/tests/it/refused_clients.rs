@@ -31,12 +31,12 @@ struct World {
 
 impl World {
     /// Asks clients for certificates under `closed.open.test`, or nobody yet.
-    fn start(note_attempt: bool) -> World {
+    fn start(asks: bool) -> World {
         let (authority, people, gate) = (Authority::new("known"), Authority::new("people"), Gate::default());
         let upstream = Upstream::held(&gate, "slow");
         let own = authority.sign("own", &["*.open.test"], certs::ecdsa());
         let ada = people.issue_client("ada", 1, 2100);
-        let document = document(&own, &upstream, note_attempt.then_some(&people));
+        let document = document(&own, &upstream, asks.then_some(&people));
         let any = "address: '127.0.0.1:0'";
         let node = format!("listen: [{{{any}}}, {{{any}, tls: true, http3: true}}]\n");
         let options = Options { node: &node, own_listeners: true, workers: 1, ..Options::default() };

@@ -57,17 +57,15 @@ fn states(compiled: &CompileOutput, path: &str) -> Vec<Arc<EndpointState>> {
 #[test]
 fn services_are_wanted_as_long_as_somebody_names_them() {
     let mut compiler = compiler();
-    let note_attempt =
-        |name: &str| json!({ "upstream": { "service_name": name, "discovery_type": "consul" } });
-    let mut with_args = note_attempt("a");
+    let asks = |name: &str| json!({ "upstream": { "service_name": name, "discovery_type": "consul" } });
+    let mut with_args = asks("a");
     with_args["upstream"]["discovery_args"] = json!({ "tag": "blue" });
-    compiler
-        .apply(vec![route("1", note_attempt("a")), route("2", note_attempt("a")), route("3", with_args)], 1);
+    compiler.apply(vec![route("1", asks("a")), route("2", asks("a")), route("3", with_args)], 1);
     let wanted = |compiler: &crate::Compiler| {
         compiler.services().map(|(one, _)| format!("{} {}", one.name, one.args)).collect::<Vec<_>>()
     };
     assert_eq!(wanted(&compiler), ["a ", "a {\"tag\":\"blue\"}"]);
-    compiler.apply(vec![route("1", note_attempt("b")), ConfigChange::Delete(Kind::Routes, "3".into())], 2);
+    compiler.apply(vec![route("1", asks("b")), ConfigChange::Delete(Kind::Routes, "3".into())], 2);
     assert_eq!(wanted(&compiler), ["a ", "b "]);
     compiler.apply(vec![route("2", json!({ "upstream": { "nodes": { "10.0.0.1:80": 1 } } }))], 3);
     assert_eq!(wanted(&compiler), ["b "]);
@@ -77,9 +75,9 @@ fn services_are_wanted_as_long_as_somebody_names_them() {
 #[test]
 fn nodes_of_a_service_go_where_it_is_named_and_nowhere_else() {
     let mut compiler = compiler();
-    let note_attempt = json!({ "upstream": { "service_name": "a", "discovery_type": "consul" } });
+    let asks = json!({ "upstream": { "service_name": "a", "discovery_type": "consul" } });
     let other = json!({ "upstream": { "nodes": { "10.0.0.9:80": 1 } } });
-    let first = compiler.apply(vec![route("1", note_attempt.clone()), route("2", other)], 1);
+    let first = compiler.apply(vec![route("1", asks.clone()), route("2", other)], 1);
     let unresolved = |compiled: &CompileOutput| {
         behind(compiled, "/1", |upstream, _| {
             upstream.unresolved.iter().map(ToString::to_string).collect::<Vec<_>>()
@@ -109,7 +107,7 @@ fn nodes_of_a_service_go_where_it_is_named_and_nowhere_else() {
     assert_eq!(shown(&failed.problems), ["routes/1 service_name: consul: gone"]);
     assert_eq!(shown(&compiler.problems()), ["routes/1 service_name: consul: gone"]);
     // What is known stays known while its user is written anew, and comes back with its user otherwise.
-    let mut renamed = note_attempt;
+    let mut renamed = asks;
     renamed["desc"] = json!("x");
     assert_eq!(endpoints(&compiler.apply(vec![route("1", renamed)], 5), "/1"), known);
     let empty = compiler.apply(vec![says(&a, Some(json!([])), None)], 6);
@@ -288,8 +286,7 @@ fn an_idle_timeout_of_nothing_is_for_ever() {
 #[test]
 fn an_upstream_goes_on_to_its_endpoints_until_it_is_known_where_the_new_ones_are() {
     let named = |host: &str| json!({ "upstream": { "nodes": { host: 1 }, "pass_host": "node" } });
-    let note_attempt =
-        |name: &str| json!({ "upstream": { "service_name": name, "discovery_type": "consul" } });
+    let asks = |name: &str| json!({ "upstream": { "service_name": name, "discovery_type": "consul" } });
     let resolved = |host: &str, addrs: &[&str]| ConfigChange::Resolved {
         host: host.into(),
         addrs: addrs.iter().map(|text| text.parse().unwrap()).collect(),
@@ -302,13 +299,13 @@ fn an_upstream_goes_on_to_its_endpoints_until_it_is_known_where_the_new_ones_are
         (route("1", named("b.local:81")), "10.0.0.1:80 a.local"),
         (resolved("b.local", &[]), "10.0.0.1:80 a.local"),
         (resolved("b.local", &["10.0.0.2"]), "10.0.0.2:81 b.local:81"),
-        (route("1", note_attempt("a")), "10.0.0.2:81 b.local:81"),
+        (route("1", asks("a")), "10.0.0.2:81 b.local:81"),
         (says(&service("a", ""), None, Some("cannot be reached")), "10.0.0.2:81 b.local:81"),
         (says(&service("a", ""), nodes("10.0.0.3"), None), "10.0.0.3:80 10.0.0.3"),
-        (route("1", note_attempt("b")), "10.0.0.3:80 10.0.0.3"),
+        (route("1", asks("b")), "10.0.0.3:80 10.0.0.3"),
         (says(&service("b", ""), nodes("c.local"), None), "10.0.0.3:80 10.0.0.3"),
         (resolved("c.local", &["10.0.0.4"]), "10.0.0.4:80 c.local"),
-        (route("1", note_attempt("c")), "10.0.0.4:80 c.local"),
+        (route("1", asks("c")), "10.0.0.4:80 c.local"),
         // Nobody is an answer, too.
         (says(&service("c", ""), Some(json!([])), None), ""),
     ];

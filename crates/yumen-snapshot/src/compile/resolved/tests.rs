@@ -31,15 +31,15 @@ fn names_are_resolved_by_whoever_asks_and_stale_addresses_beat_none() {
 #[test]
 fn what_is_known_of_a_name_goes_to_who_takes_the_place_of_its_user() {
     let mut compiler = compiler();
-    let note_attempt = |id: &str| json!({ "upstream_id": id });
+    let asks = |id: &str| json!({ "upstream_id": id });
     let upstream = |id: &str| put(Kind::Upstreams, id, nodes("x.local:81"));
     let number = |compiler: &Compiler| compiler.hosts().map(|(_, number)| number).next();
-    compiler.apply(vec![upstream("u"), route("a", note_attempt("u"))], 1);
+    compiler.apply(vec![upstream("u"), route("a", asks("u"))], 1);
     let addrs = vec!["10.0.0.7".parse().unwrap()];
     compiler.apply(vec![ConfigChange::Resolved { host: "x.local".into(), addrs }], 2);
     let (first, wants) = (number(&compiler), compiler.wants());
     let renamed = compiler.apply(
-        vec![ConfigChange::Delete(Kind::Upstreams, "u".into()), upstream("v"), route("a", note_attempt("v"))],
+        vec![ConfigChange::Delete(Kind::Upstreams, "u".into()), upstream("v"), route("a", asks("v"))],
         3,
     );
     assert_eq!(get(&renamed, "/a"), "a 10.0.0.7:81");

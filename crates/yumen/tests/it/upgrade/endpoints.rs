@@ -66,8 +66,8 @@ fn nodes_of_services_are_handed_over_where_nothing_is_kept_on_disk() {
     let (consul, upstream) = (Registry::consul(), Upstream::text("a"));
     consul.says("web", Some(json!([consul_instance(upstream.address, 1, Value::Null)])));
     let node = format!("discovery: {{consul: {{servers: ['{}']}}}}\n", consul.url());
-    let note_attempt = json!({"service_name": "web", "discovery_type": "consul"});
-    let mut line = start(&json!({"routes": [{"id": "a", "uri": "/*", "upstream": note_attempt}]}), &node);
+    let asks = json!({"service_name": "web", "discovery_type": "consul"});
+    let mut line = start(&json!({"routes": [{"id": "a", "uri": "/*", "upstream": asks}]}), &node);
     eventually("it is discovered", 10, || line.gateway.get("/").status == 200);
     let kept = line.gateway.scratch.file("data/discovery.json");
     eventually("it is kept", 10, || std::fs::exists(&kept).is_ok_and(|exists| exists));

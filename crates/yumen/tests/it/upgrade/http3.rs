@@ -48,7 +48,7 @@ fn requests_under_way_are_answered_by_the_process_they_were_asked_of() {
             assert_eq!(client.get("/quick").await.status, 200);
             clients.push(client);
         }
-        let explained_request: Vec<_> = clients
+        let asking: Vec<_> = clients
             .into_iter()
             .map(|client| {
                 let body = body.clone();
@@ -68,8 +68,8 @@ fn requests_under_way_are_answered_by_the_process_they_were_asked_of() {
         })
         .await
         .unwrap();
-        for explained_request in explained_request {
-            let (_, answer) = explained_request.await.unwrap();
+        for asking in asking {
+            let (_, answer) = asking.await.unwrap();
             let answer = answer.expect("an answer");
             assert_eq!(answer.status, 200);
             assert!(answer.body == body, "what was sent comes back");
@@ -98,12 +98,12 @@ fn a_connection_is_served_to_its_end_where_the_other_workers_had_none() {
     let (mut line, authority) = start(&upstream, 4);
     let body = crate::harness::noise(1_000_000);
     http2::run(async {
-        let mut explained_request = Vec::new();
+        let mut asking = Vec::new();
         for process in 1..=PROCESSES {
             let client =
                 Http3Client::connect(line.gateway.https, "a.test", &authority.cert, None).await.unwrap();
             let (body, arrived) = (body.clone(), arrived.clone());
-            explained_request.push(tokio::spawn(async move {
+            asking.push(tokio::spawn(async move {
                 let answer = client.ask_with(request("POST", "/"), &body, None).await;
                 (client, answer)
             }));
@@ -118,9 +118,8 @@ fn a_connection_is_served_to_its_end_where_the_other_workers_had_none() {
             line = upgrading.await.unwrap();
         }
         gate.open();
-        for explained_request in explained_request {
-            let (_, answer) =
-                tokio::time::timeout(Duration::from_secs(20), explained_request).await.unwrap().unwrap();
+        for asking in asking {
+            let (_, answer) = tokio::time::timeout(Duration::from_secs(20), asking).await.unwrap().unwrap();
             assert!(answer.expect("an answer").body == body, "what was sent comes back");
         }
         tokio::task::spawn_blocking(move || drop(line)).await.unwrap();
