@@ -347,6 +347,7 @@ fn templates_put_values_in_place() {
 #[test]
 fn templates_know_what_they_depend_on() {
     assert!(VarTemplate::parse("a \\$b $").is_constant());
+    assert!(VarTemplate::parse("a ${ $ ?? b }").is_constant());
     assert!(!VarTemplate::parse("a $b").is_constant());
     assert!(VarTemplate::parse("x ${post_arg.a[0].b}").needs_body());
     assert!(!VarTemplate::parse("x $arg_a").needs_body());
