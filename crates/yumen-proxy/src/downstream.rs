@@ -1,8 +1,10 @@
 //! One downstream connection from the handshake to its close: TLS, protocol detection, the HTTP/1 request
-//! loop.
+//! loop, the drivers of HTTP/2 and HTTP/3, the tasks that run exchanges.
 //!
-//! Must not depend on the serving of exchanges.
+//! Must not depend on listeners, or on the steps of an exchange.
 
+mod exchange_handle;
+mod exchange_task;
 mod http2;
 mod http3;
 mod lingering_close;
@@ -18,19 +20,19 @@ use yumen_http::parse::{self, ParsedHead};
 use yumen_http::{HeadError, RequestHead};
 use yumen_plugin::{ClientInfo, TlsInfo};
 
-use crate::buffer::Inbox;
-use crate::cold_future::apart;
-use crate::connection::{DownstreamConnection, DownstreamPeer};
-use crate::disposition::After;
-use crate::exchange_handle::ExchangeHandle;
-use crate::exchange_task::ExchangeJob;
+use crate::downstream::exchange_handle::ExchangeHandle;
+use crate::downstream::exchange_task::ExchangeJob;
+use crate::exchange::connection::{DownstreamConnection, DownstreamPeer};
+use crate::exchange::disposition::After;
 use crate::fault::FaultKind;
-use crate::http2::PREFACE_HEAD;
-use crate::stream::TransportStream;
-use crate::tcp::TcpConnection;
-use crate::timers::{Timer, until};
+use crate::runtime::buffer::Inbox;
+use crate::runtime::cold_future::apart;
+use crate::runtime::timers::{Timer, until};
+use crate::runtime::turn_budget;
 use crate::tls::{self, AcceptedTls, DownstreamTlsAcceptor, HandshakeRefusal};
-use crate::turn_budget;
+use crate::transport::http2::PREFACE_HEAD;
+use crate::transport::stream::TransportStream;
+use crate::transport::tcp::TcpConnection;
 use crate::worker::{ConnectionGuard, Worker};
 
 pub(crate) use http3::open as open_http3;

@@ -17,15 +17,15 @@ use std::sync::{Arc, OnceLock};
 use yumen_plugin::{ClientInfo, ConsumerIndex, Exchange, ExchangeOutcome, ResponseSource, StreamInfo};
 use yumen_snapshot::{RouteTarget, StreamLookup, StreamRoute, Upstream};
 
-use crate::buffer::Inbox;
-use crate::clock;
+use crate::copy::one_way_copy::BidirectionalCopy;
 pub(crate) use crate::fault::stream::StreamFault;
-use crate::one_way_copy::BidirectionalCopy;
+use crate::runtime::buffer::Inbox;
+use crate::runtime::clock;
+use crate::runtime::timers::Timer;
 use crate::settings::StreamProtocol;
-use crate::stream::TransportStream;
-use crate::tcp::TcpConnection;
-use crate::timers::Timer;
 use crate::tls::DownstreamTlsAcceptor;
+use crate::transport::stream::TransportStream;
+use crate::transport::tcp::TcpConnection;
 use crate::worker::Worker;
 
 /// The downstream side of a stream.

@@ -1,10 +1,17 @@
-//! Observations from sampled requests: cost of plugins, usage of routes and upstreams, recent requests.
+//! Records of traffic: counters, the access log, and observations from sampled requests (cost of plugins,
+//! usage of routes and upstreams, recent requests).
+//!
+//! Must not depend on connections, workers or exchanges in progress.
 //!
 //! Each worker writes its own `WorkerObservations`; the status listener reads all of them. The lock between
 //! the two is taken for sampled requests only, and a worker never waits for it.
 
+pub mod access_log;
+pub(crate) mod all_counters;
+pub(crate) mod counters;
 mod durations;
 mod explain;
+pub(crate) mod log_suppression;
 mod recent;
 mod sampler;
 mod stopwatch;

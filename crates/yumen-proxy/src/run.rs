@@ -5,14 +5,14 @@ use std::io;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
 
-use crate::clock;
-use crate::http3::Http3Listener;
 use crate::l4::udp::{self, Datagrams};
-use crate::listener::{self, Listener};
-use crate::offload_queue::OFFLOAD_THREADS;
+use crate::listen::listener::{self, Listener};
+use crate::listen::quic::Http3Listener;
+use crate::runtime::clock;
+use crate::runtime::offload_queue::OFFLOAD_THREADS;
+use crate::runtime::worker_duty::WorkerDuty;
 use crate::sys;
 use crate::worker::{Worker, WorkerParts};
-use crate::worker_duty::WorkerDuty;
 
 /// Serves on the calling thread until `parts.duty` ends, then drains until all exchanges have ended or the
 /// drain bound has passed.

@@ -9,11 +9,11 @@ pub use yumen_http::uri::{DotSegmentPolicy, EncodedSlashPolicy, PathPolicy};
 pub use yumen_plugin::real_ip::RealIpFinder;
 
 use crate::debug::DebugKey;
-use crate::minimum_rate::MinimumRate;
-use crate::overload::OverloadSettings;
+use crate::runtime::minimum_rate::MinimumRate;
+use crate::runtime::overload::OverloadSettings;
 
 /// Maximum size of a message head, in bytes: a head must fit into one read buffer.
-pub const HEAD_BYTES_MAX: usize = crate::buffer::BUFFER_BYTES;
+pub const HEAD_BYTES_MAX: usize = crate::runtime::buffer::BUFFER_BYTES;
 
 /// Number of exchanges whose allocations a worker retains for reuse: futures, heads, edits.
 pub(crate) const EXCHANGES_KEPT: usize = 256;

@@ -1,7 +1,7 @@
 //! The client of upstream endpoints: connections and their pools, attempts, admission, subrequests, health.
 //!
-//! Sees an exchange only as snapshot and plugins describe it. Independent of listeners, client connections
-//! or workers.
+//! Sees an exchange only as snapshot and plugins describe it. Must not depend on listeners, client
+//! connections or workers. `exchange::forward` decides which endpoint is tried, and whether another follows.
 
 pub(crate) mod admission;
 pub(crate) mod attempt;
@@ -12,14 +12,15 @@ pub(crate) mod h2_pool;
 pub(crate) mod health;
 pub(crate) mod interim;
 pub(crate) mod mirror_limit;
+pub(crate) mod pinned_upstream;
 pub(crate) mod pool;
 pub mod probe;
+pub mod protection;
 pub(crate) mod removed;
 pub(crate) mod replay;
 pub(crate) mod stream_attempt;
 pub(crate) mod subrequest;
 pub(crate) mod target;
-
 pub(crate) mod upload;
 pub(crate) mod wait;
 
@@ -33,13 +34,13 @@ use yumen_http::ResponseHead;
 use yumen_snapshot::protection::EndpointPermit;
 use yumen_snapshot::upstream::KeepaliveLimits;
 
-use crate::buffer::Buffers;
-use crate::counters::WorkerCounters;
 use crate::fault::FaultKind;
-use crate::http2::StreamPermit;
+use crate::observe::counters::WorkerCounters;
+use crate::runtime::buffer::Buffers;
+use crate::runtime::timers::Timers;
 use crate::settings::{EXCHANGES_KEPT, WorkerSettings};
-use crate::stream::TransportStream;
-use crate::timers::Timers;
+use crate::transport::http2::StreamPermit;
+use crate::transport::stream::TransportStream;
 use attempt::ConnectFailure;
 use connection::UpstreamConnection;
 use h2_pool::{H2ConnectionPool, StreamAcquisition};

@@ -14,19 +14,20 @@ use yumen_http::{Fields, RequestHead, ResponseHead};
 use yumen_plugin::{Consumer, PluginChain};
 use yumen_snapshot::{Publisher, Route, Snapshot};
 
-use crate::access_log::AccessLogBuffer;
-use crate::buffer::Buffers;
-use crate::clock;
-use crate::counters::WorkerCounters;
-use crate::date::DateCache;
+use crate::copy::CopyContext;
+use crate::copy::tunnel_binding::TunnelBindings;
 use crate::observe::RequestSampler;
-use crate::offload_queue::OffloadQueue;
-use crate::overload::OverloadGuard;
+use crate::observe::access_log::AccessLogBuffer;
+use crate::observe::counters::WorkerCounters;
+use crate::runtime::buffer::Buffers;
+use crate::runtime::clock;
+use crate::runtime::date::DateCache;
+use crate::runtime::offload_queue::OffloadQueue;
+use crate::runtime::overload::OverloadGuard;
+use crate::runtime::timers::Timers;
+use crate::runtime::worker_duty::WorkerDuty;
 use crate::settings::{EXCHANGES_KEPT, WorkerSettings};
-use crate::timers::Timers;
-use crate::tunnel_binding::TunnelBindings;
 use crate::upstream::UpstreamClient;
-use crate::worker_duty::WorkerDuty;
 
 /// The last sixteenth of the connection limit is a reserve. While it is in use, idle connections are ended:
 /// a sixteenth of the open ones per pass, at least [`ROOM_MIN`], at most one pass per [`MAKE_ROOM_MS`].
@@ -282,6 +283,17 @@ impl Worker {
         takes
     }
 
+    /// The parts of the worker that copies use.
+    #[inline]
+    pub(crate) fn copy_context(&self) -> CopyContext<'_> {
+        CopyContext {
+            buffers: &self.buffers,
+            counters: &self.counters,
+            settings: &self.settings,
+            timers: &self.timers,
+        }
+    }
+
     /// A reference-counted handle, for tasks that outlive the call.
     pub(crate) fn shared(&self) -> Option<Rc<Worker>> {
         self.me.upgrade()
@@ -328,7 +340,7 @@ impl Worker {
         self.counters.backlog_bytes.set(backlog.bytes() as i64);
         self.counters.backlog_bytes_max.set(self.settings.backlog_bytes_max as i64);
         if backlog.has_shrunk() {
-            crate::malloc_trim::ask_to_give_back();
+            crate::runtime::malloc_trim::ask_to_give_back();
         }
     }
 

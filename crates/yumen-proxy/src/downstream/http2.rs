@@ -14,16 +14,16 @@ use yumen_http::{HeadError, HttpVersion, RequestHead};
 
 use super::shared;
 use super::streams::{DrainStage, StreamGuard, StreamSet};
-use crate::backlog::SendQueue;
-use crate::clock;
-use crate::connection::{DownstreamConnection, DownstreamPeer};
+use crate::exchange::connection::{DownstreamConnection, DownstreamPeer};
+use crate::exchange::serve;
 use crate::fault::FaultKind;
-use crate::http2::{Http2Duplex, PREFACE_BYTES, heads, server_builder};
-use crate::http2_transport::{FrameBudget, Http2Transport};
-use crate::serve;
-use crate::stream::TransportStream;
-use crate::task;
-use crate::timers::until;
+use crate::runtime::backlog::SendQueue;
+use crate::runtime::clock;
+use crate::runtime::task;
+use crate::runtime::timers::until;
+use crate::transport::http2::{Http2Duplex, PREFACE_BYTES, heads, server_builder};
+use crate::transport::http2_transport::{FrameBudget, Http2Transport};
+use crate::transport::stream::TransportStream;
 use crate::worker::Worker;
 
 /// Time for the client to close after the gateway's last frame, in milliseconds.

@@ -20,19 +20,19 @@ use yumen_plugin::ClientInfo;
 
 use super::shared;
 use super::streams::{DrainStage, StreamSet};
-use crate::backlog::SendQueue;
-use crate::clock;
-use crate::connection::{DownstreamConnection, DownstreamPeer};
+use crate::exchange::connection::{DownstreamConnection, DownstreamPeer};
+use crate::exchange::serve;
 use crate::fault::FaultKind;
-use crate::http2::heads;
-use crate::http3::{
+use crate::runtime::backlog::SendQueue;
+use crate::runtime::clock;
+use crate::runtime::timers::{Timer, until};
+use crate::tls;
+use crate::transport::http2::heads;
+use crate::transport::http3::{
     HeadReadFailure, Http3Duplex, Http3SendQueue, Incoming, QuicConnection, Resolver, is_too_long, resolved,
     send_all, silence_ms,
 };
-use crate::serve;
-use crate::stream::TransportStream;
-use crate::timers::{Timer, until};
-use crate::tls;
+use crate::transport::stream::TransportStream;
 use crate::worker::{ConnectionGuard, Worker};
 
 /// H3_EXCESSIVE_LOAD: the code that closes a connection whose client exceeds a limit (RFC 9114 §8.1).

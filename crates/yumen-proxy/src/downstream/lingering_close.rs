@@ -8,8 +8,8 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use crate::clock;
-use crate::connection::DownstreamConnection;
+use crate::exchange::connection::DownstreamConnection;
+use crate::runtime::clock;
 use crate::worker::Worker;
 
 /// Longest silence of the client, in milliseconds; NGINX `lingering_timeout`.

@@ -5,13 +5,13 @@ use std::task::Poll;
 
 use yumen_http::{Framing, HeadError, RequestHead};
 
-use crate::clock;
-use crate::connection::DownstreamConnection;
-use crate::disposition::After;
-use crate::exchange_handle;
-use crate::exchange_task::ExchangeJob;
+use crate::downstream::exchange_handle;
+use crate::downstream::exchange_task::ExchangeJob;
+use crate::exchange::connection::DownstreamConnection;
+use crate::exchange::disposition::After;
 use crate::fault::FaultKind;
 use crate::grpc;
+use crate::runtime::clock;
 
 /// Serves a stream whose head was read or refused; returns the stream and how its connection continues.
 pub(super) async fn serve(

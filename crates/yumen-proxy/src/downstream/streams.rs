@@ -8,9 +8,9 @@ use std::rc::Rc;
 use std::task::{Context, Waker};
 
 use super::DRAIN_GRACE_MS;
-use crate::clock;
-use crate::disposition::After;
-use crate::timers::Timer;
+use crate::exchange::disposition::After;
+use crate::runtime::clock;
+use crate::runtime::timers::Timer;
 use crate::worker::Worker;
 
 /// Longest time between the first GOAWAY and the last, in milliseconds, for a client that keeps opening

@@ -11,12 +11,12 @@ use yumen_http::proxy_protocol::{self, HEADER_BYTES_MAX, ProxyAddresses, ProxyHe
 use yumen_plugin::{ClientInfo, TlsInfo};
 
 use super::{Front, StreamFault, phases};
-use crate::log_suppression::{SuppressionKey, should_log};
+use crate::observe::log_suppression::{SuppressionKey, should_log};
+use crate::runtime::timers::{Timer, until};
 use crate::settings::StreamProtocol;
-use crate::stream::TransportStream;
-use crate::tcp::TcpConnection;
-use crate::timers::{Timer, until};
 use crate::tls::{self, AcceptedTls, DownstreamTlsAcceptor, HandshakeRefusal};
+use crate::transport::stream::TransportStream;
+use crate::transport::tcp::TcpConnection;
 use crate::worker::Worker;
 
 /// Reads exactly the PROXY header of a connection and sets the client address from it. Returns whether the

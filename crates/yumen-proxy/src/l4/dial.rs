@@ -5,9 +5,9 @@ use yumen_plugin::{ClientInfo, Exchange};
 use yumen_snapshot::{Endpoint, HostRewrite, TriedEndpoints, Upstream, UpstreamScheme};
 
 use super::{StreamFault, Tally};
-use crate::clock;
 use crate::fault::FaultKind;
-use crate::timers::Timer;
+use crate::runtime::clock;
+use crate::runtime::timers::Timer;
 use crate::tls::TlsName;
 use crate::upstream::health;
 use crate::upstream::stream_attempt::{EndpointStream, StreamAttempt};

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use yumen_plugin::{Exchange, ExchangeOutcome, PluginChain, PluginInstance, PrereadStep, Step};
 
 use super::{Front, StreamFault};
-use crate::timers::until;
+use crate::runtime::timers::until;
 use crate::worker::Worker;
 
 /// Maximum number of first bytes that preread plugins can inspect.

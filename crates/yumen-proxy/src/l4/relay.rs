@@ -7,10 +7,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use super::StreamFault;
-use crate::one_way_copy::{BidirectionalCopy, CopySide};
-use crate::stream::TransportStream;
-use crate::timers::Timer;
-use crate::tunnel_binding::TunnelBinding;
+use crate::copy::one_way_copy::{BidirectionalCopy, CopySide};
+use crate::copy::tunnel_binding::TunnelBinding;
+use crate::runtime::timers::Timer;
+use crate::transport::stream::TransportStream;
 use crate::worker::Worker;
 
 /// Both directions of a TCP stream, and the route binding that may end it.
@@ -35,7 +35,7 @@ impl Relay {
         endpoint: &mut TransportStream,
     ) -> Result<(), StreamFault> {
         let ended = poll_fn(|cx| self.poll(cx, worker, timer, client, endpoint)).await;
-        self.pair.settle(worker, client, endpoint).await;
+        self.pair.settle(worker.copy_context(), client, endpoint).await;
         match self.pair.broken() {
             Some(CopySide::Client) => Err(StreamFault::ClientReset),
             Some(CopySide::Endpoint) => Err(StreamFault::UpstreamReset),
@@ -51,12 +51,12 @@ impl Relay {
         client: &mut TransportStream,
         endpoint: &mut TransportStream,
     ) -> Poll<Result<(), StreamFault>> {
-        if self.pair.poll(cx, worker, (client, endpoint), None).is_ready() {
+        if self.pair.poll(cx, worker.copy_context(), (client, endpoint), None).is_ready() {
             return Poll::Ready(Ok(()));
         }
         if self.tie.as_ref().is_some_and(|tie| tie.is_over(cx)) {
             return Poll::Ready(Err(StreamFault::Changed));
         }
-        self.pair.poll_silence(cx, worker, timer).map(|()| Err(StreamFault::Idle))
+        self.pair.poll_silence(cx, worker.copy_context(), timer).map(|()| Err(StreamFault::Idle))
     }
 }

@@ -26,16 +26,16 @@ use yumen_snapshot::{StreamRoute, Upstream};
 use self::front::{Front, Pair};
 use super::dial::StreamAttempts;
 use super::{StreamFault, Tally, exchange, find, finish, phases, upstream};
-use crate::clock;
-use crate::counters::StreamCounters;
+use crate::copy::tunnel_binding::TunnelBinding;
 use crate::fault::FaultKind;
+use crate::observe::counters::StreamCounters;
+use crate::runtime::clock;
+use crate::runtime::timers::Timer;
+use crate::runtime::worker_duty::WorkerDuty;
 use crate::settings::{ListenerSettings, StreamProtocol};
 use crate::sys;
-use crate::timers::Timer;
-use crate::tunnel_binding::TunnelBinding;
 use crate::upstream::stream_attempt::StreamAttempt;
 use crate::worker::{ConnectionGuard, Worker};
-use crate::worker_duty::WorkerDuty;
 
 /// Upper bound of the length of a datagram.
 const DATAGRAM_BYTES_MAX: usize = 65_536;

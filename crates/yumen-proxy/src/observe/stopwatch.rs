@@ -11,8 +11,8 @@ use yumen_plugin::{Origin, Phase, PluginInstance};
 use yumen_snapshot::MatchExplanation;
 
 use super::RecentRequest;
-use crate::clock;
 use crate::fault::Fault;
+use crate::runtime::clock;
 
 /// Maximum number of plugin phases that are recorded per exchange; further ones are left out.
 const RAN_MAX: usize = 128;

@@ -3,8 +3,8 @@ use yumen_base::metric::{MetricSource, MetricValue as Number};
 use yumen_plugin::{ExchangeOutcome, Phase};
 
 use super::{PluginTiming, RecentRequest, SampledExchange, WorkerObservations};
-use crate::all_counters::AllCounters;
-use crate::counters::WorkerCounters;
+use crate::observe::all_counters::AllCounters;
+use crate::observe::counters::WorkerCounters;
 
 fn ran(name: &'static str, phase: Phase, run_ns: u64, wait_ns: u64, answered: bool) -> PluginTiming {
     PluginTiming { name, phase, origin: None, run_ns, wait_ns, answered }

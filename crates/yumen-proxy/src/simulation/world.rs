@@ -20,12 +20,14 @@ use super::ledger::Ledger;
 use super::net::{End, Net, Weather};
 use super::scheduler::{Random, Scheduler};
 use super::{http2, http2_endpoint};
-use crate::minimum_rate::MinimumRate;
+use crate::downstream;
+use crate::observe::counters::WorkerCounters;
+use crate::runtime::clock;
+use crate::runtime::minimum_rate::MinimumRate;
+use crate::runtime::worker_duty::WorkerDuty;
 use crate::settings::WorkerSettings;
-use crate::tcp::TcpConnection;
+use crate::transport::tcp::TcpConnection;
 use crate::worker::{Worker, WorkerParts};
-use crate::worker_duty::WorkerDuty;
-use crate::{WorkerCounters, clock, downstream};
 
 /// A world that has not ended after so many steps never will.
 const STEPS_MAX: usize = 400_000;

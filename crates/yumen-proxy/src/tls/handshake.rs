@@ -13,9 +13,9 @@ use super::HTTP2;
 use super::sessions::UpstreamTlsClient;
 use super::upstream::client_of;
 use crate::fault::FaultKind;
-use crate::log_suppression::{SuppressionKey, should_log};
-use crate::stream::{RecordStream, TransportStream};
-use crate::tcp::TcpConnection;
+use crate::observe::log_suppression::{SuppressionKey, should_log};
+use crate::transport::stream::{RecordStream, TransportStream};
+use crate::transport::tcp::TcpConnection;
 
 /// The server name of an upstream handshake, against which the certificate is verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,18 +128,6 @@ fn warn(upstream: &str, endpoint: SocketAddr, kind: FaultKind, error: &str) {
     };
     if let Some(untold) = should_log(endpoint, which) {
         tracing::warn!(%endpoint, upstream, error, untold, "upstream TLS handshake failed");
-    }
-}
-
-/// Logs a TLS alert, if `error` is one. With TLS 1.3 the endpoint verifies the gateway's certificate after
-/// the handshake has ended on this side, so the alert arrives with the first read.
-#[cold]
-pub(crate) fn log_alert(tcp: &TcpConnection, error: &io::Error) {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
-    if let (Some(rustls::Error::AlertReceived(_)), Some(endpoint)) = (inner, tcp.peer())
-        && let Some(untold) = should_log(endpoint, SuppressionKey::Alert)
-    {
-        tracing::warn!(%endpoint, %error, untold, "upstream sent a TLS alert");
     }
 }
 

@@ -185,14 +185,14 @@ fn a_staple_is_shown_until_it_ends_and_not_longer() {
     let snapshot = acceptor.shared.settings.publisher.load();
     let pair = snapshot.certificate("a.test").unwrap().keys[0].downcast_ref::<CertificateKeyPair>().unwrap();
     let shown_after = |seconds: u64| {
-        crate::clock::simulate(seconds * 1_000_000);
+        crate::runtime::clock::simulate(seconds * 1_000_000);
         let reader = Arc::new(Reader { any: upstream::unverified(), staple: Mutex::default() });
         shake_hands_with(&acceptor, "a.test", &[aws_lc_rs::kx_group::X25519], reader.clone());
         let shown = reader.staple.lock().unwrap().clone();
         String::from_utf8(shown).unwrap()
     };
     assert_eq!(shown_after(0), "");
-    let began_unix_s = (crate::clock::now().unix_ms / 1000) as i64;
+    let began_unix_s = (crate::runtime::clock::now().unix_ms / 1000) as i64;
     pair.staple(b"first".to_vec(), began_unix_s + 60);
     assert_eq!((shown_after(0), shown_after(59)), ("first".to_owned(), "first".to_owned()));
     // No new staple is fetched, as during a long outage of the responder.

@@ -4,7 +4,7 @@ use yumen_plugin::Exchange;
 use yumen_snapshot::protection::{EndpointPermit, LimiterFull, RequestPermit};
 use yumen_snapshot::{TriedEndpoints, Upstream};
 
-use crate::clock;
+use crate::runtime::clock;
 use crate::upstream::UpstreamClient;
 use crate::upstream::pool::PoolKey;
 

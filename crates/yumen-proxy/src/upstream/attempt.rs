@@ -22,11 +22,11 @@ use yumen_snapshot::protection::{EndpointPermit, RequestPermit};
 use yumen_snapshot::upstream::KeepaliveLimits;
 use yumen_snapshot::{InFlight, Upstream};
 
-use crate::clock;
 use crate::fault::{Fault, FaultKind, SharedFailure};
-use crate::http2::heads::{self, CachedFields};
-use crate::http2::{Http2Duplex, StreamPermit};
-use crate::stream::{HeadSent, TransportStream};
+use crate::runtime::clock;
+use crate::transport::http2::heads::{self, CachedFields};
+use crate::transport::http2::{Http2Duplex, StreamPermit};
+use crate::transport::stream::{HeadSent, TransportStream};
 use crate::upstream::UpstreamClient;
 use crate::upstream::connection::{HeadRead, UpstreamConnection};
 use crate::upstream::health;

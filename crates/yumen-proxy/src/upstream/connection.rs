@@ -6,9 +6,9 @@ use yumen_http::parse::{self, ParsedHead};
 use yumen_http::{Method, ResponseHead};
 use yumen_snapshot::protection::EndpointPermit;
 
-use crate::buffer::Inbox;
 use crate::fault::{Fault, FaultKind};
-use crate::stream::TransportStream;
+use crate::runtime::buffer::Inbox;
+use crate::transport::stream::TransportStream;
 use crate::upstream::UpstreamClient;
 use crate::upstream::pool::PoolKey;
 

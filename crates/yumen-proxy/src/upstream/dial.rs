@@ -5,9 +5,9 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 
 use crate::fault::{self, FaultKind};
-use crate::stream::TransportStream;
-use crate::tcp::TcpConnection;
 use crate::tls::UpstreamHandshake;
+use crate::transport::stream::TransportStream;
+use crate::transport::tcp::TcpConnection;
 
 /// A connection that is about to be opened.
 pub(crate) struct EndpointDial {

@@ -7,10 +7,10 @@ use std::rc::Rc;
 
 use yumen_snapshot::upstream::KeepaliveLimits;
 
-use crate::clock;
-use crate::task;
-use crate::timers::until;
-use crate::transfer::Transfer;
+use crate::copy::transfer::Transfer;
+use crate::runtime::clock;
+use crate::runtime::task;
+use crate::runtime::timers::until;
 use crate::upstream::UpstreamClient;
 use crate::upstream::attempt::FinishedAttempt;
 use crate::upstream::connection::UpstreamConnection;

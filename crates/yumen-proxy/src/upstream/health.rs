@@ -11,9 +11,9 @@ use yumen_snapshot::Upstream;
 use yumen_snapshot::protection::{AttemptFailure, EjectionEvent, UpstreamProtection};
 use yumen_snapshot::upstream::{ActiveChecks, EndpointHealth, HealthCounts, PassiveChecks};
 
-use crate::clock;
 use crate::fault::{FaultKind, SharedFailure};
 use crate::grpc;
+use crate::runtime::clock;
 
 /// Counts of state changes since the start of the process: to down, to up.
 pub(crate) static CHANGES: [Counter; 2] = [Counter::new(), Counter::new()];

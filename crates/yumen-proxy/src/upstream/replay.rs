@@ -10,11 +10,11 @@ use yumen_http::Framing;
 use yumen_plugin::{BodyChunk, Exchange};
 use yumen_snapshot::Upstream;
 
-use crate::body::BodyDecoder;
-use crate::buffer::{Buffers, Inbox};
+use crate::copy::transfer::{Transfer, TransferFailure};
 use crate::grpc;
-use crate::stream::TransportStream;
-use crate::transfer::{Transfer, TransferFailure};
+use crate::runtime::buffer::{Buffers, Inbox};
+use crate::transport::body::BodyDecoder;
+use crate::transport::stream::TransportStream;
 
 /// The longest buffered body, in bytes. Messages of unary calls are seldom longer, and a stream of messages
 /// may be endless.

@@ -7,9 +7,9 @@ use std::pin::pin;
 
 use yumen_snapshot::{InFlight, Upstream};
 
-use crate::clock;
 use crate::fault::FaultKind;
-use crate::stream::TransportStream;
+use crate::runtime::clock;
+use crate::transport::stream::TransportStream;
 use crate::upstream::UpstreamClient;
 use crate::upstream::health;
 use crate::upstream::target::EndpointTarget;

@@ -10,11 +10,11 @@ use yumen_http::{Framing, Method};
 use yumen_snapshot::Upstream;
 use yumen_snapshot::upstream::KeepaliveLimits;
 
-use crate::body::{BodyDecoder, BodyEncoding};
-use crate::clock;
+use crate::copy::transfer::Transfer;
 use crate::fault::{Fault, FaultKind};
-use crate::stream::HeadSent;
-use crate::transfer::Transfer;
+use crate::runtime::clock;
+use crate::transport::body::{BodyDecoder, BodyEncoding};
+use crate::transport::stream::HeadSent;
 use crate::upstream::UpstreamClient;
 use crate::upstream::attempt::{
     Attempt, EndpointConnected, RequestSent, RequestText, ResponseStarted, UnansweredAttempt,

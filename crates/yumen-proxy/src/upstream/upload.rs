@@ -5,10 +5,10 @@ use std::task::{Context, Poll};
 
 use yumen_http::Framing;
 
-use crate::body::BodyEncoding;
-use crate::buffer::{Buffers, Inbox};
-use crate::stream::TransportStream;
-use crate::transfer::{Transfer, TransferFailure};
+use crate::copy::transfer::{Transfer, TransferFailure};
+use crate::runtime::buffer::{Buffers, Inbox};
+use crate::transport::body::BodyEncoding;
+use crate::transport::stream::TransportStream;
 use crate::upstream::replay::{ReplayBudget, RequestReplay};
 
 /// The body of a request on its way to an endpoint. It may still be sent when the response arrives.

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::fault::FaultKind;
-use crate::timers::Timer;
+use crate::runtime::timers::Timer;
 
 /// The bound of a wait: a timeout, or the end of the client.
 pub(crate) trait AttemptWait {

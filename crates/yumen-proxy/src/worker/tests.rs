@@ -12,9 +12,9 @@ use yumen_snapshot::compile::ConfigChange;
 use yumen_snapshot::{Compiler, CompilerEnv, Publisher, UpstreamDefaults};
 
 use super::{Worker, WorkerParts};
-use crate::counters::WorkerCounters;
+use crate::observe::counters::WorkerCounters;
+use crate::runtime::worker_duty::WorkerDuty;
 use crate::settings::WorkerSettings;
-use crate::worker_duty::WorkerDuty;
 
 pub(crate) fn compiler() -> Compiler {
     let env = CompilerEnv {

@@ -12,7 +12,7 @@ use yumen_plugin::{ClientInfo, Exchange};
 use yumen_snapshot::{Publisher, TriedEndpoints};
 
 use super::*;
-use crate::tcp::TcpConnection;
+use crate::transport::tcp::TcpConnection;
 use crate::worker::Worker;
 use crate::worker::tests::{compiler, put, worker};
 

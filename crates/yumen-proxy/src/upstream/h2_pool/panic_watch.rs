@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::counters::WorkerCounters;
+use crate::observe::counters::WorkerCounters;
 
 /// Counts and logs a panic of the task that holds it.
 pub(super) struct PanicWatch {

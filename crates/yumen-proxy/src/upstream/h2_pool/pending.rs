@@ -13,11 +13,11 @@ use yumen_snapshot::upstream::KeepaliveLimits;
 
 use super::H2ConnectionPool;
 use super::panic_watch::PanicWatch;
-use crate::clock;
 use crate::fault::FaultKind;
 use crate::fault::SharedFailure;
-use crate::stream::TransportStream;
-use crate::task;
+use crate::runtime::clock;
+use crate::runtime::task;
+use crate::transport::stream::TransportStream;
 use crate::upstream::UpstreamClient;
 use crate::upstream::dial::EndpointDial;
 use crate::upstream::pool::PoolKey;

@@ -14,7 +14,7 @@ use yumen_snapshot::UpstreamTls;
 use yumen_snapshot::upstream::{ActiveChecks, Endpoint, ProbeKind};
 
 use super::grpc::HealthCall;
-use crate::log_suppression::{SuppressionKey, should_log};
+use crate::observe::log_suppression::{SuppressionKey, should_log};
 use crate::tls;
 use crate::upstream::health::HealthObservation;
 

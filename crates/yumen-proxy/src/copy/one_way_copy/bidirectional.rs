@@ -1,0 +1,153 @@
+//! Both directions between a client and an endpoint, with their idle timeouts.
+//!
+//! A side that takes no more bytes has failed; the bytes it sent earlier are still forwarded. This file must
+//! not know protocols.
+
+use std::task::{Context, Poll};
+
+use super::{CopyFailure, OneWayCopy, WatchedFrames};
+use crate::copy::CopyContext;
+use crate::runtime::backlog::BacklogEntry;
+use crate::runtime::buffer::Inbox;
+use crate::runtime::clock;
+use crate::runtime::timers::Timer;
+use crate::transport::stream::TransportStream;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CopySide {
+    Client,
+    Endpoint,
+}
+
+/// The copies of both directions.
+pub(crate) struct BidirectionalCopy {
+    pub(crate) up: OneWayCopy,
+    pub(crate) down: OneWayCopy,
+    /// The side that failed first.
+    broken: Option<CopySide>,
+    /// Idle timeout while both sides are open, in milliseconds.
+    idle_ms: u64,
+    /// Forwarded bytes, and whether one direction had ended, at the last progress.
+    progress: (u64, bool),
+    backlog: Option<BacklogEntry>,
+}
+
+impl BidirectionalCopy {
+    /// Creates the copies with the bytes already read from client and endpoint.
+    pub(crate) fn new(from_client: Inbox, from_endpoint: Inbox, idle_ms: u64) -> BidirectionalCopy {
+        let (up, down) = (OneWayCopy::new(from_client), OneWayCopy::new(from_endpoint));
+        BidirectionalCopy { up, down, broken: None, idle_ms, progress: (u64::MAX, false), backlog: None }
+    }
+
+    /// Returns the side that failed first.
+    pub(crate) fn broken(&self) -> Option<CopySide> {
+        self.broken
+    }
+
+    /// Whether both directions have ended without a failure.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.broken.is_none() && self.up.is_shut() && self.down.is_shut()
+    }
+
+    /// Copies in both directions; ready when no bytes are left to copy.
+    #[inline]
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        worker: CopyContext<'_>,
+        (client, endpoint): (&mut TransportStream, &mut TransportStream),
+        watched: Option<(WatchedFrames<'_>, WatchedFrames<'_>)>,
+    ) -> Poll<()> {
+        let (mut watched_up, mut watched_down) = watched.unzip();
+        let up = match self.up.poll(cx, worker, (client, endpoint), &mut watched_up) {
+            Poll::Ready(Err(CopyFailure::Source)) => return self.end_by(CopySide::Client),
+            Poll::Ready(Err(CopyFailure::Sink)) => self.leave_out(worker, CopySide::Endpoint),
+            polled => polled.is_ready(),
+        };
+        let down = match self.down.poll(cx, worker, (endpoint, client), &mut watched_down) {
+            Poll::Ready(Err(CopyFailure::Source)) => return self.end_by(CopySide::Endpoint),
+            Poll::Ready(Err(CopyFailure::Sink)) => self.leave_out(worker, CopySide::Client),
+            polled => polled.is_ready(),
+        };
+        if up && down {
+            return Poll::Ready(());
+        }
+        let backlog_bytes =
+            self.up.backlog_bytes(client, endpoint) + self.down.backlog_bytes(endpoint, client);
+        if backlog_bytes == 0 && self.backlog.is_none() {
+            return Poll::Pending;
+        }
+        self.poll_backlog(cx, worker, backlog_bytes)
+    }
+
+    /// Ready when the bytes that wait for a side exceed their limit.
+    #[cold]
+    fn poll_backlog(&mut self, cx: &Context<'_>, worker: CopyContext<'_>, backlog_bytes: usize) -> Poll<()> {
+        let (now_ms, moved_bytes) = (clock::now().mono_ms(), self.up.bytes() + self.down.bytes());
+        let noted = (backlog_bytes, moved_bytes);
+        if !worker.buffers.backlog.note(&mut self.backlog, cx, noted, now_ms) {
+            return Poll::Pending;
+        }
+        let side = if self.down.waits_for_sink() { CopySide::Client } else { CopySide::Endpoint };
+        self.end_by(side)
+    }
+
+    /// Ends both directions after the failure of a side; its bytes have been forwarded.
+    #[cold]
+    fn end_by(&mut self, side: CopySide) -> Poll<()> {
+        self.broken.get_or_insert(side);
+        Poll::Ready(())
+    }
+
+    /// Ends the direction to a side that takes no more bytes.
+    #[cold]
+    fn leave_out(&mut self, worker: CopyContext<'_>, side: CopySide) -> bool {
+        self.broken.get_or_insert(side);
+        match side {
+            CopySide::Client => self.down.give_up(worker),
+            CopySide::Endpoint => self.up.give_up(worker),
+        }
+        true
+    }
+
+    /// Ready when the idle timeout has expired.
+    #[inline]
+    pub(crate) fn poll_silence(
+        &mut self,
+        cx: &mut Context<'_>,
+        worker: CopyContext<'_>,
+        timer: &Timer,
+    ) -> Poll<()> {
+        let is_half_closed = self.up.is_shut() || self.down.is_shut();
+        let progress = (self.up.bytes() + self.down.bytes(), is_half_closed);
+        if progress != self.progress {
+            self.progress = progress;
+            timer.set(if is_half_closed { self.half_closed_ms(worker) } else { self.idle_ms });
+        }
+        if timer.is_over(cx) { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Returns the idle timeout after one direction has ended, in milliseconds. A side that has ended may
+    /// never send again, and after a failure only buffered bytes are left.
+    #[cold]
+    fn half_closed_ms(&self, worker: CopyContext<'_>) -> u64 {
+        let settings = worker.settings;
+        let bounds = [settings.stream_half_closed_ms, self.broken.map_or(0, |_| settings.send_timeout_ms)];
+        bounds.into_iter().filter(|bound_ms| *bound_ms > 0).fold(self.idle_ms, u64::min)
+    }
+
+    /// Waits until the remaining side has acknowledged the bytes that the failed side sent.
+    pub(crate) async fn settle(
+        &self,
+        worker: CopyContext<'_>,
+        client: &mut TransportStream,
+        endpoint: &mut TransportStream,
+    ) {
+        let there = match self.broken {
+            Some(CopySide::Client) => endpoint,
+            Some(CopySide::Endpoint) => client,
+            None => return,
+        };
+        there.settle(worker.timers, worker.settings.send_timeout_ms).await;
+    }
+}

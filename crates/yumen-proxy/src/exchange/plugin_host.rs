@@ -1,0 +1,52 @@
+//! The services of a worker for plugins: timers, random numbers, clock, Redis, offloading, subrequests.
+
+mod question;
+
+use std::time::Duration;
+
+use yumen_base::Now;
+use yumen_plugin::plugin::LocalFuture;
+use yumen_plugin::{
+    Offload, OffloadJob, PluginHost, SharedOutbound, SubrequestFault, SubrequestResponse, SubrequestSpec,
+};
+
+use crate::runtime::clock;
+use crate::worker::Worker;
+
+impl PluginHost for Worker {
+    fn sleep(&self, delay: Duration) -> LocalFuture<'static, ()> {
+        Box::pin(self.timers.clone().sleep(delay.as_millis() as u64))
+    }
+
+    fn random(&self) -> u64 {
+        Worker::random(self)
+    }
+
+    fn worker(&self) -> usize {
+        self.id
+    }
+
+    fn clock(&self) -> Now {
+        clock::exact()
+    }
+
+    fn outbound(&self) -> Option<SharedOutbound> {
+        Some(self.redis.clone())
+    }
+
+    fn offload(&self, bytes: usize, job: OffloadJob) -> Offload {
+        let offloaded = self.offload_queue.submit(bytes, job);
+        match offloaded {
+            Offload::Refused => self.counters.offload_refused.add(1),
+            _ => self.counters.offloaded.add(1),
+        }
+        offloaded
+    }
+
+    fn ask(
+        &self,
+        question: SubrequestSpec,
+    ) -> Option<LocalFuture<'static, Result<SubrequestResponse, SubrequestFault>>> {
+        Some(Box::pin(question::ask(self.shared()?, question)))
+    }
+}

@@ -1,0 +1,107 @@
+//! Subrequests of plugins to a configured upstream.
+
+use std::pin::pin;
+use std::rc::Rc;
+
+use yumen_http::fields::write_line;
+use yumen_http::{Framing, KnownField, Method, encode};
+use yumen_plugin::{SubrequestFault, SubrequestResponse, SubrequestSpec};
+use yumen_snapshot::UpstreamSlotId;
+
+use crate::runtime::timers::until;
+use crate::upstream::UpstreamClient;
+use crate::upstream::attempt::{Attempt, ResponseStarted};
+use crate::upstream::subrequest::{ResponseBodyUse, Subrequest, SubrequestError};
+use crate::worker::Worker;
+
+/// Maximum number of endpoints tried for one subrequest.
+const ATTEMPTS_MAX: usize = 3;
+
+/// Sends a subrequest to an upstream of the current snapshot.
+///
+/// # Errors
+///
+/// `NoEndpoint`, `ConnectionLost` or `Timeout` if no response head arrives within `timeout_ms`.
+pub(super) async fn ask(
+    worker: Rc<Worker>,
+    question: SubrequestSpec,
+) -> Result<SubrequestResponse, SubrequestFault> {
+    let pinned = worker.pinned();
+    let upstream =
+        pinned.shared_upstream(UpstreamSlotId(question.upstream)).ok_or(SubrequestFault::NoEndpoint)?.clone();
+    // The subrequest must not keep the snapshot alive while it waits.
+    drop(pinned);
+    let first = (worker.random() as usize)
+        .checked_rem(upstream.endpoints.len())
+        .ok_or(SubrequestFault::NoEndpoint)?;
+    let timer = worker.timers.timer();
+    timer.set(question.timeout_ms);
+    let head = head(&question);
+    let subrequest = Subrequest {
+        upstream: upstream.clone(),
+        method: question.method,
+        // Plugins send subrequests for their response only, so a repetition is harmless.
+        may_repeat: true,
+        head,
+        body: question.body,
+    };
+    let client = &worker.upstream;
+    let mut attempt = match until(&timer, pin!(send(client, &subrequest, first))).await {
+        Some(Ok(attempt)) => attempt,
+        Some(Err(_)) => return Err(SubrequestFault::ConnectionLost),
+        None => return Err(SubrequestFault::Timeout),
+    };
+    let (_, head) = attempt.parts();
+    let mut answer = SubrequestResponse {
+        status: head.status,
+        fields: std::mem::take(&mut head.fields),
+        ..SubrequestResponse::default()
+    };
+    let reading = attempt.read_body(client, &upstream.keepalive, ResponseBodyUse::Collect);
+    match until(&timer, pin!(reading)).await {
+        Some(Ok(body)) => answer.body = body,
+        // The response head may suffice for the plugin.
+        Some(Err(_)) => answer.fault = Some(SubrequestFault::ConnectionLost),
+        None => answer.fault = Some(SubrequestFault::Timeout),
+    }
+    Ok(answer)
+}
+
+/// Sends the subrequest to one endpoint after the other until a connection succeeds, beginning with `first`.
+async fn send<'r>(
+    client: &Rc<UpstreamClient>,
+    subrequest: &'r Subrequest,
+    first: usize,
+) -> Result<Attempt<'r, ResponseStarted>, SubrequestError> {
+    let endpoints = subrequest.upstream.endpoints.len();
+    for at in 0..endpoints.min(ATTEMPTS_MAX) {
+        match subrequest.send(client, (first + at) % endpoints).await {
+            Err(SubrequestError::Connect) => {}
+            done => return done,
+        }
+    }
+    Err(SubrequestError::Connect)
+}
+
+fn head(question: &SubrequestSpec) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    out.extend_from_slice(question.method.name().as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(question.target.as_bytes());
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    write_line(&mut out, b"Host", question.authority.as_bytes());
+    for (name, value) in question.fields.iter() {
+        // The framing is derived from the body below.
+        if !matches!(KnownField::of(name), KnownField::ContentLength | KnownField::TransferEncoding) {
+            write_line(&mut out, name, value);
+        }
+    }
+    if !question.keeps {
+        write_line(&mut out, b"Connection", b"close");
+    }
+    if !question.body.is_empty() || question.method == Method::Post {
+        encode::framing(&mut out, Framing::Length(question.body.len() as u64));
+    }
+    out.extend_from_slice(b"\r\n");
+    out
+}

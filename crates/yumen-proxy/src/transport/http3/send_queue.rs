@@ -1,0 +1,276 @@
+//! Send queue of one HTTP/3 stream: heads, data, trailers, end.
+//!
+//! The exchange fills the queue within its capacity. A task of the stream passes the parts to the library,
+//! which sends them as the client's windows open. Must not depend on exchanges.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use h3::error::{Code, StreamError};
+use h3::server::RequestStream;
+use http::{HeaderMap, Response};
+
+use super::transport::QuicSendStream;
+use crate::runtime::backlog::StreamQueue;
+use crate::runtime::timers::Timer;
+
+/// Capacity of a stream, in bytes of data.
+const QUEUED_BYTES_MAX: usize = 64 * 1024;
+
+/// The library's sending half of a stream.
+type Sender = RequestStream<QuicSendStream, Bytes>;
+
+enum OutgoingPart {
+    Head(Response<()>),
+    Data(Bytes),
+    Trailers(HeaderMap),
+    End,
+}
+
+/// Parts that wait to be sent on a stream.
+pub(crate) struct Http3SendQueue {
+    pieces: RefCell<VecDeque<OutgoingPart>>,
+    queued_bytes: Cell<usize>,
+    /// Share of the stream in the connection's send queue.
+    queue: StreamQueue,
+    /// Whether nothing can be sent any more: the client stopped reading, or its connection is lost.
+    is_broken: Cell<bool>,
+    /// Whether the stream is to be reset because the response is incomplete.
+    is_given_up: Cell<bool>,
+    /// Whether the stream was upgraded: its bytes belong to a tunnel and not to a message.
+    is_tunnel: Cell<bool>,
+    /// Whether the request is malformed.
+    is_malformed: Cell<bool>,
+    writer: RefCell<Option<Waker>>,
+    sender: RefCell<Option<Waker>>,
+}
+
+impl Http3SendQueue {
+    pub(crate) fn new(queue: StreamQueue) -> Http3SendQueue {
+        Http3SendQueue {
+            pieces: RefCell::default(),
+            queued_bytes: Cell::new(0),
+            queue,
+            is_broken: Cell::new(false),
+            is_given_up: Cell::new(false),
+            is_tunnel: Cell::new(false),
+            is_malformed: Cell::new(false),
+            writer: RefCell::default(),
+            sender: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.is_broken.get()
+    }
+
+    pub(super) fn send_head(&self, head: Response<()>) {
+        self.push(OutgoingPart::Head(head));
+    }
+
+    pub(super) fn send_trailers(&self, trailers: HeaderMap) {
+        self.push(OutgoingPart::Trailers(trailers));
+    }
+
+    pub(super) fn end(&self) {
+        self.push(OutgoingPart::End);
+    }
+
+    pub(super) fn carries_tunnel(&self) {
+        self.is_tunnel.set(true);
+    }
+
+    pub(super) fn is_malformed(&self) -> bool {
+        self.is_malformed.get()
+    }
+
+    pub(super) fn set_malformed(&self) {
+        self.is_malformed.set(true);
+    }
+
+    /// Error code of the reset when the stream is given up.
+    pub(super) fn code(&self) -> Code {
+        match self.is_tunnel.get() {
+            // Malformed message (RFC 9114 §4.1.2).
+            _ if self.is_malformed() => Code::H3_MESSAGE_ERROR,
+            // A tunnel whose connection broke off is canceled (RFC 9220 §3).
+            true => Code::H3_REQUEST_CANCELLED,
+            false => Code::H3_INTERNAL_ERROR,
+        }
+    }
+
+    pub(super) fn give_up(&self) {
+        self.is_given_up.set(true);
+        wake(&self.sender);
+    }
+
+    /// Free capacity, in bytes; ready when there is some.
+    pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.is_broken.get() {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        match QUEUED_BYTES_MAX.saturating_sub(self.queued_bytes.get()) {
+            0 => {
+                self.wait(cx);
+                Poll::Pending
+            }
+            room => {
+                if let Poll::Ready(free) = self.queue.poll_free(cx) {
+                    return Poll::Ready(Ok(room.min(free)));
+                }
+                self.wait(cx);
+                Poll::Pending
+            }
+        }
+    }
+
+    pub(super) fn send(&self, data: Bytes) {
+        self.queued_bytes.set(self.queued_bytes.get() + data.len());
+        self.push(OutgoingPart::Data(self.queue.queue(data)));
+    }
+
+    /// Wakes the exchange when capacity is free or the stream is broken.
+    pub(super) fn wait(&self, cx: &mut Context<'_>) {
+        *self.writer.borrow_mut() = Some(cx.waker().clone());
+    }
+
+    fn push(&self, piece: OutgoingPart) {
+        self.pieces.borrow_mut().push_back(piece);
+        wake(&self.sender);
+    }
+
+    fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<OutgoingPart>> {
+        // A reset discards queued parts, so they are not sent first.
+        if self.is_given_up.get() {
+            return Poll::Ready(None);
+        }
+        if let Some(piece) = self.pieces.borrow_mut().pop_front() {
+            return Poll::Ready(Some(piece));
+        }
+        *self.sender.borrow_mut() = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn break_off(&self) {
+        self.is_broken.set(true);
+        self.pieces.borrow_mut().clear();
+        wake(&self.writer);
+    }
+}
+
+fn wake(waker: &RefCell<Option<Waker>>) {
+    let waker = waker.borrow_mut().take();
+    waker.into_iter().for_each(Waker::wake);
+}
+
+/// Sends the parts of `outgoing` until the client has acknowledged all, the stream is given up, or the
+/// connection is lost. A client may accept nothing for `stall_ms` milliseconds. `said` is called when only
+/// acknowledgements are missing.
+pub(crate) async fn send_all(
+    mut sender: Sender,
+    outgoing: Rc<Http3SendQueue>,
+    connection: quinn::Connection,
+    timer: Timer,
+    stall_ms: u64,
+    said: impl Fn(),
+) {
+    let mut lost = pin!(connection.closed());
+    loop {
+        let next = poll_fn(|cx| match lost.as_mut().poll(cx) {
+            Poll::Ready(_) => Poll::Ready(None),
+            Poll::Pending => outgoing.poll_next(cx),
+        });
+        let Some(piece) = next.await else { break };
+        let (bytes, is_end) = match &piece {
+            OutgoingPart::Data(data) => (data.len(), false),
+            piece => (0, matches!(piece, OutgoingPart::End)),
+        };
+        if is_end {
+            said();
+        }
+        let stall = SendStall { connection: &connection, timer: &timer, stall_ms, is_end };
+        timer.set(stall_ms);
+        let sent = step(&mut sender, piece, &outgoing, stall).await;
+        timer.set(0);
+        if !matches!(sent, Some(Ok(()))) {
+            break;
+        }
+        if is_end {
+            return;
+        }
+        outgoing.queued_bytes.set(outgoing.queued_bytes.get() - bytes);
+        wake(&outgoing.writer);
+    }
+    // A drop without a reset would end the stream like a complete response.
+    sender.stop_stream(outgoing.code());
+    outgoing.break_off();
+}
+
+const SILENT_MS: u64 = 2000;
+const SILENT_ROUND_TRIPS: u64 = 8;
+
+/// Time after which a client that only has to acknowledge counts as lost, in milliseconds. A live client
+/// sends an acknowledgement within one or two round trips, however slow its link.
+pub(crate) fn silence_ms(connection: &quinn::Connection) -> u64 {
+    SILENT_MS + SILENT_ROUND_TRIPS * connection.rtt().as_millis() as u64
+}
+
+/// Timeout of one part.
+struct SendStall<'a> {
+    connection: &'a quinn::Connection,
+    timer: &'a Timer,
+    stall_ms: u64,
+    /// Whether the part is the end of the stream.
+    is_end: bool,
+}
+
+impl SendStall<'_> {
+    /// Whether the part timed out. At the end of a stream the library may hold more than a slow client can
+    /// receive in `stall_ms`, so the wait continues while acknowledgements arrive. `before` is their number
+    /// at the last check.
+    fn is_over(&self, cx: &mut Context<'_>, before: &mut Option<u64>) -> bool {
+        while self.timer.is_over(cx) {
+            let now = self.is_end.then(|| self.connection.stats().frame_rx.acks);
+            if now == std::mem::replace(before, now) {
+                return true;
+            }
+            self.timer.set(silence_ms(self.connection).min(self.stall_ms));
+        }
+        false
+    }
+}
+
+/// Sends one part; `None` if it timed out or the stream was given up.
+async fn step(
+    sender: &mut Sender,
+    piece: OutgoingPart,
+    outgoing: &Http3SendQueue,
+    stall: SendStall<'_>,
+) -> Option<Result<(), StreamError>> {
+    let mut acknowledged = None;
+    let mut sending = pin!(async {
+        match piece {
+            OutgoingPart::Head(head) => sender.send_response(head).await,
+            OutgoingPart::Data(data) => sender.send_data(data).await,
+            OutgoingPart::Trailers(trailers) => sender.send_trailers(trailers).await,
+            OutgoingPart::End => sender.finish().await,
+        }
+    });
+    poll_fn(|cx| {
+        if let Poll::Ready(sent) = sending.as_mut().poll(cx) {
+            return Poll::Ready(Some(sent));
+        }
+        if outgoing.is_given_up.get() || stall.is_over(cx, &mut acknowledged) {
+            return Poll::Ready(None);
+        }
+        *outgoing.sender.borrow_mut() = Some(cx.waker().clone());
+        Poll::Pending
+    })
+    .await
+}
