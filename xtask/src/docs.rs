@@ -61,7 +61,8 @@ fn known_names(sources: &Sources) -> BTreeSet<&str> {
     known
 }
 
-fn words(line: &str) -> impl Iterator<Item = &str> {
+/// The words of a text, as identifiers are separated.
+pub(crate) fn words(line: &str) -> impl Iterator<Item = &str> {
     line.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty())
 }
 

@@ -2,6 +2,7 @@
 //! Knows the repository as text and as `cargo metadata`; links to no crate of the product.
 
 mod arrows;
+mod cycles;
 mod docs;
 mod policy;
 mod sizes;
@@ -51,6 +52,7 @@ fn tidy() -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     findings.extend(arrows::check(&metadata)?);
     findings.extend(arrows::check_purity(&sources));
+    findings.extend(cycles::check(&sources));
     findings.extend(sizes::check(&sources));
     findings.extend(docs::check(&sources, root));
     findings.extend(docs::check_bans(&sources));

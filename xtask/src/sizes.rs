@@ -83,7 +83,8 @@ fn closing(lines: &[&str], indent: &str) -> usize {
     lines.iter().position(closes).map_or(lines.len(), |last| last + 1)
 }
 
-fn indent(line: &str) -> &str {
+/// The white space before the code of a line.
+pub(crate) fn indent(line: &str) -> &str {
     &line[..line.len() - line.trim_start().len()]
 }
 

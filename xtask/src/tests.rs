@@ -1,4 +1,5 @@
 use crate::arrows::{check_arrow, check_purity};
+use crate::cycles;
 use crate::docs::{backticked, check_bans, links};
 use crate::policy::{licensed, list};
 use crate::sizes;
@@ -65,6 +66,37 @@ fn long_things_fail_unless_listed_and_lists_only_shrink() {
     check(72, "crates/x/src/a.rs long 71\n", "grew from 71 to 72");
     check(71, "crates/x/src/a.rs long 90\n", "shrank from 90 to 71");
     check(70, "crates/x/src/a.rs long 71\n", "no longer long");
+}
+
+#[test]
+fn module_cycles_fail_unless_listed_and_lists_only_shrink() {
+    let check = |files: &[(&str, &str)], listed: &str, expected: &str| {
+        let rest = [("crates/x/Cargo.toml", ""), ("xtask/cycles.txt", listed)];
+        let findings = cycles::check(&Sources::of(&[files, &rest].concat())).join("\n");
+        assert!(
+            if expected.is_empty() { findings.is_empty() } else { findings.contains(expected) },
+            "{findings}"
+        );
+    };
+    let [a, b, c] = ["crates/x/src/a.rs", "crates/x/src/b/inner.rs", "crates/x/src/c.rs"];
+    let root = ("crates/x/src/lib.rs", "pub use a::{A, E as F};\n#[cfg(test)]\nmod t;\n");
+    let pair = [(a, "use crate::{b::{inner, c}, z};\n"), (b, "let a = crate::a::A;\n"), (c, "")];
+    check(&pair, "", "crates/x: modules a b form a cycle; remove one of: a -> b (crates/x/src/a.rs), b -> a");
+    check(&pair, "crates/x: a b\n", "");
+    check(&pair, "# Cycles.\ncrates/x: a b c\n", "shrank to a b");
+    check(&pair[1..], "crates/x: a b\n", "modules a b form no cycle");
+    // Names that the root exports, paths through `super`, and cycles of more than two modules.
+    check(&[root, (a, "use crate::c::C;"), (b, "use crate::F;"), (c, "use super::b;")], "", "modules a b c");
+    check(&[(a, "use super::b;"), (b, "use super::super::a;")], "", "modules a b");
+    // Other paths, comments and code for tests.
+    check(
+        &[(a, "use crate::b;"), (b, "use super::a; use b::crate::a; use crate::b::a;\n// crate::a\n")],
+        "",
+        "",
+    );
+    check(&[(a, "use crate::b;"), (b, "#[cfg(test)]\nmod tests {\n    use crate::a;\n}\n")], "", "");
+    check(&[root, (a, "use crate::t;"), ("crates/x/src/t.rs", "use crate::a;")], "", "");
+    check(&[(a, "use crate::b;"), ("crates/x/src/b/tests.rs", "use crate::a;")], "", "");
 }
 
 #[test]
