@@ -2,7 +2,7 @@
 //!
 //! This crate serves from a snapshot. It must not know stores, the Admin API or any concrete plugin.
 //!
-//! Each folder answers one question. A folder may depend on those after it in this list, never on those
+//! Each folder has one subject. A folder may depend on those after it in this list, never on those
 //! before it: `run`, `listen`, `downstream` and `l4`, `exchange`, `worker`, `upstream`, `copy`, `tls`,
 //! `transport`, `observe`, `settings`, `runtime`. The files `fault`, `grpc`, `debug` and `sys` depend on none
 //! of them, and any may use them.
