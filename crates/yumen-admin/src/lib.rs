@@ -14,7 +14,6 @@ mod exposition;
 mod host_check;
 mod index;
 pub mod keys;
-pub mod kong;
 mod lists;
 mod openapi;
 mod plugins;

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::document::{EntityIndex, KongDocument};
 use super::entity::KongEntity;
-use super::report::{ImportReport, different, dropped};
+use crate::report::{ImportReport, different, dropped};
 
 /// The most a counter of a probe can ask for: as near to never as there is.
 const NEVER: u64 = 254;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::entity::KongEntity;
 use super::environment::{KongEnvironment, Lookup};
-use super::report::{ImportReport, dropped};
+use crate::report::{ImportReport, dropped};
 
 /// Credentials by the name of their collection.
 pub(super) const CREDENTIALS: [&str; 6] = [

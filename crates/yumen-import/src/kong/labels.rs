@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::entity::KongEntity;
-use super::report::ImportReport;
+use crate::report::ImportReport;
 
 /// Tags as labels: the tag is the name, the value says nothing.
 pub(super) fn labels(entity: &mut KongEntity, report: &mut ImportReport) -> Option<Value> {

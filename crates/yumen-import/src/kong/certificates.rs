@@ -8,7 +8,7 @@ use yumen_config::{Kind, Resource};
 use super::document::{EntityIndex, KongDocument};
 use super::entity::KongEntity;
 use super::ids::IdAllocator;
-use super::report::{ImportReport, different, dropped};
+use crate::report::{ImportReport, different, dropped};
 
 /// What services need to know of certificates.
 #[derive(Debug, Default)]

@@ -4,8 +4,8 @@ use serde_json::json;
 use yumen_config::{Kind, Resource};
 
 use super::plugins::PluginTranslator;
-use super::report::ImportReport;
 use super::scopes::PluginUses;
+use crate::report::ImportReport;
 
 /// Plugins that may be global rules, as such.
 pub(super) fn resources(

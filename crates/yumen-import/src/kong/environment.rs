@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::report::{ImportReport, dropped};
+use crate::report::{ImportReport, dropped};
 
 /// Finds the value of an environment variable.
 pub(super) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;

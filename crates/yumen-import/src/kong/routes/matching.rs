@@ -7,7 +7,7 @@ use super::super::entity::KongEntity;
 use super::super::expression;
 use super::super::paths::{KongPath, escape};
 use super::super::precedence::{KongPathCandidate, KongRouteRank};
-use super::super::report::{ImportReport, different, dropped};
+use crate::report::{ImportReport, different, dropped};
 
 /// The methods our routes can name.
 const METHODS: [&str; 10] =

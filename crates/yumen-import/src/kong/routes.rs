@@ -14,10 +14,10 @@ use super::ids::IdAllocator;
 use super::paths::{KongPath, PathMapping};
 use super::plugins::{self, PluginTranslator};
 use super::precedence::{self, KongPathCandidate, PathPlacement};
-use super::report::{ImportReport, dropped};
 use super::scopes::PluginUses;
 use super::services::{KongService, KongServices, STREAM_PROTOCOLS};
 use super::streams;
+use crate::report::{ImportReport, dropped};
 use matching::KongRouteMatch;
 
 /// A route on its way: one of Kong's, which may become several of ours.

@@ -11,8 +11,8 @@ use yumen_config::{Kind, Resource};
 
 use super::consumers_and_credentials::ImportedConsumers;
 use super::entity::KongEntity;
-use super::report::{ImportReport, different, dropped};
 use super::scopes::PluginUse;
+use crate::report::{ImportReport, different, dropped};
 pub(super) use respond::message;
 
 /// Plugins that observe, cache or relax: without one the same clients reach the same service and see nothing that it

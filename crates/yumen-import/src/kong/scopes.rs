@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 use super::document::{EntityIndex, KongDocument};
 use super::entity::KongEntity;
 use super::plugins::{UNGUARDED, keeps_out};
-use super::report::{ImportReport, different, dropped};
 use super::services::STREAM_PROTOCOLS;
+use crate::report::{ImportReport, different, dropped};
 
 /// Plugins that only watch: as global rules they also see requests that no route matches.
 const WATCHERS: [&str; 12] = [

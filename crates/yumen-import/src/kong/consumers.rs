@@ -10,8 +10,8 @@ use super::document::{EntityIndex, KongDocument};
 use super::entity::KongEntity;
 use super::ids::IdAllocator;
 use super::plugins::PluginTranslator;
-use super::report::{ImportReport, different, dropped};
 use super::scopes::{PluginUse, PluginUses};
+use crate::report::{ImportReport, different, dropped};
 
 /// Would take the place of what a route needs to reach its upstream.
 const NOT_FOR_CONSUMERS: &str = "proxy-rewrite";

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::report::{ImportReport, dropped};
+use crate::report::{ImportReport, dropped};
 
 /// What Kong and its tools write beside the settings; it means nothing to a gateway.
 const BOOKKEEPING: [&str; 6] = ["_comment", "_ignore", "created_at", "updated_at", "ws_id", "id"];

@@ -6,7 +6,7 @@ use super::super::environment::KongEnvironment;
 use super::super::expression;
 use super::super::ids::IdAllocator;
 use super::super::paths::{KongPath, PathMapping};
-use super::super::report::ImportReport;
+use crate::report::ImportReport;
 
 /// What a path becomes when the first pattern that matches is replaced, as `proxy-rewrite` does.
 fn rewritten(rewrites: &[String], path: &str) -> String {

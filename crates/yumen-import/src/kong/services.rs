@@ -11,9 +11,9 @@ use super::entity::KongEntity;
 use super::ids::IdAllocator;
 use super::labels::labels;
 use super::plugins::PluginTranslator;
-use super::report::{ImportReport, different, dropped};
 use super::scopes::PluginUses;
 use super::upstreams::{KongUpstreams, split_address};
+use crate::report::{ImportReport, different, dropped};
 
 /// A service on its way.
 #[derive(Debug)]

@@ -9,9 +9,9 @@ use super::document::KongDocument;
 use super::entity::KongEntity;
 use super::ids::IdAllocator;
 use super::plugins::{PluginTranslator, guards};
-use super::report::{ImportReport, different, dropped};
 use super::scopes::{PluginUse, PluginUses};
 use super::services::{KongServices, STREAM_PROTOCOLS};
+use crate::report::{ImportReport, different, dropped};
 
 /// Plugins that serve streams here.
 const STREAM_PLUGINS: [&str; 2] = ["ip-restriction", "prometheus"];

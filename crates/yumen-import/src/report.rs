@@ -45,25 +45,25 @@ pub struct ImportFinding {
 
 impl ImportFinding {
     /// With the reason.
-    pub(super) fn why(mut self, why: impl Into<String>) -> ImportFinding {
+    pub(crate) fn why(mut self, why: impl Into<String>) -> ImportFinding {
         self.why = why.into();
         self
     }
 
     /// With advice.
-    pub(super) fn hint(mut self, hint: impl Into<String>) -> ImportFinding {
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> ImportFinding {
         self.hint = hint.into();
         self
     }
 }
 
 /// A line that says something is done in another way.
-pub(super) fn different(object: &str, field: &str, instead: impl Into<String>) -> ImportFinding {
+pub(crate) fn different(object: &str, field: &str, instead: impl Into<String>) -> ImportFinding {
     line(ImportLevel::Different, object, field, instead)
 }
 
 /// A line that says something is missing.
-pub(super) fn dropped(object: &str, field: &str, instead: impl Into<String>) -> ImportFinding {
+pub(crate) fn dropped(object: &str, field: &str, instead: impl Into<String>) -> ImportFinding {
     line(ImportLevel::Dropped, object, field, instead)
 }
 
@@ -107,7 +107,7 @@ impl ImportReport {
     }
 
     /// Notes, once, that requests are refused for want of a plugin that guards.
-    pub(super) fn refuse(&mut self, line: ImportFinding) {
+    pub(crate) fn refuse(&mut self, line: ImportFinding) {
         let before = self.lines.len();
         self.add(line);
         self.refused += self.lines.len() - before;
@@ -119,12 +119,12 @@ impl ImportReport {
     }
 
     /// Notes that an object was looked at, so that it can be counted.
-    pub(super) fn object(&mut self, label: &str) {
+    pub(crate) fn object(&mut self, label: &str) {
         self.objects.push(label.to_owned());
     }
 
     /// Calls an object by a better name, once what it belongs to is known.
-    pub(super) fn rename(&mut self, label: &str, better: &str) {
+    pub(crate) fn rename(&mut self, label: &str, better: &str) {
         if let Some(object) = self.objects.iter_mut().find(|object| *object == label) {
             better.clone_into(object);
         }
