@@ -6,7 +6,6 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::fields::{ByteSpan, FieldLine, Fields, KnownField};
-use crate::parse;
 use crate::uri::{self, HostPart, InvalidPath, PathForms, PathPolicy};
 
 /// A request method (RFC 9110 §9).
@@ -104,23 +103,42 @@ pub enum Framing {
 impl Framing {
     /// Whether a `Content-Length` of this value is consistent with the framing. An inconsistent one would
     /// allow request smuggling or response splitting (RFC 9112 §11.2).
-    pub fn is_told_by(self, content_length: &[u8]) -> bool {
-        let told = parse::content_length(content_length).ok();
+    pub fn agrees_with(self, content_length: &[u8]) -> bool {
+        let declared = parse_content_length(content_length);
         match self {
-            Framing::None => told == Some(0),
-            Framing::Length(length) => told == Some(length),
+            Framing::None => declared == Some(0),
+            Framing::Length(length) => declared == Some(length),
             Framing::Chunked | Framing::Close => false,
         }
     }
 }
 
+/// Parses a decimal length of at most 18 digits; `None` for signs, lists and spaces.
+pub(crate) fn parse_content_length(value: &[u8]) -> Option<u64> {
+    // 18 digits cannot overflow.
+    if value.is_empty() || value.len() > 18 || !value.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    Some(value.iter().fold(0u64, |sum, digit| sum * 10 + u64::from(digit - b'0')))
+}
+
+/// Persistence of a connection as its peer requests it (RFC 9112 §9.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ConnectionPersistence {
+    /// Neither `close` nor `keep-alive`: the HTTP version decides.
+    #[default]
+    ByVersion,
+    /// `keep-alive` without `close`.
+    KeepAlive,
+    /// `close`, which overrides `keep-alive`.
+    Close,
+}
+
 /// The options of the `Connection` field, parsed once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ConnectionOptions {
-    /// `close` is present.
-    pub close: bool,
-    /// `keep-alive` is present.
-    pub keep_alive: bool,
+    /// The options `close` and `keep-alive`.
+    pub persistence: ConnectionPersistence,
     /// `upgrade` is present, and not for HTTP/2.
     pub upgrade: bool,
     /// Other fields are nominated as hop-by-hop.
@@ -132,15 +150,21 @@ impl ConnectionOptions {
         let mut options = ConnectionOptions::default();
         // The values that nearly all messages with the field have.
         match fields.only(KnownField::Connection) {
-            Ok(Some((b"keep-alive", _))) => return ConnectionOptions { keep_alive: true, ..options },
-            Ok(Some((b"close", _))) => return ConnectionOptions { close: true, ..options },
+            Ok(Some((b"keep-alive", _))) => {
+                return ConnectionOptions { persistence: ConnectionPersistence::KeepAlive, ..options };
+            }
+            Ok(Some((b"close", _))) => {
+                return ConnectionOptions { persistence: ConnectionPersistence::Close, ..options };
+            }
             _ => {}
         }
         for token in fields.all_known(KnownField::Connection).flat_map(tokens) {
             if token.eq_ignore_ascii_case(b"close") {
-                options.close = true;
+                options.persistence = ConnectionPersistence::Close;
             } else if token.eq_ignore_ascii_case(b"keep-alive") {
-                options.keep_alive = true;
+                if options.persistence != ConnectionPersistence::Close {
+                    options.persistence = ConnectionPersistence::KeepAlive;
+                }
             } else if token.eq_ignore_ascii_case(b"upgrade") {
                 options.upgrade = upgrades(fields);
             } else {
@@ -154,8 +178,8 @@ impl ConnectionOptions {
     pub fn persistent(self, version: HttpVersion) -> bool {
         match version {
             HttpVersion::Http2 | HttpVersion::Http3 => true,
-            HttpVersion::Http11 => !self.close,
-            HttpVersion::Http10 => self.keep_alive && !self.close,
+            HttpVersion::Http11 => self.persistence != ConnectionPersistence::Close,
+            HttpVersion::Http10 => self.persistence == ConnectionPersistence::KeepAlive,
         }
     }
 }

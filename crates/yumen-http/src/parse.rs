@@ -12,7 +12,9 @@ use memchr::memmem::Finder;
 
 use crate::ascii;
 use crate::fields::{ByteSpan, KnownField};
-use crate::head::{ConnectionOptions, Framing, HttpVersion, Method, RequestHead, ResponseHead, tokens};
+use crate::head::{
+    ConnectionOptions, Framing, HttpVersion, Method, RequestHead, ResponseHead, parse_content_length, tokens,
+};
 use crate::uri::{self, HostPart, PathPolicy};
 
 /// Limits of a head, and the policy for request paths.
@@ -439,7 +441,10 @@ fn body_fields(fields: &crate::fields::Fields, version: HttpVersion) -> Result<O
     let length = fields.only(KnownField::ContentLength);
     let length = length.map_err(|_| HeadError::Malformed("there is more than one Content-Length"))?;
     if !fields.may_have(KnownField::TransferEncoding) {
-        return length.map(|(value, _)| content_length(value).map(Framing::Length)).transpose();
+        let parse = |value| {
+            parse_content_length(value).ok_or(HeadError::Malformed("the Content-Length is not a number"))
+        };
+        return length.map(|(value, _)| parse(value).map(Framing::Length)).transpose();
     }
     if length.is_some() {
         return Err(HeadError::Malformed("there are both Content-Length and Transfer-Encoding"));
@@ -460,16 +465,6 @@ fn body_fields(fields: &crate::fields::Fields, version: HttpVersion) -> Result<O
         1 => Ok(Some(Framing::Chunked)),
         _ => Err(HeadError::Malformed("the Transfer-Encoding is not one chunked")),
     }
-}
-
-/// Parses a decimal length of at most 18 digits; signs, lists and spaces are rejected.
-pub(crate) fn content_length(value: &[u8]) -> Result<u64, HeadError> {
-    const BAD: HeadError = HeadError::Malformed("the Content-Length is not a number");
-    // 18 digits cannot overflow.
-    if value.is_empty() || value.len() > 18 || !value.iter().all(u8::is_ascii_digit) {
-        return Err(BAD);
-    }
-    Ok(value.iter().fold(0u64, |sum, digit| sum * 10 + u64::from(digit - b'0')))
 }
 
 /// Parses a response head at the front of `bytes` into `head`, which is empty. `asked` is the method of its

@@ -507,9 +507,9 @@ proptest! {
 }
 
 #[test]
-fn a_length_tells_only_the_framing_it_is_of() {
+fn content_length_agrees_with_its_framing_only() {
     let check = |framing: Framing, value: &str, expected: bool| {
-        assert_eq!(framing.is_told_by(value.as_bytes()), expected, "{framing:?} {value}");
+        assert_eq!(framing.agrees_with(value.as_bytes()), expected, "{framing:?} {value}");
     };
     check(Framing::Length(43), "43", true);
     check(Framing::Length(43), "44", false);
