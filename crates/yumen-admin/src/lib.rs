@@ -20,6 +20,7 @@ mod plugins;
 mod query;
 mod refusal;
 mod reply;
+mod revision;
 mod rows;
 mod schema;
 mod secrets;
