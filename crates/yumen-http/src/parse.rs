@@ -145,7 +145,7 @@ pub fn refused_request(bytes: &[u8], limits: &HeadLimits, head: &mut RequestHead
     let Ok(end) = request_line(bytes, head, limits) else { return head.clear() };
     head.fields.block.extend_from_slice(&bytes[..end]);
     if head.target().starts_with(b"/") {
-        head.origin_form = head.target;
+        head.target.origin_form = head.target.received;
     }
 }
 
@@ -193,7 +193,7 @@ fn request_line(block: &[u8], head: &mut RequestHead, limits: &HeadLimits) -> Re
         _ => any_request_line(block, head, limits)?,
     };
     head.method_span = ByteSpan::new(0, method_end);
-    head.target = ByteSpan::new(method_end + 1, target_end);
+    head.target.received = ByteSpan::new(method_end + 1, target_end);
     Ok(next)
 }
 
@@ -375,7 +375,7 @@ fn request_target(
     paths: PathPolicy,
 ) -> Result<(), HeadError> {
     let target = head.target();
-    let span = head.target;
+    let span = head.target.received;
     if target.starts_with(b"/") {
         let (host, part) = host.unwrap_or_default();
         head.set_authority(host, part);
@@ -384,14 +384,14 @@ fn request_target(
     if target == b"*" && head.method == Method::Options {
         let (host, part) = host.unwrap_or_default();
         head.set_authority(host, part);
-        head.origin_form = span;
-        head.path = span;
+        head.target.origin_form = span;
+        head.target.path = span;
         return Ok(());
     }
     if head.method == Method::Connect {
         let part = uri::host_part(target).ok_or(HeadError::Malformed("the target is not host and port"))?;
-        head.origin_form = span;
-        head.path = span;
+        head.target.origin_form = span;
+        head.target.path = span;
         head.set_authority(span, part);
         return Ok(());
     }
@@ -405,14 +405,14 @@ fn request_target(
 /// Parses the absolute form. Its authority replaces `Host` (RFC 9112 §3.2.2).
 fn absolute_form(head: &mut RequestHead, scheme_len: usize, paths: PathPolicy) -> Result<(), HeadError> {
     let target = head.target();
-    let start = head.target.start as usize;
+    let start = head.target.received.start as usize;
     let rest = &target[scheme_len..];
     let authority_len = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
     let authority = &rest[..authority_len];
     let part = uri::host_part(authority).ok_or(HeadError::Malformed("the target has no valid host"))?;
     let authority_start = start + scheme_len;
     let path_start = authority_start + authority_len;
-    let target_end = head.target.end as usize;
+    let target_end = head.target.received.end as usize;
     let after = rest.get(authority_len);
     let has_path = after == Some(&b'/');
     // OPTIONS without path and query addresses the server as a whole (RFC 9112 §3.2.4).
@@ -422,8 +422,8 @@ fn absolute_form(head: &mut RequestHead, scheme_len: usize, paths: PathPolicy) -
     head.set_authority(ByteSpan::new(authority_start, path_start), part);
     if is_server {
         let star = head.fields.append(b"*");
-        head.origin_form = star;
-        head.path = star;
+        head.target.origin_form = star;
+        head.target.path = star;
         return Ok(());
     }
     let origin = if has_path {

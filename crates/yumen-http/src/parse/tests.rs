@@ -477,7 +477,7 @@ proptest! {
         prop_assert_eq!(&read, &any.map(|(_, _, next)| next));
         if let Ok((method_end, target_end, _)) = any {
             prop_assert_eq!((one.version, one.method), (other.version, other.method));
-            prop_assert_eq!((one.method_span, one.target), (ByteSpan::new(0, method_end), ByteSpan::new(method_end + 1, target_end)));
+            prop_assert_eq!((one.method_span, one.target.received), (ByteSpan::new(0, method_end), ByteSpan::new(method_end + 1, target_end)));
         }
 
         let line = format!("{version} {status} {reason}{end}Date: now\r\n\r\n");
