@@ -36,19 +36,19 @@ pub fn import(text: &str, context: &ImportContext<'_>) -> Result<ImportResult, S
     let certificates = certificates::translate(&mut document, &mut report);
     let upstreams = upstreams::translate(&mut document, &mut report);
     let services = services::translate(&mut document, &upstreams, &certificates, &mut report);
-    let people = consumers::translate(&mut document, &mut report);
+    let consumers = consumers::translate(&mut document, &mut report);
     let uses = scopes::read(&mut document, &mut report);
-    let mut translator = plugins::PluginTranslator::new(&people, context.runs);
+    let mut translator = plugins::PluginTranslator::new(&consumers, context.runs);
     let mut resources = certificates.resources;
     let routes = routes::translate(&mut document, &services, &uses, &mut translator, &mut report);
     resources.extend(routes);
     resources.extend(streams::translate(&mut document, &services, &uses, &mut translator, &mut report));
     resources.extend(services::resources(services, &uses, &mut translator, &mut report));
-    resources.extend(consumers::resources(&people, &uses, &mut translator, &mut report));
+    resources.extend(consumers::resources(&consumers, &uses, &mut translator, &mut report));
     resources.extend(rules::resources(&uses, &mut translator, &mut report));
     resources.extend(translator.metadata());
     document.finish(&mut report);
-    let place = |resource: &Resource| Kind::ALL.iter().position(|kind| *kind == resource.kind);
-    resources.sort_by_key(place);
+    let position = |resource: &Resource| Kind::ALL.iter().position(|kind| *kind == resource.kind);
+    resources.sort_by_key(position);
     Ok(ImportResult { resources, report })
 }

@@ -8,7 +8,7 @@ mod report;
 
 use yumen_config::Resource;
 
-pub use report::{ImportFinding, ImportLevel, ImportReport};
+pub use report::{ImportCounts, ImportFinding, ImportLevel, ImportReport};
 
 /// Facts about the gateway that an import depends on.
 pub struct ImportContext<'a> {

@@ -1,22 +1,22 @@
-//! What became of each object: carried over exactly, differently, or not at all.
+//! The report of an import: objects converted exactly, with differences, or not at all.
 
 use std::fmt;
 
 use serde_json::{Value, json};
 
-/// How far something was carried over.
+/// Accuracy of a conversion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ImportLevel {
-    /// It behaves as it did.
+    /// The behaviour is the same.
     Exact,
-    /// It does nearly the same; the line says what is not.
+    /// The behaviour differs as the finding describes.
     Different,
-    /// It is not in force.
+    /// Not converted.
     Dropped,
 }
 
 impl ImportLevel {
-    /// The word in the report.
+    /// Name in the report.
     pub fn name(self) -> &'static str {
         match self {
             ImportLevel::Exact => "exact",
@@ -29,40 +29,40 @@ impl ImportLevel {
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportFinding {
-    /// How far it was carried over.
+    /// Accuracy of the conversion.
     pub level: ImportLevel,
-    /// The object in Kong's words: `route orders`.
+    /// The object in the terms of its gateway, such as `route orders`.
     pub object: String,
-    /// The field inside it, dotted; empty for the whole of it.
+    /// Path of the field in the object; empty for the whole object.
     pub field: String,
-    /// What was done instead.
+    /// The resulting behaviour.
     pub instead: String,
-    /// Why, empty where it explains itself.
+    /// The reason; empty if obvious.
     pub why: String,
-    /// What the user can do; empty where nothing need be done.
+    /// Advice; empty if there is nothing to do.
     pub hint: String,
 }
 
 impl ImportFinding {
-    /// With the reason.
+    /// Sets the reason.
     pub(crate) fn why(mut self, why: impl Into<String>) -> ImportFinding {
         self.why = why.into();
         self
     }
 
-    /// With advice.
+    /// Sets the advice.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> ImportFinding {
         self.hint = hint.into();
         self
     }
 }
 
-/// A line that says something is done in another way.
+/// A finding of level `Different`.
 pub(crate) fn different(object: &str, field: &str, instead: impl Into<String>) -> ImportFinding {
     line(ImportLevel::Different, object, field, instead)
 }
 
-/// A line that says something is missing.
+/// A finding of level `Dropped`.
 pub(crate) fn dropped(object: &str, field: &str, instead: impl Into<String>) -> ImportFinding {
     line(ImportLevel::Dropped, object, field, instead)
 }
@@ -89,57 +89,71 @@ impl fmt::Display for ImportFinding {
     }
 }
 
+/// Counts of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImportCounts {
+    /// Objects converted exactly.
+    pub exact: usize,
+    /// Findings of level [`ImportLevel::Different`].
+    pub different: usize,
+    /// Findings of level [`ImportLevel::Dropped`].
+    pub dropped: usize,
+}
+
 /// All findings of one import.
 #[derive(Debug, Default)]
 pub struct ImportReport {
     lines: Vec<ImportFinding>,
-    /// How many of them say that requests are refused for want of a plugin that guards.
+    /// Number of findings on requests that are refused because a guard plugin is missing.
     refused: usize,
     objects: Vec<String>,
 }
 
 impl ImportReport {
-    /// Notes a finding, once.
+    /// Adds a finding, once.
     pub fn add(&mut self, line: ImportFinding) {
         if !self.lines.contains(&line) {
             self.lines.push(line);
         }
     }
 
-    /// Notes, once, that requests are refused for want of a plugin that guards.
+    /// Adds a finding on requests that are refused because a guard plugin is missing, once.
     pub(crate) fn refuse(&mut self, line: ImportFinding) {
         let before = self.lines.len();
         self.add(line);
         self.refused += self.lines.len() - before;
     }
 
-    /// How many findings say that requests are refused for want of a plugin that guards.
+    /// Number of findings on requests that are refused because a guard plugin is missing.
     pub fn refused(&self) -> usize {
         self.refused
     }
 
-    /// Notes that an object was looked at, so that it can be counted.
+    /// Adds an object to the count.
     pub(crate) fn object(&mut self, label: &str) {
         self.objects.push(label.to_owned());
     }
 
-    /// Calls an object by a better name, once what it belongs to is known.
+    /// Changes the label of an object once its parents are known.
     pub(crate) fn rename(&mut self, label: &str, better: &str) {
         if let Some(object) = self.objects.iter_mut().find(|object| *object == label) {
             better.clone_into(object);
         }
     }
 
-    /// The findings, in the order they were made.
+    /// The findings in order.
     pub fn lines(&self) -> &[ImportFinding] {
         &self.lines
     }
 
-    /// How many objects were carried over exactly, and how many lines there are of the other levels.
-    pub fn counts(&self) -> (usize, usize, usize) {
+    /// The counts by level.
+    pub fn counts(&self) -> ImportCounts {
         let of = |level| self.lines.iter().filter(|line| line.level == level).count();
-        let exact = self.exact().count();
-        (exact, of(ImportLevel::Different), of(ImportLevel::Dropped))
+        ImportCounts {
+            exact: self.exact().count(),
+            different: of(ImportLevel::Different),
+            dropped: of(ImportLevel::Dropped),
+        }
     }
 
     fn exact(&self) -> impl Iterator<Item = &str> {
@@ -148,9 +162,9 @@ impl ImportReport {
         self.objects.iter().map(String::as_str).filter(move |object| !noted.contains(object))
     }
 
-    /// For people: a line per finding, then the counts.
+    /// The report as text: a line per finding, then the counts.
     pub fn text(&self) -> String {
-        let (exact, different, dropped) = self.counts();
+        let ImportCounts { exact, different, dropped } = self.counts();
         let mut text: String = self.lines.iter().map(|line| format!("{line}\n")).collect();
         text.push_str(&format!("{exact} objects exact, {different} different, {dropped} dropped\n"));
         if self.refused > 0 {
@@ -160,9 +174,9 @@ impl ImportReport {
         text
     }
 
-    /// For programs: the same, and the names of what was carried over exactly.
+    /// The report as JSON, with the labels of objects that were converted exactly.
     pub fn json(&self) -> Value {
-        let (exact, different, dropped) = self.counts();
+        let ImportCounts { exact, different, dropped } = self.counts();
         let line = |line: &ImportFinding| {
             json!({
                 "level": line.level.name(), "object": line.object, "field": line.field,

@@ -67,7 +67,7 @@ pub struct LoadLimits {
 
 /// An inclusive range of status codes; in JSON a list of two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "(u16, u16)", into = "(u16, u16)")]
+#[serde(from = "[u16; 2]", into = "[u16; 2]")]
 pub struct StatusRange {
     /// The lowest status.
     pub first: u16,
@@ -200,15 +200,15 @@ impl StatusRange {
     }
 }
 
-impl From<(u16, u16)> for StatusRange {
-    fn from((first, last): (u16, u16)) -> Self {
+impl From<[u16; 2]> for StatusRange {
+    fn from([first, last]: [u16; 2]) -> Self {
         Self { first, last }
     }
 }
 
-impl From<StatusRange> for (u16, u16) {
+impl From<StatusRange> for [u16; 2] {
     fn from(range: StatusRange) -> Self {
-        (range.first, range.last)
+        [range.first, range.last]
     }
 }
 

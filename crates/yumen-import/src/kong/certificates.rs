@@ -1,4 +1,4 @@
-//! Certificates, server names and authorities: what becomes of `certificates`, `snis`, `ca_certificates`.
+//! Conversion of `certificates`, `snis` and `ca_certificates`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,24 +10,24 @@ use super::entity::KongEntity;
 use super::ids::IdAllocator;
 use crate::report::{ImportReport, different, dropped};
 
-/// What services need to know of certificates.
+/// The converted certificates, and those that services refer to.
 #[derive(Debug, Default)]
 pub(super) struct KongCertificates {
     pub(super) resources: Vec<Resource>,
     index: EntityIndex,
-    /// The ids under which certificates are shown to upstreams.
+    /// Ids of client certificates for upstreams.
     client_ids: BTreeMap<usize, String>,
     authorities: Vec<KongEntity>,
     authority_index: EntityIndex,
 }
 
 impl KongCertificates {
-    /// The id of a certificate that is shown to upstreams.
+    /// The id of a client certificate for upstreams.
     pub(super) fn client(&self, reference: &Value) -> Option<&str> {
         Some(self.client_ids.get(&self.index.find(reference)?)?.as_str())
     }
 
-    /// The PEM text of an authority.
+    /// The certificate of an authority in PEM.
     pub(super) fn authority(&self, reference: &Value) -> Option<&str> {
         self.authorities[self.authority_index.find(reference)?].peek("cert")?.as_str()
     }
@@ -37,7 +37,7 @@ pub(super) fn translate(document: &mut KongDocument, report: &mut ImportReport) 
     let mut result =
         KongCertificates { index: EntityIndex::of(&document.certificates), ..KongCertificates::default() };
     let names = names(document, &result.index, report);
-    let shown_to_upstreams = client_certificates(document, &result.index);
+    let client_certificates = client_certificates(document, &result.index);
     let mut ids = IdAllocator::of([]);
     for (at, certificate) in document.certificates.iter_mut().enumerate() {
         let snis: Vec<&String> = names.get(&at).into_iter().flatten().collect();
@@ -48,7 +48,7 @@ pub(super) fn translate(document: &mut KongDocument, report: &mut ImportReport) 
             }
         }
         let labels = super::labels::labels(certificate, report);
-        let Some(((cert, key), more)) = pairs.split_first() else {
+        let Some(((cert, key), alternatives)) = pairs.split_first() else {
             let line =
                 dropped(&certificate.label, "cert", "left out").why("there is no certificate with its key");
             report.add(line);
@@ -56,16 +56,16 @@ pub(super) fn translate(document: &mut KongDocument, report: &mut ImportReport) 
         };
         let name = snis.first().map_or(certificate.name.as_str(), |sni| sni.trim_start_matches("*."));
         let mut base = json!({ "cert": cert, "key": key });
-        if let Some((cert, key)) = more.first() {
+        if let Some((cert, key)) = alternatives.first() {
             base["certs"] = json!([cert]);
             base["keys"] = json!([key]);
         }
         if let Some(labels) = labels {
             base["labels"] = labels;
         }
-        let is_client = shown_to_upstreams.contains(&at);
+        let is_client = client_certificates.contains(&at);
         if is_client {
-            let id = ids.give(&format!("{name}-client"));
+            let id = ids.allocate(&format!("{name}-client"));
             let mut ssl = base.clone();
             ssl["type"] = json!("client");
             result.resources.push(Resource::new(Kind::Ssls, &id, &ssl));
@@ -73,7 +73,7 @@ pub(super) fn translate(document: &mut KongDocument, report: &mut ImportReport) 
         }
         if !snis.is_empty() {
             base["snis"] = json!(snis);
-            result.resources.push(Resource::new(Kind::Ssls, &ids.give(name), &base));
+            result.resources.push(Resource::new(Kind::Ssls, &ids.allocate(name), &base));
         } else if !is_client {
             let line = dropped(&certificate.label, "", "left out")
                 .why("it has no server name and no service shows it");
@@ -82,7 +82,7 @@ pub(super) fn translate(document: &mut KongDocument, report: &mut ImportReport) 
     }
     let mut authorities = std::mem::take(&mut document.ca_certificates);
     for authority in &mut authorities {
-        // Its digest follows from it.
+        // The digest follows from the certificate.
         authority.take("cert_digest");
         super::labels::no_labels(authority, report);
         let mut rest = authority.clone();
@@ -123,7 +123,7 @@ fn names(
     names
 }
 
-/// The certificates that a service or an upstream shows to its endpoints.
+/// Indexes of the certificates that a service or an upstream presents to its endpoints.
 fn client_certificates(document: &KongDocument, index: &EntityIndex) -> BTreeSet<usize> {
     let users = document.services.iter().chain(&document.upstreams);
     users.filter_map(|user| index.find(user.peek("client_certificate")?)).collect()

@@ -5,38 +5,40 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 use yumen_config::{Kind, Resource};
 
-use super::consumers_and_credentials::{ImportedConsumer, ImportedConsumers, ImportedCredential};
-use super::document::{EntityIndex, KongDocument};
+use super::consumers_and_credentials::{
+    ImportedConsumer, ImportedConsumers, ImportedCredential, ImportedGroup,
+};
+use super::document::{EntityIndex, KongCredential, KongDocument};
 use super::entity::KongEntity;
 use super::ids::IdAllocator;
 use super::plugins::PluginTranslator;
 use super::scopes::{PluginUse, PluginUses};
 use crate::report::{ImportReport, different, dropped};
 
-/// Would take the place of what a route needs to reach its upstream.
+/// A consumer's instance would replace the rewrite that a route needs for its upstream.
 const NOT_FOR_CONSUMERS: &str = "proxy-rewrite";
 
 pub(super) fn translate(document: &mut KongDocument, report: &mut ImportReport) -> ImportedConsumers {
     let index = EntityIndex::of(&document.consumers);
     let group_index = EntityIndex::of(&document.groups);
     let mut ids = IdAllocator::of(document.groups.iter().map(|group| &*group.name));
-    let mut people = ImportedConsumers::default();
-    let called: Vec<ConsumerNaming> =
+    let mut consumers = ImportedConsumers::default();
+    let names: Vec<ConsumerNaming> =
         document.consumers.iter_mut().map(|one| ConsumerNaming::of(one, report)).collect();
-    let mut usernames = IdAllocator::of_consumers(called.iter().map(|one| &*one.name));
+    let mut usernames = IdAllocator::of_consumers(names.iter().map(|one| &*one.name));
     for group in &mut document.groups {
         group.take("name");
         super::labels::labels(group, report);
-        people.groups.push((ids.give(&group.name), group.name.clone()));
+        consumers.groups.push(ImportedGroup { id: ids.allocate(&group.name), name: group.name.clone() });
     }
-    for (consumer, called) in document.consumers.iter_mut().zip(called) {
-        people.all.push(import_consumer(consumer, called, &group_index, &mut usernames, report));
+    for (consumer, naming) in document.consumers.iter_mut().zip(names) {
+        consumers.all.push(convert_consumer(consumer, naming, &group_index, &mut usernames, report));
     }
     for (at, group) in document.groups.iter_mut().enumerate() {
         for member in group.list("consumers", report) {
             match index.find(&member) {
-                Some(import_consumer) if !people.all[import_consumer].consumer_groups.contains(&at) => {
-                    people.all[import_consumer].consumer_groups.push(at);
+                Some(consumer) if !consumers.all[consumer].consumer_groups.contains(&at) => {
+                    consumers.all[consumer].consumer_groups.push(at);
                 }
                 Some(_) => {}
                 None => {
@@ -50,16 +52,16 @@ pub(super) fn translate(document: &mut KongDocument, report: &mut ImportReport) 
         let group = acl.text("group", report).unwrap_or_default();
         super::labels::no_labels(acl, report);
         match index.take(acl, "consumer") {
-            Ok(Some(at)) => drop(people.all[at].groups.insert(group)),
+            Ok(Some(at)) => drop(consumers.all[at].groups.insert(group)),
             _ => report.add(dropped(&acl.label, "consumer", "left out").why("there is no such consumer")),
         }
     }
-    people.credentials = credentials(document, &index, &people.all, report);
-    people.index = index;
-    people
+    consumers.credentials = credentials(document, &index, &consumers.all, report);
+    consumers.index = index;
+    consumers
 }
 
-/// What a consumer is called.
+/// The name of a consumer in the file.
 struct ConsumerNaming {
     name: String,
     custom_id: Option<String>,
@@ -74,14 +76,14 @@ impl ConsumerNaming {
     }
 }
 
-fn import_consumer(
+fn convert_consumer(
     consumer: &mut KongEntity,
     ConsumerNaming { name, custom_id }: ConsumerNaming,
     groups: &EntityIndex,
     usernames: &mut IdAllocator,
     report: &mut ImportReport,
 ) -> ImportedConsumer {
-    let username = usernames.give(&name);
+    let username = usernames.allocate(&name);
     if username != name {
         let line = different(&consumer.label, "username", format!("it is called {username}"));
         report.add(line.why(match usernames.fits(&name) {
@@ -124,12 +126,12 @@ fn import_consumer(
 fn credentials(
     document: &mut KongDocument,
     index: &EntityIndex,
-    people: &[ImportedConsumer],
+    consumers: &[ImportedConsumer],
     report: &mut ImportReport,
 ) -> Vec<ImportedCredential> {
     let mut numbers: BTreeMap<(usize, &str), usize> = BTreeMap::new();
     let mut credentials = Vec::new();
-    for (kind, entity) in &mut document.credentials {
+    for KongCredential { collection, entity } in &mut document.credentials {
         let owner = match index.take(entity, "consumer") {
             Ok(Some(owner)) => owner,
             _ => {
@@ -140,10 +142,12 @@ fn credentials(
         };
         let labels = super::labels::labels(entity, report);
         entity.skip("ttl", &Value::Null, "credentials do not expire here", report);
-        let Some((plugin, settings)) = credential(kind, entity, document.is_hashed, report) else { continue };
+        let Some((plugin, settings)) = credential(collection, entity, document.is_hashed, report) else {
+            continue;
+        };
         let number = numbers.entry((owner, plugin)).or_default();
         *number += 1;
-        let id = format!("{}/credentials/{plugin}-{number}", people[owner].username);
+        let id = format!("{}/credentials/{plugin}-{number}", consumers[owner].username);
         credentials.push(ImportedCredential {
             label: entity.label.clone(),
             owner,
@@ -156,9 +160,9 @@ fn credentials(
     credentials
 }
 
-/// The plugin a credential is for, and what it holds.
+/// The plugin of a credential, and its settings.
 fn credential(
-    kind: &str,
+    collection: &str,
     entity: &mut KongEntity,
     is_hashed: bool,
     report: &mut ImportReport,
@@ -173,7 +177,7 @@ fn credential(
         }
         text
     };
-    match kind {
+    match collection {
         "keyauth_credentials" => Some(("key-auth", json!({ "key": needed(entity, "key")? }))),
         "basicauth_credentials" => {
             let (username, password) = (needed(entity, "username")?, needed(entity, "password")?);
@@ -193,9 +197,9 @@ fn credential(
             let key = needed(entity, "key")?;
             let algorithm = entity.text("algorithm", report).unwrap_or_else(|| "HS256".into());
             let mut settings = json!({ "key": key, "algorithm": algorithm });
-            for (theirs, ours) in [("secret", "secret"), ("rsa_public_key", "public_key")] {
-                if let Some(text) = entity.text(theirs, report) {
-                    settings[ours] = json!(text);
+            for (kong_field, setting) in [("secret", "secret"), ("rsa_public_key", "public_key")] {
+                if let Some(text) = entity.text(kong_field, report) {
+                    settings[setting] = json!(text);
                 }
             }
             Some(("jwt-auth", settings))
@@ -210,35 +214,35 @@ fn credential(
     }
 }
 
-/// Consumers, groups and credentials with the plugins of consumers and groups.
+/// Consumers, groups and credentials, with the plugins of consumers and groups.
 pub(super) fn resources(
-    people: &ImportedConsumers,
+    consumers: &ImportedConsumers,
     uses: &PluginUses,
     translator: &mut PluginTranslator<'_>,
     report: &mut ImportReport,
 ) -> Vec<Resource> {
     let mut resources = Vec::new();
-    for (at, (id, name)) in people.groups.iter().enumerate() {
+    for (at, ImportedGroup { id, name }) in consumers.groups.iter().enumerate() {
         let plugins = allowed(&uses.of_group(at), translator, report);
         let value = json!({ "name": name, "plugins": plugins });
         resources.push(Resource::new(Kind::ConsumerGroups, id, &value));
     }
-    for (at, import_consumer) in people.all.iter().enumerate() {
-        let mut value = json!({ "username": import_consumer.username });
-        if let Some(group) = import_consumer.consumer_groups.first() {
-            value["group_id"] = json!(people.groups[*group].0);
+    for (at, consumer) in consumers.all.iter().enumerate() {
+        let mut value = json!({ "username": consumer.username });
+        if let Some(group) = consumer.consumer_groups.first() {
+            value["group_id"] = json!(consumers.groups[*group].id);
         }
-        if import_consumer.consumer_groups.len() > 1 {
+        if consumer.consumer_groups.len() > 1 {
             let instead =
-                format!("only the plugins of {} count", people.groups[import_consumer.consumer_groups[0]].1);
-            let line = different(&import_consumer.label, "groups", instead);
+                format!("only the plugins of {} count", consumers.groups[consumer.consumer_groups[0]].name);
+            let line = different(&consumer.label, "groups", instead);
             report.add(line.why("a consumer shares the plugins of one group"));
         }
-        if !import_consumer.labels.is_empty() {
-            value["labels"] = Value::Object(import_consumer.labels.clone());
+        if !consumer.labels.is_empty() {
+            value["labels"] = Value::Object(consumer.labels.clone());
         }
         let mut plugins = allowed(&uses.of_consumer(at), translator, report);
-        let credentials = people.credentials.iter().filter(|credential| credential.owner == at);
+        let credentials = consumers.credentials.iter().filter(|credential| credential.owner == at);
         for credential in credentials {
             match translator.runs(credential.plugin) {
                 true => resources.push(credential.resource()),
@@ -248,12 +252,12 @@ pub(super) fn resources(
         if !plugins.is_empty() {
             value["plugins"] = Value::Object(plugins);
         }
-        resources.push(Resource::new(Kind::Consumers, &import_consumer.username, &value));
+        resources.push(Resource::new(Kind::Consumers, &consumer.username, &value));
     }
     resources
 }
 
-/// A credential for a plugin that does not run would be refused; with the consumer it waits.
+/// Keeps the credential as a plugin of the consumer: a credential of a plugin that does not run would be rejected.
 fn keep_inactive(
     credential: &ImportedCredential,
     plugins: &mut Map<String, Value>,
@@ -278,7 +282,7 @@ fn allowed(
 ) -> Map<String, Value> {
     let mut all = Map::new();
     for one in uses {
-        for (name, settings) in translator.of_people(one, report) {
+        for (name, settings) in translator.of_consumer(one, report) {
             match name == NOT_FOR_CONSUMERS {
                 false => drop(all.insert(name, settings)),
                 true => {

@@ -1,4 +1,4 @@
-//! Consumers and their credentials while they are read: who is who, and in which group.
+//! Consumers, their groups and credentials under conversion.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,14 @@ use yumen_config::{Kind, Resource};
 
 use super::document::EntityIndex;
 
-/// A consumer on its way.
+/// A consumer under conversion.
 #[derive(Debug, Default)]
 pub(super) struct ImportedConsumer {
     pub(super) username: String,
     pub(super) labels: Map<String, Value>,
-    /// Names of the groups it is in, for access lists.
+    /// Names of its ACL groups.
     pub(super) groups: BTreeSet<String>,
-    /// Places of the groups whose plugins it shares.
+    /// Indexes of its consumer groups.
     pub(super) consumer_groups: Vec<usize>,
     pub(super) label: String,
 }
@@ -24,11 +24,18 @@ pub(super) struct ImportedConsumer {
 pub(super) struct ImportedConsumers {
     pub(super) all: Vec<ImportedConsumer>,
     pub(super) index: EntityIndex,
-    pub(super) groups: Vec<(String, String)>,
+    pub(super) groups: Vec<ImportedGroup>,
     pub(super) credentials: Vec<ImportedCredential>,
 }
 
-/// How somebody proves who he is.
+/// A consumer group.
+#[derive(Debug)]
+pub(super) struct ImportedGroup {
+    pub(super) id: String,
+    pub(super) name: String,
+}
+
+/// A credential under conversion.
 #[derive(Debug)]
 pub(super) struct ImportedCredential {
     pub(super) label: String,
@@ -40,24 +47,24 @@ pub(super) struct ImportedCredential {
 }
 
 impl ImportedConsumers {
-    /// What a consumer is called here; `reference` is a name or an id.
+    /// The resulting name of a consumer; `reference` is a name or an id.
     pub(super) fn username(&self, reference: &Value) -> Option<&str> {
         Some(self.all[self.index.find(reference)?].username.as_str())
     }
 
-    /// Who is in one of these groups.
+    /// The consumers in any of these groups.
     pub(super) fn members(&self, groups: &[String], by_consumer_group: bool) -> Vec<String> {
-        let is_member = |import_consumer: &&ImportedConsumer| {
-            let in_group = |at: &usize| groups.contains(&self.groups[*at].1);
-            groups.iter().any(|group| import_consumer.groups.contains(group))
-                || (by_consumer_group && import_consumer.consumer_groups.iter().any(in_group))
+        let is_member = |consumer: &&ImportedConsumer| {
+            let in_group = |at: &usize| groups.contains(&self.groups[*at].name);
+            groups.iter().any(|group| consumer.groups.contains(group))
+                || (by_consumer_group && consumer.consumer_groups.iter().any(in_group))
         };
-        self.all.iter().filter(is_member).map(|import_consumer| import_consumer.username.clone()).collect()
+        self.all.iter().filter(is_member).map(|consumer| consumer.username.clone()).collect()
     }
 }
 
 impl ImportedCredential {
-    /// As it stands with its consumer.
+    /// The resource below its consumer.
     pub(super) fn resource(&self) -> Resource {
         let mut value = json!({ "plugins": { self.plugin: self.settings } });
         if let Some(labels) = &self.labels {

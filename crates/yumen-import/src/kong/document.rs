@@ -1,5 +1,5 @@
-//! The file as lists of entities: nesting undone, defaults filled in, references to the environment
-//! resolved. Knows nothing of what an entity means.
+//! The file as flat lists of entities: defaults filled in, references to the environment resolved.
+//! Must not know the meaning of an entity.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use super::entity::KongEntity;
 use super::environment::{KongEnvironment, Lookup};
 use crate::report::{ImportReport, dropped};
 
-/// Credentials by the name of their collection.
+/// Collections of credentials.
 pub(super) const CREDENTIALS: [&str; 6] = [
     "keyauth_credentials",
     "basicauth_credentials",
@@ -19,7 +19,7 @@ pub(super) const CREDENTIALS: [&str; 6] = [
     "mtls_auth_credentials",
 ];
 
-/// All entities of a file; an entity names those it belongs to in its own fields.
+/// All entities of a file. An entity refers to its parents by fields.
 #[derive(Debug, Default)]
 pub(super) struct KongDocument {
     pub(super) services: Vec<KongEntity>,
@@ -27,22 +27,29 @@ pub(super) struct KongDocument {
     pub(super) upstreams: Vec<KongEntity>,
     pub(super) targets: Vec<KongEntity>,
     pub(super) consumers: Vec<KongEntity>,
-    pub(super) credentials: Vec<(&'static str, KongEntity)>,
+    pub(super) credentials: Vec<KongCredential>,
     pub(super) acls: Vec<KongEntity>,
     pub(super) groups: Vec<KongEntity>,
     pub(super) plugins: Vec<KongEntity>,
     pub(super) certificates: Vec<KongEntity>,
     pub(super) snis: Vec<KongEntity>,
     pub(super) ca_certificates: Vec<KongEntity>,
-    /// Settings that several plugins share.
+    /// Settings shared by several plugins, by name.
     pub(super) plugin_configs: Map<String, Value>,
-    /// Whether a path is a pattern only where it begins with a tilde, as from 3.0.
+    /// Format 3.0: a path is a pattern only if it begins with a tilde.
     pub(super) marks_patterns: bool,
-    /// Whether passwords in the file are hashes already.
+    /// Whether passwords in the file are hashes.
     pub(super) is_hashed: bool,
 }
 
-/// Reads the text.
+/// A credential and its collection.
+#[derive(Debug)]
+pub(super) struct KongCredential {
+    pub(super) collection: &'static str,
+    pub(super) entity: KongEntity,
+}
+
+/// Parses the text, YAML or JSON.
 pub(super) fn read(
     text: &str,
     lookup: Lookup<'_>,
@@ -75,8 +82,8 @@ pub(super) fn read(
 }
 
 fn version(value: &Value) -> Result<f64, String> {
-    let written = value.get("_format_version").unwrap_or(&Value::Null);
-    let number = match written {
+    let declared = value.get("_format_version").unwrap_or(&Value::Null);
+    let number = match declared {
         Value::String(text) => text.parse().ok(),
         Value::Number(number) => number.as_f64(),
         _ => None,
@@ -84,13 +91,13 @@ fn version(value: &Value) -> Result<f64, String> {
     let known = number.filter(|number| (1.0..4.0).contains(number));
     known.ok_or_else(|| {
         format!(
-            "this is no file of Kong: _format_version is {written}; \"1.1\", \"2.1\" and \"3.0\" are known"
+            "this is no file of Kong: _format_version is {declared}; \"1.1\", \"2.1\" and \"3.0\" are known"
         )
     })
 }
 
 impl KongDocument {
-    /// Reports the fields nobody took.
+    /// Reports the fields that no converter has taken.
     pub(super) fn finish(self, report: &mut ImportReport) {
         let lists = [
             self.services,
@@ -105,7 +112,7 @@ impl KongDocument {
             self.snis,
             self.ca_certificates,
         ];
-        let credentials = self.credentials.into_iter().map(|(_, entity)| entity);
+        let credentials = self.credentials.into_iter().map(|credential| credential.entity);
         for entity in lists.into_iter().flatten().chain(credentials) {
             entity.finish(report);
         }
@@ -126,7 +133,7 @@ impl EntityIndex {
         EntityIndex(index)
     }
 
-    /// Whom a foreign key means: a name, an id, or an object with one of both.
+    /// Resolves a foreign key: a name, an id, or an object with either.
     pub(super) fn find(&self, reference: &Value) -> Option<usize> {
         let text = match reference {
             Value::String(text) => text.as_str(),
@@ -135,7 +142,7 @@ impl EntityIndex {
         self.0.get(text).copied()
     }
 
-    /// Takes a foreign key off an entity. `Err` holds what it says where it leads nowhere.
+    /// Takes a foreign key from an entity and resolves it. `Err` contains the key if it has no target.
     pub(super) fn take(&self, entity: &mut KongEntity, field: &str) -> Result<Option<usize>, String> {
         let Some(reference) = entity.take(field) else { return Ok(None) };
         self.find(&reference).map(Some).ok_or_else(|| match &reference {
@@ -148,73 +155,75 @@ impl EntityIndex {
 struct KongReader<'r> {
     defaults: Value,
     report: &'r mut ImportReport,
-    /// How many of each kind have been read, to number those without a name.
+    /// Entities of each kind so far, to number those without a name.
     numbers: HashMap<&'static str, usize>,
 }
 
 impl KongReader<'_> {
     fn collections(&mut self, top: &mut Map<String, Value>, document: &mut KongDocument) {
-        for mut service in self.take(top, "services", "service", None) {
-            let parent = Some(("service", service.key.clone(), service.name.clone()));
+        for mut service in self.take(top, "services", "service") {
+            let parent = ParentEntity::of("service", &service);
             let routes = self.nested(&mut service, "routes", "route", &parent);
             document.routes.extend(routes);
             document.plugins.extend(self.nested(&mut service, "plugins", "plugin", &parent));
-            document.plugins.extend(self.filters(service.take("filter_chains"), &parent));
+            document.plugins.extend(self.filters(service.take("filter_chains"), Some(&parent)));
             document.services.push(service);
         }
-        document.routes.extend(self.take(top, "routes", "route", None));
+        document.routes.extend(self.take(top, "routes", "route"));
         for at in 0..document.routes.len() {
             let route = &mut document.routes[at];
-            let parent = Some(("route", route.key.clone(), route.name.clone()));
+            let parent = ParentEntity::of("route", route);
             let plugins = self.nested(route, "plugins", "plugin", &parent);
             document.plugins.extend(plugins);
             let chains = route.take("filter_chains");
-            document.plugins.extend(self.filters(chains, &parent));
+            document.plugins.extend(self.filters(chains, Some(&parent)));
         }
-        for mut consumer in self.take(top, "consumers", "consumer", None) {
-            let parent = Some(("consumer", consumer.key.clone(), consumer.name.clone()));
+        for mut consumer in self.take(top, "consumers", "consumer") {
+            let parent = ParentEntity::of("consumer", &consumer);
             document.plugins.extend(self.nested(&mut consumer, "plugins", "plugin", &parent));
             document.acls.extend(self.nested(&mut consumer, "acls", "acl", &parent));
-            for kind in CREDENTIALS {
-                let all = self.nested(&mut consumer, kind, singular(kind), &parent);
-                document.credentials.extend(all.into_iter().map(|entity| (kind, entity)));
+            for collection in CREDENTIALS {
+                let all = self.nested(&mut consumer, collection, singular(collection), &parent);
+                document
+                    .credentials
+                    .extend(all.into_iter().map(|entity| KongCredential { collection, entity }));
             }
             document.consumers.push(consumer);
         }
-        for mut group in self.take(top, "consumer_groups", "consumer group", None) {
-            let parent = Some(("consumer_group", group.key.clone(), group.name.clone()));
+        for mut group in self.take(top, "consumer_groups", "consumer group") {
+            let parent = ParentEntity::of("consumer_group", &group);
             document.plugins.extend(self.nested(&mut group, "plugins", "plugin", &parent));
             document.groups.push(group);
         }
-        for mut upstream in self.take(top, "upstreams", "upstream", None) {
-            let parent = Some(("upstream", upstream.key.clone(), upstream.name.clone()));
+        for mut upstream in self.take(top, "upstreams", "upstream") {
+            let parent = ParentEntity::of("upstream", &upstream);
             document.targets.extend(self.nested(&mut upstream, "targets", "target", &parent));
             document.upstreams.push(upstream);
         }
-        for mut certificate in self.take(top, "certificates", "certificate", None) {
-            let parent = Some(("certificate", certificate.key.clone(), certificate.name.clone()));
+        for mut certificate in self.take(top, "certificates", "certificate") {
+            let parent = ParentEntity::of("certificate", &certificate);
             document.snis.extend(self.nested(&mut certificate, "snis", "sni", &parent));
             document.certificates.push(certificate);
         }
         self.flat(top, document);
     }
 
-    /// What usually stands inside another entity, standing on its own.
+    /// Collects entities at the top level that are usually nested.
     fn flat(&mut self, top: &mut Map<String, Value>, document: &mut KongDocument) {
-        document.plugins.extend(self.take(top, "plugins", "plugin", None));
-        document.plugins.extend(self.filters(top.shift_remove("filter_chains"), &None));
-        document.acls.extend(self.take(top, "acls", "acl", None));
-        document.targets.extend(self.take(top, "targets", "target", None));
-        document.snis.extend(self.take(top, "snis", "sni", None));
-        document.ca_certificates = self.take(top, "ca_certificates", "CA certificate", None);
-        for kind in CREDENTIALS {
-            let all = self.take(top, kind, singular(kind), None);
-            document.credentials.extend(all.into_iter().map(|entity| (kind, entity)));
+        document.plugins.extend(self.take(top, "plugins", "plugin"));
+        document.plugins.extend(self.filters(top.shift_remove("filter_chains"), None));
+        document.acls.extend(self.take(top, "acls", "acl"));
+        document.targets.extend(self.take(top, "targets", "target"));
+        document.snis.extend(self.take(top, "snis", "sni"));
+        document.ca_certificates = self.take(top, "ca_certificates", "CA certificate");
+        for collection in CREDENTIALS {
+            let all = self.take(top, collection, singular(collection));
+            document.credentials.extend(all.into_iter().map(|entity| KongCredential { collection, entity }));
         }
     }
 
-    /// Chains of WASM filters as plugins that nobody knows: what a filter does is in its code, which does not run here.
-    fn filters(&mut self, chains: Option<Value>, parent: &Parent) -> Vec<KongEntity> {
+    /// Chains of WASM filters as unknown plugins: the behaviour of a filter is in its code, which does not run here.
+    fn filters(&mut self, chains: Option<Value>, parent: Option<&ParentEntity>) -> Vec<KongEntity> {
         let Some(Value::Array(mut chains)) = chains else { return Vec::new() };
         for chain in chains.iter_mut().filter_map(Value::as_object_mut) {
             chain.shift_remove("filters");
@@ -249,10 +258,9 @@ impl KongReader<'_> {
         top: &mut Map<String, Value>,
         collection: &str,
         kind: &'static str,
-        parent: Parent,
     ) -> Vec<KongEntity> {
         let Some(value) = top.shift_remove(collection) else { return Vec::new() };
-        self.entities(value, collection, kind, &parent)
+        self.entities(value, collection, kind, None)
     }
 
     fn nested(
@@ -260,10 +268,10 @@ impl KongReader<'_> {
         of: &mut KongEntity,
         collection: &str,
         kind: &'static str,
-        parent: &Parent,
+        parent: &ParentEntity,
     ) -> Vec<KongEntity> {
         let Some(value) = of.take(collection) else { return Vec::new() };
-        self.entities(value, collection, kind, parent)
+        self.entities(value, collection, kind, Some(parent))
     }
 
     fn entities(
@@ -271,7 +279,7 @@ impl KongReader<'_> {
         value: Value,
         collection: &str,
         kind: &'static str,
-        parent: &Parent,
+        parent: Option<&ParentEntity>,
     ) -> Vec<KongEntity> {
         let items = match value {
             Value::Array(items) => items,
@@ -280,7 +288,7 @@ impl KongReader<'_> {
             other => {
                 let message = format!("left out: found {other}, expected a list");
                 self.report.add(dropped("file", collection, message));
-                // One of them may guard access, as any plugin that nobody knows.
+                // One of them may guard access, as any unknown plugin.
                 let unreadable = || json!({ "name": "unreadable" });
                 if kind == "plugin" { vec![unreadable()] } else { Vec::new() }
             }
@@ -293,11 +301,11 @@ impl KongReader<'_> {
         item: Value,
         collection: &str,
         kind: &'static str,
-        parent: &Parent,
+        parent: Option<&ParentEntity>,
     ) -> Option<KongEntity> {
         let mut fields = match item {
             Value::Object(fields) => fields,
-            // A server name, and a plugin without settings, may be written as the name alone.
+            // The name alone stands for a server name, and for a plugin or target without settings.
             Value::String(name) if matches!(kind, "sni" | "plugin" | "target") => {
                 let field = if kind == "target" { "target" } else { "name" };
                 Map::from_iter([(field.to_owned(), Value::String(name))])
@@ -317,45 +325,56 @@ impl KongReader<'_> {
         *number += 1;
         let text = |field: &str| fields.get(field).and_then(Value::as_str).map(str::to_owned);
         let key = text("id").unwrap_or_else(|| format!("{kind}#{number}"));
-        let own = ["name", "username", "custom_id", "target", "group"].iter().find_map(|f| text(f));
+        let given = ["name", "username", "custom_id", "target", "group"].iter().find_map(|f| text(f));
         let secret = kind.ends_with("credential") || kind == "jwt secret";
-        let of = parent.as_ref().map(|(kind, _, name)| format!(" of {} {name}", kind.replace('_', " ")));
-        let name = match own {
+        let of = parent.map(|parent| format!(" of {} {}", parent.field.replace('_', " "), parent.name));
+        let name = match given {
             Some(name) if !secret => name,
             _ => text("id").unwrap_or_else(|| unnamed(kind, *number, &fields, parent)),
         };
         let label = match kind {
-            // Names of these say little without what they belong to.
+            // These names are ambiguous without their parent.
             "plugin" | "acl" | "target" | "sni" => format!("{kind} {name}{}", of.unwrap_or_default()),
             _ => format!("{kind} {name}"),
         };
-        if let Some((field, key, _)) = parent {
-            fields.insert((*field).to_owned(), json!(key));
+        if let Some(parent) = parent {
+            fields.insert(parent.field.to_owned(), json!(parent.key));
         }
         self.report.object(&label);
         Some(KongEntity::new(label, name, key, fields))
     }
 }
 
-/// The field a child names its parent in, the parent's key and its name.
-type Parent = Option<(&'static str, String, String)>;
+/// The entity around a nested one.
+struct ParentEntity {
+    /// Field of the child that refers to the parent.
+    field: &'static str,
+    key: String,
+    name: String,
+}
 
-/// What something without a name is called: after what it belongs to and where it leads.
-fn unnamed(kind: &str, number: usize, fields: &Map<String, Value>, parent: &Parent) -> String {
+impl ParentEntity {
+    fn of(field: &'static str, entity: &KongEntity) -> ParentEntity {
+        ParentEntity { field, key: entity.key.clone(), name: entity.name.clone() }
+    }
+}
+
+/// A name for an entity without one, from its parent and its first path or host.
+fn unnamed(kind: &str, number: usize, fields: &Map<String, Value>, parent: Option<&ParentEntity>) -> String {
     let place = ["paths", "hosts"].iter().find_map(|field| fields.get(*field)?.get(0)?.as_str());
-    match (kind, parent, place) {
-        ("route", Some((_, _, of)), Some(place)) => {
-            format!("{of}{}{place}", if place.starts_with('/') { "" } else { "-" })
+    match (kind, parent.map(|parent| &parent.name), place) {
+        ("route", Some(parent), Some(place)) => {
+            format!("{parent}{}{place}", if place.starts_with('/') { "" } else { "-" })
         }
-        ("route", Some((_, _, of)), None) => format!("{of}-{number}"),
-        (_, Some((_, _, of)), _) => format!("{number} of {of}"),
+        ("route", Some(parent), None) => format!("{parent}-{number}"),
+        (_, Some(parent), _) => format!("{number} of {parent}"),
         ("route", None, Some(place)) => place.to_owned(),
         _ => number.to_string(),
     }
 }
 
-fn singular(kind: &'static str) -> &'static str {
-    match kind {
+fn singular(collection: &str) -> &'static str {
+    match collection {
         "keyauth_credentials" => "key-auth credential",
         "basicauth_credentials" => "basic-auth credential",
         "jwt_secrets" => "jwt secret",

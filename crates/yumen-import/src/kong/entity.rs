@@ -1,22 +1,22 @@
-//! One object of the file while it is taken apart: what nobody took at the end goes to the report.
+//! One object of the file. Converters take its fields; the rest goes to the report.
 
 use serde_json::{Map, Value};
 
 use crate::report::{ImportReport, dropped};
 
-/// What Kong and its tools write beside the settings; it means nothing to a gateway.
+/// Fields that Kong and its tools add to the settings, without effect on a gateway.
 const BOOKKEEPING: [&str; 6] = ["_comment", "_ignore", "created_at", "updated_at", "ws_id", "id"];
 
 /// An object of the file.
 #[derive(Debug, Clone, Default)]
 pub(super) struct KongEntity {
-    /// What the report calls it: `route orders`.
+    /// Label in the report, such as `route orders`.
     pub(super) label: String,
-    /// The name, or what stands for it.
+    /// The name, or a substitute.
     pub(super) name: String,
-    /// What others may refer to it by beside the name; no two are alike.
+    /// Unique key of references, beside the name.
     pub(super) key: String,
-    /// Where its fields stand inside the object the report names; empty, or ends with a dot.
+    /// Path of the fields inside the labelled object; empty, or ends with a dot.
     prefix: String,
     fields: Map<String, Value>,
 }
@@ -26,7 +26,7 @@ impl KongEntity {
         KongEntity { label, name, key, prefix: String::new(), fields }
     }
 
-    /// What stands under `field`; null is as good as absent.
+    /// Removes a field and returns its value; `None` for null.
     pub(super) fn take(&mut self, field: &str) -> Option<Value> {
         self.fields.shift_remove(field).filter(|value| !value.is_null())
     }
@@ -63,7 +63,7 @@ impl KongEntity {
         let value = self.take(field)?;
         let number = match &value {
             Value::Number(number) => number.as_f64(),
-            // What came out of the environment is text.
+            // Values from the environment are text.
             Value::String(text) => text.trim().parse().ok(),
             _ => None,
         };
@@ -73,7 +73,7 @@ impl KongEntity {
         number
     }
 
-    /// A whole number that is not negative.
+    /// A non-negative integer.
     pub(super) fn count(&mut self, field: &str, report: &mut ImportReport) -> Option<u64> {
         let number = self.number(field, report)?;
         if number >= 0.0 && number.fract() == 0.0 && number < 9e15 {
@@ -94,12 +94,12 @@ impl KongEntity {
         }
     }
 
-    /// A list of texts; a single text is a list of one. Empty where the field is absent.
+    /// A list of texts; a single text is a list of one. Empty if the field is absent.
     pub(super) fn texts(&mut self, field: &str, report: &mut ImportReport) -> Vec<String> {
         let items = match self.take(field) {
             None => return Vec::new(),
             Some(Value::Array(items)) => items,
-            // To Kong's tools an empty object and an empty list are the same.
+            // Kong's tools write an empty list as an empty object (Lua has one table type).
             Some(Value::Object(members)) if members.is_empty() => return Vec::new(),
             Some(one) => vec![one],
         };
@@ -114,7 +114,7 @@ impl KongEntity {
         texts
     }
 
-    /// A list of whole numbers, such as statuses.
+    /// A list of non-negative integers, such as statuses.
     pub(super) fn counts(&mut self, field: &str, report: &mut ImportReport) -> Vec<u64> {
         let mut counts = Vec::new();
         for text in self.texts(field, report) {
@@ -126,7 +126,7 @@ impl KongEntity {
         counts
     }
 
-    /// An object inside this one; its fields are reported under `field`.
+    /// A nested object; its fields are reported under `field`.
     pub(super) fn child(&mut self, field: &str, report: &mut ImportReport) -> Option<KongEntity> {
         match self.take(field)? {
             Value::Object(fields) => Some(KongEntity {
@@ -144,7 +144,7 @@ impl KongEntity {
         }
     }
 
-    /// The objects in a list.
+    /// The items of a list.
     pub(super) fn list(&mut self, field: &str, report: &mut ImportReport) -> Vec<Value> {
         match self.take(field) {
             None => Vec::new(),
@@ -157,7 +157,7 @@ impl KongEntity {
         }
     }
 
-    /// Takes a field that has no counterpart; says so unless it has the value Kong gives it by default.
+    /// Takes a field without a counterpart, and reports the field unless it has Kong's default.
     pub(super) fn skip(&mut self, field: &str, default: &Value, why: &str, report: &mut ImportReport) {
         match self.take(field) {
             Some(value) if value != *default && !is_empty(&value) => {
@@ -167,12 +167,12 @@ impl KongEntity {
         }
     }
 
-    /// Reports what nobody took.
+    /// Reports the fields that were not taken.
     pub(super) fn finish(self, report: &mut ImportReport) {
         for (field, value) in &self.fields {
-            let unimportant = value.is_null() || is_empty(value);
-            let kept = self.prefix.is_empty() && BOOKKEEPING.contains(&field.as_str());
-            if !unimportant && !kept {
+            let is_unset = value.is_null() || is_empty(value);
+            let is_bookkeeping = self.prefix.is_empty() && BOOKKEEPING.contains(&field.as_str());
+            if !is_unset && !is_bookkeeping {
                 let why = "unknown field";
                 report.add(dropped(&self.label, &self.path(field), "left out").why(why));
             }

@@ -1,6 +1,6 @@
 //! References to the environment: decK's `${{ env "NAME" }}` and Kong's `{vault://env/name}`.
 //!
-//! A reference that leads nowhere becomes null, never a text somebody could guess as a secret.
+//! A reference that cannot be resolved becomes null, never a text that an attacker could guess as a secret.
 
 use std::collections::HashMap;
 
@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use crate::report::{ImportReport, dropped};
 
-/// Finds the value of an environment variable.
+/// Looks up an environment variable.
 pub(super) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Resolves references.
 pub(super) struct KongEnvironment<'a> {
     lookup: Lookup<'a>,
-    /// What stands before the names of variables, by the prefix of the vault that says so.
+    /// Prefix of variable names, by the name of the vault.
     vaults: HashMap<String, String>,
 }
 
@@ -31,7 +31,7 @@ impl<'a> KongEnvironment<'a> {
         KongEnvironment { lookup, vaults }
     }
 
-    /// Resolves all references inside `value`, which stands at `path`.
+    /// Resolves all references inside `value`, whose path in the file is `path`.
     pub(super) fn resolve(&self, value: &mut Value, path: &str, report: &mut ImportReport) {
         match value {
             Value::Array(items) => {
@@ -58,7 +58,7 @@ impl<'a> KongEnvironment<'a> {
         }
     }
 
-    /// The value of a text that holds references; `None` where it holds none.
+    /// The value of a text with references; `None` without any.
     fn text(&self, text: &str) -> Result<Option<Value>, String> {
         if let Some(reference) = text.strip_prefix("{vault://").and_then(|rest| rest.strip_suffix('}')) {
             return self.vault(reference).map(Some);
@@ -72,7 +72,7 @@ impl<'a> KongEnvironment<'a> {
             let (inside, after) = after.split_once("}}").ok_or("the reference has no end }}")?;
             out.push_str(before);
             match self.deck(inside)? {
-                // A reference that is the whole value may ask for a type.
+                // A reference that is the whole value may convert to another type.
                 value @ (Value::Number(_) | Value::Bool(_)) if before.is_empty() && after.is_empty() => {
                     return Ok(Some(value));
                 }
@@ -85,7 +85,7 @@ impl<'a> KongEnvironment<'a> {
         Ok(Some(Value::String(out)))
     }
 
-    /// `env "NAME"`, with `| toInt` and the like behind it.
+    /// Resolves `env "NAME"`, optionally followed by functions such as `| toInt`.
     fn deck(&self, inside: &str) -> Result<Value, String> {
         let mut parts = inside.split('|').map(str::trim);
         let name = parts.next().and_then(|call| call.strip_prefix("env")).map(str::trim);

@@ -1,6 +1,4 @@
-//! Kong's router expressions as conditions of ours.
-//!
-//! Reads a text and gives conditions; knows nothing of routes.
+//! Kong's router expressions as conditions. Must not know routes.
 
 mod parse;
 
@@ -10,19 +8,19 @@ use yumen_plugin::{PatternOptions, RegexPattern};
 use super::paths::{KongPath, escape};
 use parse::{FieldComparison, KongExprLiteral, KongExprNode};
 
-/// What an expression asks for.
+/// The conditions of an expression.
 #[derive(Debug, PartialEq)]
 pub(super) struct ExpressionMatch {
-    /// All of them must hold.
+    /// Conditions that must all be true.
     pub(super) conditions: Vec<Value>,
-    /// What of the path it matched, where it names one path.
+    /// The path, if the expression names exactly one.
     pub(super) path: Option<KongPath>,
 }
 
-/// Translates an expression.
+/// Converts an expression.
 ///
 /// # Errors
-/// What of it means nothing here, or cannot be read.
+/// The part that has no counterpart or is malformed.
 pub(super) fn translate(text: &str) -> Result<ExpressionMatch, String> {
     let root = parse::parse(text)?;
     let all = match root {
@@ -51,7 +49,7 @@ fn condition(node: &KongExprNode) -> Result<Value, String> {
     }
 }
 
-/// The opposite of a condition.
+/// Negates a condition.
 fn negated(condition: Value) -> Value {
     let Value::Array(mut items) = condition else { return condition };
     match items[0].as_str() {
@@ -65,7 +63,7 @@ fn negated(condition: Value) -> Value {
     Value::Array(items)
 }
 
-/// The variable that stands for a field.
+/// The variable with the value of a field.
 fn variable(field: &str) -> Result<String, String> {
     let name = match field {
         "net.protocol" => "scheme",
@@ -104,7 +102,7 @@ fn compare(call: &FieldComparison) -> Result<Value, String> {
         KongExprLiteral::Text(text) => {
             let regex = match call.operator.as_str() {
                 "==" if !call.is_lowered => return Ok(json!([variable, "==", text])),
-                // A field that is absent is not compared at all in Kong.
+                // In Kong, a comparison with an absent field is false.
                 "!=" if !call.is_lowered => {
                     return Ok(json!(["AND", [variable, "~=", null], [variable, "~=", text]]));
                 }
@@ -115,8 +113,8 @@ fn compare(call: &FieldComparison) -> Result<Value, String> {
                 "~" => text.clone(),
                 _ => return Err(unknown()),
             };
-            let is_wrong = RegexPattern::new(&regex, PatternOptions::default()).is_err();
-            match is_wrong {
+            let is_invalid = RegexPattern::new(&regex, PatternOptions::default()).is_err();
+            match is_invalid {
                 true => Err(format!("the pattern {regex} cannot be used")),
                 false => Ok(json!([variable, if call.is_lowered { "~*" } else { "~~" }, regex])),
             }
@@ -124,7 +122,7 @@ fn compare(call: &FieldComparison) -> Result<Value, String> {
     }
 }
 
-/// The path a part of the expression asks for, as far as it may be taken off.
+/// The path of one condition, as far as it can be stripped.
 fn path(node: &KongExprNode) -> Option<KongPath> {
     let KongExprNode::Call(FieldComparison {
         field,

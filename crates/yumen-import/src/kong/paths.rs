@@ -1,16 +1,16 @@
-//! Paths: which of Kong's are patterns, and what the upstream is asked for.
+//! Paths: patterns and prefixes, and their mapping to the upstream's paths.
 
 /// A path of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum KongPath {
-    /// Matches every path that begins like this.
+    /// Matches every path with this prefix.
     Prefix(String),
-    /// A regular expression, anchored at the begin.
+    /// A regular expression, anchored at the start.
     Pattern(String),
 }
 
 impl KongPath {
-    /// Understands a path. From 3.0 on a tilde marks patterns; before, odd characters did.
+    /// Parses a path. A tilde marks a pattern since format 3.0; in older formats, special characters do.
     pub(super) fn parse(text: &str, marks_patterns: bool) -> KongPath {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "._~/%-".contains(c);
         match text.strip_prefix('~') {
@@ -20,19 +20,19 @@ impl KongPath {
         }
     }
 
-    /// The regular expression for the paths it matches.
+    /// The regular expression that matches the same paths.
     pub(super) fn regex(&self) -> String {
         match self {
             KongPath::Prefix(prefix) => format!("^{}", escape(prefix)),
             KongPath::Pattern(pattern) => match pattern.strip_prefix('^').unwrap_or(pattern) {
-                // An alternative outside of groups would otherwise not be anchored.
+                // Without the group, only the first alternative would be anchored.
                 pattern if pattern.contains('|') => format!("^(?:{pattern})"),
                 pattern => format!("^{pattern}"),
             },
         }
     }
 
-    /// What every path it matches begins with.
+    /// The literal prefix of all matching paths.
     pub(super) fn literal(&self) -> String {
         match self {
             KongPath::Prefix(prefix) => plain_start(prefix).to_owned(),
@@ -41,7 +41,7 @@ impl KongPath {
     }
 }
 
-/// Text that stands for itself in a regular expression; what need not be escaped stays readable.
+/// Escapes text for a regular expression. Only special characters are escaped, to keep the text readable.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {
@@ -53,13 +53,13 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
-/// What stands before a segment that our router would take for a parameter.
+/// The part before a segment that the gateway's router would interpret as a parameter.
 fn plain_start(path: &str) -> &str {
     let parameter = [path.find("/:"), path.find("/*")].into_iter().flatten().min();
     parameter.map_or(path, |at| &path[..=at])
 }
 
-/// The characters a pattern begins with that can only match themselves; `/` where there is none.
+/// The literal prefix of a pattern; `/` if it has none.
 fn literal_start(pattern: &str) -> String {
     let mut literal = String::new();
     if !has_alternatives(pattern) {
@@ -73,7 +73,7 @@ fn literal_start(pattern: &str) -> String {
                 '.' | '+' | '*' | '?' | '(' | ')' | '[' | ']' | '{' | '}' | '^' | '$' => break,
                 plain => plain,
             };
-            // What may be absent or repeated is not certain.
+            // A quantifier makes the character optional or repeated.
             if matches!(rest.peek(), Some('?' | '*' | '{' | '+')) {
                 break;
             }
@@ -83,7 +83,7 @@ fn literal_start(pattern: &str) -> String {
     if literal.starts_with('/') { literal } else { "/".to_owned() }
 }
 
-/// Whether there is a `|` outside of all groups: then no begin is common.
+/// Whether a pattern has a `|` outside of groups, and so no common prefix.
 fn has_alternatives(pattern: &str) -> bool {
     let mut depth = 0_i32;
     let mut in_class = false;
@@ -102,30 +102,39 @@ fn has_alternatives(pattern: &str) -> bool {
     false
 }
 
-/// How a route's path becomes the upstream's.
+/// Kong's `path_handling`: how the path of the service and the rest of the request path are joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PathHandling {
+    /// With exactly one slash between them.
+    V0,
+    /// By concatenation.
+    V1,
+}
+
+/// Mapping of a route's path to the upstream's.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PathMapping<'a> {
-    /// What the service's paths begin with.
+    /// The path of the service.
     pub(super) base: &'a str,
-    /// Whether what the route matched is taken off.
+    /// Whether the matched prefix is stripped.
     pub(super) strips: bool,
-    /// Whether the rest is put behind `base` as it is, Kong's `v1`.
-    pub(super) plain: bool,
+    pub(super) handling: PathHandling,
 }
 
 impl PathMapping<'_> {
-    /// Patterns over the path, each followed by what its match becomes, for one path of the route. Empty
-    /// where the path stays as it is.
+    /// Patterns over the path, each followed by its replacement, for one path of the route. Empty if the path stays
+    /// unchanged.
     pub(super) fn rewrites(&self, path: &KongPath) -> Vec<String> {
-        let base = dollars(self.base);
+        let base = escape_replacement(self.base);
         let bare = base.strip_suffix('/').unwrap_or(&base);
         let begin = path.regex();
         let pair = |regex: String, by: &str| vec![regex, by.to_owned()];
+        let concatenates = self.handling == PathHandling::V1;
         if !self.strips {
             return match self.base {
                 "/" => Vec::new(),
-                _ if self.plain || self.base.ends_with('/') => pair("^/".into(), &format!("{bare}/")),
-                // The root alone adds no slash.
+                _ if concatenates || self.base.ends_with('/') => pair("^/".into(), &format!("{bare}/")),
+                // The root alone adds no slash to the base.
                 _ => [pair("^/$".into(), &base), pair("^/".into(), &format!("{bare}/"))].concat(),
             };
         }
@@ -133,14 +142,14 @@ impl PathMapping<'_> {
         if matches!(path, KongPath::Prefix(prefix) if prefix == "/") && self.base == "/" {
             return Vec::new();
         }
-        if self.plain && !self.base.ends_with('/') {
+        if concatenates && !self.base.ends_with('/') {
             return pair(begin, &base);
         }
         let rest = pair(format!("{begin}/?"), &slash);
-        if self.base == "/" || self.plain {
+        if self.base == "/" || concatenates {
             return rest;
         }
-        // Nothing is left of the path: the base alone, with a slash only where the request had one.
+        // If the whole path is stripped, the base remains, with a trailing slash only if the request has one.
         let whole = match path {
             KongPath::Prefix(prefix) if prefix.len() > 1 && prefix.ends_with('/') => Vec::new(),
             _ => pair(format!("{begin}$"), bare),
@@ -149,7 +158,7 @@ impl PathMapping<'_> {
     }
 }
 
-/// Text that stands for itself in a replacement.
-fn dollars(text: &str) -> String {
+/// Escapes text for a replacement.
+fn escape_replacement(text: &str) -> String {
     text.replace('$', "$$")
 }

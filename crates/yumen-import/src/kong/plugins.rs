@@ -1,4 +1,4 @@
-//! Kong's plugins as ours, one by one. What a plugin here does differently goes to the report.
+//! Conversion of single plugins. Differences in behaviour go to the report.
 
 mod auth;
 mod limits;
@@ -15,8 +15,8 @@ use super::scopes::PluginUse;
 use crate::report::{ImportReport, different, dropped};
 pub(super) use respond::message;
 
-/// Plugins that observe, cache or relax: without one the same clients reach the same service and see nothing that it
-/// hides. Every other plugin guards, those that nobody knows included.
+/// Plugins whose absence grants no access and reveals nothing: they observe, cache, or relax restrictions. Every other
+/// plugin counts as a guard, unknown ones included.
 const HARMLESS: [&str; 23] = [
     "acme",
     "ai-semantic-cache",
@@ -43,7 +43,7 @@ const HARMLESS: [&str; 23] = [
     "zipkin",
 ];
 
-/// Plugins that adjust what passes, for one consumer in place of another instance that is in force.
+/// Guards whose absence for one consumer is harmless while another instance of the plugin applies.
 const ADJUSTS: [&str; 10] = [
     "rate-limiting",
     "rate-limiting-advanced",
@@ -57,67 +57,89 @@ const ADJUSTS: [&str; 10] = [
     "response-transformer-advanced",
 ];
 
-/// Whether the absence of a plugin opens access.
-pub(super) fn guards(name: &str) -> bool {
+/// Whether the absence of a plugin grants access.
+pub(super) fn is_guard(name: &str) -> bool {
     !HARMLESS.contains(&name)
 }
 
-/// Whether the absence of one instance of a plugin, beside another of its name, opens access.
-pub(super) fn keeps_out(name: &str) -> bool {
-    guards(name) && !ADJUSTS.contains(&name)
+/// Whether the absence of one instance grants access although another instance of the plugin applies.
+pub(super) fn is_guard_per_instance(name: &str) -> bool {
+    is_guard(name) && !ADJUSTS.contains(&name)
 }
 
-/// What a plugin finds around itself.
+/// The authentication plugins that run with a plugin.
 #[derive(Debug, Clone, Copy)]
-struct PluginEnvironment {
-    /// Whether every request that comes through belongs to a consumer.
-    is_identified: bool,
-    /// How many plugins here tell who a client is.
-    authentications: usize,
+struct AuthenticationCount(usize);
+
+impl AuthenticationCount {
+    /// Whether every request belongs to a consumer.
+    fn identifies(self) -> bool {
+        self.0 > 0
+    }
 }
 
-/// Translates plugins.
+/// Converts plugins.
 pub(super) struct PluginTranslator<'a> {
-    people: &'a ImportedConsumers,
+    consumers: &'a ImportedConsumers,
     runs: &'a dyn Fn(&str) -> bool,
     has_limits: bool,
 }
 
-/// One plugin on its way.
+/// One plugin under conversion.
 struct PluginJob<'j> {
     label: &'j str,
     settings: KongEntity,
-    people: &'j ImportedConsumers,
-    place: PluginEnvironment,
+    consumers: &'j ImportedConsumers,
+    authentication: AuthenticationCount,
     is_global: bool,
-    /// Whether a part that cannot be carried over refuses or hides something.
-    opens: bool,
+    /// Whether a part that is not converted denies access or hides data.
+    loses_guard: bool,
     report: &'j mut ImportReport,
 }
 
-/// Name and settings of plugins here.
-type Ours = Vec<(&'static str, Value)>;
+/// A plugin of the gateway.
+struct ConvertedPlugin {
+    name: &'static str,
+    settings: Value,
+}
+
+/// The result for one Kong plugin.
+struct PluginConversion {
+    plugins: ConvertedPlugins,
+    /// Whether a part that is not converted denies access or hides data.
+    loses_guard: bool,
+}
+
+/// The plugins that one Kong plugin becomes.
+type ConvertedPlugins = Vec<ConvertedPlugin>;
+
+fn one(name: &'static str, settings: Value) -> ConvertedPlugins {
+    vec![ConvertedPlugin { name, settings }]
+}
 
 impl<'a> PluginTranslator<'a> {
-    pub(super) fn new(people: &'a ImportedConsumers, runs: &'a dyn Fn(&str) -> bool) -> PluginTranslator<'a> {
-        PluginTranslator { people, runs, has_limits: false }
+    pub(super) fn new(
+        consumers: &'a ImportedConsumers,
+        runs: &'a dyn Fn(&str) -> bool,
+    ) -> PluginTranslator<'a> {
+        PluginTranslator { consumers, runs, has_limits: false }
     }
 
-    /// Whether this gateway runs a plugin.
+    /// Whether the gateway runs a plugin.
     pub(super) fn runs(&self, plugin: &str) -> bool {
         (self.runs)(plugin)
     }
 
-    /// All plugins of one place, merged where several become one here.
+    /// Converts all plugins of one object. Several may become one.
     pub(super) fn all(&mut self, uses: &[&PluginUse], report: &mut ImportReport) -> Map<String, Value> {
         let authentications = uses.iter().filter(|one| auth::IDENTIFIES.contains(&one.name.as_str())).count();
-        self.in_place(uses, PluginEnvironment { is_identified: authentications > 0, authentications }, report)
+        self.convert(uses, AuthenticationCount(authentications), report)
     }
 
-    fn in_place(
+    fn convert(
         &mut self,
         uses: &[&PluginUse],
-        place: PluginEnvironment,
+        authentication: AuthenticationCount,
         report: &mut ImportReport,
     ) -> Map<String, Value> {
         let mut plugins = Map::new();
@@ -125,38 +147,37 @@ impl<'a> PluginTranslator<'a> {
             let job = PluginJob {
                 label: &one.label,
                 settings: one.config.clone(),
-                people: self.people,
-                place,
-                is_global: one.is_global,
-                opens: false,
+                consumers: self.consumers,
+                authentication,
+                is_global: one.scope.is_global(),
+                loses_guard: false,
                 report,
             };
-            let Some((ours, opens)) = translate(&one.name, job) else {
+            let Some(converted) = translate(&one.name, job) else {
                 let line = dropped(&one.label, "", "left out").why("plugin not supported");
                 report.add(line);
-                guard(one, &mut plugins, report);
+                refuse_requests(one, &mut plugins, report);
                 continue;
             };
-            if opens {
-                guard(one, &mut plugins, report);
+            if converted.loses_guard {
+                refuse_requests(one, &mut plugins, report);
             }
-            for (name, settings) in ours {
-                self.put(one, name, settings, &mut plugins, report);
+            for plugin in converted.plugins {
+                self.put(one, plugin, &mut plugins, report);
             }
         }
         plugins
     }
 
-    /// One plugin of a consumer or a group.
-    pub(super) fn of_people(&mut self, one: &PluginUse, report: &mut ImportReport) -> Map<String, Value> {
-        self.in_place(&[one], PluginEnvironment { is_identified: true, authentications: 1 }, report)
+    /// Converts one plugin of a consumer or a group.
+    pub(super) fn of_consumer(&mut self, one: &PluginUse, report: &mut ImportReport) -> Map<String, Value> {
+        self.convert(&[one], AuthenticationCount(1), report)
     }
 
     fn put(
         &mut self,
         one: &PluginUse,
-        name: &'static str,
-        mut settings: Value,
+        ConvertedPlugin { name, mut settings }: ConvertedPlugin,
         plugins: &mut Map<String, Value>,
         report: &mut ImportReport,
     ) {
@@ -164,10 +185,10 @@ impl<'a> PluginTranslator<'a> {
         if !(self.runs)(name) {
             let line = dropped(&one.label, "", format!("kept as {name}, which does not run in this version"));
             report.add(line.hint("takes effect in a version that supports it"));
-            guard(one, plugins, report);
+            refuse_requests(one, plugins, report);
         }
-        if name == "proxy-rewrite" && !one.filter.is_empty() && !one.is_of_people() {
-            // It is what rewrites the path too, which is for all requests.
+        if name == "proxy-rewrite" && !one.filter.is_empty() && !one.scope.has_consumer() {
+            // The plugin also rewrites the path, which all requests need.
             let why = "one plugin changes fields and the path here";
             report.add(different(&one.label, "protocols", "requests of both schemes are changed").why(why));
         } else {
@@ -179,13 +200,13 @@ impl<'a> PluginTranslator<'a> {
                 if *other != settings {
                     let line = dropped(&one.label, "", "left out");
                     report.add(line.why(format!("another plugin is {name} here already")));
-                    guard(one, plugins, report);
+                    refuse_requests(one, plugins, report);
                 }
             }
         }
     }
 
-    /// What all plugins of a kind share: limits tell clients their quota in Kong's fields.
+    /// Plugin metadata: the names of Kong's quota fields for limits.
     pub(super) fn metadata(&self) -> Option<Resource> {
         let names = json!({
             "limit_header": "RateLimit-Limit",
@@ -196,12 +217,12 @@ impl<'a> PluginTranslator<'a> {
     }
 }
 
-/// The message in place of a guard. It does not name the plugin: clients read it.
+/// Response message in place of a missing guard. Clients read it, so it does not name the plugin.
 pub(super) const UNGUARDED: &str = "a plugin that guards access is not available";
 
-/// Refuses everybody where the plugin that kept some out is not in force.
-fn guard(one: &PluginUse, plugins: &mut Map<String, Value>, report: &mut ImportReport) {
-    if !guards(&one.name) {
+/// Refuses all requests in place of a missing guard.
+fn refuse_requests(one: &PluginUse, plugins: &mut Map<String, Value>, report: &mut ImportReport) {
+    if !is_guard(&one.name) {
         return;
     }
     let hint = "once access is guarded in another way, remove fault-injection here";
@@ -211,7 +232,7 @@ fn guard(one: &PluginUse, plugins: &mut Map<String, Value>, report: &mut ImportR
     plugins.insert("fault-injection".into(), refusal(503, &message, None));
 }
 
-/// `fault-injection` that answers every request, or those that meet a condition.
+/// Settings of `fault-injection` that respond to every request, or to those that meet a condition.
 pub(super) fn refusal(status: u16, body: &str, condition: Option<Value>) -> Value {
     let mut abort = json!({
         "http_status": status, "body": body, "headers": { "Content-Type": "application/json; charset=utf-8" },
@@ -222,7 +243,7 @@ pub(super) fn refusal(status: u16, body: &str, condition: Option<Value>) -> Valu
     json!({ "abort": abort })
 }
 
-/// Adds conditions to those a plugin has.
+/// Adds conditions to those of a plugin.
 fn add_filter(settings: &mut Value, conditions: &[Value]) {
     if conditions.is_empty() {
         return;
@@ -236,9 +257,9 @@ fn add_filter(settings: &mut Value, conditions: &[Value]) {
     settings["_meta"]["filter"] = Value::Array(all);
 }
 
-/// The plugins here, and whether a part that refuses or hides something is not among them.
-fn translate(name: &str, mut job: PluginJob<'_>) -> Option<(Ours, bool)> {
-    let ours = match name {
+/// Converts a plugin; `None` if it is unknown.
+fn translate(name: &str, mut job: PluginJob<'_>) -> Option<PluginConversion> {
+    let plugins = match name {
         "key-auth" => auth::key_auth(&mut job),
         "basic-auth" => auth::basic_auth(&mut job),
         "jwt" => auth::jwt(&mut job),
@@ -261,15 +282,15 @@ fn translate(name: &str, mut job: PluginJob<'_>) -> Option<(Ours, bool)> {
         "tcp-log" | "udp-log" => observe::socket_log(name, &mut job),
         "file-log" => observe::file_log(&mut job),
         "zipkin" => observe::zipkin(&mut job),
-        "opentelemetry" => observe::as_it_is("opentelemetry", &mut job),
-        "datadog" => observe::as_it_is("datadog", &mut job),
-        "syslog" => observe::as_it_is("syslog", &mut job),
-        "loggly" => observe::as_it_is("loggly", &mut job),
-        "grpc-web" => observe::as_it_is("grpc-web", &mut job),
+        "opentelemetry" => observe::without_settings("opentelemetry", &mut job),
+        "datadog" => observe::without_settings("datadog", &mut job),
+        "syslog" => observe::without_settings("syslog", &mut job),
+        "loggly" => observe::without_settings("loggly", &mut job),
+        "grpc-web" => observe::without_settings("grpc-web", &mut job),
         _ => return None,
     };
     job.settings.finish(job.report);
-    Some((ours, job.opens))
+    Some(PluginConversion { plugins, loses_guard: job.loses_guard })
 }
 
 impl PluginJob<'_> {

@@ -1,53 +1,53 @@
-//! Kong's order of routes in a router that looks at hosts, then at paths, then at priorities.
+//! Kong's order of routes in the gateway's router.
 //!
-//! Kong sorts all routes by one number. Here the more specific host and path is looked at first, and
-//! priority decides among equals. Where the two disagree, the route that must wait is placed where a less
-//! specific one is looked at, and asks for its own host and path by a condition.
+//! Kong sorts all routes by one rank. The gateway's router prefers the more specific host, then path; the priority
+//! decides among equals. Where the orders differ, the route with the lower rank moves to a less specific placement, and
+//! conditions restrict it to its host and path.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 
-/// What Kong sorts by, the most important first; the greater goes first.
+/// Kong's sort key, the most significant field first. The greater rank precedes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct KongRouteRank {
-    /// How many kinds of attributes the route asks for.
+    /// Number of kinds of attributes that the route matches on.
     pub(super) kinds: u8,
-    /// Whether it names hosts, none of them with a wildcard.
+    /// Whether the route has hosts and none of them has a wildcard.
     pub(super) has_plain_hosts: bool,
     pub(super) header_count: u8,
     pub(super) is_pattern: bool,
-    /// Of patterns only.
+    /// Patterns only.
     pub(super) regex_priority: u64,
-    /// Of prefixes only.
+    /// Prefixes only.
     pub(super) path_length: usize,
 }
 
-/// One path of one route, as it would be placed if nothing stood against it.
+/// One path of a route, before its placement.
 #[derive(Debug, Clone, Default)]
 pub(super) struct KongPathCandidate {
-    /// To which route it belongs: those of one route do not compete.
+    /// Index of the route. Paths of one route do not compete.
     pub(super) route: usize,
     pub(super) rank: KongRouteRank,
-    /// Lower-case names, or suffixes behind a `*`; empty is any host.
+    /// Lower-case names, or suffixes after a `*`; empty for any host.
     pub(super) hosts: Vec<String>,
-    /// What all its paths begin with.
+    /// Literal prefix of all matching paths.
     pub(super) prefix: String,
-    /// Empty is any method.
+    /// Methods; empty for any.
     pub(super) methods: Vec<String>,
 }
 
-/// Where a candidate is placed.
+/// The placement of a candidate.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct PathPlacement {
-    /// Whether it stands among the routes of any host, although it has hosts.
+    /// Whether the candidate is placed among the routes of any host, although it has hosts.
     pub(super) any_host: bool,
-    /// The prefix it stands under.
+    /// The prefix in the router.
     pub(super) prefix: String,
-    /// `None` where nothing else stands in the same place.
+    /// `None` without another candidate in the same position.
     pub(super) priority: Option<i64>,
 }
 
-/// Places all candidates, which come in the order of the file; of equals the first goes first.
+/// Places all candidates. They are in the order of the file, which decides among equal ranks.
 pub(super) fn place(candidates: &[KongPathCandidate]) -> Vec<PathPlacement> {
     let mut order: Vec<usize> = (0..candidates.len()).collect();
     order.sort_by_key(|at| (std::cmp::Reverse(candidates[*at].rank), *at));
@@ -56,11 +56,11 @@ pub(super) fn place(candidates: &[KongPathCandidate]) -> Vec<PathPlacement> {
         ..PathPlacement::default()
     };
     let mut places: Vec<PathPlacement> = candidates.iter().map(natural).collect();
-    let mut before: Before<'_> = BTreeMap::new();
+    let mut placed: PlacedByPrefix<'_> = BTreeMap::new();
     for later in &order {
         let second = &candidates[*later];
-        let rivals = meeting(&before, &second.prefix);
-        // Every step makes the place less specific, so this comes to an end.
+        let rivals = overlapping(&placed, &second.prefix);
+        // The loop ends, since every step makes the placement less specific.
         loop {
             let yields_to = |earlier: &usize| {
                 weaker_placement(&candidates[*earlier], &places[*earlier], second, &places[*later])
@@ -68,24 +68,24 @@ pub(super) fn place(candidates: &[KongPathCandidate]) -> Vec<PathPlacement> {
             let Some(moved) = rivals.iter().find_map(yields_to) else { break };
             places[*later] = moved;
         }
-        before.entry(&second.prefix).or_default().push(*later);
+        placed.entry(&second.prefix).or_default().push(*later);
     }
     assign_priorities(candidates, &order, &mut places);
     places
 }
 
-/// Those that have their places, by what their paths begin with.
-type Before<'c> = BTreeMap<&'c str, Vec<usize>>;
+/// Placed candidates by prefix.
+type PlacedByPrefix<'c> = BTreeMap<&'c str, Vec<usize>>;
 
-/// Those whose paths may be ones that begin with `prefix`.
-fn meeting(before: &Before<'_>, prefix: &str) -> Vec<usize> {
-    let shorter = prefix.char_indices().filter_map(|(end, _)| before.get(&prefix[..end]));
+/// Placed candidates whose paths may begin with `prefix`, or whose prefix it may begin with.
+fn overlapping(placed: &PlacedByPrefix<'_>, prefix: &str) -> Vec<usize> {
+    let shorter = prefix.char_indices().filter_map(|(end, _)| placed.get(&prefix[..end]));
     let range = (Bound::Included(prefix), Bound::Unbounded);
-    let longer = before.range::<str, _>(range).take_while(|(other, _)| other.starts_with(prefix));
+    let longer = placed.range::<str, _>(range).take_while(|(other, _)| other.starts_with(prefix));
     shorter.chain(longer.map(|(_, all)| all)).flatten().copied().collect()
 }
 
-/// The less specific place of `second`, whose paths may be those of `first`, that lets `first` go first; `None` where it does already.
+/// A less specific placement of `second` that gives `first` precedence; `None` if it has precedence already.
 fn weaker_placement(
     first: &KongPathCandidate,
     at: &PathPlacement,
@@ -98,28 +98,31 @@ fn weaker_placement(
     if !methods_meet(first, second) || !candidate_hosts_overlap(first, second) {
         return None;
     }
-    let (mine, theirs) = (levels(first, at), levels(second, now));
+    let (first_hosts, second_hosts) = (router_hosts(first, at), router_hosts(second, now));
     let pairs = || {
-        mine.iter().flat_map(|a| theirs.iter().map(move |b| (*a, *b))).filter(|(a, b)| hosts_overlap(a, b))
+        first_hosts
+            .iter()
+            .flat_map(|a| second_hosts.iter().map(move |b| (*a, *b)))
+            .filter(|(a, b)| hosts_overlap(a, b))
     };
-    if pairs().any(|(a, b)| weight(b) > weight(a)) {
+    if pairs().any(|(a, b)| specificity(b) > specificity(a)) {
         return Some(PathPlacement { any_host: true, ..now.clone() });
     }
-    let same_level = pairs().any(|(a, b)| weight(b) == weight(a));
+    let same_level = pairs().any(|(a, b)| specificity(b) == specificity(a));
     let is_deeper = now.prefix.len() > at.prefix.len();
     (same_level && is_deeper).then(|| PathPlacement { prefix: at.prefix.clone(), ..now.clone() })
 }
 
-/// The hosts under which a candidate is looked for; one empty text for any host.
-fn levels<'c>(candidate: &'c KongPathCandidate, place: &PathPlacement) -> Vec<&'c str> {
+/// The hosts of a candidate in the router; one empty text for any host.
+fn router_hosts<'c>(candidate: &'c KongPathCandidate, place: &PathPlacement) -> Vec<&'c str> {
     match place.any_host || candidate.hosts.is_empty() {
         true => vec![""],
         false => candidate.hosts.iter().map(String::as_str).collect(),
     }
 }
 
-/// How early a host is looked at: an exact one first, then wildcards from the longest, then any.
-fn weight(host: &str) -> usize {
+/// Precedence of a host in the router: an exact host, then wildcards from the longest, then any host.
+fn specificity(host: &str) -> usize {
     match host.strip_prefix('*') {
         Some(suffix) => suffix.len(),
         None if host.is_empty() => 0,
@@ -127,7 +130,7 @@ fn weight(host: &str) -> usize {
     }
 }
 
-/// Whether a request can be for both hosts.
+/// Whether one host of a request can match both.
 fn hosts_overlap(one: &str, other: &str) -> bool {
     match (one.strip_prefix('*'), other.strip_prefix('*')) {
         _ if one.is_empty() || other.is_empty() => true,
@@ -148,11 +151,11 @@ fn methods_meet(one: &KongPathCandidate, other: &KongPathCandidate) -> bool {
     any || one.methods.iter().any(|method| other.methods.contains(method))
 }
 
-/// Numbers from the last to the first for those that share a place with another route.
+/// Assigns ascending priorities, from the lowest rank, to candidates that share a position.
 fn assign_priorities(candidates: &[KongPathCandidate], order: &[usize], places: &mut [PathPlacement]) {
     let mut buckets: HashMap<(&str, String), Vec<usize>> = HashMap::new();
     for at in order {
-        for host in levels(&candidates[*at], &places[*at]) {
+        for host in router_hosts(&candidates[*at], &places[*at]) {
             buckets.entry((host, places[*at].prefix.clone())).or_default().push(*at);
         }
     }

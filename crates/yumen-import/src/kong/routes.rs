@@ -1,4 +1,4 @@
-//! Kong's routes: what they match, where they are placed, what they do to the path.
+//! Kong's routes: their conditions, placement and path rewriting.
 
 mod matching;
 
@@ -11,31 +11,30 @@ use super::document::KongDocument;
 use super::entity::KongEntity;
 use super::expression;
 use super::ids::IdAllocator;
-use super::paths::{KongPath, PathMapping};
+use super::paths::{KongPath, PathHandling, PathMapping};
 use super::plugins::{self, PluginTranslator};
 use super::precedence::{self, KongPathCandidate, PathPlacement};
 use super::scopes::PluginUses;
-use super::services::{KongService, KongServices, STREAM_PROTOCOLS};
+use super::services::{HostPreservation, KongService, KongServices, STREAM_PROTOCOLS};
 use super::streams;
 use crate::report::{ImportReport, dropped};
 use matching::KongRouteMatch;
 
-/// A route on its way: one of Kong's, which may become several of ours.
+/// A route under conversion; it may become several routes.
 #[derive(Debug)]
 struct KongRoute {
     name: String,
     service: Option<usize>,
     labels: Option<Value>,
-    asked: KongRouteMatch,
-    strips: bool,
+    conditions: KongRouteMatch,
+    strips_path: bool,
     preserves_host: bool,
-    /// Kong's way before 3.0 to join paths.
-    joins_plainly: bool,
-    /// The status for plain requests, where only encrypted ones are wanted.
+    path_handling: PathHandling,
+    /// The status of plain requests, if the route is for `https` only.
     https_status: Option<u16>,
 }
 
-/// A route of ours: paths of one of Kong's that go to the same place.
+/// One resulting route: the paths of a Kong route with the same placement.
 struct RouteGroup {
     place: PathPlacement,
     paths: Vec<KongPath>,
@@ -54,13 +53,13 @@ pub(super) fn translate(
     for (at, entity) in document.routes.iter_mut().enumerate().filter(|(_, one)| !streams::is_stream(one)) {
         match read(entity, services, marks_patterns, report) {
             Some(route) => drop(routes.insert(at, route)),
-            // What is inside a route that is left out needs no lines of its own.
+            // The fields of a route that is left out are not reported.
             None => *entity = KongEntity::default(),
         }
     }
     let mut candidates: Vec<KongPathCandidate> = Vec::new();
     for (at, route) in &routes {
-        candidates.extend(route.asked.candidates(*at));
+        candidates.extend(route.conditions.candidates(*at));
     }
     let places = precedence::place(&candidates);
     let mut places =
@@ -68,17 +67,17 @@ pub(super) fn translate(
     let mut ids = IdAllocator::of(document.routes.iter().map(|route| &*route.name));
     let mut resources = Vec::new();
     for (at, route) in &routes {
-        let mut own = Vec::new();
+        let mut placements = Vec::new();
         while let Some((_, place)) = places.next_if(|(owner, _)| owner == at) {
-            own.push(place);
+            placements.push(place);
         }
         let service = route.service.map(|at| &services.all[at]);
         let mut plugins = translator.all(&uses.of_route(*at, route.service), report);
         let shared = shared_plugins(*at, route.service, uses, translator, report);
-        let groups = groups(&route.asked, own);
-        let names: Vec<_> = groups.iter().map(|_| ids.give(&route.name)).collect();
+        let groups = groups(&route.conditions, placements);
+        let names: Vec<_> = groups.iter().map(|_| ids.allocate(&route.name)).collect();
         let together = match &names[..] {
-            [first, _, ..] => count_together(&mut plugins, &shared, first),
+            [first, _, ..] => share_limit(&mut plugins, &shared, first),
             _ => None,
         };
         for (group, id) in groups.iter().zip(&names) {
@@ -93,9 +92,9 @@ pub(super) fn translate(
     resources
 }
 
-/// A limit of one route stays one where several routes are made of it. Several windows cannot be a group: they stand in
-/// a plugin config then, which counts for all its routes together.
-fn count_together(
+/// Makes routes that were one share their limit: by a `group`, or with several windows, which cannot have one, by a plugin
+/// config, whose routes share their counters.
+fn share_limit(
     plugins: &mut Map<String, Value>,
     shared: &Map<String, Value>,
     route: &str,
@@ -112,8 +111,8 @@ fn count_together(
     Some(Resource::new(Kind::PluginConfigs, route, &config))
 }
 
-/// What the service has and the route need not repeat. A plugin of the route's own is repeated even where
-/// it is the same, as it counts for itself.
+/// The plugins of the service that the route need not repeat. A plugin of the route itself is repeated even if equal,
+/// since its counters are separate.
 fn shared_plugins(
     route: usize,
     service: Option<usize>,
@@ -168,7 +167,7 @@ fn read(
     let only_https = !protocols.is_empty() && protocols.iter().all(is_encrypted);
     let redirect = entity.count("https_redirect_status_code", report).unwrap_or(426) as u16;
     let only_http = !protocols.is_empty() && !protocols.iter().any(is_encrypted);
-    let asked = match entity.text("expression", report) {
+    let conditions = match entity.text("expression", report) {
         Some(text) => expressed(&text, entity, only_http, report)?,
         None => KongRouteMatch::read(entity, only_http, marks_patterns, report)?,
     };
@@ -178,16 +177,19 @@ fn read(
         name: entity.name.clone(),
         service,
         labels: super::labels::labels(entity, report),
-        asked,
-        // The path of a call names the method, so Kong leaves it alone.
-        strips: entity.flag("strip_path", report).unwrap_or(true) && !is_grpc,
+        conditions,
+        // The path of a gRPC call names the method, so Kong does not strip it.
+        strips_path: entity.flag("strip_path", report).unwrap_or(true) && !is_grpc,
         preserves_host: entity.flag("preserve_host", report).unwrap_or(false),
-        joins_plainly: entity.text("path_handling", report).as_deref() == Some("v1"),
+        path_handling: match entity.text("path_handling", report).as_deref() {
+            Some("v1") => PathHandling::V1,
+            _ => PathHandling::V0,
+        },
         https_status: only_https.then_some(redirect),
     })
 }
 
-/// What a route of the router of expressions asks for.
+/// The conditions of a route with an expression.
 fn expressed(
     text: &str,
     entity: &mut KongEntity,
@@ -196,7 +198,7 @@ fn expressed(
 ) -> Option<KongRouteMatch> {
     let priority = entity.count("priority", report).unwrap_or(0);
     match expression::translate(text) {
-        Ok(asked) => Some(KongRouteMatch::expressed(asked, priority, only_http)),
+        Ok(found) => Some(KongRouteMatch::expressed(found, priority, only_http)),
         Err(why) => {
             let hint = "write it with paths, hosts, methods and headers";
             let line = dropped(&entity.label, "expression", "the route is left out");
@@ -206,10 +208,10 @@ fn expressed(
     }
 }
 
-/// The paths of a route by where they are placed. Those that stand alone share one resource.
-fn groups(asked: &KongRouteMatch, places: Vec<PathPlacement>) -> Vec<RouteGroup> {
+/// Groups the paths of a route by placement. Paths without a competing route share one resource.
+fn groups(conditions: &KongRouteMatch, places: Vec<PathPlacement>) -> Vec<RouteGroup> {
     let mut groups: Vec<RouteGroup> = Vec::new();
-    let paths = asked.paths.iter().cloned().map(Some).chain(asked.paths.is_empty().then_some(None));
+    let paths = conditions.paths.iter().cloned().map(Some).chain(conditions.paths.is_empty().then_some(None));
     for (path, place) in paths.zip(places) {
         let is_there = match &path {
             Some(KongPath::Prefix(prefix)) => *prefix == place.prefix,
@@ -217,14 +219,14 @@ fn groups(asked: &KongRouteMatch, places: Vec<PathPlacement>) -> Vec<RouteGroup>
             None => place.prefix == "/",
         };
         let condition = path.as_ref().filter(|_| !is_there).map(|path| json!(["uri", "~~", path.regex()]));
-        let has_no_predecessor = |group: &&mut RouteGroup| {
+        let fits = |group: &&mut RouteGroup| {
             condition.is_none()
                 && group.condition.is_none()
                 && place.priority.is_none()
                 && group.place.priority.is_none()
                 && group.place.any_host == place.any_host
         };
-        match groups.iter_mut().find(has_no_predecessor) {
+        match groups.iter_mut().find(fits) {
             Some(group) => group.paths.extend(path),
             None => groups.push(RouteGroup { place, paths: path.into_iter().collect(), condition }),
         }
@@ -248,11 +250,11 @@ fn resource(
         false => group.paths.iter().map(|path| format!("{}*", path.literal())).collect(),
     };
     one_or_many(&mut value, "uri", uris);
-    let conditions = route.asked.conditions(group.place.any_host);
+    let conditions = route.conditions.conditions(group.place.any_host);
     if !group.place.any_host {
-        one_or_many(&mut value, "host", route.asked.placed_hosts());
+        one_or_many(&mut value, "host", route.conditions.placed_hosts());
     }
-    route.asked.write(&mut value);
+    route.conditions.write(&mut value);
     let conditions: Vec<Value> = conditions.into_iter().chain(group.condition.clone()).collect();
     if !conditions.is_empty() {
         value["vars"] = conditions.into();
@@ -263,7 +265,7 @@ fn resource(
     if let Some(service) = service {
         value["service_id"] = json!(service.id);
         if route.preserves_host
-            && let Some(id) = &service.preserving
+            && let HostPreservation::SomeRoutes(id) = &service.host_preservation
         {
             value["upstream_id"] = json!(id);
         }
@@ -278,7 +280,7 @@ fn resource(
     value
 }
 
-/// `uri` for one value and `uris` for several; nothing for none.
+/// Sets `uri` for one value, `uris` for several.
 fn one_or_many(value: &mut Value, field: &str, mut all: Vec<String>) {
     match all.len() {
         0 => {}
@@ -287,7 +289,7 @@ fn one_or_many(value: &mut Value, field: &str, mut all: Vec<String>) {
     }
 }
 
-/// What the route has beside its service's plugins.
+/// The plugins of the route beyond those of its service.
 fn own_plugins(
     route: &KongRoute,
     service: Option<&KongService>,
@@ -299,8 +301,8 @@ fn own_plugins(
     if let Some(status) = route.https_status {
         all.entry("fault-injection").or_insert_with(|| https_only(status));
     }
-    let answers = ["mocking", "redirect", "fault-injection"];
-    if service.is_none() && !answers.iter().any(|name| all.contains_key(*name)) {
+    let responders = ["mocking", "redirect", "fault-injection"];
+    if service.is_none() && !responders.iter().any(|name| all.contains_key(*name)) {
         all.insert("mocking".into(), plugins::message(503, "no Service found with those values"));
     }
     let rewrites = rewrites(route, service, group);
@@ -314,24 +316,25 @@ fn own_plugins(
     all
 }
 
-/// The pairs for all paths of a group, the one that Kong would take first.
+/// The rewrites for all paths of a group, in Kong's order.
 fn rewrites(route: &KongRoute, service: Option<&KongService>, group: &RouteGroup) -> Vec<String> {
     let Some(service) = service else { return Vec::new() };
-    let joint = PathMapping { base: &service.path, strips: route.strips, plain: route.joins_plainly };
-    let mut paths: Vec<&KongPath> = group.paths.iter().chain(&route.asked.expressed_path).collect();
+    let mapping =
+        PathMapping { base: &service.path, strips: route.strips_path, handling: route.path_handling };
+    let mut paths: Vec<&KongPath> = group.paths.iter().chain(&route.conditions.expressed_path).collect();
     paths.sort_by_key(|path| match path {
         KongPath::Pattern(_) => 0,
         KongPath::Prefix(prefix) => usize::MAX - prefix.len(),
     });
     let whole = KongPath::Prefix("/".into());
-    if !route.strips || paths.is_empty() {
-        // Without a path nothing is matched that could be taken off.
-        return PathMapping { strips: false, ..joint }.rewrites(&whole);
+    if !route.strips_path || paths.is_empty() {
+        // A route without a path matches nothing that could be stripped.
+        return PathMapping { strips: false, ..mapping }.rewrites(&whole);
     }
-    paths.into_iter().flat_map(|path| joint.rewrites(path)).collect()
+    paths.into_iter().flat_map(|path| mapping.rewrites(path)).collect()
 }
 
-/// Refuses plain requests, or sends them to HTTPS.
+/// Refuses plain requests, or redirects them to HTTPS.
 fn https_only(status: u16) -> Value {
     let is_plain = json!(["scheme", "==", "http"]);
     if status != 426 {

@@ -1,4 +1,4 @@
-//! Kong's global plugins that become global rules.
+//! Kong's global plugins as global rules.
 
 use serde_json::json;
 use yumen_config::{Kind, Resource};
@@ -7,7 +7,7 @@ use super::plugins::PluginTranslator;
 use super::scopes::PluginUses;
 use crate::report::ImportReport;
 
-/// Plugins that may be global rules, as such.
+/// The plugins that may be global rules.
 pub(super) fn resources(
     uses: &PluginUses,
     translator: &mut PluginTranslator<'_>,
@@ -17,7 +17,7 @@ pub(super) fn resources(
     for one in uses.rules() {
         let plugins = translator.all(&[one], report);
         if !plugins.is_empty() {
-            let id = super::ids::IdAllocator::of([]).give(&one.name);
+            let id = super::ids::IdAllocator::of([]).allocate(&one.name);
             resources.push(Resource::new(Kind::GlobalRules, &id, &json!({ "plugins": plugins })));
         }
     }

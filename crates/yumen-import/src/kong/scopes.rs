@@ -1,16 +1,18 @@
-//! Which plugin counts where. In Kong the instance with the closest scope replaces all others of its name,
-//! global ones included; a global rule here would run beside them. So global plugins go to the services.
+//! Scopes of plugins.
+//!
+//! In Kong, the instance with the closest scope replaces all others of its name, global ones included. A global rule of
+//! the gateway would run beside them, so global plugins are attached to the services.
 
 use serde_json::{Map, Value, json};
 
 use super::document::{EntityIndex, KongDocument};
 use super::entity::KongEntity;
-use super::plugins::{UNGUARDED, keeps_out};
+use super::plugins::{UNGUARDED, is_guard_per_instance};
 use super::services::STREAM_PROTOCOLS;
 use crate::report::{ImportReport, different, dropped};
 
-/// Plugins that only watch: as global rules they also see requests that no route matches.
-const WATCHERS: [&str; 12] = [
+/// Plugins that only observe. As global rules they also observe requests that no route matches.
+const OBSERVERS: [&str; 12] = [
     "prometheus",
     "correlation-id",
     "http-log",
@@ -25,72 +27,87 @@ const WATCHERS: [&str; 12] = [
     "opentelemetry",
 ];
 
-/// One plugin of the file that is switched on.
+/// One enabled plugin of the file.
 #[derive(Debug, Clone)]
 pub(super) struct PluginUse {
     pub(super) label: String,
-    /// Kong's name for it.
+    /// Name in Kong.
     pub(super) name: String,
     /// The settings.
     pub(super) config: KongEntity,
-    /// A condition for its running, from the protocols it is for and the scope.
+    /// Conditions of the plugin, from its protocols and its scope.
     pub(super) filter: Vec<Value>,
-    pub(super) is_global: bool,
-    /// Whether it names a protocol of streams.
+    pub(super) scope: PluginScope,
+    /// Whether the protocols of the plugin include one of streams.
     names_streams: bool,
+}
+
+/// The entities that a plugin is attached to, by index; none for a global plugin.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(super) struct PluginScope {
     service: Option<usize>,
     route: Option<usize>,
     consumer: Option<usize>,
     group: Option<usize>,
 }
 
-impl PluginUse {
-    pub(super) fn is_of_people(&self) -> bool {
+impl PluginScope {
+    /// Whether the plugin is attached to nothing.
+    pub(super) fn is_global(self) -> bool {
+        self == PluginScope::default()
+    }
+
+    /// Whether the plugin is attached to a consumer or a group.
+    pub(super) fn has_consumer(self) -> bool {
         self.consumer.is_some() || self.group.is_some()
     }
 
-    /// Whether it counts for streams: by its protocols, or since it is of the very route or service.
-    pub(super) fn counts_for_streams(&self) -> bool {
-        self.names_streams || self.route.is_some() || self.service.is_some()
-    }
-
-    /// How close its scope is, among those without a consumer.
-    fn closeness(&self) -> u8 {
+    /// Precedence among scopes without a consumer.
+    fn closeness(self) -> u8 {
         2 * u8::from(self.route.is_some()) + u8::from(self.service.is_some())
     }
 }
 
-/// All plugins that are switched on.
+impl PluginUse {
+    /// Whether the plugin applies to streams: by its protocols, or as it is attached to a route or service.
+    pub(super) fn counts_for_streams(&self) -> bool {
+        self.names_streams || self.scope.route.is_some() || self.scope.service.is_some()
+    }
+}
+
+/// All enabled plugins.
 #[derive(Debug, Default)]
 pub(super) struct PluginUses(Vec<PluginUse>);
 
 impl PluginUses {
-    /// What counts for every route of a service that has nothing of its own.
+    /// The plugins of a route without plugins of its own.
     pub(super) fn of_service(&self, service: usize) -> Vec<&PluginUse> {
-        self.closest(|one| one.route.is_none() && one.service.is_none_or(|at| at == service))
+        self.closest(|scope| scope.route.is_none() && scope.service.is_none_or(|at| at == service))
     }
 
-    /// What counts for a route.
+    /// The plugins of a route.
     pub(super) fn of_route(&self, route: usize, service: Option<usize>) -> Vec<&PluginUse> {
-        self.closest(|one| {
-            one.route.is_none_or(|at| at == route) && (one.service.is_none() || one.service == service)
+        self.closest(|scope| {
+            scope.route.is_none_or(|at| at == route) && (scope.service.is_none() || scope.service == service)
         })
     }
 
     pub(super) fn of_consumer(&self, consumer: usize) -> Vec<&PluginUse> {
-        self.0.iter().filter(|one| one.consumer == Some(consumer)).collect()
+        self.0.iter().filter(|one| one.scope.consumer == Some(consumer)).collect()
     }
 
     pub(super) fn of_group(&self, group: usize) -> Vec<&PluginUse> {
-        self.0.iter().filter(|one| one.consumer.is_none() && one.group == Some(group)).collect()
+        self.0.iter().filter(|one| one.scope.consumer.is_none() && one.scope.group == Some(group)).collect()
     }
 
-    /// The closest of each name among those that apply; what became a global rule is not one of them.
-    fn closest(&self, applies: impl Fn(&PluginUse) -> bool) -> Vec<&PluginUse> {
+    /// The closest plugin of each name among those that apply, without global rules.
+    fn closest(&self, applies: impl Fn(PluginScope) -> bool) -> Vec<&PluginUse> {
         let mut kept: Vec<&PluginUse> = Vec::new();
-        for one in self.0.iter().filter(|one| !one.is_of_people() && applies(one) && !self.is_rule(one)) {
+        for one in
+            self.0.iter().filter(|one| !one.scope.has_consumer() && applies(one.scope) && !self.is_rule(one))
+        {
             match kept.iter_mut().find(|other| other.name == one.name) {
-                Some(other) if other.closeness() < one.closeness() => *other = one,
+                Some(other) if other.scope.closeness() < one.scope.closeness() => *other = one,
                 Some(_) => {}
                 None => kept.push(one),
             }
@@ -98,19 +115,19 @@ impl PluginUses {
         kept
     }
 
-    /// Those that may stand as global rules.
+    /// The plugins that become global rules.
     pub(super) fn rules(&self) -> impl Iterator<Item = &PluginUse> {
         self.0.iter().filter(|one| self.is_rule(one))
     }
 
-    /// Whether it may stand as a global rule: it only watches, and nothing replaces it anywhere.
+    /// Whether a plugin may be a global rule: it only observes, and no other instance replaces it.
     fn is_rule(&self, one: &PluginUse) -> bool {
-        let has_no_predecessor = || self.0.iter().filter(|other| other.name == one.name).count() == 1;
-        one.is_global && WATCHERS.contains(&one.name.as_str()) && has_no_predecessor()
+        let is_only_instance = || self.0.iter().filter(|other| other.name == one.name).count() == 1;
+        one.scope.is_global() && OBSERVERS.contains(&one.name.as_str()) && is_only_instance()
     }
 }
 
-/// Reads all plugins; those that are switched off are left out, as in Kong the next scope counts then.
+/// Reads all plugins. Disabled ones are left out: in Kong, the next scope applies then.
 pub(super) fn read(document: &mut KongDocument, report: &mut ImportReport) -> PluginUses {
     let indexes = [
         ("service", EntityIndex::of(&document.services)),
@@ -132,16 +149,17 @@ pub(super) fn read(document: &mut KongDocument, report: &mut ImportReport) -> Pl
                 continue;
             }
         };
-        let is_global = [service, route, consumer, group].iter().all(Option::is_none);
         entity.finish(report);
-        uses.0.extend(one.map(|one| PluginUse { service, route, consumer, group, is_global, ..one }));
+        uses.0.extend(
+            one.map(|one| PluginUse { scope: PluginScope { service, route, consumer, group }, ..one }),
+        );
     }
     keep_one_of_each(&mut uses, report);
     combine(&mut uses, document, report);
     uses
 }
 
-/// Calls a plugin after all it belongs to, however the file says so.
+/// Labels a plugin by all entities that it is attached to.
 fn name_scope(
     entity: &mut KongEntity,
     scope: &[Result<Option<usize>, String>; 4],
@@ -163,7 +181,7 @@ fn read_one(
     report: &mut ImportReport,
 ) -> Option<PluginUse> {
     let name = entity.text("name", report).unwrap_or_default();
-    let is_on = entity.flag("enabled", report).unwrap_or(true);
+    let is_enabled = entity.flag("enabled", report).unwrap_or(true);
     let mut settings = match entity.text("_config", report).map(|name| (shared.get(&name).cloned(), name)) {
         Some((Some(Value::Object(settings)), _)) => settings,
         Some((_, name)) => {
@@ -189,17 +207,13 @@ fn read_one(
         name,
         config,
         filter: scheme_filter(&protocols),
-        is_global: false,
+        scope: PluginScope::default(),
         names_streams: protocols.iter().any(|one| STREAM_PROTOCOLS.contains(&one.as_str())),
-        service: None,
-        route: None,
-        consumer: None,
-        group: None,
     })
-    .filter(|_| is_on)
+    .filter(|_| is_enabled)
 }
 
-/// The condition of what is only for plain or only for encrypted requests.
+/// The condition of a plugin for only one of the schemes `http` and `https`.
 pub(super) fn scheme_filter(protocols: &[String]) -> Vec<Value> {
     let has = |names: [&str; 3]| protocols.iter().any(|one| names.contains(&one.as_str()));
     match (has(["http", "grpc", "ws"]), has(["https", "grpcs", "wss"])) {
@@ -209,11 +223,11 @@ pub(super) fn scheme_filter(protocols: &[String]) -> Vec<Value> {
     }
 }
 
-/// Of several plugins with one name and one scope the first counts.
+/// Keeps the first of several plugins with the same name and scope.
 fn keep_one_of_each(uses: &mut PluginUses, report: &mut ImportReport) {
     let mut seen = std::collections::HashSet::new();
     uses.0.retain(|one| {
-        let is_first = seen.insert((one.name.clone(), one.service, one.route, one.consumer, one.group));
+        let is_first = seen.insert((one.name.clone(), one.scope));
         if !is_first {
             let why = "there is one of this name for the same scope already";
             report.add(dropped(&one.label, "", "left out").why(why));
@@ -222,17 +236,17 @@ fn keep_one_of_each(uses: &mut PluginUses, report: &mut ImportReport) {
     });
 }
 
-/// Plugins for a consumer on one route or service stay with the consumer and ask where they are, provided
-/// no other of their name could count there.
+/// Attaches plugins for a consumer on one route or service to the consumer, with a condition on the route or service.
+///
+/// Possible only if no other plugin of the name applies there; otherwise a guard refuses the requests of the route.
 fn combine(uses: &mut PluginUses, document: &KongDocument, report: &mut ImportReport) {
-    let names: Vec<(String, bool)> =
-        uses.0.iter().map(|one| (one.name.clone(), one.closeness() > 0 && one.is_of_people())).collect();
+    let names: Vec<String> = uses.0.iter().map(|one| one.name.clone()).collect();
     uses.0.retain_mut(|one| {
-        if one.closeness() == 0 || !one.is_of_people() {
+        if one.scope.closeness() == 0 || !one.scope.has_consumer() {
             return true;
         }
-        if names.iter().filter(|(name, _)| *name == one.name).count() > 1 {
-            let is_guard = keeps_out(&one.name);
+        if names.iter().filter(|name| **name == one.name).count() > 1 {
+            let is_guard = is_guard_per_instance(&one.name);
             let instead = if is_guard {
                 "its requests are answered 503, so that none passes unchecked"
             } else {
@@ -250,20 +264,20 @@ fn combine(uses: &mut PluginUses, document: &KongDocument, report: &mut ImportRe
             if !is_guard {
                 return false;
             }
-            // An import must not open what was closed.
+            // An import must not grant access that the original denied.
             let settings = [("status_code", json!(503)), ("message", json!(UNGUARDED))];
             let fields = settings.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
             one.config = KongEntity::new(one.label.clone(), String::new(), String::new(), fields);
             one.name = "request-termination".into();
-            (one.consumer, one.group) = (None, None);
+            (one.scope.consumer, one.scope.group) = (None, None);
             return true;
         }
-        let mut ask = |variable: &str, name: &str| one.filter.push(json!([variable, "==", name]));
-        if let Some(at) = one.route {
-            ask("route_name", &document.routes[at].name);
+        let mut require = |variable: &str, name: &str| one.filter.push(json!([variable, "==", name]));
+        if let Some(at) = one.scope.route {
+            require("route_name", &document.routes[at].name);
         }
-        if let Some(at) = one.service {
-            ask("service_name", &document.services[at].name);
+        if let Some(at) = one.scope.service {
+            require("service_name", &document.services[at].name);
         }
         report.add(different(&one.label, "", "it belongs to the consumer and asks which route it is on"));
         true

@@ -1,4 +1,4 @@
-//! Kong's services: each becomes a service with an upstream of its own.
+//! Kong's services: each becomes a service with its own upstream.
 
 use std::collections::BTreeMap;
 
@@ -15,23 +15,30 @@ use super::scopes::PluginUses;
 use super::upstreams::{KongUpstreams, split_address};
 use crate::report::{ImportReport, different, dropped};
 
-/// A service on its way.
+/// A service under conversion.
 #[derive(Debug)]
 pub(super) struct KongService {
     pub(super) id: String,
     pub(super) is_enabled: bool,
-    /// What the upstream's paths begin with; `/` adds nothing.
+    /// Prefix of the upstream's paths; `/` adds nothing.
     pub(super) path: String,
-    /// Whether it takes connections or datagrams, not requests.
+    /// Whether the service forwards TCP streams or UDP sessions.
     pub(super) is_of_streams: bool,
-    /// The upstream that passes the client's host on, where only some routes want that.
-    pub(super) preserving: Option<String>,
+    pub(super) host_preservation: HostPreservation,
     name: String,
     labels: Option<Value>,
     upstream: Map<String, Value>,
-    /// `pass_host` and what goes with it where the client's host is not passed on.
-    own_host: Option<String>,
-    passes_host: bool,
+    /// Host for the endpoints if the client's is not preserved; `None` for the endpoint's own.
+    upstream_host: Option<String>,
+}
+
+/// The routes of a service that preserve the client's host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum HostPreservation {
+    Never,
+    Always,
+    /// Some routes: they use a second upstream with this id.
+    SomeRoutes(String),
 }
 
 /// All services, in the order of the file.
@@ -41,7 +48,7 @@ pub(super) struct KongServices {
     pub(super) index: EntityIndex,
 }
 
-/// Protocols that carry no requests.
+/// Protocols of stream routes.
 pub(super) const STREAM_PROTOCOLS: [&str; 4] = ["tcp", "tls", "tls_passthrough", "udp"];
 
 pub(super) fn translate(
@@ -51,17 +58,21 @@ pub(super) fn translate(
     report: &mut ImportReport,
 ) -> KongServices {
     let index = EntityIndex::of(&document.services);
-    let preserving = preserving(document, &index);
+    let host_routes = host_routes(document, &index);
     let mut ids = IdAllocator::of(document.services.iter().map(|service| &*service.name));
     let mut all = Vec::new();
     for (at, entity) in document.services.iter_mut().enumerate() {
         spread_url(entity, report);
         entity.take("name");
-        let id = ids.give(&entity.name);
+        let id = ids.allocate(&entity.name);
         let protocol = entity.text("protocol", report).unwrap_or_else(|| "http".into());
-        let (some, every) = preserving.get(&at).copied().unwrap_or((false, false));
+        let host_preservation = match host_routes.get(&at) {
+            None | Some(HostRoutes { preserving: 0, .. }) => HostPreservation::Never,
+            Some(HostRoutes { rewriting: 0, .. }) => HostPreservation::Always,
+            Some(_) => HostPreservation::SomeRoutes(ids.allocate(&format!("{id}-preserve-host"))),
+        };
         let mut service = KongService {
-            preserving: (some && !every).then(|| ids.give(&format!("{id}-preserve-host"))),
+            host_preservation,
             id,
             name: entity.name.clone(),
             is_enabled: entity.flag("enabled", report).unwrap_or(true),
@@ -69,8 +80,7 @@ pub(super) fn translate(
             is_of_streams: STREAM_PROTOCOLS.contains(&protocol.as_str()),
             labels: labels(entity, report),
             upstream: Map::new(),
-            own_host: None,
-            passes_host: some && every,
+            upstream_host: None,
         };
         match protocol.as_str() {
             "http" | "ws" => {}
@@ -78,35 +88,42 @@ pub(super) fn translate(
             "grpc" | "grpcs" | "tcp" | "tls" | "udp" => {
                 service.upstream.insert("scheme".into(), protocol.as_str().into());
             }
-            // Encrypted by the client, and passed on as it comes.
+            // Forwarded without TLS termination.
             "tls_passthrough" => drop(service.upstream.insert("scheme".into(), "tcp".into())),
             other => {
                 let line = different(&entity.label, "protocol", "http is spoken");
                 report.add(line.why(format!("there is no protocol {other}")));
             }
         }
-        let shown = endpoints(entity, upstreams, &mut service, report);
+        let client_certificate = endpoints(entity, upstreams, &mut service, report);
         timing(entity, &mut service.upstream, report);
-        tls(entity, shown, certificates, &mut service.upstream, report);
+        tls(entity, client_certificate, certificates, &mut service.upstream, report);
         all.push(service);
     }
     KongServices { all, index }
 }
 
-/// For each service: whether some of its routes preserve the client's host, and whether all do.
-fn preserving(document: &KongDocument, index: &EntityIndex) -> BTreeMap<usize, (bool, bool)> {
-    let mut found: BTreeMap<usize, (bool, bool)> = BTreeMap::new();
+/// Number of a service's routes by their treatment of the client's host.
+#[derive(Debug, Default)]
+struct HostRoutes {
+    preserving: usize,
+    rewriting: usize,
+}
+
+fn host_routes(document: &KongDocument, index: &EntityIndex) -> BTreeMap<usize, HostRoutes> {
+    let mut found: BTreeMap<usize, HostRoutes> = BTreeMap::new();
     for route in &document.routes {
         let Some(at) = route.peek("service").and_then(|reference| index.find(reference)) else { continue };
-        let preserves = matches!(route.peek("preserve_host"), Some(Value::Bool(true)));
-        let (some, every) = found.entry(at).or_insert((false, true));
-        *some |= preserves;
-        *every &= preserves;
+        let routes = found.entry(at).or_default();
+        match route.peek("preserve_host") {
+            Some(Value::Bool(true)) => routes.preserving += 1,
+            _ => routes.rewriting += 1,
+        }
     }
     found
 }
 
-/// `url` is short for protocol, host, port and path.
+/// Expands `url`, which is short for protocol, host, port and path.
 fn spread_url(entity: &mut KongEntity, report: &mut ImportReport) {
     let Some(url) = entity.text("url", report) else { return };
     let Some((protocol, rest)) = url.split_once("://") else {
@@ -122,17 +139,17 @@ fn spread_url(entity: &mut KongEntity, report: &mut ImportReport) {
         report.add(dropped(&entity.label, "url", "left out").why(format!("\"{url}\" has no host")));
         return;
     };
-    let mut said = vec![("protocol", json!(protocol)), ("host", json!(host)), ("port", json!(port))];
+    let mut expanded = vec![("protocol", json!(protocol)), ("host", json!(host)), ("port", json!(port))];
     if !path.is_empty() {
-        said.push(("path", json!(path)));
+        expanded.push(("path", json!(path)));
     }
-    for (field, value) in said {
+    for (field, value) in expanded {
         entity.skip(field, &value, "conflicts with url", report);
         entity.set(field, value);
     }
 }
 
-/// Fills in where requests go; gives the certificate to show there, if the upstream says so.
+/// Sets the endpoints. Returns the client certificate of the upstream, if any.
 fn endpoints(
     entity: &mut KongEntity,
     upstreams: &KongUpstreams,
@@ -144,7 +161,7 @@ fn endpoints(
     let port = port.unwrap_or(80);
     if let Some(balanced) = upstreams.of_host(&host) {
         service.upstream.extend(balanced.settings.clone());
-        service.own_host = balanced.host_header.clone();
+        service.upstream_host = balanced.host_header.clone();
         if balanced.settings["nodes"].as_array().is_none_or(Vec::is_empty) {
             let line = different(&balanced.label, "targets", "requests are answered with 503");
             report.add(line.why("there is no endpoint"));
@@ -162,7 +179,7 @@ fn endpoints(
     None
 }
 
-/// Milliseconds become seconds; what is the default here too is not written.
+/// Converts milliseconds to seconds. Common defaults are omitted.
 fn timing(entity: &mut KongEntity, upstream: &mut Map<String, Value>, report: &mut ImportReport) {
     let mut millis = |field| entity.number(field, report).unwrap_or(60_000.0);
     let connect = millis("connect_timeout");
@@ -180,12 +197,12 @@ fn timing(entity: &mut KongEntity, upstream: &mut Map<String, Value>, report: &m
 
 fn tls(
     entity: &mut KongEntity,
-    shown: Option<Value>,
+    of_upstream: Option<Value>,
     certificates: &KongCertificates,
     upstream: &mut Map<String, Value>,
     report: &mut ImportReport,
 ) {
-    let certificate = entity.take("client_certificate").or(shown);
+    let certificate = entity.take("client_certificate").or(of_upstream);
     let mut tls = Map::new();
     if let Some(reference) = certificate {
         match certificates.client(&reference) {
@@ -224,10 +241,10 @@ fn tls(
 }
 
 impl KongService {
-    fn upstream(&self, passes_host: bool) -> Value {
+    fn upstream(&self, preserves_host: bool) -> Value {
         let mut upstream = self.upstream.clone();
-        match &self.own_host {
-            _ if passes_host || self.is_of_streams => {}
+        match &self.upstream_host {
+            _ if preserves_host || self.is_of_streams => {}
             Some(host) => {
                 upstream.insert("pass_host".into(), "rewrite".into());
                 upstream.insert("upstream_host".into(), host.as_str().into());
@@ -254,11 +271,11 @@ pub(super) fn resources(
         if let Some(labels) = &service.labels {
             value["labels"] = labels.clone();
         }
-        value["upstream"] = service.upstream(service.passes_host);
-        if let Some(id) = &service.preserving {
+        value["upstream"] = service.upstream(service.host_preservation == HostPreservation::Always);
+        if let HostPreservation::SomeRoutes(id) = &service.host_preservation {
             resources.push(Resource::new(Kind::Upstreams, id, &service.upstream(true)));
         }
-        // Plugins of streams stand on their routes, as what is for requests does not serve them.
+        // Plugins of streams are attached to their routes: plugins of services run for requests only.
         let plugins = match service.is_of_streams {
             true => Map::new(),
             false => translator.all(&uses.of_service(at), report),

@@ -1,6 +1,4 @@
-//! Kong's routes of TCP, TLS and UDP as stream routes.
-//!
-//! Knows what a route asks of a connection; requests are the business of `routes`.
+//! Kong's routes of TCP, TLS and UDP as stream routes. Must not know routes of requests.
 
 use serde_json::{Map, Value, json};
 use yumen_config::{Kind, Resource};
@@ -8,15 +6,15 @@ use yumen_config::{Kind, Resource};
 use super::document::KongDocument;
 use super::entity::KongEntity;
 use super::ids::IdAllocator;
-use super::plugins::{PluginTranslator, guards};
+use super::plugins::{self, PluginTranslator};
 use super::scopes::{PluginUse, PluginUses};
 use super::services::{KongServices, STREAM_PROTOCOLS};
 use crate::report::{ImportReport, different, dropped};
 
-/// Plugins that serve streams here.
+/// Plugins of the gateway that run for streams.
 const STREAM_PLUGINS: [&str; 2] = ["ip-restriction", "prometheus"];
 
-/// Whether a route is of streams.
+/// Whether all protocols of a route are of streams.
 pub(super) fn is_stream(route: &KongEntity) -> bool {
     let protocols = route.peek("protocols").and_then(Value::as_array);
     let is_of_streams = |one: &Value| one.as_str().is_some_and(|one| STREAM_PROTOCOLS.contains(&one));
@@ -34,30 +32,37 @@ pub(super) fn translate(
     let mut ids = IdAllocator::of(streams.map(|route| &*route.name));
     let mut resources = Vec::new();
     for (at, route) in document.routes.iter_mut().enumerate().filter(|(_, route)| is_stream(route)) {
-        let Some((service, values)) = read(route, services, report) else {
-            // What is inside a route that is left out needs no lines of its own.
+        let Some(ConvertedStream { service, values }) = read(route, services, report) else {
+            // The fields of a route that is left out are not reported.
             *route = KongEntity::default();
             continue;
         };
-        let mut uses = uses.of_route(at, service);
+        let mut uses = uses.of_route(at, Some(service));
         uses.retain(|one| one.counts_for_streams());
         let plugins = plugins(&route.label, &uses, translator, report);
         for mut value in values {
             if !plugins.is_empty() {
                 value["plugins"] = Value::Object(plugins.clone());
             }
-            resources.push(Resource::new(Kind::StreamRoutes, &ids.give(&route.name), &value));
+            resources.push(Resource::new(Kind::StreamRoutes, &ids.allocate(&route.name), &value));
         }
     }
     resources
 }
 
-/// The service and one stream route per way to meet what the route asks for.
+/// The stream routes that one Kong route becomes.
+struct ConvertedStream {
+    service: usize,
+    /// One stream route per combination of the conditions.
+    values: Vec<Value>,
+}
+
+/// Converts a route; `None` if the route is left out.
 fn read(
     route: &mut KongEntity,
     services: &KongServices,
     report: &mut ImportReport,
-) -> Option<(Option<usize>, Vec<Value>)> {
+) -> Option<ConvertedStream> {
     let label = route.label.clone();
     let left_out = |why: String| dropped(&label, "", "the route is left out").why(why);
     let service = match services.index.take(route, "service") {
@@ -86,22 +91,33 @@ fn read(
         value["labels"] = labels;
     }
     let mut values = vec![value];
-    let sources = ends(route, "sources", ("remote_addr", None), report)?;
-    let destinations = ends(route, "destinations", ("server_addr", Some("server_port")), report)?;
+    let sources = ends(route, "sources", SOURCE, report)?;
+    let destinations = ends(route, "destinations", DESTINATION, report)?;
     let names = route.texts("snis", report);
     let names = names.iter().map(|name| json!({ "sni": name.trim_end_matches('.') })).collect();
     for choices in [sources, destinations, names] {
         values = product(&values, &choices);
     }
     report_listener_hint(&label, &protocols, &values, report);
-    Some((Some(service), values))
+    Some(ConvertedStream { service, values })
 }
 
-/// The addresses and ports of one end of a connection; `None` where none of them can be asked for.
+/// The fields of a stream route for one end of a connection.
+#[derive(Clone, Copy)]
+struct StreamEndFields {
+    address: &'static str,
+    /// `None` if stream routes have no such condition.
+    port: Option<&'static str>,
+}
+
+const SOURCE: StreamEndFields = StreamEndFields { address: "remote_addr", port: None };
+const DESTINATION: StreamEndFields = StreamEndFields { address: "server_addr", port: Some("server_port") };
+
+/// The conditions on one end of a connection, as alternatives; `None` if none of them is supported.
 fn ends(
     route: &mut KongEntity,
     field: &str,
-    (address, port): (&str, Option<&str>),
+    fields: StreamEndFields,
     report: &mut ImportReport,
 ) -> Option<Vec<Value>> {
     let label = route.label.clone();
@@ -110,10 +126,10 @@ fn ends(
     for one in &all {
         let mut choice = Map::new();
         if let Some(ip) = one["ip"].as_str() {
-            choice.insert(address.to_owned(), ip.into());
+            choice.insert(fields.address.to_owned(), ip.into());
         }
         let number = one["port"].as_u64();
-        match (port, number) {
+        match (fields.port, number) {
             (Some(port), Some(number)) => drop(choice.insert(port.to_owned(), number.into())),
             (None, Some(number)) => {
                 let line = dropped(&label, field, format!("port {number} is left out"));
@@ -134,22 +150,22 @@ fn ends(
     Some(choices)
 }
 
-/// Every value with every choice; no choices ask for nothing.
+/// Combines every value with every choice; without choices, the values are unchanged.
 fn product(values: &[Value], choices: &[Value]) -> Vec<Value> {
     if choices.is_empty() {
         return values.to_vec();
     }
     let with = |value: &Value, choice: &Value| {
         let mut both = value.clone();
-        for (name, asked) in choice.as_object().into_iter().flatten() {
-            both[name] = asked.clone();
+        for (name, value) in choice.as_object().into_iter().flatten() {
+            both[name] = value.clone();
         }
         both
     };
     values.iter().flat_map(|value| choices.iter().map(move |choice| with(value, choice))).collect()
 }
 
-/// Where clients connect is a setting of the node, not a resource.
+/// Reports the listeners that the node needs: they are node settings, not resources.
 fn report_listener_hint(label: &str, protocols: &[String], values: &[Value], report: &mut ImportReport) {
     let mut ports: Vec<u64> = values.iter().filter_map(|value| value["server_port"].as_u64()).collect();
     ports.sort_unstable();
@@ -167,7 +183,7 @@ fn report_listener_hint(label: &str, protocols: &[String], values: &[Value], rep
     report.add(line.hint(format!("stream_listen: [{}]", listeners.join(", "))));
 }
 
-/// Those of the plugins that serve streams. Where one is missing that guards, nobody may connect.
+/// The plugins that run for streams. If a guard does not, all connections are refused.
 fn plugins(
     label: &str,
     uses: &[&PluginUse],
@@ -178,8 +194,9 @@ fn plugins(
     let (mut kept, mut left): (Map<_, _>, Map<_, _>) =
         all.into_iter().partition(|(name, _)| STREAM_PLUGINS.contains(&name.as_str()));
     let is_refused = left.shift_remove("fault-injection").is_some();
-    let is_guard = |one: &&&PluginUse| guards(&one.name) && !STREAM_PLUGINS.contains(&one.name.as_str());
-    // Of two lists of addresses one stands in a plugin that does not serve streams.
+    let is_guard =
+        |one: &&&PluginUse| plugins::is_guard(&one.name) && !STREAM_PLUGINS.contains(&one.name.as_str());
+    // With an allow and a deny list, one of them is in a plugin that does not run for streams.
     let missing = uses.iter().find(is_guard).map(|one| one.name.as_str());
     if let Some(name) = missing.or((is_refused || left.contains_key("mocking")).then_some("ip-restriction")) {
         let why = format!("{name} guards and does not serve streams");

@@ -1,4 +1,4 @@
-//! Kong's upstreams and targets as endpoints, balancing and health checks.
+//! Kong's upstreams and targets as endpoints, balancers and health checks.
 
 use std::collections::BTreeMap;
 
@@ -8,31 +8,31 @@ use super::document::{EntityIndex, KongDocument};
 use super::entity::KongEntity;
 use crate::report::{ImportReport, different, dropped};
 
-/// The most a counter of a probe can ask for: as near to never as there is.
+/// Maximum of a health check counter, the closest value to never.
 const NEVER: u64 = 254;
 
-/// What is counted in a row; the first of them makes healthy, the others unhealthy.
+/// Counters of consecutive results: the first one makes an endpoint healthy, the others unhealthy.
 const COUNTERS: [&str; 4] = ["successes", "http_failures", "tcp_failures", "timeouts"];
 
-/// An upstream of Kong, ready to become part of each service that uses it.
+/// An upstream, copied into each service that uses it.
 #[derive(Debug, Default)]
 pub(super) struct KongUpstream {
     pub(super) label: String,
-    /// Nodes, type, checks and the like.
+    /// Nodes, balancer, health checks.
     pub(super) settings: Map<String, Value>,
-    /// The host the endpoints are told instead of their own.
+    /// Host for requests to the endpoints, instead of their own.
     pub(super) host_header: Option<String>,
     pub(super) client_certificate: Option<Value>,
 }
 
-/// All upstreams by name, which is the host of the services that use them.
+/// Upstreams by name, which is the host of the services that use them.
 #[derive(Debug, Default)]
 pub(super) struct KongUpstreams {
     by_name: BTreeMap<String, KongUpstream>,
 }
 
 impl KongUpstreams {
-    /// The upstream of a service with this host.
+    /// The upstream of services with this host.
     pub(super) fn of_host(&self, host: &str) -> Option<&KongUpstream> {
         self.by_name.get(host)
     }
@@ -68,7 +68,7 @@ pub(super) fn translate(document: &mut KongDocument, report: &mut ImportReport) 
     result
 }
 
-/// Nodes by upstream, then by address: of several targets with one address the last counts.
+/// Nodes by upstream, then by address. The last of several targets with one address counts.
 fn nodes(
     document: &mut KongDocument,
     index: &EntityIndex,
@@ -103,7 +103,7 @@ fn nodes(
     nodes
 }
 
-/// Host and port; a bare IPv6 address has no port.
+/// Splits host and port. An IPv6 address without brackets has no port.
 pub(super) fn split_address(address: &str, default_port: u16) -> Option<(String, u16)> {
     if address.parse::<std::net::Ipv6Addr>().is_ok() {
         return Some((format!("[{address}]"), default_port));
@@ -187,7 +187,7 @@ fn fallback(upstream: &mut KongEntity, kind: &str, report: &mut ImportReport) {
     }
 }
 
-/// Kong's checks are off while their numbers are 0; ours are on as soon as they are written.
+/// Converts health checks. Kong disables a check by numbers of 0, the gateway by its absence.
 fn health_checks(mut checks: KongEntity, report: &mut ImportReport) -> Option<Value> {
     checks.skip("threshold", &json!(0), "an upstream is in use as long as one endpoint is healthy", report);
     let active = checks.child("active", report).and_then(|active| active_checks(active, report));
@@ -253,7 +253,7 @@ fn active_checks(mut active: KongEntity, report: &mut ImportReport) -> Option<Va
     Some(out)
 }
 
-/// What a probe sends.
+/// Sets the request of a probe.
 fn probe(active: &mut KongEntity, out: &mut Value, report: &mut ImportReport) {
     let kind = active.text("type", report).unwrap_or_else(|| "http".into());
     let spoken = match kind.as_str() {

@@ -1,6 +1,6 @@
-//! Kong's router expressions: the text as a tree. Knows no variable of ours.
+//! Parser of Kong's router expressions. Must not know variables of the gateway.
 
-/// A part of an expression.
+/// A node of an expression.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum KongExprNode {
     All(Vec<KongExprNode>),
@@ -13,7 +13,7 @@ pub(super) enum KongExprNode {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct FieldComparison {
     pub(super) field: String,
-    /// Whether capitals count as small letters.
+    /// Whether the comparison ignores case (`lower()`).
     pub(super) is_lowered: bool,
     pub(super) operator: String,
     pub(super) literal: KongExprLiteral,
@@ -23,14 +23,14 @@ pub(super) struct FieldComparison {
 pub(super) enum KongExprLiteral {
     Text(String),
     Number(i64),
-    /// An address or a network.
+    /// An IP address or a network.
     Address(String),
 }
 
-/// How deep parentheses may stand in each other.
+/// Maximum nesting of parentheses.
 const DEPTH_MAX: usize = 64;
 
-/// The longest operators first, as others begin like them.
+/// Operators; prefixes of others come last.
 const OPERATORS: [&str; 12] = ["==", "!=", "^=", "=^", ">=", "<=", ">", "<", "~", "not in", "in", "contains"];
 
 pub(super) fn parse(text: &str) -> Result<KongExprNode, String> {
@@ -98,7 +98,7 @@ impl<'t> KongExprReader<'t> {
             let word = self.word(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'));
             match word {
                 "lower" if self.takes("(") => is_lowered = true,
-                // That any of several values will do is how conditions go by a field.
+                // Conditions match if any value of a field does, so `any` is implied.
                 "any" if self.takes("(") => {}
                 "" => return Err(format!("a field is missing before \"{}\"", self.rest)),
                 field => break field.to_owned(),

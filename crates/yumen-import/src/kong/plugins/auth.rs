@@ -1,10 +1,10 @@
-//! Plugins that tell who a client is, and who may pass.
+//! Authentication plugins, and the restriction by group.
 
 use serde_json::{Value, json};
 
-use super::{Ours, PluginJob};
+use super::{ConvertedPlugins, PluginJob};
 
-/// Plugins after which a request belongs to a consumer.
+/// Plugins that assign a consumer to a request.
 pub(super) const IDENTIFIES: [&str; 10] = [
     "key-auth",
     "key-auth-enc",
@@ -18,10 +18,10 @@ pub(super) const IDENTIFIES: [&str; 10] = [
     "vault-auth",
 ];
 
-/// Nobody can be called this: what stands in a list that would be empty.
+/// An invalid consumer name, for a list that would be empty otherwise.
 const NOBODY: &str = "(nobody)";
 
-/// What all of them have: credentials hidden, an anonymous consumer, a realm, requests before the request.
+/// Settings of all authentication plugins: hidden credentials, anonymous consumer, realm, preflight requests.
 fn common(job: &mut PluginJob<'_>) -> Value {
     let mut out = json!({});
     if job.flag("hide_credentials", false) {
@@ -31,11 +31,11 @@ fn common(job: &mut PluginJob<'_>) -> Value {
         out["realm"] = json!(realm);
     }
     if let Some(anonymous) = job.text("anonymous").filter(|anonymous| !anonymous.is_empty()) {
-        match job.people.username(&json!(anonymous)) {
+        match job.consumers.username(&json!(anonymous)) {
             Some(username) => out["anonymous_consumer"] = json!(username),
             None => job.dropped("anonymous", format!("there is no consumer {anonymous}")),
         }
-        if job.place.authentications > 1 {
+        if job.authentication.0 > 1 {
             let why = "Kong stops at the first plugin that identifies the client; here all run";
             job.different("anonymous", "a client is anonymous unless the last plugin identifies it", why);
         }
@@ -53,7 +53,7 @@ fn common(job: &mut PluginJob<'_>) -> Value {
     out
 }
 
-/// The first of several names; the others go to the report.
+/// The first of several names; the others are reported.
 fn only_name(job: &mut PluginJob<'_>, field: &str, default: Option<&str>) -> Option<String> {
     let mut names = job.texts(field);
     if names.is_empty() {
@@ -66,7 +66,7 @@ fn only_name(job: &mut PluginJob<'_>, field: &str, default: Option<&str>) -> Opt
     names.into_iter().next()
 }
 
-pub(super) fn key_auth(job: &mut PluginJob<'_>) -> Ours {
+pub(super) fn key_auth(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let mut out = common(job);
     let name = only_name(job, "key_names", Some("apikey")).unwrap_or_default();
     if name != "apikey" {
@@ -81,25 +81,25 @@ pub(super) fn key_auth(job: &mut PluginJob<'_>) -> Ours {
     if job.flag("key_in_body", false) {
         job.dropped("key_in_body", "bodies are not searched for keys");
     }
-    vec![("key-auth", out)]
+    super::one("key-auth", out)
 }
 
-pub(super) fn basic_auth(job: &mut PluginJob<'_>) -> Ours {
-    vec![("basic-auth", common(job))]
+pub(super) fn basic_auth(job: &mut PluginJob<'_>) -> ConvertedPlugins {
+    super::one("basic-auth", common(job))
 }
 
-pub(super) fn jwt(job: &mut PluginJob<'_>) -> Ours {
+pub(super) fn jwt(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let mut out = common(job);
-    for (ours, theirs, default) in [
+    for (setting, kong_field, default) in [
         ("header", "header_names", Some("authorization")),
         ("query", "uri_param_names", Some("jwt")),
         ("cookie", "cookie_names", None),
     ] {
-        if let Some(name) = only_name(job, theirs, default) {
-            out[ours] = json!(name);
+        if let Some(name) = only_name(job, kong_field, default) {
+            out[setting] = json!(name);
         }
     }
-    // Kong looks for the key under another name than the plugin here does by default.
+    // The default claim differs from that of `jwt-auth`.
     out["key_claim_name"] = json!(job.text("key_claim_name").unwrap_or_else(|| "iss".into()));
     let claims = job.texts("claims_to_verify");
     if !claims.is_empty() {
@@ -107,10 +107,10 @@ pub(super) fn jwt(job: &mut PluginJob<'_>) -> Ours {
     }
     job.skip("secret_is_base64", json!(false), "say so in each consumer's credential");
     job.skip("maximum_expiration", json!(0), "how far ahead a token expires is not limited");
-    vec![("jwt-auth", out)]
+    super::one("jwt-auth", out)
 }
 
-pub(super) fn hmac_auth(job: &mut PluginJob<'_>) -> Ours {
+pub(super) fn hmac_auth(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let mut out = common(job);
     if let Some(skew) = job.number("clock_skew") {
         out["clock_skew"] = json!(skew);
@@ -127,10 +127,10 @@ pub(super) fn hmac_auth(job: &mut PluginJob<'_>) -> Ours {
         out["validate_request_body"] = json!(true);
     }
     job.different("", "clients sign with `Signature keyId=`", "Kong's field begins with `hmac username=`");
-    vec![("hmac-auth", out)]
+    super::one("hmac-auth", out)
 }
 
-pub(super) fn ldap_auth(job: &mut PluginJob<'_>) -> Ours {
+pub(super) fn ldap_auth(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let mut out = common(job);
     let host = job.text("ldap_host").unwrap_or_default();
     let port = job.count("ldap_port").unwrap_or(389);
@@ -142,11 +142,11 @@ pub(super) fn ldap_auth(job: &mut PluginJob<'_>) -> Ours {
     for field in ["cache_ttl", "timeout", "keepalive", "header_type"] {
         job.skip(field, Value::Null, "setting not supported");
     }
-    vec![("ldap-auth", out)]
+    super::one("ldap-auth", out)
 }
 
-/// Groups are known when the file is read, so the plugin here gets the names of their members.
-pub(super) fn acl(job: &mut PluginJob<'_>) -> Ours {
+/// Group members are known from the file, so the restriction lists their consumer names.
+pub(super) fn acl(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let by_consumer_group = job.flag("include_consumer_groups", false);
     job.skip("hide_groups_header", json!(false), "no field tells the upstream the groups");
     job.skip("always_use_authenticated_groups", json!(false), "groups come from consumers alone");
@@ -154,7 +154,7 @@ pub(super) fn acl(job: &mut PluginJob<'_>) -> Ours {
         let mut groups = job.texts(field);
         // Before 2.0 the lists had other names.
         groups.extend(job.texts(if field == "allow" { "whitelist" } else { "blacklist" }));
-        (!groups.is_empty()).then(|| job.people.members(&groups, by_consumer_group))
+        (!groups.is_empty()).then(|| job.consumers.members(&groups, by_consumer_group))
     });
     for list in lists.iter_mut().flatten().filter(|list| list.is_empty()) {
         list.push(NOBODY.to_owned());
@@ -171,5 +171,5 @@ pub(super) fn acl(job: &mut PluginJob<'_>) -> Ours {
     if let Some(deny) = deny {
         out["blacklist"] = json!(deny);
     }
-    vec![("consumer-restriction", out)]
+    super::one("consumer-restriction", out)
 }

@@ -1,12 +1,12 @@
-//! Plugins that limit how much, how large, and from where.
+//! Plugins that limit request rates, body sizes and client addresses.
 
 use serde_json::{Value, json};
 
-use super::{Ours, PluginJob};
+use super::{ConvertedPlugin, ConvertedPlugins, PluginJob};
 
 mod shared;
 
-/// Kong's windows and their seconds.
+/// Kong's windows and their lengths in seconds.
 const WINDOWS: [(&str, u64); 6] = [
     ("second", 1),
     ("minute", 60),
@@ -16,59 +16,66 @@ const WINDOWS: [(&str, u64); 6] = [
     ("year", 31_536_000),
 ];
 
-pub(super) fn rate_limiting(job: &mut PluginJob<'_>) -> Ours {
+/// One limit: requests per window.
+struct RateWindow {
+    name: String,
+    seconds: u64,
+    count: u64,
+}
+
+pub(super) fn rate_limiting(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let mut windows = Vec::new();
     for (name, seconds) in WINDOWS {
         if let Some(count) = job.number(name).filter(|count| *count > 0.0) {
-            windows.push((name.to_owned(), seconds, count.ceil() as u64));
+            windows.push(RateWindow { name: name.to_owned(), seconds, count: count.ceil() as u64 });
         }
     }
-    let place = shared::place(job, "policy", shortest(&windows));
+    let location = shared::location(job, "policy", shortest(&windows));
     let message = job.text("error_message").unwrap_or_else(|| "API rate limit exceeded".into());
     let key = key(job, "limit_by");
-    counted_in(place, limit(job, &windows, key, &message))
+    counted_in(location, limit(job, &windows, key, &message))
 }
 
-fn shortest(windows: &[(String, u64, u64)]) -> u64 {
-    windows.iter().map(|(_, seconds, _)| *seconds).min().unwrap_or(0)
+fn shortest(windows: &[RateWindow]) -> u64 {
+    windows.iter().map(|window| window.seconds).min().unwrap_or(0)
 }
 
-/// The same limits, counted there.
-fn counted_in(place: serde_json::Map<String, Value>, mut ours: Ours) -> Ours {
-    for (_, settings) in &mut ours {
-        for (name, value) in &place {
-            settings[name] = value.clone();
+/// Adds the settings of the counters' location to all limits.
+fn counted_in(location: serde_json::Map<String, Value>, mut limits: ConvertedPlugins) -> ConvertedPlugins {
+    for limit in &mut limits {
+        for (name, value) in &location {
+            limit.settings[name] = value.clone();
         }
     }
-    ours
+    limits
 }
 
-/// The same with windows of any length that may slide.
-pub(super) fn rate_limiting_advanced(job: &mut PluginJob<'_>) -> Ours {
+/// Limits with windows of any length, which may slide.
+pub(super) fn rate_limiting_advanced(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let limits = job.settings.counts("limit", job.report);
     let sizes = job.settings.counts("window_size", job.report);
-    let window = |(count, seconds): (u64, u64)| (format!("{seconds}s"), seconds, count);
+    let window = |(count, seconds)| RateWindow { name: format!("{seconds}s"), seconds, count };
     let windows: Vec<_> = limits.into_iter().zip(sizes).map(window).collect();
     let kind = job.text("window_type").unwrap_or_else(|| "sliding".into());
-    let place = shared::place(job, "strategy", shortest(&windows));
+    let location = shared::location(job, "strategy", shortest(&windows));
     for field in ["namespace", "dictionary_name", "disable_penalty", "lock_dictionary_name"] {
         job.skip(field, Value::Null, "it has no counterpart here");
     }
     let message = job.text("error_message").unwrap_or_else(|| "API rate limit exceeded".into());
     let key = key(job, "identifier");
-    let mut ours = counted_in(place, limit(job, &windows, key, &message));
-    for (_, settings) in &mut ours {
-        if kind == "sliding" {
-            settings["window_type"] = json!("sliding");
+    let mut limits = counted_in(location, limit(job, &windows, key, &message));
+    if kind == "sliding" {
+        for limit in &mut limits {
+            limit.settings["window_type"] = json!("sliding");
         }
     }
-    ours
+    limits
 }
 
-/// What requests are told apart by: a variable, or the name of a constant for all alike.
+/// The key of a limit: a variable, or a constant for all requests.
 enum KongLimitKey {
     Variable(String),
-    Everybody,
+    Constant,
 }
 
 fn key(job: &mut PluginJob<'_>, field: &str) -> KongLimitKey {
@@ -77,14 +84,14 @@ fn key(job: &mut PluginJob<'_>, field: &str) -> KongLimitKey {
     let header = job.text("header_name");
     let path = job.text("path");
     match (by.as_str(), header, path) {
-        ("consumer", ..) if job.place.is_identified => KongLimitKey::Variable("consumer_name".into()),
-        // Nobody is identified here: Kong goes by the address then.
-        ("consumer" | "credential" | "ip", ..) if by == "ip" || !job.place.is_identified => address(),
+        ("consumer", ..) if job.authentication.identifies() => KongLimitKey::Variable("consumer_name".into()),
+        // Without authentication, Kong uses the client address.
+        ("consumer" | "credential" | "ip", ..) if by == "ip" || !job.authentication.identifies() => address(),
         ("credential", ..) => {
             job.different(field, "consumers are counted", "credentials of one consumer are not told apart");
             KongLimitKey::Variable("consumer_name".into())
         }
-        ("service", ..) => KongLimitKey::Everybody,
+        ("service", ..) => KongLimitKey::Constant,
         ("header", Some(name), _) => {
             KongLimitKey::Variable(format!("http_{}", name.to_lowercase().replace('-', "_")))
         }
@@ -99,7 +106,12 @@ fn key(job: &mut PluginJob<'_>, field: &str) -> KongLimitKey {
     }
 }
 
-fn limit(job: &mut PluginJob<'_>, windows: &[(String, u64, u64)], key: KongLimitKey, message: &str) -> Ours {
+fn limit(
+    job: &mut PluginJob<'_>,
+    windows: &[RateWindow],
+    key: KongLimitKey,
+    message: &str,
+) -> ConvertedPlugins {
     let shows = !job.flag("hide_client_headers", false);
     let status = job.count("error_code").unwrap_or(429);
     let mut out = json!({ "rejected_code": status });
@@ -108,23 +120,23 @@ fn limit(job: &mut PluginJob<'_>, windows: &[(String, u64, u64)], key: KongLimit
             job.dropped("", "it limits nothing");
             return Vec::new();
         }
-        [(_, seconds, count)] => {
+        [RateWindow { seconds, count, .. }] => {
             let (name, kind) = match &key {
                 KongLimitKey::Variable(name) => (name.as_str(), "var"),
-                KongLimitKey::Everybody => ("service", "constant"),
+                KongLimitKey::Constant => ("service", "constant"),
             };
             out["count"] = json!(count);
             out["time_window"] = json!(seconds);
             out["key"] = json!(name);
             out["key_type"] = json!(kind);
             if job.is_global && kind == "var" {
-                // One set of counters for all services, as the plugin was one.
+                // One set of counters for all services, as with the global plugin.
                 out["group"] = json!(format!("kong-rate-limiting-{name}"));
             }
         }
         many => {
             match &key {
-                // Preflights may be let through without one; as with Kong they shall not fail.
+                // Preflight requests may lack a consumer and must not fail.
                 KongLimitKey::Variable(name) if name == "consumer_name" => {
                     out["allow_degradation"] = json!(true)
                 }
@@ -138,15 +150,15 @@ fn limit(job: &mut PluginJob<'_>, windows: &[(String, u64, u64)], key: KongLimit
                 }
                 _ => {}
             }
-            let rule = |(name, seconds, count): &(String, u64, u64)| {
+            let rule = |RateWindow { name, seconds, count }: &RateWindow| {
                 let key = match &key {
-                    // A rule none of whose variables has a value never applies.
+                    // A rule applies only if one of its variables has a value.
                     KongLimitKey::Variable(variable) if variable.starts_with("http_") => {
                         format!("${variable} $remote_addr {name}")
                     }
                     KongLimitKey::Variable(variable) => format!("${variable} {name}"),
-                    // A rule whose key has no variable never applies.
-                    KongLimitKey::Everybody => format!("$server_name {name}"),
+                    // A rule applies only if its key has a variable.
+                    KongLimitKey::Constant => format!("$server_name {name}"),
                 };
                 let prefix = format!("{}{}", name[..1].to_uppercase(), &name[1..]);
                 json!({ "count": count, "time_window": seconds, "key": key, "header_prefix": prefix })
@@ -163,10 +175,10 @@ fn limit(job: &mut PluginJob<'_>, windows: &[(String, u64, u64)], key: KongLimit
     out["_meta"] = json!({ "error_response": { "message": message } });
     let why = "here a window begins with its first request, and fields named after it are not sent";
     job.different("", "windows do not begin on the clock's full minute or hour", why);
-    vec![("limit-count", out)]
+    super::one("limit-count", out)
 }
 
-pub(super) fn ip_restriction(job: &mut PluginJob<'_>) -> Ours {
+pub(super) fn ip_restriction(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let mut allow = job.texts("allow");
     allow.extend(job.texts("whitelist"));
     let mut deny = job.texts("deny");
@@ -178,16 +190,16 @@ pub(super) fn ip_restriction(job: &mut PluginJob<'_>) -> Ours {
     }
     let status = if status == 404 { 404 } else { 403 };
     let text = message.clone().unwrap_or_else(|| "Your IP address is not allowed".into());
-    let own = |list: &str, addresses: &[String]| json!({ list: addresses, "message": text, "response_code": status });
+    let restriction = |list: &str, addresses: &[String]| json!({ list: addresses, "message": text, "response_code": status });
     match (allow.is_empty(), deny.is_empty()) {
         (true, true) => {
-            // Kong refuses such a plugin: its list is misspelt or cannot be read.
+            // Kong rejects such a plugin, so its list is misspelt or malformed.
             job.dropped("", "it has neither `allow` nor `deny`");
-            job.opens = true;
+            job.loses_guard = true;
             Vec::new()
         }
-        (false, true) => vec![("ip-restriction", own("whitelist", &allow))],
-        (true, false) => vec![("ip-restriction", own("blacklist", &deny))],
+        (false, true) => super::one("ip-restriction", restriction("whitelist", &allow)),
+        (true, false) => super::one("ip-restriction", restriction("blacklist", &deny)),
         (false, false) => {
             let instead = "the denied addresses are refused by mocking, the others by ip-restriction";
             job.different("deny", instead, "ip-restriction has one list here");
@@ -198,12 +210,14 @@ pub(super) fn ip_restriction(job: &mut PluginJob<'_>) -> Ours {
                 "with_mock_header": false,
                 "_meta": { "priority": 3001, "filter": [["remote_addr", "ipmatch", deny]] },
             });
-            vec![("ip-restriction", own("whitelist", &allow)), ("mocking", refusal)]
+            let allowed =
+                ConvertedPlugin { name: "ip-restriction", settings: restriction("whitelist", &allow) };
+            vec![allowed, ConvertedPlugin { name: "mocking", settings: refusal }]
         }
     }
 }
 
-pub(super) fn request_size_limiting(job: &mut PluginJob<'_>) -> Ours {
+pub(super) fn request_size_limiting(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let size = job.count("allowed_payload_size").unwrap_or(128);
     let unit = match job.text("size_unit").as_deref() {
         Some("bytes") => 1,
@@ -211,10 +225,10 @@ pub(super) fn request_size_limiting(job: &mut PluginJob<'_>) -> Ours {
         _ => 1 << 20,
     };
     job.skip("require_content_length", json!(false), "requests without a length are let through");
-    vec![("client-control", json!({ "max_body_size": size.saturating_mul(unit) }))]
+    super::one("client-control", json!({ "max_body_size": size.saturating_mul(unit) }))
 }
 
-pub(super) fn bot_detection(job: &mut PluginJob<'_>) -> Ours {
+pub(super) fn bot_detection(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let mut out = json!({});
     let allow = job.texts("allow");
     let deny = job.texts("deny");
@@ -222,7 +236,7 @@ pub(super) fn bot_detection(job: &mut PluginJob<'_>) -> Ours {
     match (allow.is_empty(), deny.is_empty()) {
         (true, true) => {
             job.dropped("", "without Kong's own list it has no pattern");
-            job.opens = true;
+            job.loses_guard = true;
             return Vec::new();
         }
         (_, false) => out["denylist"] = json!(deny),
@@ -231,5 +245,5 @@ pub(super) fn bot_detection(job: &mut PluginJob<'_>) -> Ours {
     if !allow.is_empty() && !deny.is_empty() {
         job.dropped("allow", "one of the two lists can be given here");
     }
-    vec![("ua-restriction", out)]
+    super::one("ua-restriction", out)
 }

@@ -1,20 +1,20 @@
-//! Plugins that watch: ids, metrics, logs, traces.
+//! Plugins that observe: request ids, metrics, logs, traces.
 
 use serde_json::{Value, json};
 
-use super::{Ours, PluginJob};
+use super::{ConvertedPlugins, PluginJob};
 
-pub(super) fn correlation_id(job: &mut PluginJob<'_>) -> Ours {
+pub(super) fn correlation_id(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let header = job.text("header_name").unwrap_or_else(|| "Kong-Request-ID".into());
     let generator = job.text("generator").unwrap_or_else(|| "uuid#counter".into());
     if generator != "uuid" {
         job.different("generator", "every request gets a UUID", format!("{generator} is not made here"));
     }
     let echoes = job.flag("echo_downstream", false);
-    vec![("request-id", json!({ "header_name": header, "include_in_response": echoes }))]
+    super::one("request-id", json!({ "header_name": header, "include_in_response": echoes }))
 }
 
-pub(super) fn prometheus(job: &mut PluginJob<'_>) -> Ours {
+pub(super) fn prometheus(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let switches = [
         "per_consumer",
         "status_code_metrics",
@@ -29,11 +29,11 @@ pub(super) fn prometheus(job: &mut PluginJob<'_>) -> Ours {
     }
     let why = "names are apisix_*, not kong_*; dashboards have to be changed";
     job.different("", "metrics are those of the prometheus plugin here", why);
-    vec![("prometheus", json!({}))]
+    super::one("prometheus", json!({}))
 }
 
-/// What all log plugins lose.
-fn log(job: &mut PluginJob<'_>) {
+/// Takes the settings of log plugins that have no counterpart.
+fn drop_log_settings(job: &mut PluginJob<'_>) {
     job.skip("custom_fields_by_lua", Value::Null, "Lua is not run");
     for field in
         ["queue", "queue_size", "flush_timeout", "retry_count", "keepalive", "reopen", "content_type"]
@@ -43,8 +43,8 @@ fn log(job: &mut PluginJob<'_>) {
     job.different("", "entries have the fields of the logger here", "the shape of Kong's entries is another");
 }
 
-pub(super) fn http_log(job: &mut PluginJob<'_>) -> Ours {
-    log(job);
+pub(super) fn http_log(job: &mut PluginJob<'_>) -> ConvertedPlugins {
+    drop_log_settings(job);
     let mut out = json!({ "uri": job.text("http_endpoint").unwrap_or_default() });
     if let Some(timeout) = job.number("timeout") {
         out["timeout"] = json!((timeout / 1000.0).ceil().max(1.0) as u64);
@@ -57,20 +57,20 @@ pub(super) fn http_log(job: &mut PluginJob<'_>) -> Ours {
         }
         headers.finish(job.report);
     }
-    vec![("http-logger", out)]
+    super::one("http-logger", out)
 }
 
-pub(super) fn socket_log(name: &str, job: &mut PluginJob<'_>) -> Ours {
-    log(job);
+pub(super) fn socket_log(name: &str, job: &mut PluginJob<'_>) -> ConvertedPlugins {
+    drop_log_settings(job);
     let mut out =
         json!({ "host": job.text("host").unwrap_or_default(), "port": job.count("port").unwrap_or(0) });
     if let Some(timeout) = job.number("timeout") {
-        // One counts in milliseconds, the other in seconds.
+        // `tcp-logger` has milliseconds, `udp-logger` seconds.
         let seconds = (timeout / 1000.0).ceil().max(1.0);
         out["timeout"] = json!(if name == "tcp-log" { timeout } else { seconds } as u64);
     }
     if name == "udp-log" {
-        return vec![("udp-logger", out)];
+        return super::one("udp-logger", out);
     }
     if job.flag("tls", false) {
         out["tls"] = json!(true);
@@ -78,15 +78,15 @@ pub(super) fn socket_log(name: &str, job: &mut PluginJob<'_>) -> Ours {
     if let Some(server_name) = job.text("tls_sni") {
         out["tls_options"] = json!(server_name);
     }
-    vec![("tcp-logger", out)]
+    super::one("tcp-logger", out)
 }
 
-pub(super) fn file_log(job: &mut PluginJob<'_>) -> Ours {
-    log(job);
-    vec![("file-logger", json!({ "path": job.text("path").unwrap_or_default() }))]
+pub(super) fn file_log(job: &mut PluginJob<'_>) -> ConvertedPlugins {
+    drop_log_settings(job);
+    super::one("file-logger", json!({ "path": job.text("path").unwrap_or_default() }))
 }
 
-pub(super) fn zipkin(job: &mut PluginJob<'_>) -> Ours {
+pub(super) fn zipkin(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let mut out = json!({
         "endpoint": job.text("http_endpoint").unwrap_or_default(),
         "sample_ratio": job.number("sample_ratio").unwrap_or(0.001).max(0.00001),
@@ -94,11 +94,11 @@ pub(super) fn zipkin(job: &mut PluginJob<'_>) -> Ours {
     if let Some(name) = job.text("local_service_name") {
         out["service_name"] = json!(name);
     }
-    vec![("zipkin", out)]
+    super::one("zipkin", out)
 }
 
-/// A plugin whose settings are other ones here: they have to be written anew.
-pub(super) fn as_it_is(name: &'static str, job: &mut PluginJob<'_>) -> Ours {
+/// A plugin with different settings, which are dropped.
+pub(super) fn without_settings(name: &'static str, job: &mut PluginJob<'_>) -> ConvertedPlugins {
     job.dropped("", format!("the settings of {name} differ and must be rewritten"));
     job.settings = super::super::entity::KongEntity::default();
     Vec::new()

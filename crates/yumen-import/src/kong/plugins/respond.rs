@@ -1,13 +1,13 @@
-//! Plugins that answer themselves, and `cors`.
+//! Plugins with local responses, and `cors`.
 
 use serde_json::{Value, json};
 
-use super::{Ours, PluginJob};
+use super::{ConvertedPlugins, PluginJob};
 
-/// The methods Kong's `cors` allows where it is told none.
+/// The methods that Kong's `cors` allows by default.
 const METHODS: [&str; 9] = ["GET", "HEAD", "PUT", "PATCH", "POST", "DELETE", "OPTIONS", "TRACE", "CONNECT"];
 
-pub(super) fn cors(job: &mut PluginJob<'_>) -> Ours {
+pub(super) fn cors(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let mut out = json!({});
     let credentials = job.flag("credentials", false);
     let origins = job.texts("origins");
@@ -19,7 +19,7 @@ pub(super) fn cors(job: &mut PluginJob<'_>) -> Ours {
                 && host.chars().all(|c| c.is_ascii_alphanumeric() || ".-:[]".contains(c))
         })
     };
-    // With credentials a browser takes no star for an answer; Kong names the origin then.
+    // With credentials, a browser does not accept `*`; Kong returns the origin then.
     if origins.is_empty() || origins.iter().any(|origin| origin == "*") {
         out["allow_origins"] = json!(if credentials { "**" } else { "*" });
     } else if origins.iter().all(is_plain) {
@@ -29,7 +29,7 @@ pub(super) fn cors(job: &mut PluginJob<'_>) -> Ours {
             true => format!("^{}$", origin.replace('.', "\\.")),
             false => format!("^(?:{origin})$"),
         };
-        // Beside patterns the list does not count, but its default is not allowed with credentials.
+        // Patterns replace the list, but its default is not valid with credentials.
         out["allow_origins"] = json!("null");
         out["allow_origins_by_regex"] = origins.iter().map(anchored).collect();
     }
@@ -58,10 +58,10 @@ pub(super) fn cors(job: &mut PluginJob<'_>) -> Ours {
     job.skip("preflight_continue", json!(false), "preflight requests are always answered here");
     job.skip("private_network", json!(false), "private networks are not told apart");
     job.skip("allow_origin_absent", json!(true), "requests without an origin pass");
-    vec![("cors", out)]
+    super::one("cors", out)
 }
 
-pub(super) fn redirect(job: &mut PluginJob<'_>) -> Ours {
+pub(super) fn redirect(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let location = job.text("location").unwrap_or_default();
     let status = job.count("status_code").unwrap_or(301);
     let uri = match job.flag("keep_incoming_path", false) {
@@ -76,15 +76,15 @@ pub(super) fn redirect(job: &mut PluginJob<'_>) -> Ours {
         let why = "a dollar sign starts a variable";
         job.different("location", "variables after a dollar sign are substituted", why);
     }
-    vec![("redirect", json!({ "uri": uri, "ret_code": status }))]
+    super::one("redirect", json!({ "uri": uri, "ret_code": status }))
 }
 
-/// Answered after all other plugins had their say, so by `mocking` with a low priority.
-pub(super) fn request_termination(job: &mut PluginJob<'_>) -> Ours {
+/// The local response comes after all other plugins, so `mocking` gets a low priority.
+pub(super) fn request_termination(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let status = job.count("status_code").unwrap_or(503);
     let message = job.text("message");
     let body = job.text("body");
-    let written = job.text("content_type");
+    let given_type = job.text("content_type");
     let body_of = |message: &str| json!({ "message": message }).to_string();
     let (body, default_type) = match (body, message) {
         (Some(body), _) => (body, "application/json; charset=utf-8"),
@@ -98,7 +98,7 @@ pub(super) fn request_termination(job: &mut PluginJob<'_>) -> Ours {
             "a dollar sign starts a variable",
         );
     }
-    let content_type = written.as_deref().unwrap_or(default_type);
+    let content_type = given_type.as_deref().unwrap_or(default_type);
     let bare = content_type.split(';').next().unwrap_or_default().trim();
     let known = ["application/json", "text/plain", "application/xml", "text/xml", "text/html"];
     let content_type = if known.contains(&bare) && content_type.matches(';').count() < 2 {
@@ -122,10 +122,10 @@ pub(super) fn request_termination(job: &mut PluginJob<'_>) -> Ours {
     if job.flag("echo", false) {
         job.dropped("echo", "the request is not sent back");
     }
-    vec![("mocking", out)]
+    super::one("mocking", out)
 }
 
-/// An answer in Kong's shape.
+/// Settings of `mocking` for a response in Kong's format.
 pub(in super::super) fn message(status: u16, message: &str) -> Value {
     json!({
         "response_status": status,

@@ -1,11 +1,11 @@
-//! Plugins that change requests and answers on their way.
+//! Plugins that rewrite requests and responses.
 
 use serde_json::{Map, Value, json};
 
 use super::super::entity::KongEntity;
-use super::{Ours, PluginJob};
+use super::{ConvertedPlugins, PluginJob};
 
-/// `Name:value` as Kong writes fields.
+/// Parses a field as `Name:value`.
 fn split(line: &str) -> (String, String) {
     match line.split_once(':') {
         Some((name, value)) => (name.trim().to_owned(), value.trim().to_owned()),
@@ -13,7 +13,7 @@ fn split(line: &str) -> (String, String) {
     }
 }
 
-/// Kong's templates `$(headers.x)` as variables; `None` where something cannot be said here.
+/// Converts Kong's templates `$(headers.x)` to variables; `None` if one has no counterpart.
 fn template(text: &str) -> Option<String> {
     let mut out = String::new();
     let mut rest = text;
@@ -37,7 +37,7 @@ fn template(text: &str) -> Option<String> {
     Some(out)
 }
 
-/// The fields of one operation, each with its value where it can be said.
+/// The fields of one operation with their converted values.
 fn fields(job: &mut PluginJob<'_>, operation: &mut KongEntity, name: &str) -> Vec<(String, String)> {
     let mut out = Vec::new();
     for line in operation.texts("headers", job.report) {
@@ -46,8 +46,8 @@ fn fields(job: &mut PluginJob<'_>, operation: &mut KongEntity, name: &str) -> Ve
             Some(value) => out.push((field, value)),
             None => {
                 let why = format!("\"{value}\" holds a template that means nothing here");
-                // A client's own field passes where it was to be replaced.
-                job.opens |= name == "replace";
+                // Without the replacement, the upstream receives the client's own field.
+                job.loses_guard |= name == "replace";
                 job.dropped(&format!("{name}.headers"), why);
             }
         }
@@ -55,41 +55,42 @@ fn fields(job: &mut PluginJob<'_>, operation: &mut KongEntity, name: &str) -> Ve
     out
 }
 
-/// Leaves parts of an operation out. One that takes away or replaces may hide what is in them.
-fn leave(job: &mut PluginJob<'_>, operation: &mut KongEntity, name: &str, parts: &[&str], why: &str) {
+/// Drops parts of an operation. A dropped removal or replacement may reveal data.
+fn drop_parts(job: &mut PluginJob<'_>, operation: &mut KongEntity, name: &str, parts: &[&str], why: &str) {
     let hides = matches!(name, "remove" | "rename" | "replace");
     for part in parts {
-        job.opens |= hides && HIDDEN_PARTS.contains(part) && operation.peek(part).is_some_and(is_said);
+        job.loses_guard |=
+            hides && HIDDEN_PARTS.contains(part) && operation.peek(part).is_some_and(has_content);
         operation.skip(part, &Value::Null, why, job.report);
     }
 }
 
-/// Whether a setting says anything.
-fn is_said(value: &Value) -> bool {
+/// Whether a setting has content.
+fn has_content(value: &Value) -> bool {
     match value {
         Value::Null => false,
         Value::Array(items) => !items.is_empty(),
-        Value::Object(members) => members.values().any(is_said),
+        Value::Object(members) => members.values().any(has_content),
         Value::String(text) => !text.is_empty(),
         _ => true,
     }
 }
 
-/// The settings that list all that may pass.
+/// Settings with an allow list.
 const LISTS_OF_ALLOWED: [&str; 2] = ["allow", "whitelist"];
 
-/// Whether one of the lists of what may pass is there: it hides all else.
-fn allows_some_only(job: &PluginJob<'_>) -> bool {
-    LISTS_OF_ALLOWED.iter().any(|list| job.settings.peek(list).is_some_and(is_said))
+/// Whether the plugin has an allow list, which hides everything else.
+fn has_allow_list(job: &PluginJob<'_>) -> bool {
+    LISTS_OF_ALLOWED.iter().any(|list| job.settings.peek(list).is_some_and(has_content))
 }
 
 const HIDDEN_PARTS: [&str; 3] = ["body", "querystring", "json"];
 const REQUEST_PARTS: [&str; 3] = ["body", "querystring", "json_types"];
 const RESPONSE_PARTS: [&str; 4] = ["json", "json_types", "body", "if_status"];
 
-pub(super) fn request_transformer(job: &mut PluginJob<'_>) -> Ours {
+pub(super) fn request_transformer(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let why = "bodies and query arguments are not rewritten here";
-    job.opens |= allows_some_only(job);
+    job.loses_guard |= has_allow_list(job);
     let mut out = Map::new();
     let mut add = Map::new();
     let mut set = Map::new();
@@ -99,12 +100,12 @@ pub(super) fn request_transformer(job: &mut PluginJob<'_>) -> Ours {
     }
     for name in ["remove", "rename", "replace", "add", "append"] {
         let Some(mut operation) = job.settings.child(name, job.report) else { continue };
-        leave(job, &mut operation, name, &REQUEST_PARTS, why);
+        drop_parts(job, &mut operation, name, &REQUEST_PARTS, why);
         if let Some(uri) = operation.text("uri", job.report) {
             match template(&uri) {
                 Some(uri) => drop(out.insert("uri".into(), uri.into())),
                 None => {
-                    job.opens = true;
+                    job.loses_guard = true;
                     job.dropped("replace.uri", format!("\"{uri}\" holds a template that means nothing here"));
                 }
             }
@@ -148,10 +149,10 @@ pub(super) fn request_transformer(job: &mut PluginJob<'_>) -> Ours {
     if !headers.is_empty() {
         out.insert("headers".into(), Value::Object(headers));
     }
-    if out.is_empty() { Vec::new() } else { vec![("proxy-rewrite", Value::Object(out))] }
+    if out.is_empty() { Vec::new() } else { super::one("proxy-rewrite", Value::Object(out)) }
 }
 
-/// Another value of a field: a single one is a text, several are a list.
+/// Adds a value to a field: a text, or a list for several values.
 fn push(map: &mut Map<String, Value>, field: String, value: String) {
     let several = match map.get(&field).cloned() {
         None => Value::from(value),
@@ -164,15 +165,15 @@ fn push(map: &mut Map<String, Value>, field: String, value: String) {
     map.insert(field, several);
 }
 
-pub(super) fn response_transformer(job: &mut PluginJob<'_>) -> Ours {
+pub(super) fn response_transformer(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let why = "bodies are not transformed as JSON here";
-    job.opens |= allows_some_only(job);
+    job.loses_guard |= has_allow_list(job);
     let mut add = Vec::new();
     let mut set = Map::new();
     let mut remove = Vec::new();
     for name in ["remove", "rename", "replace", "add", "append"] {
         let Some(mut operation) = job.settings.child(name, job.report) else { continue };
-        leave(job, &mut operation, name, &RESPONSE_PARTS, why);
+        drop_parts(job, &mut operation, name, &RESPONSE_PARTS, why);
         for (field, value) in fields(job, &mut operation, name) {
             match name {
                 "remove" => remove.push(Value::from(field)),
@@ -193,7 +194,7 @@ pub(super) fn response_transformer(job: &mut PluginJob<'_>) -> Ours {
                     job.different("replace.headers", "the field is set even where it is absent", "");
                     set.insert(field, value.into());
                 }
-                // What is added here may hold no colon and end with no slash.
+                // An added value must not contain a colon or end with a slash.
                 _ if value.contains(':') || value.ends_with('/') || value.is_empty() => {
                     let instead = "the field is set, not added";
                     job.different(&format!("{name}.headers"), instead, "such a value can only be set");
@@ -220,5 +221,9 @@ pub(super) fn response_transformer(job: &mut PluginJob<'_>) -> Ours {
     if !remove.is_empty() {
         headers.insert("remove".into(), remove.into());
     }
-    if headers.is_empty() { Vec::new() } else { vec![("response-rewrite", json!({ "headers": headers }))] }
+    if headers.is_empty() {
+        Vec::new()
+    } else {
+        super::one("response-rewrite", json!({ "headers": headers }))
+    }
 }

@@ -1,4 +1,4 @@
-//! What a route asks of a request: as attributes where ours have them, as conditions for the rest.
+//! Conditions of a route: attributes of routes if there are any, expressions otherwise.
 
 use serde_json::{Value, json};
 use yumen_plugin::{PatternOptions, RegexPattern};
@@ -9,11 +9,21 @@ use super::super::paths::{KongPath, escape};
 use super::super::precedence::{KongPathCandidate, KongRouteRank};
 use crate::report::{ImportReport, different, dropped};
 
-/// The methods our routes can name.
+/// Methods that a route can name.
 const METHODS: [&str; 10] =
     ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "CONNECT", "TRACE", "PURGE"];
 
-/// A host with the port it may be bound to.
+/// The variables of one end of a connection.
+#[derive(Clone, Copy)]
+struct EndVariables {
+    address: &'static str,
+    port: &'static str,
+}
+
+const SOURCE: EndVariables = EndVariables { address: "remote_addr", port: "remote_port" };
+const DESTINATION: EndVariables = EndVariables { address: "server_addr", port: "server_port" };
+
+/// A host, optionally with a port.
 #[derive(Debug, Clone)]
 struct KongHost {
     name: String,
@@ -31,8 +41,8 @@ impl KongHost {
         }
     }
 
-    /// Whether our router can look for it: not with a star at the end.
-    fn can_be_placed(&self) -> bool {
+    /// Whether the router supports the host; a trailing wildcard it does not.
+    fn is_routable(&self) -> bool {
         !self.name.ends_with('*')
     }
 
@@ -50,80 +60,80 @@ impl KongHost {
     }
 }
 
-/// What a route asks for.
+/// The conditions of a route.
 #[derive(Debug, Default)]
 pub(super) struct KongRouteMatch {
     pub(super) paths: Vec<KongPath>,
     hosts: Vec<KongHost>,
     methods: Vec<String>,
     remote_addrs: Vec<String>,
-    /// What holds wherever the route is placed.
+    /// Expressions that apply wherever the route is placed.
     conditions: Vec<Value>,
-    /// Without path.
+    /// Rank without the path.
     rank: KongRouteRank,
     regex_priority: u64,
-    /// The path that an expression asks for among its conditions.
+    /// The path among the conditions of an expression.
     pub(super) expressed_path: Option<KongPath>,
 }
 
 impl KongRouteMatch {
-    /// What an expression asks for: routes of that router have a number to be sorted by.
+    /// The conditions of an expression. Kong sorts such routes by their priority.
     pub(super) fn expressed(
-        asked: expression::ExpressionMatch,
+        found: expression::ExpressionMatch,
         priority: u64,
         only_http: bool,
     ) -> KongRouteMatch {
-        let mut conditions = asked.conditions;
+        let mut conditions = found.conditions;
         if only_http {
             conditions.push(json!(["scheme", "==", "http"]));
         }
         let rank = KongRouteRank { regex_priority: priority, ..KongRouteRank::default() };
-        KongRouteMatch { conditions, rank, expressed_path: asked.path, ..KongRouteMatch::default() }
+        KongRouteMatch { conditions, rank, expressed_path: found.path, ..KongRouteMatch::default() }
     }
 
-    /// `None` where nothing is left that it could match.
+    /// Reads the conditions; `None` if the route cannot match anything.
     pub(super) fn read(
         entity: &mut KongEntity,
         only_http: bool,
         marks_patterns: bool,
         report: &mut ImportReport,
     ) -> Option<KongRouteMatch> {
-        let mut asked = KongRouteMatch {
+        let mut found = KongRouteMatch {
             hosts: entity.texts("hosts", report).iter().map(|host| KongHost::parse(host)).collect(),
             methods: entity.texts("methods", report),
             regex_priority: entity.count("regex_priority", report).unwrap_or(0),
             ..KongRouteMatch::default()
         };
         let has_paths = entity.peek("paths").and_then(Value::as_array).is_some_and(|all| !all.is_empty());
-        asked.read_paths(entity, marks_patterns, report);
-        if has_paths && asked.paths.is_empty() {
+        found.read_paths(entity, marks_patterns, report);
+        if has_paths && found.paths.is_empty() {
             report.add(
                 dropped(&entity.label, "", "the route is left out").why("none of its paths can be matched"),
             );
             return None;
         }
         if only_http {
-            asked.conditions.push(json!(["scheme", "==", "http"]));
+            found.conditions.push(json!(["scheme", "==", "http"]));
         }
-        if asked.methods.iter().any(|method| !METHODS.contains(&method.as_str())) {
-            asked.conditions.push(json!(["request_method", "in", asked.methods]));
+        if found.methods.iter().any(|method| !METHODS.contains(&method.as_str())) {
+            found.conditions.push(json!(["request_method", "in", found.methods]));
         }
-        let headers = asked.read_headers(entity, report);
-        let snis = asked.read_server_names(entity, report);
-        asked.read_addresses(entity, "sources", ("remote_addr", "remote_port"), report);
-        asked.read_addresses(entity, "destinations", ("server_addr", "server_port"), report);
-        let kinds = [!asked.methods.is_empty(), !asked.hosts.is_empty(), headers > 0, snis, has_paths];
-        asked.rank = KongRouteRank {
+        let headers = found.read_headers(entity, report);
+        let snis = found.read_server_names(entity, report);
+        found.read_addresses(entity, "sources", SOURCE, report);
+        found.read_addresses(entity, "destinations", DESTINATION, report);
+        let kinds = [!found.methods.is_empty(), !found.hosts.is_empty(), headers > 0, snis, has_paths];
+        found.rank = KongRouteRank {
             kinds: kinds.into_iter().map(u8::from).sum(),
-            has_plain_hosts: !asked.hosts.is_empty()
-                && asked.hosts.iter().all(|host| !host.name.contains('*')),
+            has_plain_hosts: !found.hosts.is_empty()
+                && found.hosts.iter().all(|host| !host.name.contains('*')),
             header_count: headers.min(255) as u8,
             ..KongRouteRank::default()
         };
-        if let Some(condition) = asked.bound_hosts() {
-            asked.conditions.push(condition);
+        if let Some(condition) = found.unroutable_hosts() {
+            found.conditions.push(condition);
         }
-        Some(asked)
+        Some(found)
     }
 
     fn read_paths(&mut self, entity: &mut KongEntity, marks_patterns: bool, report: &mut ImportReport) {
@@ -142,7 +152,7 @@ impl KongRouteMatch {
         }
     }
 
-    /// How many fields are asked for; each must have one of its values.
+    /// Adds a condition per header field; returns the number of fields.
     fn read_headers(&mut self, entity: &mut KongEntity, report: &mut ImportReport) -> usize {
         let Some(Value::Object(headers)) = entity.take("headers") else { return 0 };
         for (name, values) in &headers {
@@ -179,7 +189,7 @@ impl KongRouteMatch {
         let names = entity.texts("snis", report);
         let names: Vec<&str> = names.iter().map(|name| name.trim_end_matches('.')).collect();
         if !names.is_empty() {
-            // Plain requests have no server name, and Kong does not ask them for one.
+            // Plain requests have no server name, and Kong does not require one of them.
             self.conditions.push(json!(["OR", ["scheme", "==", "http"], ["ssl_server_name", "in", names]]));
         }
         !names.is_empty()
@@ -189,7 +199,7 @@ impl KongRouteMatch {
         &mut self,
         entity: &mut KongEntity,
         field: &str,
-        (address, port): (&str, &str),
+        variables: EndVariables,
         report: &mut ImportReport,
     ) {
         let mut any_of = Vec::new();
@@ -197,8 +207,8 @@ impl KongRouteMatch {
         for one in entity.list(field, report) {
             let ip = one["ip"].as_str();
             let number = one["port"].as_u64();
-            let in_network = ip.map(|ip| json!([address, "ipmatch", [ip]]));
-            let on_port = number.map(|number| json!([port, "==", number]));
+            let in_network = ip.map(|ip| json!([variables.address, "ipmatch", [ip]]));
+            let on_port = number.map(|number| json!([variables.port, "==", number]));
             match (in_network, on_port) {
                 (Some(ip), Some(port)) => any_of.push(json!(["AND", ip, port])),
                 (Some(one), None) => {
@@ -224,9 +234,9 @@ impl KongRouteMatch {
         }
     }
 
-    /// The hosts under which our router finds the route; empty is any.
+    /// The hosts of the resulting route; empty for any host.
     pub(super) fn placed_hosts(&self) -> Vec<String> {
-        match self.hosts.iter().all(KongHost::can_be_placed) {
+        match self.hosts.iter().all(KongHost::is_routable) {
             true => {
                 let mut names: Vec<String> = self.hosts.iter().map(|host| host.name.clone()).collect();
                 names.sort();
@@ -237,10 +247,10 @@ impl KongRouteMatch {
         }
     }
 
-    /// The condition on hosts that no place can stand for.
-    fn bound_hosts(&self) -> Option<Value> {
-        let is_bound = |host: &KongHost| host.port.is_some() || !host.can_be_placed();
-        self.hosts.iter().any(is_bound).then(|| self.host_condition()).flatten()
+    /// The condition on hosts that the attributes of a route cannot express.
+    fn unroutable_hosts(&self) -> Option<Value> {
+        let is_unroutable = |host: &KongHost| host.port.is_some() || !host.is_routable();
+        self.hosts.iter().any(is_unroutable).then(|| self.host_condition()).flatten()
     }
 
     fn host_condition(&self) -> Option<Value> {
@@ -254,16 +264,16 @@ impl KongRouteMatch {
         }
     }
 
-    /// What holds for the route, with its hosts where it is placed among the routes of any host.
+    /// All conditions; with those on hosts if the route is placed among the routes of any host.
     pub(super) fn conditions(&self, any_host: bool) -> Vec<Value> {
         let mut all = self.conditions.clone();
-        if any_host && self.bound_hosts().is_none() {
+        if any_host && self.unroutable_hosts().is_none() {
             all.extend(self.host_condition());
         }
         all
     }
 
-    /// Methods and addresses, into the route.
+    /// Sets methods and addresses of the route.
     pub(super) fn write(&self, value: &mut Value) {
         if !self.methods.is_empty() && self.methods.iter().all(|method| METHODS.contains(&method.as_str())) {
             value["methods"] = json!(self.methods);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::environment::KongEnvironment;
 use super::super::expression;
 use super::super::ids::IdAllocator;
-use super::super::paths::{KongPath, PathMapping};
+use super::super::paths::{KongPath, PathHandling, PathMapping};
 use crate::report::ImportReport;
 
 /// What a path becomes when the first pattern that matches is replaced, as `proxy-rewrite` does.
@@ -53,11 +53,13 @@ fn paths_are_joined_as_kong_joins_them() {
     ];
     for (base, route, strips, request, expected) in table {
         let path = KongPath::parse(route, true);
-        let rewrites = PathMapping { base, strips, plain: false }.rewrites(&path);
+        let rewrites = PathMapping { base, strips, handling: PathHandling::V0 }.rewrites(&path);
         assert_eq!(rewritten(&rewrites, request), expected, "{base} {route} {strips} {request}");
     }
-    let plain =
-        |base| PathMapping { base, strips: true, plain: true }.rewrites(&KongPath::parse("/foo", true));
+    let plain = |base| {
+        PathMapping { base, strips: true, handling: PathHandling::V1 }
+            .rewrites(&KongPath::parse("/foo", true))
+    };
     assert_eq!(rewritten(&plain("/s"), "/foobar"), "/sbar");
     assert_eq!(rewritten(&plain("/s/"), "/foo/bar"), "/s/bar");
 }
@@ -94,16 +96,16 @@ fn before_3_0_a_path_with_odd_characters_is_a_pattern() {
 #[test]
 fn ids_are_readable_allowed_and_unlike() {
     let mut ids = IdAllocator::of([]);
-    let given = ["orders", "orders", "a b/c", "", "-é-"].map(|name| ids.give(name));
+    let given = ["orders", "orders", "a b/c", "", "-é-"].map(|name| ids.allocate(name));
     assert_eq!(given, ["orders", "orders-2", "a-b-c", "unnamed", "unnamed-2"]);
-    let long = ["x".repeat(100), "x".repeat(100)].map(|name| ids.give(&name));
+    let long = ["x".repeat(100), "x".repeat(100)].map(|name| ids.allocate(&name));
     assert_eq!(long.map(|id| (id.len(), id.ends_with("-2"))), [(64, false), (64, true)]);
 }
 
 #[test]
 fn a_name_that_fits_goes_to_whoever_has_it() {
     let mut ids = IdAllocator::of_consumers(["a b", "a-b", "a.b", "a-b"]);
-    let given = ["a b", "a-b", "a.b", "a-b"].map(|name| ids.give(name));
+    let given = ["a b", "a-b", "a.b", "a-b"].map(|name| ids.allocate(name));
     assert_eq!(given, ["a-b-2", "a-b", "a-b-3", "a-b-4"]);
 }
 

@@ -1,11 +1,11 @@
-//! Where Kong's limits are counted: in Redis, where it names one, as here.
+//! Location of a limit's counters: Redis, or each node.
 
 use serde_json::{Map, Value, json};
 
 use super::super::PluginJob;
 use crate::kong::entity::KongEntity;
 
-/// What Kong names a server by, now and once; and what it is called here.
+/// Fields of a Redis server in Kong, and their names in `limit-count`.
 const SERVER: [(&str, &str); 8] = [
     ("host", "redis_host"),
     ("port", "redis_port"),
@@ -17,9 +17,9 @@ const SERVER: [(&str, &str); 8] = [
     ("ssl_verify", "redis_ssl_verify"),
 ];
 
-/// The settings of where a limit is counted; none where each node counts for itself. `policy_field` says
-/// where Kong wants it, `window_s_min` is the shortest window.
-pub(super) fn place(job: &mut PluginJob<'_>, policy_field: &str, window_s_min: u64) -> Map<String, Value> {
+/// The settings of the location; empty if each node counts by itself. `policy_field` names Kong's field with the policy,
+/// `window_s_min` is the shortest window in seconds.
+pub(super) fn location(job: &mut PluginJob<'_>, policy_field: &str, window_s_min: u64) -> Map<String, Value> {
     let policy = job.text(policy_field).unwrap_or_else(|| "local".into());
     let redis = redis_fields(job);
     let sync_rate = job.number("sync_rate");
@@ -49,7 +49,7 @@ pub(super) fn place(job: &mut PluginJob<'_>, policy_field: &str, window_s_min: u
     out
 }
 
-/// What stands under `redis`, and under the names it had before.
+/// The fields under `redis`, and those with the prefix `redis_` of older versions.
 fn redis_fields(job: &mut PluginJob<'_>) -> KongEntity {
     let mut redis = job.settings.child("redis", job.report).unwrap_or_default();
     for field in SERVER.map(|(field, _)| field).into_iter().chain(["server_name"]) {
@@ -82,27 +82,27 @@ fn server(job: &mut PluginJob<'_>, mut redis: KongEntity) -> Map<String, Value> 
     } else {
         return out;
     }
-    for (field, ours) in [
+    for (field, setting) in [
         ("sentinel_master", "redis_master_name"),
         ("sentinel_username", "sentinel_username"),
         ("sentinel_password", "sentinel_password"),
     ] {
         if let Some(value) = redis.text(field, job.report) {
-            out.insert(ours.into(), json!(value));
+            out.insert(setting.into(), json!(value));
         }
     }
     let named = out["policy"].clone();
-    for (field, ours) in SERVER {
-        let ours = match (named.as_str(), field) {
+    for (field, setting) in SERVER {
+        let setting = match (named.as_str(), field) {
             (Some("redis-cluster"), "ssl") => "redis_cluster_ssl",
             (Some("redis-cluster"), "ssl_verify") => "redis_cluster_ssl_verify",
             (Some("redis-sentinel"), "timeout") => "redis_read_timeout",
-            _ => ours,
+            _ => setting,
         };
         if let Some(value) = redis.take(field)
             && !(named != "redis" && matches!(field, "host" | "port"))
         {
-            out.insert(ours.into(), value);
+            out.insert(setting.into(), value);
         }
     }
     let why = "the certificate is asked for the name of the host";
