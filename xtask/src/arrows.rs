@@ -24,7 +24,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "yumen-admin",
         &["yumen-base", "yumen-http", "yumen-config", "yumen-plugin", "yumen-snapshot", "yumen-store"],
     ),
-    ("yumen-kube", &["yumen-base", "yumen-config", "yumen-store", "yumen-snapshot"]),
+    ("yumen-import", &["yumen-base", "yumen-config", "yumen-plugin"]),
     ("yumen-load", &["yumen-base"]),
     ("yumen-lab", &["yumen-base", "yumen-load"]),
 ];
@@ -33,8 +33,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
 const FREE: &[&str] = &["yumen", "yumen-test", "xtask"];
 
 /// Crates without sockets, files, runtime, clock reads or randomness.
-const PURE: &[&str] =
-    &["yumen-base", "yumen-http", "yumen-config", "yumen-plugin", "yumen-snapshot", "yumen-plugins"];
+const PURE: &[&str] = &[
+    "yumen-base",
+    "yumen-http",
+    "yumen-config",
+    "yumen-plugin",
+    "yumen-snapshot",
+    "yumen-plugins",
+    "yumen-import",
+];
 
 /// Dependencies a pure crate must not name.
 const IMPURE_CRATES: &[&str] =

@@ -25,6 +25,8 @@ fn arrows_point_one_way() {
     check("yumen-plugins", "rand", false);
     check("yumen", "yumen-proxy", true);
     check("yumen-admin", "yumen-proxy", false);
+    check("yumen-import", "yumen-admin", false);
+    check("yumen-import", "tokio", false);
     check("yumen-unheard-of", "yumen-base", false);
 }
 

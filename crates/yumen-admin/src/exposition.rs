@@ -1,7 +1,7 @@
-//! Measured families as the Prometheus text format 0.0.4.
+//! Metric families in the Prometheus text format 0.0.4.
 //!
-//! What several parts of the house measured under one name becomes one family; what no scraper would
-//! accept is left out, since one bad line costs the whole scrape.
+//! Families of one name from several sources are merged. Invalid families and series are left out, since one bad line
+//! fails the whole scrape.
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -16,16 +16,19 @@ use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricValue};
 /// The media type of the text.
 pub(crate) const CONTENT_TYPE_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The text of `families`, ascending by name, series ascending by labels.
+/// Encodes `families` in ascending order of name and labels.
 ///
-/// Counters and histograms of the same name and labels are added up; of a gauge the last one counts.
-/// Families with bad names or a kind other than the first of their name are left out, as are series
-/// with bad label names or a value that is not of their kind. Fails as the encoder does.
+/// Counters and histograms with the same name and labels are added; the last gauge replaces earlier ones. Left out are
+/// families with invalid names or another kind than the first of their name, and series with invalid label names or a
+/// value of another kind.
+///
+/// # Errors
+/// Errors of the encoder.
 pub fn exposition(families: Vec<MetricFamily>) -> Result<String, prometheus::Error> {
     let families: Vec<_> = merge(families).into_values().filter_map(MergedFamily::into_proto).collect();
     let mut text = Vec::new();
     TextEncoder::new().encode(&families, &mut text)?;
-    // the encoder writes strings only
+    // The encoder writes strings only.
     String::from_utf8(text).map_err(|error| prometheus::Error::Msg(error.to_string()))
 }
 
@@ -83,7 +86,7 @@ impl MergedFamily {
         }
     }
 
-    /// `None` without series: the encoder takes an empty family for an error.
+    /// `None` without series: the encoder rejects an empty family.
     fn into_proto(self) -> Option<proto::MetricFamily> {
         if self.series.is_empty() {
             return None;
@@ -103,7 +106,7 @@ impl MergedFamily {
     }
 }
 
-/// Puts `value` to what is there; false when the two do not go together.
+/// Merges `value` into `there`; false if the bucket bounds or the kinds of value differ.
 fn combine(kind: MetricKind, there: &mut MetricValue, value: MetricValue) -> bool {
     match (there, value) {
         (MetricValue::Number(there), MetricValue::Number(more)) => {
@@ -127,7 +130,8 @@ fn combine(kind: MetricKind, there: &mut MetricValue, value: MetricValue) -> boo
 }
 
 fn metric(kind: MetricKind, labels: Labels, value: MetricValue) -> proto::Metric {
-    let mut metric = proto::Metric::from_label(labels.into_iter().map(label).collect());
+    let mut metric =
+        proto::Metric::from_label(labels.into_iter().map(|(name, value)| label(name, value)).collect());
     match value {
         MetricValue::Number(number) if kind == MetricKind::Counter => {
             let mut counter = proto::Counter::default();
@@ -141,7 +145,7 @@ fn metric(kind: MetricKind, labels: Labels, value: MetricValue) -> proto::Metric
         }
         MetricValue::Buckets { buckets, sum, count } => {
             let mut histogram = proto::Histogram::default();
-            histogram.set_bucket(buckets.into_iter().map(bucket).collect());
+            histogram.set_bucket(buckets.into_iter().map(|(bound, count)| bucket(bound, count)).collect());
             histogram.set_sample_sum(sum);
             histogram.set_sample_count(count);
             metric.set_histogram(histogram);
@@ -150,16 +154,16 @@ fn metric(kind: MetricKind, labels: Labels, value: MetricValue) -> proto::Metric
     metric
 }
 
-fn label((name, value): (&'static str, String)) -> proto::LabelPair {
+fn label(name: &str, value: String) -> proto::LabelPair {
     let mut pair = proto::LabelPair::default();
     pair.set_name(name.to_owned());
     pair.set_value(value);
     pair
 }
 
-fn bucket((bound, count): (f64, u64)) -> proto::Bucket {
+fn bucket(upper_bound: f64, count: u64) -> proto::Bucket {
     let mut bucket = proto::Bucket::default();
-    bucket.set_upper_bound(bound);
+    bucket.set_upper_bound(upper_bound);
     bucket.set_cumulative_count(count);
     bucket
 }
@@ -168,7 +172,7 @@ fn is_metric_name(name: &str) -> bool {
     is_name(name, |byte| matches!(byte, b'_' | b':'))
 }
 
-/// Sorted `labels` with good names, none twice, none that the format needs for itself.
+/// Whether sorted labels have valid names, none twice and none reserved by the format.
 fn are_label_names(labels: &Labels, kind: MetricKind) -> bool {
     labels.iter().all(|(name, _)| {
         is_name(name, |byte| byte == b'_') && !(*name == "le" && kind == MetricKind::Histogram)

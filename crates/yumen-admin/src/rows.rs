@@ -1,4 +1,4 @@
-//! Objects as text: an envelope around what the store holds, alone or in a list.
+//! Objects as text: the JSON envelope around a stored object, alone or in a list.
 
 use std::sync::Arc;
 
@@ -8,18 +8,19 @@ use yumen_store::StoreEntry;
 
 use crate::secrets::{self, SecretVisibility};
 
-/// Writes `{"key": ..., "value": ...}`, with the revisions where they are asked for.
-pub(crate) fn object(
-    out: &mut String,
-    (kind, sight): (Kind, SecretVisibility),
-    id: &str,
-    entry: &StoreEntry,
-    with_revisions: bool,
-) {
+/// A kind, and the part of its objects that a reader may see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct KindView {
+    pub(crate) kind: Kind,
+    pub(crate) visibility: SecretVisibility,
+}
+
+/// Writes `{"key": ..., "value": ...}`, with `createdIndex` and `modifiedIndex` if requested.
+pub(crate) fn object(out: &mut String, view: KindView, id: &str, entry: &StoreEntry, with_revisions: bool) {
     out.push_str(r#"{"key":"#);
-    quote(out, kind, id);
+    quote(out, view.kind, id);
     out.push_str(r#","value":"#);
-    out.push_str(&secrets::shown(sight, kind, &entry.json));
+    out.push_str(&secrets::shown(view.visibility, view.kind, &entry.json));
     if with_revisions {
         out.push_str(r#","createdIndex":"#);
         digits(out, entry.created.0);
@@ -29,9 +30,9 @@ pub(crate) fn object(
     out.push('}');
 }
 
-/// Writes the name of an object as a JSON string. Ids hold nothing that needs escaping, nearly always.
+/// Writes the key of an object as a JSON string. Few ids need escaping.
 fn quote(out: &mut String, kind: Kind, id: &str) {
-    // Credentials stand below their consumers.
+    // The collection of credentials is below their consumer.
     let place = kind.collection();
     if id.bytes().any(|byte| byte < b' ' || matches!(byte, b'"' | b'\\')) {
         out.push_str(&Value::String(format!("/apisix/{place}/{id}")).to_string());
@@ -42,7 +43,7 @@ fn quote(out: &mut String, kind: Kind, id: &str) {
     }
 }
 
-/// Writes a number. A long list has many, and formatting is several times as dear.
+/// Writes a decimal number, several times faster than `write!`: a long list has many.
 fn digits(out: &mut String, mut number: u64) {
     let mut text = [0; 20];
     let mut at = text.len();
@@ -57,24 +58,24 @@ fn digits(out: &mut String, mut number: u64) {
     out.extend(text[at..].iter().map(|digit| char::from(*digit)));
 }
 
-/// What stands around an object, at most.
+/// Upper bound of the envelope.
 const NODE_BYTES: usize = 128;
 
-/// How much a row takes, at most.
+/// Upper bound of a row in bytes.
 pub(crate) fn row_bytes(id: &str, entry: &StoreEntry) -> usize {
     entry.json.len() + id.len() + NODE_BYTES
 }
 
-/// Writes the rows of a list, a comma between them.
+/// Writes the rows of a list, separated by commas.
 pub(crate) fn rows<'a>(
     out: &mut String,
-    of: (Kind, SecretVisibility),
+    view: KindView,
     rows: impl Iterator<Item = (&'a Arc<str>, &'a StoreEntry)>,
 ) {
     for (i, (id, entry)) in rows.enumerate() {
         if i > 0 {
             out.push(',');
         }
-        object(out, of, id, entry, true);
+        object(out, view, id, entry, true);
     }
 }

@@ -30,7 +30,7 @@ use yumen_store::{Revision, StoreError};
 
 use crate::api::AdminState;
 
-pub(crate) use applied::{WrittenRevision, wait_for_applied};
+pub(crate) use applied::wait_for_applied;
 pub(crate) use arguments::{NoArguments, StrictWriteQuery};
 pub use cluster::{ClusterView, NodeView};
 

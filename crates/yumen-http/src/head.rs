@@ -6,7 +6,6 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::fields::{ByteSpan, FieldLine, Fields, KnownField};
-use crate::parse;
 use crate::uri::{self, HostPart, InvalidPath, PathForms, PathPolicy};
 
 /// A request method (RFC 9110 §9).
@@ -104,23 +103,42 @@ pub enum Framing {
 impl Framing {
     /// Whether a `Content-Length` of this value is consistent with the framing. An inconsistent one would
     /// allow request smuggling or response splitting (RFC 9112 §11.2).
-    pub fn is_told_by(self, content_length: &[u8]) -> bool {
-        let told = parse::content_length(content_length).ok();
+    pub fn agrees_with(self, content_length: &[u8]) -> bool {
+        let declared = parse_content_length(content_length);
         match self {
-            Framing::None => told == Some(0),
-            Framing::Length(length) => told == Some(length),
+            Framing::None => declared == Some(0),
+            Framing::Length(length) => declared == Some(length),
             Framing::Chunked | Framing::Close => false,
         }
     }
 }
 
+/// Parses a decimal length of at most 18 digits; `None` for signs, lists and spaces.
+pub(crate) fn parse_content_length(value: &[u8]) -> Option<u64> {
+    // 18 digits cannot overflow.
+    if value.is_empty() || value.len() > 18 || !value.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    Some(value.iter().fold(0u64, |sum, digit| sum * 10 + u64::from(digit - b'0')))
+}
+
+/// Persistence of a connection as its peer requests it (RFC 9112 §9.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ConnectionPersistence {
+    /// Neither `close` nor `keep-alive`: the HTTP version decides.
+    #[default]
+    ByVersion,
+    /// `keep-alive` without `close`.
+    KeepAlive,
+    /// `close`, which overrides `keep-alive`.
+    Close,
+}
+
 /// The options of the `Connection` field, parsed once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ConnectionOptions {
-    /// `close` is present.
-    pub close: bool,
-    /// `keep-alive` is present.
-    pub keep_alive: bool,
+    /// The options `close` and `keep-alive`.
+    pub persistence: ConnectionPersistence,
     /// `upgrade` is present, and not for HTTP/2.
     pub upgrade: bool,
     /// Other fields are nominated as hop-by-hop.
@@ -132,15 +150,21 @@ impl ConnectionOptions {
         let mut options = ConnectionOptions::default();
         // The values that nearly all messages with the field have.
         match fields.only(KnownField::Connection) {
-            Ok(Some((b"keep-alive", _))) => return ConnectionOptions { keep_alive: true, ..options },
-            Ok(Some((b"close", _))) => return ConnectionOptions { close: true, ..options },
+            Ok(Some((b"keep-alive", _))) => {
+                return ConnectionOptions { persistence: ConnectionPersistence::KeepAlive, ..options };
+            }
+            Ok(Some((b"close", _))) => {
+                return ConnectionOptions { persistence: ConnectionPersistence::Close, ..options };
+            }
             _ => {}
         }
         for token in fields.all_known(KnownField::Connection).flat_map(tokens) {
             if token.eq_ignore_ascii_case(b"close") {
-                options.close = true;
+                options.persistence = ConnectionPersistence::Close;
             } else if token.eq_ignore_ascii_case(b"keep-alive") {
-                options.keep_alive = true;
+                if options.persistence != ConnectionPersistence::Close {
+                    options.persistence = ConnectionPersistence::KeepAlive;
+                }
             } else if token.eq_ignore_ascii_case(b"upgrade") {
                 options.upgrade = upgrades(fields);
             } else {
@@ -154,8 +178,8 @@ impl ConnectionOptions {
     pub fn persistent(self, version: HttpVersion) -> bool {
         match version {
             HttpVersion::Http2 | HttpVersion::Http3 => true,
-            HttpVersion::Http11 => !self.close,
-            HttpVersion::Http10 => self.keep_alive && !self.close,
+            HttpVersion::Http11 => self.persistence != ConnectionPersistence::Close,
+            HttpVersion::Http10 => self.persistence == ConnectionPersistence::KeepAlive,
         }
     }
 }
@@ -214,8 +238,21 @@ pub struct RequestHead {
     pub(crate) method_span: ByteSpan,
     /// The method as received, if a plugin has changed it.
     pub(crate) original_method: Option<Method>,
+    pub(crate) target: TargetForms,
+    /// The host in lower case, without port; empty if the request has none.
+    pub(crate) host: ByteSpan,
+    /// Host and port, as received.
+    pub(crate) authority: ByteSpan,
+    pub(crate) received_bytes: u32,
+}
+
+/// The forms of a request target (RFC 9112 §3.2), as spans of the received block.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct TargetForms {
     /// The target, as received.
-    pub(crate) target: ByteSpan,
+    pub(crate) received: ByteSpan,
+    /// The position of path and query in the received target.
+    pub(crate) origin_form: ByteSpan,
     /// The decoded path, without the query.
     pub(crate) path: ByteSpan,
     /// The path for the router, if an encoded slash makes it differ from the decoded one.
@@ -226,15 +263,8 @@ pub struct RequestHead {
     pub(crate) forwards_received: bool,
     /// The query without `?`, as edited by plugins; `None` without a query.
     pub(crate) query: Option<ByteSpan>,
-    /// The position of path and query in the received target.
-    pub(crate) origin_form: ByteSpan,
-    /// The host in lower case, without port; empty if the request has none.
-    pub(crate) host: ByteSpan,
-    /// Host and port, as received.
-    pub(crate) authority: ByteSpan,
     /// The target for the upstream, if a plugin has changed it.
     pub(crate) rewritten: Option<ByteSpan>,
-    pub(crate) received_bytes: u32,
 }
 
 /// The most memory that an idle head retains, in bytes.
@@ -281,13 +311,13 @@ impl RequestHead {
 
     /// The target as received, which may contain scheme and host. For logs of the request line.
     pub fn target(&self) -> &[u8] {
-        self.target.of(&self.fields.block)
+        self.target.received.of(&self.fields.block)
     }
 
     /// Path and query as received: `request_uri` of NGINX, `real_request_uri` of APISIX. Not for rules: one
     /// path has many encodings, and dot segments are unresolved.
     pub fn real_request_uri(&self) -> &[u8] {
-        self.origin_form.of(&self.fields.block)
+        self.target.origin_form.of(&self.fields.block)
     }
 
     /// The path as routed and the query as edited by plugins, for comparisons: `request_uri` of APISIX.
@@ -328,41 +358,41 @@ impl RequestHead {
 
     /// The path as received, without dot segments: the encoded form of [`RequestHead::path`].
     pub fn raw_path(&self) -> &[u8] {
-        let target = self.resolved.unwrap_or(self.origin_form).of(&self.fields.block);
+        let target = self.target.resolved.unwrap_or(self.target.origin_form).of(&self.fields.block);
         &target[..memchr::memchr(b'?', target).unwrap_or(target.len())]
     }
 
     /// Whether path and query are identical in the received target.
     fn is_normal(&self) -> bool {
-        let end = match self.query {
-            None => self.path.end,
-            Some(query) if !query.is_empty() && query.start == self.path.end + 1 => query.end,
+        let end = match self.target.query {
+            None => self.target.path.end,
+            Some(query) if !query.is_empty() && query.start == self.target.path.end + 1 => query.end,
             Some(_) => return false,
         };
-        (self.path.start, end) == (self.origin_form.start, self.origin_form.end)
+        (self.target.path.start, end) == (self.target.origin_form.start, self.target.origin_form.end)
     }
 
     /// The path for plugins: dot segments resolved, decoded, slashes merged. `uri` of NGINX.
     pub fn path(&self) -> &[u8] {
-        self.path.of(&self.fields.block)
+        self.target.path.of(&self.fields.block)
     }
 
     /// The path for the router: [`RequestHead::path`], unless a segment contains an encoded slash. Then `%2F`
     /// and `%25` remain encoded.
     #[inline]
     pub fn routed_path(&self) -> &[u8] {
-        self.routed_path.unwrap_or(self.path).of(&self.fields.block)
+        self.target.routed_path.unwrap_or(self.target.path).of(&self.fields.block)
     }
 
     /// A range of [`RequestHead::routed_path`], decoded.
     pub fn routed_part(&self, range: Range<usize>) -> Option<Cow<'_, [u8]>> {
         let part = self.routed_path().get(range)?;
-        Some(if self.routed_path.is_some() { uri::decode_escapes(part) } else { Cow::Borrowed(part) })
+        Some(if self.target.routed_path.is_some() { uri::decode_escapes(part) } else { Cow::Borrowed(part) })
     }
 
     /// The query without `?`, as edited by plugins, without removed arguments.
     pub fn query(&self) -> Option<&[u8]> {
-        self.query.map(|span| span.of(&self.fields.block))
+        self.target.query.map(|span| span.of(&self.fields.block))
     }
 
     /// The host in lower case, without port and trailing dot; empty if the request has none.
@@ -377,13 +407,13 @@ impl RequestHead {
 
     /// Path and query for the upstream: as received without dot segments, unless a plugin has changed them.
     pub fn upstream_target(&self) -> &[u8] {
-        let resolved = if self.forwards_received { None } else { self.resolved };
-        self.rewritten.or(resolved).unwrap_or(self.origin_form).of(&self.fields.block)
+        let resolved = if self.target.forwards_received { None } else { self.target.resolved };
+        self.target.rewritten.or(resolved).unwrap_or(self.target.origin_form).of(&self.fields.block)
     }
 
     /// Whether a plugin has changed the path or query for the upstream.
     pub fn is_rewritten(&self) -> bool {
-        self.rewritten.is_some()
+        self.target.rewritten.is_some()
     }
 
     /// Removes arguments from the query, for later readers and for the upstream. `is_removed` receives each
@@ -396,7 +426,7 @@ impl RequestHead {
             Some(with_query(target[..question].to_vec(), Some(&kept)))
         });
         if let Some(kept) = query {
-            self.query = if kept.is_empty() { None } else { Some(self.fields.append(&kept)) };
+            self.target.query = if kept.is_empty() { None } else { Some(self.fields.append(&kept)) };
         }
         if let Some(target) = target {
             self.set_upstream_target(&target);
@@ -420,7 +450,7 @@ impl RequestHead {
                 uri::escape(*byte, &mut self.fields.block);
             }
         }
-        self.rewritten = Some(ByteSpan::new(start, self.fields.block.len()));
+        self.target.rewritten = Some(ByteSpan::new(start, self.fields.block.len()));
     }
 
     /// Whether the client's connection persists after this request.
@@ -459,10 +489,10 @@ impl RequestHead {
         let question = memchr::memchr(b'?', bytes);
         let path_end = question.unwrap_or(bytes.len());
         let start = origin.start as usize;
-        self.origin_form = origin;
-        self.query = question.map(|at| ByteSpan::new(start + at + 1, origin.end as usize));
-        self.path = ByteSpan::new(start, start + path_end);
-        if !uri::is_normal(self.path.of(&self.fields.block)) {
+        self.target.origin_form = origin;
+        self.target.query = question.map(|at| ByteSpan::new(start + at + 1, origin.end as usize));
+        self.target.path = ByteSpan::new(start, start + path_end);
+        if !uri::is_normal(self.target.path.of(&self.fields.block)) {
             self.read_path(policy)?;
         }
         Ok(())
@@ -471,13 +501,13 @@ impl RequestHead {
     /// Derives the forms of a path that is not in normal form.
     #[inline(never)]
     fn read_path(&mut self, policy: PathPolicy) -> Result<(), InvalidPath> {
-        let raw = self.path;
+        let raw = self.target.path;
         let forms = PathForms::read(raw.of(&self.fields.block), policy)?;
-        self.path = self.fields.append(&forms.decoded);
-        self.routed_path = forms.routed.map(|routed| self.fields.append(&routed));
-        self.forwards_received = forms.forwards_received;
-        self.resolved = forms.resolved.map(|mut target| {
-            let received = ByteSpan { start: raw.end, end: self.origin_form.end };
+        self.target.path = self.fields.append(&forms.decoded);
+        self.target.routed_path = forms.routed.map(|routed| self.fields.append(&routed));
+        self.target.forwards_received = forms.forwards_received;
+        self.target.resolved = forms.resolved.map(|mut target| {
+            let received = ByteSpan { start: raw.end, end: self.target.origin_form.end };
             target.extend_from_slice(received.of(&self.fields.block));
             self.fields.append(&target)
         });

@@ -12,7 +12,9 @@ use memchr::memmem::Finder;
 
 use crate::ascii;
 use crate::fields::{ByteSpan, KnownField};
-use crate::head::{ConnectionOptions, Framing, HttpVersion, Method, RequestHead, ResponseHead, tokens};
+use crate::head::{
+    ConnectionOptions, Framing, HttpVersion, Method, RequestHead, ResponseHead, parse_content_length, tokens,
+};
 use crate::uri::{self, HostPart, PathPolicy};
 
 /// Limits of a head, and the policy for request paths.
@@ -143,7 +145,7 @@ pub fn refused_request(bytes: &[u8], limits: &HeadLimits, head: &mut RequestHead
     let Ok(end) = request_line(bytes, head, limits) else { return head.clear() };
     head.fields.block.extend_from_slice(&bytes[..end]);
     if head.target().starts_with(b"/") {
-        head.origin_form = head.target;
+        head.target.origin_form = head.target.received;
     }
 }
 
@@ -191,7 +193,7 @@ fn request_line(block: &[u8], head: &mut RequestHead, limits: &HeadLimits) -> Re
         _ => any_request_line(block, head, limits)?,
     };
     head.method_span = ByteSpan::new(0, method_end);
-    head.target = ByteSpan::new(method_end + 1, target_end);
+    head.target.received = ByteSpan::new(method_end + 1, target_end);
     Ok(next)
 }
 
@@ -373,7 +375,7 @@ fn request_target(
     paths: PathPolicy,
 ) -> Result<(), HeadError> {
     let target = head.target();
-    let span = head.target;
+    let span = head.target.received;
     if target.starts_with(b"/") {
         let (host, part) = host.unwrap_or_default();
         head.set_authority(host, part);
@@ -382,14 +384,14 @@ fn request_target(
     if target == b"*" && head.method == Method::Options {
         let (host, part) = host.unwrap_or_default();
         head.set_authority(host, part);
-        head.origin_form = span;
-        head.path = span;
+        head.target.origin_form = span;
+        head.target.path = span;
         return Ok(());
     }
     if head.method == Method::Connect {
         let part = uri::host_part(target).ok_or(HeadError::Malformed("the target is not host and port"))?;
-        head.origin_form = span;
-        head.path = span;
+        head.target.origin_form = span;
+        head.target.path = span;
         head.set_authority(span, part);
         return Ok(());
     }
@@ -403,14 +405,14 @@ fn request_target(
 /// Parses the absolute form. Its authority replaces `Host` (RFC 9112 §3.2.2).
 fn absolute_form(head: &mut RequestHead, scheme_len: usize, paths: PathPolicy) -> Result<(), HeadError> {
     let target = head.target();
-    let start = head.target.start as usize;
+    let start = head.target.received.start as usize;
     let rest = &target[scheme_len..];
     let authority_len = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
     let authority = &rest[..authority_len];
     let part = uri::host_part(authority).ok_or(HeadError::Malformed("the target has no valid host"))?;
     let authority_start = start + scheme_len;
     let path_start = authority_start + authority_len;
-    let target_end = head.target.end as usize;
+    let target_end = head.target.received.end as usize;
     let after = rest.get(authority_len);
     let has_path = after == Some(&b'/');
     // OPTIONS without path and query addresses the server as a whole (RFC 9112 §3.2.4).
@@ -420,8 +422,8 @@ fn absolute_form(head: &mut RequestHead, scheme_len: usize, paths: PathPolicy) -
     head.set_authority(ByteSpan::new(authority_start, path_start), part);
     if is_server {
         let star = head.fields.append(b"*");
-        head.origin_form = star;
-        head.path = star;
+        head.target.origin_form = star;
+        head.target.path = star;
         return Ok(());
     }
     let origin = if has_path {
@@ -439,7 +441,10 @@ fn body_fields(fields: &crate::fields::Fields, version: HttpVersion) -> Result<O
     let length = fields.only(KnownField::ContentLength);
     let length = length.map_err(|_| HeadError::Malformed("there is more than one Content-Length"))?;
     if !fields.may_have(KnownField::TransferEncoding) {
-        return length.map(|(value, _)| content_length(value).map(Framing::Length)).transpose();
+        let parse = |value| {
+            parse_content_length(value).ok_or(HeadError::Malformed("the Content-Length is not a number"))
+        };
+        return length.map(|(value, _)| parse(value).map(Framing::Length)).transpose();
     }
     if length.is_some() {
         return Err(HeadError::Malformed("there are both Content-Length and Transfer-Encoding"));
@@ -460,16 +465,6 @@ fn body_fields(fields: &crate::fields::Fields, version: HttpVersion) -> Result<O
         1 => Ok(Some(Framing::Chunked)),
         _ => Err(HeadError::Malformed("the Transfer-Encoding is not one chunked")),
     }
-}
-
-/// Parses a decimal length of at most 18 digits; signs, lists and spaces are rejected.
-pub(crate) fn content_length(value: &[u8]) -> Result<u64, HeadError> {
-    const BAD: HeadError = HeadError::Malformed("the Content-Length is not a number");
-    // 18 digits cannot overflow.
-    if value.is_empty() || value.len() > 18 || !value.iter().all(u8::is_ascii_digit) {
-        return Err(BAD);
-    }
-    Ok(value.iter().fold(0u64, |sum, digit| sum * 10 + u64::from(digit - b'0')))
 }
 
 /// Parses a response head at the front of `bytes` into `head`, which is empty. `asked` is the method of its

@@ -132,7 +132,7 @@ pub fn compare(
         let gateways = later.targets.iter().filter(|target| target.role == TargetRole::Gateway);
         for target in gateways.filter(|target| wanted(&target.name)) {
             for metric in RoundMetric::ALL {
-                rows.extend(row((before, case), &target.name, metric, relative_to, limits));
+                rows.extend(row(before, case, &target.name, metric, relative_to, limits));
             }
         }
     }
@@ -148,7 +148,8 @@ pub fn compare(
 }
 
 fn row(
-    (before, after): (&RunCase, &RunCase),
+    before: &RunCase,
+    after: &RunCase,
     target: &str,
     metric: RoundMetric,
     relative_to: Option<&str>,

@@ -9,7 +9,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use yumen_load::{
-    LoadPlan, LoadProgress, LoadProtocol, LoadShape, LoadSummary, LoadTlsVersion, TlsPlan, WeightedUrl,
+    LoadLimits, LoadPlan, LoadProgress, LoadProtocol, LoadShape, LoadSummary, LoadTlsVersion, RequestPlan,
+    StatusRange, TlsPlan, WeightedUrl,
 };
 
 use crate::units::{duration, grouped, parse_count, parse_duration_ms, parse_whole};
@@ -18,13 +19,43 @@ use crate::{load_table, load_tsv};
 /// Arguments of `load`.
 #[derive(Debug, Args)]
 pub struct LoadArgs {
+    /// URLs.
+    #[command(flatten)]
+    pub targets: TargetUrlArgs,
+    /// Shape and size of the load.
+    #[command(flatten)]
+    pub load: LoadRateArgs,
+    /// Options of a rate ramp.
+    #[command(flatten)]
+    pub ramp: RateRampArgs,
+    /// Options of idle connections.
+    #[command(flatten)]
+    pub idle: IdleConnectionArgs,
+    /// The requests.
+    #[command(flatten)]
+    pub request: RequestArgs,
+    /// HTTP version and TLS.
+    #[command(flatten)]
+    pub protocol: LoadProtocolArgs,
+    /// Output of the result.
+    #[command(flatten)]
+    pub output: LoadOutputArgs,
+}
+
+/// URLs.
+#[derive(Debug, Args)]
+pub struct TargetUrlArgs {
     /// Target of requests: `URL`, or `WEIGHT@URL` for several in proportion
     #[arg(required_unless_present = "urls_file")]
     pub urls: Vec<String>,
     /// File with further targets, one per line; lines that begin with # are ignored
     #[arg(long, value_name = "FILE")]
     pub urls_file: Option<PathBuf>,
+}
 
+/// Shape and size of the load.
+#[derive(Debug, Args)]
+pub struct LoadRateArgs {
     /// Concurrent connections
     #[arg(short, long, default_value = "10", value_parser = parse_whole, help_heading = "Load")]
     pub connections: u64,
@@ -46,7 +77,11 @@ pub struct LoadArgs {
     /// Use a new connection for every request; adds no header field
     #[arg(long, help_heading = "Load")]
     pub new_connection: bool,
+}
 
+/// Options of a rate ramp.
+#[derive(Debug, Args)]
+pub struct RateRampArgs {
     /// Rate ramp: new connections per second from LOW to HIGH in steps of STEP
     #[arg(long, value_name = "LOW:HIGH:STEP", conflicts_with_all = ["rate", "count", "duration", "idle"],
           help_heading = "Rate ramp")]
@@ -60,7 +95,11 @@ pub struct LoadArgs {
     /// Write the steps as tab-separated values; - is the standard output
     #[arg(long, value_name = "FILE", requires = "ramp", help_heading = "Rate ramp")]
     pub tsv: Option<PathBuf>,
+}
 
+/// Options of idle connections.
+#[derive(Debug, Args)]
+pub struct IdleConnectionArgs {
     /// Open all connections and hold them for this time
     #[arg(long, value_name = "DURATION", value_parser = parse_duration_ms,
           conflicts_with_all = ["rate", "count", "duration"], help_heading = "Idle connections")]
@@ -74,7 +113,11 @@ pub struct LoadArgs {
     /// Source address of connections, several are used in turn; FIRST-LAST is a range
     #[arg(long, value_name = "ADDRESS", help_heading = "Idle connections")]
     pub source: Vec<String>,
+}
 
+/// The requests.
+#[derive(Debug, Args)]
+pub struct RequestArgs {
     /// Request method
     #[arg(short = 'X', long, default_value = "GET", help_heading = "Request")]
     pub method: String,
@@ -96,7 +139,11 @@ pub struct LoadArgs {
     /// Connection timeout
     #[arg(long, default_value = "5s", value_parser = parse_duration_ms, help_heading = "Request")]
     pub connect_timeout: u64,
+}
 
+/// HTTP version and TLS.
+#[derive(Debug, Args)]
+pub struct LoadProtocolArgs {
     /// Use HTTP/2: by ALPN for https, with prior knowledge for http
     #[arg(long, help_heading = "Protocol")]
     pub http2: bool,
@@ -115,7 +162,11 @@ pub struct LoadArgs {
     /// Trust anchors (PEM) for certificate verification; without this option, nothing is verified
     #[arg(long, value_name = "FILE", help_heading = "Protocol")]
     pub ca: Option<PathBuf>,
+}
 
+/// Output of the result.
+#[derive(Debug, Args)]
+pub struct LoadOutputArgs {
     /// Write the whole result as JSON; - is the standard output, instead of the table
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub json: Option<PathBuf>,
@@ -138,7 +189,7 @@ pub enum TlsChoice {
 /// Runs the load and prints the result.
 pub fn run(args: &LoadArgs) -> Result<ExitCode> {
     let plan = plan(args)?;
-    let shown = !args.quiet && std::io::stderr().is_terminal();
+    let shown = !args.output.quiet && std::io::stderr().is_terminal();
     let summary = yumen_load::run(&plan, |progress| {
         if shown {
             show_progress(progress);
@@ -149,16 +200,16 @@ pub fn run(args: &LoadArgs) -> Result<ExitCode> {
         let _ = write!(std::io::stderr(), "\r\x1b[K");
     }
     let is_stdout = |file: &Option<PathBuf>| file.as_ref().is_some_and(|file| file.as_os_str() == "-");
-    if let Some(file) = &args.json {
+    if let Some(file) = &args.output.json {
         write_to(file, &(serde_json::to_string_pretty(&summary)? + "\n"))?;
     }
-    if let Some(file) = &args.tsv {
+    if let Some(file) = &args.ramp.tsv {
         write_to(file, &load_tsv::render(&summary))?;
     }
-    if !is_stdout(&args.json) && !is_stdout(&args.tsv) {
+    if !is_stdout(&args.output.json) && !is_stdout(&args.ramp.tsv) {
         write_stdout(&load_table::render(&summary))?;
     }
-    if summary.responses == 0 && !matches!(summary.plan.kind, LoadShape::Idle { .. }) {
+    if summary.totals.responses == 0 && !matches!(summary.plan.kind, LoadShape::Idle { .. }) {
         // The result is printed nevertheless, but scripts must see a failure.
         let _ = writeln!(std::io::stderr(), "yumen-bench: no request was answered");
         return Ok(ExitCode::FAILURE);
@@ -170,44 +221,48 @@ pub fn run(args: &LoadArgs) -> Result<ExitCode> {
 pub fn plan(args: &LoadArgs) -> Result<LoadPlan> {
     let kind = kind(args)?;
     let endless = matches!(kind, LoadShape::Closed | LoadShape::Open { .. });
-    let body = match (&args.body, &args.body_file) {
+    let body = match (&args.request.body, &args.request.body_file) {
         (Some(body), _) => body.clone().into_bytes(),
         (None, Some(file)) => fs::read(file).with_context(|| format!("--body-file {}", file.display()))?,
         (None, None) => Vec::new(),
     };
     Ok(LoadPlan {
-        urls: urls(args)?,
-        method: args.method.clone(),
-        headers: args.headers.iter().map(|field| header(field)).collect::<Result<_>>()?,
-        body_bytes: body.len() as u64,
-        body,
+        request: RequestPlan {
+            urls: urls(args)?,
+            method: args.request.method.clone(),
+            headers: args.request.headers.iter().map(|field| header(field)).collect::<Result<_>>()?,
+            body_bytes: body.len() as u64,
+            body,
+        },
         kind,
-        connections: usize::try_from(args.connections).context("--connections")?,
-        threads: args.threads,
-        duration_ms: args.duration.or((endless && args.count.is_none()).then_some(10_000)),
-        count: args.count,
-        warmup_ms: args.warmup,
-        protocol: if args.http2 { LoadProtocol::Http2 } else { LoadProtocol::Http1 },
-        streams: args.streams,
-        new_connection: args.new_connection,
+        connections: usize::try_from(args.load.connections).context("--connections")?,
+        threads: args.load.threads,
+        limits: LoadLimits {
+            duration_ms: args.load.duration.or((endless && args.load.count.is_none()).then_some(10_000)),
+            count: args.load.count,
+            warmup_ms: args.load.warmup,
+        },
+        protocol: if args.protocol.http2 { LoadProtocol::Http2 } else { LoadProtocol::Http1 },
+        streams: args.protocol.streams,
+        new_connection: args.load.new_connection,
         tls: TlsPlan {
-            version: args.tls_version.map(|version| match version {
+            version: args.protocol.tls_version.map(|version| match version {
                 TlsChoice::V12 => LoadTlsVersion::V12,
                 TlsChoice::V13 => LoadTlsVersion::V13,
             }),
-            resumption: !args.no_resumption,
-            server_name: args.server_name.clone(),
-            ca_file: args.ca.as_ref().map(|file| file.to_string_lossy().into_owned()),
+            resumption: !args.protocol.no_resumption,
+            server_name: args.protocol.server_name.clone(),
+            ca_file: args.protocol.ca.as_ref().map(|file| file.to_string_lossy().into_owned()),
         },
-        connect_timeout_ms: args.connect_timeout,
-        response_timeout_ms: args.timeout,
-        good_statuses: good_statuses(&args.good_statuses)?,
-        sources: sources(&args.source)?,
+        connect_timeout_ms: args.request.connect_timeout,
+        response_timeout_ms: args.request.timeout,
+        good_statuses: good_statuses(&args.request.good_statuses)?,
+        sources: sources(&args.idle.source)?,
     })
 }
 
 fn kind(args: &LoadArgs) -> Result<LoadShape> {
-    if let Some(ramp) = &args.ramp {
+    if let Some(ramp) = &args.ramp.ramp {
         let parts: Vec<f64> = ramp
             .split(':')
             .map(|part| parse_count(part).map_err(|why| anyhow::anyhow!("--ramp {ramp}: {why}")))
@@ -215,12 +270,12 @@ fn kind(args: &LoadArgs) -> Result<LoadShape> {
         let [low, high, step] = parts[..] else {
             bail!("--ramp {ramp}: three numbers are expected, such as 20:200:20");
         };
-        let (calls, connections_per_step) = (args.calls, args.connections_per_step);
+        let (calls, connections_per_step) = (args.ramp.calls, args.ramp.connections_per_step);
         return Ok(LoadShape::Ramp { low, high, step, calls, connections_per_step });
     }
-    Ok(match (args.idle, args.rate) {
+    Ok(match (args.idle.idle, args.load.rate) {
         (Some(hold_ms), _) => {
-            LoadShape::Idle { hold_ms, requests_first: args.requests_first, pids: args.pid.clone() }
+            LoadShape::Idle { hold_ms, requests_first: args.idle.requests_first, pids: args.idle.pid.clone() }
         }
         (None, Some(rate)) => LoadShape::Open { rate },
         (None, None) => LoadShape::Closed,
@@ -228,8 +283,8 @@ fn kind(args: &LoadArgs) -> Result<LoadShape> {
 }
 
 fn urls(args: &LoadArgs) -> Result<Vec<WeightedUrl>> {
-    let mut urls: Vec<WeightedUrl> = args.urls.iter().map(|text| weighted(text)).collect();
-    if let Some(file) = &args.urls_file {
+    let mut urls: Vec<WeightedUrl> = args.targets.urls.iter().map(|text| weighted(text)).collect();
+    if let Some(file) = &args.targets.urls_file {
         let text = fs::read_to_string(file).with_context(|| format!("--urls-file {}", file.display()))?;
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         urls.extend(lines.map(weighted));
@@ -253,10 +308,10 @@ fn header(field: &str) -> Result<(String, String)> {
     Ok((name.to_owned(), value.strip_prefix(' ').unwrap_or(value).to_owned()))
 }
 
-fn good_statuses(text: &str) -> Result<(u16, u16)> {
+fn good_statuses(text: &str) -> Result<StatusRange> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     match (first.parse(), last.parse()) {
-        (Ok(first), Ok(last)) if first <= last => Ok((first, last)),
+        (Ok(first), Ok(last)) if first <= last => Ok(StatusRange { first, last }),
         _ => bail!("--good-statuses {text}: FIRST-LAST is expected, such as 200-399"),
     }
 }

@@ -36,8 +36,8 @@ pub fn render(summary: &LoadSummary) -> String {
 
 fn title(summary: &LoadSummary) -> String {
     let plan = &summary.plan;
-    let first = plan.urls.first().map_or("", |url| url.url.as_str());
-    let more = match plan.urls.len() {
+    let first = plan.request.urls.first().map_or("", |url| url.url.as_str());
+    let more = match plan.request.urls.len() {
         0 | 1 => String::new(),
         count => format!(" and {} more", count - 1),
     };
@@ -63,7 +63,7 @@ fn title(summary: &LoadSummary) -> String {
     let fresh = if plan.new_connection { ", a new one for each request" } else { "" };
     format!(
         "{} {first}{more}\n{}{tls}; {kind}, {}, {connections}{fresh}, {}\n",
-        plan.method,
+        plan.request.method,
         summary.protocol,
         plural(plan.threads as u64, "thread"),
         duration(summary.elapsed_ns as f64)
@@ -76,10 +76,10 @@ fn rates(summary: &LoadSummary) -> String {
     table(&[
         ["responses", "per second", "read", "written"].map(str::to_owned).to_vec(),
         vec![
-            grouped(summary.responses),
+            grouped(summary.totals.responses),
             rate(summary.responses_per_second()),
-            format!("{}/s", per_second(summary.bytes_received)),
-            format!("{}/s", per_second(summary.bytes_sent)),
+            format!("{}/s", per_second(summary.transfer.bytes_received)),
+            format!("{}/s", per_second(summary.transfer.bytes_sent)),
         ],
     ])
 }
@@ -124,10 +124,10 @@ fn idle(summary: &LoadSummary) -> String {
 
 fn latencies(summary: &LoadSummary) -> String {
     let named = [
-        ("since it was due", summary.latency_corrected.as_ref()),
-        ("since it was sent", Some(&summary.latency)),
-        ("connecting", summary.connect_latency.as_ref()),
-        ("generator late by", summary.schedule_lag.as_ref()),
+        ("since it was due", summary.latencies.corrected.as_ref()),
+        ("since it was sent", Some(&summary.latencies.response)),
+        ("connecting", summary.latencies.connect.as_ref()),
+        ("generator late by", summary.latencies.schedule_lag.as_ref()),
     ];
     let named: Vec<(&str, &LatencySummary)> = named
         .into_iter()
@@ -186,8 +186,8 @@ fn counts(summary: &LoadSummary) -> String {
             errors.examples.get(name).map_or(String::new(), |example| format!(" (first: {example})"));
         lines.push(("errors", format!("{} {}{example}", grouped(count), name.replace('_', " "))));
     }
-    if summary.unanswered > 0 {
-        lines.push(("cut off", format!("{} unanswered at the end", grouped(summary.unanswered))));
+    if summary.totals.unanswered > 0 {
+        lines.push(("cut off", format!("{} unanswered at the end", grouped(summary.totals.unanswered))));
     }
     lines.push(("generator", generator(summary)));
     for (name, value) in lines {
@@ -197,9 +197,9 @@ fn counts(summary: &LoadSummary) -> String {
 }
 
 fn generator(summary: &LoadSummary) -> String {
-    let generator_cpu_ns = (summary.generator.cpu_user_ns + summary.generator.cpu_system_ns) as f64;
+    let generator_cpu_ns = summary.generator.cost.cpu_ns() as f64;
     let busy = generator_cpu_ns / (summary.elapsed_ns.max(1) as f64) * 100.0;
-    let each = match summary.responses {
+    let each = match summary.totals.responses {
         0 => String::new(),
         _ => format!("{} of CPU per response, ", duration(summary.generator_ns_per_response())),
     };
@@ -209,7 +209,7 @@ fn generator(summary: &LoadSummary) -> String {
 /// Caveats of the figures.
 fn notes(summary: &LoadSummary) -> Vec<String> {
     let mut notes = Vec::new();
-    if let Some(lag) = summary.schedule_lag.as_ref().and_then(|lag| lag.at(99.0))
+    if let Some(lag) = summary.latencies.schedule_lag.as_ref().and_then(|lag| lag.at(99.0))
         && lag > LAG_NS_MAX
     {
         let late = duration(lag as f64);
@@ -225,7 +225,7 @@ fn notes(summary: &LoadSummary) -> Vec<String> {
             rate(asked)
         ));
     }
-    let generator_cpu_ns = summary.generator.cpu_user_ns + summary.generator.cpu_system_ns;
+    let generator_cpu_ns = summary.generator.cost.cpu_ns();
     if generator_cpu_ns as f64 > 0.95 * summary.elapsed_ns as f64 * summary.plan.threads as f64 {
         notes.push("the generator's threads were busy all the time: it may be the bottleneck".to_owned());
     }

@@ -121,13 +121,14 @@ pub fn good_responses_per_second(round: &RoundRecord) -> f64 {
     if summary.elapsed_ns == 0 {
         return 0.0;
     }
-    summary.responses.saturating_sub(summary.errors.bad_status) as f64 * 1e9 / summary.elapsed_ns as f64
+    summary.totals.responses.saturating_sub(summary.errors.bad_status) as f64 * 1e9
+        / summary.elapsed_ns as f64
 }
 
 /// Errors as a share of all finished requests.
 pub fn error_share(round: &RoundRecord) -> f64 {
     let errors = round.summary.errors.total();
-    let ended = round.summary.responses + errors - round.summary.errors.bad_status.min(errors);
+    let ended = round.summary.totals.responses + errors - round.summary.errors.bad_status.min(errors);
     if ended == 0 { 0.0 } else { errors as f64 / ended as f64 }
 }
 
@@ -185,10 +186,9 @@ pub fn kept_connections(result: &TargetResult) -> bool {
     let closes = |(name, value): &(String, String)| {
         name.eq_ignore_ascii_case("connection") && value.trim().eq_ignore_ascii_case("close")
     };
-    let asked = result
-        .rounds
-        .iter()
-        .all(|round| round.summary.plan.new_connection || round.summary.plan.headers.iter().any(closes));
+    let asked = result.rounds.iter().all(|round| {
+        round.summary.plan.new_connection || round.summary.plan.request.headers.iter().any(closes)
+    });
     asked && median(&connections_per_request(result)).is_some_and(|share| share < KEPT_BELOW)
 }
 

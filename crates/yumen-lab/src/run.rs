@@ -46,30 +46,12 @@ pub struct LabRunArgs {
     /// Names of scenarios (see `list`), or files ending in .yaml
     #[arg(required = true, value_name = "SCENARIO")]
     scenarios: Vec<String>,
-    /// Gateways to measure; by default those of the scenario
-    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
-    targets: Vec<String>,
-    /// Running gateway whose upstream you configured; repeatable
-    #[arg(long, value_name = "NAME=URL")]
-    url: Vec<String>,
-    /// Process of a gateway given by --url, to measure its processor time and memory; repeatable
-    #[arg(long, value_name = "NAME=PID")]
-    pid: Vec<String>,
-    /// Run fewer points, seconds each, for a first impression
-    #[arg(long, conflicts_with = "full")]
-    quick: bool,
-    /// Use durations and concurrency of the original reports
-    #[arg(long)]
-    full: bool,
-    /// Rounds per point and target, instead of the scenario's
-    #[arg(long, value_name = "N")]
-    rounds: Option<NonZeroUsize>,
-    /// Seconds per round, instead of the scenario's
-    #[arg(long, value_name = "SECONDS", value_parser = round_seconds)]
-    seconds: Option<f64>,
-    /// Requests per second of scenarios with a constant rate, instead of a share of the slowest target's rate
-    #[arg(long, value_name = "N")]
-    rate: Option<f64>,
+    #[command(flatten)]
+    targets: LabTargetArgs,
+    #[command(flatten)]
+    scale: RunScaleArgs,
+    #[command(flatten)]
+    overrides: ScenarioOverrideArgs,
     /// Output directory, one JSON file per scenario
     #[arg(long, value_name = "DIR", default_value = "bench-results")]
     out: PathBuf,
@@ -79,6 +61,52 @@ pub struct LabRunArgs {
     /// Port of the first upstream of the lab, for gateways given by --url
     #[arg(long, value_name = "PORT")]
     upstream_port: Option<u16>,
+    #[command(flatten)]
+    artifacts: LabArtifactArgs,
+}
+
+/// The targets.
+#[derive(Debug, Args)]
+struct LabTargetArgs {
+    /// Gateways to measure; by default those of the scenario
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    targets: Vec<String>,
+    /// Running gateway whose upstream you configured; repeatable
+    #[arg(long, value_name = "NAME=URL")]
+    url: Vec<String>,
+    /// Process of a gateway given by --url, to measure its processor time and memory; repeatable
+    #[arg(long, value_name = "NAME=PID")]
+    pid: Vec<String>,
+}
+
+/// The scale.
+#[derive(Debug, Args)]
+struct RunScaleArgs {
+    /// Run fewer points, seconds each, for a first impression
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// Use durations and concurrency of the original reports
+    #[arg(long)]
+    full: bool,
+}
+
+/// Settings that replace those of the scenario.
+#[derive(Debug, Args)]
+struct ScenarioOverrideArgs {
+    /// Rounds per point and target, instead of the scenario's
+    #[arg(long, value_name = "N")]
+    rounds: Option<NonZeroUsize>,
+    /// Seconds per round, instead of the scenario's
+    #[arg(long, value_name = "SECONDS", value_parser = round_seconds)]
+    seconds: Option<f64>,
+    /// Requests per second of scenarios with a constant rate, instead of a share of the slowest target's rate
+    #[arg(long, value_name = "N")]
+    rate: Option<f64>,
+}
+
+/// Further files of a run.
+#[derive(Debug, Args)]
+struct LabArtifactArgs {
     /// Draw a flame graph of each gateway at the first point of each configuration (needs perf)
     #[arg(long)]
     flame: bool,
@@ -145,7 +173,7 @@ fn show(out: &mut dyn Write, finding: &DoctorFinding) -> std::io::Result<()> {
 
 /// Runs scenarios and writes their records.
 pub fn run(args: &LabRunArgs) -> Result<ExitCode> {
-    let scale = match (args.quick, args.full) {
+    let scale = match (args.scale.quick, args.scale.full) {
         (true, _) => RunScale::Quick,
         (_, true) => RunScale::Full,
         _ => RunScale::Normal,
@@ -172,12 +200,12 @@ pub fn run(args: &LabRunArgs) -> Result<ExitCode> {
         seed: args.seed,
         command: std::env::args().collect::<Vec<_>>().join(" "),
         upstream_port: args.upstream_port,
-        rate: args.rate,
-        flame: args.flame.then(|| args.out.clone()),
+        rate: args.overrides.rate,
+        flame: args.artifacts.flame.then(|| args.out.clone()),
         say: &say,
     };
     let outcome = run_all(args, scale, &lab);
-    if !args.keep {
+    if !args.artifacts.keep {
         // The files of a failed run are kept only with `--keep`.
         let _ = std::fs::remove_dir_all(&folder);
     }
@@ -197,8 +225,8 @@ fn run_all(args: &LabRunArgs, scale: RunScale, lab: &LabContext<'_>) -> Result<E
     std::fs::create_dir_all(&args.out).with_context(|| format!("--out {}", args.out.display()))?;
     for name in &args.scenarios {
         let mut scenario = scenario::load(name, scale)?;
-        scenario.rounds = args.rounds.map_or(scenario.rounds, NonZeroUsize::get);
-        scenario.seconds = args.seconds.unwrap_or(scenario.seconds);
+        scenario.rounds = args.overrides.rounds.map_or(scenario.rounds, NonZeroUsize::get);
+        scenario.seconds = args.overrides.seconds.unwrap_or(scenario.seconds);
         let (entrants, skipped) = who(args, &scenario)?;
         for skipped in &skipped {
             (lab.say)(&format!("{} is skipped, {}: {}", skipped.name, skipped.reason, skipped.hint));
@@ -218,7 +246,8 @@ fn who(
     scenario: &scenario::Scenario,
 ) -> Result<(Vec<RunTarget>, Vec<crate::record::SkippedTarget>)> {
     let everybody = || targets::all().iter().map(|adapter| adapter.name().to_owned()).collect();
-    let (named, by_url): (Vec<String>, Vec<String>) = (args.targets.clone(), args.url.clone());
+    let (named, by_url): (Vec<String>, Vec<String>) =
+        (args.targets.targets.clone(), args.targets.url.clone());
     let wanted: Vec<String> = match (named.is_empty(), by_url.is_empty(), scenario.targets.is_empty()) {
         (false, ..) => named,
         (true, false, _) => Vec::new(),
@@ -228,7 +257,7 @@ fn who(
     let (installed, skipped) = run_targets::installed(&wanted)?;
     let mut all: Vec<RunTarget> = scenario.direct.then(run_targets::direct).into_iter().collect();
     all.extend(installed);
-    all.extend(run_targets::by_url(&args.url, &args.pid)?);
+    all.extend(run_targets::by_url(&args.targets.url, &args.targets.pid)?);
     anyhow::ensure!(
         all.iter().any(|entrant| entrant.name != run_targets::DIRECT),
         "no target is installed or named"

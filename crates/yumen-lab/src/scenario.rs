@@ -1,6 +1,7 @@
 //! Scenarios: load, cases, scaling and traps.
 //! Pure: parses text into cases. Must not know any gateway or the generation of load.
 
+mod case_file;
 mod settings;
 
 #[cfg(test)]
@@ -11,7 +12,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::record::{ReportView, RunScale};
-pub use settings::{CaseSettings, EndpointChanges, GatewayShape, LoadKind};
+use case_file::CaseFile;
+pub use settings::{
+    CaseLoad, CaseSettings, ClientSettings, ClientTls, EndpointChanges, GatewayResponder, GatewaySettings,
+    GatewayShape, OpenRate, RampSettings,
+};
 
 /// Built-in scenarios: name and text.
 pub const SHIPPED: &[(&str, &str)] = &[
@@ -211,13 +216,13 @@ impl Scenario {
         };
         let mut all = self.settings.clone();
         merge(&mut all, parameters.clone());
-        let mut settings: CaseSettings =
-            serde_json::from_value(all.into()).with_context(|| format!("case {}", describe(&parameters)))?;
-        settings.check().with_context(|| format!("case {}", describe(&parameters)))?;
+        let case = || format!("case {}", describe(&parameters));
+        let file: CaseFile = serde_json::from_value(all.into()).with_context(case)?;
+        let mut settings = file.settings().with_context(case)?;
         // Reduced here, so that `points` recognizes points that have become equal.
-        settings.workers = settings.workers.min(workers_max);
+        settings.gateway.workers = settings.gateway.workers.min(workers_max);
         if parameters.contains_key("workers") {
-            parameters.insert("workers".to_owned(), settings.workers.into());
+            parameters.insert("workers".to_owned(), settings.gateway.workers.into());
         }
         let (id, label) = self.name_of(&parameters, label);
         Ok(ParameterPoint { id, label, parameters, settings })

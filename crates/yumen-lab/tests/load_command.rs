@@ -55,7 +55,7 @@ fn a_result_goes_where_it_is_wanted_and_nothing_else_is_said_in_a_pipe() {
     let url = format!("http://{}/1k", upstream.address);
     let json = bench(&["load", &url, "-n", "50", "-c", "5", "--json", "-"]);
     let summary = read_summary(std::str::from_utf8(&json.stdout).unwrap()).unwrap();
-    assert_eq!((summary.responses, summary.errors.bad_status, summary.connections.opened), (50, 5, 5));
+    assert_eq!((summary.totals.responses, summary.errors.bad_status, summary.connections.opened), (50, 5, 5));
     assert_eq!((json.status.code(), json.stderr.as_slice()), (Some(0), &b""[..]));
 
     let table = bench(&["load", &url, "-n", "50"]);

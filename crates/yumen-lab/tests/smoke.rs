@@ -63,7 +63,7 @@ fn every_kind_of_load_is_run_on_every_gateway() {
     for case in run.cases.iter().filter(|case| case.label != "idle") {
         for (name, round) in gateways(&run, &case.label) {
             let what = format!("{}, {name}", case.label);
-            assert!(round.summary.responses > 0, "{what}: answers");
+            assert!(round.summary.totals.responses > 0, "{what}: answers");
             assert_eq!(round.summary.errors.total(), 0, "{what}: {:?}", round.summary.errors);
             assert!(round.usage.gateway.cpu_ns > 0 && round.usage.gateway.rss_bytes_max > 0, "{what}: usage");
             assert!(!round.usage.gateway.samples.is_empty() && !round.bottleneck.why.is_empty(), "{what}");
@@ -78,7 +78,7 @@ fn every_kind_of_load_is_run_on_every_gateway() {
         assert!(idle.rss_held_bytes > 0, "{name}: its processes were looked at");
     }
     let direct = case(&run, "kept").results.iter().find(|result| result.target == "direct").unwrap();
-    assert!(direct.rounds[0].summary.responses > 0);
+    assert!(direct.rounds[0].summary.totals.responses > 0);
 }
 
 /// Kept connections are few, closed ones as many as the requests, and the upstream's are kept in either case.
@@ -97,7 +97,7 @@ fn check_connections(run: &RunRecord) {
     }
     for (name, round) in gateways(run, "tls") {
         let connections = &round.summary.connections;
-        assert!(connections.full_handshakes >= round.summary.responses, "{name}: {connections:?}");
+        assert!(connections.full_handshakes >= round.summary.totals.responses, "{name}: {connections:?}");
         assert_eq!(
             round.summary.tls.as_ref().unwrap().certificate_key.as_deref(),
             Some("RSA 2048"),
@@ -133,7 +133,7 @@ fn every_gateway_takes_changes_its_own_way() {
     let run = run("churn");
     for label in ["announced", "unannounced"] {
         for (name, round) in gateways(&run, label) {
-            assert!(round.summary.responses > 0, "{name}, {label}");
+            assert!(round.summary.totals.responses > 0, "{name}, {label}");
             assert!(!round.changes.is_empty(), "{name}, {label}: changes");
             for change in &round.changes {
                 assert_eq!(change.error, None, "{name}, {label}: {}", change.what);

@@ -20,15 +20,14 @@ use crate::worker::{LoadWorker, RequestLoop};
 pub(crate) struct Http1Connection {
     pub(crate) stream: CountedStream,
     reader: ResponseReader,
-    /// The response ended before the request was sent in full. The server would parse the next request as the
-    /// rest of
-    /// this one, so the connection cannot be reused.
+    /// The response ended before the request was sent in full. The connection cannot be reused: the server would parse
+    /// the next request as the rest of this one.
     cut_short: bool,
 }
 
 /// Connections of one request loop, by origin, and its timer.
 pub(crate) struct Http1Client {
-    links: Vec<Option<Http1Connection>>,
+    connections: Vec<Option<Http1Connection>>,
     pub(crate) timer: AlarmTimer,
     /// Number of connections so far, to rotate addresses and sources.
     number: usize,
@@ -36,14 +35,14 @@ pub(crate) struct Http1Client {
 
 impl Http1Client {
     pub(crate) fn new(worker: &Rc<LoadWorker>, number: usize) -> Self {
-        let links = worker.prepared.origins.iter().map(|_| None).collect();
-        Self { links, timer: worker.alarm.timer(), number }
+        let connections = worker.prepared.origins.iter().map(|_| None).collect();
+        Self { connections, timer: worker.alarm.timer(), number }
     }
 
     /// Connects to every origin before the first request. Failures are repeated and counted at that request.
     pub(crate) async fn prepare(&mut self, worker: &Rc<LoadWorker>) {
-        for origin in 0..self.links.len() {
-            let _ = self.link(worker, origin).await;
+        for origin in 0..self.connections.len() {
+            let _ = self.ensure_connected(worker, origin).await;
         }
     }
 
@@ -52,63 +51,63 @@ impl Http1Client {
         &mut self,
         worker: &Rc<LoadWorker>,
         target: &PreparedRequest,
-        lane: &RequestLoop,
+        request_loop: &RequestLoop,
     ) -> Result<u16, RequestFailure> {
         self.drop_stale(worker, target.origin).await?;
         let timeout_ns = worker.prepared.plan.response_timeout_ms * 1_000_000;
-        let mut link = match self.links[target.origin].take() {
-            Some(link) => link,
+        let mut connection = match self.connections[target.origin].take() {
+            Some(connection) => connection,
             None => self.connect(worker, target.origin).await?,
         };
         let started = worker.clock.now_ns();
         self.timer.set(started + timeout_ns);
-        link.reader.restart();
-        lane.sent_ns.set(Some(started));
+        connection.reader.restart();
+        request_loop.sent_ns.set(Some(started));
         let mut written = 0;
         poll_fn(|cx| {
-            let polled = link.poll_exchange(cx, worker, &target.encoded, &mut written);
+            let polled = connection.poll_exchange(cx, worker, &target.encoded, &mut written);
             if polled.is_pending() && self.timer.is_over(cx) {
                 return Poll::Ready(Err(timed_out(worker)));
             }
             polled
         })
         .await?;
-        let status = link.reader.status();
-        if link.reader.keep_alive() && !link.cut_short && !worker.prepared.plan.new_connection {
-            self.links[target.origin] = Some(link);
+        let status = connection.reader.status();
+        if connection.reader.keep_alive() && !connection.cut_short && !worker.prepared.plan.new_connection {
+            self.connections[target.origin] = Some(connection);
         }
         Ok(status)
     }
 
     /// Drops a connection that the server closed while idle.
     async fn drop_stale(&mut self, worker: &LoadWorker, origin: usize) -> Result<(), RequestFailure> {
-        let Some(link) = &mut self.links[origin] else { return Ok(()) };
+        let Some(connection) = &mut self.connections[origin] else { return Ok(()) };
         let news = poll_fn(|cx| {
-            Poll::Ready(match link.stream.poll_news(cx) {
+            Poll::Ready(match connection.stream.poll_idle_event(cx) {
                 Poll::Ready(news) => Some(news),
                 Poll::Pending => None,
             })
         });
         match news.await {
             None => return Ok(()),
-            Some(IdleEvent::Closed) => worker.tally.borrow_mut().closed_by_server += 1,
+            Some(IdleEvent::Closed) => worker.tally.borrow_mut().connections.closed_by_server += 1,
             Some(IdleEvent::Bytes) => {
-                self.links[origin] = None;
+                self.connections[origin] = None;
                 return Err(RequestFailure::new(ErrorClass::Protocol, "bytes came before the request"));
             }
         }
-        self.links[origin] = None;
+        self.connections[origin] = None;
         Ok(())
     }
 
     /// Connects to the origin if there is no connection yet.
-    pub(crate) async fn link(
+    pub(crate) async fn ensure_connected(
         &mut self,
         worker: &Rc<LoadWorker>,
         origin: usize,
     ) -> Result<(), RequestFailure> {
-        if self.links[origin].is_none() {
-            self.links[origin] = Some(self.connect(worker, origin).await?);
+        if self.connections[origin].is_none() {
+            self.connections[origin] = Some(self.connect(worker, origin).await?);
         }
         Ok(())
     }
@@ -129,8 +128,8 @@ impl Http1Client {
     }
 
     /// Returns the open connection, if any.
-    pub(crate) fn into_link(mut self) -> Option<Http1Connection> {
-        self.links.iter_mut().find_map(Option::take)
+    pub(crate) fn into_connection(mut self) -> Option<Http1Connection> {
+        self.connections.iter_mut().find_map(Option::take)
     }
 }
 

@@ -39,8 +39,8 @@ struct OriginSession {
 }
 
 impl Http2Sessions {
-    pub(crate) fn new(worker: &Rc<LoadWorker>, lanes: usize) -> Self {
-        let connections = lanes / worker.prepared.plan.streams;
+    pub(crate) fn new(worker: &Rc<LoadWorker>, loops: usize) -> Self {
+        let connections = loops / worker.prepared.plan.streams;
         let session = |index| {
             let places = worker.prepared.origins.iter().map(|_| Rc::default()).collect();
             Rc::new(Http2Session {
@@ -51,8 +51,8 @@ impl Http2Sessions {
         Self((0..connections).map(session).collect())
     }
 
-    pub(crate) fn of_lane(&self, worker: &LoadWorker, lane: usize) -> Rc<Http2Session> {
-        self.0[lane / worker.prepared.plan.streams].clone()
+    pub(crate) fn of_loop(&self, worker: &LoadWorker, number: usize) -> Rc<Http2Session> {
+        self.0[number / worker.prepared.plan.streams].clone()
     }
 
     /// Connects before the first request. Failures are repeated and counted at that request.
@@ -72,13 +72,13 @@ impl Http2Session {
         &self,
         worker: &Rc<LoadWorker>,
         target: &PreparedRequest,
-        lane: &RequestLoop,
+        request_loop: &RequestLoop,
         timer: &AlarmTimer,
     ) -> Result<u16, RequestFailure> {
         let sender = self.sender(worker, target.origin, timer).await?;
         let request = target.request.as_ref().expect("plans of HTTP/2 have requests prepared");
         let started = worker.clock.now_ns();
-        lane.sent_ns.set(Some(started));
+        request_loop.sent_ns.set(Some(started));
         let timeout_ms = worker.prepared.plan.response_timeout_ms;
         let body = worker.prepared.body.clone();
         let answer =
@@ -148,7 +148,7 @@ impl OriginSession {
                 && place.sender.borrow_mut().take().is_some()
                 && ended.is_ok()
             {
-                worker.tally.borrow_mut().closed_by_server += 1;
+                worker.tally.borrow_mut().connections.closed_by_server += 1;
             }
         });
         Ok(sender)

@@ -4,7 +4,7 @@
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use tokio::sync::Semaphore;
 use tokio::task::spawn_local;
@@ -16,20 +16,8 @@ use crate::worker::{LoadWorker, RequestLoop};
 
 /// Connections that each thread opens concurrently.
 const OPENING: usize = 64;
-const LOOK_NS: u64 = 10_000_000;
-
-/// Synchronization between the threads and the memory measurement.
-#[derive(Debug, Default)]
-pub(crate) struct IdleBarrier {
-    /// Connections open, with their first requests finished.
-    pub(crate) opened: AtomicU64,
-    /// Connections whose opening or first requests failed.
-    pub(crate) failed: AtomicU64,
-    /// Connections closed by the peer during the hold.
-    pub(crate) lost: AtomicU64,
-    /// Whether the hold has ended.
-    pub(crate) released: AtomicBool,
-}
+/// Interval of the checks for the end of the hold.
+const RELEASE_CHECK_NS: u64 = 10_000_000;
 
 /// Opens and holds this thread's share of the connections until the release.
 pub(crate) async fn work(worker: &Rc<LoadWorker>) {
@@ -50,22 +38,22 @@ pub(crate) async fn work(worker: &Rc<LoadWorker>) {
     }
     let timer = worker.alarm.timer();
     while !worker.shared.idle.released.load(Ordering::Acquire) {
-        timer.until(worker.clock.now_ns() + LOOK_NS).await;
+        timer.until(worker.clock.now_ns() + RELEASE_CHECK_NS).await;
     }
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 async fn open(worker: &Rc<LoadWorker>, number: usize, requests: u32) -> Option<Http1Client> {
-    let gate = &worker.shared.idle;
+    let barrier = &worker.shared.idle;
     let opened = try_open(worker, number, requests).await;
     match opened {
         Ok(client) => {
-            gate.opened.fetch_add(1, Ordering::AcqRel);
+            barrier.opened.fetch_add(1, Ordering::AcqRel);
             Some(client)
         }
         Err((failure, moments)) => {
             worker.tally.borrow_mut().failed(moments, failure);
-            gate.failed.fetch_add(1, Ordering::AcqRel);
+            barrier.failed.fetch_add(1, Ordering::AcqRel);
             None
         }
     }
@@ -76,14 +64,21 @@ async fn try_open(
     number: usize,
     requests: u32,
 ) -> Result<Http1Client, (RequestFailure, RequestMoments)> {
-    let lane = RequestLoop::unscheduled(worker, number);
+    let request_loop = RequestLoop::new(worker, number);
     let mut client = Http1Client::new(worker, number);
-    let moments =
-        || RequestMoments { intended_ns: None, sent_ns: lane.sent_ns.get(), ended_ns: worker.clock.now_ns() };
-    client.link(worker, worker.prepared.targets[0].origin).await.map_err(|failure| (failure, moments()))?;
+    let moments = || RequestMoments {
+        intended_ns: None,
+        sent_ns: request_loop.sent_ns.get(),
+        ended_ns: worker.clock.now_ns(),
+    };
+    client
+        .ensure_connected(worker, worker.prepared.targets[0].origin)
+        .await
+        .map_err(|failure| (failure, moments()))?;
     for _ in 0..requests {
         let target = &worker.prepared.targets[0];
-        let status = client.exchange(worker, target, &lane).await.map_err(|failure| (failure, moments()))?;
+        let status =
+            client.exchange(worker, target, &request_loop).await.map_err(|failure| (failure, moments()))?;
         worker.tally.borrow_mut().answered(moments(), status);
     }
     Ok(client)
@@ -91,9 +86,9 @@ async fn try_open(
 
 /// Holds the connection until the peer closes it or the task is aborted.
 async fn hold(worker: &LoadWorker, client: Http1Client) {
-    let link = client.into_link();
-    if let Some(mut link) = link {
-        poll_fn(|cx| link.stream.poll_news(cx)).await;
+    let connection = client.into_connection();
+    if let Some(mut connection) = connection {
+        poll_fn(|cx| connection.stream.poll_idle_event(cx)).await;
     }
     worker.shared.idle.lost.fetch_add(1, Ordering::AcqRel);
 }

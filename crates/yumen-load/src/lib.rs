@@ -3,10 +3,12 @@
 
 mod alarm;
 mod error;
+mod generator;
 mod http1;
 mod http2;
 mod idle;
 mod machine;
+mod phase;
 mod plan;
 mod prepared;
 mod ramp;
@@ -21,11 +23,15 @@ mod worker;
 
 pub use error::LoadError;
 pub use machine::own_cost;
-pub use plan::{LoadPlan, LoadProtocol, LoadShape, LoadTlsVersion, TlsPlan, WeightedUrl};
+pub use plan::{
+    LoadLimits, LoadPlan, LoadProtocol, LoadShape, LoadTlsVersion, RequestPlan, StatusRange, TlsPlan,
+    WeightedUrl,
+};
 pub use run::{LoadProgress, run};
 pub use summary::{
-    ConnectionTotals, ErrorTotals, FORMAT, GeneratorCost, GeneratorMachine, IdleSummary, LatencyPercentile,
-    LatencySummary, LoadSummary, RampStep, SecondSummary, TlsFacts,
+    ConnectionTotals, ErrorTotals, FORMAT, GeneratorCost, GeneratorMachine, GeneratorReport, IdleSummary,
+    LatencyPercentile, LatencySummary, LoadLatencies, LoadSummary, RampStep, RequestTotals, SecondSummary,
+    TlsFacts, TransferTotals,
 };
 pub use upstream::{
     LatencyShape, StallSchedule, TestUpstream, UpstreamBehaviour, UpstreamCertificate, UpstreamOptions,

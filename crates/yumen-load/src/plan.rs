@@ -2,33 +2,22 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One load run.
+/// One load run. The JSON form is flat: the fields of the groups are beside the others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LoadPlan {
-    /// Requested URLs by weight.
-    pub urls: Vec<WeightedUrl>,
-    /// The request method.
-    pub method: String,
-    /// Header fields as sent. HTTP/2 field names are in lower case (RFC 9113 §8.2.1).
-    pub headers: Vec<(String, String)>,
-    /// The request body; the result contains only its size.
-    #[serde(skip)]
-    pub body: Vec<u8>,
-    /// Size of the request body in bytes.
-    pub body_bytes: u64,
+    /// The requests.
+    #[serde(flatten)]
+    pub request: RequestPlan,
     /// Shape of the load.
     pub kind: LoadShape,
     /// Concurrent connections over all threads.
     pub connections: usize,
     /// Threads, each with its own share of the connections.
     pub threads: usize,
-    /// Duration in milliseconds. With a count as well, the first limit reached ends the run.
-    pub duration_ms: Option<u64>,
-    /// Number of requests.
-    pub count: Option<u64>,
-    /// Warm-up in milliseconds, which is not counted.
-    pub warmup_ms: u64,
+    /// End of the run.
+    #[serde(flatten)]
+    pub limits: LoadLimits,
     /// The HTTP version.
     pub protocol: LoadProtocol,
     /// HTTP/2: requests in flight per connection.
@@ -41,10 +30,49 @@ pub struct LoadPlan {
     pub connect_timeout_ms: u64,
     /// Response timeout in milliseconds, from the first byte of the request.
     pub response_timeout_ms: u64,
-    /// First and last status counted as success; others are errors.
-    pub good_statuses: (u16, u16),
+    /// Statuses that count as success; others are errors.
+    pub good_statuses: StatusRange,
     /// Source addresses, used in turn; if empty, the kernel chooses.
     pub sources: Vec<std::net::IpAddr>,
+}
+
+/// The requests of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RequestPlan {
+    /// Requested URLs by weight.
+    pub urls: Vec<WeightedUrl>,
+    /// The request method.
+    pub method: String,
+    /// Header fields as sent. HTTP/2 field names are in lower case (RFC 9113 §8.2.1).
+    pub headers: Vec<(String, String)>,
+    /// The request body; the result contains only its size.
+    #[serde(skip)]
+    pub body: Vec<u8>,
+    /// Size of the request body in bytes.
+    pub body_bytes: u64,
+}
+
+/// The end of a run, and the part of it that counts. With a duration and a count, the first limit reached ends the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LoadLimits {
+    /// Duration in milliseconds, without the warm-up.
+    pub duration_ms: Option<u64>,
+    /// Number of requests.
+    pub count: Option<u64>,
+    /// Warm-up in milliseconds, which is not counted.
+    pub warmup_ms: u64,
+}
+
+/// An inclusive range of status codes; in JSON a list of two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "[u16; 2]", into = "[u16; 2]")]
+pub struct StatusRange {
+    /// The lowest status.
+    pub first: u16,
+    /// The highest status.
+    pub last: u16,
 }
 
 /// A URL with its relative frequency.
@@ -134,7 +162,7 @@ impl Default for TlsPlan {
     }
 }
 
-impl Default for LoadPlan {
+impl Default for RequestPlan {
     fn default() -> Self {
         Self {
             urls: Vec::new(),
@@ -142,19 +170,63 @@ impl Default for LoadPlan {
             headers: Vec::new(),
             body: Vec::new(),
             body_bytes: 0,
+        }
+    }
+}
+
+impl RequestPlan {
+    /// GET requests to one URL.
+    pub fn get(url: impl Into<String>) -> Self {
+        Self { urls: vec![WeightedUrl { url: url.into(), weight: 1 }], ..Self::default() }
+    }
+}
+
+impl LoadLimits {
+    /// A run of this duration.
+    pub fn duration_ms(duration_ms: u64) -> Self {
+        Self { duration_ms: Some(duration_ms), ..Self::default() }
+    }
+
+    /// A run of this number of requests.
+    pub fn count(count: u64) -> Self {
+        Self { count: Some(count), ..Self::default() }
+    }
+}
+
+impl StatusRange {
+    /// Whether the range includes the status.
+    pub fn contains(self, status: u16) -> bool {
+        (self.first..=self.last).contains(&status)
+    }
+}
+
+impl From<[u16; 2]> for StatusRange {
+    fn from([first, last]: [u16; 2]) -> Self {
+        Self { first, last }
+    }
+}
+
+impl From<StatusRange> for [u16; 2] {
+    fn from(range: StatusRange) -> Self {
+        [range.first, range.last]
+    }
+}
+
+impl Default for LoadPlan {
+    fn default() -> Self {
+        Self {
+            request: RequestPlan::default(),
             kind: LoadShape::Closed,
             connections: 10,
             threads: 1,
-            duration_ms: None,
-            count: None,
-            warmup_ms: 0,
+            limits: LoadLimits::default(),
             protocol: LoadProtocol::Http1,
             streams: 1,
             new_connection: false,
             tls: TlsPlan::default(),
             connect_timeout_ms: 5_000,
             response_timeout_ms: 5_000,
-            good_statuses: (200, 399),
+            good_statuses: StatusRange { first: 200, last: 399 },
             sources: Vec::new(),
         }
     }

@@ -10,7 +10,7 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
 use crate::error::LoadError;
-use crate::plan::{LoadPlan, LoadProtocol, LoadShape};
+use crate::plan::{LoadPlan, LoadProtocol, LoadShape, RequestPlan};
 use crate::tls;
 
 /// Maximum length of the weighted order of URLs.
@@ -22,10 +22,18 @@ const CONNECTION_FIELDS: [&str; 5] =
 /// Scheme, host and port: the destination of connections.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadOrigin {
-    key: (bool, String, u16),
+    key: OriginKey,
     pub(crate) addresses: Vec<SocketAddr>,
     /// Server name for TLS; `None` for `http`.
     pub(crate) server_name: Option<ServerName<'static>>,
+}
+
+/// The origin as written in a URL (RFC 9110 §4.3.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct OriginKey {
+    is_https: bool,
+    host: String,
+    port: u16,
 }
 
 /// Prepared request of one URL.
@@ -56,7 +64,7 @@ impl PreparedPlan {
         check(plan)?;
         let mut origins: Vec<LoadOrigin> = Vec::new();
         let mut targets = Vec::new();
-        for weighted in &plan.urls {
+        for weighted in &plan.request.urls {
             let bad = |why: String| LoadError::Url { url: weighted.url.clone(), why };
             let uri: Uri = weighted.url.parse().map_err(|error| bad(format!("{error}")))?;
             let key = origin_key(&uri).map_err(bad)?;
@@ -76,17 +84,24 @@ impl PreparedPlan {
         let secure = origins.iter().any(|origin| origin.server_name.is_some());
         Ok(Self {
             order: mix(plan)?,
-            body: Bytes::from(plan.body.clone()),
-            head_request: plan.method == "HEAD",
+            body: Bytes::from(plan.request.body.clone()),
+            head_request: plan.request.method == "HEAD",
             tls: secure.then(|| tls::client(plan)).transpose()?,
-            plan: LoadPlan { body_bytes: plan.body.len() as u64, body: Vec::new(), ..plan.clone() },
+            plan: LoadPlan {
+                request: RequestPlan {
+                    body_bytes: plan.request.body.len() as u64,
+                    body: Vec::new(),
+                    ..plan.request.clone()
+                },
+                ..plan.clone()
+            },
             origins,
             targets,
         })
     }
 
     /// Requests in flight at once over the whole run.
-    pub(crate) fn lanes(&self) -> usize {
+    pub(crate) fn request_loops(&self) -> usize {
         match self.plan.protocol {
             LoadProtocol::Http1 => self.plan.connections,
             LoadProtocol::Http2 => self.plan.connections * self.plan.streams,
@@ -97,7 +112,7 @@ impl PreparedPlan {
 fn check(plan: &LoadPlan) -> Result<(), LoadError> {
     let wrong = |message: &str| Err(LoadError::Plan(message.to_owned()));
     let positive = |rate: f64| rate.is_finite() && rate > 0.0;
-    if plan.urls.is_empty() {
+    if plan.request.urls.is_empty() {
         return wrong("no URL is given");
     }
     if plan.connections == 0 || plan.threads == 0 || plan.streams == 0 {
@@ -112,11 +127,13 @@ fn check(plan: &LoadPlan) -> Result<(), LoadError> {
     if plan.protocol == LoadProtocol::Http2 && plan.new_connection && plan.streams > 1 {
         return wrong("a new connection for each request leaves no room for several streams on one");
     }
-    if plan.warmup_ms > 0 && (plan.duration_ms.is_none() || plan.count.is_some()) {
+    if plan.limits.warmup_ms > 0 && (plan.limits.duration_ms.is_none() || plan.limits.count.is_some()) {
         return wrong("a warm-up goes with a duration, not with a count");
     }
     match &plan.kind {
-        LoadShape::Closed | LoadShape::Open { .. } if plan.duration_ms.is_none() && plan.count.is_none() => {
+        LoadShape::Closed | LoadShape::Open { .. }
+            if plan.limits.duration_ms.is_none() && plan.limits.count.is_none() =>
+        {
             wrong("neither a duration nor a count is given: the run would not end")
         }
         LoadShape::Open { rate } if !positive(*rate) => wrong("the rate must be above 0"),
@@ -143,8 +160,8 @@ fn only_http1(plan: &LoadPlan, what: &str) -> Result<(), LoadError> {
     }
 }
 
-fn origin_key(uri: &Uri) -> Result<(bool, String, u16), String> {
-    let secure = match uri.scheme_str() {
+fn origin_key(uri: &Uri) -> Result<OriginKey, String> {
+    let is_https = match uri.scheme_str() {
         Some("http") => false,
         Some("https") => true,
         other => {
@@ -152,20 +169,20 @@ fn origin_key(uri: &Uri) -> Result<(bool, String, u16), String> {
         }
     };
     let host = uri.host().filter(|host| !host.is_empty()).ok_or("there is no host")?;
-    let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
-    Ok((secure, host.trim_matches(['[', ']']).to_owned(), port))
+    let port = uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
+    Ok(OriginKey { is_https, host: host.trim_matches(['[', ']']).to_owned(), port })
 }
 
 impl LoadOrigin {
-    fn resolve(key: (bool, String, u16), plan: &LoadPlan) -> Result<Self, String> {
-        let (secure, host, port) = &key;
+    fn resolve(key: OriginKey, plan: &LoadPlan) -> Result<Self, String> {
+        let OriginKey { is_https, host, port } = &key;
         let addresses = (host.as_str(), *port).to_socket_addrs().map_err(|error| error.to_string())?;
         let addresses: Vec<_> = addresses.collect();
         if addresses.is_empty() {
             return Err("the host has no address".to_owned());
         }
         let name = plan.tls.server_name.as_ref().unwrap_or(host).clone();
-        let server_name = secure
+        let server_name = is_https
             .then(|| ServerName::try_from(name).map_err(|error| format!("server name: {error}")))
             .transpose()?;
         Ok(Self { addresses, server_name, key })
@@ -175,35 +192,37 @@ impl LoadOrigin {
 /// Encodes the request. Fields of the plan are sent unchanged; only missing ones are added.
 fn encode(plan: &LoadPlan, uri: &Uri) -> Bytes {
     let target = uri.path_and_query().map_or("/", |target| target.as_str());
-    let mut out = format!("{} {} HTTP/1.1\r\n", plan.method, target).into_bytes();
-    let given = |name: &str| plan.headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name));
+    let mut out = format!("{} {} HTTP/1.1\r\n", plan.request.method, target).into_bytes();
+    let given = |name: &str| plan.request.headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name));
     if !given("host") {
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         // The Host field omits userinfo (RFC 9110 §7.2).
         let host = authority.rsplit('@').next().unwrap_or_default();
         out.extend_from_slice(format!("Host: {host}\r\n").as_bytes());
     }
-    for (name, value) in &plan.headers {
+    for (name, value) in &plan.request.headers {
         out.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
     }
     // RFC 9110 §8.6: methods that define content send a Content-Length even for an empty body.
-    let wants_length = !plan.body.is_empty() || matches!(plan.method.as_str(), "POST" | "PUT" | "PATCH");
+    let wants_length =
+        !plan.request.body.is_empty() || matches!(plan.request.method.as_str(), "POST" | "PUT" | "PATCH");
     if wants_length && !given("content-length") && !given("transfer-encoding") {
-        out.extend_from_slice(format!("Content-Length: {}\r\n", plan.body.len()).as_bytes());
+        out.extend_from_slice(format!("Content-Length: {}\r\n", plan.request.body.len()).as_bytes());
     }
     out.extend_from_slice(b"\r\n");
-    out.extend_from_slice(&plan.body);
+    out.extend_from_slice(&plan.request.body);
     Bytes::from(out)
 }
 
 fn request(plan: &LoadPlan, uri: &Uri) -> Result<Request<()>, LoadError> {
     let bad = |what: String| LoadError::Plan(what);
-    let method: Method = plan.method.parse().map_err(|_| bad(format!("{}: not a method", plan.method)))?;
+    let method: Method =
+        plan.request.method.parse().map_err(|_| bad(format!("{}: not a method", plan.request.method)))?;
     let mut request = Request::new(());
     *request.method_mut() = method;
     *request.uri_mut() = uri.clone();
     *request.version_mut() = http::Version::HTTP_2;
-    for (name, value) in &plan.headers {
+    for (name, value) in &plan.request.headers {
         if CONNECTION_FIELDS.iter().any(|field| name.eq_ignore_ascii_case(field)) {
             return Err(bad(format!("header {name}: HTTP/2 has no connection fields")));
         }
@@ -218,8 +237,8 @@ fn request(plan: &LoadPlan, uri: &Uri) -> Result<Request<()>, LoadError> {
             .map_err(|_| bad(format!("header {name}: {value}: not a field value")))?;
         request.headers_mut().append(field, text);
     }
-    if !plan.body.is_empty() && !request.headers().contains_key(http::header::CONTENT_LENGTH) {
-        request.headers_mut().insert(http::header::CONTENT_LENGTH, (plan.body.len() as u64).into());
+    if !plan.request.body.is_empty() && !request.headers().contains_key(http::header::CONTENT_LENGTH) {
+        request.headers_mut().insert(http::header::CONTENT_LENGTH, (plan.request.body.len() as u64).into());
     }
     Ok(request)
 }
@@ -232,16 +251,17 @@ fn with_authority(uri: &Uri, authority: http::uri::Authority) -> Result<Uri, Str
 
 /// Repeats targets by weight and shuffles them, identically in every run.
 fn mix(plan: &LoadPlan) -> Result<Vec<u32>, LoadError> {
-    let divisor = plan.urls.iter().fold(0, |divisor, url| greatest_common_divisor(divisor, url.weight));
+    let divisor =
+        plan.request.urls.iter().fold(0, |divisor, url| greatest_common_divisor(divisor, url.weight));
     if divisor == 0 {
         return Err(LoadError::Plan("every weight is 0".to_owned()));
     }
-    let length: u64 = plan.urls.iter().map(|url| u64::from(url.weight / divisor)).sum();
+    let length: u64 = plan.request.urls.iter().map(|url| u64::from(url.weight / divisor)).sum();
     if length > ORDER_MAX as u64 {
         return Err(LoadError::Plan(format!("the weights add up to {length}; at most {ORDER_MAX}")));
     }
     let mut order = Vec::with_capacity(length as usize);
-    for (index, url) in plan.urls.iter().enumerate() {
+    for (index, url) in plan.request.urls.iter().enumerate() {
         order.extend(std::iter::repeat_n(index as u32, (url.weight / divisor) as usize));
     }
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;

@@ -7,18 +7,10 @@ use std::rc::Rc;
 use tokio::task::spawn_local;
 
 use crate::http1::Http1Client;
+use crate::phase::RampTarget;
 use crate::plan::LoadShape;
 use crate::tally::RequestMoments;
 use crate::worker::{LoadWorker, RequestLoop};
-
-/// Target of one step.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RampTarget {
-    /// Connections per second over all threads.
-    pub(crate) rate: f64,
-    pub(crate) connections: u64,
-    pub(crate) calls: u32,
-}
 
 /// Rates of a ramp in order.
 pub(crate) fn steps(kind: &LoadShape) -> Vec<RampTarget> {
@@ -46,14 +38,14 @@ pub(crate) async fn work(worker: &Rc<LoadWorker>) {
 
 /// One connection and its calls; the first failure ends the connection.
 async fn connection(worker: Rc<LoadWorker>, number: usize, calls: u32) {
-    let lane = RequestLoop::unscheduled(&worker, number);
+    let request_loop = RequestLoop::new(&worker, number);
     let mut client = Http1Client::new(&worker, number);
     for _ in 0..calls {
-        lane.sent_ns.set(None);
-        let outcome = client.exchange(&worker, worker.pick(&lane), &lane).await;
+        request_loop.sent_ns.set(None);
+        let outcome = client.exchange(&worker, worker.pick(&request_loop), &request_loop).await;
         let moments = RequestMoments {
             intended_ns: None,
-            sent_ns: lane.sent_ns.get(),
+            sent_ns: request_loop.sent_ns.get(),
             ended_ns: worker.clock.now_ns(),
         };
         let mut tally = worker.tally.borrow_mut();

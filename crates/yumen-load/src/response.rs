@@ -177,8 +177,10 @@ impl ResponseReader {
         // response without either ends with the connection.
         self.state = match fields {
             _ if empty => ResponseState::Done,
-            FramingFields { chunked: true, .. } => ResponseState::Chunked(ChunkState::START),
-            FramingFields { coded: true, .. } => ResponseState::UntilClose,
+            FramingFields { coding: TransferCoding::Chunked, .. } => {
+                ResponseState::Chunked(ChunkState::START)
+            }
+            FramingFields { coding: TransferCoding::Other, .. } => ResponseState::UntilClose,
             FramingFields { length: Some(0), .. } => ResponseState::Done,
             FramingFields { length: Some(length), .. } => ResponseState::Sized(length),
             _ => ResponseState::UntilClose,
@@ -202,14 +204,21 @@ fn status_line(line: &[u8]) -> Result<(u16, u8), MalformedResponse> {
     Ok((status, minor - b'0'))
 }
 
-/// Fields that decide the framing of a response.
+/// The last transfer coding of a response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum TransferCoding {
+    #[default]
+    None,
+    Chunked,
+    /// A coding without its own end: the body ends with the connection (RFC 9112 §6.3).
+    Other,
+}
+
+/// Fields that decide framing and persistence of a response.
 #[derive(Default)]
 pub(crate) struct FramingFields {
     pub(crate) length: Option<u64>,
-    /// Whether a transfer coding is applied.
-    pub(crate) coded: bool,
-    /// Whether the last coding is `chunked`.
-    pub(crate) chunked: bool,
+    pub(crate) coding: TransferCoding,
     pub(crate) close: bool,
     pub(crate) keep_alive: bool,
 }
@@ -231,8 +240,10 @@ impl FramingFields {
                 name if name.eq_ignore_ascii_case(b"content-length") => fields.add_length(value)?,
                 name if name.eq_ignore_ascii_case(b"connection") => fields.add_connection(value),
                 name if name.eq_ignore_ascii_case(b"transfer-encoding") => {
-                    fields.coded = true;
-                    fields.chunked = last_token(value).eq_ignore_ascii_case(b"chunked");
+                    fields.coding = match last_token(value).eq_ignore_ascii_case(b"chunked") {
+                        true => TransferCoding::Chunked,
+                        false => TransferCoding::Other,
+                    };
                 }
                 _ => {}
             }

@@ -11,16 +11,17 @@ use std::time::{Duration, Instant, SystemTime};
 use hdrhistogram::Histogram;
 
 use crate::error::LoadError;
+use crate::phase::{PhaseShared, RampTarget};
 use crate::plan::{LoadPlan, LoadProtocol, LoadShape};
 use crate::prepared::PreparedPlan;
 use crate::summary::{
-    ConnectionTotals, FORMAT, GeneratorCost, IdleSummary, LoadSummary, RampStep, SecondSummary,
+    FORMAT, GeneratorCost, GeneratorReport, IdleSummary, LoadLatencies, LoadSummary, RampStep, SecondSummary,
 };
 use crate::tally::{SecondCounts, ThreadTally, latency};
-use crate::worker::{self, PhaseShared};
-use crate::{machine, ramp};
+use crate::{generator, machine, ramp};
 
-const LOOK: Duration = Duration::from_millis(20);
+/// Interval of the checks before the start and during a hold.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Progress of a run, reported once per second.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,7 +75,7 @@ pub fn run(plan: &LoadPlan, mut watch: impl FnMut(&LoadProgress)) -> Result<Load
 
 fn phase(
     prepared: &Arc<PreparedPlan>,
-    step: Option<ramp::RampTarget>,
+    step: Option<RampTarget>,
     progress: &mut LoadProgress,
     watch: &mut dyn FnMut(&LoadProgress),
 ) -> Result<LoadPhase, LoadError> {
@@ -115,7 +116,7 @@ fn start(shared: &Arc<PhaseShared>, intervals: &Sender<SecondCounts>) -> Result<
     let started = threads.map(|thread| {
         let (shared, intervals) = (shared.clone(), intervals.clone());
         let name = format!("load-{thread}");
-        std::thread::Builder::new().name(name).spawn(move || worker::run(shared, thread, intervals))
+        std::thread::Builder::new().name(name).spawn(move || generator::run(shared, thread, intervals))
     });
     let threads: Result<_, _> = started.collect();
     threads.map_err(|source| LoadError::System { what: "starting a thread", source })
@@ -136,8 +137,8 @@ fn gather(
         if before.is_none() && began {
             before = Some(machine::own_cost());
         }
-        let patience = if before.is_none() || idle.is_some() { LOOK } else { Duration::from_secs(1) };
-        match intervals.recv_timeout(patience) {
+        let wait = if before.is_none() || idle.is_some() { CHECK_INTERVAL } else { Duration::from_secs(1) };
+        match intervals.recv_timeout(wait) {
             Err(RecvTimeoutError::Disconnected) => return before.unwrap_or_default(),
             Err(RecvTimeoutError::Timeout) => {}
             Ok(interval) => {
@@ -157,11 +158,11 @@ fn gather(
 
 fn elapsed_ns(shared: &PhaseShared, tally: &ThreadTally) -> u64 {
     let plan = &shared.prepared.plan;
-    match plan.duration_ms {
+    match plan.limits.duration_ms {
         _ if matches!(plan.kind, LoadShape::Idle { .. }) => {
             shared.clock.now_ns().saturating_sub(shared.counted_from_ns().unwrap_or(0))
         }
-        Some(duration_ms) if plan.count.is_none() => duration_ms * 1_000_000,
+        Some(duration_ms) if plan.limits.count.is_none() => duration_ms * 1_000_000,
         _ => tally.last_ended_ns.saturating_sub(shared.counted_from_ns().unwrap_or(0)).max(1),
     }
 }
@@ -254,16 +255,17 @@ impl IdleWatch {
 
     /// Returns the open and the planned connections.
     fn look(&mut self, shared: &PhaseShared) -> (u64, u64) {
-        let gate = &shared.idle;
-        let (opened, failed) = (gate.opened.load(Ordering::Acquire), gate.failed.load(Ordering::Acquire));
-        if gate.released.load(Ordering::Acquire) {
+        let barrier = &shared.idle;
+        let (opened, failed) =
+            (barrier.opened.load(Ordering::Acquire), barrier.failed.load(Ordering::Acquire));
+        if barrier.released.load(Ordering::Acquire) {
             return (self.found.held, self.found.wanted);
         }
         if self.all_open.is_none() && opened + failed == self.found.wanted {
             self.all_open = Some(Instant::now());
             self.found.opening_ns = self.opening.elapsed().as_nanos() as u64;
         }
-        let lost = gate.lost.load(Ordering::Acquire);
+        let lost = barrier.lost.load(Ordering::Acquire);
         if let Some(since) = self.all_open
             && since.elapsed() >= self.hold
         {
@@ -271,7 +273,7 @@ impl IdleWatch {
             self.found.rss_held_bytes = machine::rss_bytes(&self.found.pids);
             self.found.lost = lost;
             self.found.held = opened - lost;
-            gate.released.store(true, Ordering::Release);
+            barrier.released.store(true, Ordering::Release);
         }
         (opened - lost, self.found.wanted)
     }
@@ -303,16 +305,16 @@ impl LoadPhase {
     }
 }
 
-fn ramp_step(step: &ramp::RampTarget, phase: &LoadPhase) -> RampStep {
+fn ramp_step(step: &RampTarget, phase: &LoadPhase) -> RampStep {
     let tally = &phase.tally;
     // The last connection counts for its share of the time, even if it ends sooner.
     let seconds = (phase.elapsed_ns as f64 / 1e9).max(step.connections as f64 / step.rate);
     let calls = step.connections * u64::from(step.calls);
-    let good = tally.responses - tally.errors.bad_status;
+    let good = tally.totals.responses - tally.errors.bad_status;
     // The last second is incomplete and would lower the minimum rate.
     let whole = &phase.timeline[..phase.timeline.len().saturating_sub(1)];
     let mut rates: Vec<f64> = whole.iter().map(|second| second.responses as f64).collect();
-    let reply_rate = tally.responses as f64 / seconds;
+    let reply_rate = tally.totals.responses as f64 / seconds;
     if rates.is_empty() {
         rates.push(reply_rate);
     }
@@ -321,18 +323,18 @@ fn ramp_step(step: &ramp::RampTarget, phase: &LoadPhase) -> RampStep {
     RampStep {
         connection_rate: step.rate,
         demanded_request_rate: step.rate * f64::from(step.calls),
-        achieved_connection_rate: tally.opened as f64 / seconds,
-        request_rate: tally.requests as f64 / seconds,
+        achieved_connection_rate: tally.connections.opened as f64 / seconds,
+        request_rate: tally.totals.requests as f64 / seconds,
         reply_rate_min: rates.iter().copied().fold(f64::INFINITY, f64::min),
         reply_rate,
         reply_rate_max: rates.iter().copied().fold(0.0, f64::max),
         reply_rate_stdev: variance.sqrt(),
-        net_io_bytes: (tally.bytes_sent + tally.bytes_received) as f64 / seconds,
+        net_io_bytes: (tally.transfer.bytes_sent + tally.transfer.bytes_received) as f64 / seconds,
         calls,
-        responses: tally.responses,
+        responses: tally.totals.responses,
         errors: tally.errors.clone(),
         error_percent: calls.saturating_sub(good) as f64 * 100.0 / calls as f64,
-        latency: latency(&tally.latencies),
+        latency: latency(&tally.latencies.response),
     }
 }
 
@@ -342,7 +344,8 @@ fn summary(
     phase: LoadPhase,
     ramp: Vec<RampStep>,
 ) -> LoadSummary {
-    let LoadPhase { tally, timeline, elapsed_ns, cost, idle } = phase;
+    let LoadPhase { mut tally, timeline, elapsed_ns, cost, idle } = phase;
+    let statuses = tally.take_statuses();
     let recorded = |histogram: &Histogram<u64>| (!histogram.is_empty()).then(|| latency(histogram));
     let open = matches!(prepared.plan.kind, LoadShape::Open { .. });
     let protocol = match prepared.plan.protocol {
@@ -355,30 +358,22 @@ fn summary(
         started_unix_ms,
         elapsed_ns,
         protocol: protocol.to_owned(),
-        connections: ConnectionTotals {
-            opened: tally.opened,
-            full_handshakes: tally.full_handshakes,
-            resumed_handshakes: tally.resumed_handshakes,
-            closed_by_server: tally.closed_by_server,
+        connections: tally.connections,
+        totals: tally.totals,
+        transfer: tally.transfer,
+        latencies: LoadLatencies {
+            response: latency(&tally.latencies.response),
+            corrected: open.then(|| latency(&tally.latencies.corrected)),
+            connect: recorded(&tally.latencies.connect),
+            schedule_lag: open.then(|| latency(&tally.latencies.schedule_lag)),
         },
-        requests: tally.requests,
-        responses: tally.responses,
-        unanswered: tally.unanswered,
-        bytes_sent: tally.bytes_sent,
-        bytes_received: tally.bytes_received,
-        latency: latency(&tally.latencies),
-        latency_corrected: open.then(|| latency(&tally.corrected)),
-        connect_latency: recorded(&tally.connects),
-        schedule_lag: open.then(|| latency(&tally.lags)),
+        statuses,
         tls: tally.tls,
-        statuses: tally.statuses,
         errors: tally.errors,
         timeline,
         ramp,
         idle,
-        generator: cost,
-        machine: machine::facts(),
-        versions: versions(),
+        generator: GeneratorReport { cost, machine: machine::facts(), versions: versions() },
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) async fn connect(
             return Err(RequestFailure::new(ErrorClass::ConnectTimeout, message));
         }
     };
-    worker.tally.borrow_mut().connects.saturating_record(worker.clock.now_ns() - started);
+    worker.tally.borrow_mut().latencies.connect.saturating_record(worker.clock.now_ns() - started);
     Ok(CountedStream { socket, worker: worker.clone() })
 }
 
@@ -57,7 +57,7 @@ async fn establish(worker: &LoadWorker, origin: &LoadOrigin, number: usize) -> i
     let stream = connect_tcp(worker, address, number).await?;
     // Nagle's algorithm would delay small requests and distort latencies.
     stream.set_nodelay(true)?;
-    worker.tally.borrow_mut().opened += 1;
+    worker.tally.borrow_mut().connections.opened += 1;
     let (Some(config), Some(name)) = (&worker.prepared.tls, &origin.server_name) else {
         return Ok(LoadSocket::Plain(stream));
     };
@@ -65,8 +65,8 @@ async fn establish(worker: &LoadWorker, origin: &LoadOrigin, number: usize) -> i
     let session = stream.get_ref().1;
     let mut tally = worker.tally.borrow_mut();
     match session.handshake_kind() {
-        Some(HandshakeKind::Resumed) => tally.resumed_handshakes += 1,
-        _ => tally.full_handshakes += 1,
+        Some(HandshakeKind::Resumed) => tally.connections.resumed_handshakes += 1,
+        _ => tally.connections.full_handshakes += 1,
     }
     if tally.tls.is_none() {
         tally.tls = Some(tls::facts(session));
@@ -96,7 +96,7 @@ impl CountedStream {
 
     /// Whether the server has closed an idle connection or sent unsolicited bytes. Without an event, costs no
     /// system call.
-    pub(crate) fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<IdleEvent> {
+    pub(crate) fn poll_idle_event(&mut self, cx: &mut Context<'_>) -> Poll<IdleEvent> {
         let tcp = match &self.socket {
             LoadSocket::Plain(tcp) => tcp,
             LoadSocket::Tls(tls) => tls.get_ref().0,

@@ -10,7 +10,7 @@ use crate::plan::LoadPlan;
 /// Version of this format; readers refuse a newer one.
 pub const FORMAT: u32 = 1;
 
-/// The result of one load run.
+/// The result of one load run. The JSON form is flat: the fields of the groups are beside the others.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadSummary {
     /// [`FORMAT`] of the writing program.
@@ -27,41 +27,77 @@ pub struct LoadSummary {
     pub tls: Option<TlsFacts>,
     /// Connections of the run.
     pub connections: ConnectionTotals,
-    /// Requests sent, in whole or in part.
-    pub requests: u64,
-    /// Complete responses, whatever their status.
-    pub responses: u64,
-    /// Requests cut off by the end of the run: in flight or, in open loop, due and not sent.
-    pub unanswered: u64,
-    /// Bytes sent, before TLS encryption.
-    pub bytes_sent: u64,
-    /// Bytes received, after TLS decryption.
-    pub bytes_received: u64,
+    /// Requests and responses of the run.
+    #[serde(flatten)]
+    pub totals: RequestTotals,
+    /// Bytes of the run.
+    #[serde(flatten)]
+    pub transfer: TransferTotals,
     /// Responses by status.
     pub statuses: BTreeMap<u16, u64>,
     /// Errors by class.
     pub errors: ErrorTotals,
-    /// Time from the first byte of a request to the last byte of its response; complete responses only.
-    pub latency: LatencySummary,
-    /// Open loop: time from the intended send time.
-    ///
-    /// Includes requests that timed out or were cut off by the end of the run, with the time until then as a
-    /// lower bound.
-    pub latency_corrected: Option<LatencySummary>,
-    /// Time from the start of connecting until requests can be sent, TLS handshake included.
-    pub connect_latency: Option<LatencySummary>,
-    /// Open loop: delay of the generator itself while a connection was free. Shows whether the generator kept
-    /// its schedule.
-    pub schedule_lag: Option<LatencySummary>,
+    /// Distributions of the durations.
+    #[serde(flatten)]
+    pub latencies: LoadLatencies,
     /// One entry per second of the run, including seconds without events.
     pub timeline: Vec<SecondSummary>,
     /// Rate ramp: the steps in order.
     pub ramp: Vec<RampStep>,
     /// Idle connections: memory of the target.
     pub idle: Option<IdleSummary>,
-    /// CPU time and memory of the generator.
-    pub generator: GeneratorCost,
-    /// Machine of the generator.
+    /// The generator and its cost.
+    #[serde(flatten)]
+    pub generator: GeneratorReport,
+}
+
+/// Requests and responses of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestTotals {
+    /// Requests sent, in whole or in part.
+    pub requests: u64,
+    /// Complete responses, whatever their status.
+    pub responses: u64,
+    /// Requests cut off by the end of the run: in flight or, in open loop, due and not sent.
+    pub unanswered: u64,
+}
+
+/// Bytes of a run, without TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransferTotals {
+    /// Bytes sent, before TLS encryption.
+    pub bytes_sent: u64,
+    /// Bytes received, after TLS decryption.
+    pub bytes_received: u64,
+}
+
+/// Distributions of the durations in a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LoadLatencies {
+    /// Time from the first byte of a request to the last byte of its response; complete responses only.
+    #[serde(rename = "latency")]
+    pub response: LatencySummary,
+    /// Open loop: time from the intended send time.
+    ///
+    /// Includes requests that timed out or were cut off by the end of the run, with the time until then as a
+    /// lower bound.
+    #[serde(rename = "latency_corrected")]
+    pub corrected: Option<LatencySummary>,
+    /// Time from the start of connecting until requests can be sent, TLS handshake included.
+    #[serde(rename = "connect_latency")]
+    pub connect: Option<LatencySummary>,
+    /// Open loop: delay of the generator itself while a connection was free. Shows whether the generator kept
+    /// its schedule.
+    pub schedule_lag: Option<LatencySummary>,
+}
+
+/// The generator of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GeneratorReport {
+    /// CPU time and memory.
+    #[serde(rename = "generator")]
+    pub cost: GeneratorCost,
+    /// Its machine.
     pub machine: GeneratorMachine,
     /// Versions by name: program and kernel.
     pub versions: BTreeMap<String, String>,
@@ -70,18 +106,20 @@ pub struct LoadSummary {
 impl LoadSummary {
     /// Responses per second over the whole run.
     pub fn responses_per_second(&self) -> f64 {
-        if self.elapsed_ns == 0 { 0.0 } else { self.responses as f64 * 1e9 / self.elapsed_ns as f64 }
+        if self.elapsed_ns == 0 { 0.0 } else { self.totals.responses as f64 * 1e9 / self.elapsed_ns as f64 }
     }
 
     /// The primary latency: the corrected one if present.
     pub fn main_latency(&self) -> &LatencySummary {
-        self.latency_corrected.as_ref().unwrap_or(&self.latency)
+        self.latencies.corrected.as_ref().unwrap_or(&self.latencies.response)
     }
 
     /// CPU time of the generator per response in nanoseconds.
     pub fn generator_ns_per_response(&self) -> f64 {
-        let generator_cpu_ns = self.generator.cpu_user_ns + self.generator.cpu_system_ns;
-        if self.responses == 0 { 0.0 } else { generator_cpu_ns as f64 / self.responses as f64 }
+        match self.totals.responses {
+            0 => 0.0,
+            responses => self.generator.cost.cpu_ns() as f64 / responses as f64,
+        }
     }
 }
 
@@ -134,6 +172,33 @@ pub struct ErrorTotals {
     pub examples: BTreeMap<String, String>,
 }
 
+impl RequestTotals {
+    /// Adds the counts of another thread or phase.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.responses += other.responses;
+        self.unanswered += other.unanswered;
+    }
+}
+
+impl TransferTotals {
+    /// Adds the bytes of another thread or phase.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.bytes_sent += other.bytes_sent;
+        self.bytes_received += other.bytes_received;
+    }
+}
+
+impl ConnectionTotals {
+    /// Adds the connections of another thread or phase.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.opened += other.opened;
+        self.full_handshakes += other.full_handshakes;
+        self.resumed_handshakes += other.resumed_handshakes;
+        self.closed_by_server += other.closed_by_server;
+    }
+}
+
 impl LatencySummary {
     /// Value at a listed percentile; `None` for others and without records.
     pub fn at(&self, percentile: f64) -> Option<u64> {
@@ -143,6 +208,20 @@ impl LatencySummary {
 }
 
 impl ErrorTotals {
+    /// Adds counts by class; the first example is retained.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.connect += other.connect;
+        self.connect_timeout += other.connect_timeout;
+        self.read += other.read;
+        self.write += other.write;
+        self.response_timeout += other.response_timeout;
+        self.bad_status += other.bad_status;
+        self.protocol += other.protocol;
+        for (class, example) in &other.examples {
+            self.examples.entry(class.clone()).or_insert_with(|| example.clone());
+        }
+    }
+
     /// Sum over all classes.
     pub fn total(&self) -> u64 {
         self.by_class().iter().map(|(_, count)| count).sum()
@@ -276,6 +355,13 @@ pub struct GeneratorCost {
     pub rss_max_bytes: u64,
 }
 
+impl GeneratorCost {
+    /// CPU time in user space and in the kernel, in nanoseconds.
+    pub fn cpu_ns(&self) -> u64 {
+        self.cpu_user_ns + self.cpu_system_ns
+    }
+}
+
 /// Machine of the generator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GeneratorMachine {
@@ -290,3 +376,6 @@ pub struct GeneratorMachine {
     /// Name of the distribution.
     pub os: String,
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,10 @@ use base64::prelude::BASE64_STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 
-use crate::summary::{ErrorTotals, LatencyPercentile, LatencySummary, TlsFacts};
+use crate::plan::StatusRange;
+use crate::summary::{
+    ConnectionTotals, ErrorTotals, LatencyPercentile, LatencySummary, RequestTotals, TlsFacts, TransferTotals,
+};
 
 /// Upper bound of recorded latencies: one hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
@@ -68,63 +71,131 @@ impl SecondCounts {
     }
 }
 
+/// Histograms of one thread.
+pub(crate) struct LatencyHistograms {
+    /// From the first byte of a request to the last byte of its response.
+    pub(crate) response: Histogram<u64>,
+    /// Open loop: from the intended send time.
+    pub(crate) corrected: Histogram<u64>,
+    /// From the start of connecting until requests can be sent.
+    pub(crate) connect: Histogram<u64>,
+    /// Open loop: delay of the generator itself.
+    pub(crate) schedule_lag: Histogram<u64>,
+}
+
+impl LatencyHistograms {
+    fn new() -> Self {
+        Self {
+            response: histogram(3),
+            corrected: histogram(3),
+            connect: histogram(3),
+            schedule_lag: histogram(3),
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (sum, other) in [
+            (&mut self.response, &other.response),
+            (&mut self.corrected, &other.corrected),
+            (&mut self.connect, &other.connect),
+            (&mut self.schedule_lag, &other.schedule_lag),
+        ] {
+            sum.add(other).expect("both have the same bounds");
+        }
+    }
+}
+
+/// Responses by status. Consecutive equal statuses avoid the map.
+#[derive(Default)]
+struct StatusCounts {
+    by_status: BTreeMap<u16, u64>,
+    last_status: u16,
+    last_count: u64,
+}
+
+impl StatusCounts {
+    fn add(&mut self, status: u16) {
+        if self.last_status != status {
+            self.settle();
+            self.last_status = status;
+        }
+        self.last_count += 1;
+    }
+
+    /// Moves the count of the last status into the map.
+    fn settle(&mut self) {
+        let count = std::mem::take(&mut self.last_count);
+        if count > 0 {
+            *self.by_status.entry(self.last_status).or_default() += count;
+        }
+    }
+}
+
+/// The current second, and the channel for finished ones.
+struct SecondTimeline {
+    current: SecondCounts,
+    counted_from_ns: u64,
+    finished: Option<Sender<SecondCounts>>,
+}
+
+impl SecondTimeline {
+    /// Sends the current second if `now_ns` is in a later one, even if empty.
+    fn advance(&mut self, now_ns: u64) {
+        let Some(counted_ns) = now_ns.checked_sub(self.counted_from_ns) else { return };
+        let second = counted_ns / SECOND_NS;
+        if second == self.current.second {
+            return;
+        }
+        let over = std::mem::replace(&mut self.current, SecondCounts::new(second));
+        if let Some(finished) = &self.finished {
+            // A dropped receiver does not stop the counting.
+            let _ = finished.send(over);
+        }
+    }
+
+    /// Sends the last, incomplete second.
+    fn finish(&mut self) {
+        let last = std::mem::replace(&mut self.current, SecondCounts::new(0));
+        if let Some(finished) = self.finished.take() {
+            let _ = finished.send(last);
+        }
+    }
+}
+
 /// Counters of one thread in one phase.
 pub(crate) struct ThreadTally {
-    pub(crate) requests: u64,
-    pub(crate) responses: u64,
-    pub(crate) unanswered: u64,
-    pub(crate) opened: u64,
-    pub(crate) full_handshakes: u64,
-    pub(crate) resumed_handshakes: u64,
-    pub(crate) closed_by_server: u64,
-    pub(crate) bytes_sent: u64,
-    pub(crate) bytes_received: u64,
-    pub(crate) statuses: BTreeMap<u16, u64>,
+    pub(crate) totals: RequestTotals,
+    pub(crate) connections: ConnectionTotals,
+    pub(crate) transfer: TransferTotals,
     pub(crate) errors: ErrorTotals,
-    pub(crate) latencies: Histogram<u64>,
-    pub(crate) corrected: Histogram<u64>,
-    pub(crate) connects: Histogram<u64>,
-    pub(crate) lags: Histogram<u64>,
+    pub(crate) latencies: LatencyHistograms,
     pub(crate) tls: Option<TlsFacts>,
     pub(crate) last_ended_ns: u64,
-    last_status: (u16, u64),
-    interval: SecondCounts,
-    counted_from_ns: u64,
-    good: (u16, u16),
-    intervals: Option<Sender<SecondCounts>>,
+    statuses: StatusCounts,
+    timeline: SecondTimeline,
+    good_statuses: StatusRange,
 }
 
 impl ThreadTally {
-    pub(crate) fn new(good: (u16, u16), intervals: Option<Sender<SecondCounts>>) -> Self {
+    /// Empty counters. `finished` receives each second of the timeline.
+    pub(crate) fn new(good_statuses: StatusRange, finished: Option<Sender<SecondCounts>>) -> Self {
         Self {
-            requests: 0,
-            responses: 0,
-            unanswered: 0,
-            opened: 0,
-            full_handshakes: 0,
-            resumed_handshakes: 0,
-            closed_by_server: 0,
-            bytes_sent: 0,
-            bytes_received: 0,
-            statuses: BTreeMap::new(),
+            totals: RequestTotals::default(),
+            connections: ConnectionTotals::default(),
+            transfer: TransferTotals::default(),
             errors: ErrorTotals::default(),
-            latencies: histogram(3),
-            corrected: histogram(3),
-            connects: histogram(3),
-            lags: histogram(3),
+            latencies: LatencyHistograms::new(),
             tls: None,
             last_ended_ns: 0,
-            last_status: (0, 0),
-            interval: SecondCounts::new(0),
-            counted_from_ns: u64::MAX,
-            good,
-            intervals,
+            statuses: StatusCounts::default(),
+            timeline: SecondTimeline { current: SecondCounts::new(0), counted_from_ns: u64::MAX, finished },
+            good_statuses,
         }
     }
 
     /// Counts requests that start at or after this time.
     pub(crate) fn count_from(&mut self, counted_from_ns: u64) {
-        self.counted_from_ns = counted_from_ns;
+        self.timeline.counted_from_ns = counted_from_ns;
     }
 
     /// Records a complete response.
@@ -132,20 +203,20 @@ impl ThreadTally {
         if !self.begins(moments) {
             return;
         }
-        self.responses += 1;
-        self.interval.responses += 1;
-        self.add_status(status);
+        self.totals.responses += 1;
+        self.timeline.current.responses += 1;
+        self.statuses.add(status);
         let latency = moments.ended_ns - moments.sent_ns.unwrap_or(moments.ended_ns);
-        self.latencies.saturating_record(latency);
+        self.latencies.response.saturating_record(latency);
         let mut main = latency;
         if let Some(intended) = moments.intended_ns {
             main = moments.ended_ns.saturating_sub(intended);
-            self.corrected.saturating_record(main);
+            self.latencies.corrected.saturating_record(main);
         }
-        self.interval.latencies.saturating_record(main);
-        if status < self.good.0 || status > self.good.1 {
+        self.timeline.current.latencies.saturating_record(main);
+        if !self.good_statuses.contains(status) {
             self.errors.bad_status += 1;
-            self.interval.errors += 1;
+            self.timeline.current.errors += 1;
             if self.errors.bad_status == 1 {
                 self.errors.examples.insert("bad_status".to_owned(), format!("status {status}"));
             }
@@ -162,12 +233,12 @@ impl ThreadTally {
         if *count == 1 {
             self.errors.examples.insert(name.to_owned(), failure.message);
         }
-        self.interval.errors += 1;
+        self.timeline.current.errors += 1;
         // A timed-out request waited at least this long, so the corrected latency includes it.
         if let (ErrorClass::ResponseTimeout, Some(intended)) = (failure.class, moments.intended_ns) {
             let waited = moments.ended_ns.saturating_sub(intended);
-            self.corrected.saturating_record(waited);
-            self.interval.latencies.saturating_record(waited);
+            self.latencies.corrected.saturating_record(waited);
+            self.timeline.current.latencies.saturating_record(waited);
         }
     }
 
@@ -176,66 +247,43 @@ impl ThreadTally {
         if !self.begins(moments) {
             return;
         }
-        self.unanswered += 1;
+        self.totals.unanswered += 1;
         if let Some(intended) = moments.intended_ns {
-            self.corrected.saturating_record(moments.ended_ns.saturating_sub(intended));
+            self.latencies.corrected.saturating_record(moments.ended_ns.saturating_sub(intended));
         }
     }
 
     /// Records the generator's own delay while the connection was free.
     pub(crate) fn lagged(&mut self, lag_ns: u64) {
-        self.lags.saturating_record(lag_ns);
+        self.latencies.schedule_lag.saturating_record(lag_ns);
     }
 
     /// Sends the counts of a finished second, even if empty.
     pub(crate) fn turn_second(&mut self, now_ns: u64) {
-        let Some(counted_ns) = now_ns.checked_sub(self.counted_from_ns) else { return };
-        let second = counted_ns / SECOND_NS;
-        if second == self.interval.second {
-            return;
-        }
-        let over = std::mem::replace(&mut self.interval, SecondCounts::new(second));
-        if let Some(intervals) = &self.intervals {
-            // A dropped receiver does not stop the counting.
-            let _ = intervals.send(over);
-        }
+        self.timeline.advance(now_ns);
     }
 
-    /// Sends the last, incomplete second.
+    /// Completes the counts and sends the last, incomplete second.
     pub(crate) fn finish(&mut self) {
-        let (status, count) = std::mem::take(&mut self.last_status);
-        if count > 0 {
-            *self.statuses.entry(status).or_default() += count;
-        }
-        let last = std::mem::replace(&mut self.interval, SecondCounts::new(0));
-        if let Some(intervals) = self.intervals.take() {
-            let _ = intervals.send(last);
-        }
+        self.statuses.settle();
+        self.timeline.finish();
+    }
+
+    /// Responses by status; complete after [`ThreadTally::finish`].
+    pub(crate) fn take_statuses(&mut self) -> BTreeMap<u16, u64> {
+        std::mem::take(&mut self.statuses.by_status)
     }
 
     /// Adds the counts of another thread.
     pub(crate) fn merge(&mut self, other: &Self) {
-        self.requests += other.requests;
-        self.responses += other.responses;
-        self.unanswered += other.unanswered;
-        self.opened += other.opened;
-        self.full_handshakes += other.full_handshakes;
-        self.resumed_handshakes += other.resumed_handshakes;
-        self.closed_by_server += other.closed_by_server;
-        self.bytes_sent += other.bytes_sent;
-        self.bytes_received += other.bytes_received;
-        for (status, count) in &other.statuses {
-            *self.statuses.entry(*status).or_default() += count;
+        self.totals.add(&other.totals);
+        self.connections.add(&other.connections);
+        self.transfer.add(&other.transfer);
+        for (status, count) in &other.statuses.by_status {
+            *self.statuses.by_status.entry(*status).or_default() += count;
         }
-        add_errors(&mut self.errors, &other.errors);
-        for (mine, theirs) in [
-            (&mut self.latencies, &other.latencies),
-            (&mut self.corrected, &other.corrected),
-            (&mut self.connects, &other.connects),
-            (&mut self.lags, &other.lags),
-        ] {
-            mine.add(theirs).expect("both have the same bounds");
-        }
+        self.errors.add(&other.errors);
+        self.latencies.add(&other.latencies);
         self.tls = self.tls.take().or_else(|| other.tls.clone());
         self.last_ended_ns = self.last_ended_ns.max(other.last_ended_ns);
     }
@@ -244,24 +292,13 @@ impl ThreadTally {
     fn begins(&mut self, moments: RequestMoments) -> bool {
         // By the intended send time, so that a late request of the warm-up does not count.
         let began = moments.intended_ns.or(moments.sent_ns).unwrap_or(moments.ended_ns);
-        if began < self.counted_from_ns {
+        if began < self.timeline.counted_from_ns {
             return false;
         }
-        self.turn_second(moments.ended_ns);
-        self.requests += u64::from(moments.sent_ns.is_some());
+        self.timeline.advance(moments.ended_ns);
+        self.totals.requests += u64::from(moments.sent_ns.is_some());
         self.last_ended_ns = self.last_ended_ns.max(moments.ended_ns);
         true
-    }
-
-    /// Counts a status. Consecutive equal statuses avoid the map.
-    fn add_status(&mut self, status: u16) {
-        if self.last_status.0 != status {
-            let (before, count) = std::mem::replace(&mut self.last_status, (status, 0));
-            if count > 0 {
-                *self.statuses.entry(before).or_default() += count;
-            }
-        }
-        self.last_status.1 += 1;
     }
 }
 
@@ -273,20 +310,6 @@ fn slot(errors: &mut ErrorTotals, class: ErrorClass) -> (&'static str, &mut u64)
         ErrorClass::Write => ("write", &mut errors.write),
         ErrorClass::ResponseTimeout => ("response_timeout", &mut errors.response_timeout),
         ErrorClass::Protocol => ("protocol", &mut errors.protocol),
-    }
-}
-
-/// Adds counts by class; the first example is retained.
-pub(crate) fn add_errors(sum: &mut ErrorTotals, other: &ErrorTotals) {
-    sum.connect += other.connect;
-    sum.connect_timeout += other.connect_timeout;
-    sum.read += other.read;
-    sum.write += other.write;
-    sum.response_timeout += other.response_timeout;
-    sum.bad_status += other.bad_status;
-    sum.protocol += other.protocol;
-    for (class, example) in &other.examples {
-        sum.examples.entry(class.clone()).or_insert_with(|| example.clone());
     }
 }
 

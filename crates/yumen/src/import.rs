@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use yumen_admin::kong::{self, ImportContext, ImportFinding, ImportLevel, ImportResult};
 use yumen_base::Problem;
 use yumen_config::{Resource, document};
+use yumen_import::{ImportContext, ImportFinding, ImportLevel, ImportResult, kong};
 
 use crate::cli::{ImportArgs, NodeFile};
 use crate::{compiler, offline, output, private_file};
@@ -17,11 +17,11 @@ use crate::{compiler, offline, output, private_file};
 pub(crate) fn kong(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     let name = args.file.display();
     let text = std::fs::read_to_string(&args.file).with_context(|| format!("cannot read {name}"))?;
-    let surroundings = ImportContext {
+    let context = ImportContext {
         environment: &compiler::environment,
         runs: &|plugin| yumen_plugins::BUILTIN.iter().any(|kind| kind.name == plugin),
     };
-    let ImportResult { resources, mut report } = match kong::import(&text, &surroundings) {
+    let ImportResult { resources, mut report } = match kong::import(&text, &context) {
         Ok(imported) => imported,
         Err(message) => bail!("{name}: {message}"),
     };

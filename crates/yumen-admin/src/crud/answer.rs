@@ -7,10 +7,10 @@ use serde_json::Value;
 use yumen_config::node::AdminApiVersion;
 use yumen_store::{ResourceKey, Revision, StoreEntry};
 
+use crate::reply;
+use crate::revision::set_revision;
+use crate::rows::{self, KindView};
 use crate::secrets::SecretVisibility;
-use crate::{reply, rows};
-
-const REVISION: &str = "x-yumen-revision";
 
 /// What was done to an object, in the word of the older shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,11 +38,18 @@ pub(crate) fn one(
     status: StatusCode,
     action: LegacyAction,
     sight: SecretVisibility,
-    (key, entry): (&ResourceKey, &StoreEntry),
+    key: &ResourceKey,
+    entry: &StoreEntry,
     revision: Revision,
 ) -> Response {
     let mut text = String::with_capacity(entry.json.len() + 160);
-    rows::object(&mut text, (key.kind, sight), &key.id, entry, action == LegacyAction::Get);
+    rows::object(
+        &mut text,
+        KindView { kind: key.kind, visibility: sight },
+        &key.id,
+        entry,
+        action == LegacyAction::Get,
+    );
     if version == AdminApiVersion::Default {
         text = format!(r#"{{"action":"{}","count":1,"node":{text}}}"#, action.name());
     }
@@ -108,6 +115,6 @@ pub(crate) fn deleted(version: AdminApiVersion, key: &ResourceKey, revision: Rev
 }
 
 fn at(mut response: Response, revision: Revision) -> Response {
-    response.headers_mut().insert(REVISION, HeaderValue::from(revision.0));
+    set_revision(&mut response, revision);
     response
 }

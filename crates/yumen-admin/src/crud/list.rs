@@ -18,7 +18,7 @@ use crate::api::AdminState;
 use crate::lists::RenderedList;
 use crate::query::QueryArguments;
 use crate::refusal::ApiRefusal;
-use crate::rows;
+use crate::rows::{self, KindView};
 use crate::secrets::SecretVisibility;
 
 /// Answers a GET.
@@ -36,13 +36,13 @@ pub(crate) async fn get(
         if is_known(entry.modified) {
             return Ok(answer::tagged(answer::unchanged(at.revision), entry.modified));
         }
-        let shown = (&key, entry);
         return Ok(answer::one(
             state.api_version,
             StatusCode::OK,
             LegacyAction::Get,
             sight,
-            shown,
+            &key,
+            entry,
             at.revision,
         ));
     }
@@ -62,8 +62,9 @@ fn list(
     let page = ListPage::of(query)?;
     let filters = ListFilters::of(target.kind, query)?;
     let at = state.store.state();
+    let view = KindView { kind: target.kind, visibility: sight };
     if page.is_none() && filters.is_empty() && target.parent.is_none() {
-        let RenderedList { total, pieces, as_of } = state.lists.written(&at, (target.kind, sight));
+        let RenderedList { total, pieces, as_of } = state.lists.render(&at, view);
         if is_known(as_of) {
             return Ok(answer::tagged(answer::unchanged(at.revision), as_of));
         }
@@ -89,7 +90,7 @@ fn list(
     };
     // In one piece: a long list grown by doubling is copied as often as it is written.
     let mut text = String::with_capacity(found.iter().map(|(id, entry)| rows::row_bytes(id, entry)).sum());
-    rows::rows(&mut text, (target.kind, sight), found.into_iter());
+    rows::rows(&mut text, view, found.into_iter());
     Ok(answer::list(state.api_version, &place, total, vec![Bytes::from(text)], at.revision))
 }
 

@@ -16,8 +16,8 @@ use super::target::CrudTarget;
 use super::{CrudContext, merge, references};
 use crate::api::AdminState;
 use crate::refusal::ApiRefusal;
+use crate::revision::WrittenRevision;
 use crate::secrets::SecretVisibility;
-use crate::v1::WrittenRevision;
 
 /// Longer lifetimes are as good as forever.
 const TTL_SECONDS_MAX: f64 = 1e9;
@@ -256,7 +256,8 @@ fn written_answer(
         status,
         action,
         SecretVisibility::Whole,
-        (key, entry),
+        key,
+        entry,
         committed.revision,
     );
     response.extensions_mut().insert(WrittenRevision(committed));

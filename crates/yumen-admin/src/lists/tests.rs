@@ -2,11 +2,15 @@
 
 use proptest::prelude::*;
 use serde_json::Value;
+use yumen_config::Kind;
 use yumen_store::{ResourceKey, StoreEntry};
 
 use crate::secrets::SecretVisibility;
 
 use super::*;
+
+/// The view of an administrator.
+const ROUTES: KindView = KindView { kind: Kind::Routes, visibility: SecretVisibility::Whole };
 
 /// What happens between two times somebody asks: ids that are put, or deleted where they are there.
 type Step = Vec<(u16, bool)>;
@@ -50,7 +54,7 @@ fn check(steps: &[Step]) {
             }
         }
         let state = state_of(&objects, revision);
-        let kept = lists.written(&state, (Kind::Routes, SecretVisibility::Whole));
+        let kept = lists.render(&state, ROUTES);
         let expected: Vec<(String, String)> = objects
             .iter()
             .map(|(id, entry)| (format!("\"/apisix/routes/{id}\""), entry.modified.0.to_string()))
@@ -85,9 +89,9 @@ fn what_did_not_change_is_shared() {
         objects.iter().map(|(id, entry)| (ResourceKey::new(Kind::Routes, id.clone()), entry.clone())),
         [],
     );
-    let first = lists.written(&before, (Kind::Routes, SecretVisibility::Whole));
+    let first = lists.render(&before, ROUTES);
     objects.insert("0500".into(), entry(2));
-    let second = lists.written(&state_of(&objects, 2), (Kind::Routes, SecretVisibility::Whole));
+    let second = lists.render(&state_of(&objects, 2), ROUTES);
     let shared = first.pieces.iter().zip(&second.pieces).filter(|(a, b)| a.as_ptr() == b.as_ptr()).count();
     assert_eq!((first.pieces.len(), shared), (8, 7));
 }

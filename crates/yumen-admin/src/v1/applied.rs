@@ -1,7 +1,5 @@
 //! Reading one's writes: which revision is in force, and waiting for one.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
@@ -11,15 +9,14 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use tokio::time::timeout;
 use yumen_base::ProblemLevel;
-use yumen_store::{ResourceKey, Revision, StoreCommit};
+use yumen_store::Revision;
 
 use super::arguments::{NoArguments, StrictQuery};
 use super::{ClusterView, LiveGateway, V1State};
 use crate::refusal::ApiRefusal;
 use crate::reply;
+use crate::revision::{REVISION_HEADER, WrittenRevision};
 
-/// The revision an answer is as of.
-pub(crate) const REVISION: &str = "x-yumen-revision";
 const APPLIED: &str = "x-yumen-applied";
 const NODES: &str = "x-yumen-nodes";
 const BEHIND: &str = "x-yumen-behind";
@@ -55,23 +52,6 @@ pub(super) async fn problems(State(state): State<V1State>, _: StrictQuery<NoArgu
     reply::json(StatusCode::OK, &problems.expect("problems are plain data"))
 }
 
-/// Goes with an answer that says that this was written.
-#[derive(Debug, Clone)]
-pub(crate) struct WrittenRevision(pub(crate) Arc<StoreCommit>);
-
-impl WrittenRevision {
-    /// Whether an object of it is refused by what serves requests: its last good version is in force, or none.
-    fn is_quarantined(&self, live: &dyn LiveGateway) -> bool {
-        let problems = live.problems();
-        let errors = problems.iter().filter(|problem| problem.level == ProblemLevel::Error);
-        let refused: BTreeSet<&str> = errors.map(|problem| &*problem.object).collect();
-        let name = |key: &ResourceKey| format!("{}/{}", key.kind.name(), key.id);
-        let written = self.0.changes.iter().filter(|changed| changed.after.is_some());
-        let mut keys = written.map(|changed| &changed.key);
-        !refused.is_empty() && keys.any(|key| refused.contains(&*name(key)))
-    }
-}
-
 /// With `?wait=applied[&timeout=seconds]` an answer that carries a revision is held back until every
 /// next request is served by that revision; `X-Yumen-Applied` says whether it is, or `quarantined` where an object that
 /// was written is not in force with it. With `nodes=all` or `nodes=quorum`
@@ -82,7 +62,8 @@ pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Requ
         Err(refusal) => return refusal.into_response(),
     };
     let mut response = next.run(request).await;
-    let revision = response.headers().get(REVISION).and_then(|value| value.to_str().ok()?.parse().ok());
+    let revision =
+        response.headers().get(REVISION_HEADER).and_then(|value| value.to_str().ok()?.parse().ok());
     let (Some(wait), Some(revision)) = (wait, revision.map(Revision)) else { return response };
     let is_applied = match wait.nodes {
         NodeScope::Own => {
@@ -99,7 +80,7 @@ pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Requ
     // What is wrong with a revision is known here once it is in force here.
     let is_judged = is_applied && *state.live.applied().borrow() >= revision;
     let wrote = response.extensions().get::<WrittenRevision>().filter(|_| is_judged);
-    let value = match wrote.is_some_and(|wrote| wrote.is_quarantined(&*state.live)) {
+    let value = match wrote.is_some_and(|wrote| wrote.is_quarantined(&state.live.problems())) {
         true => "quarantined",
         false if is_applied => "true",
         false => "false",

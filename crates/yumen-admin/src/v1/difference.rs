@@ -1,4 +1,4 @@
-//! What differs between two texts of one object, path by path.
+//! Differences between two versions of an object, by path.
 
 use serde_json::{Map, Value, json};
 use yumen_config::Kind;
@@ -6,7 +6,7 @@ use yumen_store::{EntryChange, StoreEntry};
 
 use crate::secrets::{self, SecretVisibility};
 
-/// A change as its reader may see it: the object, what was done to it, and the paths that differ.
+/// A change as its reader may see it: object, action, and the paths that differ.
 pub(super) fn shown(changed: &EntryChange, sight: SecretVisibility) -> Value {
     let text = |entry: &Option<StoreEntry>| VisibleObject::of(entry.as_ref()?, changed.key.kind, sight);
     let (before, after) = (text(&changed.before), text(&changed.after));
@@ -16,7 +16,7 @@ pub(super) fn shown(changed: &EntryChange, sight: SecretVisibility) -> Value {
     }
     let paths = paths.into_iter();
     let paths: Vec<Value> = paths
-        .map(|(path, before, after)| json!({ "path": path, "before": before, "after": after }))
+        .map(|PathDifference { path, before, after }| json!({ "path": path, "before": before, "after": after }))
         .collect();
     json!({
         "object": changed.key.to_string(),
@@ -27,7 +27,7 @@ pub(super) fn shown(changed: &EntryChange, sight: SecretVisibility) -> Value {
     })
 }
 
-/// What was done to an object.
+/// The action of a change.
 pub(super) fn action(changed: &EntryChange) -> &'static str {
     match (&changed.before, &changed.after) {
         (None, _) => "created",
@@ -36,7 +36,7 @@ pub(super) fn action(changed: &EntryChange) -> &'static str {
     }
 }
 
-/// An object as it was written, and what its reader sees of it.
+/// An object as stored, and as its reader may see it.
 struct VisibleObject {
     written: Value,
     shown: Value,
@@ -57,9 +57,7 @@ impl VisibleObject {
     }
 }
 
-type Members<'t> = &'t Map<String, Value>;
-
-/// One place of a text, as written and as shown.
+/// The value at one path, as stored and as shown.
 #[derive(Clone, Copy)]
 struct VisiblePair<'t> {
     written: &'t Value,
@@ -67,35 +65,52 @@ struct VisiblePair<'t> {
 }
 
 impl<'t> VisiblePair<'t> {
-    /// The members, where both sides are objects.
-    fn members(self) -> Option<(Members<'t>, Members<'t>)> {
-        Some((self.written.as_object()?, self.shown.as_object()?))
+    /// The members, if both forms are objects.
+    fn members(self) -> Option<VisibleMembers<'t>> {
+        Some(VisibleMembers { written: self.written.as_object()?, shown: self.shown.as_object()? })
     }
 }
 
-type Difference = (String, Value, Value);
+/// The members of an object, as stored and as shown.
+#[derive(Clone, Copy)]
+struct VisibleMembers<'t> {
+    written: &'t Map<String, Value>,
+    shown: &'t Map<String, Value>,
+}
 
-/// Objects are compared member by member; everything else, lists too, as a whole. What differs is told by what is
-/// written, and told as it is shown.
-fn compare(path: &str, before: VisiblePair<'_>, after: VisiblePair<'_>, out: &mut Vec<Difference>) {
+impl<'t> VisibleMembers<'t> {
+    /// One member; null if absent.
+    fn get(self, name: &str) -> VisiblePair<'t> {
+        let of = |members: &'t Map<String, Value>| members.get(name).unwrap_or(&Value::Null);
+        VisiblePair { written: of(self.written), shown: of(self.shown) }
+    }
+}
+
+/// A path whose stored values differ, with the shown values.
+struct PathDifference {
+    path: String,
+    before: Value,
+    after: Value,
+}
+
+/// Compares objects member by member, and all other values, lists included, as a whole.
+///
+/// Stored values are compared, shown values reported: a changed secret is reported without its text.
+fn compare(path: &str, before: VisiblePair<'_>, after: VisiblePair<'_>, out: &mut Vec<PathDifference>) {
     let (Some(old), Some(new)) = (before.members(), after.members()) else {
         if before.written != after.written {
-            out.push((path.to_owned(), before.shown.clone(), after.shown.clone()));
+            let path = path.to_owned();
+            out.push(PathDifference { path, before: before.shown.clone(), after: after.shown.clone() });
         }
         return;
     };
-    let is_new = |name: &&String| !old.0.contains_key(*name);
-    let names: Vec<&String> = old.0.keys().chain(new.0.keys().filter(is_new)).collect();
+    let is_new = |name: &&String| !old.written.contains_key(*name);
+    let names: Vec<&String> = old.written.keys().chain(new.written.keys().filter(is_new)).collect();
     for name in names {
         if path.is_empty() && name == "update_time" {
             continue;
         }
         let inner = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-        compare(&inner, member(old, name), member(new, name), out);
+        compare(&inner, old.get(name), new.get(name), out);
     }
-}
-
-fn member<'t>((written, shown): (Members<'t>, Members<'t>), name: &str) -> VisiblePair<'t> {
-    let of = |side: Members<'t>| side.get(name).unwrap_or(&Value::Null);
-    VisiblePair { written: of(written), shown: of(shown) }
 }

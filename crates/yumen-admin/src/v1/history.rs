@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::{Extension, State};
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -14,13 +14,13 @@ use yumen_store::{
     StoreState, commit,
 };
 
-use super::applied::{REVISION, WrittenRevision};
 use super::arguments::{ArgumentNames, NoArguments, PathParams, StrictQuery, StrictWriteQuery};
 use super::transaction::{ConfirmQuery, key_of};
 use super::{V1State, difference, plan};
 use crate::crud::references;
 use crate::refusal::ApiRefusal;
 use crate::reply;
+use crate::revision::{WrittenRevision, set_revision};
 use crate::secrets::SecretVisibility;
 
 const PAGE: usize = 50;
@@ -294,7 +294,7 @@ pub(super) async fn rollback(
     let expired: Vec<String> = expired.iter().map(ResourceKey::to_string).collect();
     let body = json!({ "revision": newest.0, "restored": revision, "changed": changed, "expired": expired });
     let mut response = reply::json(StatusCode::OK, &body);
-    response.headers_mut().insert(REVISION, HeaderValue::from(newest.0));
+    set_revision(&mut response, newest);
     if let Some(committed) = committed {
         response.extensions_mut().insert(WrittenRevision(committed));
     }

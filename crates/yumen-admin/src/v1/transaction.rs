@@ -16,12 +16,12 @@ use yumen_config::resource::IdRule;
 use yumen_config::{Kind, Resource, document, duplicate_keys};
 use yumen_store::{Authorship, Draft, ResourceKey, StoreEntry, StoreState, commit};
 
-use super::applied::{REVISION, WrittenRevision};
 use super::arguments::{ArgumentNames, StrictQuery, StrictWriteQuery};
 use super::{V1State, plan};
 use crate::crud::{object, references};
 use crate::keys::KeyHolder;
 use crate::refusal::ApiRefusal;
+use crate::revision::{WrittenRevision, set_revision};
 use crate::whole_body::WholeBody;
 use crate::{reply, validate};
 
@@ -196,7 +196,7 @@ pub(super) async fn export(
     let text = text.map_err(unreadable)?;
     let mut response = text.into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
-    response.headers_mut().insert(REVISION, HeaderValue::from(now.revision.0));
+    set_revision(&mut response, now.revision);
     Ok(response)
 }
 
@@ -307,7 +307,7 @@ impl TransactionPlan {
             body["ends"] = counts.ends.into();
         }
         let mut response = reply::json(StatusCode::OK, &body);
-        response.headers_mut().insert(REVISION, HeaderValue::from(revision.0));
+        set_revision(&mut response, revision);
         if let Some(committed) = committed {
             response.extensions_mut().insert(WrittenRevision(committed));
         }

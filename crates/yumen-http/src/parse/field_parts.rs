@@ -40,7 +40,7 @@ pub fn refused_request(
         return head.clear();
     }
     if target.starts_with(b"/") {
-        head.origin_form = head.target;
+        head.target.origin_form = head.target.received;
     }
     head.fields.receive(KnownField::Host, b"Host", host);
     if let Ok(Some((authority, part))) = host_field(head) {

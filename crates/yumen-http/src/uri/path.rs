@@ -1,13 +1,13 @@
 //! The forms of a request path: as forwarded, decoded, and as the router matches it.
 //!
 //! Dot segments are resolved once, over the received octets (RFC 3986 §5.2.4), so that the router and the upstream
-//! read the same path. Knows nothing of queries and authorities.
+//! interpret the same path. Must not know queries and authorities.
 
 use std::ops::Range;
 
 use super::{InvalidPath, escaped};
 
-/// How paths are read before routing.
+/// Policy for request paths.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PathPolicy {
     /// Dot segments, in every spelling.
@@ -19,12 +19,12 @@ pub struct PathPolicy {
 /// The treatment of dot segments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DotSegmentPolicy {
-    /// The router and the upstream get the path without them.
+    /// The router and the upstream receive the path without dot segments.
     #[default]
     Resolve,
-    /// The request is refused.
+    /// The request is rejected.
     Refuse,
-    /// The router gets the path without them, the upstream the path as received.
+    /// The router receives the path without dot segments, the upstream the path as received.
     AsReceived,
 }
 
@@ -36,32 +36,34 @@ pub enum EncodedSlashPolicy {
     Keep,
     /// An encoded slash separates segments when the router matches.
     Separate,
-    /// The request is refused, as is one with an encoded backslash.
+    /// Requests with an encoded slash or backslash are rejected.
     Refuse,
 }
 
 /// The forms of a path that differ from the received one.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct PathForms {
-    /// The path without dot segments, every other octet as received; `None` where there were none.
+    /// The path without dot segments, every other octet as received; `None` without dot segments.
     pub resolved: Option<Vec<u8>>,
-    /// Whether the upstream gets the received path nevertheless.
+    /// Whether the upstream receives the original path although it contains dot segments.
     pub forwards_received: bool,
     /// The resolved path with escapes decoded and slashes merged.
     pub decoded: Vec<u8>,
-    /// The decoded path with `%2F` and `%25` left encoded; `None` where the router matches the decoded path.
+    /// The decoded path with `%2F` and `%25` left encoded; `None` if the router matches the decoded path.
     pub routed: Option<Vec<u8>>,
 }
 
 impl PathForms {
-    /// Reads a path that begins with a slash.
+    /// Derives the forms of a path that begins with a slash.
     ///
     /// # Errors
-    /// A bad escape, an encoded NUL, a path that climbs above its root, and the forms that the policy refuses.
+    /// An invalid escape, an encoded NUL, a path that leads above its root, and what the policy rejects.
     pub fn read(path: &[u8], policy: PathPolicy) -> Result<PathForms, InvalidPath> {
         let separates = policy.encoded_slashes == EncodedSlashPolicy::Separate;
-        let found = Findings::of(path)?;
-        if found.has_encoded_separator && policy.encoded_slashes == EncodedSlashPolicy::Refuse {
+        let found = PathSurvey::of(path)?;
+        if found.encoded_separators != EncodedSeparators::None
+            && policy.encoded_slashes == EncodedSlashPolicy::Refuse
+        {
             return Err(InvalidPath("the path has an encoded slash"));
         }
         if found.has_dot_segment && policy.dot_segments == DotSegmentPolicy::Refuse {
@@ -74,7 +76,7 @@ impl PathForms {
         let source = resolved.as_deref().unwrap_or(path);
         let mut forms = PathForms::default();
         decode(source, false, &mut forms.decoded);
-        if found.has_encoded_slash && !separates {
+        if found.encoded_separators == EncodedSeparators::Slash && !separates {
             let mut routed = Vec::with_capacity(source.len());
             decode(source, true, &mut routed);
             forms.routed = (routed != forms.decoded).then_some(routed);
@@ -85,7 +87,7 @@ impl PathForms {
     }
 }
 
-/// Whether all forms of a received path are the path itself.
+/// Whether all forms of a received path equal the path.
 #[inline]
 pub fn is_normal(path: &[u8]) -> bool {
     let mut previous = 0u8;
@@ -134,13 +136,13 @@ impl PathOctet {
         if self.is_encoded { 3 } else { 1 }
     }
 
-    /// Some upstreams read an encoded slash or a backslash as a slash: both delimit dot segments.
+    /// Some upstreams treat an encoded slash or a backslash as a slash, so both delimit dot segments.
     fn is_separator(self) -> bool {
         matches!(self.byte, b'/' | b'\\')
     }
 }
 
-/// Whether a segment is one of dots.
+/// Whether a segment is a dot segment (RFC 3986 §3.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DotKind {
     Ordinary,
@@ -156,7 +158,7 @@ struct PathSegment<'p> {
     /// Whether the separator is a slash by RFC 3986, not only for lenient upstreams.
     is_slash: bool,
     is_separator_encoded: bool,
-    /// Where the next segment begins.
+    /// Start of the next segment.
     end: usize,
 }
 
@@ -175,7 +177,7 @@ fn segment_at(path: &[u8], at: usize, separates: bool) -> Result<PathSegment<'_>
         }
         match octet.byte {
             b'.' if !has_parameter => dots += 1,
-            // Servlet containers drop `;` and what follows from a segment before they resolve dots.
+            // Servlet containers drop `;` and the rest of a segment before they resolve dot segments.
             b';' => has_parameter = true,
             _ => is_ordinary |= !has_parameter,
         }
@@ -196,45 +198,58 @@ fn segment_at(path: &[u8], at: usize, separates: bool) -> Result<PathSegment<'_>
     })
 }
 
-/// Properties of a path that decide which forms it has.
-#[derive(Debug, Default)]
-struct Findings {
-    has_dot_segment: bool,
-    /// An encoded slash or backslash.
-    has_encoded_separator: bool,
-    has_encoded_slash: bool,
+/// The encoded separators of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+enum EncodedSeparators {
+    #[default]
+    None,
+    /// Only backslashes.
+    Backslash,
+    /// At least one slash.
+    Slash,
 }
 
-impl Findings {
-    fn of(path: &[u8]) -> Result<Findings, InvalidPath> {
-        let mut found = Findings::default();
+/// Properties of a path that decide which forms it has.
+#[derive(Debug, Default)]
+struct PathSurvey {
+    has_dot_segment: bool,
+    encoded_separators: EncodedSeparators,
+}
+
+impl PathSurvey {
+    fn of(path: &[u8]) -> Result<PathSurvey, InvalidPath> {
+        let mut found = PathSurvey::default();
         let mut at = 0;
         while at < path.len() {
             let segment = segment_at(path, at, true)?;
             found.has_dot_segment |= segment.kind != DotKind::Ordinary;
-            found.has_encoded_separator |= segment.is_separator_encoded;
-            found.has_encoded_slash |= segment.is_separator_encoded && segment.is_slash;
+            let encoded = match (segment.is_separator_encoded, segment.is_slash) {
+                (false, _) => EncodedSeparators::None,
+                (true, false) => EncodedSeparators::Backslash,
+                (true, true) => EncodedSeparators::Slash,
+            };
+            found.encoded_separators = found.encoded_separators.max(encoded);
             at = segment.end;
         }
         Ok(found)
     }
 }
 
-/// A separator that was written.
+/// A separator in the output.
 struct WrittenSeparator {
-    /// Where the segment behind it begins.
+    /// Start of the segment behind the separator.
     end: usize,
     is_slash: bool,
 }
 
-/// The path without its dot segments; every other octet stays.
+/// Removes the dot segments; every other octet stays.
 ///
-/// Behind a slash, `..` takes the whole segment before it away (RFC 3986 §5.2.4); behind another separator, only
-/// the part of the segment back to the separator before.
+/// Behind a slash, `..` removes the whole preceding segment (RFC 3986 §5.2.4). Behind another separator, `..` removes
+/// only the part of the segment back to the preceding separator.
 fn resolve(path: &[u8], separates: bool) -> Result<Vec<u8>, InvalidPath> {
     let mut out = Vec::with_capacity(path.len());
     let mut written: Vec<WrittenSeparator> = Vec::new();
-    // Whether `out` ends with a separator that stands for the next one as well.
+    // Whether `out` ends with a separator that replaces the next one too.
     let mut is_open = false;
     let mut at = 0;
     while at < path.len() {
@@ -262,8 +277,8 @@ fn resolve(path: &[u8], separates: bool) -> Result<Vec<u8>, InvalidPath> {
     Ok(out)
 }
 
-/// Appends the path with escapes decoded and slashes merged; its escapes are valid. `keeps` leaves `%2F` and `%25`
-/// encoded, so that decoding the result once more gives the decoded form.
+/// Appends the path with escapes decoded and slashes merged. The escapes must be valid. With `keeps`, `%2F` and `%25`
+/// remain encoded, so that decoding the result again gives the decoded form.
 fn decode(path: &[u8], keeps: bool, out: &mut Vec<u8>) {
     let start = out.len();
     let mut at = 0;
@@ -279,19 +294,19 @@ fn decode(path: &[u8], keeps: bool, out: &mut Vec<u8>) {
     }
 }
 
-/// Whether a path may have a dot segment in a spelling that [`PathForms::read`] resolves.
+/// Whether a path may contain a dot segment in a form that [`PathForms::read`] resolves.
 ///
-/// A path with an encoded NUL or a malformed escape counts as one that has: readers disagree on where its segments end.
+/// True for a path with an encoded NUL or a malformed escape, since parsers disagree on the ends of its segments.
 pub fn has_dot_segment(path: &[u8]) -> bool {
-    Findings::of(path).map_or(true, |found| found.has_dot_segment)
+    PathSurvey::of(path).map_or(true, |found| found.has_dot_segment)
 }
 
-/// The octets of `raw`, a path without dot segments, that the octets `decoded` of its decoded form come from.
+/// The octets of `raw` that decode to the range `decoded` of its decoded form. `raw` has no dot segments.
 pub fn raw_part(raw: &[u8], decoded: Range<usize>) -> &[u8] {
     part_of(raw, decoded, false)
 }
 
-/// The same for a range of the path that the router matches, where `%2F` and `%25` are left encoded.
+/// [`raw_part`] for a range of the path that the router matches, in which `%2F` and `%25` remain encoded.
 pub fn raw_routed_part(raw: &[u8], routed: Range<usize>) -> &[u8] {
     part_of(raw, routed, true)
 }

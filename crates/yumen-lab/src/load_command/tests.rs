@@ -23,23 +23,29 @@ fn check(options: &str, change: impl Fn(&mut LoadPlan)) {
 #[test]
 fn a_bare_url_is_a_closed_loop_of_ten_seconds() {
     let plan = read("http://h/").unwrap();
-    assert_eq!((plan.kind, plan.duration_ms, plan.count), (LoadShape::Closed, Some(10_000), None));
+    assert_eq!(
+        (plan.kind, plan.limits.duration_ms, plan.limits.count),
+        (LoadShape::Closed, Some(10_000), None)
+    );
     assert_eq!((plan.connections, plan.threads, plan.new_connection), (10, 1, false));
 }
 
 #[test]
 fn options_become_the_plan() {
     check("-c 1k -t 8 -d 60s", |plan| {
-        (plan.connections, plan.threads, plan.duration_ms) = (1000, 8, Some(60_000));
+        (plan.connections, plan.threads, plan.limits.duration_ms) = (1000, 8, Some(60_000));
     });
-    check("-n 10k", |plan| (plan.count, plan.duration_ms) = (Some(10_000), None));
+    check("-n 10k", |plan| (plan.limits.count, plan.limits.duration_ms) = (Some(10_000), None));
     check("-R 30k", |plan| plan.kind = LoadShape::Open { rate: 30_000.0 });
     check("--http2 -m 8", |plan| (plan.protocol, plan.streams) = (LoadProtocol::Http2, 8));
-    check("-H Connection:Close", |plan| plan.headers = vec![("Connection".to_owned(), "Close".to_owned())]);
-    check("-X POST -b ab", |plan| {
-        (plan.method, plan.body, plan.body_bytes) = ("POST".to_owned(), b"ab".to_vec(), 2);
+    check("-H Connection:Close", |plan| {
+        plan.request.headers = vec![("Connection".to_owned(), "Close".to_owned())]
     });
-    check("--good-statuses 200", |plan| plan.good_statuses = (200, 200));
+    check("-X POST -b ab", |plan| {
+        let request = &mut plan.request;
+        (request.method, request.body, request.body_bytes) = ("POST".to_owned(), b"ab".to_vec(), 2);
+    });
+    check("--good-statuses 200", |plan| plan.good_statuses = StatusRange { first: 200, last: 200 });
     check("--tls-version 1.2 --no-resumption", |plan| {
         (plan.tls.version, plan.tls.resumption) = (Some(LoadTlsVersion::V12), false);
     });
@@ -49,15 +55,15 @@ fn options_become_the_plan() {
     check("--ramp 20:200:20 --calls 5 --connections-per-step 1k", |plan| {
         plan.kind =
             LoadShape::Ramp { low: 20.0, high: 200.0, step: 20.0, calls: 5, connections_per_step: 1000 };
-        plan.duration_ms = None;
+        plan.limits.duration_ms = None;
     });
     check("--idle 3s --requests-first 0 --pid 7 --pid 8", |plan| {
         plan.kind = LoadShape::Idle { hold_ms: 3000, requests_first: 0, pids: vec![7, 8] };
-        plan.duration_ms = None;
+        plan.limits.duration_ms = None;
     });
     check("3@http://u:p@h/x 4@nothing", |plan| {
         let url = |weight, url: &str| WeightedUrl { url: url.to_owned(), weight };
-        plan.urls.extend([url(3, "http://u:p@h/x"), url(4, "nothing")]);
+        plan.request.urls.extend([url(3, "http://u:p@h/x"), url(4, "nothing")]);
     });
 }
 

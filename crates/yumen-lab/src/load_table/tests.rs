@@ -1,8 +1,9 @@
 use std::collections::BTreeMap;
 
 use yumen_load::{
-    ConnectionTotals, ErrorTotals, GeneratorCost, IdleSummary, LatencyPercentile, LoadPlan, LoadSummary,
-    RampStep, TlsFacts, WeightedUrl,
+    ConnectionTotals, ErrorTotals, GeneratorCost, GeneratorReport, IdleSummary, LatencyPercentile,
+    LoadLatencies, LoadPlan, LoadSummary, RampStep, RequestPlan, RequestTotals, TlsFacts, TransferTotals,
+    WeightedUrl,
 };
 
 use super::*;
@@ -23,17 +24,24 @@ fn spread(count: u64, ms: u64) -> LatencySummary {
 fn summary(kind: LoadShape) -> LoadSummary {
     let urls = ["http://h/a", "http://h/b"].map(|url| WeightedUrl { url: url.to_owned(), weight: 1 });
     LoadSummary {
-        plan: LoadPlan { urls: urls.to_vec(), kind, connections: 100, threads: 2, ..LoadPlan::default() },
+        plan: LoadPlan {
+            request: RequestPlan { urls: urls.to_vec(), ..RequestPlan::default() },
+            kind,
+            connections: 100,
+            threads: 2,
+            ..LoadPlan::default()
+        },
         elapsed_ns: 10_000_000_000,
         protocol: "HTTP/1.1".to_owned(),
         connections: ConnectionTotals { opened: 100, ..ConnectionTotals::default() },
-        requests: 10_002,
-        responses: 10_000,
-        bytes_sent: 810_000,
-        bytes_received: 1_810_000,
+        totals: RequestTotals { requests: 10_002, responses: 10_000, unanswered: 0 },
+        transfer: TransferTotals { bytes_sent: 810_000, bytes_received: 1_810_000 },
         statuses: BTreeMap::from([(200, 9_990), (503, 10)]),
-        latency: spread(10_000, 1),
-        generator: GeneratorCost { cpu_user_ns: 60_000_000, cpu_system_ns: 30_000_000, rss_max_bytes: 1 },
+        latencies: LoadLatencies { response: spread(10_000, 1), ..LoadLatencies::default() },
+        generator: GeneratorReport {
+            cost: GeneratorCost { cpu_user_ns: 60_000_000, cpu_system_ns: 30_000_000, rss_max_bytes: 1 },
+            ..GeneratorReport::default()
+        },
         ..LoadSummary::default()
     }
 }
@@ -72,9 +80,9 @@ generator    9.00 us of CPU per response, 1 % of one CPU
 #[test]
 fn an_open_loop_says_what_was_missed_and_who_was_late() {
     let mut open = summary(LoadShape::Open { rate: 2000.0 });
-    open.latency_corrected = Some(spread(20_000, 1000));
-    open.schedule_lag = Some(spread(20_000, 2));
-    open.unanswered = 10_000;
+    open.latencies.corrected = Some(spread(20_000, 1000));
+    open.latencies.schedule_lag = Some(spread(20_000, 2));
+    open.totals.unanswered = 10_000;
     open.tls = Some(TlsFacts {
         version: "TLSv1.3".to_owned(),
         cipher_suite: "TLS13_X".to_owned(),
@@ -98,7 +106,7 @@ fn an_open_loop_says_what_was_missed_and_who_was_late() {
 #[test]
 fn percentiles_beyond_what_was_recorded_are_left_out() {
     let mut few = summary(LoadShape::Closed);
-    few.latency = spread(50, 1);
+    few.latencies.response = spread(50, 1);
     let text = render(&few);
     assert!(text.contains("p90 ") && !text.contains("p99"), "{text}");
 }

@@ -41,12 +41,12 @@ pub(super) fn seen(sight: TrapEvidence, run: &RunRecord) -> Option<String> {
             Some(if found.is_empty() { "no errors".to_owned() } else { found.join(", ") })
         }),
         TrapEvidence::Correction => per_case(run, |round| {
-            let corrected = round.summary.latency_corrected.as_ref()?;
+            let corrected = round.summary.latencies.corrected.as_ref()?;
             let p99 = |latency: &yumen_load::LatencySummary| {
                 let point = latency.percentiles.iter().find(|point| point.percentile >= 99.0)?;
                 Some(point.ns as f64 / 1e6)
             };
-            let (meant, sent) = (p99(corrected)?, p99(&round.summary.latency)?);
+            let (meant, sent) = (p99(corrected)?, p99(&round.summary.latencies.response)?);
             Some(format!("p99 {meant:.2} ms from the intended moment, {sent:.2} ms from the sent byte"))
         }),
     }

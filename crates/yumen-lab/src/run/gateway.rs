@@ -91,7 +91,7 @@ impl StartedGateway {
     pub(super) fn verify(&self, path: &str, expected: &[u8]) -> Result<()> {
         let plan = self.plan();
         let headers = auth_header(&plan);
-        let expected = if plan.mock { mock_body().as_bytes() } else { expected };
+        let expected = if plan.gateway.responds_itself() { mock_body().as_bytes() } else { expected };
         let end = Instant::now() + START_LIMIT;
         let answer = loop {
             let answer = http::ask("GET", plan.ports.http, path, &headers, "");
@@ -114,7 +114,7 @@ impl StartedGateway {
             answer.body.len(),
             expected.len()
         );
-        if plan.key_auth {
+        if plan.gateway.requires_key() {
             let answer = http::ask("GET", plan.ports.http, path, &[], "")?;
             let refused = matches!(answer.status, 401 | 403);
             ensure!(refused, "{}: {} without a key; wanted 401", self.adapter.name(), answer.status);
@@ -139,7 +139,7 @@ impl StartedGateway {
 
 /// Header field that authenticates a client of this plan.
 pub(super) fn auth_header(plan: &GatewayPlan) -> Vec<(&'static str, String)> {
-    if plan.key_auth { vec![("apikey", key(plan.consumers.max(1) - 1))] } else { Vec::new() }
+    plan.gateway.key_consumers.checked_sub(1).map(|last| ("apikey", key(last))).into_iter().collect()
 }
 
 fn plan(shape: &GatewayShape, site: &GatewaySite<'_>) -> Result<GatewayPlan> {
@@ -149,17 +149,10 @@ fn plan(shape: &GatewayShape, site: &GatewaySite<'_>) -> Result<GatewayPlan> {
         program: site.program.to_path_buf(),
         ports: GatewayPorts { http, https, admin, status },
         endpoints: site.endpoints.clone(),
-        workers: shape.workers,
-        routes: shape.routes,
-        key_auth: shape.key_auth,
-        consumers: shape.consumers,
-        limit_count: shape.limit_count,
-        mock: shape.mock,
-        keepalive: shape.keepalive,
+        gateway: shape.gateway.clone(),
         connections_max: site.connections_max,
         certificate: Some(site.certificate.clone()).filter(|_| shape.tls),
-        dynamic: shape.dynamic,
-        endpoints_max: shape.endpoints_max,
+        dynamic_endpoints_max: shape.dynamic_endpoints_max,
     })
 }
 

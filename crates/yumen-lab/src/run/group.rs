@@ -16,7 +16,7 @@ use super::round::{self, RoundContext, RoundSubject};
 use super::run_targets::{RunTarget, RunTargetKind};
 use super::upstreams::LabUpstreams;
 use crate::record::{CpuPinning, RoundRecord};
-use crate::scenario::{CaseSettings, GatewayShape, LoadKind, ParameterPoint, Scenario};
+use crate::scenario::{CaseLoad, CaseSettings, GatewayShape, OpenRate, ParameterPoint, Scenario};
 
 /// Duration of the closed loop that measures a target's maximum rate.
 const PROBE_SECONDS: f64 = 1.5;
@@ -63,7 +63,7 @@ impl<'a> GatewayGroup<'a> {
         let settings: BTreeMap<usize, CaseSettings> =
             members.iter().map(|place| (*place, points[*place].settings.clone())).collect();
         let shape = points[members[0]].settings.shape();
-        let pinning = pinning::split(&lab.cpus, shape.workers);
+        let pinning = pinning::split(&lab.cpus, shape.gateway.workers);
         let upstreams = lab.upstreams(shape.endpoints, &pinning)?;
         let gateways = BTreeMap::new();
         let mut group =
@@ -104,7 +104,12 @@ impl<'a> GatewayGroup<'a> {
             cpus: &self.pinning.gateway,
             endpoints: self.upstreams.addresses(shape.endpoints),
             certificate: &self.lab.certificate,
-            connections_max: self.settings.values().map(|settings| settings.connections).max().unwrap_or(1),
+            connections_max: self
+                .settings
+                .values()
+                .map(|settings| settings.clients.connections)
+                .max()
+                .unwrap_or(1),
         };
         let gateway = StartedGateway::start(*adapter, shape, site)?;
         gateway.verify(&path, &self.upstreams.body(&path)?)?;
@@ -126,7 +131,8 @@ impl<'a> GatewayGroup<'a> {
                 // The warm-up needs no ramp steps, held connections or changes.
                 let unmeasured = CaseSettings { changes: None, ..settings.clone() };
                 let settings = if number == 0 { unmeasured } else { settings.clone() };
-                if number == 0 && (seconds == 0.0 || matches!(settings.load, LoadKind::Ramp | LoadKind::Idle))
+                if number == 0
+                    && (seconds == 0.0 || matches!(settings.load, CaseLoad::Ramp(_) | CaseLoad::Idle))
                 {
                     continue;
                 }
@@ -144,7 +150,8 @@ impl<'a> GatewayGroup<'a> {
                 RunTargetKind::Adapter { .. } => true,
                 RunTargetKind::Direct => settings.has_direct() && !self.measured_before(point, settings),
                 RunTargetKind::Url { url, .. } => {
-                    settings.asks_nothing_of_the_gateway() && url.starts_with("https://") == settings.tls
+                    settings.asks_nothing_of_the_gateway()
+                        && url.starts_with("https://") == settings.clients.tls.is_some()
                 }
             };
             let parts = self.entrants.iter().enumerate().filter(takes_part);
@@ -173,16 +180,15 @@ impl<'a> GatewayGroup<'a> {
     ) -> Result<RoundRecord> {
         let (lab, pinning, begun) = (self.lab, &self.pinning, progress.begun);
         let gateway = self.gateways.get(&place);
+        let tls = settings.clients.tls.is_some();
         let (base, pids) = match (&self.entrants[place].kind, gateway) {
             (RunTargetKind::Url { url, pids }, _) => (url.clone(), pids.clone()),
-            (RunTargetKind::Adapter { .. }, Some(gateway)) => {
-                (gateway.base(settings.tls), vec![gateway.root()])
-            }
+            (RunTargetKind::Adapter { .. }, Some(gateway)) => (gateway.base(tls), vec![gateway.root()]),
             _ => return lab.direct(settings, seconds, &mut self.upstreams, pinning, begun),
         };
         let subject = RoundSubject {
             base: &base,
-            server_name: (settings.tls && gateway.is_some()).then_some("localhost"),
+            server_name: (tls && gateway.is_some()).then_some("localhost"),
             gateway,
             pids,
             is_gateway: true,
@@ -195,30 +201,29 @@ impl<'a> GatewayGroup<'a> {
     /// Converts `rate_share` to a rate from the slowest target. All points get the same rate, to be
     /// comparable.
     fn settle_rates(&mut self, progress: &mut RunProgress) -> Result<()> {
-        let open: Vec<usize> = self
-            .settings
-            .iter()
-            .filter(|(_, settings)| settings.load == LoadKind::Open)
-            .map(|(point, _)| *point)
-            .collect();
-        for point in open {
-            let settings = self.settings[&point].clone();
-            let rate = match (self.lab.rate.or(settings.rate), progress.rate()) {
-                (Some(rate), _) | (None, Some(rate)) => Some(rate),
-                (None, None) => self.probe(&settings, progress)?,
+        let rate_of = |settings: &CaseSettings| match settings.load {
+            CaseLoad::Open(rate) => Some(rate),
+            _ => None,
+        };
+        let open: Vec<(usize, OpenRate)> =
+            self.settings.iter().filter_map(|(point, settings)| Some((*point, rate_of(settings)?))).collect();
+        for (point, wanted) in open {
+            let rate = match (self.lab.rate, wanted, progress.rate()) {
+                (Some(rate), ..) | (_, OpenRate::PerSecond(rate), _) | (.., Some(rate)) => Some(rate),
+                (None, OpenRate::ShareOfSlowest(share), None) => self.probe(point, share, progress)?,
             };
-            if let Some(known) = self.settings.get_mut(&point) {
-                known.rate = rate;
+            let Some(rate) = rate else { continue };
+            if let Some(settings) = self.settings.get_mut(&point) {
+                settings.load = CaseLoad::Open(OpenRate::PerSecond(rate));
             }
-            if let Some(rate) = rate {
-                progress.cases[point].parameters.insert("rate".to_owned(), rate.into());
-            }
+            progress.cases[point].parameters.insert("rate".to_owned(), rate.into());
         }
         Ok(())
     }
 
-    fn probe(&mut self, settings: &CaseSettings, progress: &RunProgress) -> Result<Option<f64>> {
-        let probe = CaseSettings { load: LoadKind::Closed, changes: None, ..settings.clone() };
+    /// A share of the slowest target's closed loop rate; `None` without a gateway.
+    fn probe(&mut self, point: usize, share: f64, progress: &RunProgress) -> Result<Option<f64>> {
+        let probe = CaseSettings { load: CaseLoad::Closed, changes: None, ..self.settings[&point].clone() };
         let mut slowest: Option<(f64, usize)> = None;
         for place in self.gateways.keys().copied().collect::<Vec<_>>() {
             let rate = self.turn(&probe, PROBE_SECONDS, place, progress)?.summary.responses_per_second();
@@ -227,7 +232,7 @@ impl<'a> GatewayGroup<'a> {
             }
         }
         let Some((capacity, place)) = slowest else { return Ok(None) };
-        let rate = round_down(capacity * settings.rate_share.unwrap_or(1.0));
+        let rate = round_down(capacity * share);
         let name = &self.entrants[place].name;
         (self.lab.say)(&format!(
             "the slowest, {name}, answers {capacity:.0} per second: the rate is {rate:.0}"
@@ -275,6 +280,7 @@ fn round_down(rate: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario::{ClientSettings, GatewaySettings};
 
     #[test]
     fn rates_are_rounded_down_to_two_digits() {
@@ -289,7 +295,11 @@ mod tests {
             id: String::new(),
             label: String::new(),
             parameters: Default::default(),
-            settings: CaseSettings { connections, routes, ..CaseSettings::default() },
+            settings: CaseSettings {
+                clients: ClientSettings { connections, ..ClientSettings::default() },
+                gateway: GatewaySettings { routes, ..GatewaySettings::default() },
+                ..CaseSettings::default()
+            },
         };
         assert_eq!(together(&[point(1, 0), point(1, 5), point(2, 0)]), [vec![0, 2], vec![1]]);
     }

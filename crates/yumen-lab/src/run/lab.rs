@@ -18,7 +18,7 @@ use crate::record::{
     CpuPinning, FORMAT, MeasuredCeiling, RoundRecord, RunRecord, RunScale, ScenarioFacts, SkippedTarget,
     TrapRecord,
 };
-use crate::scenario::{CaseSettings, LoadKind, ParameterPoint, Scenario};
+use crate::scenario::{CaseSettings, ClientSettings, ParameterPoint, Scenario};
 use crate::targets::LabCertificate;
 
 /// Output of progress messages.
@@ -84,8 +84,8 @@ impl LabContext<'_> {
     /// Creates the record with all facts known before the first round.
     fn about(&self, scenario: &Scenario, points: &[ParameterPoint], skipped: &[SkippedTarget]) -> RunRecord {
         let settings = || points.iter().map(|point| &point.settings);
-        let connections = settings().map(|settings| settings.connections as u64).max().unwrap_or(1);
-        let workers = settings().map(|settings| settings.workers).max().unwrap_or(1);
+        let connections = settings().map(|settings| settings.clients.connections as u64).max().unwrap_or(1);
+        let workers = settings().map(|settings| settings.gateway.workers).max().unwrap_or(1);
         let needs = doctor::MachineNeeds {
             connections,
             short_connections: settings().any(CaseSettings::short_connections),
@@ -133,24 +133,21 @@ impl LabContext<'_> {
         let link = ceilings::link(LINK_CONNECTIONS, asked, answered, duration, &pinning)?;
         let with_upstream =
             points.iter().map(|point| &point.settings).filter(|settings| settings.has_upstream());
-        let Some(busiest) = with_upstream.max_by_key(|settings| settings.connections) else {
+        let Some(busiest) = with_upstream.max_by_key(|settings| settings.clients.connections) else {
             return Ok(vec![link]);
         };
-        let connections = busiest.connections.min(256);
-        let settings = CaseSettings {
-            load: LoadKind::Closed,
-            connections,
-            path: busiest.path.clone(),
-            ..CaseSettings::default()
-        };
+        let connections = busiest.clients.connections.min(256);
+        let clients =
+            ClientSettings { connections, path: busiest.clients.path.clone(), ..ClientSettings::default() };
+        let settings = CaseSettings { clients, ..CaseSettings::default() };
         let mut upstreams = self.upstreams(1, &pinning)?;
         let round = self.direct(&settings, CEILING_SECONDS, &mut upstreams, &pinning, Instant::now())?;
-        let responses = round.summary.responses.max(1);
+        let responses = round.summary.totals.responses.max(1);
         let alone = MeasuredCeiling {
             name: "upstream".to_owned(),
             connections,
-            request_bytes: round.summary.bytes_sent / responses,
-            response_bytes: round.summary.bytes_received / responses,
+            request_bytes: round.summary.transfer.bytes_sent / responses,
+            response_bytes: round.summary.transfer.bytes_received / responses,
             per_second: round.summary.responses_per_second(),
             p50_ns: percentile(&round.summary, 50.0),
         };

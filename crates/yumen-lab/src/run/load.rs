@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use yumen_load::LoadSummary;
 
 use super::process::{ProcessLaunch, RunningProcess};
-use crate::scenario::{CaseSettings, LoadKind};
+use crate::scenario::{CaseLoad, CaseSettings};
 use crate::targets::{StopSignal, key};
 
 /// Inputs of a load other than the settings.
@@ -25,7 +25,7 @@ pub(super) struct LoadInput<'a> {
 }
 
 /// Time beyond the expected end after which a load is killed.
-const PATIENCE: Duration = Duration::from_secs(60);
+const KILL_AFTER: Duration = Duration::from_secs(60);
 
 /// Maximum connections per source address.
 const CONNECTIONS_PER_SOURCE: usize = 20_000;
@@ -34,45 +34,46 @@ const CONNECTIONS_PER_SOURCE: usize = 20_000;
 pub(super) fn arguments(settings: &CaseSettings, aim: &LoadInput<'_>) -> Vec<String> {
     let mut args = vec!["load".to_owned()];
     let mut option = |name: &str, value: String| args.extend([format!("--{name}"), value]);
-    let threads = settings.threads.unwrap_or(aim.cpus).min(settings.connections).max(1);
+    let clients = &settings.clients;
+    let threads = clients.threads.unwrap_or(aim.cpus).min(clients.connections).max(1);
     option("threads", threads.to_string());
-    option("connections", settings.connections.to_string());
-    option("timeout", format!("{}ms", settings.timeout_ms));
-    for header in &settings.headers {
+    option("connections", clients.connections.to_string());
+    option("timeout", format!("{}ms", clients.timeout_ms));
+    for header in &clients.headers {
         option("header", header.clone());
     }
-    if settings.key_auth {
-        option("header", format!("apikey: {}", key(settings.consumers.max(1) - 1)));
+    if let Some(last) = settings.gateway.key_consumers.checked_sub(1) {
+        option("header", format!("apikey: {}", key(last)));
     }
     if let Some(name) = aim.server_name {
         option("server-name", name.to_owned());
     }
-    if let Some(version) = settings.tls_version.as_ref().filter(|_| settings.tls) {
+    if let Some(version) = clients.tls.as_ref().and_then(|tls| tls.version.as_ref()) {
         option("tls-version", version.clone());
     }
     match settings.load {
-        LoadKind::Closed => option("duration", seconds(aim.seconds)),
-        LoadKind::Open => {
+        CaseLoad::Closed => option("duration", seconds(aim.seconds)),
+        CaseLoad::Open(rate) => {
             option("duration", seconds(aim.seconds));
-            option("rate", settings.rate.unwrap_or(1.0).to_string());
+            option("rate", rate.per_second().unwrap_or(1.0).to_string());
         }
-        LoadKind::Ramp => {
-            option("ramp", format!("{}:{}:{}", settings.low, settings.high, settings.step));
-            option("calls", settings.calls.to_string());
-            option("connections-per-step", settings.connections_per_step.to_string());
+        CaseLoad::Ramp(ramp) => {
+            option("ramp", format!("{}:{}:{}", ramp.low, ramp.high, ramp.step));
+            option("calls", ramp.calls.to_string());
+            option("connections-per-step", ramp.connections_per_step.to_string());
         }
-        LoadKind::Idle => {
+        CaseLoad::Idle => {
             option("idle", seconds(aim.seconds));
             // Each source address has its own local ports, whose number bounds the connections to one
             // endpoint.
-            let sources = settings.connections.div_ceil(CONNECTIONS_PER_SOURCE);
+            let sources = clients.connections.div_ceil(CONNECTIONS_PER_SOURCE);
             (1..=sources).for_each(|source| option("source", format!("127.0.0.{source}")));
             aim.pids.iter().for_each(|pid| option("pid", pid.to_string()));
         }
     }
     let flags = [
-        (settings.new_connection, "--new-connection"),
-        (settings.tls && !settings.resumption, "--no-resumption"),
+        (clients.new_connection, "--new-connection"),
+        (clients.tls.as_ref().is_some_and(|tls| !tls.resumption), "--no-resumption"),
     ];
     args.extend(flags.iter().filter(|(wanted, _)| *wanted).map(|(_, flag)| (*flag).to_owned()));
     args.extend(settings.paths().iter().map(|path| format!("{}{path}", aim.base)));
@@ -82,14 +83,14 @@ pub(super) fn arguments(settings: &CaseSettings, aim: &LoadInput<'_>) -> Vec<Str
 /// Expected duration of the load.
 pub(super) fn expected(settings: &CaseSettings, seconds: f64) -> Duration {
     let seconds = match settings.load {
-        LoadKind::Closed | LoadKind::Open | LoadKind::Idle => seconds,
-        LoadKind::Ramp => {
-            let steps = ((settings.high - settings.low) / settings.step).floor() as u32;
-            let rates = (0..=steps).map(|step| settings.low + f64::from(step) * settings.step);
-            rates.map(|rate| settings.connections_per_step as f64 / rate).sum()
+        CaseLoad::Closed | CaseLoad::Open(_) | CaseLoad::Idle => seconds,
+        CaseLoad::Ramp(ramp) => {
+            let steps = ((ramp.high - ramp.low) / ramp.step).floor() as u32;
+            let rates = (0..=steps).map(|step| ramp.low + f64::from(step) * ramp.step);
+            rates.map(|rate| ramp.connections_per_step as f64 / rate).sum()
         }
     };
-    Duration::from_secs_f64(seconds) + PATIENCE + Duration::from_millis(settings.timeout_ms)
+    Duration::from_secs_f64(seconds) + KILL_AFTER + Duration::from_millis(settings.clients.timeout_ms)
 }
 
 pub(super) struct RunningLoad {

@@ -12,9 +12,11 @@ use super::gateway::StartedGateway;
 use super::interrupt;
 use super::load::{self, LoadInput, RunningLoad};
 use super::upstreams::LabUpstreams;
-use super::usage::{self, BottleneckInput, ProcessRoots, WatchedPart, WatchedParts};
+use super::usage::{
+    self, BottleneckInput, GatewayProcesses, OfferedLoad, ProcessRoots, WatchedPart, WatchedParts,
+};
 use crate::record::{ChangeMark, CpuPinning, RoundConnections, RoundRecord, RoundUsage};
-use crate::scenario::{CaseSettings, LoadKind};
+use crate::scenario::{CaseLoad, CaseSettings};
 
 /// Target of a round.
 pub(super) struct RoundSubject<'a> {
@@ -81,11 +83,13 @@ pub(super) fn run(
     let counted = counted.zip(upstreams.accepted()).map(|(before, after)| after.saturating_sub(before));
     let offered = BottleneckInput {
         elapsed_ns: summary.elapsed_ns,
-        answered: answered(settings, &summary),
+        load: offered_load(settings, &summary),
+        gateway: match (subject.is_gateway, subject.pids.is_empty()) {
+            (false, _) => GatewayProcesses::Absent,
+            (true, true) => GatewayProcesses::Unknown,
+            (true, false) => GatewayProcesses::Known,
+        },
         shared: bench.pinning.upstream == bench.pinning.generator,
-        gateway_known: !subject.pids.is_empty(),
-        gateway: subject.is_gateway,
-        held: settings.load == LoadKind::Idle,
         others,
     };
     Ok(RoundRecord {
@@ -110,7 +114,7 @@ fn parts(
         if list.is_empty() { crate::doctor::facts::allowed_cpus().len() } else { list.len() }
     };
     // A gateway with fewer workers than processors is at its limit when its workers are.
-    let gateway_cpus = cpus(&pinning.gateway).min(settings.workers);
+    let gateway_cpus = cpus(&pinning.gateway).min(settings.gateway.workers);
     let upstream = if subject.own_upstream { upstreams.roots() } else { ProcessRoots::default() };
     WatchedParts {
         gateway: WatchedPart { roots: ProcessRoots::of(&subject.pids), cpus: gateway_cpus },
@@ -128,27 +132,22 @@ fn processors() -> usize {
 
 /// Replaces external measurements by the generator's own, and computes values per request.
 fn settle(usage: &mut RoundUsage, summary: &LoadSummary) {
-    usage.generator.cpu_ns = summary.generator.cpu_user_ns + summary.generator.cpu_system_ns;
+    usage.generator.cpu_ns = summary.generator.cost.cpu_ns();
     for part in [&mut usage.gateway, &mut usage.upstream, &mut usage.generator] {
-        if summary.responses > 0 {
-            part.cpu_ns_per_request = part.cpu_ns as f64 / summary.responses as f64;
+        if summary.totals.responses > 0 {
+            part.cpu_ns_per_request = part.cpu_ns as f64 / summary.totals.responses as f64;
         }
     }
 }
 
-/// Share of the offered load that was served; `None` for a closed loop.
-fn answered(settings: &CaseSettings, summary: &LoadSummary) -> Option<f64> {
-    match settings.load {
-        LoadKind::Open => {
-            let offered = settings.rate.unwrap_or(0.0) * summary.elapsed_ns as f64 / 1e9;
-            Some(summary.responses as f64 / offered.max(1.0))
-        }
-        LoadKind::Ramp => {
-            let calls: u64 = summary.ramp.iter().map(|step| step.calls).sum();
-            Some(summary.responses as f64 / calls.max(1) as f64)
-        }
-        LoadKind::Closed | LoadKind::Idle => None,
-    }
+fn offered_load(settings: &CaseSettings, summary: &LoadSummary) -> OfferedLoad {
+    let offered = match settings.load {
+        CaseLoad::Open(rate) => rate.per_second().unwrap_or(0.0) * summary.elapsed_ns as f64 / 1e9,
+        CaseLoad::Ramp(_) => summary.ramp.iter().map(|step| step.calls).sum::<u64>() as f64,
+        CaseLoad::Closed => return OfferedLoad::Closed,
+        CaseLoad::Idle => return OfferedLoad::Held,
+    };
+    OfferedLoad::Fixed { answered: summary.totals.responses as f64 / offered.max(1.0) }
 }
 
 /// Counts connections from the kernel's passive opens, which include those accepted by the upstream.
@@ -167,7 +166,7 @@ fn connections(
         client: summary.connections.opened,
         door,
         upstream: upstream.filter(|_| is_gateway),
-        requests: summary.responses,
+        requests: summary.totals.responses,
     }
 }
 
@@ -190,6 +189,8 @@ fn interval(seconds: f64) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use yumen_load::RequestTotals;
+
     use super::*;
 
     #[test]
@@ -202,7 +203,10 @@ mod tests {
 
     #[test]
     fn connections_at_the_door_are_those_the_upstream_did_not_get() {
-        let summary = LoadSummary { responses: 50, ..LoadSummary::default() };
+        let summary = LoadSummary {
+            totals: RequestTotals { responses: 50, ..RequestTotals::default() },
+            ..LoadSummary::default()
+        };
         assert_eq!(connections(&summary, Some(100), Some(30), true).door, Some(70));
         assert_eq!(connections(&summary, Some(100), None, true).door, None);
         let direct = connections(&summary, Some(100), Some(99), false);

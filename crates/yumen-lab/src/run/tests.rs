@@ -1,7 +1,7 @@
 use super::load::{LoadInput, arguments};
-use super::usage::{BottleneckInput, bottleneck};
+use super::usage::{BottleneckInput, GatewayProcesses, OfferedLoad, bottleneck};
 use crate::record::{BottleneckPart, PartUsage, RoundUsage};
-use crate::scenario::{CaseSettings, LoadKind};
+use crate::scenario::{CaseLoad, CaseSettings, OpenRate};
 
 fn part(cpus: usize, busy: f64) -> PartUsage {
     PartUsage { cpus, cpu_ns: (busy * cpus as f64 * 1e9) as u64, ..PartUsage::default() }
@@ -9,11 +9,9 @@ fn part(cpus: usize, busy: f64) -> PartUsage {
 
 const SECOND: BottleneckInput = BottleneckInput {
     elapsed_ns: 1_000_000_000,
-    answered: None,
+    load: OfferedLoad::Closed,
+    gateway: GatewayProcesses::Known,
     shared: false,
-    gateway_known: true,
-    gateway: true,
-    held: false,
     others: 0.0,
 };
 
@@ -45,17 +43,33 @@ fn parts_on_the_same_processors_are_judged_together() {
     check(0.97, 0.6, 0.38, shared, BottleneckPart::Gateway);
 }
 
+fn offered(answered: f64) -> BottleneckInput {
+    BottleneckInput { load: OfferedLoad::Fixed { answered }, ..SECOND }
+}
+
 #[test]
 fn an_offered_load_that_was_met_is_its_own_bound() {
-    check(0.5, 0.5, 0.5, BottleneckInput { answered: Some(0.999), ..SECOND }, BottleneckPart::Load);
-    check(0.5, 0.5, 0.5, BottleneckInput { answered: Some(0.7), ..SECOND }, BottleneckPart::Latency);
-    check(0.95, 0.5, 0.5, BottleneckInput { answered: Some(0.999), ..SECOND }, BottleneckPart::Gateway);
+    check(0.5, 0.5, 0.5, offered(0.999), BottleneckPart::Load);
+    check(0.5, 0.5, 0.5, offered(0.7), BottleneckPart::Latency);
+    check(0.95, 0.5, 0.5, offered(0.999), BottleneckPart::Gateway);
 }
 
 #[test]
 fn without_its_processes_a_gateway_is_not_blamed() {
-    check(0.0, 0.5, 0.5, BottleneckInput { gateway_known: false, ..SECOND }, BottleneckPart::Unknown);
-    check(0.0, 0.5, 0.5, BottleneckInput { gateway: false, ..SECOND }, BottleneckPart::Latency);
+    check(
+        0.0,
+        0.5,
+        0.5,
+        BottleneckInput { gateway: GatewayProcesses::Unknown, ..SECOND },
+        BottleneckPart::Unknown,
+    );
+    check(
+        0.0,
+        0.5,
+        0.5,
+        BottleneckInput { gateway: GatewayProcesses::Absent, ..SECOND },
+        BottleneckPart::Latency,
+    );
 }
 
 #[test]
@@ -78,15 +92,18 @@ fn line(settings: &CaseSettings) -> String {
 
 #[test]
 fn settings_become_a_command_line() {
-    let close = CaseSettings { headers: vec!["Connection: Close".to_owned()], ..CaseSettings::default() };
-    assert!(line(&close).contains("--header Connection: Close"));
-    assert!(line(&close).ends_with("http://127.0.0.1:1/ping"));
-    let one = CaseSettings { connections: 1, ..CaseSettings::default() };
-    assert!(line(&one).contains("--threads 1 "));
-    let open = CaseSettings { load: LoadKind::Open, rate: Some(5000.0), ..CaseSettings::default() };
-    assert!(line(&open).contains("--rate 5000"));
-    let keyed = CaseSettings { key_auth: true, consumers: 3, ..CaseSettings::default() };
-    assert!(line(&keyed).contains("apikey: lab-key-2"));
-    let idle = CaseSettings { load: LoadKind::Idle, connections: 30_000, ..CaseSettings::default() };
-    assert!(line(&idle).contains("127.0.0.2") && line(&idle).contains("--pid 7"));
+    let with = |change: fn(&mut CaseSettings)| {
+        let mut settings = CaseSettings::default();
+        change(&mut settings);
+        line(&settings)
+    };
+    let close = with(|settings| settings.clients.headers = vec!["Connection: Close".to_owned()]);
+    assert!(close.contains("--header Connection: Close"));
+    assert!(close.ends_with("http://127.0.0.1:1/ping"));
+    assert!(with(|settings| settings.clients.connections = 1).contains("--threads 1 "));
+    let open = with(|settings| settings.load = CaseLoad::Open(OpenRate::PerSecond(5000.0)));
+    assert!(open.contains("--rate 5000"));
+    assert!(with(|settings| settings.gateway.key_consumers = 3).contains("apikey: lab-key-2"));
+    let idle = with(|settings| (settings.load, settings.clients.connections) = (CaseLoad::Idle, 30_000));
+    assert!(idle.contains("127.0.0.2") && idle.contains("--pid 7"));
 }

@@ -131,18 +131,33 @@ impl CpuMeter {
 pub(super) struct BottleneckInput {
     /// Duration of the load in nanoseconds.
     pub(super) elapsed_ns: u64,
-    /// Share of the offered load that was served; `None` for a closed loop.
-    pub(super) answered: Option<f64>,
+    pub(super) load: OfferedLoad,
+    pub(super) gateway: GatewayProcesses,
     /// Whether upstream and generator share their processors.
     pub(super) shared: bool,
-    /// Whether the gateway's processes are known.
-    pub(super) gateway_known: bool,
-    /// Whether connections are only held, so that no part is busy.
-    pub(super) held: bool,
-    /// Whether there is a gateway.
-    pub(super) gateway: bool,
     /// Share of all processors used by other programs.
     pub(super) others: f64,
+}
+
+/// The load offered by the generator.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum OfferedLoad {
+    /// Closed loop: as much as is served.
+    Closed,
+    /// A fixed load, of which this share was served.
+    Fixed { answered: f64 },
+    /// Connections are only held, so that no part is busy.
+    Held,
+}
+
+/// The processes of the gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GatewayProcesses {
+    /// The target is the upstream itself.
+    Absent,
+    /// The gateway was given by its URL only.
+    Unknown,
+    Known,
 }
 
 /// Usage from which a part counts as fully used.
@@ -167,7 +182,7 @@ pub(super) fn bottleneck(usage: &RoundUsage, offered: BottleneckInput) -> RoundB
         percent(generator)
     );
     let verdict = |who: BottleneckPart, why: &str| RoundBottleneck { who, why: format!("{why}; {figures}") };
-    if offered.held {
+    if matches!(offered.load, OfferedLoad::Held) {
         return verdict(BottleneckPart::Load, "connections were held, nothing was asked");
     }
     if usage.stolen >= STOLEN {
@@ -177,7 +192,7 @@ pub(super) fn bottleneck(usage: &RoundUsage, offered: BottleneckInput) -> RoundB
         );
     }
     // The gateway comes first: at its own limit, a busy generator or upstream does not lower the rate.
-    if offered.gateway && offered.gateway_known && gateway >= BUSY {
+    if offered.gateway == GatewayProcesses::Known && gateway >= BUSY {
         return verdict(BottleneckPart::Gateway, "the gateway used its processors to the full");
     }
     if offered.shared && upstream + generator >= BUSY {
@@ -190,7 +205,7 @@ pub(super) fn bottleneck(usage: &RoundUsage, offered: BottleneckInput) -> RoundB
     if upstream >= BUSY {
         return verdict(BottleneckPart::Upstream, "the upstream used its processors to the full");
     }
-    if offered.answered.is_some_and(|answered| answered >= MET) {
+    if matches!(offered.load, OfferedLoad::Fixed { answered } if answered >= MET) {
         return verdict(BottleneckPart::Load, "everything that was offered was answered");
     }
     // Only without a busy part can other programs be the cause.
@@ -201,7 +216,7 @@ pub(super) fn bottleneck(usage: &RoundUsage, offered: BottleneckInput) -> RoundB
         );
         return verdict(BottleneckPart::Machine, &why);
     }
-    if offered.gateway && !offered.gateway_known {
+    if offered.gateway == GatewayProcesses::Unknown {
         return verdict(BottleneckPart::Unknown, "the gateway's processes are not known");
     }
     verdict(BottleneckPart::Latency, "nobody was busy all the time: connections wait for answers")

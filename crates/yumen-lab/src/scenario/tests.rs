@@ -49,7 +49,7 @@ fn the_five_reports_are_all_repeated() {
 fn full_scale_has_the_concurrencies_of_the_first_report() {
     let scenario = load("kong-vs-nginx", RunScale::Full).unwrap();
     let connections: Vec<usize> =
-        scenario.points(64).unwrap().iter().map(|point| point.settings.connections).collect();
+        scenario.points(64).unwrap().iter().map(|point| point.settings.clients.connections).collect();
     assert_eq!(connections, [1, 2, 4, 8, 10, 12, 14, 16, 18, 32, 50]);
     assert_eq!(scenario.seconds, 60.0);
 }
@@ -81,7 +81,10 @@ fn an_overlay_replaces_lists_and_merges_maps() {
     let quick = parse(&text, RunScale::Quick).unwrap();
     let points = quick.points(8).unwrap();
     assert_eq!((quick.seconds, points.len()), (0.5, 1));
-    assert_eq!((points[0].settings.connections, points[0].settings.path.as_str()), (3, "/1k"));
+    assert_eq!(
+        (points[0].settings.clients.connections, points[0].settings.clients.path.as_str()),
+        (3, "/1k")
+    );
     assert_eq!(parse(&text, RunScale::Full).unwrap().points(8).unwrap().len(), 2);
 }
 
@@ -95,9 +98,14 @@ fn mistakes_are_named_with_their_case() {
     check_refused("colour: red", "unknown field `colour`");
 }
 
+fn with_routes(routes: usize) -> CaseSettings {
+    let gateway = GatewaySettings { routes, ..GatewaySettings::default() };
+    CaseSettings { gateway, ..CaseSettings::default() }
+}
+
 #[test]
 fn requests_are_spread_over_the_numbered_routes() {
-    let of = |routes: usize| CaseSettings { routes, ..CaseSettings::default() }.paths();
+    let of = |routes: usize| with_routes(routes).paths();
     assert_eq!(of(0), ["/ping"]);
     assert_eq!(of(2), ["/r/0", "/r/1"]);
     let many = of(100_000);
@@ -108,12 +116,17 @@ fn requests_are_spread_over_the_numbered_routes() {
 fn points_share_a_gateway_where_only_the_load_differs() {
     let base = CaseSettings::default();
     let loads = [
-        CaseSettings { connections: 99, ..base.clone() },
-        CaseSettings { headers: vec!["Connection: Close".to_owned()], ..base.clone() },
-        CaseSettings { path: "/1k".to_owned(), ..base.clone() },
+        ClientSettings { connections: 99, ..ClientSettings::default() },
+        ClientSettings { headers: vec!["Connection: Close".to_owned()], ..ClientSettings::default() },
+        ClientSettings { path: "/1k".to_owned(), ..ClientSettings::default() },
     ];
-    assert!(loads.iter().all(|settings| settings.shape() == base.shape()));
-    let held = |connections| CaseSettings { load: LoadKind::Idle, connections, ..base.clone() };
+    let shape = |clients| CaseSettings { clients, ..base.clone() }.shape();
+    assert!(loads.into_iter().all(|clients| shape(clients) == base.shape()));
+    let held = |connections| CaseSettings {
+        load: CaseLoad::Idle,
+        clients: ClientSettings { connections, ..ClientSettings::default() },
+        ..base.clone()
+    };
     assert_ne!(held(5).shape(), held(6).shape());
-    assert_ne!(CaseSettings { routes: 1, ..base.clone() }.shape(), base.shape());
+    assert_ne!(with_routes(1).shape(), base.shape());
 }

@@ -29,7 +29,7 @@ impl GatewayAdapter for ApintoAdapter {
         let mut rendered = RenderedConfig::default()
             .file("config.yml", configuration(plan))
             .args(["start"])
-            .env("GOMAXPROCS", plan.workers)
+            .env("GOMAXPROCS", plan.gateway.workers)
             .env("APINTO_CONFIG", plan.path("config.yml"))
             .env("APINTO_ERROR_LOG_LEVEL", "error");
         for (name, folder) in [
@@ -54,7 +54,7 @@ impl GatewayAdapter for ApintoAdapter {
             steps.push(put(plan, &format!("app/consumer{number}"), consumer(number, key)));
         }
         steps.push(put(plan, "router/all", route(plan, "all", "/*")));
-        let numbered = (0..plan.routes).map(|i| (format!("r{i}"), format!("/r/{i}")));
+        let numbered = (0..plan.gateway.routes).map(|i| (format!("r{i}"), format!("/r/{i}")));
         steps.extend(numbered.map(|(id, path)| put(plan, &format!("router/{id}"), route(plan, &id, &path))));
         steps
     }
@@ -106,9 +106,9 @@ fn put(plan: &GatewayPlan, object: &str, body: Value) -> GatewayStep {
 fn plugins(plan: &GatewayPlan) -> GatewayStep {
     let plugin = |kind: &str, name: &str, status: &str| json!({ "id": format!("eolinker.com:apinto:{kind}"), "name": name, "status": status, "type": "route" });
     let known = [
-        (plan.key_auth, plugin("plugin_app", "app", "enable")),
-        (plan.limit_count, plugin("rate_limiting", "rate_limiting", "enable")),
-        (plan.mock, plugin("http_mocking", "http_mocking", "enable")),
+        (plan.gateway.requires_key(), plugin("plugin_app", "app", "enable")),
+        (plan.gateway.limit_count, plugin("rate_limiting", "rate_limiting", "enable")),
+        (plan.gateway.responds_itself(), plugin("http_mocking", "http_mocking", "enable")),
     ];
     let plugins: Vec<Value> =
         known.into_iter().filter(|(wanted, _)| *wanted).map(|(_, plugin)| plugin).collect();
@@ -133,13 +133,13 @@ fn consumer(number: usize, key: &str) -> Value {
 
 fn route(plan: &GatewayPlan, id: &str, path: &str) -> Value {
     let mut plugins = serde_json::Map::new();
-    if plan.key_auth {
+    if plan.gateway.requires_key() {
         plugins.insert("app".to_owned(), json!({ "config": { "force_auth": true } }));
     }
-    if plan.limit_count {
+    if plan.gateway.limit_count {
         plugins.insert("rate_limiting".to_owned(), json!({ "config": { "hour": LIMIT } }));
     }
-    if plan.mock {
+    if plan.gateway.responds_itself() {
         let config = json!({ "response_status": 200, "content_type": "application/json",
             "response_example": mock_body() });
         plugins.insert("http_mocking".to_owned(), json!({ "config": config }));

@@ -70,7 +70,7 @@ fn configuration(plan: &GatewayPlan) -> Value {
             "ssl": ssl,
         },
         "nginx_config": {
-            "worker_processes": plan.workers,
+            "worker_processes": plan.gateway.workers,
             "error_log_level": "error",
             "event": { "worker_connections": plan.connections_room() * 2 },
             "worker_rlimit_nofile": plan.connections_room() * 2 + 1024,
@@ -79,7 +79,7 @@ fn configuration(plan: &GatewayPlan) -> Value {
             "http": {
                 "enable_access_log": false,
                 "keepalive_timeout": "300s",
-                "upstream": { "keepalive": plan.keepalive, "keepalive_requests": resources::LIMIT,
+                "upstream": { "keepalive": plan.gateway.keepalive, "keepalive_requests": resources::LIMIT,
                     "keepalive_timeout": "300s" },
             },
             "http_configuration_snippet": format!("keepalive_requests {};", resources::LIMIT),

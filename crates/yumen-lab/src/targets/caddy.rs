@@ -25,16 +25,19 @@ impl GatewayAdapter for CaddyAdapter {
     }
 
     fn render(&self, plan: &GatewayPlan) -> Result<RenderedConfig, String> {
-        if plan.limit_count {
+        if plan.gateway.limit_count {
             return Err("Caddy counts requests only with a module of others".to_owned());
         }
         let rendered = RenderedConfig::default()
             .file("caddy.json", format!("{:#}\n", configuration(plan)))
             .args(["run", "--config", &plan.path("caddy.json")])
-            .env("GOMAXPROCS", plan.workers)
+            .env("GOMAXPROCS", plan.gateway.workers)
             .env("XDG_DATA_HOME", plan.path("data"))
             .env("XDG_CONFIG_HOME", plan.path("config"))
-            .note_if(plan.key_auth, "Caddy has no consumers; a matcher on the key's field does the nearest");
+            .note_if(
+                plan.gateway.requires_key(),
+                "Caddy has no consumers; a matcher on the key's field does the nearest",
+            );
         Ok(rendered)
     }
 
@@ -81,11 +84,11 @@ fn configuration(plan: &GatewayPlan) -> Value {
 
 fn routes(plan: &GatewayPlan, id: &str) -> Vec<Value> {
     let mut routes = Vec::new();
-    if plan.key_auth {
+    if plan.gateway.requires_key() {
         routes.push(json!({ "match": [{ "not": [{ "header": { "Apikey": plan.keys() } }] }],
             "handle": [{ "handler": "static_response", "status_code": 401 }], "terminal": true }));
     }
-    for i in 0..plan.routes {
+    for i in 0..plan.gateway.routes {
         routes.push(json!({ "match": [{ "path": [format!("/r/{i}")] }], "handle": [handler(plan, None)],
             "terminal": true }));
     }
@@ -94,12 +97,12 @@ fn routes(plan: &GatewayPlan, id: &str) -> Vec<Value> {
 }
 
 fn handler(plan: &GatewayPlan, id: Option<&str>) -> Value {
-    if plan.mock {
+    if plan.gateway.responds_itself() {
         return json!({ "handler": "static_response", "status_code": 200, "body": mock_body() });
     }
     let mut handler = json!({ "handler": "reverse_proxy", "upstreams": upstreams(plan),
         "load_balancing": { "selection_policy": { "policy": "round_robin" } },
-        "transport": { "protocol": "http", "keep_alive": { "max_idle_conns_per_host": plan.keepalive } } });
+        "transport": { "protocol": "http", "keep_alive": { "max_idle_conns_per_host": plan.gateway.keepalive } } });
     if let Some(id) = id {
         handler["@id"] = json!(id);
     }

@@ -28,15 +28,18 @@ impl GatewayAdapter for EnvoyAdapter {
     }
 
     fn render(&self, plan: &GatewayPlan) -> Result<RenderedConfig, String> {
-        let workers = plan.workers.to_string();
+        let workers = plan.gateway.workers.to_string();
         let rendered = RenderedConfig::default()
             .file("envoy.json", pretty(&bootstrap(plan)))
             .file(ENDPOINTS, pretty(&endpoints(plan)))
             .args(["-c", &plan.path("envoy.json"), "--concurrency", &workers])
             .args(["--log-level", "error", "--use-dynamic-base-id"])
-            .note_if(plan.limit_count, "Envoy's local limit is one token bucket, not a counter per address")
             .note_if(
-                plan.routes > 0,
+                plan.gateway.limit_count,
+                "Envoy's local limit is one token bucket, not a counter per address",
+            )
+            .note_if(
+                plan.gateway.routes > 0,
                 "Envoy matches routes by a map of exact paths; a plain list is far slower",
             );
         Ok(rendered)
@@ -95,13 +98,13 @@ fn listener(name: &str, port: u16, plan: &GatewayPlan, tls: Option<Value>) -> Va
 
 /// One route for all paths; with numbered routes, preceded by a map of exact paths.
 fn virtual_host(plan: &GatewayPlan) -> Value {
-    let action = match plan.mock {
+    let action = match plan.gateway.responds_itself() {
         true => json!({ "match": { "prefix": "/" },
             "direct_response": { "status": 200, "body": { "inline_string": mock_body() } } }),
         false => json!({ "match": { "prefix": "/" }, "route": { "cluster": "up", "timeout": "300s" } }),
     };
     let mut host = json!({ "name": "all", "domains": ["*"] });
-    if plan.routes == 0 {
+    if plan.gateway.routes == 0 {
         host["routes"] = json!([action]);
         return host;
     }
@@ -109,7 +112,7 @@ fn virtual_host(plan: &GatewayPlan) -> Value {
     route["@type"] = json!(format!("{TYPES}.config.route.v3.Route"));
     let on_match = json!({ "action": { "name": "route", "typed_config": route } });
     let paths: serde_json::Map<String, Value> =
-        (0..plan.routes).map(|i| (format!("/r/{i}"), on_match.clone())).collect();
+        (0..plan.gateway.routes).map(|i| (format!("/r/{i}"), on_match.clone())).collect();
     host["matcher"] = json!({
         "matcher_tree": {
             "input": { "name": "path", "typed_config": {
@@ -125,12 +128,13 @@ fn filters(plan: &GatewayPlan) -> Vec<Value> {
         json!({ "name": format!("envoy.filters.http.{name}"), "typed_config": settings })
     };
     let mut filters = Vec::new();
-    if plan.key_auth {
-        let keys: Vec<Value> = plan.keys().iter().enumerate().map(credential).collect();
+    if plan.gateway.requires_key() {
+        let keys: Vec<Value> =
+            plan.keys().iter().enumerate().map(|(number, key)| credential(number, key)).collect();
         let settings = json!({ "credentials": keys, "key_sources": [{ "header": "apikey" }] });
         filters.push(filter("api_key_auth", "api_key_auth.v3.ApiKeyAuth", settings));
     }
-    if plan.limit_count {
+    if plan.gateway.limit_count {
         let always = json!({ "default_value": { "numerator": 100, "denominator": "HUNDRED" } });
         let bucket = json!({ "max_tokens": resources::LIMIT, "tokens_per_fill": resources::LIMIT,
             "fill_interval": "3600s" });
@@ -142,7 +146,7 @@ fn filters(plan: &GatewayPlan) -> Vec<Value> {
     filters
 }
 
-fn credential((number, key): (usize, &String)) -> Value {
+fn credential(number: usize, key: &str) -> Value {
     json!({ "key": key, "client": format!("consumer{number}") })
 }
 

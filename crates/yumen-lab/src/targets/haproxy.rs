@@ -2,6 +2,7 @@
 
 use super::plan::{GatewayPlan, GatewayStep, RenderedConfig, StopSignal, mock_body, text};
 use super::{GatewayAdapter, resources};
+use crate::scenario::GatewaySettings;
 
 pub(super) struct HaProxyAdapter;
 
@@ -24,16 +25,16 @@ impl GatewayAdapter for HaProxyAdapter {
 
     fn render(&self, plan: &GatewayPlan) -> Result<RenderedConfig, String> {
         let keys = plan.keys().join("\n") + "\n";
-        let routes: String = (0..plan.routes).map(|i| format!("/r/{i} b\n")).collect();
+        let routes: String = (0..plan.gateway.routes).map(|i| format!("/r/{i} b\n")).collect();
         let mut rendered = RenderedConfig::default()
             .file("haproxy.cfg", configuration(plan))
             .args(["-db", "-f", &plan.path("haproxy.cfg")])
-            .note_if(plan.key_auth, "HAProxy has no consumers; a list of keys does the nearest")
-            .note_if(plan.limit_count, "HAProxy counts in a stick table, a sliding rate per address");
-        if plan.key_auth {
+            .note_if(plan.gateway.requires_key(), "HAProxy has no consumers; a list of keys does the nearest")
+            .note_if(plan.gateway.limit_count, "HAProxy counts in a stick table, a sliding rate per address");
+        if plan.gateway.requires_key() {
             rendered = rendered.file("keys.lst", keys);
         }
-        if plan.routes > 0 {
+        if plan.gateway.routes > 0 {
             rendered = rendered.file("routes.map", routes);
         }
         Ok(rendered)
@@ -67,12 +68,12 @@ impl GatewayAdapter for HaProxyAdapter {
 }
 
 fn configuration(plan: &GatewayPlan) -> String {
-    let GatewayPlan { ports, workers, connections_max, .. } = plan;
+    let GatewayPlan { ports, gateway: GatewaySettings { workers, .. }, connections_max, .. } = plan;
     let tls = plan.certificate.as_ref().map_or(String::new(), |certificate| {
         let both = text(&certificate.both);
         format!("  bind 127.0.0.1:{} ssl crt {both} alpn http/1.1 defer-accept backlog 65535\n", ports.https)
     });
-    let routes = match plan.routes {
+    let routes = match plan.gateway.routes {
         0 => String::new(),
         _ => format!("  use_backend %[path,map_str({},b)]\n", plan.path("routes.map")),
     };
@@ -95,7 +96,7 @@ backend b
   balance roundrobin
 {servers}",
         maxconn = connections_max + 1024,
-        admin = match plan.dynamic {
+        admin = match plan.is_dynamic() {
             true => format!("  stats socket ipv4@127.0.0.1:{} level admin\n", ports.admin),
             false => String::new(),
         },
@@ -107,17 +108,17 @@ backend b
 
 fn rules(plan: &GatewayPlan) -> String {
     let mut text = String::new();
-    if plan.key_auth {
+    if plan.gateway.requires_key() {
         let keys = plan.path("keys.lst");
         text +=
             &format!("  http-request deny deny_status 401 unless {{ req.hdr(apikey) -m str -f {keys} }}\n");
     }
-    if plan.limit_count {
+    if plan.gateway.limit_count {
         text += "  stick-table type ip size 100k expire 1h store http_req_rate(1h)\n  http-request track-sc0 src\n";
         let limit = resources::LIMIT;
         text += &format!("  http-request deny deny_status 503 if {{ sc_http_req_rate(0) gt {limit} }}\n");
     }
-    if plan.mock {
+    if plan.gateway.responds_itself() {
         let body = mock_body().replace('\n', "\\n");
         text += &format!("  http-request return status 200 content-type text/plain string \"{body}\"\n");
     }
@@ -126,12 +127,12 @@ fn rules(plan: &GatewayPlan) -> String {
 
 /// One line per endpoint, and empty slots for further endpoints.
 fn servers(plan: &GatewayPlan) -> String {
-    let pool = format!("pool-max-conn {}", plan.keepalive);
+    let pool = format!("pool-max-conn {}", plan.gateway.keepalive);
     let mut text = String::new();
     for (slot, endpoint) in plan.endpoints.iter().enumerate() {
         text += &format!("  server s{} {endpoint} {pool}\n", slot + 1);
     }
-    let empty = if plan.dynamic { plan.endpoints.len()..plan.endpoints_max } else { 0..0 };
+    let empty = plan.dynamic_endpoints_max.map_or(0..0, |most| plan.endpoints.len()..most);
     for slot in empty {
         text += &format!("  server s{} 127.0.0.1:1 {pool} disabled\n", slot + 1);
     }

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::plan::{GatewayPlan, GatewayStep, RenderedConfig, mock_body, text};
 use super::{GatewayAdapter, resources};
+use crate::scenario::GatewaySettings;
 
 pub(super) struct KongAdapter;
 
@@ -48,7 +49,7 @@ impl GatewayAdapter for KongAdapter {
 }
 
 fn configuration(plan: &GatewayPlan) -> String {
-    let GatewayPlan { ports, workers, keepalive, .. } = plan;
+    let GatewayPlan { ports, gateway: GatewaySettings { workers, keepalive, .. }, .. } = plan;
     let connections = plan.connections_room() * 2;
     let mut listen = format!("127.0.0.1:{} reuseport deferred backlog=65535", ports.http);
     let mut certificates = String::new();
@@ -91,7 +92,7 @@ fn document(plan: &GatewayPlan) -> Value {
         .map(|endpoint| json!({ "target": endpoint.to_string(), "weight": 100 }))
         .collect();
     let all = json!({ "name": "all", "paths": ["/"], "strip_path": false });
-    let numbered = (0..plan.routes)
+    let numbered = (0..plan.gateway.routes)
         .map(|i| json!({ "name": format!("r{i}"), "paths": [format!("/r/{i}")], "strip_path": false }));
     let routes: Vec<Value> = std::iter::once(all).chain(numbered).collect();
     let service = json!({ "name": "up", "host": "up", "port": 80, "protocol": "http", "retries": 0,
@@ -108,14 +109,14 @@ fn document(plan: &GatewayPlan) -> Value {
 
 fn plugins(plan: &GatewayPlan) -> Vec<Value> {
     let mut plugins = Vec::new();
-    if plan.key_auth {
+    if plan.gateway.requires_key() {
         plugins.push(json!({ "name": "key-auth", "config": { "key_names": ["apikey"] } }));
     }
-    if plan.limit_count {
+    if plan.gateway.limit_count {
         let config = json!({ "hour": resources::LIMIT, "policy": "local", "limit_by": "ip" });
         plugins.push(json!({ "name": "rate-limiting", "config": config }));
     }
-    if plan.mock {
+    if plan.gateway.responds_itself() {
         let config = json!({ "status_code": 200, "content_type": "text/plain", "body": mock_body() });
         plugins.push(json!({ "name": "request-termination", "config": config }));
     }

@@ -2,6 +2,7 @@
 
 use super::plan::{GatewayPlan, GatewayStep, RenderedConfig, StopSignal, mock_body, text};
 use super::{GatewayAdapter, resources};
+use crate::scenario::GatewaySettings;
 
 pub(super) struct NginxAdapter;
 
@@ -25,17 +26,20 @@ impl GatewayAdapter for NginxAdapter {
     }
 
     fn render(&self, plan: &GatewayPlan) -> Result<RenderedConfig, String> {
-        if plan.mock && plan.limit_count {
+        if plan.gateway.responds_itself() && plan.gateway.limit_count {
             return Err("NGINX answers with `return` before it counts, so it cannot do both".to_owned());
         }
         let rendered = RenderedConfig::default()
             .file("nginx.conf", configuration(plan))
             .args(["-p", &plan.path(""), "-c", &plan.path("nginx.conf"), "-e", &plan.path("error.log")])
             .note_if(
-                plan.limit_count,
+                plan.gateway.limit_count,
                 "NGINX has no counter per window; limit_req, a leaky bucket per address, does the nearest",
             )
-            .note_if(plan.key_auth, "NGINX has no consumers; a map of keys to names does the nearest");
+            .note_if(
+                plan.gateway.requires_key(),
+                "NGINX has no consumers; a map of keys to names does the nearest",
+            );
         Ok(rendered)
     }
 
@@ -56,12 +60,13 @@ impl GatewayAdapter for NginxAdapter {
 }
 
 fn configuration(plan: &GatewayPlan) -> String {
-    let GatewayPlan { ports, workers, keepalive, .. } = plan;
+    let GatewayPlan { ports, gateway: GatewaySettings { workers, keepalive, .. }, .. } = plan;
     let limit = resources::LIMIT;
     let folder = plan.path("");
     let servers: String = plan.endpoints.iter().map(|endpoint| format!(" server {endpoint};")).collect();
     let location = location(plan);
-    let routes: String = (0..plan.routes).map(|i| format!("    location = /r/{i} {location}\n")).collect();
+    let routes: String =
+        (0..plan.gateway.routes).map(|i| format!("    location = /r/{i} {location}\n")).collect();
     let (tls, listen_tls) = tls(plan);
     format!(
         "daemon off;
@@ -94,21 +99,21 @@ http {{
 /// Shared memory zones and maps for keys and limits.
 fn zones(plan: &GatewayPlan) -> String {
     let mut text = String::new();
-    if plan.key_auth {
+    if plan.gateway.requires_key() {
         let keys: String =
             plan.keys().iter().enumerate().map(|(i, key)| format!(" \"{key}\" consumer{i};")).collect();
         text += &format!("  map $http_apikey $consumer {{ default \"\";{keys} }}\n");
     }
-    if plan.limit_count {
+    if plan.gateway.limit_count {
         text += "  limit_req_zone $binary_remote_addr zone=z:1m rate=1000000r/s;\n";
     }
     text
 }
 
 fn location(plan: &GatewayPlan) -> String {
-    let auth = if plan.key_auth { "if ($consumer = \"\") { return 401; } " } else { "" };
-    let limit = if plan.limit_count { "limit_req zone=z burst=1000000 nodelay; " } else { "" };
-    let answer = match plan.mock {
+    let auth = if plan.gateway.requires_key() { "if ($consumer = \"\") { return 401; } " } else { "" };
+    let limit = if plan.gateway.limit_count { "limit_req zone=z burst=1000000 nodelay; " } else { "" };
+    let answer = match plan.gateway.responds_itself() {
         true => format!("return 200 \"{}\";", mock_body().replace('\n', "\\n")),
         false => PROXY.to_owned(),
     };

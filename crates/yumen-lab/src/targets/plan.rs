@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use crate::scenario::GatewaySettings;
+
 /// Required behaviour of every gateway of a case, independent of the gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatewayPlan {
@@ -15,28 +17,14 @@ pub struct GatewayPlan {
     pub ports: GatewayPorts,
     /// Endpoints of the only upstream.
     pub endpoints: Vec<SocketAddr>,
-    /// Worker processes or threads.
-    pub workers: usize,
-    /// Number of routes `/r/0`, `/r/1`, … in addition to the one for all paths.
-    pub routes: usize,
-    /// Whether key authentication is required.
-    pub key_auth: bool,
-    /// Consumers with one key each; at least one with key authentication.
-    pub consumers: usize,
-    /// Whether requests are counted per client address, with a limit that is never reached.
-    pub limit_count: bool,
-    /// Whether the gateway responds itself.
-    pub mock: bool,
-    /// Maximum idle upstream connections.
-    pub keepalive: usize,
+    /// Workers, routes, plugins.
+    pub gateway: GatewaySettings,
     /// Maximum client connections.
     pub connections_max: usize,
     /// Certificate and key of the TLS listener.
     pub certificate: Option<LabCertificate>,
-    /// Whether endpoints change while the gateway runs.
-    pub dynamic: bool,
-    /// Maximum number of endpoints of a change.
-    pub endpoints_max: usize,
+    /// Maximum number of endpoints, if they change while the gateway runs.
+    pub dynamic_endpoints_max: Option<usize>,
 }
 
 /// Ports on 127.0.0.1.
@@ -165,8 +153,12 @@ impl GatewayPlan {
 
     /// Keys of the consumers; empty without key authentication.
     pub(super) fn keys(&self) -> Vec<String> {
-        let count = if self.key_auth { self.consumers.max(1) } else { 0 };
-        (0..count).map(key).collect()
+        (0..self.gateway.key_consumers).map(key).collect()
+    }
+
+    /// Whether endpoints change while the gateway runs.
+    pub(super) fn is_dynamic(&self) -> bool {
+        self.dynamic_endpoints_max.is_some()
     }
 
     /// Connection limit that is never reached.

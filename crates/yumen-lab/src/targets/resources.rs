@@ -39,13 +39,13 @@ pub(super) fn upstream(plan: &GatewayPlan) -> Value {
     let nodes: serde_json::Map<String, Value> =
         plan.endpoints.iter().map(|endpoint| (endpoint.to_string(), json!(1))).collect();
     json!({ "id": "up", "type": "roundrobin", "nodes": nodes,
-        "keepalive_pool": { "size": plan.keepalive, "idle_timeout": 300, "requests": LIMIT } })
+        "keepalive_pool": { "size": plan.gateway.keepalive, "idle_timeout": 300, "requests": LIMIT } })
 }
 
 fn routes(plan: &GatewayPlan) -> Vec<Value> {
     let plugins = plugins(plan);
     let all = json!({ "id": "all", "uri": "/*", "upstream_id": "up", "plugins": plugins });
-    let numbered = (0..plan.routes).map(|i| {
+    let numbered = (0..plan.gateway.routes).map(|i| {
         json!({ "id": format!("r{i}"), "uri": format!("/r/{i}"), "upstream_id": "up", "plugins": plugins })
     });
     std::iter::once(all).chain(numbered).collect()
@@ -53,15 +53,15 @@ fn routes(plan: &GatewayPlan) -> Vec<Value> {
 
 fn plugins(plan: &GatewayPlan) -> Value {
     let mut plugins = serde_json::Map::new();
-    if plan.mock {
+    if plan.gateway.responds_itself() {
         let mocking = json!({ "response_status": 200, "content_type": "text/plain",
             "response_example": mock_body(), "with_mock_header": false });
         plugins.insert("mocking".to_owned(), mocking);
     }
-    if plan.key_auth {
+    if plan.gateway.requires_key() {
         plugins.insert("key-auth".to_owned(), json!({}));
     }
-    if plan.limit_count {
+    if plan.gateway.limit_count {
         let limit = json!({ "count": LIMIT, "time_window": 3600, "key_type": "var", "key": "remote_addr",
             "policy": "local", "rejected_code": 503 });
         plugins.insert("limit-count".to_owned(), limit);

@@ -2,6 +2,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use super::*;
+use crate::scenario::{GatewayResponder, GatewaySettings};
 
 fn plan(name: &str) -> GatewayPlan {
     let endpoint = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
@@ -10,17 +11,10 @@ fn plan(name: &str) -> GatewayPlan {
         program: format!("/usr/bin/{name}").into(),
         ports: GatewayPorts { http: 8001, https: 8002, admin: 8003, status: 8004 },
         endpoints: vec![endpoint(9001), endpoint(9002)],
-        workers: 2,
-        routes: 0,
-        key_auth: false,
-        consumers: 0,
-        limit_count: false,
-        mock: false,
-        keepalive: 256,
+        gateway: GatewaySettings { workers: 2, ..GatewaySettings::default() },
         connections_max: 100,
         certificate: None,
-        dynamic: false,
-        endpoints_max: 2,
+        dynamic_endpoints_max: None,
     }
 }
 
@@ -38,12 +32,13 @@ fn with_tls(plan: GatewayPlan) -> GatewayPlan {
 /// Plans rendered by every adapter, by name.
 fn plans(name: &str) -> Vec<(&'static str, GatewayPlan)> {
     let plain = plan(name);
-    let plugins = GatewayPlan { key_auth: true, consumers: 2, limit_count: true, routes: 2, ..plain.clone() };
+    let plugins = GatewaySettings { key_consumers: 2, limit_count: true, routes: 2, ..plain.gateway.clone() };
+    let mock = GatewaySettings { responder: GatewayResponder::Gateway, workers: 1, ..plain.gateway.clone() };
     vec![
         ("plain", plain.clone()),
-        ("tls-dynamic", with_tls(GatewayPlan { dynamic: true, endpoints_max: 3, ..plain.clone() })),
-        ("plugins", plugins),
-        ("mock", GatewayPlan { mock: true, workers: 1, ..plain }),
+        ("tls-dynamic", with_tls(GatewayPlan { dynamic_endpoints_max: Some(3), ..plain.clone() })),
+        ("plugins", GatewayPlan { gateway: plugins, ..plain.clone() }),
+        ("mock", GatewayPlan { gateway: mock, ..plain }),
     ]
 }
 
@@ -62,7 +57,7 @@ fn shown(adapter: &dyn GatewayAdapter, plan: &GatewayPlan) -> String {
     for step in adapter.setup(plan) {
         text += &format!("setup: {step:?}\n");
     }
-    if plan.dynamic {
+    if plan.is_dynamic() {
         let more = GatewayPlan {
             endpoints: [&plan.endpoints[..], &[([127, 0, 0, 1], 9003).into()]].concat(),
             ..plan.clone()

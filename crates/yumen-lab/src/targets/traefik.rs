@@ -27,19 +27,19 @@ impl GatewayAdapter for TraefikAdapter {
     }
 
     fn render(&self, plan: &GatewayPlan) -> Result<RenderedConfig, String> {
-        if plan.key_auth {
+        if plan.gateway.requires_key() {
             return Err("Traefik has no authentication by key".to_owned());
         }
-        if plan.mock {
+        if plan.gateway.responds_itself() {
             return Err("Traefik cannot answer in the place of an upstream".to_owned());
         }
         let rendered = RenderedConfig::default()
             .file("traefik.json", format!("{:#}\n", fixed(plan)))
             .file(DYNAMIC, format!("{:#}\n", routes(plan)))
             .args([format!("--configFile={}", plan.path("traefik.json"))])
-            .env("GOMAXPROCS", plan.workers)
+            .env("GOMAXPROCS", plan.gateway.workers)
             .note_if(
-                plan.limit_count,
+                plan.gateway.limit_count,
                 "Traefik's limit is a token bucket per address, not a counter per window",
             );
         Ok(rendered)
@@ -65,12 +65,12 @@ fn fixed(plan: &GatewayPlan) -> Value {
         "entryPoints": entry_points,
         "providers": { "providersThrottleDuration": "0s",
             "file": { "directory": plan.path("dynamic"), "watch": true } },
-        "serversTransport": { "maxIdleConnsPerHost": plan.keepalive },
+        "serversTransport": { "maxIdleConnsPerHost": plan.gateway.keepalive },
     })
 }
 
 fn routes(plan: &GatewayPlan) -> Value {
-    let middlewares: &[&str] = if plan.limit_count { &["limit"] } else { &[] };
+    let middlewares: &[&str] = if plan.gateway.limit_count { &["limit"] } else { &[] };
     let router = |rule: String, priority: u32, entry: &str, tls: bool| {
         let mut router = json!({ "rule": rule, "priority": priority, "service": "up", "entryPoints": [entry],
             "middlewares": middlewares });
@@ -81,7 +81,7 @@ fn routes(plan: &GatewayPlan) -> Value {
     };
     let mut routers = Map::new();
     routers.insert("all".to_owned(), router("PathPrefix(`/`)".to_owned(), 1, "http", false));
-    for i in 0..plan.routes {
+    for i in 0..plan.gateway.routes {
         routers.insert(format!("r{i}"), router(format!("Path(`/r/{i}`)"), 2, "http", false));
     }
     if plan.certificate.is_some() {
@@ -91,7 +91,7 @@ fn routes(plan: &GatewayPlan) -> Value {
         plan.endpoints.iter().map(|endpoint| json!({ "url": format!("http://{endpoint}") })).collect();
     let mut http =
         json!({ "routers": routers, "services": { "up": { "loadBalancer": { "servers": servers } } } });
-    if plan.limit_count {
+    if plan.gateway.limit_count {
         http["middlewares"] = json!({ "limit": { "rateLimit": { "average": resources::LIMIT,
             "burst": resources::LIMIT } } });
     }

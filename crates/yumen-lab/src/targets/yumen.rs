@@ -35,12 +35,12 @@ impl GatewayAdapter for YumenAdapter {
             "logs": { "level": "warn" },
             // The same value as for the other gateways, so that connections are not closed during a hold.
             "timeouts": { "idle_ms": 300_000 },
-            "store": { "kind": if plan.dynamic { "embedded" } else { "file" }, "file": plan.path("routes.yaml") },
+            "store": { "kind": if plan.is_dynamic() { "embedded" } else { "file" }, "file": plan.path("routes.yaml") },
         });
         let address = |port: u16| format!("127.0.0.1:{port}");
         let mut args: Vec<String> = ["run", "--config", &plan.path("yumen.yaml")].map(str::to_owned).into();
         args.extend(["--data-dir".to_owned(), plan.path("data")]);
-        args.extend(["--workers".to_owned(), plan.workers.to_string()]);
+        args.extend(["--workers".to_owned(), plan.gateway.workers.to_string()]);
         for (option, port) in [
             ("--listen", ports.http),
             ("--listen-tls", ports.https),
@@ -51,7 +51,7 @@ impl GatewayAdapter for YumenAdapter {
         }
         let node = serde_yaml_ng::to_string(&node).map_err(|error| error.to_string())?;
         let rendered = RenderedConfig::default().file("yumen.yaml", node).args(args);
-        Ok(if plan.dynamic {
+        Ok(if plan.is_dynamic() {
             rendered
         } else {
             rendered.file("routes.yaml", resources::standalone_yaml(plan))
@@ -59,7 +59,7 @@ impl GatewayAdapter for YumenAdapter {
     }
 
     fn setup(&self, plan: &GatewayPlan) -> Vec<GatewayStep> {
-        if !plan.dynamic {
+        if !plan.is_dynamic() {
             return Vec::new();
         }
         let target = "/yumen/v1/import?mode=replace&confirm=true&wait=applied".to_owned();

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 use yumen_lab::record::*;
 use yumen_load::{
-    ErrorTotals, IdleSummary, LatencyPercentile, LatencySummary, LoadPlan, LoadShape, LoadSummary, RampStep,
-    SecondSummary,
+    ErrorTotals, IdleSummary, LatencyPercentile, LatencySummary, LoadLatencies, LoadLimits, LoadPlan,
+    LoadShape, LoadSummary, RampStep, RequestPlan, RequestTotals, SecondSummary,
 };
 
 /// A gateway as the generator imagines it.
@@ -118,7 +118,12 @@ impl Point {
 }
 
 pub(crate) fn closed(connections: usize) -> LoadPlan {
-    LoadPlan { connections, kind: LoadShape::Closed, duration_ms: Some(6000), ..LoadPlan::default() }
+    LoadPlan {
+        connections,
+        kind: LoadShape::Closed,
+        limits: LoadLimits::duration_ms(6000),
+        ..LoadPlan::default()
+    }
 }
 
 pub(crate) fn round(point: &Point, model: &Model, number: usize, random: &mut Random) -> RoundRecord {
@@ -142,11 +147,9 @@ pub(crate) fn round(point: &Point, model: &Model, number: usize, random: &mut Ra
         plan: point.plan.clone(),
         elapsed_ns,
         protocol: "HTTP/1.1".to_owned(),
-        requests: responses + failed,
-        responses,
+        totals: RequestTotals { requests: responses + failed, responses, unanswered: 0 },
         errors,
-        latency: plain,
-        latency_corrected: corrected,
+        latencies: LoadLatencies { response: plain, corrected, ..LoadLatencies::default() },
         timeline: timeline(point, model, rate, median_ns, random),
         ramp: ramp(point, model, random),
         idle: idle(point, model, random),
@@ -427,7 +430,10 @@ pub(crate) fn connection_close() -> RunRecord {
     for field in ["Close", "close"] {
         for (connections, factor) in [(100, 0.62), (200, 0.61), (500, 0.58), (1000, 0.52)] {
             let plan = LoadPlan {
-                headers: vec![("Connection".to_owned(), field.to_owned())],
+                request: RequestPlan {
+                    headers: vec![("Connection".to_owned(), field.to_owned())],
+                    ..RequestPlan::default()
+                },
                 ..closed(connections)
             };
             let label = format!("Connection: {field}, connections={connections}");

@@ -5,6 +5,7 @@ use hdrhistogram::serialization::Deserializer;
 use super::*;
 
 const MS: u64 = 1_000_000;
+const GOOD: StatusRange = StatusRange { first: 200, last: 399 };
 
 fn near(found: u64, expected: f64) {
     let off = (found as f64 - expected).abs() / expected;
@@ -69,7 +70,7 @@ fn moments(intended_ms: Option<u64>, sent_ms: Option<u64>, ended_ms: u64) -> Req
 }
 
 fn tally(counted_from_ms: u64) -> ThreadTally {
-    let mut tally = ThreadTally::new((200, 399), None);
+    let mut tally = ThreadTally::new(GOOD, None);
     tally.count_from(counted_from_ms * MS);
     tally
 }
@@ -78,8 +79,8 @@ fn tally(counted_from_ms: u64) -> ThreadTally {
 fn a_late_answer_counts_from_when_it_was_due() {
     let mut tally = tally(0);
     tally.answered(moments(Some(100), Some(900), 1000), 200);
-    near(tally.latencies.max(), 100.0 * MS as f64);
-    near(tally.corrected.max(), 900.0 * MS as f64);
+    near(tally.latencies.response.max(), 100.0 * MS as f64);
+    near(tally.latencies.corrected.max(), 900.0 * MS as f64);
 }
 
 #[test]
@@ -88,10 +89,10 @@ fn what_was_given_up_or_cut_off_counts_with_the_time_it_waited() {
     tally.failed(moments(Some(0), Some(10), 500), RequestFailure::new(ErrorClass::ResponseTimeout, "late"));
     tally.failed(moments(Some(0), None, 500), RequestFailure::new(ErrorClass::Connect, "refused"));
     tally.cut_off(moments(Some(0), None, 700));
-    assert_eq!(tally.corrected.len(), 2, "a refused connection is no latency");
-    assert_eq!(tally.latencies.len(), 0);
-    near(tally.corrected.max(), 700.0 * MS as f64);
-    assert_eq!((tally.requests, tally.responses, tally.unanswered), (1, 0, 1));
+    assert_eq!(tally.latencies.corrected.len(), 2, "a refused connection is no latency");
+    assert_eq!(tally.latencies.response.len(), 0);
+    near(tally.latencies.corrected.max(), 700.0 * MS as f64);
+    assert_eq!((tally.totals.requests, tally.totals.responses, tally.totals.unanswered), (1, 0, 1));
     assert_eq!(tally.errors.by_class().map(|(_, count)| count), [1, 0, 0, 0, 1, 0, 0]);
     assert_eq!(tally.errors.examples["connect"], "refused");
 }
@@ -103,14 +104,14 @@ fn the_warm_up_does_not_count() {
     tally.failed(moments(Some(99), Some(120), 130), RequestFailure::new(ErrorClass::Read, "ended"));
     tally.answered(moments(None, Some(100), 120), 503);
     tally.finish();
-    assert_eq!((tally.responses, tally.requests, tally.errors.total()), (1, 1, 1));
-    assert_eq!(tally.statuses, BTreeMap::from([(503, 1)]));
+    assert_eq!((tally.totals.responses, tally.totals.requests, tally.errors.total()), (1, 1, 1));
+    assert_eq!(tally.take_statuses(), BTreeMap::from([(503, 1)]));
 }
 
 #[test]
 fn seconds_are_handed_over_when_they_are_over() {
     let (sender, intervals) = std::sync::mpsc::channel();
-    let mut tally = ThreadTally::new((200, 399), Some(sender));
+    let mut tally = ThreadTally::new(GOOD, Some(sender));
     tally.count_from(500 * MS);
     for ended_ms in [600, 700, 1600, 3600] {
         tally.answered(moments(None, Some(ended_ms - 10), ended_ms), 200);

@@ -2,7 +2,7 @@
 
 use memchr::{memchr, memmem};
 
-use crate::response::{ChunkState, FramingFields, MalformedResponse};
+use crate::response::{ChunkState, FramingFields, MalformedResponse, TransferCoding};
 
 /// Maximum size of a head in bytes.
 pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
@@ -46,10 +46,10 @@ impl ReceivedRequest {
             _ => return Err(MalformedResponse::StatusLine),
         };
         let fields = FramingFields::read(&head[line_end + 1..])?;
-        let body = match (fields.chunked, fields.length) {
-            (true, _) => UnreadBody::Chunked(ChunkState::START),
-            (false, None | Some(0)) => UnreadBody::Done,
-            (false, Some(length)) => UnreadBody::Sized(length),
+        let body = match (fields.coding, fields.length) {
+            (TransferCoding::Chunked, _) => UnreadBody::Chunked(ChunkState::START),
+            (_, None | Some(0)) => UnreadBody::Done,
+            (_, Some(length)) => UnreadBody::Sized(length),
         };
         let keep_alive = if old { fields.keep_alive } else { !fields.close };
         let request = Self { path: path.to_owned(), head_only: method == "HEAD", keep_alive, body };

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use socket2::{Domain, SockRef, Socket, Type};
-use yumen_load::LoadPlan;
+use yumen_load::{LoadLimits, LoadPlan, RequestPlan, StatusRange};
 
 use crate::scripted::{OK, errors, plan, run, serve};
 
@@ -13,9 +13,9 @@ const CLOSED: &str = "127.0.0.1:1";
 
 #[test]
 fn refused_connections_are_errors_of_connecting() {
-    let summary = run(&LoadPlan { count: Some(7), ..plan(format!("http://{}/", CLOSED)) });
+    let summary = run(&LoadPlan { limits: LoadLimits::count(7), ..plan(format!("http://{}/", CLOSED)) });
     assert_eq!(errors(&summary), [("connect", 7)]);
-    assert_eq!((summary.requests, summary.responses, summary.connections.opened), (0, 0, 0));
+    assert_eq!((summary.totals.requests, summary.totals.responses, summary.connections.opened), (0, 0, 0));
     assert!(summary.errors.examples["connect"].contains("refused"), "{:?}", summary.errors.examples);
 }
 
@@ -30,8 +30,11 @@ fn connections_nobody_takes_time_out() {
         std::iter::from_fn(|| TcpStream::connect_timeout(&address, Duration::from_millis(500)).ok())
             .collect();
     assert!(!waiting.is_empty());
-    let summary =
-        run(&LoadPlan { count: Some(3), connect_timeout_ms: 50, ..plan(format!("http://{address}/")) });
+    let summary = run(&LoadPlan {
+        limits: LoadLimits::count(3),
+        connect_timeout_ms: 50,
+        ..plan(format!("http://{address}/"))
+    });
     assert_eq!(errors(&summary), [("connect_timeout", 3)]);
     assert_eq!(summary.connections.opened, 0);
 }
@@ -40,9 +43,9 @@ fn connections_nobody_takes_time_out() {
 fn a_handshake_that_is_not_answered_times_out_too() {
     let server = serve(|peer| peer.stay());
     let url = format!("https://{}/", server.address);
-    let summary = run(&LoadPlan { count: Some(3), connect_timeout_ms: 50, ..plan(url) });
+    let summary = run(&LoadPlan { limits: LoadLimits::count(3), connect_timeout_ms: 50, ..plan(url) });
     assert_eq!(errors(&summary), [("connect_timeout", 3)]);
-    assert_eq!((summary.requests, summary.connections.full_handshakes), (0, 0));
+    assert_eq!((summary.totals.requests, summary.connections.full_handshakes), (0, 0));
 }
 
 #[test]
@@ -51,7 +54,8 @@ fn a_handshake_that_fails_is_an_error_of_connecting() {
         peer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n");
         peer.stay();
     });
-    let summary = run(&LoadPlan { count: Some(3), ..plan(format!("https://{}/", server.address)) });
+    let summary =
+        run(&LoadPlan { limits: LoadLimits::count(3), ..plan(format!("https://{}/", server.address)) });
     assert_eq!(errors(&summary), [("connect", 3)]);
 }
 
@@ -62,9 +66,9 @@ fn connections_that_end_before_their_response_are_errors_of_reading() {
             peer.read();
             peer.write(answer);
         });
-        let summary = run(&LoadPlan { count: Some(5), ..server.plan() });
+        let summary = run(&LoadPlan { limits: LoadLimits::count(5), ..server.plan() });
         assert_eq!(errors(&summary), [("read", 5)], "{answer:?}");
-        assert_eq!((summary.requests, summary.connections.opened), (5, 5));
+        assert_eq!((summary.totals.requests, summary.connections.opened), (5, 5));
     };
     check(b"");
     check(b"HTTP/1.1 200 OK\r\nContent-Le");
@@ -79,7 +83,8 @@ fn requests_that_cannot_be_written_are_errors_of_writing() {
         SockRef::from(&peer.stream).set_linger(Some(Duration::ZERO)).unwrap();
     });
     let body = vec![b'x'; 64 << 20];
-    let summary = run(&LoadPlan { method: "POST".to_owned(), body, count: Some(3), ..server.plan() });
+    let request = RequestPlan { method: "POST".to_owned(), body, ..server.plan().request };
+    let summary = run(&LoadPlan { request, limits: LoadLimits::count(3), ..server.plan() });
     assert_eq!(errors(&summary), [("write", 3)], "{:?}", summary.errors.examples);
 }
 
@@ -91,10 +96,11 @@ fn responses_that_do_not_come_time_out() {
             peer.write(beginning);
             peer.stay();
         });
-        let summary = run(&LoadPlan { count: Some(4), response_timeout_ms: 50, ..server.plan() });
+        let summary =
+            run(&LoadPlan { limits: LoadLimits::count(4), response_timeout_ms: 50, ..server.plan() });
         assert_eq!(errors(&summary), [("response_timeout", 4)]);
         assert_eq!(
-            (summary.requests, summary.connections.opened),
+            (summary.totals.requests, summary.connections.opened),
             (4, 4),
             "a late answer must not be the next"
         );
@@ -113,11 +119,15 @@ fn statuses_out_of_range_are_errors_and_responses() {
             }
         }
     });
-    let summary = run(&LoadPlan { count: Some(10), ..server.plan() });
+    let summary = run(&LoadPlan { limits: LoadLimits::count(10), ..server.plan() });
     assert_eq!(errors(&summary), [("bad_status", 5)]);
-    assert_eq!(summary.responses, 10);
+    assert_eq!(summary.totals.responses, 10);
     assert_eq!(summary.statuses.into_iter().collect::<Vec<_>>(), [(200, 5), (503, 5)]);
-    let all_good = run(&LoadPlan { count: Some(10), good_statuses: (200, 599), ..server.plan() });
+    let all_good = run(&LoadPlan {
+        limits: LoadLimits::count(10),
+        good_statuses: StatusRange { first: 200, last: 599 },
+        ..server.plan()
+    });
     assert_eq!(errors(&all_good), []);
 }
 
@@ -129,7 +139,7 @@ fn what_is_not_http_is_an_error_of_protocol() {
             peer.write(answer);
             peer.stay();
         });
-        let summary = run(&LoadPlan { count: Some(4), ..server.plan() });
+        let summary = run(&LoadPlan { limits: LoadLimits::count(4), ..server.plan() });
         assert_eq!(errors(&summary), [("protocol", 4)], "{answer:?}");
     };
     check(b"SSH-2.0-OpenSSH\r\n");
@@ -145,8 +155,8 @@ fn a_connection_ended_between_requests_is_no_error() {
     });
     // Far enough apart that the end is seen before the next request is due.
     let kind = yumen_load::LoadShape::Open { rate: 1.0 };
-    let summary = run(&LoadPlan { kind, count: Some(3), ..server.plan() });
+    let summary = run(&LoadPlan { kind, limits: LoadLimits::count(3), ..server.plan() });
     assert_eq!(errors(&summary), []);
-    assert_eq!((summary.responses, summary.connections.opened), (3, 3));
+    assert_eq!((summary.totals.responses, summary.connections.opened), (3, 3));
     assert_eq!(summary.connections.closed_by_server, 2);
 }

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
-use yumen_load::{LatencySummary, LoadPlan, LoadShape, WeightedUrl};
+use yumen_load::{LatencySummary, LoadLimits, LoadPlan, LoadShape, RequestPlan, WeightedUrl};
 
 use crate::scripted::{OK, Peer, errors, run, serve};
 
@@ -45,32 +45,33 @@ fn stalls_once() -> impl Fn(&mut Peer) {
 #[test]
 fn a_closed_loop_makes_its_count_on_its_connections() {
     let server = serve(answer_all);
-    let summary = run(&LoadPlan { count: Some(100), connections: 4, threads: 2, ..server.plan() });
+    let summary =
+        run(&LoadPlan { limits: LoadLimits::count(100), connections: 4, threads: 2, ..server.plan() });
     assert_eq!(errors(&summary), []);
-    assert_eq!((summary.requests, summary.responses, summary.unanswered), (100, 100, 0));
+    assert_eq!((summary.totals.requests, summary.totals.responses, summary.totals.unanswered), (100, 100, 0));
     assert_eq!(summary.connections.opened, 4);
-    assert_eq!(summary.bytes_received, 100 * OK.len() as u64);
-    assert_eq!(summary.latency_corrected, None);
-    assert!(summary.generator.cpu_user_ns + summary.generator.cpu_system_ns > 0);
+    assert_eq!(summary.transfer.bytes_received, 100 * OK.len() as u64);
+    assert_eq!(summary.latencies.corrected, None);
+    assert!(summary.generator.cost.cpu_ns() > 0);
 }
 
 #[test]
 fn a_closed_loop_hides_a_stall_and_an_open_loop_shows_it() {
-    let closed = run(&LoadPlan { count: Some(600), ..serve(stalls_once()).plan() });
+    let closed = run(&LoadPlan { limits: LoadLimits::count(600), ..serve(stalls_once()).plan() });
     let kind = LoadShape::Open { rate: 200.0 };
-    let open = run(&LoadPlan { kind, count: Some(600), ..serve(stalls_once()).plan() });
+    let open = run(&LoadPlan { kind, limits: LoadLimits::count(600), ..serve(stalls_once()).plan() });
     assert_eq!((errors(&closed), errors(&open)), (vec![], vec![]));
-    assert_eq!((closed.responses, open.responses), (600, 600));
+    assert_eq!((closed.totals.responses, open.totals.responses), (600, 600));
     // Both met the same stall of a second.
-    assert!(closed.latency.max_ns >= 1000 * MS && open.latency.max_ns >= 1000 * MS);
+    assert!(closed.latencies.response.max_ns >= 1000 * MS && open.latencies.response.max_ns >= 1000 * MS);
     // Whoever sends 200 a second has at least 99 requests due in its first half, each late by half a second
     // or more.
-    let corrected = open.latency_corrected.as_ref().unwrap();
+    let corrected = open.latencies.corrected.as_ref().unwrap();
     assert!(slower_than(corrected, 500) >= 99, "{corrected:?}");
     assert!(corrected.at(90.0).unwrap() >= 300 * MS);
     // Counted from sending there was one slow request: what the others waited is nowhere.
-    assert!(slower_than(&closed.latency, 500) < 20, "{:?}", closed.latency);
-    assert!(slower_than(&open.latency, 500) < 20, "{:?}", open.latency);
+    assert!(slower_than(&closed.latencies.response, 500) < 20, "{:?}", closed.latencies.response);
+    assert!(slower_than(&open.latencies.response, 500) < 20, "{:?}", open.latencies.response);
 }
 
 #[test]
@@ -80,9 +81,10 @@ fn an_open_loop_counts_what_the_end_cuts_off() {
         peer.stay();
     });
     let kind = LoadShape::Open { rate: 100.0 };
-    let summary = run(&LoadPlan { kind, connections: 2, duration_ms: Some(1000), ..server.plan() });
-    assert_eq!((summary.requests, summary.responses, summary.unanswered), (2, 0, 100));
-    let corrected = summary.latency_corrected.unwrap();
+    let summary =
+        run(&LoadPlan { kind, connections: 2, limits: LoadLimits::duration_ms(1000), ..server.plan() });
+    assert_eq!((summary.totals.requests, summary.totals.responses, summary.totals.unanswered), (2, 0, 100));
+    let corrected = summary.latencies.corrected.unwrap();
     assert_eq!(corrected.count, 100);
     assert!(corrected.max_ns >= 990 * MS, "the first was due at once and never answered");
     assert!(slower_than(&corrected, 490) >= 50);
@@ -92,10 +94,15 @@ fn an_open_loop_counts_what_the_end_cuts_off() {
 fn an_open_loop_keeps_its_rate() {
     let server = serve(answer_all);
     let kind = LoadShape::Open { rate: 100.0 };
-    let plan = LoadPlan { kind, connections: 5, threads: 2, duration_ms: Some(2000), ..server.plan() };
+    let plan =
+        LoadPlan { kind, connections: 5, threads: 2, limits: LoadLimits::duration_ms(2000), ..server.plan() };
     let summary = run(&plan);
     assert_eq!(errors(&summary), []);
-    assert_eq!(summary.responses + summary.unanswered, 200, "every request due is accounted for");
+    assert_eq!(
+        summary.totals.responses + summary.totals.unanswered,
+        200,
+        "every request due is accounted for"
+    );
     assert_eq!(summary.timeline.len(), 2);
 }
 
@@ -108,18 +115,23 @@ fn a_known_latency_is_measured_as_such() {
         }
     });
     // One of the two connections takes three times as long: about one answer in four is its.
-    let summary = run(&LoadPlan { count: Some(40), connections: 2, ..server.plan() });
-    let measured = histogram(&summary.latency);
+    let summary = run(&LoadPlan { limits: LoadLimits::count(40), connections: 2, ..server.plan() });
+    let measured = histogram(&summary.latencies.response);
     assert!(measured.min() >= 20 * MS - 20 * MS / 1000);
-    assert!(slower_than(&summary.latency, 59) >= 3);
+    assert!(slower_than(&summary.latencies.response, 59) >= 3);
 }
 
 #[test]
 fn a_new_connection_for_each_request_is_one() {
     let server = serve(answer_all);
-    let summary = run(&LoadPlan { count: Some(20), connections: 2, new_connection: true, ..server.plan() });
-    assert_eq!((summary.responses, summary.connections.opened), (20, 20));
-    assert_eq!(summary.connect_latency.unwrap().count, 20);
+    let summary = run(&LoadPlan {
+        limits: LoadLimits::count(20),
+        connections: 2,
+        new_connection: true,
+        ..server.plan()
+    });
+    assert_eq!((summary.totals.responses, summary.connections.opened), (20, 20));
+    assert_eq!(summary.latencies.connect.unwrap().count, 20);
 }
 
 #[test]
@@ -129,7 +141,7 @@ fn the_server_s_close_is_obeyed() {
         peer.write(b"HTTP/1.1 200 OK\r\nConnection: Close\r\nContent-Length: 0\r\n\r\n");
         peer.stay();
     });
-    let summary = run(&LoadPlan { count: Some(6), ..server.plan() });
+    let summary = run(&LoadPlan { limits: LoadLimits::count(6), ..server.plan() });
     assert_eq!((errors(&summary), summary.connections.opened), (vec![], 6));
 }
 
@@ -137,7 +149,8 @@ fn the_server_s_close_is_obeyed() {
 fn headers_go_out_exactly_as_given() {
     let server = serve(answer_all);
     let headers = vec![("Connection".to_owned(), "Close".to_owned()), ("x-A".to_owned(), "b".to_owned())];
-    run(&LoadPlan { count: Some(1), headers, ..server.plan() });
+    let request = RequestPlan { headers, ..server.plan().request };
+    run(&LoadPlan { limits: LoadLimits::count(1), request, ..server.plan() });
     let expected =
         format!("GET / HTTP/1.1\r\nHost: {}\r\nConnection: Close\r\nx-A: b\r\n\r\n", server.address);
     assert_eq!(*server.heads.lock().unwrap(), [expected]);
@@ -148,7 +161,8 @@ fn urls_get_their_share() {
     let server = serve(answer_all);
     let url = |path: &str, weight| WeightedUrl { url: format!("http://{}{path}", server.address), weight };
     let urls = vec![url("/a", 3), url("/b", 1)];
-    run(&LoadPlan { urls, count: Some(400), ..server.plan() });
+    let request = RequestPlan { urls, ..RequestPlan::default() };
+    run(&LoadPlan { request, limits: LoadLimits::count(400), ..server.plan() });
     let heads = server.heads.lock().unwrap();
     assert_eq!(heads.iter().filter(|head| head.starts_with("GET /a ")).count(), 300);
     assert_eq!(heads.len(), 400);
@@ -157,8 +171,11 @@ fn urls_get_their_share() {
 #[test]
 fn the_warm_up_is_not_in_the_result() {
     let server = serve(answer_all);
-    let summary = run(&LoadPlan { warmup_ms: 300, duration_ms: Some(300), ..server.plan() });
-    assert!((server.heads.lock().unwrap().len() as u64) > summary.responses);
+    let summary = run(&LoadPlan {
+        limits: LoadLimits { warmup_ms: 300, ..LoadLimits::duration_ms(300) },
+        ..server.plan()
+    });
+    assert!((server.heads.lock().unwrap().len() as u64) > summary.totals.responses);
     assert_eq!(summary.elapsed_ns, 300 * MS);
 }
 
@@ -176,7 +193,7 @@ fn a_ramp_rises_in_steps_and_makes_its_calls() {
     assert_eq!(steps, [(20.0, 30, 30), (40.0, 30, 30)]);
     assert_eq!(summary.ramp[0].demanded_request_rate, 60.0);
     assert_eq!(summary.ramp[0].error_percent, 0.0);
-    assert_eq!((summary.responses, summary.connections.opened), (60, 20));
+    assert_eq!((summary.totals.responses, summary.connections.opened), (60, 20));
 }
 
 #[test]
@@ -210,5 +227,5 @@ fn idle_connections_are_held_and_the_lost_are_counted() {
     assert_eq!((idle.wanted, idle.held, idle.lost), (50, 45, 5));
     assert!(idle.rss_per_connection_bytes.is_some() && idle.rss_held_bytes > 0);
     assert!(idle.held_ns >= 2000 * MS);
-    assert_eq!(summary.responses, 50);
+    assert_eq!(summary.totals.responses, 50);
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use yumen_load::{
-    LatencyShape, LoadPlan, LoadProtocol, LoadShape, LoadTlsVersion, TestUpstream, TlsPlan,
+    LatencyShape, LoadLimits, LoadPlan, LoadProtocol, LoadShape, LoadTlsVersion, TestUpstream, TlsPlan,
     UpstreamBehaviour, UpstreamCertificate, UpstreamOptions, upstream,
 };
 
@@ -34,15 +34,15 @@ fn http2_has_many_streams_on_one_connection() {
         protocol: LoadProtocol::Http2,
         connections: 2,
         streams: 5,
-        count: Some(200),
+        limits: LoadLimits::count(200),
         ..plan
     };
     for plan in [plain(&upstream, "/100k"), secure(&upstream, "/100k")] {
         let before = upstream.stats();
         let summary = run(&http2(plan));
         assert_eq!(errors(&summary), []);
-        assert_eq!((summary.responses, summary.connections.opened), (200, 2));
-        assert!(summary.bytes_received > 200 * 102_400);
+        assert_eq!((summary.totals.responses, summary.connections.opened), (200, 2));
+        assert!(summary.transfer.bytes_received > 200 * 102_400);
         let after = upstream.stats();
         assert_eq!(after.requests - before.requests, 200);
         assert_eq!(after.connections - before.connections, 2);
@@ -55,7 +55,7 @@ fn http2_with_a_new_connection_for_each_request() {
     let plan = LoadPlan {
         protocol: LoadProtocol::Http2,
         new_connection: true,
-        count: Some(10),
+        limits: LoadLimits::count(10),
         ..plain(&upstream, "/")
     };
     let summary = run(&plan);
@@ -68,15 +68,11 @@ fn http2_bodies_reach_the_server() {
     let upstream = start(UpstreamCertificate::Ecdsa, UpstreamBehaviour::default());
     let body = vec![b'x'; 300_000];
     for protocol in [LoadProtocol::Http1, LoadProtocol::Http2] {
-        let plan = LoadPlan {
-            method: "POST".to_owned(),
-            body: body.clone(),
-            protocol,
-            ..plain(&upstream, "/hello")
-        };
-        let summary = run(&LoadPlan { count: Some(5), ..plan });
-        assert_eq!((errors(&summary), summary.responses), (vec![], 5));
-        assert!(summary.bytes_sent >= 5 * 300_000);
+        let mut plan = LoadPlan { protocol, ..plain(&upstream, "/hello") };
+        (plan.request.method, plan.request.body) = ("POST".to_owned(), body.clone());
+        let summary = run(&LoadPlan { limits: LoadLimits::count(5), ..plan });
+        assert_eq!((errors(&summary), summary.totals.responses), (vec![], 5));
+        assert!(summary.transfer.bytes_sent >= 5 * 300_000);
     }
 }
 
@@ -84,7 +80,7 @@ fn http2_bodies_reach_the_server() {
 fn errors_of_http2_are_counted_in_their_classes() {
     let failing = UpstreamBehaviour { error_share: 0.5, error_status: 502, ..UpstreamBehaviour::default() };
     let upstream = start(UpstreamCertificate::Ecdsa, failing);
-    let http2 = |plan| LoadPlan { protocol: LoadProtocol::Http2, count: Some(10), ..plan };
+    let http2 = |plan| LoadPlan { protocol: LoadProtocol::Http2, limits: LoadLimits::count(10), ..plan };
     let summary = run(&http2(plain(&upstream, "/")));
     assert_eq!((errors(&summary), upstream.stats().errors_on_purpose), (vec![("bad_status", 5)], 5));
 
@@ -116,7 +112,7 @@ fn tls_is_spoken_in_the_version_asked_for() {
                  key: &str| {
         let upstream = start(certificate, UpstreamBehaviour::default());
         let tls = TlsPlan { version, ..TlsPlan::default() };
-        let summary = run(&LoadPlan { tls, count: Some(3), ..secure(&upstream, "/1k") });
+        let summary = run(&LoadPlan { tls, limits: LoadLimits::count(3), ..secure(&upstream, "/1k") });
         let facts = summary.tls.clone().unwrap();
         assert_eq!((errors(&summary), facts.version.as_str()), (vec![], expected));
         assert_eq!((facts.certificate_key.as_deref(), facts.alpn.as_deref()), (Some(key), Some("http/1.1")));
@@ -132,7 +128,12 @@ fn sessions_are_resumed_only_where_that_is_wanted() {
     for version in [LoadTlsVersion::V12, LoadTlsVersion::V13] {
         for (resumption, full, resumed) in [(true, 1, 9), (false, 10, 0)] {
             let tls = TlsPlan { version: Some(version), resumption, ..TlsPlan::default() };
-            let plan = LoadPlan { tls, new_connection: true, count: Some(10), ..secure(&upstream, "/") };
+            let plan = LoadPlan {
+                tls,
+                new_connection: true,
+                limits: LoadLimits::count(10),
+                ..secure(&upstream, "/")
+            };
             let connections = run(&plan).connections;
             let found = (connections.full_handshakes, connections.resumed_handshakes);
             assert_eq!(found, (full, resumed), "{version:?}, resumption {resumption}");
@@ -149,7 +150,7 @@ fn certificates_are_verified_where_anchors_are_given() {
     let other = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     std::fs::write(&file, other.cert.pem()).unwrap();
     let tls = TlsPlan { ca_file: Some(file.to_string_lossy().into_owned()), ..TlsPlan::default() };
-    let summary = run(&LoadPlan { tls, count: Some(2), ..secure(&upstream, "/") });
+    let summary = run(&LoadPlan { tls, limits: LoadLimits::count(2), ..secure(&upstream, "/") });
     assert_eq!(errors(&summary), [("connect", 2)]);
     std::fs::remove_dir_all(&folder).unwrap();
 }
@@ -160,7 +161,7 @@ fn the_upstream_counts_what_it_is_asked() {
         UpstreamCertificate::Ecdsa,
         UpstreamBehaviour { rate_limit: Some(1e-6), ..UpstreamBehaviour::default() },
     );
-    let summary = run(&LoadPlan { count: Some(10), connections: 2, ..plain(&upstream, "/") });
+    let summary = run(&LoadPlan { limits: LoadLimits::count(10), connections: 2, ..plain(&upstream, "/") });
     // The first is within the limit of one in eleven days.
     assert_eq!((errors(&summary), summary.statuses[&200]), (vec![("bad_status", 9)], 1));
     let stats = upstream.stats();
@@ -173,10 +174,11 @@ fn the_upstream_takes_the_time_it_is_told_to() {
     let latency = LatencyShape::Uniform(2_000_000, 10_000_000);
     let upstream =
         start(UpstreamCertificate::Ecdsa, UpstreamBehaviour { latency, ..UpstreamBehaviour::default() });
-    let summary = run(&LoadPlan { count: Some(1000), connections: 20, ..plain(&upstream, "/") });
-    let at = |percentile| summary.latency.at(percentile).unwrap() as f64 / 1e6;
+    let summary =
+        run(&LoadPlan { limits: LoadLimits::count(1000), connections: 20, ..plain(&upstream, "/") });
+    let at = |percentile| summary.latencies.response.at(percentile).unwrap() as f64 / 1e6;
     // Never less than the distribution says; how much more is the machine's affair.
-    assert!(summary.latency.min_ns >= 1_990_000);
+    assert!(summary.latencies.response.min_ns >= 1_990_000);
     assert!(at(50.0) >= 5.5 && at(90.0) >= 8.8, "{} {}", at(50.0), at(90.0));
 }
 
@@ -187,10 +189,11 @@ fn a_stall_of_the_upstream_shows_in_an_open_loop() {
     let upstream =
         start(UpstreamCertificate::Ecdsa, UpstreamBehaviour { stalls, ..UpstreamBehaviour::default() });
     let kind = LoadShape::Open { rate: 50.0 };
-    let summary = run(&LoadPlan { kind, count: Some(100), connections: 4, ..plain(&upstream, "/") });
-    assert_eq!((errors(&summary), summary.responses), (vec![], 100));
+    let summary =
+        run(&LoadPlan { kind, limits: LoadLimits::count(100), connections: 4, ..plain(&upstream, "/") });
+    assert_eq!((errors(&summary), summary.totals.responses), (vec![], 100));
     // The first request was due when the run began and not answered before the stall was over.
     let began_ms = upstream.stats().uptime_ms - summary.elapsed_ns / 1_000_000;
-    let longest_ms = summary.latency_corrected.unwrap().max_ns / 1_000_000;
+    let longest_ms = summary.latencies.corrected.unwrap().max_ns / 1_000_000;
     assert!(longest_ms + began_ms + 2 >= for_ms, "{longest_ms} ms from {began_ms} ms on");
 }

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-use yumen_load::{LoadPlan, LoadSummary, WeightedUrl};
+use yumen_load::{LoadPlan, LoadSummary, RequestPlan};
 
 pub(crate) const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
@@ -73,9 +73,8 @@ impl Scripted {
 
 /// One connection, to be given a count or a duration. Nothing times out unless a test is about that.
 pub(crate) fn plan(url: String) -> LoadPlan {
-    let urls = vec![WeightedUrl { url, weight: 1 }];
     LoadPlan {
-        urls,
+        request: RequestPlan::get(url),
         connections: 1,
         connect_timeout_ms: 60_000,
         response_timeout_ms: 60_000,
@@ -90,20 +89,29 @@ pub(crate) fn run(plan: &LoadPlan) -> LoadSummary {
     let back: LoadSummary = serde_json::from_str(&text).unwrap();
     // Fractions may differ in their last bit.
     assert!(
-        (&back.plan, &back.errors, &back.timeline, &back.latency.percentiles, &back.latency.histogram)
-            == (
-                &summary.plan,
-                &summary.errors,
-                &summary.timeline,
-                &summary.latency.percentiles,
-                &summary.latency.histogram
-            ),
+        (
+            &back.plan,
+            &back.errors,
+            &back.timeline,
+            &back.latencies.response.percentiles,
+            &back.latencies.response.histogram
+        ) == (
+            &summary.plan,
+            &summary.errors,
+            &summary.timeline,
+            &summary.latencies.response.percentiles,
+            &summary.latencies.response.histogram
+        ),
         "the JSON form is read back whole"
     );
     let seconds: u64 = summary.timeline.iter().map(|second| second.responses).sum();
-    assert_eq!(seconds, summary.responses, "the timeline has every response");
-    assert_eq!(summary.statuses.values().sum::<u64>(), summary.responses, "every response has a status");
-    assert_eq!(summary.latency.count, summary.responses, "every response has a latency");
+    assert_eq!(seconds, summary.totals.responses, "the timeline has every response");
+    assert_eq!(
+        summary.statuses.values().sum::<u64>(),
+        summary.totals.responses,
+        "every response has a status"
+    );
+    assert_eq!(summary.latencies.response.count, summary.totals.responses, "every response has a latency");
     summary
 }
 

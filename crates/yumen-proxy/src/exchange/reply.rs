@@ -450,7 +450,7 @@ fn write_head(
         KnownField::ContentLength => {
             // Plugins cannot set the length. Without a body, the field is the length that a GET would have
             // had.
-            let is_told = head.framing == Framing::None || head.framing.is_told_by(head.fields.value(field));
+            let is_told = head.framing == Framing::None || head.framing.agrees_with(head.fields.value(field));
             let is_dropped = drops_length || !field.is_received() || !is_told;
             has_length |= !is_dropped;
             is_dropped

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use yumen_load::{ErrorTotals, LoadPlan, LoadProtocol, LoadSummary, WeightedUrl};
+use yumen_load::{ErrorTotals, LoadLimits, LoadPlan, LoadProtocol, LoadSummary, RequestPlan};
 
 use crate::harness::http2::Http2Upstream;
 use crate::harness::upstream::respond;
@@ -17,11 +17,11 @@ use crate::harness::{Client, Gateway, Options, Scratch, Upstream, eventually};
 /// Load on everything for so long.
 fn plan(gateway: &Gateway, protocol: LoadProtocol, duration_ms: u64) -> LoadPlan {
     LoadPlan {
-        urls: vec![WeightedUrl { url: gateway.url("/"), weight: 1 }],
+        request: RequestPlan::get(gateway.url("/")),
         connections: 8,
         streams: if protocol == LoadProtocol::Http2 { 4 } else { 1 },
         protocol,
-        duration_ms: Some(duration_ms),
+        limits: LoadLimits::duration_ms(duration_ms),
         // A slow machine is no failure.
         response_timeout_ms: 60_000,
         connect_timeout_ms: 60_000,
@@ -37,7 +37,7 @@ fn load(plan: &LoadPlan) -> LoadSummary {
 fn check_all_good(summary: &LoadSummary, what: &str) {
     assert_eq!(summary.errors, ErrorTotals::default(), "{what}");
     assert_eq!(summary.statuses.keys().collect::<Vec<_>>(), [&200], "{what}");
-    assert!(summary.responses > 100, "{what}: {}", summary.responses);
+    assert!(summary.totals.responses > 100, "{what}: {}", summary.totals.responses);
 }
 
 fn admin(gateway: &Gateway, key: &str, method: &str, path: &str, body: &Value) {
@@ -137,12 +137,10 @@ fn an_endpoint_that_dies_takes_only_what_was_under_way_on_it() {
             all.iter().map(|one| (one.address.to_string(), json!(1))).collect();
         let (gateway, _) = serving(json!({ "nodes": nodes }));
         let body = b"hello".to_vec();
-        let plan = LoadPlan {
-            method: method.into(),
-            body_bytes: body.len() as u64,
-            body: if method == "POST" { body } else { Vec::new() },
-            ..plan(&gateway, LoadProtocol::Http1, 2000)
-        };
+        let mut plan = plan(&gateway, LoadProtocol::Http1, 2000);
+        plan.request.method = method.into();
+        plan.request.body_bytes = body.len() as u64;
+        plan.request.body = if method == "POST" { body } else { Vec::new() };
         let dying = all.pop().unwrap();
         let dying = Mutex::new(dying);
         let summary = std::thread::scope(|scope| {
@@ -158,7 +156,7 @@ fn an_endpoint_that_dies_takes_only_what_was_under_way_on_it() {
         let broken = &summary.errors;
         assert_eq!((broken.connect, broken.connect_timeout), (0, 0), "{broken:?}");
         // Whoever cannot be connected to is passed over, whatever the method.
-        let summary = load(&LoadPlan { duration_ms: Some(1000), ..plan });
+        let summary = load(&LoadPlan { limits: LoadLimits::duration_ms(1000), ..plan });
         check_all_good(&summary, method);
         assert!(gateway.metric("yumen_upstream_retries_total") > 0.0);
     }

@@ -95,7 +95,7 @@ fn points(result: &TargetResult, flagged: bool) -> Vec<ChartPoint> {
 fn values(result: &TargetResult, wanted: f64, corrected: bool) -> Vec<f64> {
     let latency = |round: &crate::record::RoundRecord| -> Option<f64> {
         let summary = &round.summary;
-        let latency = if corrected { summary.main_latency() } else { &summary.latency };
+        let latency = if corrected { summary.main_latency() } else { &summary.latencies.response };
         percentile(latency, wanted)
     };
     result.rounds.iter().filter_map(latency).collect()
@@ -161,7 +161,7 @@ fn omission_notice(context: ReportContext<'_>, case: &RunCase) -> Option<ReportB
         .iter()
         .filter_map(|target| {
             let result = context.result(case, target)?;
-            if !result.rounds.iter().all(|round| corrected(&round.summary.latency_corrected)) {
+            if !result.rounds.iter().all(|round| corrected(&round.summary.latencies.corrected)) {
                 return None;
             }
             let (honest, naive) =

@@ -226,7 +226,7 @@ impl<'s> ProxiedExchange<'_, 's> {
                 // may have changed either.
                 let is_told = ex.body.is_none()
                     && field.is_received()
-                    && request.framing.is_told_by(request.fields.value(field));
+                    && request.framing.agrees_with(request.fields.value(field));
                 has_length |= is_told;
                 !is_told
             }

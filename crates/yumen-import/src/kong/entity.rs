@@ -1,0 +1,189 @@
+//! One object of the file. Converters take its fields; the rest goes to the report.
+
+use serde_json::{Map, Value};
+
+use crate::report::{ImportReport, dropped};
+
+/// Fields that Kong and its tools add to the settings, without effect on a gateway.
+const BOOKKEEPING: [&str; 6] = ["_comment", "_ignore", "created_at", "updated_at", "ws_id", "id"];
+
+/// An object of the file.
+#[derive(Debug, Clone, Default)]
+pub(super) struct KongEntity {
+    /// Label in the report, such as `route orders`.
+    pub(super) label: String,
+    /// The name, or a substitute.
+    pub(super) name: String,
+    /// Unique key of references, beside the name.
+    pub(super) key: String,
+    /// Path of the fields inside the labelled object; empty, or ends with a dot.
+    prefix: String,
+    fields: Map<String, Value>,
+}
+
+impl KongEntity {
+    pub(super) fn new(label: String, name: String, key: String, fields: Map<String, Value>) -> KongEntity {
+        KongEntity { label, name, key, prefix: String::new(), fields }
+    }
+
+    /// Removes a field and returns its value; `None` for null.
+    pub(super) fn take(&mut self, field: &str) -> Option<Value> {
+        self.fields.shift_remove(field).filter(|value| !value.is_null())
+    }
+
+    pub(super) fn peek(&self, field: &str) -> Option<&Value> {
+        self.fields.get(field).filter(|value| !value.is_null())
+    }
+
+    pub(super) fn set(&mut self, field: &str, value: Value) {
+        self.fields.insert(field.to_owned(), value);
+    }
+
+    pub(super) fn path(&self, field: &str) -> String {
+        format!("{}{field}", self.prefix)
+    }
+
+    fn refuse(&self, field: &str, found: &Value, wanted: &str, report: &mut ImportReport) {
+        let message = format!("left out: found {found}, expected {wanted}");
+        report.add(dropped(&self.label, &self.path(field), message));
+    }
+
+    pub(super) fn text(&mut self, field: &str, report: &mut ImportReport) -> Option<String> {
+        match self.take(field)? {
+            Value::String(text) => Some(text),
+            Value::Number(number) => Some(number.to_string()),
+            other => {
+                self.refuse(field, &other, "text", report);
+                None
+            }
+        }
+    }
+
+    pub(super) fn number(&mut self, field: &str, report: &mut ImportReport) -> Option<f64> {
+        let value = self.take(field)?;
+        let number = match &value {
+            Value::Number(number) => number.as_f64(),
+            // Values from the environment are text.
+            Value::String(text) => text.trim().parse().ok(),
+            _ => None,
+        };
+        if number.is_none() {
+            self.refuse(field, &value, "a number", report);
+        }
+        number
+    }
+
+    /// A non-negative integer.
+    pub(super) fn count(&mut self, field: &str, report: &mut ImportReport) -> Option<u64> {
+        let number = self.number(field, report)?;
+        if number >= 0.0 && number.fract() == 0.0 && number < 9e15 {
+            return Some(number as u64);
+        }
+        self.refuse(field, &Value::from(number), "a whole number from 0", report);
+        None
+    }
+
+    pub(super) fn flag(&mut self, field: &str, report: &mut ImportReport) -> Option<bool> {
+        match self.take(field)? {
+            Value::Bool(flag) => Some(flag),
+            Value::String(text) if text == "true" || text == "false" => Some(text == "true"),
+            other => {
+                self.refuse(field, &other, "true or false", report);
+                None
+            }
+        }
+    }
+
+    /// A list of texts; a single text is a list of one. Empty if the field is absent.
+    pub(super) fn texts(&mut self, field: &str, report: &mut ImportReport) -> Vec<String> {
+        let items = match self.take(field) {
+            None => return Vec::new(),
+            Some(Value::Array(items)) => items,
+            // Kong's tools write an empty list as an empty object (Lua has one table type).
+            Some(Value::Object(members)) if members.is_empty() => return Vec::new(),
+            Some(one) => vec![one],
+        };
+        let mut texts = Vec::new();
+        for item in items {
+            match item {
+                Value::String(text) => texts.push(text),
+                Value::Number(number) => texts.push(number.to_string()),
+                other => self.refuse(field, &other, "text", report),
+            }
+        }
+        texts
+    }
+
+    /// A list of non-negative integers, such as statuses.
+    pub(super) fn counts(&mut self, field: &str, report: &mut ImportReport) -> Vec<u64> {
+        let mut counts = Vec::new();
+        for text in self.texts(field, report) {
+            match text.parse() {
+                Ok(count) => counts.push(count),
+                Err(_) => self.refuse(field, &Value::from(text), "a whole number", report),
+            }
+        }
+        counts
+    }
+
+    /// A nested object; its fields are reported under `field`.
+    pub(super) fn child(&mut self, field: &str, report: &mut ImportReport) -> Option<KongEntity> {
+        match self.take(field)? {
+            Value::Object(fields) => Some(KongEntity {
+                label: self.label.clone(),
+                name: self.name.clone(),
+                key: self.key.clone(),
+                prefix: format!("{}{field}.", self.prefix),
+                fields,
+            }),
+            Value::Array(items) if items.is_empty() => None,
+            other => {
+                self.refuse(field, &other, "an object", report);
+                None
+            }
+        }
+    }
+
+    /// The items of a list.
+    pub(super) fn list(&mut self, field: &str, report: &mut ImportReport) -> Vec<Value> {
+        match self.take(field) {
+            None => Vec::new(),
+            Some(Value::Array(items)) => items,
+            Some(Value::Object(members)) if members.is_empty() => Vec::new(),
+            Some(other) => {
+                self.refuse(field, &other, "a list", report);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Takes a field without a counterpart, and reports the field unless it has Kong's default.
+    pub(super) fn skip(&mut self, field: &str, default: &Value, why: &str, report: &mut ImportReport) {
+        match self.take(field) {
+            Some(value) if value != *default && !is_empty(&value) => {
+                report.add(dropped(&self.label, &self.path(field), "left out").why(why));
+            }
+            _ => {}
+        }
+    }
+
+    /// Reports the fields that were not taken.
+    pub(super) fn finish(self, report: &mut ImportReport) {
+        for (field, value) in &self.fields {
+            let is_unset = value.is_null() || is_empty(value);
+            let is_bookkeeping = self.prefix.is_empty() && BOOKKEEPING.contains(&field.as_str());
+            if !is_unset && !is_bookkeeping {
+                let why = "unknown field";
+                report.add(dropped(&self.label, &self.path(field), "left out").why(why));
+            }
+        }
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        _ => false,
+    }
+}

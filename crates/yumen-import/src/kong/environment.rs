@@ -1,0 +1,136 @@
+//! References to the environment: decK's `${{ env "NAME" }}` and Kong's `{vault://env/name}`.
+//!
+//! A reference that cannot be resolved becomes null, never a text that an attacker could guess as a secret.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use crate::report::{ImportReport, dropped};
+
+/// Looks up an environment variable.
+pub(super) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Resolves references.
+pub(super) struct KongEnvironment<'a> {
+    lookup: Lookup<'a>,
+    /// Prefix of variable names, by the name of the vault.
+    vaults: HashMap<String, String>,
+}
+
+impl<'a> KongEnvironment<'a> {
+    pub(super) fn new(lookup: Lookup<'a>, document: &Value) -> KongEnvironment<'a> {
+        let mut vaults = HashMap::from([("env".to_owned(), String::new())]);
+        let entities = document.get("vaults").and_then(Value::as_array).into_iter().flatten();
+        for vault in entities.filter(|vault| vault["name"] == "env") {
+            if let Some(prefix) = vault["prefix"].as_str() {
+                let variables = vault["config"]["prefix"].as_str().unwrap_or("");
+                vaults.insert(prefix.to_owned(), variables.to_owned());
+            }
+        }
+        KongEnvironment { lookup, vaults }
+    }
+
+    /// Resolves all references inside `value`, whose path in the file is `path`.
+    pub(super) fn resolve(&self, value: &mut Value, path: &str, report: &mut ImportReport) {
+        match value {
+            Value::Array(items) => {
+                for (at, item) in items.iter_mut().enumerate() {
+                    self.resolve(item, &format!("{path}[{at}]"), report);
+                }
+            }
+            Value::Object(members) => {
+                for (name, member) in members.iter_mut() {
+                    let dot = if path.is_empty() { "" } else { "." };
+                    self.resolve(member, &format!("{path}{dot}{name}"), report);
+                }
+            }
+            Value::String(text) => {
+                if let Some(resolved) = self.text(text).transpose() {
+                    *value = resolved.unwrap_or_else(|message| {
+                        let hint = "set it and import again";
+                        report.add(dropped("file", path, "left out").why(message).hint(hint));
+                        Value::Null
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The value of a text with references; `None` without any.
+    fn text(&self, text: &str) -> Result<Option<Value>, String> {
+        if let Some(reference) = text.strip_prefix("{vault://").and_then(|rest| rest.strip_suffix('}')) {
+            return self.vault(reference).map(Some);
+        }
+        if !text.contains("${{") {
+            return Ok(None);
+        }
+        let mut out = String::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once("${{") {
+            let (inside, after) = after.split_once("}}").ok_or("the reference has no end }}")?;
+            out.push_str(before);
+            match self.deck(inside)? {
+                // A reference that is the whole value may convert to another type.
+                value @ (Value::Number(_) | Value::Bool(_)) if before.is_empty() && after.is_empty() => {
+                    return Ok(Some(value));
+                }
+                Value::String(value) => out.push_str(&value),
+                other => out.push_str(&other.to_string()),
+            }
+            rest = after;
+        }
+        out.push_str(rest);
+        Ok(Some(Value::String(out)))
+    }
+
+    /// Resolves `env "NAME"`, optionally followed by functions such as `| toInt`.
+    fn deck(&self, inside: &str) -> Result<Value, String> {
+        let mut parts = inside.split('|').map(str::trim);
+        let name = parts.next().and_then(|call| call.strip_prefix("env")).map(str::trim);
+        let name = name.and_then(|name| name.strip_prefix('"')?.strip_suffix('"'));
+        let name = name.ok_or_else(|| format!("\"{}\" is no reference to a variable", inside.trim()))?;
+        let mut value = Value::String(self.variable(name)?);
+        for function in parts {
+            let text = value.as_str().unwrap_or_default();
+            value = match function {
+                "toInt" => {
+                    text.trim().parse::<i64>().map(Value::from).map_err(|_| not(name, "an integer"))?
+                }
+                "toFloat" => {
+                    text.trim().parse::<f64>().map(Value::from).map_err(|_| not(name, "a number"))?
+                }
+                "toBool" => {
+                    text.trim().parse::<bool>().map(Value::from).map_err(|_| not(name, "a boolean"))?
+                }
+                "indent" | "trim" => Value::String(text.trim().to_owned()),
+                other => return Err(format!("the function {other} is not known")),
+            };
+        }
+        Ok(value)
+    }
+
+    fn vault(&self, reference: &str) -> Result<Value, String> {
+        let (place, options) = reference.split_once('?').unwrap_or((reference, ""));
+        let (vault, path) = place.split_once('/').ok_or("a reference is {vault://vault/name}")?;
+        let Some(prefix) = self.vaults.get(vault) else {
+            return Err(format!("the vault {vault} is not the environment, and no other is asked"));
+        };
+        let prefix = options.split('&').find_map(|option| option.strip_prefix("prefix=")).unwrap_or(prefix);
+        let (name, key) = path.split_once('/').map_or((path, None), |(name, key)| (name, Some(key)));
+        let variable = format!("{prefix}{name}").replace('-', "_").to_uppercase();
+        let text = self.variable(&variable)?;
+        let Some(key) = key else { return Ok(Value::String(text)) };
+        let parsed: Value = serde_json::from_str(&text).map_err(|_| not(&variable, "a JSON object"))?;
+        parsed.get(key).cloned().ok_or_else(|| format!("the environment variable {variable} holds no {key}"))
+    }
+
+    fn variable(&self, name: &str) -> Result<String, String> {
+        (self.lookup)(name).ok_or_else(|| format!("the environment variable {name} is not set"))
+    }
+}
+
+fn not(variable: &str, what: &str) -> String {
+    format!("the environment variable {variable} is not {what}")
+}

@@ -1,0 +1,164 @@
+//! Paths: patterns and prefixes, and their mapping to the upstream's paths.
+
+/// A path of a route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum KongPath {
+    /// Matches every path with this prefix.
+    Prefix(String),
+    /// A regular expression, anchored at the start.
+    Pattern(String),
+}
+
+impl KongPath {
+    /// Parses a path. A tilde marks a pattern since format 3.0; in older formats, special characters do.
+    pub(super) fn parse(text: &str, marks_patterns: bool) -> KongPath {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._~/%-".contains(c);
+        match text.strip_prefix('~') {
+            Some(pattern) if marks_patterns => KongPath::Pattern(pattern.to_owned()),
+            None if !marks_patterns && !text.chars().all(is_plain) => KongPath::Pattern(text.to_owned()),
+            _ => KongPath::Prefix(text.to_owned()),
+        }
+    }
+
+    /// The regular expression that matches the same paths.
+    pub(super) fn regex(&self) -> String {
+        match self {
+            KongPath::Prefix(prefix) => format!("^{}", escape(prefix)),
+            KongPath::Pattern(pattern) => match pattern.strip_prefix('^').unwrap_or(pattern) {
+                // Without the group, only the first alternative would be anchored.
+                pattern if pattern.contains('|') => format!("^(?:{pattern})"),
+                pattern => format!("^{pattern}"),
+            },
+        }
+    }
+
+    /// The literal prefix of all matching paths.
+    pub(super) fn literal(&self) -> String {
+        match self {
+            KongPath::Prefix(prefix) => plain_start(prefix).to_owned(),
+            KongPath::Pattern(pattern) => plain_start(&literal_start(pattern)).to_owned(),
+        }
+    }
+}
+
+/// Escapes text for a regular expression. Only special characters are escaped, to keep the text readable.
+pub(super) fn escape(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        if r"\.+*?()|[]{}^$".contains(c) {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// The part before a segment that the gateway's router would interpret as a parameter.
+fn plain_start(path: &str) -> &str {
+    let parameter = [path.find("/:"), path.find("/*")].into_iter().flatten().min();
+    parameter.map_or(path, |at| &path[..=at])
+}
+
+/// The literal prefix of a pattern; `/` if it has none.
+fn literal_start(pattern: &str) -> String {
+    let mut literal = String::new();
+    if !has_alternatives(pattern) {
+        let mut rest = pattern.strip_prefix('^').unwrap_or(pattern).chars().peekable();
+        while let Some(c) = rest.next() {
+            let c = match c {
+                '\\' => match rest.next() {
+                    Some(escaped) if !escaped.is_ascii_alphanumeric() => escaped,
+                    _ => break,
+                },
+                '.' | '+' | '*' | '?' | '(' | ')' | '[' | ']' | '{' | '}' | '^' | '$' => break,
+                plain => plain,
+            };
+            // A quantifier makes the character optional or repeated.
+            if matches!(rest.peek(), Some('?' | '*' | '{' | '+')) {
+                break;
+            }
+            literal.push(c);
+        }
+    }
+    if literal.starts_with('/') { literal } else { "/".to_owned() }
+}
+
+/// Whether a pattern has a `|` outside of groups, and so no common prefix.
+fn has_alternatives(pattern: &str) -> bool {
+    let mut depth = 0_i32;
+    let mut in_class = false;
+    let mut chars = pattern.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => drop(chars.next()),
+            '[' => in_class = true,
+            ']' => in_class = false,
+            '(' if !in_class => depth += 1,
+            ')' if !in_class => depth -= 1,
+            '|' if !in_class && depth == 0 => return true,
+            _ => {}
+        }
+    }
+    false
+}
+
+/// Kong's `path_handling`: how the path of the service and the rest of the request path are joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PathHandling {
+    /// With exactly one slash between them.
+    V0,
+    /// By concatenation.
+    V1,
+}
+
+/// Mapping of a route's path to the upstream's.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PathMapping<'a> {
+    /// The path of the service.
+    pub(super) base: &'a str,
+    /// Whether the matched prefix is stripped.
+    pub(super) strips: bool,
+    pub(super) handling: PathHandling,
+}
+
+impl PathMapping<'_> {
+    /// Patterns over the path, each followed by its replacement, for one path of the route. Empty if the path stays
+    /// unchanged.
+    pub(super) fn rewrites(&self, path: &KongPath) -> Vec<String> {
+        let base = escape_replacement(self.base);
+        let bare = base.strip_suffix('/').unwrap_or(&base);
+        let begin = path.regex();
+        let pair = |regex: String, by: &str| vec![regex, by.to_owned()];
+        let concatenates = self.handling == PathHandling::V1;
+        if !self.strips {
+            return match self.base {
+                "/" => Vec::new(),
+                _ if concatenates || self.base.ends_with('/') => pair("^/".into(), &format!("{bare}/")),
+                // The root alone adds no slash to the base.
+                _ => [pair("^/$".into(), &base), pair("^/".into(), &format!("{bare}/"))].concat(),
+            };
+        }
+        let slash = format!("{bare}/");
+        if matches!(path, KongPath::Prefix(prefix) if prefix == "/") && self.base == "/" {
+            return Vec::new();
+        }
+        if concatenates && !self.base.ends_with('/') {
+            return pair(begin, &base);
+        }
+        let rest = pair(format!("{begin}/?"), &slash);
+        if self.base == "/" || concatenates {
+            return rest;
+        }
+        // If the whole path is stripped, the base remains, with a trailing slash only if the request has one.
+        let whole = match path {
+            KongPath::Prefix(prefix) if prefix.len() > 1 && prefix.ends_with('/') => Vec::new(),
+            _ => pair(format!("{begin}$"), bare),
+        };
+        [whole, rest].concat()
+    }
+}
+
+/// Escapes text for a replacement.
+fn escape_replacement(text: &str) -> String {
+    text.replace('$', "$$")
+}

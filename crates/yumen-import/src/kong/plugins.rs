@@ -1,0 +1,334 @@
+//! Conversion of single plugins. Differences in behaviour go to the report.
+
+mod auth;
+mod limits;
+mod observe;
+mod respond;
+mod transform;
+
+use serde_json::{Map, Value, json};
+use yumen_config::{Kind, Resource};
+
+use super::consumers_and_credentials::ImportedConsumers;
+use super::entity::KongEntity;
+use super::scopes::PluginUse;
+use crate::report::{ImportReport, different, dropped};
+pub(super) use respond::message;
+
+/// Plugins whose absence grants no access and reveals nothing: they observe, cache, or relax restrictions. Every other
+/// plugin counts as a guard, unknown ones included.
+const HARMLESS: [&str; 23] = [
+    "acme",
+    "ai-semantic-cache",
+    "app-dynamics",
+    "correlation-id",
+    "cors",
+    "datadog",
+    "file-log",
+    "graphql-proxy-cache-advanced",
+    "grpc-web",
+    "http-log",
+    "kafka-log",
+    "loggly",
+    "opentelemetry",
+    "prometheus",
+    "proxy-cache",
+    "proxy-cache-advanced",
+    "session",
+    "statsd",
+    "statsd-advanced",
+    "syslog",
+    "tcp-log",
+    "udp-log",
+    "zipkin",
+];
+
+/// Guards whose absence for one consumer is harmless while another instance of the plugin applies.
+const ADJUSTS: [&str; 10] = [
+    "rate-limiting",
+    "rate-limiting-advanced",
+    "redirect",
+    "request-size-limiting",
+    "request-termination",
+    "request-transformer",
+    "request-transformer-advanced",
+    "response-ratelimiting",
+    "response-transformer",
+    "response-transformer-advanced",
+];
+
+/// Whether the absence of a plugin grants access.
+pub(super) fn is_guard(name: &str) -> bool {
+    !HARMLESS.contains(&name)
+}
+
+/// Whether the absence of one instance grants access although another instance of the plugin applies.
+pub(super) fn is_guard_per_instance(name: &str) -> bool {
+    is_guard(name) && !ADJUSTS.contains(&name)
+}
+
+/// The authentication plugins that run with a plugin.
+#[derive(Debug, Clone, Copy)]
+struct AuthenticationCount(usize);
+
+impl AuthenticationCount {
+    /// Whether every request belongs to a consumer.
+    fn identifies(self) -> bool {
+        self.0 > 0
+    }
+}
+
+/// Converts plugins.
+pub(super) struct PluginTranslator<'a> {
+    consumers: &'a ImportedConsumers,
+    runs: &'a dyn Fn(&str) -> bool,
+    has_limits: bool,
+}
+
+/// One plugin under conversion.
+struct PluginJob<'j> {
+    label: &'j str,
+    settings: KongEntity,
+    consumers: &'j ImportedConsumers,
+    authentication: AuthenticationCount,
+    is_global: bool,
+    /// Whether a part that is not converted denies access or hides data.
+    loses_guard: bool,
+    report: &'j mut ImportReport,
+}
+
+/// A plugin of the gateway.
+struct ConvertedPlugin {
+    name: &'static str,
+    settings: Value,
+}
+
+/// The result for one Kong plugin.
+struct PluginConversion {
+    plugins: ConvertedPlugins,
+    /// Whether a part that is not converted denies access or hides data.
+    loses_guard: bool,
+}
+
+/// The plugins that one Kong plugin becomes.
+type ConvertedPlugins = Vec<ConvertedPlugin>;
+
+fn one(name: &'static str, settings: Value) -> ConvertedPlugins {
+    vec![ConvertedPlugin { name, settings }]
+}
+
+impl<'a> PluginTranslator<'a> {
+    pub(super) fn new(
+        consumers: &'a ImportedConsumers,
+        runs: &'a dyn Fn(&str) -> bool,
+    ) -> PluginTranslator<'a> {
+        PluginTranslator { consumers, runs, has_limits: false }
+    }
+
+    /// Whether the gateway runs a plugin.
+    pub(super) fn runs(&self, plugin: &str) -> bool {
+        (self.runs)(plugin)
+    }
+
+    /// Converts all plugins of one object. Several may become one.
+    pub(super) fn all(&mut self, uses: &[&PluginUse], report: &mut ImportReport) -> Map<String, Value> {
+        let authentications = uses.iter().filter(|one| auth::IDENTIFIES.contains(&one.name.as_str())).count();
+        self.convert(uses, AuthenticationCount(authentications), report)
+    }
+
+    fn convert(
+        &mut self,
+        uses: &[&PluginUse],
+        authentication: AuthenticationCount,
+        report: &mut ImportReport,
+    ) -> Map<String, Value> {
+        let mut plugins = Map::new();
+        for one in uses {
+            let job = PluginJob {
+                label: &one.label,
+                settings: one.config.clone(),
+                consumers: self.consumers,
+                authentication,
+                is_global: one.scope.is_global(),
+                loses_guard: false,
+                report,
+            };
+            let Some(converted) = translate(&one.name, job) else {
+                let line = dropped(&one.label, "", "left out").why("plugin not supported");
+                report.add(line);
+                refuse_requests(one, &mut plugins, report);
+                continue;
+            };
+            if converted.loses_guard {
+                refuse_requests(one, &mut plugins, report);
+            }
+            for plugin in converted.plugins {
+                self.put(one, plugin, &mut plugins, report);
+            }
+        }
+        plugins
+    }
+
+    /// Converts one plugin of a consumer or a group.
+    pub(super) fn of_consumer(&mut self, one: &PluginUse, report: &mut ImportReport) -> Map<String, Value> {
+        self.convert(&[one], AuthenticationCount(1), report)
+    }
+
+    fn put(
+        &mut self,
+        one: &PluginUse,
+        ConvertedPlugin { name, mut settings }: ConvertedPlugin,
+        plugins: &mut Map<String, Value>,
+        report: &mut ImportReport,
+    ) {
+        self.has_limits |= name == "limit-count";
+        if !(self.runs)(name) {
+            let line = dropped(&one.label, "", format!("kept as {name}, which does not run in this version"));
+            report.add(line.hint("takes effect in a version that supports it"));
+            refuse_requests(one, plugins, report);
+        }
+        if name == "proxy-rewrite" && !one.filter.is_empty() && !one.scope.has_consumer() {
+            // The plugin also rewrites the path, which all requests need.
+            let why = "one plugin changes fields and the path here";
+            report.add(different(&one.label, "protocols", "requests of both schemes are changed").why(why));
+        } else {
+            add_filter(&mut settings, &one.filter);
+        }
+        match plugins.get_mut(name) {
+            None => drop(plugins.insert(name.to_owned(), settings)),
+            Some(other) => {
+                if *other != settings {
+                    let line = dropped(&one.label, "", "left out");
+                    report.add(line.why(format!("another plugin is {name} here already")));
+                    refuse_requests(one, plugins, report);
+                }
+            }
+        }
+    }
+
+    /// Plugin metadata: the names of Kong's quota fields for limits.
+    pub(super) fn metadata(&self) -> Option<Resource> {
+        let names = json!({
+            "limit_header": "RateLimit-Limit",
+            "remaining_header": "RateLimit-Remaining",
+            "reset_header": "RateLimit-Reset",
+        });
+        self.has_limits.then(|| Resource::new(Kind::PluginMetadata, "limit-count", &names))
+    }
+}
+
+/// Response message in place of a missing guard. Clients read it, so it does not name the plugin.
+pub(super) const UNGUARDED: &str = "a plugin that guards access is not available";
+
+/// Refuses all requests in place of a missing guard.
+fn refuse_requests(one: &PluginUse, plugins: &mut Map<String, Value>, report: &mut ImportReport) {
+    if !is_guard(&one.name) {
+        return;
+    }
+    let hint = "once access is guarded in another way, remove fault-injection here";
+    let line = dropped(&one.label, "", "requests are answered 503, so that none passes unchecked");
+    report.refuse(line.hint(hint));
+    let message = json!({ "message": UNGUARDED }).to_string();
+    plugins.insert("fault-injection".into(), refusal(503, &message, None));
+}
+
+/// Settings of `fault-injection` that respond to every request, or to those that meet a condition.
+pub(super) fn refusal(status: u16, body: &str, condition: Option<Value>) -> Value {
+    let mut abort = json!({
+        "http_status": status, "body": body, "headers": { "Content-Type": "application/json; charset=utf-8" },
+    });
+    if let Some(condition) = condition {
+        abort["vars"] = json!([[condition]]);
+    }
+    json!({ "abort": abort })
+}
+
+/// Adds conditions to those of a plugin.
+fn add_filter(settings: &mut Value, conditions: &[Value]) {
+    if conditions.is_empty() {
+        return;
+    }
+    let mut all = conditions.to_vec();
+    match settings.pointer("/_meta/filter") {
+        Some(Value::Array(own)) if own.first().is_some_and(Value::is_array) => all.extend(own.clone()),
+        Some(own) => all.push(own.clone()),
+        None => {}
+    }
+    settings["_meta"]["filter"] = Value::Array(all);
+}
+
+/// Converts a plugin; `None` if it is unknown.
+fn translate(name: &str, mut job: PluginJob<'_>) -> Option<PluginConversion> {
+    let plugins = match name {
+        "key-auth" => auth::key_auth(&mut job),
+        "basic-auth" => auth::basic_auth(&mut job),
+        "jwt" => auth::jwt(&mut job),
+        "hmac-auth" => auth::hmac_auth(&mut job),
+        "ldap-auth" => auth::ldap_auth(&mut job),
+        "acl" => auth::acl(&mut job),
+        "ip-restriction" => limits::ip_restriction(&mut job),
+        "rate-limiting" => limits::rate_limiting(&mut job),
+        "rate-limiting-advanced" => limits::rate_limiting_advanced(&mut job),
+        "request-size-limiting" => limits::request_size_limiting(&mut job),
+        "bot-detection" => limits::bot_detection(&mut job),
+        "request-transformer" | "request-transformer-advanced" => transform::request_transformer(&mut job),
+        "response-transformer" | "response-transformer-advanced" => transform::response_transformer(&mut job),
+        "cors" => respond::cors(&mut job),
+        "redirect" => respond::redirect(&mut job),
+        "request-termination" => respond::request_termination(&mut job),
+        "correlation-id" => observe::correlation_id(&mut job),
+        "prometheus" => observe::prometheus(&mut job),
+        "http-log" => observe::http_log(&mut job),
+        "tcp-log" | "udp-log" => observe::socket_log(name, &mut job),
+        "file-log" => observe::file_log(&mut job),
+        "zipkin" => observe::zipkin(&mut job),
+        "opentelemetry" => observe::without_settings("opentelemetry", &mut job),
+        "datadog" => observe::without_settings("datadog", &mut job),
+        "syslog" => observe::without_settings("syslog", &mut job),
+        "loggly" => observe::without_settings("loggly", &mut job),
+        "grpc-web" => observe::without_settings("grpc-web", &mut job),
+        _ => return None,
+    };
+    job.settings.finish(job.report);
+    Some(PluginConversion { plugins, loses_guard: job.loses_guard })
+}
+
+impl PluginJob<'_> {
+    fn text(&mut self, field: &str) -> Option<String> {
+        self.settings.text(field, self.report)
+    }
+
+    fn texts(&mut self, field: &str) -> Vec<String> {
+        self.settings.texts(field, self.report)
+    }
+
+    fn flag(&mut self, field: &str, default: bool) -> bool {
+        self.settings.flag(field, self.report).unwrap_or(default)
+    }
+
+    fn number(&mut self, field: &str) -> Option<f64> {
+        self.settings.number(field, self.report)
+    }
+
+    fn count(&mut self, field: &str) -> Option<u64> {
+        self.settings.count(field, self.report)
+    }
+
+    fn skip(&mut self, field: &str, default: Value, why: &str) {
+        self.settings.skip(field, &default, why, self.report);
+    }
+
+    fn different(&mut self, field: &str, instead: impl Into<String>, why: impl Into<String>) {
+        let path = self.path(field);
+        self.report.add(different(self.label, &path, instead).why(why));
+    }
+
+    fn dropped(&mut self, field: &str, why: impl Into<String>) {
+        let path = self.path(field);
+        self.report.add(dropped(self.label, &path, "left out").why(why));
+    }
+
+    fn path(&self, field: &str) -> String {
+        if field.is_empty() { String::new() } else { self.settings.path(field) }
+    }
+}

@@ -1,0 +1,249 @@
+//! Plugins that limit request rates, body sizes and client addresses.
+
+use serde_json::{Value, json};
+
+use super::{ConvertedPlugin, ConvertedPlugins, PluginJob};
+
+mod shared;
+
+/// Kong's windows and their lengths in seconds.
+const WINDOWS: [(&str, u64); 6] = [
+    ("second", 1),
+    ("minute", 60),
+    ("hour", 3600),
+    ("day", 86_400),
+    ("month", 2_592_000),
+    ("year", 31_536_000),
+];
+
+/// One limit: requests per window.
+struct RateWindow {
+    name: String,
+    seconds: u64,
+    count: u64,
+}
+
+pub(super) fn rate_limiting(job: &mut PluginJob<'_>) -> ConvertedPlugins {
+    let mut windows = Vec::new();
+    for (name, seconds) in WINDOWS {
+        if let Some(count) = job.number(name).filter(|count| *count > 0.0) {
+            windows.push(RateWindow { name: name.to_owned(), seconds, count: count.ceil() as u64 });
+        }
+    }
+    let location = shared::location(job, "policy", shortest(&windows));
+    let message = job.text("error_message").unwrap_or_else(|| "API rate limit exceeded".into());
+    let key = key(job, "limit_by");
+    counted_in(location, limit(job, &windows, key, &message))
+}
+
+fn shortest(windows: &[RateWindow]) -> u64 {
+    windows.iter().map(|window| window.seconds).min().unwrap_or(0)
+}
+
+/// Adds the settings of the counters' location to all limits.
+fn counted_in(location: serde_json::Map<String, Value>, mut limits: ConvertedPlugins) -> ConvertedPlugins {
+    for limit in &mut limits {
+        for (name, value) in &location {
+            limit.settings[name] = value.clone();
+        }
+    }
+    limits
+}
+
+/// Limits with windows of any length, which may slide.
+pub(super) fn rate_limiting_advanced(job: &mut PluginJob<'_>) -> ConvertedPlugins {
+    let limits = job.settings.counts("limit", job.report);
+    let sizes = job.settings.counts("window_size", job.report);
+    let window = |(count, seconds)| RateWindow { name: format!("{seconds}s"), seconds, count };
+    let windows: Vec<_> = limits.into_iter().zip(sizes).map(window).collect();
+    let kind = job.text("window_type").unwrap_or_else(|| "sliding".into());
+    let location = shared::location(job, "strategy", shortest(&windows));
+    for field in ["namespace", "dictionary_name", "disable_penalty", "lock_dictionary_name"] {
+        job.skip(field, Value::Null, "it has no counterpart here");
+    }
+    let message = job.text("error_message").unwrap_or_else(|| "API rate limit exceeded".into());
+    let key = key(job, "identifier");
+    let mut limits = counted_in(location, limit(job, &windows, key, &message));
+    if kind == "sliding" {
+        for limit in &mut limits {
+            limit.settings["window_type"] = json!("sliding");
+        }
+    }
+    limits
+}
+
+/// The key of a limit: a variable, or a constant for all requests.
+enum KongLimitKey {
+    Variable(String),
+    Constant,
+}
+
+fn key(job: &mut PluginJob<'_>, field: &str) -> KongLimitKey {
+    let address = || KongLimitKey::Variable("remote_addr".into());
+    let by = job.text(field).unwrap_or_else(|| "consumer".into());
+    let header = job.text("header_name");
+    let path = job.text("path");
+    match (by.as_str(), header, path) {
+        ("consumer", ..) if job.authentication.identifies() => KongLimitKey::Variable("consumer_name".into()),
+        // Without authentication, Kong uses the client address.
+        ("consumer" | "credential" | "ip", ..) if by == "ip" || !job.authentication.identifies() => address(),
+        ("credential", ..) => {
+            job.different(field, "consumers are counted", "credentials of one consumer are not told apart");
+            KongLimitKey::Variable("consumer_name".into())
+        }
+        ("service", ..) => KongLimitKey::Constant,
+        ("header", Some(name), _) => {
+            KongLimitKey::Variable(format!("http_{}", name.to_lowercase().replace('-', "_")))
+        }
+        ("path", _, Some(_)) => {
+            job.different(field, "every path is counted on its own", "a single path cannot be named here");
+            KongLimitKey::Variable("uri".into())
+        }
+        (other, ..) => {
+            job.different(field, "clients are counted by address", format!("{other} cannot be counted here"));
+            address()
+        }
+    }
+}
+
+fn limit(
+    job: &mut PluginJob<'_>,
+    windows: &[RateWindow],
+    key: KongLimitKey,
+    message: &str,
+) -> ConvertedPlugins {
+    let shows = !job.flag("hide_client_headers", false);
+    let status = job.count("error_code").unwrap_or(429);
+    let mut out = json!({ "rejected_code": status });
+    match windows {
+        [] => {
+            job.dropped("", "it limits nothing");
+            return Vec::new();
+        }
+        [RateWindow { seconds, count, .. }] => {
+            let (name, kind) = match &key {
+                KongLimitKey::Variable(name) => (name.as_str(), "var"),
+                KongLimitKey::Constant => ("service", "constant"),
+            };
+            out["count"] = json!(count);
+            out["time_window"] = json!(seconds);
+            out["key"] = json!(name);
+            out["key_type"] = json!(kind);
+            if job.is_global && kind == "var" {
+                // One set of counters for all services, as with the global plugin.
+                out["group"] = json!(format!("kong-rate-limiting-{name}"));
+            }
+        }
+        many => {
+            match &key {
+                // Preflight requests may lack a consumer and must not fail.
+                KongLimitKey::Variable(name) if name == "consumer_name" => {
+                    out["allow_degradation"] = json!(true)
+                }
+                KongLimitKey::Variable(name) if name.starts_with("http_") => {
+                    let instead = "requests are counted by the field and the address together";
+                    job.different(
+                        "",
+                        instead,
+                        "with several windows there is no other key where a field is missing",
+                    );
+                }
+                _ => {}
+            }
+            let rule = |RateWindow { name, seconds, count }: &RateWindow| {
+                let key = match &key {
+                    // A rule applies only if one of its variables has a value.
+                    KongLimitKey::Variable(variable) if variable.starts_with("http_") => {
+                        format!("${variable} $remote_addr {name}")
+                    }
+                    KongLimitKey::Variable(variable) => format!("${variable} {name}"),
+                    // A rule applies only if its key has a variable.
+                    KongLimitKey::Constant => format!("$server_name {name}"),
+                };
+                let prefix = format!("{}{}", name[..1].to_uppercase(), &name[1..]);
+                json!({ "count": count, "time_window": seconds, "key": key, "header_prefix": prefix })
+            };
+            out["rules"] = many.iter().map(rule).collect();
+            if job.is_global {
+                job.different("", "each service counts for itself", "several windows cannot share counters");
+            }
+        }
+    }
+    if !shows {
+        out["show_limit_quota_header"] = json!(false);
+    }
+    out["_meta"] = json!({ "error_response": { "message": message } });
+    let why = "here a window begins with its first request, and fields named after it are not sent";
+    job.different("", "windows do not begin on the clock's full minute or hour", why);
+    super::one("limit-count", out)
+}
+
+pub(super) fn ip_restriction(job: &mut PluginJob<'_>) -> ConvertedPlugins {
+    let mut allow = job.texts("allow");
+    allow.extend(job.texts("whitelist"));
+    let mut deny = job.texts("deny");
+    deny.extend(job.texts("blacklist"));
+    let message = job.text("message");
+    let status = job.count("status").unwrap_or(403);
+    if !matches!(status, 403 | 404) {
+        job.different("status", "403 is answered", "403 and 404 are allowed");
+    }
+    let status = if status == 404 { 404 } else { 403 };
+    let text = message.clone().unwrap_or_else(|| "Your IP address is not allowed".into());
+    let restriction = |list: &str, addresses: &[String]| json!({ list: addresses, "message": text, "response_code": status });
+    match (allow.is_empty(), deny.is_empty()) {
+        (true, true) => {
+            // Kong rejects such a plugin, so its list is misspelt or malformed.
+            job.dropped("", "it has neither `allow` nor `deny`");
+            job.loses_guard = true;
+            Vec::new()
+        }
+        (false, true) => super::one("ip-restriction", restriction("whitelist", &allow)),
+        (true, false) => super::one("ip-restriction", restriction("blacklist", &deny)),
+        (false, false) => {
+            let instead = "the denied addresses are refused by mocking, the others by ip-restriction";
+            job.different("deny", instead, "ip-restriction has one list here");
+            let refusal = json!({
+                "response_status": status,
+                "content_type": "application/json;charset=utf8",
+                "response_example": json!({ "message": text }).to_string(),
+                "with_mock_header": false,
+                "_meta": { "priority": 3001, "filter": [["remote_addr", "ipmatch", deny]] },
+            });
+            let allowed =
+                ConvertedPlugin { name: "ip-restriction", settings: restriction("whitelist", &allow) };
+            vec![allowed, ConvertedPlugin { name: "mocking", settings: refusal }]
+        }
+    }
+}
+
+pub(super) fn request_size_limiting(job: &mut PluginJob<'_>) -> ConvertedPlugins {
+    let size = job.count("allowed_payload_size").unwrap_or(128);
+    let unit = match job.text("size_unit").as_deref() {
+        Some("bytes") => 1,
+        Some("kilobytes") => 1 << 10,
+        _ => 1 << 20,
+    };
+    job.skip("require_content_length", json!(false), "requests without a length are let through");
+    super::one("client-control", json!({ "max_body_size": size.saturating_mul(unit) }))
+}
+
+pub(super) fn bot_detection(job: &mut PluginJob<'_>) -> ConvertedPlugins {
+    let mut out = json!({});
+    let allow = job.texts("allow");
+    let deny = job.texts("deny");
+    job.different("", "only the patterns of the file count", "Kong's own list of robots is not known here");
+    match (allow.is_empty(), deny.is_empty()) {
+        (true, true) => {
+            job.dropped("", "without Kong's own list it has no pattern");
+            job.loses_guard = true;
+            return Vec::new();
+        }
+        (_, false) => out["denylist"] = json!(deny),
+        (false, true) => out["allowlist"] = json!(allow),
+    }
+    if !allow.is_empty() && !deny.is_empty() {
+        job.dropped("allow", "one of the two lists can be given here");
+    }
+    super::one("ua-restriction", out)
+}

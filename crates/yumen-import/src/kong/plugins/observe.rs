@@ -1,0 +1,105 @@
+//! Plugins that observe: request ids, metrics, logs, traces.
+
+use serde_json::{Value, json};
+
+use super::{ConvertedPlugins, PluginJob};
+
+pub(super) fn correlation_id(job: &mut PluginJob<'_>) -> ConvertedPlugins {
+    let header = job.text("header_name").unwrap_or_else(|| "Kong-Request-ID".into());
+    let generator = job.text("generator").unwrap_or_else(|| "uuid#counter".into());
+    if generator != "uuid" {
+        job.different("generator", "every request gets a UUID", format!("{generator} is not made here"));
+    }
+    let echoes = job.flag("echo_downstream", false);
+    super::one("request-id", json!({ "header_name": header, "include_in_response": echoes }))
+}
+
+pub(super) fn prometheus(job: &mut PluginJob<'_>) -> ConvertedPlugins {
+    let switches = [
+        "per_consumer",
+        "status_code_metrics",
+        "latency_metrics",
+        "bandwidth_metrics",
+        "upstream_health_metrics",
+        "ai_metrics",
+        "wasm_metrics",
+    ];
+    for field in switches {
+        job.settings.take(field);
+    }
+    let why = "names are apisix_*, not kong_*; dashboards have to be changed";
+    job.different("", "metrics are those of the prometheus plugin here", why);
+    super::one("prometheus", json!({}))
+}
+
+/// Takes the settings of log plugins that have no counterpart.
+fn drop_log_settings(job: &mut PluginJob<'_>) {
+    job.skip("custom_fields_by_lua", Value::Null, "Lua is not run");
+    for field in
+        ["queue", "queue_size", "flush_timeout", "retry_count", "keepalive", "reopen", "content_type"]
+    {
+        job.settings.take(field);
+    }
+    job.different("", "entries have the fields of the logger here", "the shape of Kong's entries is another");
+}
+
+pub(super) fn http_log(job: &mut PluginJob<'_>) -> ConvertedPlugins {
+    drop_log_settings(job);
+    let mut out = json!({ "uri": job.text("http_endpoint").unwrap_or_default() });
+    if let Some(timeout) = job.number("timeout") {
+        out["timeout"] = json!((timeout / 1000.0).ceil().max(1.0) as u64);
+    }
+    let headers = job.settings.child("headers", job.report);
+    job.skip("method", json!("POST"), "logs are posted");
+    if let Some(mut headers) = headers {
+        if let Some(authorization) = headers.text("Authorization", job.report) {
+            out["auth_header"] = json!(authorization);
+        }
+        headers.finish(job.report);
+    }
+    super::one("http-logger", out)
+}
+
+pub(super) fn socket_log(name: &str, job: &mut PluginJob<'_>) -> ConvertedPlugins {
+    drop_log_settings(job);
+    let mut out =
+        json!({ "host": job.text("host").unwrap_or_default(), "port": job.count("port").unwrap_or(0) });
+    if let Some(timeout) = job.number("timeout") {
+        // `tcp-logger` has milliseconds, `udp-logger` seconds.
+        let seconds = (timeout / 1000.0).ceil().max(1.0);
+        out["timeout"] = json!(if name == "tcp-log" { timeout } else { seconds } as u64);
+    }
+    if name == "udp-log" {
+        return super::one("udp-logger", out);
+    }
+    if job.flag("tls", false) {
+        out["tls"] = json!(true);
+    }
+    if let Some(server_name) = job.text("tls_sni") {
+        out["tls_options"] = json!(server_name);
+    }
+    super::one("tcp-logger", out)
+}
+
+pub(super) fn file_log(job: &mut PluginJob<'_>) -> ConvertedPlugins {
+    drop_log_settings(job);
+    super::one("file-logger", json!({ "path": job.text("path").unwrap_or_default() }))
+}
+
+pub(super) fn zipkin(job: &mut PluginJob<'_>) -> ConvertedPlugins {
+    let mut out = json!({
+        "endpoint": job.text("http_endpoint").unwrap_or_default(),
+        "sample_ratio": job.number("sample_ratio").unwrap_or(0.001).max(0.00001),
+    });
+    if let Some(name) = job.text("local_service_name") {
+        out["service_name"] = json!(name);
+    }
+    super::one("zipkin", out)
+}
+
+/// A plugin with different settings, which are dropped.
+pub(super) fn without_settings(name: &'static str, job: &mut PluginJob<'_>) -> ConvertedPlugins {
+    job.dropped("", format!("the settings of {name} differ and must be rewritten"));
+    job.settings = super::super::entity::KongEntity::default();
+    Vec::new()
+}

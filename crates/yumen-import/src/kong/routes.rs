@@ -1,0 +1,349 @@
+//! Kong's routes: their conditions, placement and path rewriting.
+
+mod matching;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+use yumen_config::{Kind, Resource};
+
+use super::document::KongDocument;
+use super::entity::KongEntity;
+use super::expression;
+use super::ids::IdAllocator;
+use super::paths::{KongPath, PathHandling, PathMapping};
+use super::plugins::{self, PluginTranslator};
+use super::precedence::{self, KongPathCandidate, PathPlacement};
+use super::scopes::PluginUses;
+use super::services::{HostPreservation, KongService, KongServices, STREAM_PROTOCOLS};
+use super::streams;
+use crate::report::{ImportReport, dropped};
+use matching::KongRouteMatch;
+
+/// A route under conversion; it may become several routes.
+#[derive(Debug)]
+struct KongRoute {
+    name: String,
+    service: Option<usize>,
+    labels: Option<Value>,
+    conditions: KongRouteMatch,
+    strips_path: bool,
+    preserves_host: bool,
+    path_handling: PathHandling,
+    /// The status of plain requests, if the route is for `https` only.
+    https_status: Option<u16>,
+}
+
+/// One resulting route: the paths of a Kong route with the same placement.
+struct RouteGroup {
+    place: PathPlacement,
+    paths: Vec<KongPath>,
+    condition: Option<Value>,
+}
+
+pub(super) fn translate(
+    document: &mut KongDocument,
+    services: &KongServices,
+    uses: &PluginUses,
+    translator: &mut PluginTranslator<'_>,
+    report: &mut ImportReport,
+) -> Vec<Resource> {
+    let marks_patterns = document.marks_patterns;
+    let mut routes: BTreeMap<usize, KongRoute> = BTreeMap::new();
+    for (at, entity) in document.routes.iter_mut().enumerate().filter(|(_, one)| !streams::is_stream(one)) {
+        match read(entity, services, marks_patterns, report) {
+            Some(route) => drop(routes.insert(at, route)),
+            // The fields of a route that is left out are not reported.
+            None => *entity = KongEntity::default(),
+        }
+    }
+    let mut candidates: Vec<KongPathCandidate> = Vec::new();
+    for (at, route) in &routes {
+        candidates.extend(route.conditions.candidates(*at));
+    }
+    let places = precedence::place(&candidates);
+    let mut places =
+        candidates.iter().zip(places).map(|(candidate, place)| (candidate.route, place)).peekable();
+    let mut ids = IdAllocator::of(document.routes.iter().map(|route| &*route.name));
+    let mut resources = Vec::new();
+    for (at, route) in &routes {
+        let mut placements = Vec::new();
+        while let Some((_, place)) = places.next_if(|(owner, _)| owner == at) {
+            placements.push(place);
+        }
+        let service = route.service.map(|at| &services.all[at]);
+        let mut plugins = translator.all(&uses.of_route(*at, route.service), report);
+        let shared = shared_plugins(*at, route.service, uses, translator, report);
+        let groups = groups(&route.conditions, placements);
+        let names: Vec<_> = groups.iter().map(|_| ids.allocate(&route.name)).collect();
+        let together = match &names[..] {
+            [first, _, ..] => share_limit(&mut plugins, &shared, first),
+            _ => None,
+        };
+        for (group, id) in groups.iter().zip(&names) {
+            let mut value = resource(route, service, group, &plugins, &shared);
+            if let Some(config) = &together {
+                value["plugin_config_id"] = json!(config.id);
+            }
+            resources.push(Resource::new(Kind::Routes, id, &value));
+        }
+        resources.extend(together);
+    }
+    resources
+}
+
+/// Makes routes that were one share their limit: by a `group`, or with several windows, which cannot have one, by a plugin
+/// config, whose routes share their counters.
+fn share_limit(
+    plugins: &mut Map<String, Value>,
+    shared: &Map<String, Value>,
+    route: &str,
+) -> Option<Resource> {
+    let name = "limit-count";
+    let is_shared = shared.get(name) == plugins.get(name);
+    let settings = plugins.get_mut(name).filter(|settings| !is_shared && settings.get("group").is_none())?;
+    if settings.get("rules").is_none() {
+        settings["group"] = json!(format!("kong-route-{route}"));
+        return None;
+    }
+    let config = json!({ "plugins": { name: settings.take() } });
+    plugins.shift_remove(name);
+    Some(Resource::new(Kind::PluginConfigs, route, &config))
+}
+
+/// The plugins of the service that the route need not repeat. A plugin of the route itself is repeated even if equal,
+/// since its counters are separate.
+fn shared_plugins(
+    route: usize,
+    service: Option<usize>,
+    uses: &PluginUses,
+    translator: &mut PluginTranslator<'_>,
+    report: &mut ImportReport,
+) -> Map<String, Value> {
+    let Some(service) = service else { return Map::new() };
+    let of_service = uses.of_service(service);
+    let mut shared = translator.all(&of_service, report);
+    for one in uses.of_route(route, Some(service)) {
+        if !of_service.iter().any(|other| std::ptr::eq(*other, one)) {
+            let own = translator.all(&[one], report);
+            shared.retain(|name, _| !own.contains_key(name));
+        }
+    }
+    shared
+}
+
+fn read(
+    entity: &mut KongEntity,
+    services: &KongServices,
+    marks_patterns: bool,
+    report: &mut ImportReport,
+) -> Option<KongRoute> {
+    let label = entity.label.clone();
+    let service = match services.index.take(entity, "service") {
+        Ok(service) => service,
+        Err(found) => {
+            report.add(
+                dropped(&label, "service", "the route is left out")
+                    .why(format!("there is no service {found}")),
+            );
+            return None;
+        }
+    };
+    if service.is_some_and(|at| services.all[at].is_of_streams) {
+        let line = dropped(&label, "service", "the route is left out");
+        report.add(line.why("its service is of streams, and the route of requests"));
+        return None;
+    }
+    entity.take("name");
+    let protocols = entity.texts("protocols", report);
+    for other in protocols.iter().filter(|one| STREAM_PROTOCOLS.contains(&one.as_str())) {
+        let line = dropped(&label, "protocols", format!("{other} is left out"));
+        report.add(line.why("a route is either of requests or of streams"));
+    }
+    let protocols: Vec<String> =
+        protocols.into_iter().filter(|one| !STREAM_PROTOCOLS.contains(&one.as_str())).collect();
+    let is_grpc = protocols.iter().any(|one| matches!(one.as_str(), "grpc" | "grpcs"));
+    let is_encrypted = |one: &String| matches!(one.as_str(), "https" | "grpcs" | "wss");
+    let only_https = !protocols.is_empty() && protocols.iter().all(is_encrypted);
+    let redirect = entity.count("https_redirect_status_code", report).unwrap_or(426) as u16;
+    let only_http = !protocols.is_empty() && !protocols.iter().any(is_encrypted);
+    let conditions = match entity.text("expression", report) {
+        Some(text) => expressed(&text, entity, only_http, report)?,
+        None => KongRouteMatch::read(entity, only_http, marks_patterns, report)?,
+    };
+    entity.skip("request_buffering", &json!(true), "bodies are passed on as they come", report);
+    entity.skip("response_buffering", &json!(true), "bodies are passed on as they come", report);
+    Some(KongRoute {
+        name: entity.name.clone(),
+        service,
+        labels: super::labels::labels(entity, report),
+        conditions,
+        // The path of a gRPC call names the method, so Kong does not strip it.
+        strips_path: entity.flag("strip_path", report).unwrap_or(true) && !is_grpc,
+        preserves_host: entity.flag("preserve_host", report).unwrap_or(false),
+        path_handling: match entity.text("path_handling", report).as_deref() {
+            Some("v1") => PathHandling::V1,
+            _ => PathHandling::V0,
+        },
+        https_status: only_https.then_some(redirect),
+    })
+}
+
+/// The conditions of a route with an expression.
+fn expressed(
+    text: &str,
+    entity: &mut KongEntity,
+    only_http: bool,
+    report: &mut ImportReport,
+) -> Option<KongRouteMatch> {
+    let priority = entity.count("priority", report).unwrap_or(0);
+    match expression::translate(text) {
+        Ok(found) => Some(KongRouteMatch::expressed(found, priority, only_http)),
+        Err(why) => {
+            let hint = "write it with paths, hosts, methods and headers";
+            let line = dropped(&entity.label, "expression", "the route is left out");
+            report.add(line.why(why).hint(hint));
+            None
+        }
+    }
+}
+
+/// Groups the paths of a route by placement. Paths without a competing route share one resource.
+fn groups(conditions: &KongRouteMatch, places: Vec<PathPlacement>) -> Vec<RouteGroup> {
+    let mut groups: Vec<RouteGroup> = Vec::new();
+    let paths = conditions.paths.iter().cloned().map(Some).chain(conditions.paths.is_empty().then_some(None));
+    for (path, place) in paths.zip(places) {
+        let is_there = match &path {
+            Some(KongPath::Prefix(prefix)) => *prefix == place.prefix,
+            Some(KongPath::Pattern(_)) => false,
+            None => place.prefix == "/",
+        };
+        let condition = path.as_ref().filter(|_| !is_there).map(|path| json!(["uri", "~~", path.regex()]));
+        let fits = |group: &&mut RouteGroup| {
+            condition.is_none()
+                && group.condition.is_none()
+                && place.priority.is_none()
+                && group.place.priority.is_none()
+                && group.place.any_host == place.any_host
+        };
+        match groups.iter_mut().find(fits) {
+            Some(group) => group.paths.extend(path),
+            None => groups.push(RouteGroup { place, paths: path.into_iter().collect(), condition }),
+        }
+    }
+    groups
+}
+
+fn resource(
+    route: &KongRoute,
+    service: Option<&KongService>,
+    group: &RouteGroup,
+    plugins: &Map<String, Value>,
+    shared: &Map<String, Value>,
+) -> Value {
+    let mut value = json!({ "name": route.name });
+    if let Some(labels) = &route.labels {
+        value["labels"] = labels.clone();
+    }
+    let uris: Vec<String> = match group.condition.is_some() || group.paths.is_empty() {
+        true => vec![format!("{}*", group.place.prefix)],
+        false => group.paths.iter().map(|path| format!("{}*", path.literal())).collect(),
+    };
+    one_or_many(&mut value, "uri", uris);
+    let conditions = route.conditions.conditions(group.place.any_host);
+    if !group.place.any_host {
+        one_or_many(&mut value, "host", route.conditions.placed_hosts());
+    }
+    route.conditions.write(&mut value);
+    let conditions: Vec<Value> = conditions.into_iter().chain(group.condition.clone()).collect();
+    if !conditions.is_empty() {
+        value["vars"] = conditions.into();
+    }
+    if let Some(priority) = group.place.priority {
+        value["priority"] = json!(priority);
+    }
+    if let Some(service) = service {
+        value["service_id"] = json!(service.id);
+        if route.preserves_host
+            && let HostPreservation::SomeRoutes(id) = &service.host_preservation
+        {
+            value["upstream_id"] = json!(id);
+        }
+        if !service.is_enabled {
+            value["status"] = json!(0);
+        }
+    }
+    let own = own_plugins(route, service, group, plugins, shared);
+    if !own.is_empty() || service.is_none() {
+        value["plugins"] = Value::Object(own);
+    }
+    value
+}
+
+/// Sets `uri` for one value, `uris` for several.
+fn one_or_many(value: &mut Value, field: &str, mut all: Vec<String>) {
+    match all.len() {
+        0 => {}
+        1 => value[field] = json!(all.remove(0)),
+        _ => value[format!("{field}s")] = json!(all),
+    }
+}
+
+/// The plugins of the route beyond those of its service.
+fn own_plugins(
+    route: &KongRoute,
+    service: Option<&KongService>,
+    group: &RouteGroup,
+    plugins: &Map<String, Value>,
+    shared: &Map<String, Value>,
+) -> Map<String, Value> {
+    let mut all = plugins.clone();
+    if let Some(status) = route.https_status {
+        all.entry("fault-injection").or_insert_with(|| https_only(status));
+    }
+    let responders = ["mocking", "redirect", "fault-injection"];
+    if service.is_none() && !responders.iter().any(|name| all.contains_key(*name)) {
+        all.insert("mocking".into(), plugins::message(503, "no Service found with those values"));
+    }
+    let rewrites = rewrites(route, service, group);
+    if !rewrites.is_empty() {
+        let settings = all.entry("proxy-rewrite").or_insert_with(|| json!({}));
+        if settings.get("uri").is_none() {
+            settings["regex_uri"] = rewrites.into();
+        }
+    }
+    all.retain(|name, settings| shared.get(name) != Some(settings));
+    all
+}
+
+/// The rewrites for all paths of a group, in Kong's order.
+fn rewrites(route: &KongRoute, service: Option<&KongService>, group: &RouteGroup) -> Vec<String> {
+    let Some(service) = service else { return Vec::new() };
+    let mapping =
+        PathMapping { base: &service.path, strips: route.strips_path, handling: route.path_handling };
+    let mut paths: Vec<&KongPath> = group.paths.iter().chain(&route.conditions.expressed_path).collect();
+    paths.sort_by_key(|path| match path {
+        KongPath::Pattern(_) => 0,
+        KongPath::Prefix(prefix) => usize::MAX - prefix.len(),
+    });
+    let whole = KongPath::Prefix("/".into());
+    if !route.strips_path || paths.is_empty() {
+        // A route without a path matches nothing that could be stripped.
+        return PathMapping { strips: false, ..mapping }.rewrites(&whole);
+    }
+    paths.into_iter().flat_map(|path| mapping.rewrites(path)).collect()
+}
+
+/// Refuses plain requests, or redirects them to HTTPS.
+fn https_only(status: u16) -> Value {
+    let is_plain = json!(["scheme", "==", "http"]);
+    if status != 426 {
+        let headers = json!({ "Location": "https://$host$request_uri" });
+        return json!({ "abort": { "http_status": status, "headers": headers, "vars": [[is_plain]] } });
+    }
+    let body = "{\"message\":\"Please use HTTPS protocol\"}";
+    let mut refusal = plugins::refusal(426, body, Some(is_plain));
+    refusal["abort"]["headers"]["Upgrade"] = json!("TLS/1.2, HTTP/1.1");
+    refusal["abort"]["headers"]["Connection"] = json!("Upgrade");
+    refusal
+}

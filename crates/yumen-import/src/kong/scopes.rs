@@ -1,0 +1,285 @@
+//! Scopes of plugins.
+//!
+//! In Kong, the instance with the closest scope replaces all others of its name, global ones included. A global rule of
+//! the gateway would run beside them, so global plugins are attached to the services.
+
+use serde_json::{Map, Value, json};
+
+use super::document::{EntityIndex, KongDocument};
+use super::entity::KongEntity;
+use super::plugins::{UNGUARDED, is_guard_per_instance};
+use super::services::STREAM_PROTOCOLS;
+use crate::report::{ImportReport, different, dropped};
+
+/// Plugins that only observe. As global rules they also observe requests that no route matches.
+const OBSERVERS: [&str; 12] = [
+    "prometheus",
+    "correlation-id",
+    "http-log",
+    "file-log",
+    "tcp-log",
+    "udp-log",
+    "syslog",
+    "loggly",
+    "datadog",
+    "statsd",
+    "zipkin",
+    "opentelemetry",
+];
+
+/// One enabled plugin of the file.
+#[derive(Debug, Clone)]
+pub(super) struct PluginUse {
+    pub(super) label: String,
+    /// Name in Kong.
+    pub(super) name: String,
+    /// The settings.
+    pub(super) config: KongEntity,
+    /// Conditions of the plugin, from its protocols and its scope.
+    pub(super) filter: Vec<Value>,
+    pub(super) scope: PluginScope,
+    /// Whether the protocols of the plugin include one of streams.
+    names_streams: bool,
+}
+
+/// The entities that a plugin is attached to, by index; none for a global plugin.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(super) struct PluginScope {
+    service: Option<usize>,
+    route: Option<usize>,
+    consumer: Option<usize>,
+    group: Option<usize>,
+}
+
+impl PluginScope {
+    /// Whether the plugin is attached to nothing.
+    pub(super) fn is_global(self) -> bool {
+        self == PluginScope::default()
+    }
+
+    /// Whether the plugin is attached to a consumer or a group.
+    pub(super) fn has_consumer(self) -> bool {
+        self.consumer.is_some() || self.group.is_some()
+    }
+
+    /// Precedence among scopes without a consumer.
+    fn closeness(self) -> u8 {
+        2 * u8::from(self.route.is_some()) + u8::from(self.service.is_some())
+    }
+}
+
+impl PluginUse {
+    /// Whether the plugin applies to streams: by its protocols, or as it is attached to a route or service.
+    pub(super) fn counts_for_streams(&self) -> bool {
+        self.names_streams || self.scope.route.is_some() || self.scope.service.is_some()
+    }
+}
+
+/// All enabled plugins.
+#[derive(Debug, Default)]
+pub(super) struct PluginUses(Vec<PluginUse>);
+
+impl PluginUses {
+    /// The plugins of a route without plugins of its own.
+    pub(super) fn of_service(&self, service: usize) -> Vec<&PluginUse> {
+        self.closest(|scope| scope.route.is_none() && scope.service.is_none_or(|at| at == service))
+    }
+
+    /// The plugins of a route.
+    pub(super) fn of_route(&self, route: usize, service: Option<usize>) -> Vec<&PluginUse> {
+        self.closest(|scope| {
+            scope.route.is_none_or(|at| at == route) && (scope.service.is_none() || scope.service == service)
+        })
+    }
+
+    pub(super) fn of_consumer(&self, consumer: usize) -> Vec<&PluginUse> {
+        self.0.iter().filter(|one| one.scope.consumer == Some(consumer)).collect()
+    }
+
+    pub(super) fn of_group(&self, group: usize) -> Vec<&PluginUse> {
+        self.0.iter().filter(|one| one.scope.consumer.is_none() && one.scope.group == Some(group)).collect()
+    }
+
+    /// The closest plugin of each name among those that apply, without global rules.
+    fn closest(&self, applies: impl Fn(PluginScope) -> bool) -> Vec<&PluginUse> {
+        let mut kept: Vec<&PluginUse> = Vec::new();
+        for one in
+            self.0.iter().filter(|one| !one.scope.has_consumer() && applies(one.scope) && !self.is_rule(one))
+        {
+            match kept.iter_mut().find(|other| other.name == one.name) {
+                Some(other) if other.scope.closeness() < one.scope.closeness() => *other = one,
+                Some(_) => {}
+                None => kept.push(one),
+            }
+        }
+        kept
+    }
+
+    /// The plugins that become global rules.
+    pub(super) fn rules(&self) -> impl Iterator<Item = &PluginUse> {
+        self.0.iter().filter(|one| self.is_rule(one))
+    }
+
+    /// Whether a plugin may be a global rule: it only observes, and no other instance replaces it.
+    fn is_rule(&self, one: &PluginUse) -> bool {
+        let is_only_instance = || self.0.iter().filter(|other| other.name == one.name).count() == 1;
+        one.scope.is_global() && OBSERVERS.contains(&one.name.as_str()) && is_only_instance()
+    }
+}
+
+/// Reads all plugins. Disabled ones are left out: in Kong, the next scope applies then.
+pub(super) fn read(document: &mut KongDocument, report: &mut ImportReport) -> PluginUses {
+    let indexes = [
+        ("service", EntityIndex::of(&document.services)),
+        ("route", EntityIndex::of(&document.routes)),
+        ("consumer", EntityIndex::of(&document.consumers)),
+        ("consumer_group", EntityIndex::of(&document.groups)),
+    ];
+    let mut uses = PluginUses::default();
+    for mut entity in std::mem::take(&mut document.plugins) {
+        let scope = indexes.each_ref().map(|(field, index)| index.take(&mut entity, field));
+        name_scope(&mut entity, &scope, document, report);
+        let one = read_one(&mut entity, &document.plugin_configs, report);
+        let [service, route, consumer, group] = match scope {
+            [Ok(service), Ok(route), Ok(consumer), Ok(group)] => [service, route, consumer, group],
+            scope => {
+                let missing: Vec<String> = scope.into_iter().filter_map(Result::err).collect();
+                let why = format!("there is no {} it could belong to", missing.join(", "));
+                report.add(dropped(&entity.label, "", "left out").why(why));
+                continue;
+            }
+        };
+        entity.finish(report);
+        uses.0.extend(
+            one.map(|one| PluginUse { scope: PluginScope { service, route, consumer, group }, ..one }),
+        );
+    }
+    keep_one_of_each(&mut uses, report);
+    combine(&mut uses, document, report);
+    uses
+}
+
+/// Labels a plugin by all entities that it is attached to.
+fn name_scope(
+    entity: &mut KongEntity,
+    scope: &[Result<Option<usize>, String>; 4],
+    document: &KongDocument,
+    report: &mut ImportReport,
+) {
+    let lists = [&document.services, &document.routes, &document.consumers, &document.groups];
+    let named = scope.iter().zip(lists).filter_map(|(at, list)| at.as_ref().ok()?.map(|at| &list[at].label));
+    let names: Vec<&str> = named.map(String::as_str).collect();
+    let of = if names.is_empty() { String::new() } else { format!(" of {}", names.join(" and ")) };
+    let label = format!("plugin {}{of}", entity.name);
+    report.rename(&entity.label, &label);
+    entity.label = label;
+}
+
+fn read_one(
+    entity: &mut KongEntity,
+    shared: &Map<String, Value>,
+    report: &mut ImportReport,
+) -> Option<PluginUse> {
+    let name = entity.text("name", report).unwrap_or_default();
+    let is_enabled = entity.flag("enabled", report).unwrap_or(true);
+    let mut settings = match entity.text("_config", report).map(|name| (shared.get(&name).cloned(), name)) {
+        Some((Some(Value::Object(settings)), _)) => settings,
+        Some((_, name)) => {
+            let line = dropped(&entity.label, "_config", "left out");
+            report.add(line.why(format!("there are no _plugin_configs called {name}")));
+            Map::new()
+        }
+        None => Map::new(),
+    };
+    if let Some(Value::Object(own)) = entity.take("config") {
+        settings.extend(own);
+    }
+    entity.set("config", Value::Object(settings));
+    let config = entity.child("config", report)?;
+    let protocols = entity.texts("protocols", report);
+    for field in ["instance_name", "tags"] {
+        entity.skip(field, &Value::Null, "plugins have neither names nor labels here", report);
+    }
+    entity.skip("run_on", &json!("first"), "this means nothing to a gateway", report);
+    entity.skip("ordering", &Value::Null, "plugins run in the order of their priorities", report);
+    Some(PluginUse {
+        label: entity.label.clone(),
+        name,
+        config,
+        filter: scheme_filter(&protocols),
+        scope: PluginScope::default(),
+        names_streams: protocols.iter().any(|one| STREAM_PROTOCOLS.contains(&one.as_str())),
+    })
+    .filter(|_| is_enabled)
+}
+
+/// The condition of a plugin for only one of the schemes `http` and `https`.
+pub(super) fn scheme_filter(protocols: &[String]) -> Vec<Value> {
+    let has = |names: [&str; 3]| protocols.iter().any(|one| names.contains(&one.as_str()));
+    match (has(["http", "grpc", "ws"]), has(["https", "grpcs", "wss"])) {
+        (true, false) => vec![json!(["scheme", "==", "http"])],
+        (false, true) => vec![json!(["scheme", "==", "https"])],
+        _ => Vec::new(),
+    }
+}
+
+/// Keeps the first of several plugins with the same name and scope.
+fn keep_one_of_each(uses: &mut PluginUses, report: &mut ImportReport) {
+    let mut seen = std::collections::HashSet::new();
+    uses.0.retain(|one| {
+        let is_first = seen.insert((one.name.clone(), one.scope));
+        if !is_first {
+            let why = "there is one of this name for the same scope already";
+            report.add(dropped(&one.label, "", "left out").why(why));
+        }
+        is_first
+    });
+}
+
+/// Attaches plugins for a consumer on one route or service to the consumer, with a condition on the route or service.
+///
+/// Possible only if no other plugin of the name applies there; otherwise a guard refuses the requests of the route.
+fn combine(uses: &mut PluginUses, document: &KongDocument, report: &mut ImportReport) {
+    let names: Vec<String> = uses.0.iter().map(|one| one.name.clone()).collect();
+    uses.0.retain_mut(|one| {
+        if one.scope.closeness() == 0 || !one.scope.has_consumer() {
+            return true;
+        }
+        if names.iter().filter(|name| **name == one.name).count() > 1 {
+            let is_guard = is_guard_per_instance(&one.name);
+            let instead = if is_guard {
+                "its requests are answered 503, so that none passes unchecked"
+            } else {
+                "left out"
+            };
+            let line = dropped(&one.label, "", instead);
+            let why = "plugins for a consumer together with a route or service can only be told from others \
+                       of their name if there are none";
+            let line = line.why(why).hint("use limits with variables in their key, or a route of its own");
+            if is_guard {
+                report.refuse(line)
+            } else {
+                report.add(line)
+            }
+            if !is_guard {
+                return false;
+            }
+            // An import must not grant access that the original denied.
+            let settings = [("status_code", json!(503)), ("message", json!(UNGUARDED))];
+            let fields = settings.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
+            one.config = KongEntity::new(one.label.clone(), String::new(), String::new(), fields);
+            one.name = "request-termination".into();
+            (one.scope.consumer, one.scope.group) = (None, None);
+            return true;
+        }
+        let mut require = |variable: &str, name: &str| one.filter.push(json!([variable, "==", name]));
+        if let Some(at) = one.scope.route {
+            require("route_name", &document.routes[at].name);
+        }
+        if let Some(at) = one.scope.service {
+            require("service_name", &document.services[at].name);
+        }
+        report.add(different(&one.label, "", "it belongs to the consumer and asks which route it is on"));
+        true
+    });
+}

@@ -1,0 +1,132 @@
+//! Files of Kong against what they become, one case per file in `tests/`; and the order of routes.
+//!
+//! `YUMEN_BLESS=1` writes what comes out as what is expected: read the difference before you keep it.
+
+// A helper that cannot go on says where by its panic.
+#![allow(clippy::unwrap_used)]
+
+mod order;
+mod units;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use yumen_base::ProblemLevel;
+use yumen_config::{Resource, document};
+use yumen_plugin::kind::NodeFacts;
+use yumen_plugin::{Carry, PluginRegistry};
+use yumen_snapshot::compile::{CompileOutput, Compiler, CompilerEnv, Loaded, UpstreamDefaults};
+use yumen_snapshot::upstream::{AttemptTimeouts, KeepaliveLimits};
+
+use super::import;
+use crate::{ImportContext, ImportResult};
+
+/// What the gateway of the cases runs: fixed, so that a new plugin does not change what is expected.
+const RUNNING: [&str; 13] = [
+    "basic-auth",
+    "consumer-restriction",
+    "cors",
+    "fault-injection",
+    "ip-restriction",
+    "key-auth",
+    "limit-count",
+    "mocking",
+    "prometheus",
+    "proxy-rewrite",
+    "redirect",
+    "request-id",
+    "response-rewrite",
+];
+
+fn environment(name: &str) -> Option<String> {
+    let value = match name {
+        "DECK_KEY" => "key-from-deck",
+        "DECK_PORT" => "9001",
+        "OTHER_KEY" => "key-from-the-vault",
+        "SHOP_PASSWORD" => "{\"bob\":\"secret of bob\"}",
+        _ => return None,
+    };
+    Some(value.to_owned())
+}
+
+fn imported(text: &str) -> Result<ImportResult, String> {
+    let runs = |name: &str| RUNNING.contains(&name);
+    import(text, &ImportContext { environment: &environment, runs: &runs })
+}
+
+/// Compiles as the gateway does, with certificates taken on trust.
+fn compiled(resources: &[Resource]) -> CompileOutput {
+    let seconds = 60_000;
+    let env = CompilerEnv {
+        node: NodeFacts { workers: 1, tls_ports: vec![443] },
+        defaults: UpstreamDefaults {
+            timeouts: AttemptTimeouts {
+                connect_ms: seconds,
+                send_ms: seconds,
+                read_ms: seconds,
+                total_ms: 0,
+            },
+            keepalive: KeepaliveLimits { size: 1, idle_timeout_ms: seconds, requests: 1 },
+        },
+        path_parameters: true,
+        workers: 1,
+        missing: yumen_plugins::inactive::missing::<&str>(&[]),
+        fetched: Arc::default(),
+        variables: Arc::new(|_| None),
+        load_certificate: Arc::new(|_: &str, _: &str| Ok(Arc::new(()) as Loaded)),
+    };
+    let registry = Arc::new(PluginRegistry::new(yumen_plugins::BUILTIN));
+    let mut compiler = Compiler::new(registry, Arc::new(Carry::default()), env);
+    compiler.replace_all(resources.to_vec(), 1)
+}
+
+fn written(text: &str) -> String {
+    let ImportResult { resources, report } = match imported(text) {
+        Ok(imported) => imported,
+        Err(message) => return format!("error: {message}\n"),
+    };
+    let document = document::to_yaml(&resources).unwrap();
+    let (read, problems) = document::parse(&document, &|_| None);
+    assert_eq!(problems, [], "what is written can be read");
+    assert_same(&read, &resources);
+    let compiled = compiled(&resources);
+    let errors: Vec<_> =
+        compiled.problems.iter().filter(|problem| problem.level == ProblemLevel::Error).collect();
+    assert!(errors.is_empty(), "{errors:?}\n{document}");
+    format!("{document}--- report\n{}", report.text())
+}
+
+/// What a document holds is what was written, but for the ids that stand in the items there.
+fn assert_same(read: &[Resource], written: &[Resource]) {
+    assert_eq!(read.len(), written.len());
+    for resource in written {
+        let other = read.iter().find(|one| one.kind == resource.kind && one.id == resource.id);
+        let value = |json: &str| serde_json::from_str::<serde_json::Value>(json).unwrap();
+        let mut came = value(&other.expect("it has the same kind and id").json);
+        came.as_object_mut().unwrap().shift_remove("id");
+        assert_eq!(came, value(&resource.json), "{resource}");
+    }
+}
+
+#[test]
+fn every_case_becomes_what_is_expected_twice_over() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/kong/tests");
+    let mut cases = 0;
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "yaml") {
+            continue;
+        }
+        cases += 1;
+        let text = std::fs::read_to_string(&path).unwrap();
+        let (first, second) = (written(&text), written(&text));
+        assert_eq!(first, second, "{} is translated the same way each time", path.display());
+        let expected = path.with_extension("expected");
+        if std::env::var_os("YUMEN_BLESS").is_some() {
+            std::fs::write(&expected, &first).unwrap();
+        }
+        let wanted = std::fs::read_to_string(&expected).unwrap_or_default();
+        assert!(first == wanted, "{}\n--- expected\n{wanted}\n--- came\n{first}", path.display());
+    }
+    assert!(cases > 8, "{cases} cases");
+}
