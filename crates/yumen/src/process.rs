@@ -1,5 +1,12 @@
 //! Operating system interface of the process: open files, CPUs, priorities, and the path of the program.
 
+pub(crate) mod log_file;
+pub(crate) mod memory;
+pub(crate) mod node_log;
+pub(crate) mod private_file;
+pub(crate) mod service;
+pub(crate) mod signals;
+
 use std::ffi::OsStr;
 use std::path::PathBuf;
 

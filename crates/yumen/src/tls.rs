@@ -55,7 +55,7 @@ impl TlsServices {
     pub(crate) fn new(
         node: &NodeConfig,
         ticket_keys: &[[u8; TICKET_KEY_BYTES]],
-        told: &[ExportedStaple],
+        known_staples: &[ExportedStaple],
     ) -> anyhow::Result<TlsServices> {
         let (tell, wanted) = unbounded_channel();
         let loader = match node.tls.ocsp_stapling {
@@ -73,7 +73,7 @@ impl TlsServices {
                 keys.rotate(&new_ticket_key()?);
             }
         }
-        let staples = Arc::new(StapleCache::knowing(told));
+        let staples = Arc::new(StapleCache::with(known_staples));
         Ok(TlsServices {
             loader: Arc::new(loader),
             expiry: Arc::default(),

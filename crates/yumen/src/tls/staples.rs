@@ -82,10 +82,10 @@ struct StapleResult {
 
 impl StapleCache {
     /// Exports unexpired staples for a successor.
-    pub(crate) fn told(&self) -> Vec<ExportedStaple> {
+    pub(crate) fn export(&self) -> Vec<ExportedStaple> {
         let kept = self.kept();
         let fresh = kept.iter().filter(|(_, one)| one.is_fresh());
-        let told = fresh.map(|(leaf, one)| ExportedStaple {
+        let exported = fresh.map(|(leaf, one)| ExportedStaple {
             leaf: BASE64.encode(leaf),
             answer: BASE64.encode(&one.answer),
             until_unix_s: one.until_unix_s,
@@ -95,17 +95,17 @@ impl StapleCache {
             bytes += one.answer.len();
             bytes <= TOLD_BYTES_MAX
         };
-        told.take_while(fits).collect()
+        exported.take_while(fits).collect()
     }
 
     /// Imports the predecessor's staples. Invalid entries are fetched anew.
-    pub(super) fn knowing(told: &[ExportedStaple]) -> StapleCache {
+    pub(super) fn with(exported: &[ExportedStaple]) -> StapleCache {
         let read = |one: &ExportedStaple| {
             let leaf = BASE64.decode(&one.leaf).ok()?.try_into().ok()?;
             let answer = BASE64.decode(&one.answer).ok()?;
             Some((leaf, CachedStaple { answer, until_unix_s: one.until_unix_s }))
         };
-        StapleCache { kept: Mutex::new(told.iter().filter_map(read).collect()), ..StapleCache::default() }
+        StapleCache { kept: Mutex::new(exported.iter().filter_map(read).collect()), ..StapleCache::default() }
     }
 
     /// Cached staple of a certificate, if valid. The check repeats, since another process may have provided

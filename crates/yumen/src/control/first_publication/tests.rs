@@ -8,10 +8,10 @@ use yumen_snapshot::Publisher;
 use yumen_store::{LastGoodVersions, ResourceKey, Revision, StoreEntry, StoreState};
 
 use super::*;
-use crate::applied_tracker::AppliedTracker;
+use crate::commands::offline;
+use crate::control::applied_tracker::AppliedTracker;
 use crate::control::{ControlMessage, ProblemSource, start};
-use crate::known_inputs::KnownInputs;
-use crate::offline;
+use crate::endpoints::inputs::KnownInputs;
 
 fn control() -> ControlHandle {
     let (carry, publisher) = (Arc::new(Carry::default()), Arc::new(Publisher::default()));
@@ -59,13 +59,13 @@ fn problems_that_come_before_the_configuration_do_not_end_the_wait_for_it() {
     send(&control, ControlMessage::Document(early("file")));
     send(&control, ControlMessage::Problems(ProblemSource::Store, early("store")));
     settle(&control);
-    assert_eq!(control.shown.problems().len(), 2);
+    assert_eq!(control.status.problems().len(), 2);
     assert!(control.readiness().unwrap_err().contains("has not been compiled yet"));
     // After the wait, all problems and the revision are visible.
     send(&control, ControlMessage::State(state(500), Vec::new()));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     control.wait_for_first_publication(&runtime).unwrap();
-    assert_eq!((control.readiness(), control.shown.broken()), (Ok(()), vec!["routes/499".to_owned()]));
+    assert_eq!((control.readiness(), control.status.broken()), (Ok(()), vec!["routes/499".to_owned()]));
     assert_eq!(control.reach.revision(), Revision(1));
 }
 
