@@ -61,7 +61,7 @@ impl Http3Identity {
     }
 
     /// Exports secret and generation for the successor.
-    pub fn told(&self) -> ([u8; 32], u8) {
+    pub fn export(&self) -> ([u8; 32], u8) {
         (self.secret, self.generation)
     }
 

@@ -209,13 +209,13 @@ impl OperatorResponse {
 
     fn failure(&self) -> anyhow::Error {
         let document: Value = serde_json::from_slice(&self.body).unwrap_or_default();
-        let told = document["error_msg"].as_str().or_else(|| document["message"].as_str());
-        let told = told.unwrap_or("without saying why");
+        let message = document["error_msg"].as_str().or_else(|| document["message"].as_str());
+        let message = message.unwrap_or("no reason given");
         let hint = "give the admin key by --key or YUMEN_ADMIN_KEY (the first start printed it)";
         match (self.status, document["description"].as_str()) {
-            (401, None) => anyhow::anyhow!("{told}: {hint}"),
-            (401, Some(why)) => anyhow::anyhow!("{told}: {why}: {hint}"),
-            _ => anyhow::anyhow!("the gateway answered {}: {told}", self.status),
+            (401, None) => anyhow::anyhow!("{message}: {hint}"),
+            (401, Some(why)) => anyhow::anyhow!("{message}: {why}: {hint}"),
+            _ => anyhow::anyhow!("the gateway answered {}: {message}", self.status),
         }
     }
 

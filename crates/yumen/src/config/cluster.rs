@@ -120,7 +120,7 @@ impl NodeCluster {
         let (mut applied, mut moved) = (self.control.applied.clone(), self.moved());
         let mut ticks = interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         loop {
             tokio::select! {
                 _ = ticks.tick() => {}
@@ -128,13 +128,13 @@ impl NodeCluster {
                 Ok(()) = moved.changed() => {}
             }
             let problems = self.problems(&self.view());
-            if problems != told {
+            if problems != reported {
                 // Fails only if the process is ending and the control thread with it.
                 let _ = self
                     .control
                     .messages
                     .send(ControlMessage::Problems(ProblemSource::Cluster, problems.clone()));
-                told = problems;
+                reported = problems;
             }
             // Bounds the work when revisions arrive every few milliseconds.
             sleep(LOOK_PAUSE).await;
@@ -171,9 +171,9 @@ impl NodeCluster {
     fn shared(&self, store: &EtcdStore) -> ClusterView {
         let (position, status) = (store.position(), store.status());
         let mut nodes = BTreeMap::new();
-        for (id, heard) in store.nodes() {
-            if let Ok(record) = serde_json::from_str::<ClusterNodeRecord>(&heard.text) {
-                nodes.insert(id.to_string(), shown(&id, record, heard.heard.elapsed()));
+        for (id, node) in store.nodes() {
+            if let Ok(record) = serde_json::from_str::<ClusterNodeRecord>(&node.text) {
+                nodes.insert(id.to_string(), shown(&id, record, node.heard.elapsed()));
             }
         }
         // The local record is newer than the copy in etcd.

@@ -43,7 +43,7 @@ impl Store for GuardedStore {
         let Proposal { by, mut decide, done } = proposal;
         let (trial, versions) = (self.trial.clone(), self.versions.clone());
         let refusal = Arc::new(Mutex::new(None));
-        let told = refusal.clone();
+        let refused = refusal.clone();
         let decide: DecideFn = Box::new(move |draft| {
             let before = draft.state().clone();
             if !decide(draft) {
@@ -52,7 +52,7 @@ impl Store for GuardedStore {
             let failed = broken(&trial, &versions, &before, draft.state());
             let is_good = failed.is_empty();
             // `decide` may run again on a newer state: each run replaces the earlier result.
-            *told.lock().unwrap_or_else(PoisonError::into_inner) = failed.into_iter().next();
+            *refused.lock().unwrap_or_else(PoisonError::into_inner) = failed.into_iter().next();
             is_good
         });
         let done: DoneFn =

@@ -163,10 +163,11 @@ fn open_etcd(
 ) -> anyhow::Result<OpenedConfigSource> {
     let dir = Path::new(&node.store.data_dir);
     let keyring = Arc::new(open_keyring(dir, &node.store.keyring)?);
-    let teller = messages.clone();
+    let reporter = messages.clone();
     // Fails only if the process is ending and the control thread with it.
-    let on_problems =
-        Box::new(move |problems| drop(teller.send(ControlMessage::Problems(ProblemSource::Store, problems))));
+    let on_problems = Box::new(move |problems| {
+        drop(reporter.send(ControlMessage::Problems(ProblemSource::Store, problems)))
+    });
     let OpenedEtcdStore { home, store: opened, former } =
         EtcdStore::open(dir, Some(keyring), etcd_settings(&node.store), on_problems, versions)?;
     let store: Arc<dyn Store> = opened.clone();
@@ -238,16 +239,16 @@ fn options(store: &node::StoreConfig, absent: MissingStorePolicy) -> anyhow::Res
 fn write_first(store: &dyn Store, reader: &DocumentReader) -> anyhow::Result<()> {
     let resources =
         reader.read(STARTER, DocumentFallback::Nothing).context("the first configuration cannot be read")?;
-    let (tell, told) = std::sync::mpsc::channel();
+    let (done, committed) = std::sync::mpsc::channel();
     store.propose(Proposal {
         by: Authorship::by("first start"),
         decide: Box::new(move |draft| {
             replace_all(draft, &resources);
             true
         }),
-        done: Box::new(move |result| drop(tell.send(result))),
+        done: Box::new(move |result| drop(done.send(result))),
     });
-    told.recv().context("the store has ended")?.context("the first configuration cannot be written")?;
+    committed.recv().context("the store has ended")?.context("the first configuration cannot be written")?;
     Ok(())
 }
 
@@ -317,7 +318,7 @@ impl DocumentReader {
         let is_usable = failed.is_empty() && !problems.iter().any(is_unreadable);
         problems.extend(failed);
         match is_usable {
-            true => self.tell(problems),
+            true => self.report(problems),
             false => self.refuse(problems, otherwise),
         }
         is_usable.then_some(resources)
@@ -331,10 +332,10 @@ impl DocumentReader {
                 keep_last_good(&mut problems);
             }
         }
-        self.tell(problems);
+        self.report(problems);
     }
 
-    fn tell(&self, problems: Vec<Problem>) {
+    fn report(&self, problems: Vec<Problem>) {
         // Fails only if the process is ending and the control thread with it.
         let _ = self.messages.send(ControlMessage::Document(problems));
     }

@@ -112,10 +112,10 @@ pub(crate) async fn watch_tests(trial: Arc<TrialCompiler>, store: Arc<dyn Store>
         if let Ok((seen, failing)) = spawn_blocking(run).await {
             known = seen;
             // Fails only if the process is ending and the control thread with it.
-            let tell = |failing| {
+            let report = |failing| {
                 drop(control.messages.send(ControlMessage::Problems(ProblemSource::Tests, failing)))
             };
-            failing.into_iter().for_each(tell);
+            failing.into_iter().for_each(report);
         }
         let rest = SETTLE.max(started.elapsed() * REST_PER_RUN);
         if published.changed().await.is_err() {

@@ -160,16 +160,16 @@ struct DiscoveryContext {
 }
 
 /// Discovers the services until the sender of `services` is dropped. Calls `report` with the first result of
-/// each service and with every change. If a source does not respond, the endpoints in `told`, or else those
+/// each service and with every change. If a source does not respond, the endpoints in `known`, or else those
 /// saved by an earlier run, serve.
 pub(crate) async fn run_discovery(
     mut services: watch::Receiver<RequiredServices>,
     node: NodeConfig,
     ledger: Arc<ServiceLedger>,
-    told: HashMap<DiscoveryQuery, Vec<UpstreamNode>>,
+    known: HashMap<DiscoveryQuery, Vec<UpstreamNode>>,
     report: impl Fn(Arc<DiscoveryQuery>, DiscoveryResult) + Send + Sync + 'static,
 ) {
-    let kept = Arc::new(SavedServices::open(Path::new(&node.store.data_dir), told));
+    let kept = Arc::new(SavedServices::open(Path::new(&node.store.data_dir), known));
     let keeper = Arc::new(DiscoveryContext {
         sources: DiscoverySources::new(&node),
         ledger,
@@ -220,7 +220,7 @@ impl DiscoveryContext {
                     if backoff.take().is_some() {
                         tracing::info!(service = %service.name, source = %service.source, "service discovery recovered");
                     }
-                    (standing.heard(answer.nodes, Instant::now()), answer.pause)
+                    (standing.answered(answer.nodes, Instant::now()), answer.pause)
                 }
                 Err(error) => {
                     self.ledger.failed(&service.source);
@@ -232,7 +232,7 @@ impl DiscoveryContext {
                     (standing.failed(&error), self.spread(&service, pause))
                 }
             };
-            self.tell(&service, &standing, news);
+            self.report(&service, &standing, news);
             self.until(&service, &mut standing, sleep(pause)).await;
         }
     }
@@ -273,13 +273,18 @@ impl DiscoveryContext {
                 done = &mut what => return done,
                 () = sleep_until(due.into()) => {
                     let news = standing.lapse(Instant::now());
-                    self.tell(service, standing, news);
+                    self.report(service, standing, news);
                 }
             }
         }
     }
 
-    fn tell(&self, service: &Arc<DiscoveryQuery>, standing: &ServiceStanding, news: Option<DiscoveryResult>) {
+    fn report(
+        &self,
+        service: &Arc<DiscoveryQuery>,
+        standing: &ServiceStanding,
+        news: Option<DiscoveryResult>,
+    ) {
         self.ledger.note(service, standing);
         let Some(found) = news else { return };
         self.kept.changed();

@@ -35,12 +35,12 @@ pub(crate) fn watch(bytes_max: u64) -> anyhow::Result<Option<Arc<AtomicBool>>> {
         held => held.context("overload.memory_bytes: memory usage cannot be read on this system")?,
     };
     let full = (bytes_max > 0).then(|| Arc::new(AtomicBool::new(is_full(false, bytes, bytes_max))));
-    let told = full.clone();
+    let flag = full.clone();
     let thread = std::thread::Builder::new().name("yumen-memory".into());
     thread.spawn(move || {
         let mut trim = MemoryTrim::new(bytes);
-        match told {
-            Some(told) => watch_bound(&mut trim, bytes_max, &told),
+        match flag {
+            Some(flag) => watch_bound(&mut trim, bytes_max, &flag),
             None => loop {
                 std::thread::sleep(LOOK);
                 trim.trim_when_idle();
@@ -51,10 +51,10 @@ pub(crate) fn watch(bytes_max: u64) -> anyhow::Result<Option<Arc<AtomicBool>>> {
     Ok(full)
 }
 
-fn watch_bound(trim: &mut MemoryTrim, bytes_max: u64, told: &AtomicBool) {
+fn watch_bound(trim: &mut MemoryTrim, bytes_max: u64, flag: &AtomicBool) {
     loop {
         std::thread::sleep(INTERVAL);
-        let was_full = told.load(Relaxed);
+        let was_full = flag.load(Relaxed);
         let judge = || resident_bytes().ok().map(|bytes| (bytes, is_full(was_full, bytes, bytes_max)));
         trim.trim_when_idle();
         trim.if_asked();
@@ -64,7 +64,7 @@ fn watch_bound(trim: &mut MemoryTrim, bytes_max: u64, told: &AtomicBool) {
             judged => judged,
         };
         let Some((bytes, is_full)) = judged else { continue };
-        told.store(is_full, Relaxed);
+        flag.store(is_full, Relaxed);
         if is_full != was_full {
             tracing::warn!(bytes, bytes_max, is_full, "memory limit crossed");
         }

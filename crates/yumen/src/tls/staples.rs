@@ -150,22 +150,22 @@ impl StapleFetcher {
 
     /// Fetches staples until no certificate is left and the loader is dropped.
     pub(super) async fn tend(mut self) {
-        let mut asking = JoinSet::new();
+        let mut fetching = JoinSet::new();
         loop {
             let first = self.due.first_key_value().map(|((at, _), _)| *at);
-            let first = first.filter(|_| asking.len() < ASKED_MAX);
+            let first = first.filter(|_| fetching.len() < ASKED_MAX);
             let pause = first.map_or(REFRESH_MAX, |at| at.saturating_duration_since(Instant::now()));
             tokio::select! {
                 one = self.wanted.recv() => match one {
                     Some(pair) => self.take(pair),
-                    None if self.due.is_empty() && asking.is_empty() => return,
+                    None if self.due.is_empty() && fetching.is_empty() => return,
                     // A closed channel is ready at once: do not spin while fetches are scheduled.
                     None => tokio::time::sleep(REFRESH_MIN).await,
                 },
-                Some(Ok(asked)) = asking.join_next(), if !asking.is_empty() => self.settle(asked),
+                Some(Ok(result)) = fetching.join_next(), if !fetching.is_empty() => self.settle(result),
                 () = tokio::time::sleep(pause), if first.is_some() => {
                     if let Some((_, (pair, failures))) = self.due.pop_first() {
-                        asking.spawn(ask(pair, failures));
+                        fetching.spawn(ask(pair, failures));
                     }
                 }
             }
@@ -189,8 +189,8 @@ impl StapleFetcher {
     }
 
     /// Attaches a fetched staple, or counts the failure; schedules the next fetch.
-    fn settle(&mut self, asked: StapleResult) {
-        let StapleResult { pair, failures, outcome } = asked;
+    fn settle(&mut self, result: StapleResult) {
+        let StapleResult { pair, failures, outcome } = result;
         let Some(held) = pair.upgrade() else { return };
         match outcome {
             Ok((answer, good)) => {

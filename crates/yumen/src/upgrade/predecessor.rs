@@ -409,8 +409,8 @@ impl Predecessor {
         let state = &self.handover;
         let (sockets, descriptors): (Vec<_>, Vec<_>) =
             state.sockets.handles()?.into_iter().chain(links).unzip();
-        let keys = state.ticket_keys.as_ref().map(|keys| keys.told()).unwrap_or_default();
-        let (secret, generation) = state.http3_identity.told();
+        let keys = state.ticket_keys.as_ref().map(|keys| keys.export()).unwrap_or_default();
+        let (secret, generation) = state.http3_identity.export();
         channel.send(&HandoverOffer {
             sockets,
             ticket_keys: keys.iter().map(|key| BASE64.encode(key)).collect(),

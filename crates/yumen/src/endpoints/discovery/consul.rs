@@ -73,8 +73,8 @@ impl ConsulAgents {
             let server = &self.servers[cursor.server % self.servers.len()];
             // Without a permit for a blocking query, the query must not have an index.
             let index = if is_polling { 0 } else { cursor.index };
-            let asked = self.ask_one(server, path, index).await;
-            match asked.and_then(|reply| Ok((list_of(server, path, &reply)?, reply))) {
+            let reply = self.ask_one(server, path, index).await;
+            match reply.and_then(|reply| Ok((list_of(server, path, &reply)?, reply))) {
                 Ok((list, reply)) => {
                     let pause = follow(reply.field("x-consul-index"), cursor);
                     return Ok((list, if is_polling { POLL_PAUSE } else { pause }));
@@ -122,8 +122,8 @@ fn list_of(server: &str, path: &str, reply: &HttpReply) -> Result<Vec<Value>, St
 }
 
 /// Records the state index of a response. Returns a short pause only if the next query can block.
-pub(super) fn follow(told: Option<&str>, cursor: &mut SourceCursor) -> Duration {
-    match told.and_then(|index| index.parse::<u64>().ok()).filter(|index| *index > 0) {
+pub(super) fn follow(index_field: Option<&str>, cursor: &mut SourceCursor) -> Duration {
+    match index_field.and_then(|index| index.parse::<u64>().ok()).filter(|index| *index > 0) {
         // A lower index means that the agent has restarted its count: reset, as Consul's documentation
         // requires.
         Some(index) => {

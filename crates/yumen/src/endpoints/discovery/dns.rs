@@ -28,14 +28,14 @@ type Found = Option<(Vec<UpstreamNode>, Option<u32>)>;
 
 impl DnsSource {
     pub(super) fn new(settings: &DnsDiscovery, general: &node::DnsConfig) -> Result<DnsSource, String> {
-        let mut asked = general.clone();
+        let mut resolver_settings = general.clone();
         if !settings.servers.is_empty() {
-            asked.servers.clone_from(&settings.servers);
+            resolver_settings.servers.clone_from(&settings.servers);
         }
         Ok(DnsSource {
-            resolver: dns::resolver(&asked)?,
+            resolver: dns::resolver(&resolver_settings)?,
             hosts_file: dns::HostsFile::default(),
-            settings: asked,
+            settings: resolver_settings,
             order: settings.order.clone(),
         })
     }

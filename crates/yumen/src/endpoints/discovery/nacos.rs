@@ -162,8 +162,8 @@ impl NacosSource {
 
 /// Converts a weight, a fraction with 1 as default, to a node weight, in which `usual` stands for 1. A
 /// positive weight is at least 1.
-pub(super) fn weight(told: Option<f64>, usual: u32) -> u32 {
-    let told = told.unwrap_or(1.0);
-    let scaled = (told * f64::from(usual)).round() as u32;
-    if told > 0.0 { scaled.max(1) } else { 0 }
+pub(super) fn weight(weight: Option<f64>, usual: u32) -> u32 {
+    let weight = weight.unwrap_or(1.0);
+    let scaled = (weight * f64::from(usual)).round() as u32;
+    if weight > 0.0 { scaled.max(1) } else { 0 }
 }

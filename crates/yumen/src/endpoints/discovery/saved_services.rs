@@ -35,9 +35,9 @@ pub(super) struct SavedServices {
 }
 
 impl SavedServices {
-    /// Reads the file. Endpoints in `told`, which come from the predecessor, take precedence. A missing or
+    /// Reads the file. Endpoints in `known`, which come from the predecessor, take precedence. A missing or
     /// invalid file counts as empty.
-    pub(super) fn open(directory: &Path, told: HashMap<DiscoveryQuery, Vec<UpstreamNode>>) -> SavedServices {
+    pub(super) fn open(directory: &Path, known: HashMap<DiscoveryQuery, Vec<UpstreamNode>>) -> SavedServices {
         let path = directory.join(FILE);
         let mut remembered = match fs::read(&path) {
             Ok(bytes) => parse(&bytes).unwrap_or_else(|| {
@@ -46,7 +46,7 @@ impl SavedServices {
             }),
             Err(_) => HashMap::new(),
         };
-        remembered.extend(told);
+        remembered.extend(known);
         SavedServices {
             path,
             remembered: Mutex::new(remembered),

@@ -61,7 +61,7 @@ impl ServiceStanding {
     }
 
     /// Takes a result of the source.
-    pub(super) fn heard(&mut self, mut nodes: Vec<UpstreamNode>, now: Instant) -> Option<DiscoveryResult> {
+    pub(super) fn answered(&mut self, mut nodes: Vec<UpstreamNode>, now: Instant) -> Option<DiscoveryResult> {
         nodes.sort_by(|a, b| (&a.host, a.port, a.priority).cmp(&(&b.host, b.port, b.priority)));
         nodes.dedup();
         self.last_answer = Some(now);

@@ -189,16 +189,16 @@ async fn prove(
 
 /// Errors of the challenges, as reported by the server.
 async fn failure(order: &mut Order) -> String {
-    let mut said = String::new();
+    let mut text = String::new();
     let mut authorizations = order.authorizations();
     while let Some(Ok(mut authorization)) = authorizations.next().await {
         let name = authorization.identifier().to_string();
         let Ok(state) = authorization.refresh().await else { continue };
         for problem in state.challenges.iter().filter_map(|challenge| challenge.error.as_ref()) {
-            said.push_str(&format!("; {name}: {problem}"));
+            text.push_str(&format!("; {name}: {problem}"));
         }
     }
-    said
+    text
 }
 
 impl ChallengeProver<'_> {

@@ -40,7 +40,7 @@ fn sockets_and_keys_of_the_offer_arrive() {
     predecessor.send_descriptors(&[OwnedFd::from(listener)]).unwrap();
     let mut given = successor.receive().unwrap();
     assert_eq!(given.ticket_keys, keys);
-    assert_eq!(given.http3_identity.unwrap().told(), ([7; 32], 5));
+    assert_eq!(given.http3_identity.unwrap().export(), ([7; 32], 5));
     let taken = given.sockets.take(SocketRole::Admin, configured);
     assert_eq!(taken[0].local_addr().unwrap().as_socket(), Some(bound));
 }

@@ -32,7 +32,7 @@ fn check(remembered: Option<&[&str]>, events: &[(u64, Event, &str)]) {
     for (at, (seconds, event, expected)) in events.iter().enumerate() {
         let now = start + Duration::from_secs(*seconds);
         let told = match event {
-            Heard(hosts) => standing.heard(nodes(hosts), now),
+            Heard(hosts) => standing.answered(nodes(hosts), now),
             Failed(error) => standing.failed(error),
             Lapse => standing.lapse(now),
         };
