@@ -1,6 +1,6 @@
 //! Measured families as the Prometheus text format 0.0.4.
 //!
-//! What several parts of the house measured under one name becomes one family; what no scraper would
+//! Series that several components measure under one name become one family; what no scraper would
 //! accept is left out, since one bad line costs the whole scrape.
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub(crate) fn host_name() -> String {
 
 /// Sets the process variables for templates.
 pub(crate) fn set_process_vars() {
-    ProcessVars { hostname: host_name().into(), pid: std::process::id() }.tell();
+    ProcessVars { hostname: host_name().into(), pid: std::process::id() }.set_for_process();
 }
 
 /// Node metric under the name of APISIX.

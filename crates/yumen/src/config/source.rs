@@ -27,7 +27,7 @@ use super::handover_store::HandoverStore;
 use super::origin::ConfigSource;
 use super::trial::TrialCompiler;
 use crate::control::{ControlHandle, ControlMessage, ProblemSource};
-use crate::tls::BOARD;
+use crate::tls::ACME_SHARED_KEYS;
 
 /// Revisions kept of a watched file: for inspection only, since the file is authoritative.
 const FILE_REVISIONS_MAX: usize = 100;
@@ -209,7 +209,7 @@ fn etcd_settings(store: &node::StoreConfig) -> EtcdSettings {
         txn_steps_max: written.txn_steps_max as usize,
         retention: retention(store, store.revisions_max as usize),
         hold_percent: written.hold_deletions_percent,
-        board: BOARD.to_owned(),
+        board: ACME_SHARED_KEYS.to_owned(),
         ..defaults
     }
 }

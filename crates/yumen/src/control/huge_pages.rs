@@ -47,7 +47,7 @@ impl HugePages {
 fn collapse() {
     // Without the lower priority, the collapse only competes more with other threads.
     let _ = rustix::process::setpriority_process(None, NICE);
-    match huge_pages::gather() {
+    match huge_pages::collapse() {
         Ok(bytes) => tracing::info!(bytes, "huge page collapse finished"),
         Err(error) => tracing::warn!(%error, "huge page collapse failed"),
     }

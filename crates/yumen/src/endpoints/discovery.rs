@@ -215,7 +215,7 @@ impl DiscoveryContext {
         let (mut cursor, mut backoff) = (SourceCursor::default(), None);
         loop {
             let asking = self.ask(&service, &mut cursor);
-            let (news, pause) = match self.until(&service, &mut standing, asking).await {
+            let (result, pause) = match self.until(&service, &mut standing, asking).await {
                 Ok(answer) => {
                     if backoff.take().is_some() {
                         tracing::info!(service = %service.name, source = %service.source, "service discovery recovered");
@@ -232,7 +232,7 @@ impl DiscoveryContext {
                     (standing.failed(&error), self.spread(&service, pause))
                 }
             };
-            self.report(&service, &standing, news);
+            self.report(&service, &standing, result);
             self.until(&service, &mut standing, sleep(pause)).await;
         }
     }
@@ -272,8 +272,8 @@ impl DiscoveryContext {
             tokio::select! {
                 done = &mut what => return done,
                 () = sleep_until(due.into()) => {
-                    let news = standing.lapse(Instant::now());
-                    self.report(service, standing, news);
+                    let result = standing.lapse(Instant::now());
+                    self.report(service, standing, result);
                 }
             }
         }
@@ -283,10 +283,10 @@ impl DiscoveryContext {
         &self,
         service: &Arc<DiscoveryQuery>,
         standing: &ServiceStanding,
-        news: Option<DiscoveryResult>,
+        result: Option<DiscoveryResult>,
     ) {
         self.ledger.note(service, standing);
-        let Some(found) = news else { return };
+        let Some(found) = result else { return };
         self.kept.changed();
         (self.report)(service.clone(), found);
     }

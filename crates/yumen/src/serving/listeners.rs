@@ -128,7 +128,7 @@ impl BoundListeners {
                 Some(_) => acceptor.for_streams(),
                 None if settings.http3 => {
                     let line = node::alt_svc_line(&node.http3, settings.address.port());
-                    line.map_or_else(|| acceptor.clone(), |line| acceptor.telling(line))
+                    line.map_or_else(|| acceptor.clone(), |line| acceptor.with_alt_svc(line))
                 }
                 None => acceptor.clone(),
             });

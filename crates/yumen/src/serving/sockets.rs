@@ -70,12 +70,12 @@ pub(crate) struct InheritedSocket {
 #[derive(Default)]
 pub(crate) struct InheritedSockets {
     passed: Vec<InheritedSocket>,
-    kept: Mutex<Vec<(SocketLabel, OwnedFd)>>,
+    handles: Mutex<Vec<(SocketLabel, OwnedFd)>>,
 }
 
 impl InheritedSockets {
     pub(crate) fn from_outside(passed: Vec<InheritedSocket>) -> InheritedSockets {
-        InheritedSockets { passed, kept: Mutex::default() }
+        InheritedSockets { passed, handles: Mutex::default() }
     }
 
     /// Sockets of the next listener at this address, in the order received; empty if the address must be
@@ -128,27 +128,27 @@ impl InheritedSockets {
         configured: SocketAddr,
         sockets: &[impl AsSocket],
     ) -> anyhow::Result<()> {
-        let mut kept = self.kept();
-        let listener = kept.last().map_or(0, |(label, _)| label.listener + 1);
+        let mut handles = self.lock();
+        let listener = handles.last().map_or(0, |(label, _)| label.listener + 1);
         for socket in sockets {
-            let handle = socket.handle().context("a listening socket cannot be kept")?;
-            kept.push((SocketLabel { role, configured, listener }, handle));
+            let handle = socket.handle().context("a handle of a listening socket cannot be kept")?;
+            handles.push((SocketLabel { role, configured, listener }, handle));
         }
         Ok(())
     }
 
     /// Duplicates all handles, for a successor.
     pub(crate) fn handles(&self) -> std::io::Result<Vec<(SocketLabel, OwnedFd)>> {
-        self.kept().iter().map(|(label, fd)| Ok((label.clone(), fd.try_clone()?))).collect()
+        self.lock().iter().map(|(label, fd)| Ok((label.clone(), fd.try_clone()?))).collect()
     }
 
     /// Closes the handles: a socket is closed only with its last handle.
     pub(crate) fn release(&self) {
-        self.kept().clear();
+        self.lock().clear();
     }
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, Vec<(SocketLabel, OwnedFd)>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(SocketLabel, OwnedFd)>> {
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -167,7 +167,7 @@ impl InheritedSocket {
     }
 }
 
-/// Socket of which a handle can be kept.
+/// Socket that can be duplicated.
 pub(crate) trait AsSocket {
     fn handle(&self) -> std::io::Result<OwnedFd>;
 }

@@ -67,7 +67,7 @@ pub(crate) struct ExportedStaple {
 
 /// Certificates that need a staple, with the time of their next fetch.
 pub(super) struct StapleFetcher {
-    wanted: UnboundedReceiver<Weak<CertificateKeyPair>>,
+    requests: UnboundedReceiver<Weak<CertificateKeyPair>>,
     staples: Arc<StapleCache>,
     due: BTreeMap<(Instant, u64), (Weak<CertificateKeyPair>, u32)>,
     count: u64,
@@ -134,16 +134,16 @@ fn leaf_digest(pair: &CertificateKeyPair) -> LeafDigest {
 
 impl StapleFetcher {
     pub(super) fn new(
-        wanted: UnboundedReceiver<Weak<CertificateKeyPair>>,
+        requests: UnboundedReceiver<Weak<CertificateKeyPair>>,
         staples: Arc<StapleCache>,
     ) -> StapleFetcher {
-        StapleFetcher { wanted, staples, due: BTreeMap::new(), count: 0 }
+        StapleFetcher { requests, staples, due: BTreeMap::new(), count: 0 }
     }
 
     /// Attaches known staples to the certificates waiting now: clients reject must-staple certificates
     /// without one.
     pub(super) fn staple_known(&mut self) {
-        while let Ok(pair) = self.wanted.try_recv() {
+        while let Ok(pair) = self.requests.try_recv() {
             self.take(pair);
         }
     }
@@ -156,7 +156,7 @@ impl StapleFetcher {
             let first = first.filter(|_| fetching.len() < ASKED_MAX);
             let pause = first.map_or(REFRESH_MAX, |at| at.saturating_duration_since(Instant::now()));
             tokio::select! {
-                one = self.wanted.recv() => match one {
+                one = self.requests.recv() => match one {
                     Some(pair) => self.take(pair),
                     None if self.due.is_empty() && fetching.is_empty() => return,
                     // A closed channel is ready at once: do not spin while fetches are scheduled.

@@ -52,7 +52,10 @@ impl fmt::Display for DrainStatus {
         if let Some(pid) = self.pid {
             write!(f, ", process {pid},")?;
         }
-        write!(f, " still drains: {} client connections open, ", self.connections)?;
+        match self.connections {
+            0 => f.write_str(" still drains: no client connections but UDP sessions open, ")?,
+            count => write!(f, " still drains: {count} client connections open, ")?,
+        }
         match self.left {
             Some(left) => write!(f, "at most {} s left (upgrade.drain_s)", left.as_secs()),
             None => f.write_str("no time limit (upgrade.drain_s is 0)"),
@@ -109,6 +112,11 @@ impl DrainingPredecessor {
         lag.clear();
         control.applied_tracker.predecessor_ended();
         tracing::info!("predecessor exited");
+    }
+
+    /// Waits for the exit of a predecessor without connections, which is imminent, at most `EXIT_GRACE`.
+    pub(super) fn wait_for_imminent_exit(&self) {
+        self.reports.wait_while(EXIT_GRACE, |all| !all.has_exited && all.connections == 0);
     }
 
     /// Progress of the drain; `None` once the predecessor has exited.

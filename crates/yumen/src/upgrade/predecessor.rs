@@ -214,6 +214,9 @@ impl Predecessor {
 
     /// Enters `Upgrading`. Fails while another predecessor drains: a process follows one at a time.
     fn begin(&self, options: &UpgradeOptions) -> Result<(), UpgradeError> {
+        if let Some(draining) = &self.draining {
+            draining.wait_for_imminent_exit();
+        }
         let mut phase = self.phase();
         match *phase {
             UpgradePhase::HandedOver(pid) => return Err(UpgradeError::HandedOver(pid)),
@@ -347,7 +350,7 @@ impl Predecessor {
         if self.is_ending.load(Ordering::Acquire) {
             return Err(UpgradeError::Ending);
         }
-        let exported = self.handover.carry.tell();
+        let exported = self.handover.carry.export();
         report(&format!("handing over {} states of limits and endpoints", exported.len()));
         channel.send(&PredecessorMessage::Serve(exported.clone())).map_err(UpgradeError::of_channel)?;
         match self.receive(channel, Instant::now() + SERVES_WITHIN, || false)? {

@@ -1,4 +1,4 @@
-"""The doors changes of endpoints come in by, for bench/churn.py: how a gateway with each is started, and who writes.
+"""Sources of endpoint changes for bench/churn.py: how a gateway with each is started, and what writes.
 
 A writer is a process of its own on the load's core that runs only when nobody else wants to (SCHED_IDLE).
 """
@@ -111,8 +111,8 @@ class Writer:
         return self.made.value
 
 
-class Door:
-    """What all doors have in common."""
+class ChangeSource:
+    """Common parts of all sources."""
 
     # whom a writer writes for without any gateway following, where that can be
     nobody = None
@@ -146,7 +146,7 @@ def key_value(prefix, kind, name, value):
     return {"key": coded(f"{prefix}/{kind}/{name}"), "value": coded(json.dumps({"id": name, **value}))}
 
 
-class Etcd(Door):
+class Etcd(ChangeSource):
     """Keys written by somebody else, several to a transaction."""
 
     keys, hands = 20, 2
@@ -194,7 +194,7 @@ class EtcdPuts(Etcd):
     keys, hands = 1, 8
 
 
-class Patch(Door):
+class Patch(ChangeSource):
     """The Admin API of an embedded store, one upstream's nodes at a time."""
 
     hands = 8
@@ -245,7 +245,7 @@ class Writes(Patch):
         return Writer(lambda: Link(gateway.admin), step, 1, options.changes)
 
 
-class Watched(Door):
+class Watched(ChangeSource):
     """The watched file, written anew once a second with everything changed that can be."""
 
     def document(self, count, turn):
@@ -276,7 +276,7 @@ class Watched(Door):
         return Writer(lambda: None, step, changes, options.changes)
 
 
-class Consul(Door):
+class Consul(ChangeSource):
     """Services of a Consul that answers blocking queries; each answer has four endpoints another than the last."""
 
     changed = 4
@@ -376,5 +376,5 @@ class Agent:
                            f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
 
 
-DOORS = {"etcd": Etcd, "etcd-puts": EtcdPuts, "patch": Patch, "apply": Apply, "file": Watched, "consul": Consul,
+SOURCES = {"etcd": Etcd, "etcd-puts": EtcdPuts, "patch": Patch, "apply": Apply, "file": Watched, "consul": Consul,
          "writes": Writes}
