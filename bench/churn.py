@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What clients notice of endpoints that change a thousand times a second, by each door that carries such rates.
+"""What clients notice of endpoints that change a thousand times a second, by each source that carries such rates.
 
 Two equal gateways of one worker share core 0, each with its own store, 10 000 routes and 200 upstreams of five endpoints. One of
 them serves a constant open-loop load. Rounds of arms in random order: `idle` (nobody writes), `again` (the same, for the
@@ -7,7 +7,7 @@ noise), `beside` (the other gateway takes the changes) and `into` (the loaded on
 also `away` (the store takes the changes and no gateway follows them). What `into` has over `beside` the gateway does to itself;
 what it has over `away` is that and its work of taking changes in; the rest over `idle` is the sharing of the machine with the
 writer and the store. Load and upstream have core 1; the writer and etcd run there too, but only where nobody else wants to.
-Usage: bench/churn.py [--doors etcd,...] [--changes 1000] [--rounds 4] [--seconds 8] [--rate 3000] [--routes 10000]
+Usage: bench/churn.py [--sources etcd,...] [--changes 1000] [--rounds 4] [--seconds 8] [--rate 3000] [--routes 10000]
 """
 
 import argparse
@@ -20,7 +20,7 @@ from statistics import median
 
 import admin as single
 import cluster
-from churn_doors import DOORS, PORTS
+from churn_sources import SOURCES, PORTS
 from gateways import LOAD_CORE, free_port, nginx
 
 ARMS = ("idle", "again", "away", "beside", "into")
@@ -49,11 +49,11 @@ def load(folder, gateway, options):
     return cluster.counts(span["latency"]["histogram"]), failed
 
 
-def one_arm(folder, arm, door, pair, options):
+def one_arm(folder, arm, source, pair, options):
     """One span with its writer, if any."""
-    taker = {"away": door.nobody, "beside": pair[1], "into": pair[0]}.get(arm)
+    taker = {"away": source.nobody, "beside": pair[1], "into": pair[0]}.get(arm)
     before = pair[0].thread_ns()
-    writer = door.write(taker, options) if taker else None
+    writer = source.write(taker, options) if taker else None
     span, failed = load(folder, pair[0], options)
     written = writer.end() if writer else 0
     spent = {name: (ns - before.get(name, 0)) / 1e9 / (options.seconds + 1) for name, ns in pair[0].thread_ns().items()}
@@ -69,9 +69,9 @@ def merged(spans):
     return sorted(total.items())
 
 
-def report(door, results, options):
+def report(source, results, options):
     """Percentiles of each arm over all rounds, the median of the ratios within rounds, and the rank test."""
-    print(f"\n{door}: {options.changes} changes of endpoints a second, {options.routes} routes, "
+    print(f"\n{source}: {options.changes} changes of endpoints a second, {options.routes} routes, "
           f"{options.rate} requests a second, {options.rounds} rounds of {options.seconds} s", flush=True)
     idle = merged(one[0] for one in results["idle"])
     for arm, runs in results.items():
@@ -92,42 +92,42 @@ def report(door, results, options):
 
 
 def run(folder, name, options):
-    door = DOORS[name](folder)
+    source = SOURCES[name](folder)
     upstream = start_upstream(folder)
-    door.start(upstream.ports)
+    source.start(upstream.ports)
     pair = []
     try:
         for which in ("loaded", "other"):
             own = folder / which
             own.mkdir()
-            gateway = door.gateway(own, options.routes)
+            gateway = source.gateway(own, options.routes)
             pair.append(gateway)
             gateway.urls = own / "urls"
             asked = random.sample(range(options.routes), min(1000, options.routes))
             gateway.urls.write_text("".join(f"http://127.0.0.1:{gateway.http}/r/{at}\n" for at in asked))
-        arms = [arm for arm in ARMS if arm != "away" or door.nobody]
+        arms = [arm for arm in ARMS if arm != "away" or source.nobody]
         results = {arm: [] for arm in arms}
         load(folder, pair[0], options)
         for _ in range(options.rounds):
             for arm in random.sample(arms, len(arms)):
-                results[arm].append(one_arm(folder, arm, door, pair, options))
+                results[arm].append(one_arm(folder, arm, source, pair, options))
         report(name, results, options)
     finally:
-        door.stop()
+        source.stop()
         for process in (*pair, upstream):
             process.stop()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--doors", default=",".join(DOORS))
+    parser.add_argument("--sources", default=",".join(SOURCES))
     parser.add_argument("--changes", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seconds", type=int, default=8)
     parser.add_argument("--rate", type=int, default=3000)
     parser.add_argument("--routes", type=int, default=10000)
     options = parser.parse_args()
-    for name in options.doors.split(","):
+    for name in options.sources.split(","):
         with tempfile.TemporaryDirectory(prefix="yumen-churn-", dir=single.ROOT / "target") as made:
             run(Path(made), name, options)
 

@@ -429,9 +429,9 @@ def routes_file(flavour, upstream, cert, marker=0):
 
 def run_yumen(log, *more, core=GATEWAY_CORE, under=()):
     """A gateway of one worker on ports of its own, which it knows; `more` says what it serves from."""
-    ports = {door: free_port() for door in ("listen", "listen-tls", "admin", "status")}
-    doors = [word for door, port in ports.items() for word in (f"--{door}", f"127.0.0.1:{port}")]
-    gateway = Gateway([*under, YUMEN, "run", "--workers", "1", *doors, *more], log, core)
+    ports = {option: free_port() for option in ("listen", "listen-tls", "admin", "status")}
+    listen = [word for option, port in ports.items() for word in (f"--{option}", f"127.0.0.1:{port}")]
+    gateway = Gateway([*under, YUMEN, "run", "--workers", "1", *listen, *more], log, core)
     gateway.http, gateway.https, gateway.admin, gateway.status = ports.values()
     return gateway
 

@@ -2,9 +2,10 @@
 """What an upgrade costs those who are connected: failures, cut WebSockets, latency in the seconds around it.
 
 Requests are sent at a constant rate over kept-alive connections, each counted from the moment it was due, while WebSockets are
-spoken to once a second. Every few seconds `yumen upgrade` has a new process take over. Load and upstream share core 1; the
+spoken to once a second. After some seconds `yumen upgrade` has a new process take over. Another upgrade is refused while the
+predecessor has WebSockets, so `--upgrades` above 1 needs `--websockets 0`. Load and upstream share core 1; the
 processes of the gateway share core 0.
-Usage: bench/upgrade.py [--connections 1000] [--websockets 200] [--rate 2000] [--upgrades 3] [--seconds 10] [--json FILE]
+Usage: bench/upgrade.py [--connections 1000] [--websockets 200] [--rate 2000] [--upgrades 1] [--seconds 10] [--json FILE]
 """
 
 import argparse
@@ -256,7 +257,7 @@ def main():
     parser.add_argument("--connections", type=int, default=1000)
     parser.add_argument("--websockets", type=int, default=200)
     parser.add_argument("--rate", type=float, default=2000)
-    parser.add_argument("--upgrades", type=int, default=3)
+    parser.add_argument("--upgrades", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

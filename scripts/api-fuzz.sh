@@ -75,7 +75,7 @@ ask() {
     grep -E ' generated' "$work/report" || tail -5 "$work/report"
 }
 
-# What replaces everything takes the ground from under the others, so it comes last.
+# Requests that replace everything come last: they delete the objects of the others.
 replacing='^/apisix/admin/configs$|^/yumen/v1/(import|apply|revisions/.*/rollback)$'
 ask $((seconds * 4 / 5)) --exclude-path-regex "$replacing"
 ask $((seconds / 5)) --include-path-regex "$replacing"

@@ -1,4 +1,4 @@
-//! `cargo run -p xtask -- tidy`: the rules of the house that a compiler does not check.
+//! `cargo run -p xtask -- tidy`: the rules of the project that a compiler does not check.
 //! Knows the repository as text and as `cargo metadata`; links to no crate of the product.
 
 mod arrows;

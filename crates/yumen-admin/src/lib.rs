@@ -1,6 +1,6 @@
 //! The admin and the status listener: HTTP for operators and their tools, on the control plane's runtime.
 //!
-//! Knows the house only through closures, gatherers and the store's trait; must not know workers or snapshots.
+//! Depends on the gateway only through closures, metric sources and the store's trait; must not know workers or snapshots.
 
 mod access;
 mod admin;

@@ -1,6 +1,6 @@
 //! The status listener: is it alive, is it ready, what does it measure, what is wrong.
 //!
-//! Every answer comes from a closure of the house; nothing is kept here.
+//! Every response comes from a closure of the gateway; this module keeps no state.
 
 use std::future::Future;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Metrics on their way out: what a part of the house measured, before any text format.
+//! Metrics as data, before any text format.
 
 use std::borrow::Cow;
 
@@ -51,7 +51,7 @@ pub struct MetricFamily {
     pub samples: Vec<MetricSeries>,
 }
 
-/// A part of the house that measures something.
+/// A component that has metrics.
 pub trait MetricSource: Send + Sync {
     /// Appends what was measured so far. Called by the status listener, never by a worker.
     fn gather(&self, out: &mut Vec<MetricFamily>);

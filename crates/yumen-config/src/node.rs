@@ -171,20 +171,20 @@ impl NodeConfig {
         if problems.is_empty() { Ok(config) } else { Err(problems) }
     }
 
-    /// What a schema cannot say: addresses must be addresses.
+    /// Checks that the schema cannot express, such as the syntax of addresses.
     fn check(&self, problems: &mut Vec<Problem>) {
         let listeners =
             self.listen.iter().enumerate().map(|(i, l)| (format!("listen[{i}].address"), &l.address));
         let streams = self.stream_listen.iter().enumerate();
         let streams = streams.map(|(i, l)| (format!("stream_listen[{i}].address"), &l.address));
-        let doors = [
+        let operator_listeners = [
             ("admin.listen", &self.admin.listen),
             ("status.listen", &self.status.listen),
             ("control.listen", &self.control.listen),
         ];
-        let doors = doors.into_iter().filter(|(_, address)| !address.is_empty());
+        let operator_listeners = operator_listeners.into_iter().filter(|(_, address)| !address.is_empty());
         for (path, address) in
-            listeners.chain(streams).chain(doors.map(|(path, address)| (path.to_owned(), address)))
+            listeners.chain(streams).chain(operator_listeners.map(|(path, address)| (path.to_owned(), address)))
         {
             if address.parse::<SocketAddr>().is_err() {
                 let found = format!("\"{address}\" is not an address with a port");

@@ -1,5 +1,5 @@
-//! State that outlives a snapshot: counters, health, balancer positions, found by name. Some of it outlives
-//! the process too: it can be told to the one that takes over. Knows no such state itself.
+//! State that outlives a snapshot, by name: counters, health, balancer positions. Portable state also outlives the
+//! process: a predecessor exports it to its successor. Knows no concrete state.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -11,31 +11,31 @@ use yumen_base::Now;
 type Key = (TypeId, Box<str>);
 type Shared = Arc<dyn Any + Send + Sync>;
 
-/// What was told, by name.
+/// Exported state by name.
 pub type ExportedState = HashMap<String, Value>;
 
-/// State that the process which takes over goes on with.
+/// State that a predecessor exports to its successor.
 ///
-/// What is told is a document of the type's own; members it does not know are another version's and are
-/// passed over. Times in it are those of the machine's clocks.
+/// The format belongs to the type. Unknown members come from another version and are ignored. Times are those of
+/// the machine's clocks.
 pub trait PortableState: Send + Sync + 'static {
-    /// All there is to tell; `Null` where a fresh one knows as much.
-    fn tell(&self) -> Value;
+    /// The complete state; `Null` if it equals a new one.
+    fn export(&self) -> Value;
 
-    /// Goes on from what another process told. What was counted here meanwhile is kept.
-    fn take_over(&self, told: &Value, now: Now);
+    /// Continues from exported state. Counts made in this process meanwhile are kept.
+    fn take_over(&self, exported: &Value, now: Now);
 
-    /// Whether what is counted here while both processes serve is told too.
+    /// Whether counts of a draining predecessor are exported until it exits.
     fn exports_while_draining(&self) -> bool {
         false
     }
 
-    /// What has come between two tellings, for `take_over` to add. `Null` is nothing.
+    /// Difference of two exports, for `take_over` to add; `Null` if there is none.
     fn since(&self, _before: &Value, _now: &Value) -> Value {
         Value::Null
     }
 
-    /// The other process has ended: nothing more comes of it, and what it alone had is gone.
+    /// The predecessor has exited: removes the counts that only it had.
     fn go_on_alone(&self) {}
 }
 
@@ -47,7 +47,7 @@ pub struct Carry {
 
 struct CarriedEntry {
     state: Weak<dyn Any + Send + Sync>,
-    /// How to see it as what can be told, if it can.
+    /// Conversion to portable state, if the type is portable.
     portable: Option<AsPortable>,
 }
 
@@ -64,7 +64,7 @@ impl Carry {
         self.keep_as(name, make, None)
     }
 
-    /// As [`Self::keep`], for what a process that takes over goes on with. Names are known across versions.
+    /// As [`Self::keep`], for state that a successor continues. Names are stable across versions.
     pub fn get_or_create_portable<T: PortableState>(&self, name: &str, make: impl FnOnce() -> T) -> Arc<T> {
         self.keep_as(name, make, Some(as_portable::<T>))
     }
@@ -93,18 +93,18 @@ impl Carry {
         made
     }
 
-    /// What a process that takes over goes on with.
-    pub fn tell(&self) -> ExportedState {
-        let told = self.portables().into_iter().map(|(name, state)| (name, state.tell()));
-        told.filter(|(_, told)| !told.is_null()).collect()
+    /// Exports all portable state.
+    pub fn export(&self) -> ExportedState {
+        let exported = self.portables().into_iter().map(|(name, state)| (name, state.export()));
+        exported.filter(|(_, exported)| !exported.is_null()).collect()
     }
 
-    /// What has come since `before` was told, and what is told now.
+    /// Differences since the export `before`, and the state now.
     pub fn export_since(&self, before: &ExportedState) -> (ExportedState, ExportedState) {
-        let (mut since, mut told) = (ExportedState::new(), ExportedState::new());
+        let (mut since, mut exported) = (ExportedState::new(), ExportedState::new());
         for (name, state) in self.portables().into_iter().filter(|(_, state)| state.exports_while_draining())
         {
-            let (past, now) = (before.get(&name).unwrap_or(&Value::Null), state.tell());
+            let (past, now) = (before.get(&name).unwrap_or(&Value::Null), state.export());
             if past.is_null() && now.is_null() {
                 continue;
             }
@@ -113,27 +113,27 @@ impl Carry {
                 since.insert(name.clone(), more);
             }
             if !now.is_null() {
-                told.insert(name, now);
+                exported.insert(name, now);
             }
         }
-        (since, told)
+        (since, exported)
     }
 
-    /// Goes on from what another process told. What has no such name here is forgotten.
-    pub fn take_over(&self, told: &ExportedState, now: Now) {
+    /// Continues from exported state. Names that do not exist here are ignored.
+    pub fn take_over(&self, exported: &ExportedState, now: Now) {
         for (name, state) in self.portables() {
-            if let Some(told) = told.get(&name) {
-                state.take_over(told, now);
+            if let Some(exported) = exported.get(&name) {
+                state.take_over(exported, now);
             }
         }
     }
 
-    /// The process that was taken over from has ended.
+    /// The predecessor has exited.
     pub fn go_on_alone(&self) {
         self.portables().iter().for_each(|(_, state)| state.go_on_alone());
     }
 
-    /// Held only while it is looked through: telling may take its time.
+    /// Portable state, copied so that exports run without the lock.
     fn portables(&self) -> Vec<(String, Arc<dyn PortableState>)> {
         let kept = self.kept();
         let portable = kept.iter().filter_map(|((_, name), kept)| {
@@ -152,12 +152,12 @@ impl Carry {
         }
     }
 
-    /// How many names are remembered.
+    /// Number of names.
     pub fn len(&self) -> usize {
         self.kept().len()
     }
 
-    /// Whether nothing is remembered.
+    /// Whether there are no names.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -364,7 +364,7 @@ impl FixedVar {
             FixedVar::MatchedUri => present(ex.matched_uri()),
             FixedVar::MatchedHost => present(ex.matched_host),
             FixedVar::UpstreamUnresolvedHost => present(ex.endpoint_host),
-            FixedVar::Hostname => present(&ProcessVars::told()?.hostname),
+            FixedVar::Hostname => present(&ProcessVars::current()?.hostname),
             FixedVar::StreamProtocol => {
                 present(if ex.stream.as_ref()?.protocol == "udp" { "UDP" } else { "TCP" })
             }
@@ -421,7 +421,7 @@ impl FixedVar {
                 text(out, ex.remote_ip);
             }
             FixedVar::Connection => number(out, ex.client.connection),
-            FixedVar::Pid => number(out, ProcessVars::told().map_or(0, |process| process.pid).into()),
+            FixedVar::Pid => number(out, ProcessVars::current().map_or(0, |process| process.pid).into()),
             // 0 until the exchange is over, which plugins of the log phase and their filters see.
             FixedVar::BytesSent => number(out, ex.sent_bytes),
             FixedVar::BodyBytesSent => number(out, ex.sent_body_bytes),

@@ -1,4 +1,4 @@
-//! The built-in plugins, one file each. This list is all the rest of the house knows of them.
+//! The built-in plugins, one file each. No other crate names a plugin.
 //!
 //! Plugins know no socket, file, runtime or clock: all they need comes with the exchange.
 

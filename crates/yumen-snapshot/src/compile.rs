@@ -358,7 +358,7 @@ impl Compiler {
         self.apply(changes, revision)
     }
 
-    /// What [`Compiler::replace_all`] would apply: for doors that bring whole tables.
+    /// Changes that [`Compiler::replace_all`] would apply, for sources that provide whole tables.
     pub fn diff(&self, resources: Vec<Resource>) -> Vec<ConfigChange> {
         let held = |one: &Resource| self.texts.get(&one.kind).and_then(|texts| texts.get(&one.id));
         let kept = resources.iter().filter(|one| held(one).is_some()).count();

@@ -1,6 +1,6 @@
 //! What is known of endpoints as the process that takes over goes on with it.
 //!
-//! Knows how each state is told, and nothing of whom it is told to.
+//! Knows how each state is exported, and nothing of whom it is exported to.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -13,7 +13,7 @@ use crate::protection::{EndpointCounts, UpstreamLimiter};
 use crate::upstream::{EndpointHealth, EndpointState, HealthCounts};
 
 impl PortableState for EndpointHealth {
-    fn tell(&self) -> Value {
+    fn export(&self) -> Value {
         let counts = [&self.active, &self.passive].map(|counts| all(counts).map(|count| count.load(Relaxed)));
         match self.is_up() && counts.concat().iter().all(|count| *count == 0) {
             true => Value::Null,
@@ -21,11 +21,11 @@ impl PortableState for EndpointHealth {
         }
     }
 
-    fn take_over(&self, told: &Value, _now: Now) {
-        self.set(told["up"].as_bool().unwrap_or(true));
+    fn take_over(&self, exported: &Value, _now: Now) {
+        self.set(exported["up"].as_bool().unwrap_or(true));
         for (name, counts) in [("active", &self.active), ("passive", &self.passive)] {
-            for (count, told) in all(counts).into_iter().zip(numbers(&told[name])) {
-                count.store(u32::try_from(told).unwrap_or(0), Relaxed);
+            for (count, exported) in all(counts).into_iter().zip(numbers(&exported[name])) {
+                count.store(u32::try_from(exported).unwrap_or(0), Relaxed);
             }
         }
     }
@@ -36,16 +36,16 @@ fn all(counts: &HealthCounts) -> [&AtomicU32; 4] {
 }
 
 impl PortableState for EndpointState {
-    fn tell(&self) -> Value {
+    fn export(&self) -> Value {
         match self.ewma_at_us.load(Relaxed) {
             0 => Value::Null,
             at_us => json!([self.ewma_us.load(Relaxed), at_us]),
         }
     }
 
-    fn take_over(&self, told: &Value, _now: Now) {
-        let told: Vec<u64> = numbers(told).collect();
-        if let [ewma_us, at_us] = told[..]
+    fn take_over(&self, exported: &Value, _now: Now) {
+        let exported: Vec<u64> = numbers(exported).collect();
+        if let [ewma_us, at_us] = exported[..]
             && self.ewma_at_us.load(Relaxed) < at_us
         {
             self.ewma_us.store(ewma_us, Relaxed);
@@ -55,26 +55,26 @@ impl PortableState for EndpointState {
 }
 
 impl PortableState for RoundRobinState {
-    fn tell(&self) -> Value {
+    fn export(&self) -> Value {
         self.positions().collect::<Vec<u32>>().into()
     }
 
-    fn take_over(&self, told: &Value, _now: Now) {
-        let told: Vec<u32> = numbers(told).filter_map(|turn| turn.try_into().ok()).collect();
-        self.go_on_from(&told);
+    fn take_over(&self, exported: &Value, _now: Now) {
+        let exported: Vec<u32> = numbers(exported).filter_map(|turn| turn.try_into().ok()).collect();
+        self.go_on_from(&exported);
     }
 }
 
 impl PortableState for EndpointStart {
-    fn tell(&self) -> Value {
+    fn export(&self) -> Value {
         match self.0.load(Relaxed) {
             0 => Value::Null,
             since_us => since_us.into(),
         }
     }
 
-    fn take_over(&self, told: &Value, _now: Now) {
-        self.0.store(told.as_u64().unwrap_or(0), Relaxed);
+    fn take_over(&self, exported: &Value, _now: Now) {
+        self.0.store(exported.as_u64().unwrap_or(0), Relaxed);
     }
 }
 
@@ -86,13 +86,13 @@ fn export_with_in_flight(under_way: &AtomicU32, rest: Value) -> Value {
     }
 }
 
-/// How many requests are under way, and the rest if it is told.
-fn split_in_flight(told: &Value) -> (u32, Option<&Value>) {
-    match told.is_object() {
+/// How many requests are under way, and the rest if it is exported.
+fn split_in_flight(exported: &Value) -> (u32, Option<&Value>) {
+    match exported.is_object() {
         true => {
-            (told[UNDER_WAY].as_u64().and_then(|count| count.try_into().ok()).unwrap_or(0), told.get(REST))
+            (exported[UNDER_WAY].as_u64().and_then(|count| count.try_into().ok()).unwrap_or(0), exported.get(REST))
         }
-        false => (0, Some(told)),
+        false => (0, Some(exported)),
     }
 }
 
@@ -107,21 +107,21 @@ const UNDER_WAY: &str = "under_way";
 const REST: &str = "rest";
 
 impl PortableState for EndpointCounts {
-    fn tell(&self) -> Value {
+    fn export(&self) -> Value {
         export_with_in_flight(
             &self.requests,
-            match self.ejection.told() {
-                told if told.iter().all(|number| *number == 0) => Value::Null,
-                told => told.to_vec().into(),
+            match self.ejection.exported() {
+                exported if exported.iter().all(|number| *number == 0) => Value::Null,
+                exported => exported.to_vec().into(),
             },
         )
     }
 
-    fn take_over(&self, told: &Value, _now: Now) {
-        let (under_way, rest) = split_in_flight(told);
+    fn take_over(&self, exported: &Value, _now: Now) {
+        let (under_way, rest) = split_in_flight(exported);
         self.set_predecessor_count(under_way);
-        if let Some(Ok(told)) = rest.map(|rest| numbers(rest).collect::<Vec<u64>>().try_into()) {
-            self.ejection.go_on_from(told);
+        if let Some(Ok(exported)) = rest.map(|rest| numbers(rest).collect::<Vec<u64>>().try_into()) {
+            self.ejection.go_on_from(exported);
         }
     }
 
@@ -140,7 +140,7 @@ impl PortableState for EndpointCounts {
 
 /// Connections are each process's own: those that idle in the old one would leave the new one none.
 impl PortableState for UpstreamLimiter {
-    fn tell(&self) -> Value {
+    fn export(&self) -> Value {
         export_with_in_flight(
             &self.requests,
             match self.outliers.due_ms() {
@@ -150,8 +150,8 @@ impl PortableState for UpstreamLimiter {
         )
     }
 
-    fn take_over(&self, told: &Value, _now: Now) {
-        let (under_way, rest) = split_in_flight(told);
+    fn take_over(&self, exported: &Value, _now: Now) {
+        let (under_way, rest) = split_in_flight(exported);
         self.set_predecessor_count(under_way);
         if let Some(rest) = rest {
             self.outliers.evaluate_at(rest.as_u64().unwrap_or(0));
@@ -171,8 +171,8 @@ impl PortableState for UpstreamLimiter {
     }
 }
 
-fn numbers(told: &Value) -> impl Iterator<Item = u64> {
-    told.as_array().into_iter().flatten().filter_map(Value::as_u64)
+fn numbers(exported: &Value) -> impl Iterator<Item = u64> {
+    exported.as_array().into_iter().flatten().filter_map(Value::as_u64)
 }
 
 #[cfg(test)]

@@ -1,17 +1,17 @@
 //! Command-line arguments, parsed by clap. Doc comments in this file are the `--help` texts.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use yumen_config::NodeConfig;
-use yumen_config::node::WorkerConfig;
+use clap::{Parser, Subcommand};
 
-use crate::explain::ExplainArgs;
-use crate::node;
-use crate::plan::PlanArgs;
-use crate::remote::RemoteArgs;
-use crate::top::SortOrder;
+use crate::commands::explain::ExplainArgs;
+use crate::commands::import::ImportArgs;
+use crate::commands::plan::PlanArgs;
+use crate::commands::reference::ReferenceKind;
+use crate::commands::remote::RemoteArgs;
+use crate::commands::top::TopArgs;
+use crate::commands::upgrade::UpgradeArgs;
+use crate::node::{GatewayRunArgs, NodeFile};
 
 /// API gateway with APISIX's resource model, configuration changes without a reload, and less CPU per request
 /// than NGINX.
@@ -171,7 +171,8 @@ pub(crate) enum GatewayCommand {
     ///
     /// The successor receives the listening sockets, compiles the configuration and serves; the predecessor
     /// then drains. Prints each step. Exit status 1, with the reason, if the predecessor continues to serve.
-    /// SIGUSR2 starts the same upgrade.
+    /// SIGUSR2 starts the same upgrade. While the predecessor of an earlier upgrade drains, an upgrade is refused;
+    /// --end-drain ends that drain first.
     Upgrade(UpgradeArgs),
     /// Print version and build information
     Version,
@@ -215,114 +216,4 @@ pub(crate) enum ImportCommand {
     /// environment variables are resolved. Exit status 1 if `yumen check` would reject the result, or if a
     /// guard plugin is missing: its requests get status 503.
     Kong(ImportArgs),
-}
-
-/// Node configuration against which a resource file is compiled.
-#[derive(Debug, Default, Args)]
-pub(crate) struct NodeFile {
-    /// Node configuration against which a file is compiled, such as its plugins.allow_missing
-    #[arg(long, value_name = "yumen.yaml", env = "YUMEN_CONFIG")]
-    config: Option<PathBuf>,
-}
-
-impl NodeFile {
-    /// Reads the node configuration; without a path, returns the defaults.
-    pub(crate) fn read(&self) -> anyhow::Result<NodeConfig> {
-        node::read(self.config.as_deref())
-    }
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ImportArgs {
-    /// Kong file, YAML or JSON
-    pub(crate) file: PathBuf,
-    #[command(flatten)]
-    pub(crate) node: NodeFile,
-    /// Output file of the resources
-    #[arg(long, value_name = "FILE")]
-    pub(crate) out: Option<PathBuf>,
-    /// Output file of the report
-    #[arg(long, value_name = "FILE")]
-    pub(crate) report: Option<PathBuf>,
-    /// Write the report as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum ReferenceKind {
-    /// All plugins and their settings
-    Plugins,
-    /// All metrics
-    Metrics,
-    /// yumen.yaml with every default
-    Config,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct TopArgs {
-    /// Status listener of the gateway
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9091")]
-    pub(crate) status: String,
-    /// Seconds between updates; with --once, 0 means since the start
-    #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = interval)]
-    pub(crate) interval: f64,
-    /// Print one table and exit
-    #[arg(long)]
-    pub(crate) once: bool,
-    /// Print JSON, an object for each interval
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Sort by rate, latency, cpu or errors
-    #[arg(long, value_enum, default_value_t = SortOrder::Rate)]
-    pub(crate) sort: SortOrder,
-}
-
-fn interval(text: &str) -> Result<f64, String> {
-    let seconds: f64 = text.parse().map_err(|_| "a number of seconds, such as 0.5".to_owned())?;
-    if (0.0..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("from 0 to 3600 seconds".to_owned()) }
-}
-
-#[derive(Debug, Default, Args)]
-pub(crate) struct GatewayRunArgs {
-    /// Node configuration (listeners, workers, logs, limits); unset values have defaults
-    #[arg(long, value_name = "yumen.yaml", env = "YUMEN_CONFIG")]
-    pub(crate) config: Option<PathBuf>,
-    /// Resources in the APISIX standalone format, YAML or JSON; watched and applied at once
-    #[arg(long, value_name = "routes.yaml")]
-    pub(crate) file: Option<PathBuf>,
-    /// Data directory of the gateway [default: data]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) data_dir: Option<PathBuf>,
-    /// Worker threads; 0 is one per CPU [default: 0]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(WorkerConfig::COUNT_MAX)))]
-    pub(crate) workers: Option<u32>,
-    /// Address of an HTTP listener; repeatable; replaces the configured plain listeners
-    #[arg(long, value_name = "ADDR")]
-    pub(crate) listen: Vec<SocketAddr>,
-    /// Address of an HTTPS listener; repeatable; replaces the configured TLS listeners
-    #[arg(long, value_name = "ADDR")]
-    pub(crate) listen_tls: Vec<SocketAddr>,
-    /// Address of the admin listener [default: 127.0.0.1:9180]
-    #[arg(long, value_name = "ADDR")]
-    pub(crate) admin: Option<SocketAddr>,
-    /// Address of the status and metrics listener [default: 127.0.0.1:9091]
-    #[arg(long, value_name = "ADDR")]
-    pub(crate) status: Option<SocketAddr>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct UpgradeArgs {
-    /// Binary of the successor [default: the path from which the running process was started]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) binary: Option<PathBuf>,
-    /// Upgrade even if objects that work now would break or be lost
-    #[arg(long)]
-    pub(crate) force: bool,
-    /// Node configuration
-    #[arg(long, value_name = "yumen.yaml", env = "YUMEN_CONFIG")]
-    pub(crate) config: Option<PathBuf>,
-    /// Data directory of the gateway [default: data]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) data_dir: Option<PathBuf>,
 }

@@ -1,5 +1,7 @@
 //! Node settings: `yumen.yaml`, overridden by the command line, converted to the settings of the data plane.
 
+mod args;
+
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 
@@ -15,7 +17,7 @@ use yumen_proxy::settings::{
 };
 use yumen_proxy::{ListenerSettings, MinimumRate, OverloadSettings, StreamProtocol, WorkerSettings};
 
-use crate::cli::GatewayRunArgs;
+pub(crate) use args::{GatewayRunArgs, NodeFile};
 
 /// Node settings from `yumen.yaml` and the command line.
 pub(crate) fn load(args: &GatewayRunArgs) -> anyhow::Result<NodeConfig> {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -26,22 +26,23 @@ use yumen_plugin::{Carry, PluginRegistry};
 use yumen_proxy::probe::{HealthMetrics, ProbeCounters};
 use yumen_proxy::protection::ProtectionMetrics;
 use yumen_proxy::tls::CertificateLoader;
-use yumen_proxy::{AllCounters, RecentRequest, WorkerCounters, WorkerDuty};
+use yumen_proxy::{AllCounters, RecentRequest, WorkerDuty};
 use yumen_snapshot::plan::{ChangePlan, PlanLimits};
 use yumen_snapshot::{Publisher, Question, Snapshot};
 use yumen_store::{Revision, Store, StoreError};
 
-use crate::cluster::NodeCluster;
-use crate::compiler;
-use crate::config_origin::ConfigSource;
+use crate::config::cluster::NodeCluster;
+use crate::config::compiler;
+use crate::config::origin::ConfigSource;
+use crate::config::trial::TrialCompiler;
 use crate::control::{ControlHandle, ControlStatus};
-use crate::discovery::ServiceLedger;
-use crate::dns::DnsMetrics;
+use crate::endpoints::discovery::ServiceLedger;
+use crate::endpoints::dns::DnsMetrics;
 use crate::node;
 use crate::process::NodeInfo;
-use crate::sockets::{InheritedSockets, SocketRole};
+use crate::serving::sockets::{InheritedSockets, SocketRole};
+use crate::serving::worker_threads::WorkersView;
 use crate::tls::{ExpiryMonitor, StapleCache};
-use crate::trial::TrialCompiler;
 
 /// Minimum number of sampled requests for a meaningful share of changed requests.
 const SAMPLE_MIN: usize = 20;
@@ -50,7 +51,7 @@ const SAMPLE_MIN: usize = 20;
 pub(crate) struct OperatorContext {
     pub(crate) control: ControlHandle,
     pub(crate) carry: Arc<Carry>,
-    pub(crate) fleet: FleetView,
+    pub(crate) workers: WorkersView,
     pub(crate) probes: Arc<ProbeCounters>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) source: ConfigSource,
@@ -62,20 +63,6 @@ pub(crate) struct OperatorContext {
     pub(crate) discovered: Arc<ServiceLedger>,
     /// Current duty of the process: serve, hand over, or end.
     pub(crate) duty: watch::Receiver<WorkerDuty>,
-}
-
-/// Read-only view of the workers.
-#[derive(Clone)]
-pub(crate) struct FleetView {
-    pub(crate) counters: Vec<Arc<WorkerCounters>>,
-    /// Number of the last publication that each worker picked up.
-    pub(crate) applied: Vec<Arc<AtomicU64>>,
-}
-
-impl FleetView {
-    fn applied(&self) -> Vec<u64> {
-        self.applied.iter().map(|version| version.load(Ordering::Acquire)).collect()
-    }
 }
 
 /// Running operators' listeners.
@@ -134,30 +121,30 @@ impl OperatorServers {
     pub(crate) fn serve(
         runtime: &Runtime,
         node: &NodeConfig,
-        house: &OperatorContext,
-        doorway: OperatorSockets,
+        context: &OperatorContext,
+        sockets: OperatorSockets,
     ) -> anyhow::Result<OperatorServers> {
-        let OperatorSockets { admin, status, control } = doorway;
+        let OperatorSockets { admin, status, control } = sockets;
         let (stop, stopped) = watch::channel(false);
         let address =
             |listener: &Option<TcpListener>| listener.as_ref().and_then(|one| one.local_addr().ok());
         let addresses = [address(&admin), address(&status), address(&control)];
         let (mut new, mut serving) = (None, Vec::new());
         if let Some(status) = status {
-            let state = status_state(node, house, admin_state(node, house)?);
+            let state = status_state(node, context, admin_state(node, context)?);
             let stopped = wait_for_stop(stopped.clone());
             serving.push(runtime.spawn(yumen_admin::serve_status(status, state, stopped)));
         }
         if let Some(control) = control {
-            let state = control_state(node, house, admin_state(node, house)?);
+            let state = control_state(node, context, admin_state(node, context)?);
             let hosts = AllowedHosts::new(&node.control.hosts, "control.hosts");
             let stopped = wait_for_stop(stopped.clone());
             serving.push(runtime.spawn(yumen_admin::serve_control(control, state, hosts, stopped)));
         }
         if let Some(admin) = admin {
-            new = new_keys(runtime, node, house)?;
-            let state = admin_state(node, house)?;
-            let v1 = v1_state(node, house, state.clone());
+            new = new_keys(runtime, node, context)?;
+            let state = admin_state(node, context)?;
+            let v1 = v1_state(node, context, state.clone());
             let tls = admin_tls(node)?;
             let stopped = wait_for_stop(stopped);
             serving.push(runtime.spawn(yumen_admin::serve_api(admin, tls, state, v1, stopped)));
@@ -190,14 +177,14 @@ async fn wait_for_stop(mut stop: watch::Receiver<bool>) {
 fn bind(
     runtime: &Runtime,
     address: &str,
-    door: SocketRole,
+    role: SocketRole,
     outside: &mut InheritedSockets,
 ) -> anyhow::Result<Option<TcpListener>> {
     if address.is_empty() {
         return Ok(None);
     }
     let address = node::address(address)?;
-    let listener = match outside.take(door, address).into_iter().next() {
+    let listener = match outside.take(role, address).into_iter().next() {
         Some(socket) => std::net::TcpListener::from(socket),
         None => runtime.block_on(TcpListener::bind(address))?.into_std()?,
     };
@@ -205,7 +192,7 @@ fn bind(
     // Accepted connections inherit TCP_NODELAY. Without it, a response of several writes waits up to 40 ms
     // for the client's delayed ACK.
     socket2::SockRef::from(&listener).set_tcp_nodelay(true)?;
-    outside.keep(door, address, std::slice::from_ref(&listener))?;
+    outside.keep(role, address, std::slice::from_ref(&listener))?;
     let _inside = runtime.enter();
     Ok(Some(TcpListener::from_std(listener)?))
 }
@@ -224,12 +211,12 @@ fn admin_tls(node: &NodeConfig) -> anyhow::Result<Option<AdminTls>> {
 fn new_keys(
     runtime: &Runtime,
     node: &NodeConfig,
-    house: &OperatorContext,
+    context: &OperatorContext,
 ) -> anyhow::Result<Option<NewKeys>> {
     if !node.admin.key_required || !node.admin.keys.is_empty() {
         return Ok(None);
     }
-    match runtime.block_on(keys::ensure(&*house.store)) {
+    match runtime.block_on(keys::ensure(&*context.store)) {
         Ok(keys) => Ok(keys),
         // The store is not writable now; a later start generates the keys.
         Err(StoreError::ReadOnly(_) | StoreError::Unreachable(_)) => Ok(None),
@@ -237,10 +224,10 @@ fn new_keys(
     }
 }
 
-fn admin_state(node: &NodeConfig, house: &OperatorContext) -> anyhow::Result<AdminState> {
+fn admin_state(node: &NodeConfig, context: &OperatorContext) -> anyhow::Result<AdminState> {
     let registry = Arc::new(PluginRegistry::new(yumen_plugins::BUILTIN));
     let mut state = AdminState::new(
-        house.store.clone(),
+        context.store.clone(),
         registry,
         yumen_plugins::inactive::missing(&node.plugins.allow_missing),
         Arc::new(CertificateLoader::default()),
@@ -261,7 +248,7 @@ struct RunningGateway {
     control: ControlHandle,
     trial: Arc<TrialCompiler>,
     counters: AllCounters,
-    fleet: FleetView,
+    workers: WorkersView,
     publisher: Arc<Publisher>,
     store: Arc<dyn Store>,
     data_dir: PathBuf,
@@ -275,11 +262,11 @@ impl LiveGateway for RunningGateway {
     }
 
     fn workers(&self) -> (Vec<u64>, u64) {
-        (self.fleet.applied(), self.publisher.version())
+        (self.workers.applied(), self.publisher.version())
     }
 
     fn problems(&self) -> Vec<Problem> {
-        self.control.shown.problems()
+        self.control.status.problems()
     }
 
     fn cluster(&self) -> ClusterView {
@@ -333,17 +320,17 @@ impl LiveGateway for RunningGateway {
     }
 }
 
-fn v1_state(node: &NodeConfig, house: &OperatorContext, admin: AdminState) -> V1State {
+fn v1_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState) -> V1State {
     let live = RunningGateway {
-        control: house.control.clone(),
-        trial: house.trial.clone(),
-        counters: AllCounters(house.fleet.counters.clone()),
-        fleet: house.fleet.clone(),
-        publisher: house.publisher.clone(),
-        store: house.store.clone(),
+        control: context.control.clone(),
+        trial: context.trial.clone(),
+        counters: AllCounters(context.workers.counters.clone()),
+        workers: context.workers.clone(),
+        publisher: context.publisher.clone(),
+        store: context.store.clone(),
         data_dir: PathBuf::from(&node.store.data_dir),
         backing_up: Mutex::default(),
-        cluster: house.cluster.clone(),
+        cluster: context.cluster.clone(),
     };
     V1State { admin, live: Arc::new(live) }
 }
@@ -360,37 +347,37 @@ fn question(recent: &RecentRequest) -> Option<Question> {
     })
 }
 
-fn status_state(node: &NodeConfig, house: &OperatorContext, admin: AdminState) -> StatusState {
-    let counters = Arc::new(AllCounters(house.fleet.counters.clone()));
-    let (shown, snapshots) = (house.control.shown.clone(), house.control.snapshots.clone());
-    let prometheus = yumen_plugins::prometheus::metrics(&house.carry);
-    let (ready, described) = (house.control.clone(), shown.clone());
-    let duty = house.duty.clone();
+fn status_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState) -> StatusState {
+    let counters = Arc::new(AllCounters(context.workers.counters.clone()));
+    let (status, snapshots) = (context.control.status.clone(), context.control.snapshots.clone());
+    let prometheus = yumen_plugins::prometheus::metrics(&context.carry);
+    let (ready, described) = (context.control.clone(), status.clone());
+    let duty = context.duty.clone();
     let current = snapshots.clone();
-    let (problems, fleet, source) = (shown.clone(), house.fleet.clone(), house.source.clone());
+    let (problems, workers, source) = (status.clone(), context.workers.clone(), context.source.clone());
     StatusState {
         ready: Arc::new(move || match *duty.borrow() {
             // Reports not ready, so that load balancers send no new connections during the drain.
             WorkerDuty::End { .. } => Err("the gateway is shutting down and drains its connections".into()),
             _ => ready.readiness().map_err(str::to_owned),
         }),
-        top: top(&counters, &house.control.shown),
+        top: top(&counters, &context.control.status),
         recent: node.observe.list_recent_requests.then(|| recent(&counters)),
         gather: vec![
             counters,
-            shown,
+            status,
             prometheus,
-            house.probes.clone(),
+            context.probes.clone(),
             Arc::new(ProtectionMetrics(snapshots.clone())),
-            yumen_plugins::adaptive_concurrency::metrics(&house.carry),
-            yumen_plugins::limit_usage::metrics(&house.carry),
+            yumen_plugins::adaptive_concurrency::metrics(&context.carry),
+            yumen_plugins::limit_usage::metrics(&context.carry),
             Arc::new(HealthMetrics(snapshots)),
             Arc::new(source.clone()),
             Arc::new(NodeInfo),
-            house.cluster.clone(),
-            house.expiry.clone(),
-            house.staples.clone(),
-            house.discovered.clone(),
+            context.cluster.clone(),
+            context.expiry.clone(),
+            context.staples.clone(),
+            context.discovered.clone(),
             Arc::new(DnsMetrics),
         ],
         describe: Arc::new(move || {
@@ -398,26 +385,26 @@ fn status_state(node: &NodeConfig, house: &OperatorContext, admin: AdminState) -
             members.insert("version".into(), env!("CARGO_PKG_VERSION").into());
             members.insert("pid".into(), std::process::id().into());
             members.insert("revision".into(), described.revision.load(Ordering::Acquire).into());
-            members.insert("workers".into(), fleet.applied.len().into());
+            members.insert("workers".into(), workers.counters.len().into());
             members.insert("problems".into(), described.problems().len().into());
             let ejected = yumen_proxy::protection::ejected(&current.borrow().clone());
             members.insert("ejected".into(), serde_json::to_value(ejected).unwrap_or_default());
             members.into()
         }),
         hosts: AllowedHosts::new(&node.status.hosts, "status.hosts"),
-        more: yumen_admin::control_routes(control_state(node, house, admin)),
-        health: health(house),
+        more: yumen_admin::control_routes(control_state(node, context, admin)),
+        health: health(context),
         problems: Arc::new(move || serde_json::to_value(problems.problems()).unwrap_or_default()),
     }
 }
 
-fn control_state(node: &NodeConfig, house: &OperatorContext, admin: AdminState) -> ControlState {
-    ControlState { admin, health: health(house), discovery: discovery(node, house) }
+fn control_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState) -> ControlState {
+    ControlState { admin, health: health(context), discovery: discovery(node, context) }
 }
 
 /// Health of endpoints from active and passive checks.
-fn health(house: &OperatorContext) -> Document {
-    let snapshots = house.control.snapshots.clone();
+fn health(context: &OperatorContext) -> Document {
+    let snapshots = context.control.snapshots.clone();
     Arc::new(move || {
         let snapshot = snapshots.borrow().clone();
         serde_json::to_value(yumen_proxy::probe::report(&snapshot)).unwrap_or_default()
@@ -425,8 +412,8 @@ fn health(house: &OperatorContext) -> Document {
 }
 
 /// All discovered services, or those of one type in the format of APISIX.
-fn discovery(node: &NodeConfig, house: &OperatorContext) -> Described {
-    let (settings, ledger) = (node.discovery.clone(), house.discovered.clone());
+fn discovery(node: &NodeConfig, context: &OperatorContext) -> Described {
+    let (settings, ledger) = (node.discovery.clone(), context.discovered.clone());
     Arc::new(move |source| match source {
         None => Some(ledger.document()),
         Some(source) => ledger.dump(source, &settings),
@@ -434,12 +421,12 @@ fn discovery(node: &NodeConfig, house: &OperatorContext) -> Described {
 }
 
 /// Document for `yumen top`.
-fn top(counters: &Arc<AllCounters>, shown: &Arc<ControlStatus>) -> Document {
-    let (counters, shown, started) = (counters.clone(), shown.clone(), Instant::now());
+fn top(counters: &Arc<AllCounters>, status: &Arc<ControlStatus>) -> Document {
+    let (counters, status, started) = (counters.clone(), status.clone(), Instant::now());
     Arc::new(move || {
         let mut document = counters.top();
         document["version"] = env!("CARGO_PKG_VERSION").into();
-        document["revision"] = shown.revision.load(Ordering::Acquire).into();
+        document["revision"] = status.revision.load(Ordering::Acquire).into();
         document["uptime_ms"] = (started.elapsed().as_millis() as u64).into();
         document
     })

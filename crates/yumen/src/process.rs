@@ -1,5 +1,12 @@
 //! Operating system interface of the process: open files, CPUs, priorities, and the path of the program.
 
+pub(crate) mod log_file;
+pub(crate) mod memory;
+pub(crate) mod node_log;
+pub(crate) mod private_file;
+pub(crate) mod service;
+pub(crate) mod signals;
+
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
@@ -17,7 +24,7 @@ pub(crate) fn host_name() -> String {
 
 /// Sets the process variables for templates.
 pub(crate) fn set_process_vars() {
-    ProcessVars { hostname: host_name().into(), pid: std::process::id() }.tell();
+    ProcessVars { hostname: host_name().into(), pid: std::process::id() }.set_for_process();
 }
 
 /// Node metric under the name of APISIX.

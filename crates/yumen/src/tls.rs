@@ -26,7 +26,7 @@ use crate::control::ControlHandle;
 use crate::{node, process};
 use staples::StapleFetcher;
 
-pub(crate) use acme::{AcmeManager, AcmeOrders, BOARD, fetched};
+pub(crate) use acme::{AcmeManager, AcmeOrders, ACME_SHARED_KEYS, fetched};
 pub(crate) use expiry::{ExpiryMonitor, trusted_problems};
 pub(crate) use staples::{ExportedStaple, StapleCache};
 
@@ -55,11 +55,11 @@ impl TlsServices {
     pub(crate) fn new(
         node: &NodeConfig,
         ticket_keys: &[[u8; TICKET_KEY_BYTES]],
-        told: &[ExportedStaple],
+        known_staples: &[ExportedStaple],
     ) -> anyhow::Result<TlsServices> {
-        let (tell, wanted) = unbounded_channel();
+        let (request_staple, staple_requests) = unbounded_channel();
         let loader = match node.tls.ocsp_stapling {
-            true => CertificateLoader::telling(tell),
+            true => CertificateLoader::with_staple_requests(request_staple),
             false => CertificateLoader::default(),
         };
         let tickets = node.tls.session_tickets.then(|| {
@@ -73,11 +73,11 @@ impl TlsServices {
                 keys.rotate(&new_ticket_key()?);
             }
         }
-        let staples = Arc::new(StapleCache::knowing(told));
+        let staples = Arc::new(StapleCache::with(known_staples));
         Ok(TlsServices {
             loader: Arc::new(loader),
             expiry: Arc::default(),
-            stapler: StapleFetcher::new(wanted, staples.clone()),
+            stapler: StapleFetcher::new(staple_requests, staples.clone()),
             staples,
             tickets,
             challenges: Arc::default(),

@@ -47,15 +47,15 @@ fn sweeping_forgets_only_what_nobody_holds() {
 struct Count(AtomicU64);
 
 impl PortableState for Count {
-    fn tell(&self) -> Value {
+    fn export(&self) -> Value {
         match self.0.load(Relaxed) {
             0 => Value::Null,
             count => count.into(),
         }
     }
 
-    fn take_over(&self, told: &Value, _now: Now) {
-        self.0.fetch_add(told.as_u64().unwrap_or(0), Relaxed);
+    fn take_over(&self, exported: &Value, _now: Now) {
+        self.0.fetch_add(exported.as_u64().unwrap_or(0), Relaxed);
     }
 
     fn exports_while_draining(&self) -> bool {
@@ -76,19 +76,19 @@ fn what_one_process_tells_another_goes_on_with() {
     let counts = ["a", "b"].map(|name| old.get_or_create_portable(name, Count::default));
     let _not_told = old.keep("c", || 1u64);
     counts[0].0.store(6, Relaxed);
-    let mut told = old.tell();
-    assert_eq!(told.keys().collect::<Vec<_>>(), ["a"], "what is as a fresh one is not told");
+    let mut exported = old.export();
+    assert_eq!(exported.keys().collect::<Vec<_>>(), ["a"], "what is as a fresh one is not exported");
 
     let taken = new.get_or_create_portable("a", Count::default);
-    new.take_over(&told, Now::default());
+    new.take_over(&exported, Now::default());
     assert_eq!(taken.0.load(Relaxed), 6);
 
     for (more, expected) in [(2, 8), (0, 8), (1, 9)] {
         counts[0].0.fetch_add(more, Relaxed);
-        let (since, now) = old.export_since(&told);
+        let (since, now) = old.export_since(&exported);
         assert_eq!(since.is_empty(), more == 0);
         new.take_over(&since, Now::default());
         assert_eq!(taken.0.load(Relaxed), expected);
-        told = now;
+        exported = now;
     }
 }

@@ -17,13 +17,13 @@ pub struct ProcessVars {
 }
 
 impl ProcessVars {
-    /// Has variables tell this process; only the first one told counts.
-    pub fn tell(self) {
+    /// Sets the values of this process. Only the first call has an effect.
+    pub fn set_for_process(self) {
         let _ = PROCESS.set(self);
     }
 
-    /// The process, where somebody told it.
-    pub(crate) fn told() -> Option<&'static ProcessVars> {
+    /// Values of this process, once they are set.
+    pub(crate) fn current() -> Option<&'static ProcessVars> {
         PROCESS.get()
     }
 }

@@ -627,7 +627,7 @@ fn what_a_setting_looks_into_is_known_before_there_is_a_request() {
 
 #[test]
 fn the_process_is_told_to_all_who_ask() {
-    ProcessVars { hostname: "gw-1".into(), pid: 4711 }.tell();
+    ProcessVars { hostname: "gw-1".into(), pid: 4711 }.set_for_process();
     check("hostname", "gw-1");
     check("pid", "4711");
 }

@@ -145,6 +145,6 @@ fn a_break_goes_on_in_the_process_that_takes_over() {
     let settings = json!({"break_response_code": 502, "max_breaker_sec": 10});
     let (old, new) = (Breaker::new(settings.clone()), Breaker::new(settings));
     old.check(&[(0, 500, 500), (0, 500, 500), (0, 500, 500), (1, 200, 502)]);
-    new.bench.carry.take_over(&old.bench.carry.tell(), old.bench.host.now());
+    new.bench.carry.take_over(&old.bench.carry.export(), old.bench.host.now());
     new.check(&[(1, 200, 502), (2, 500, 500), (1, 200, 502)]);
 }

@@ -242,7 +242,7 @@ fn nonces_outlive_the_plugin_and_the_process() {
     let changed = old.plugin("hmac-auth", json!({"clock_skew": 200}));
     assert_eq!(old.run(&changed, &with_nonce("one", true)).status, 401);
     let of_new = new.plugin("hmac-auth", json!({}));
-    new.carry.take_over(&old.carry.tell(), new.host.now());
+    new.carry.take_over(&old.carry.export(), new.host.now());
     assert_eq!(new.run(&of_new, &with_nonce("one", true)).status, 401);
 }
 

@@ -11,24 +11,24 @@ use super::rule_of_key;
 use super::table::{KEPT_BYTES_DIGESTED, KeyedState, LimitTable};
 
 impl<V: KeyedState + Send + Sync + 'static> PortableState for LimitTable<V> {
-    fn tell(&self) -> Value {
-        let mut told = Map::new();
+    fn export(&self) -> Value {
+        let mut exported = Map::new();
         self.each(|limit, rule, key, slot| {
             let Some(numbers) = slot.numbers() else { return };
-            let told = told.entry(&*limit.name).or_insert_with(|| json!({}));
-            told[written_key(limit.rules, rule, key)] = numbers.into();
+            let exported = exported.entry(&*limit.name).or_insert_with(|| json!({}));
+            exported[written_key(limit.rules, rule, key)] = numbers.into();
         });
-        if told.is_empty() { Value::Null } else { told.into() }
+        if exported.is_empty() { Value::Null } else { exported.into() }
     }
 
-    fn take_over(&self, told: &Value, now: Now) {
+    fn take_over(&self, exported: &Value, now: Now) {
         let limits = self.limits_by_name();
-        for (name, keys) in told.as_object().into_iter().flatten() {
+        for (name, keys) in exported.as_object().into_iter().flatten() {
             let Some((number, rules)) = limits.get(name.as_str()) else { continue };
-            for (written, told) in keys.as_object().into_iter().flatten() {
+            for (written, exported) in keys.as_object().into_iter().flatten() {
                 let Some((of_rules, key)) = read_key(*rules, written) else { continue };
                 for rule in of_rules {
-                    let take_over = |slot: &mut V| slot.take_over(&numbers(told), now);
+                    let take_over = |slot: &mut V| slot.take_over(&numbers(exported), now);
                     self.change_shown(*number, rule, &key, now.mono_ms(), take_over);
                 }
             }
@@ -66,7 +66,7 @@ impl<V: KeyedState + Send + Sync + 'static> PortableState for LimitTable<V> {
     }
 }
 
-/// A key as it is told. A digest does not show its rule, so the rule stands before it.
+/// A key as it is exported. A digest does not show its rule, so the rule stands before it.
 fn written_key(rules: usize, rule: u8, key: &[u8]) -> String {
     match rules > 1 && key.len() == KEPT_BYTES_DIGESTED {
         true => format!("{rule}:{}", hex(key)),
@@ -74,7 +74,7 @@ fn written_key(rules: usize, rule: u8, key: &[u8]) -> String {
     }
 }
 
-/// A key as it was told, and the rules it may be of. A digest of a version that did not tell the rule may be of any; no
+/// A key as it was exported, and the rules it may be of. A digest of a version that did not tell the rule may be of any; no
 /// request of another rule finds it.
 fn read_key(rules: usize, written: &str) -> Option<(Range<u8>, Vec<u8>)> {
     let last = u8::try_from(rules.saturating_sub(1)).unwrap_or(u8::MAX);
@@ -91,8 +91,8 @@ fn read_key(rules: usize, written: &str) -> Option<(Range<u8>, Vec<u8>)> {
     Some((of_rules, key))
 }
 
-fn numbers(told: &Value) -> Vec<u64> {
-    told.as_array().into_iter().flatten().filter_map(Value::as_u64).collect()
+fn numbers(exported: &Value) -> Vec<u64> {
+    exported.as_array().into_iter().flatten().filter_map(Value::as_u64).collect()
 }
 
 fn hex(bytes: &[u8]) -> String {

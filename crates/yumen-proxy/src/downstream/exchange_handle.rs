@@ -35,14 +35,14 @@ impl ExchangeHandle {
 }
 
 /// Endless loop of a task. The state of each exchange is part of this future, so its memory is reused.
-async fn run_jobs(tray: Rc<TaskMailbox>) {
+async fn run_jobs(mailbox: Rc<TaskMailbox>) {
     loop {
-        let (mut conn, job) = poll_fn(|_| tray.poll_next()).await;
+        let (mut conn, job) = poll_fn(|_| mailbox.poll_next()).await;
         let after = match job {
             ExchangeJob::Serve(head) => serve::exchange(&mut conn, head).await,
             ExchangeJob::Refuse(kind, head) => serve::refuse(&mut conn, kind, head).await,
         };
-        tray.put(conn, after);
+        mailbox.put(conn, after);
     }
 }
 

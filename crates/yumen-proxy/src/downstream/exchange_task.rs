@@ -31,15 +31,15 @@ pub(crate) enum ExchangeJob {
 
 /// A reusable future that serves one exchange at a time.
 pub(crate) struct ExchangeTask {
-    tray: Rc<TaskMailbox>,
+    mailbox: Rc<TaskMailbox>,
     /// Endless loop: takes a job from the mailbox, serves it, puts the connection back.
-    clerk: Pin<Box<dyn Future<Output = ()>>>,
+    job_loop: Pin<Box<dyn Future<Output = ()>>>,
 }
 
 /// Handover of connections between an exchange task and its caller.
 #[derive(Default)]
 pub(crate) struct TaskMailbox {
-    asked: Cell<Option<(Box<DownstreamConnection>, ExchangeJob)>>,
+    submitted: Cell<Option<(Box<DownstreamConnection>, ExchangeJob)>>,
     done: Cell<Option<(Box<DownstreamConnection>, After)>>,
 }
 
@@ -47,7 +47,7 @@ impl TaskMailbox {
     /// Takes the next job. Registers no waker: the caller polls the task after each [`ExchangeTask::ask`].
     #[inline(always)]
     pub(crate) fn poll_next(&self) -> Poll<(Box<DownstreamConnection>, ExchangeJob)> {
-        self.asked.take().map_or(Poll::Pending, Poll::Ready)
+        self.submitted.take().map_or(Poll::Pending, Poll::Ready)
     }
 
     /// Returns a connection with its continuation.
@@ -79,21 +79,21 @@ impl ExchangeTask {
     pub(crate) fn new<F: Future<Output = ()> + 'static>(
         run_jobs: impl FnOnce(Rc<TaskMailbox>) -> F,
     ) -> ExchangeTask {
-        let tray = Rc::<TaskMailbox>::default();
-        ExchangeTask { clerk: Box::pin(run_jobs(tray.clone())), tray }
+        let mailbox = Rc::<TaskMailbox>::default();
+        ExchangeTask { job_loop: Box::pin(run_jobs(mailbox.clone())), mailbox }
     }
 
     /// Submits a job. The task holds one at a time.
     #[inline(always)]
     pub(crate) fn ask(&self, conn: Box<DownstreamConnection>, job: ExchangeJob) {
-        self.tray.asked.set(Some((conn, job)));
+        self.mailbox.submitted.set(Some((conn, job)));
     }
 
     /// Drives the task; ready with the connection when the job is done.
     #[inline(always)]
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Box<DownstreamConnection>, After)> {
         // The loop never completes, so the result carries no information.
-        let _ = self.clerk.as_mut().poll(cx);
-        self.tray.done.take().map_or(Poll::Pending, Poll::Ready)
+        let _ = self.job_loop.as_mut().poll(cx);
+        self.mailbox.done.take().map_or(Poll::Pending, Poll::Ready)
     }
 }

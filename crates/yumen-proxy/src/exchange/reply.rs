@@ -130,7 +130,7 @@ fn expects_more(conn: &DownstreamConnection, ex: &Exchange<'_>) -> bool {
 ///
 /// Sends nothing to a client that has disconnected, nor to one that took only a part of an interim response,
 /// since it would parse the response as the rest of that.
-pub(crate) async fn apologize(
+pub(crate) async fn respond_to_fault(
     conn: &mut DownstreamConnection,
     ex: &mut Exchange<'_>,
     chains: &ExchangeChains<'_>,
@@ -138,11 +138,11 @@ pub(crate) async fn apologize(
     flow: &mut ExchangeStats,
 ) -> After {
     // Evaluated first, since `deadline::end` may replace the kind of the fault.
-    let is_untellable = matches!(fault.kind, FaultKind::ClientGone | FaultKind::ClientStalled);
+    let cannot_respond = matches!(fault.kind, FaultKind::ClientGone | FaultKind::ClientStalled);
     let fault = deadline::end(conn, fault);
     let (side, status, word, message) = fault.kind.facts();
     flow.fault = Some(fault);
-    if is_untellable {
+    if cannot_respond {
         flow.status = status;
         return After::Close;
     }

@@ -140,7 +140,7 @@ pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, duty: watch::
     };
     let Ok(local) = socket.get_ref().local_addr() else { return };
     let Listener { tls, proxy_from, streams, .. } = listener;
-    let door = Rc::new(ListenerContext { local, tls: tls.map(Rc::new), proxy_from, streams });
+    let context = Rc::new(ListenerContext { local, tls: tls.map(Rc::new), proxy_from, streams });
     let mut was_failing = false;
     let mut came_ms = None;
     // One future for the whole loop: a new one per connection would register with the channel each time.
@@ -157,11 +157,11 @@ pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, duty: watch::
         if matches!(duty, WorkerDuty::HandOver { .. }) {
             return;
         }
-        let accepted = accept_all(&worker, socket.get_ref(), &door);
+        let accepted = accept_all(&worker, socket.get_ref(), &context);
         let now_ms = clock::now().mono_ms();
         if duty.is_over() {
             if came_ms.is_some_and(|came_ms| now_ms < came_ms + LATELY_MS) {
-                last_call(&worker, &socket, &door).await;
+                last_call(&worker, &socket, &context).await;
             }
             return;
         }
@@ -180,19 +180,19 @@ pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, duty: watch::
 
 /// Accepts late connections for `LAST_CALL_MS`. With deferred accept, the kernel does not report an
 /// established connection until its request arrives. Closing the socket would reset it.
-async fn last_call(worker: &Rc<Worker>, socket: &AsyncFd<TcpListener>, door: &Rc<ListenerContext>) {
+async fn last_call(worker: &Rc<Worker>, socket: &AsyncFd<TcpListener>, context: &Rc<ListenerContext>) {
     // If this fails, connections that have sent no data yet are reset.
     let _ = defer(socket.get_ref().as_fd(), false);
     let timer = worker.timers.timer();
     timer.set(LAST_CALL_MS);
     while let Some(Ok(mut ready)) = until(&timer, pin!(socket.readable())).await {
-        if accept_all(worker, socket.get_ref(), door).is_err() {
+        if accept_all(worker, socket.get_ref(), context).is_err() {
             return;
         }
         ready.clear_ready();
     }
     // The timer has ended the wait, but connections may have been queued since the last accept.
-    let _ = accept_all(worker, socket.get_ref(), door);
+    let _ = accept_all(worker, socket.get_ref(), context);
 }
 
 /// Closes idle connections after a failed accept: a new client takes precedence over idle upstream
@@ -211,13 +211,13 @@ fn make_room(worker: &Worker, errno: Errno, was_failing: bool) {
 ///
 /// poll(2) runs before each further accept(2), because the kernel allocates a socket and a file before it
 /// finds the queue empty: ten times the cost of poll(2).
-fn accept_all(worker: &Rc<Worker>, socket: &TcpListener, door: &Rc<ListenerContext>) -> Result<(), Errno> {
+fn accept_all(worker: &Rc<Worker>, socket: &TcpListener, context: &Rc<ListenerContext>) -> Result<(), Errno> {
     loop {
         match rustix::net::acceptfrom_with(socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
             Ok((fd, peer)) => {
                 let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-                spawn(worker, fd, peer.unwrap_or(door.local), door);
-                if !is_somebody_queued(socket) {
+                spawn(worker, fd, peer.unwrap_or(context.local), context);
+                if !has_queued_connection(socket) {
                     return Ok(());
                 }
             }
@@ -229,26 +229,26 @@ fn accept_all(worker: &Rc<Worker>, socket: &TcpListener, door: &Rc<ListenerConte
     }
 }
 
-fn is_somebody_queued(socket: &TcpListener) -> bool {
+fn has_queued_connection(socket: &TcpListener) -> bool {
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let mut looked_at = [PollFd::new(socket, PollFlags::IN)];
+    let mut descriptors = [PollFd::new(socket, PollFlags::IN)];
     // If poll fails, the next accept(2) reports the error.
-    rustix::event::poll(&mut looked_at, Some(&at_once)).map_or(true, |count| count > 0)
+    rustix::event::poll(&mut descriptors, Some(&at_once)).map_or(true, |count| count > 0)
 }
 
-fn spawn(worker: &Rc<Worker>, fd: OwnedFd, peer: SocketAddr, door: &Rc<ListenerContext>) {
+fn spawn(worker: &Rc<Worker>, fd: OwnedFd, peer: SocketAddr, context: &Rc<ListenerContext>) {
     let Some(admitted) = worker.admit() else { return };
     let stream = std::net::TcpStream::from(fd);
-    let local = door.local;
+    let local = context.local;
     let local = if local.ip().is_unspecified() { stream.local_addr().unwrap_or(local) } else { local };
     let connection = worker.counters.accepted.get();
     let client = ClientInfo { peer, local, tls: None, connection };
     let worker = worker.clone();
-    if door.streams.is_some() || door.proxy_from.contains(peer.ip()) {
-        tokio::task::spawn_local(open(worker, TcpConnection::fresh(stream), client, door.clone(), admitted));
+    if context.streams.is_some() || context.proxy_from.contains(peer.ip()) {
+        tokio::task::spawn_local(open(worker, TcpConnection::fresh(stream), client, context.clone(), admitted));
         return;
     }
-    let tls = door.tls.clone();
+    let tls = context.tls.clone();
     // Boxed, since the runtime would otherwise move the large future about six times.
     tokio::task::spawn_local(Box::pin(downstream::run(
         worker,
@@ -264,17 +264,17 @@ async fn open(
     worker: Rc<Worker>,
     mut tcp: TcpConnection,
     mut client: ClientInfo,
-    door: Rc<ListenerContext>,
+    context: Rc<ListenerContext>,
     admitted: ConnectionGuard,
 ) {
-    if door.proxy_from.contains(client.peer.ip())
+    if context.proxy_from.contains(client.peer.ip())
         && !l4::arrival::take_proxy_header(&worker, &mut tcp, &mut client).await
     {
         return;
     }
-    match door.streams {
-        Some(protocol) => l4::run(worker, tcp, client, protocol, door.tls.clone()).await,
-        None => downstream::run(worker, tcp, client, door.tls.clone(), admitted).await,
+    match context.streams {
+        Some(protocol) => l4::run(worker, tcp, client, protocol, context.tls.clone()).await,
+        None => downstream::run(worker, tcp, client, context.tls.clone(), admitted).await,
     }
 }
 

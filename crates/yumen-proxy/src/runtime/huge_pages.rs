@@ -1,6 +1,6 @@
 //! Huge pages for large tables, of which each request reads another part.
 //!
-//! This file knows the memory map of the process. It must not know the contents.
+//! Reads the memory map of the process; has no knowledge of the content. Runs only if `router.huge_pages` is on.
 
 use std::io;
 use std::ops::Range;
@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// Moves the large anonymous memory areas of this process into huge pages. Returns their size in bytes; 0 if
 /// the system setting is `never`.
-pub fn gather() -> io::Result<usize> {
+pub fn collapse() -> io::Result<usize> {
     let setting = std::fs::read_to_string(SETTING)?;
     if setting.contains("[never]") {
         return Ok(0);
@@ -41,10 +41,10 @@ fn large_areas(maps: &str) -> Vec<Range<usize>> {
     let area = |line: &str| {
         let mut words = line.split_ascii_whitespace();
         let (start, end) = words.next()?.split_once('-')?;
-        let is_ours = words.next()? == "rw-p" && matches!(words.nth(3), None | Some("[heap]"));
+        let is_heap = words.next()? == "rw-p" && matches!(words.nth(3), None | Some("[heap]"));
         let start = usize::from_str_radix(start, 16).ok()?.next_multiple_of(PAGE_BYTES);
         let end = usize::from_str_radix(end, 16).ok()? / PAGE_BYTES * PAGE_BYTES;
-        (is_ours && end.saturating_sub(start) >= AREA_BYTES_MIN).then_some(start..end)
+        (is_heap && end.saturating_sub(start) >= AREA_BYTES_MIN).then_some(start..end)
     };
     maps.lines().filter_map(area).collect()
 }
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_large_areas_of_our_own_are_taken_and_whole_pages_of_them() {
+    fn whole_pages_of_large_heap_areas_are_found() {
         let maps = "\
 55d0c0000000-55d0c2000000 r-xp 00001000 fd:00 42 /usr/bin/yumen
 55d0c3000000-55d0c5000000 rw-p 02000000 fd:00 42 /usr/bin/yumen
@@ -76,8 +76,8 @@ not a line of it
     fn memory_is_the_same_afterwards() {
         let bytes: Vec<u8> = (0..16 << 20).map(|at: u32| (at % 251) as u8).collect();
         let is_allowed = std::fs::read_to_string(SETTING).is_ok_and(|setting| !setting.contains("[never]"));
-        let gathered = gather().unwrap_or(0);
-        assert_eq!(gathered >= AREA_BYTES_MIN, is_allowed, "{gathered} bytes");
+        let collapsed = collapse().unwrap_or(0);
+        assert_eq!(collapsed >= AREA_BYTES_MIN, is_allowed, "{collapsed} bytes");
         assert!(bytes.iter().enumerate().all(|(at, byte)| *byte == (at % 251) as u8));
     }
 }

@@ -29,7 +29,7 @@ pub struct CertificateKeyPair {
     staple: StapleRequirement,
     ready: ArcSwapOption<ReadyKey>,
     /// Queue of the certificates that need an OCSP staple.
-    wanted: Option<UnboundedSender<Weak<CertificateKeyPair>>>,
+    staple_requests: Option<UnboundedSender<Weak<CertificateKeyPair>>>,
     me: Weak<CertificateKeyPair>,
 }
 
@@ -121,9 +121,9 @@ impl CertificateKeyPair {
     }
 
     fn request_staple(&self) {
-        if let Some(wanted) = &self.wanted {
+        if let Some(staple_requests) = &self.staple_requests {
             // Without a receiver no staple is fetched.
-            let _ = wanted.send(self.me.clone());
+            let _ = staple_requests.send(self.me.clone());
         }
     }
 
@@ -132,7 +132,7 @@ impl CertificateKeyPair {
         certificate: &str,
         key: &str,
         share: impl Fn(&[u8]) -> Arc<[u8]>,
-        wanted: Option<UnboundedSender<Weak<CertificateKeyPair>>>,
+        staple_requests: Option<UnboundedSender<Weak<CertificateKeyPair>>>,
     ) -> Result<Arc<CertificateKeyPair>, KeyPairError> {
         let chain = chain(certificate).map_err(KeyPairError::Certificate)?;
         let key = private_key(key)?;
@@ -156,7 +156,7 @@ impl CertificateKeyPair {
             not_after_unix_s: parsed.validity().not_after.timestamp(),
             staple: staple_requirement(&parsed),
             ready: ArcSwapOption::empty(),
-            wanted,
+            staple_requests,
             me: me.clone(),
         });
         if pair.staple == StapleRequirement::Must {

@@ -22,7 +22,7 @@ use super::variants::TlsVariantConfigs;
 pub struct CertificateLoader {
     shared: Mutex<HashMap<u128, Weak<[u8]>, foldhash::fast::RandomState>>,
     rules: Mutex<HashMap<u128, Weak<CompiledTlsRules>, foldhash::fast::RandomState>>,
-    wanted: Option<UnboundedSender<Weak<CertificateKeyPair>>>,
+    staple_requests: Option<UnboundedSender<Weak<CertificateKeyPair>>>,
 }
 
 /// The handshake rules of one or more certificates, beyond the settings of the node.
@@ -39,10 +39,10 @@ pub(super) struct CompiledTlsRules {
 }
 
 impl CertificateLoader {
-    /// Creates a loader whose certificates request OCSP staples through `wanted`: those with must-staple at
+    /// Creates a loader whose certificates request OCSP staples through `requests`: those with must-staple at
     /// once, others at their first handshake.
-    pub fn telling(wanted: UnboundedSender<Weak<CertificateKeyPair>>) -> CertificateLoader {
-        CertificateLoader { wanted: Some(wanted), ..CertificateLoader::default() }
+    pub fn with_staple_requests(requests: UnboundedSender<Weak<CertificateKeyPair>>) -> CertificateLoader {
+        CertificateLoader { staple_requests: Some(requests), ..CertificateLoader::default() }
     }
 
     /// Returns the shared copy of a certificate.
@@ -103,7 +103,7 @@ impl CompiledTlsRules {
 
 impl TlsLoader for CertificateLoader {
     fn pair(&self, certificate: &str, key: &str) -> Result<Loaded, KeyPairError> {
-        Ok(CertificateKeyPair::read(certificate, key, |der| self.share(der), self.wanted.clone())?)
+        Ok(CertificateKeyPair::read(certificate, key, |der| self.share(der), self.staple_requests.clone())?)
     }
 
     fn rules(&self, written: &HandshakeRules<'_>) -> Result<Loaded, (&'static str, String)> {

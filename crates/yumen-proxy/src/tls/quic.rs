@@ -36,7 +36,7 @@ impl DownstreamTlsAcceptor {
     /// An acceptor whose connections advertise HTTP/3.
     ///
     /// `line` is the complete `Alt-Svc` field line.
-    pub fn telling(&self, line: Vec<u8>) -> DownstreamTlsAcceptor {
+    pub fn with_alt_svc(&self, line: Vec<u8>) -> DownstreamTlsAcceptor {
         DownstreamTlsAcceptor { alt_svc: Some(line.into()), ..self.clone() }
     }
 

@@ -61,7 +61,7 @@ impl TicketKeys {
 
 impl TicketKeys {
     /// The accepted keys, oldest first: passing each to [`Self::rotate`] restores the set.
-    pub fn told(&self) -> Vec<[u8; TICKET_KEY_BYTES]> {
+    pub fn export(&self) -> Vec<[u8; TICKET_KEY_BYTES]> {
         self.keys.load().iter().rev().map(|key| key.bytes).collect()
     }
 }

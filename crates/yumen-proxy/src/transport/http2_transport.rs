@@ -22,7 +22,7 @@ use crate::transport::stream::TransportStream;
 pub(crate) use frame_budget::FrameBudget;
 
 /// A GOAWAY without an error and with the highest stream identifier: refuses no stream yet (RFC 9113 §6.8).
-const GOODBYE: [u8; 17] = *b"\0\0\x08\x07\0\0\0\0\0\x7f\xff\xff\xff\0\0\0\0";
+const GRACEFUL_GOAWAY: [u8; 17] = *b"\0\0\x08\x07\0\0\0\0\0\x7f\xff\xff\xff\0\0\0\0";
 
 /// Transport of a connection, shared by the library and the driver.
 #[derive(Clone)]
@@ -88,10 +88,10 @@ impl Http2Transport {
     /// sends its pending requests would have those refused; the library behaves like that as a client.
     pub(crate) fn announce_end(&self) -> bool {
         let mut inner = self.0.borrow_mut();
-        let has_room = BUFFER_BYTES - inner.pending_range.end >= GOODBYE.len();
+        let has_room = BUFFER_BYTES - inner.pending_range.end >= GRACEFUL_GOAWAY.len();
         let may_write = inner.is_between_frames && has_room;
         if may_write {
-            inner.append(&GOODBYE);
+            inner.append(&GRACEFUL_GOAWAY);
         }
         may_write
     }

@@ -27,7 +27,7 @@ pub(super) struct KindCompiler {
     pub(super) is_good: fn(&Compiler, &ObjectName) -> bool,
     /// Puts in force a replacement for a text that never was good; returns its description for the hint.
     pub(super) salvage: fn(&mut Compiler, &ObjectName, &str, &[ResourceDefect]) -> String,
-    /// Judges an object by its text alone, for doors that take single objects.
+    /// Judges an object by its text alone, for sources of single objects.
     pub(super) judge: fn(&ObjectValidator<'_>, Value) -> Result<(), ObjectError>,
     /// The effect of a change on the objects that depend on this one.
     pub(super) dependents: DependentUpdate,

@@ -1,4 +1,4 @@
-//! One plugin's settings as an object writes them, understood: the one reading the compiler and the doors share.
+//! One plugin's settings as an object writes them, parsed: shared by the compiler and the Admin API.
 //!
 //! Knows no object beside the one the settings stand in.
 

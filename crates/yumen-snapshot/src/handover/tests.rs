@@ -10,12 +10,12 @@ const NOW: Now = Now { mono_us: 5_000_000, unix_ms: 1_000 };
 #[test]
 fn an_endpoint_that_is_down_stays_down_with_its_counts() {
     let before = EndpointHealth::default();
-    assert_eq!(before.tell(), Value::Null, "a fresh one knows as much");
+    assert_eq!(before.export(), Value::Null, "a fresh one knows as much");
     before.set(false);
     before.active.successes.store(2, Relaxed);
     before.passive.timeouts.store(7, Relaxed);
     let after = EndpointHealth::default();
-    after.take_over(&before.tell(), NOW);
+    after.take_over(&before.export(), NOW);
     assert!(!after.is_up());
     assert_eq!(after.active.successes.load(Relaxed), 2);
     assert_eq!(after.passive.timeouts.load(Relaxed), 7);
@@ -24,24 +24,24 @@ fn an_endpoint_that_is_down_stays_down_with_its_counts() {
 #[test]
 fn an_average_is_taken_over_unless_there_is_a_newer_one() {
     let before = EndpointState::new();
-    assert_eq!(before.tell(), Value::Null);
+    assert_eq!(before.export(), Value::Null);
     before.ewma_us.store(1500, Relaxed);
     before.ewma_at_us.store(70, Relaxed);
     let after = EndpointState::new();
-    after.take_over(&before.tell(), NOW);
+    after.take_over(&before.export(), NOW);
     assert_eq!((after.ewma_us.load(Relaxed), after.ewma_at_us.load(Relaxed)), (1500, 70));
     after.ewma_us.store(9, Relaxed);
     after.ewma_at_us.store(80, Relaxed);
-    after.take_over(&before.tell(), NOW);
+    after.take_over(&before.export(), NOW);
     assert_eq!(after.ewma_us.load(Relaxed), 9);
 }
 
 #[test]
 fn turns_go_on_for_as_many_workers_as_there_are() {
-    let check = |told: Value, workers: usize, expected: &[u32]| {
+    let check = |exported: Value, workers: usize, expected: &[u32]| {
         let state = RoundRobinState::new(workers, 0);
-        state.take_over(&told, NOW);
-        assert_eq!(state.positions().collect::<Vec<_>>(), expected, "{told}");
+        state.take_over(&exported, NOW);
+        assert_eq!(state.positions().collect::<Vec<_>>(), expected, "{exported}");
     };
     check(json!([4, 5]), 2, &[4, 5]);
     check(json!([4, 5]), 3, &[4, 5, 4]);
@@ -53,10 +53,10 @@ fn turns_go_on_for_as_many_workers_as_there_are() {
 #[test]
 fn an_endpoint_goes_on_starting_slowly_where_it_was() {
     let before = EndpointStart::default();
-    assert_eq!(before.tell(), Value::Null, "nobody has looked yet");
+    assert_eq!(before.export(), Value::Null, "nobody has looked yet");
     before.0.store(4_000_000, Relaxed);
     let after = EndpointStart::default();
-    after.take_over(&before.tell(), NOW);
+    after.take_over(&before.export(), NOW);
     assert_eq!(after.0.load(Relaxed), 4_000_000);
 }
 
@@ -73,14 +73,14 @@ fn an_outlier_stays_out_for_the_rest_of_its_time() {
     };
     let upstream = || (UpstreamLimiter::default(), [0; 2].map(|_| Arc::new(EndpointCounts::default())));
     let ((gate, endpoints), (next_gate, next)) = (upstream(), upstream());
-    assert_eq!((gate.tell(), endpoints[0].tell()), (Value::Null, Value::Null));
+    assert_eq!((gate.export(), endpoints[0].export()), (Value::Null, Value::Null));
     for _ in 0..2 {
         gate.outliers.observe(&rules, &endpoints, 1, AttemptFailure::Server, 1000);
     }
     gate.outliers.observe(&rules, &endpoints, 0, AttemptFailure::Server, 1000);
-    next_gate.take_over(&gate.tell(), NOW);
+    next_gate.take_over(&gate.export(), NOW);
     for (next, endpoint) in next.iter().zip(&endpoints) {
-        next.take_over(&endpoint.tell(), NOW);
+        next.take_over(&endpoint.export(), NOW);
     }
     assert_eq!(next[1].ejection.until_ms(), Some(31_000));
     assert_eq!((next[0].ejection.until_ms(), next[1].ejection.total()), (None, 1));
@@ -104,17 +104,17 @@ fn requests_under_way_in_the_process_before_count_until_they_have_ended() {
     gate.requests.store(3, Relaxed);
     tally.requests.store(2, Relaxed);
     next_gate.requests.store(1, Relaxed);
-    let (told, told_of_endpoint) = (gate.tell(), tally.tell());
-    next_gate.take_over(&told, NOW);
+    let (exported, told_of_endpoint) = (gate.export(), tally.export());
+    next_gate.take_over(&exported, NOW);
     next.take_over(&told_of_endpoint, NOW);
     let counts = || (next_gate.requests.load(Relaxed), next.requests.load(Relaxed));
     assert_eq!(counts(), (4, 2));
-    assert_eq!(gate.since(&told, &gate.tell()), Value::Null, "nothing has changed");
+    assert_eq!(gate.since(&exported, &gate.export()), Value::Null, "nothing has changed");
     // One ends, another comes to the endpoint.
     gate.requests.store(2, Relaxed);
     tally.requests.store(0, Relaxed);
-    next_gate.take_over(&gate.since(&told, &gate.tell()), NOW);
-    next.take_over(&tally.since(&told_of_endpoint, &tally.tell()), NOW);
+    next_gate.take_over(&gate.since(&exported, &gate.export()), NOW);
+    next.take_over(&tally.since(&told_of_endpoint, &tally.export()), NOW);
     assert_eq!(counts(), (3, 0));
     next_gate.go_on_alone();
     assert_eq!(counts(), (1, 0));
@@ -126,7 +126,7 @@ fn what_is_under_way_hides_nothing_of_outliers() {
     gate.outliers.evaluate_at(7);
     gate.requests.store(1, Relaxed);
     let next = UpstreamLimiter::default();
-    next.take_over(&gate.tell(), NOW);
+    next.take_over(&gate.export(), NOW);
     assert_eq!(next.outliers.due_ms(), 7);
     next.take_over(&json!({"under_way": 5}), NOW);
     assert_eq!((next.outliers.due_ms(), next.requests.load(Relaxed)), (7, 5));

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricSource, MetricValue};
 use yumen_base::{Histogram, ProblemLevel};
 
-use super::{COMPILE_BOUNDS_US, ControlStatus, PROPAGATION_BOUNDS_MS};
+use super::ControlStatus;
+use super::status::{COMPILE_BOUNDS_US, PROPAGATION_BOUNDS_MS};
 
 /// Describes the metric families without values, for the reference.
 pub(crate) fn describe(out: &mut Vec<MetricFamily>) {

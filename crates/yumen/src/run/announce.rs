@@ -3,8 +3,8 @@
 use yumen_config::NodeConfig;
 use yumen_config::node::StoreKind;
 
-use crate::listeners::BoundListeners;
 use crate::operators::OperatorServers;
+use crate::serving::listeners::BoundListeners;
 
 /// Prints and logs the addresses of all listeners.
 pub(super) fn announce(

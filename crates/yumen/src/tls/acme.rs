@@ -34,7 +34,7 @@ use order::{AcmeTransport, ChallengeProver};
 use proof::ChallengeResponder;
 use storage::{AcmeStorage, IssuedCertificate};
 
-pub(crate) use coordinator::BOARD;
+pub(crate) use coordinator::ACME_SHARED_KEYS;
 pub(crate) use orders::AcmeOrders;
 
 /// First and maximum pause after a failure, in seconds. ACME servers limit failures.
@@ -54,7 +54,7 @@ pub(crate) struct AcmeManager {
     disk: AcmeStorage,
     screen: ChallengeResponder,
     /// Coordination with the nodes of a cluster, and the follower that serves their challenges.
-    commons: Option<Arc<AcmeCoordinator>>,
+    coordinator: Option<Arc<AcmeCoordinator>>,
     follower: Option<ProofFollower>,
     orders: Arc<AcmeOrders>,
     transport: AcmeTransport,
@@ -169,7 +169,7 @@ impl AcmeManager {
             disk: AcmeStorage::open(&data_dir.join("acme"), keyring)?,
             transport: AcmeTransport::new(&node.acme.ca)?,
             screen: ChallengeResponder { control: control.clone(), challenges: challenges.clone() },
-            commons: None,
+            coordinator: None,
             follower: None,
             orders: orders.clone(),
             wanted: node
@@ -212,9 +212,9 @@ impl AcmeManager {
     ) -> anyhow::Result<()> {
         let keyring = open_keyring(Path::new(&node.store.data_dir), &node.store.keyring)?;
         let seals = !node.store.keyring.is_empty();
-        let commons = Arc::new(AcmeCoordinator::new(store.board(), &store.node_id()?, keyring, seals));
-        let mut follower = ProofFollower::new(commons.clone(), self.screen.clone());
-        self.commons = Some(commons);
+        let coordinator = Arc::new(AcmeCoordinator::new(store.board(), &store.node_id()?, keyring, seals));
+        let mut follower = ProofFollower::new(coordinator.clone(), self.screen.clone());
+        self.coordinator = Some(coordinator);
         runtime.block_on(async {
             follower.look().await;
             for at in 0..self.wanted.len() {
@@ -237,7 +237,7 @@ impl AcmeManager {
 
     async fn fetch_all(mut self) {
         let mut account = None;
-        let mut moves = self.commons.as_ref().map(|commons| commons.moves());
+        let mut moves = self.coordinator.as_ref().map(|coordinator| coordinator.moves());
         self.offer_kept().await;
         loop {
             for at in 0..self.wanted.len() {
@@ -272,9 +272,9 @@ impl AcmeManager {
 
     /// Problem if this node cannot decrypt the shared data.
     fn closed(&self) -> Option<Problem> {
-        let (commons, account) = (self.commons.as_ref()?, storage::id_of(&self.settings.directory, &[]));
+        let (coordinator, account) = (self.coordinator.as_ref()?, storage::id_of(&self.settings.directory, &[]));
         let mut ids = self.wanted.iter().map(|wanted| &wanted.id).chain([&account]);
-        let error = ids.find_map(|id| commons.text(id).err())?;
+        let error = ids.find_map(|id| coordinator.text(id).err())?;
         let hint = "it is left as it is and this node orders for itself; if no node can open it any more, delete it in etcd";
         Some(Problem::warning("acme", "", format!("{error:#}")).hint(hint))
     }
@@ -282,11 +282,11 @@ impl AcmeManager {
     /// Publishes local certificates and the account if the cluster has none: this node may have been
     /// standalone before.
     async fn offer_kept(&self) {
-        let Some(commons) = &self.commons else { return };
+        let Some(coordinator) = &self.coordinator else { return };
         let account = storage::id_of(&self.settings.directory, &[]);
         for id in self.wanted.iter().map(|wanted| &wanted.id).chain([&account]) {
-            if let (Ok(Some(text)), Ok(None)) = (self.disk.text(id), commons.text(id))
-                && let Err(error) = commons.keep_first(id, &text).await
+            if let (Ok(Some(text)), Ok(None)) = (self.disk.text(id), coordinator.text(id))
+                && let Err(error) = coordinator.keep_first(id, &text).await
             {
                 tracing::warn!(
                     error = format!("{error:#}"),
@@ -304,9 +304,9 @@ impl AcmeManager {
         at: usize,
         note: impl FnOnce(&mut WantedCertificate, CertificateValidity, &str),
     ) {
-        let (Some(commons), wanted) = (&self.commons, &mut self.wanted[at]) else { return };
+        let (Some(coordinator), wanted) = (&self.coordinator, &mut self.wanted[at]) else { return };
         // A decryption failure is reported by `closed`.
-        let Some(text) = commons.text(&wanted.id).ok().flatten() else { return };
+        let Some(text) = coordinator.text(&wanted.id).ok().flatten() else { return };
         let read = IssuedCertificate::read(&text)
             .and_then(|issued| Ok((CertificateValidity::of(&issued.cert)?, issued)));
         let Ok((validity, issued)) = read else { return };
@@ -325,17 +325,17 @@ impl AcmeManager {
 
     /// Requests the permission to order a certificate now.
     async fn leave(&mut self, at: usize) -> anyhow::Result<OrderPermission> {
-        let Some(commons) = self.commons.clone() else { return Ok(OrderPermission::Standalone) };
-        if commons.is_refused_elsewhere(&self.wanted[at].id) {
+        let Some(coordinator) = self.coordinator.clone() else { return Ok(OrderPermission::Standalone) };
+        if coordinator.is_refused_elsewhere(&self.wanted[at].id) {
             return Ok(OrderPermission::Denied);
         }
-        let Some(turn) = commons.turn().await? else { return Ok(OrderPermission::Denied) };
+        let Some(lease) = coordinator.acquire_order_lease().await? else { return Ok(OrderPermission::Denied) };
         // The previous holder of the lease may have fetched this certificate.
         self.adopt(at, WantedCertificate::fetched).await;
         if self.wanted[at].is_due() {
-            return Ok(OrderPermission::Granted(turn));
+            return Ok(OrderPermission::Granted(lease));
         }
-        turn.end().await;
+        lease.end().await;
         Ok(OrderPermission::Denied)
     }
 
@@ -346,14 +346,14 @@ impl AcmeManager {
         let outcome = match self.leave(at).await {
             Ok(OrderPermission::Denied) => return,
             Ok(OrderPermission::Standalone) => self.fetch(at, account, None).await,
-            Ok(OrderPermission::Granted(turn)) => {
-                let outcome = self.fetch(at, account, Some(&turn)).await;
+            Ok(OrderPermission::Granted(lease)) => {
+                let outcome = self.fetch(at, account, Some(&lease)).await;
                 // A network failure of this node may not affect others, so it does not make them wait.
                 if outcome.as_ref().is_err_and(|error| !order::is_unanswered(error)) {
                     held = HELD;
                     self.announce_failure(at).await;
                 }
-                turn.end().await;
+                lease.end().await;
                 outcome
             }
             Err(error) => Err(error),
@@ -381,8 +381,8 @@ impl AcmeManager {
 
     /// Makes the other nodes wait before they try this order.
     async fn announce_failure(&self, at: usize) {
-        let Some(commons) = &self.commons else { return };
-        if let Err(error) = commons.publish_failure(&self.wanted[at].id, HELD).await {
+        let Some(coordinator) = &self.coordinator else { return };
+        if let Err(error) = coordinator.publish_failure(&self.wanted[at].id, HELD).await {
             tracing::debug!(error = format!("{error:#}"), "order failure not published to other nodes");
         }
     }
@@ -392,14 +392,14 @@ impl AcmeManager {
         &mut self,
         at: usize,
         account: &mut Option<Account>,
-        turn: Option<&OrderLease>,
+        lease: Option<&OrderLease>,
     ) -> anyhow::Result<CertificateValidity> {
         let known = match account {
             Some(account) => account,
             None => account.insert(self.account().await.context("the account")?),
         };
         let wanted = &self.wanted[at];
-        let prover = ChallengeProver { challenge: self.settings.challenge, screen: &self.screen, turn };
+        let prover = ChallengeProver { challenge: self.settings.challenge, screen: &self.screen, lease };
         let mut issued = order::certificate(known, &wanted.names, &prover).await;
         if let Err(error) = &issued
             && has_no_account(error)
@@ -413,8 +413,8 @@ impl AcmeManager {
         let issued = issued?;
         self.disk.keep_certificate(&wanted.id, &issued)?;
         self.screen.apply_local_objects(vec![put(wanted, &issued)]).await?;
-        if let Some(commons) = &self.commons
-            && let Err(error) = commons.keep(&wanted.id, &issued.text()).await
+        if let Some(coordinator) = &self.coordinator
+            && let Err(error) = coordinator.keep(&wanted.id, &issued.text()).await
         {
             tracing::warn!(error = format!("{error:#}"), "certificate not published to other nodes");
         }
@@ -446,7 +446,7 @@ impl AcmeManager {
     }
 
     fn shared_account(&self) -> Option<String> {
-        self.commons.as_ref()?.text(&storage::id_of(&self.settings.directory, &[])).ok()?
+        self.coordinator.as_ref()?.text(&storage::id_of(&self.settings.directory, &[])).ok()?
     }
 
     /// Replacement for an account that the server does not know: the account of the cluster if it differs, or
@@ -485,8 +485,8 @@ impl AcmeManager {
         self.disk.set_aside(&id)?;
         let text = serde_json::to_string(&credentials)?;
         self.disk.keep(&id, &text)?;
-        if let Some(commons) = &self.commons {
-            commons.keep(&id, &text).await?;
+        if let Some(coordinator) = &self.coordinator {
+            coordinator.keep(&id, &text).await?;
         }
         Ok(account)
     }

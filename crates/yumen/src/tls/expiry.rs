@@ -82,7 +82,7 @@ fn is_soon(at_unix_s: i64, life_s: i64, warning_days: u32, now_unix_s: i64) -> b
 /// Problems of expired certificates, and of those that expire soon.
 fn problems(seen: &ExpiryState, warning_days: u32, now_unix_s: i64) -> Vec<Problem> {
     let soon = seen.first.iter().filter(|end| is_soon(end.at_unix_s, end.life_s, warning_days, now_unix_s));
-    let told = soon.map(|CertificateExpiry { at_unix_s, id, name, .. }| {
+    let problems = soon.map(|CertificateExpiry { at_unix_s, id, name, .. }| {
         let object = format!("ssls/{id}");
         let days = (at_unix_s - now_unix_s).abs() / DAY_S;
         match *at_unix_s < now_unix_s {
@@ -97,7 +97,7 @@ fn problems(seen: &ExpiryState, warning_days: u32, now_unix_s: i64) -> Vec<Probl
             }
         }
     });
-    told.collect()
+    problems.collect()
 }
 
 /// Problems of expired trust anchors and CRLs in this snapshot, and of those that expire soon.
@@ -114,11 +114,11 @@ pub(super) async fn watch(expiry: Arc<ExpiryMonitor>, control: ControlHandle, wa
         let seen = look(&snapshot);
         drop(snapshot);
         let now_unix_s = now_unix_s();
-        let mut told = problems(&seen, warning_days, now_unix_s);
-        told.extend(seen.trusted.iter().flat_map(|trusted| trusted.problems(warning_days, now_unix_s)));
+        let mut expiring = problems(&seen, warning_days, now_unix_s);
+        expiring.extend(seen.trusted.iter().flat_map(|trusted| trusted.problems(warning_days, now_unix_s)));
         *expiry.0.lock().unwrap_or_else(PoisonError::into_inner) = seen;
         // Fails only if the process is ending and the control thread with it.
-        let _ = control.messages.send(ControlMessage::Problems(ProblemSource::Expiry, told));
+        let _ = control.messages.send(ControlMessage::Problems(ProblemSource::Expiry, expiring));
         match tokio::time::timeout(PAUSE, snapshots.changed()).await {
             Ok(Err(_)) => return,
             // Collects a burst of changes into one check.

@@ -67,7 +67,7 @@ pub(crate) struct ExportedStaple {
 
 /// Certificates that need a staple, with the time of their next fetch.
 pub(super) struct StapleFetcher {
-    wanted: UnboundedReceiver<Weak<CertificateKeyPair>>,
+    requests: UnboundedReceiver<Weak<CertificateKeyPair>>,
     staples: Arc<StapleCache>,
     due: BTreeMap<(Instant, u64), (Weak<CertificateKeyPair>, u32)>,
     count: u64,
@@ -82,10 +82,10 @@ struct StapleResult {
 
 impl StapleCache {
     /// Exports unexpired staples for a successor.
-    pub(crate) fn told(&self) -> Vec<ExportedStaple> {
+    pub(crate) fn export(&self) -> Vec<ExportedStaple> {
         let kept = self.kept();
         let fresh = kept.iter().filter(|(_, one)| one.is_fresh());
-        let told = fresh.map(|(leaf, one)| ExportedStaple {
+        let exported = fresh.map(|(leaf, one)| ExportedStaple {
             leaf: BASE64.encode(leaf),
             answer: BASE64.encode(&one.answer),
             until_unix_s: one.until_unix_s,
@@ -95,17 +95,17 @@ impl StapleCache {
             bytes += one.answer.len();
             bytes <= TOLD_BYTES_MAX
         };
-        told.take_while(fits).collect()
+        exported.take_while(fits).collect()
     }
 
     /// Imports the predecessor's staples. Invalid entries are fetched anew.
-    pub(super) fn knowing(told: &[ExportedStaple]) -> StapleCache {
+    pub(super) fn with(exported: &[ExportedStaple]) -> StapleCache {
         let read = |one: &ExportedStaple| {
             let leaf = BASE64.decode(&one.leaf).ok()?.try_into().ok()?;
             let answer = BASE64.decode(&one.answer).ok()?;
             Some((leaf, CachedStaple { answer, until_unix_s: one.until_unix_s }))
         };
-        StapleCache { kept: Mutex::new(told.iter().filter_map(read).collect()), ..StapleCache::default() }
+        StapleCache { kept: Mutex::new(exported.iter().filter_map(read).collect()), ..StapleCache::default() }
     }
 
     /// Cached staple of a certificate, if valid. The check repeats, since another process may have provided
@@ -134,38 +134,38 @@ fn leaf_digest(pair: &CertificateKeyPair) -> LeafDigest {
 
 impl StapleFetcher {
     pub(super) fn new(
-        wanted: UnboundedReceiver<Weak<CertificateKeyPair>>,
+        requests: UnboundedReceiver<Weak<CertificateKeyPair>>,
         staples: Arc<StapleCache>,
     ) -> StapleFetcher {
-        StapleFetcher { wanted, staples, due: BTreeMap::new(), count: 0 }
+        StapleFetcher { requests, staples, due: BTreeMap::new(), count: 0 }
     }
 
     /// Attaches known staples to the certificates waiting now: clients reject must-staple certificates
     /// without one.
     pub(super) fn staple_known(&mut self) {
-        while let Ok(pair) = self.wanted.try_recv() {
+        while let Ok(pair) = self.requests.try_recv() {
             self.take(pair);
         }
     }
 
     /// Fetches staples until no certificate is left and the loader is dropped.
     pub(super) async fn tend(mut self) {
-        let mut asking = JoinSet::new();
+        let mut fetching = JoinSet::new();
         loop {
             let first = self.due.first_key_value().map(|((at, _), _)| *at);
-            let first = first.filter(|_| asking.len() < ASKED_MAX);
+            let first = first.filter(|_| fetching.len() < ASKED_MAX);
             let pause = first.map_or(REFRESH_MAX, |at| at.saturating_duration_since(Instant::now()));
             tokio::select! {
-                one = self.wanted.recv() => match one {
+                one = self.requests.recv() => match one {
                     Some(pair) => self.take(pair),
-                    None if self.due.is_empty() && asking.is_empty() => return,
+                    None if self.due.is_empty() && fetching.is_empty() => return,
                     // A closed channel is ready at once: do not spin while fetches are scheduled.
                     None => tokio::time::sleep(REFRESH_MIN).await,
                 },
-                Some(Ok(asked)) = asking.join_next(), if !asking.is_empty() => self.settle(asked),
+                Some(Ok(result)) = fetching.join_next(), if !fetching.is_empty() => self.settle(result),
                 () = tokio::time::sleep(pause), if first.is_some() => {
                     if let Some((_, (pair, failures))) = self.due.pop_first() {
-                        asking.spawn(ask(pair, failures));
+                        fetching.spawn(ask(pair, failures));
                     }
                 }
             }
@@ -189,8 +189,8 @@ impl StapleFetcher {
     }
 
     /// Attaches a fetched staple, or counts the failure; schedules the next fetch.
-    fn settle(&mut self, asked: StapleResult) {
-        let StapleResult { pair, failures, outcome } = asked;
+    fn settle(&mut self, result: StapleResult) {
+        let StapleResult { pair, failures, outcome } = result;
         let Some(held) = pair.upgrade() else { return };
         match outcome {
             Ok((answer, good)) => {

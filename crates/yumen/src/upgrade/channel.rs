@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 /// Maximum length of a document, 512 MiB: fits the counters of a million keys.
 const DOCUMENT_BYTES_MAX: usize = 512 << 20;
 /// Descriptors per message; SCM_RIGHTS on Linux carries at most 253.
-const TOGETHER: usize = 64;
+const DESCRIPTORS_PER_MESSAGE: usize = 64;
 
 /// One end of the channel between two processes.
 pub(super) struct HandoverChannel {
@@ -39,19 +39,19 @@ impl HandoverChannel {
     pub(super) fn send(&self, document: &impl Serialize) -> io::Result<()> {
         let text = serde_json::to_vec(document)?;
         let _whole = self.write_lock.lock().unwrap_or_else(PoisonError::into_inner);
-        self.say(&text)
+        self.write(&text)
     }
 
     /// Sends the final document. If that fails, shuts down the write side, so that the peer reads the end of
     /// the stream.
     pub(super) fn send_last(&self, document: &impl Serialize) {
-        let said = match self.write_lock.try_lock() {
+        let sent = match self.write_lock.try_lock() {
             Ok(_whole) => {
-                serde_json::to_vec(document).map_err(io::Error::from).and_then(|text| self.say(&text))
+                serde_json::to_vec(document).map_err(io::Error::from).and_then(|text| self.write(&text))
             }
             Err(_) => Err(io::ErrorKind::WouldBlock.into()),
         };
-        if said.is_err() {
+        if sent.is_err() {
             self.shut_down_write();
         }
     }
@@ -68,7 +68,7 @@ impl HandoverChannel {
         Some(peer.pid.as_raw_nonzero().get())
     }
 
-    fn say(&self, text: &[u8]) -> io::Result<()> {
+    fn write(&self, text: &[u8]) -> io::Result<()> {
         self.stream.set_write_timeout(Some(Duration::from_secs(60)))?;
         let length = u32::try_from(text.len()).map_err(io::Error::other)?;
         (&self.stream).write_all(&length.to_be_bytes())?;
@@ -89,18 +89,18 @@ impl HandoverChannel {
     }
 
     /// Waits until data, or the end of the stream, can be read; `false` on timeout.
-    pub(super) fn is_told(&self, within: Duration) -> bool {
-        let mut asked = [PollFd::new(&self.stream, PollFlags::IN)];
+    pub(super) fn is_readable_within(&self, within: Duration) -> bool {
+        let mut descriptors = [PollFd::new(&self.stream, PollFlags::IN)];
         let within = Timespec::try_from(within).ok();
-        poll(&mut asked, within.as_ref()).is_ok_and(|count| count > 0)
+        poll(&mut descriptors, within.as_ref()).is_ok_and(|count| count > 0)
     }
 
-    fn read(&self, mut room: &mut [u8], until: Option<Instant>) -> io::Result<()> {
-        while !room.is_empty() {
+    fn read(&self, mut buffer: &mut [u8], until: Option<Instant>) -> io::Result<()> {
+        while !buffer.is_empty() {
             self.wait_until(until)?;
-            match (&self.stream).read(room) {
+            match (&self.stream).read(buffer) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => room = &mut room[count..],
+                Ok(count) => buffer = &mut buffer[count..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return Err(io::ErrorKind::TimedOut.into());
@@ -122,8 +122,8 @@ impl HandoverChannel {
     /// Sends descriptors. The peer must know their number.
     pub(super) fn send_descriptors(&self, descriptors: &[OwnedFd]) -> io::Result<()> {
         let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
-        for some in borrowed.chunks(TOGETHER) {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TOGETHER))];
+        for some in borrowed.chunks(DESCRIPTORS_PER_MESSAGE) {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_PER_MESSAGE))];
             let mut ancillary = SendAncillaryBuffer::new(&mut space);
             if !ancillary.push(SendAncillaryMessage::ScmRights(some)) {
                 return Err(io::Error::other("descriptors do not fit into a message"));
@@ -139,12 +139,12 @@ impl HandoverChannel {
         let mut received = Vec::new();
         while received.len() < count {
             self.wait_until(Some(until))?;
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TOGETHER))];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_PER_MESSAGE))];
             let mut ancillary = RecvAncillaryBuffer::new(&mut space);
             let mut byte = [0];
-            let mut room = [IoSliceMut::new(&mut byte)];
+            let mut payload = [IoSliceMut::new(&mut byte)];
             // CLOEXEC at receipt, so that a concurrent fork and exec does not inherit the descriptors.
-            let message = recvmsg(&self.stream, &mut room, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+            let message = recvmsg(&self.stream, &mut payload, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
             if message.bytes == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }

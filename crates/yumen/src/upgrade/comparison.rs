@@ -37,7 +37,7 @@ impl HandoverLosses {
     }
 
     /// Message for the user; `version` is that of the successor.
-    pub(super) fn told(&self, version: &str) -> String {
+    pub(super) fn message(&self, version: &str) -> String {
         let count = self.broken.len() + self.absent.len();
         let first = match (self.broken.first(), self.absent.first()) {
             (Some((object, message)), _) => format!("{object}: {message}"),

@@ -1,8 +1,8 @@
-//! Receiver of the successor's configuration in the predecessor, which serves draining connections by it.
+//! Receiver of the successor's configuration in the predecessor, whose draining connections use it.
 //!
 //! Owns transport and publication of updates; must not interpret their content.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
@@ -10,8 +10,8 @@ use std::time::Duration;
 use yumen_config::Kind;
 use yumen_store::{EntryChange, ResourceKey, Revision, StoreState};
 
-use super::handover_store::HandoverStore;
 use super::message::{ConfigUpdate, ObjectText, PredecessorMessage};
+use crate::config::handover_store::HandoverStore;
 use crate::control::{ConfigDelta, ControlHandle, ControlMessage};
 
 /// Text and expiry of an object; `None` for a deleted object.
@@ -19,111 +19,89 @@ type ObjectUpdate = (ResourceKey, Option<(Arc<str>, Option<u64>)>);
 
 /// Configuration updates from the successor, until they are published here.
 pub(super) struct ConfigReceiver {
-    held: Arc<HandoverStore>,
+    store: Arc<HandoverStore>,
     control: ControlHandle,
-    texts: Vec<ObjectUpdate>,
+    objects: Vec<ObjectUpdate>,
     is_whole: bool,
-    /// Number of complete updates received.
-    updates_received: u64,
-    /// Receives the publication number of the last update while it is being compiled.
-    compiling: Option<Receiver<u64>>,
-    /// Updates published here that earlier processes have not applied yet, with their publication numbers.
-    waiting_for_predecessors: VecDeque<(u64, u64)>,
+    /// Signalled when the last update is published; `None` if no update is being compiled.
+    compiling: Option<Receiver<()>>,
 }
 
 impl ConfigReceiver {
-    pub(super) fn new(held: Arc<HandoverStore>, control: ControlHandle) -> ConfigReceiver {
-        ConfigReceiver {
-            held,
-            control,
-            texts: Vec::new(),
-            is_whole: false,
-            updates_received: 0,
-            compiling: None,
-            waiting_for_predecessors: VecDeque::new(),
-        }
+    pub(super) fn new(store: Arc<HandoverStore>, control: ControlHandle) -> ConfigReceiver {
+        ConfigReceiver { store, control, objects: Vec::new(), is_whole: false, compiling: None }
     }
 
     /// Takes one part of an update. The last part publishes the update as a whole.
-    pub(super) fn take(&mut self, told: ConfigUpdate) {
-        self.is_whole |= told.is_whole;
-        self.texts.extend(told.objects.into_iter().filter_map(read));
-        if told.is_more_to_come {
+    pub(super) fn take(&mut self, update: ConfigUpdate) {
+        self.is_whole |= update.is_whole;
+        self.objects.extend(update.objects.into_iter().filter_map(parse));
+        if update.is_more_to_come {
             return;
         }
-        let mut texts = std::mem::take(&mut self.texts);
+        let objects = std::mem::take(&mut self.objects);
         // A process that is ending has no state left to override.
-        let before = self.held.state().unwrap_or_default();
-        let revision = Revision(told.revision);
-        let news =
-            match std::mem::take(&mut self.is_whole) {
-                true => {
-                    // A complete update does not list deletions: derive them from absent objects.
-                    let there: BTreeSet<&ResourceKey> = texts.iter().map(|(key, _)| key).collect();
-                    let gone = before.entries().map(|(key, _)| key).filter(|key| !there.contains(key));
-                    let gone: Vec<_> = gone.map(|key| (key.clone(), None)).collect();
-                    texts.extend(gone);
-                    ConfigDelta::Whole(self.hold(before.with(revision, texts)))
-                }
-                false => {
-                    let now = self.hold(before.clone().with(revision, texts));
-                    let changed = |(key, before, after): (&ResourceKey, Option<&_>, Option<&_>)| {
-                        EntryChange { key: key.clone(), before: before.cloned(), after: after.cloned() }
-                    };
-                    ConfigDelta::Changes(before.differences(&now).map(changed).collect(), revision)
-                }
-            };
-        let (answer, answered) = channel();
+        let before = self.store.state().unwrap_or_default();
+        let revision = Revision(update.revision);
+        let delta = match std::mem::take(&mut self.is_whole) {
+            true => whole(&before, objects, revision),
+            false => changes(before, objects, revision),
+        };
+        self.store.override_state(delta.1);
+        let (done, compiling) = channel();
         // Fails only if the process is ending and the control thread with it.
-        let _ = self.control.messages.send(ControlMessage::SuccessorConfig(news, answer));
-        self.updates_received += 1;
-        self.compiling = Some(answered);
+        let _ = self.control.messages.send(ControlMessage::SuccessorConfig(delta.0, done));
+        self.compiling = Some(compiling);
     }
 
-    /// Overrides the state before its publication: the sender to earlier processes reads it then.
-    fn hold(&self, state: StoreState) -> StoreState {
-        self.held.override_state(state.clone());
-        state
+    /// Whether an update is being compiled.
+    pub(super) fn is_compiling(&self) -> bool {
+        self.compiling.is_some()
     }
 
-    /// Whether an update is not applied everywhere yet.
-    pub(super) fn is_under_way(&self) -> bool {
-        self.compiling.is_some() || !self.waiting_for_predecessors.is_empty()
-    }
-
-    /// Waits at most `within` for a status message about updates in flight.
-    pub(super) fn comes_within(&mut self, within: Duration) -> Option<PredecessorMessage> {
-        if let Some(answered) = &self.compiling {
-            match answered.recv_timeout(within) {
-                Ok(number) => {
-                    self.compiling = None;
-                    self.waiting_for_predecessors.push_back((self.updates_received, number));
-                    return Some(PredecessorMessage::InForce(self.control.shown.broken()));
-                }
-                Err(RecvTimeoutError::Timeout) => return self.has_spread_within(Duration::ZERO),
-                Err(RecvTimeoutError::Disconnected) => self.compiling = None,
+    /// Waits at most `within` for the publication of the last update; returns the report about it.
+    pub(super) fn published_within(&mut self, within: Duration) -> Option<PredecessorMessage> {
+        match self.compiling.as_ref()?.recv_timeout(within) {
+            Ok(()) => {
+                self.compiling = None;
+                Some(PredecessorMessage::InForce(self.control.status.broken()))
+            }
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => {
+                self.compiling = None;
+                None
             }
         }
-        self.has_spread_within(within)
-    }
-
-    fn has_spread_within(&mut self, within: Duration) -> Option<PredecessorMessage> {
-        let (_, oldest) = *self.waiting_for_predecessors.front()?;
-        if !self.control.reach.is_everywhere_within(oldest, within) {
-            return None;
-        }
-        let newest_applied = self.control.reach.newest_applied();
-        let mut followed = 0;
-        while let Some((telling, _)) =
-            self.waiting_for_predecessors.pop_front_if(|(_, number)| *number <= newest_applied)
-        {
-            followed = telling;
-        }
-        Some(PredecessorMessage::Followed(followed))
     }
 }
 
+/// A complete update, with the state after it. It does not list deletions: they follow from absent objects.
+fn whole(
+    before: &StoreState,
+    mut objects: Vec<ObjectUpdate>,
+    revision: Revision,
+) -> (ConfigDelta, StoreState) {
+    let present: BTreeSet<&ResourceKey> = objects.iter().map(|(key, _)| key).collect();
+    let deleted = before.entries().map(|(key, _)| key).filter(|key| !present.contains(key));
+    let deleted: Vec<_> = deleted.map(|key| (key.clone(), None)).collect();
+    objects.extend(deleted);
+    let state = before.clone().with(revision, objects);
+    (ConfigDelta::Whole(state.clone()), state)
+}
+
+/// An update of some objects, with the state after it.
+fn changes(before: StoreState, objects: Vec<ObjectUpdate>, revision: Revision) -> (ConfigDelta, StoreState) {
+    let state = before.clone().with(revision, objects);
+    let changed = |(key, before, after): (&ResourceKey, Option<&_>, Option<&_>)| EntryChange {
+        key: key.clone(),
+        before: before.cloned(),
+        after: after.cloned(),
+    };
+    (ConfigDelta::Changes(before.differences(&state).map(changed).collect(), revision), state)
+}
+
 /// `None` for a kind that this version does not know; this process serves no such objects anyway.
-fn read(ObjectText { kind, id, json, expires_ms }: ObjectText) -> Option<ObjectUpdate> {
+fn parse(object: ObjectText) -> Option<ObjectUpdate> {
+    let ObjectText { kind, id, json, expires_ms } = object;
     Some((ResourceKey::new(Kind::from_name(&kind)?, id), json.map(|json| (json.into(), expires_ms))))
 }

@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use yumen_plugin::ExportedState;
 
-use crate::sockets::SocketLabel;
+use crate::serving::sockets::SocketLabel;
 use crate::tls::ExportedStaple;
 
 /// Protocol version that this program sends.
-pub(super) const PROTOCOL: u32 = 1;
+pub(super) const PROTOCOL: u32 = 2;
 /// Oldest protocol version that this program accepts.
-pub(super) const PROTOCOL_MIN: u32 = 1;
+pub(super) const PROTOCOL_MIN: u32 = 2;
 
 /// First message. Its format never changes, except by additional members.
 #[derive(Debug, Serialize, Deserialize)]
@@ -37,21 +37,27 @@ pub(super) struct HandoverOffer {
     /// The resource file, if its text ended with `#END`. A later text without that line is incomplete.
     #[serde(default)]
     pub(super) ended_file: Option<PathBuf>,
-    /// Whether the predecessor applies configuration updates after the handover.
-    #[serde(default)]
-    pub(super) follows: bool,
-    /// Whether the predecessor has live predecessors itself.
-    #[serde(default)]
-    pub(super) outlives: bool,
-    /// Newest revision applied in all processes.
+    /// Newest revision applied in the predecessor.
     #[serde(default)]
     pub(super) applied: u64,
+    /// Limits of the predecessor's drain.
+    #[serde(default)]
+    pub(super) drain: DrainLimits,
     /// Known addresses of host names and endpoints of services; absent from versions that do not send them.
     #[serde(default)]
     pub(super) known: Value,
     /// Known OCSP staples. After a version that does not send them, the successor fetches them.
     #[serde(default)]
     pub(super) staples: Vec<ExportedStaple>,
+}
+
+/// Time limits of the predecessor's drain, by the node settings of the predecessor.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub(crate) struct DrainLimits {
+    /// Limit after the handover, in milliseconds; 0 is no limit.
+    pub(crate) after_handover_ms: u64,
+    /// Limit once the drain is ended early, in milliseconds.
+    pub(crate) early_ms: u64,
 }
 
 /// Messages from the predecessor after its offer.
@@ -68,14 +74,10 @@ pub(super) enum PredecessorMessage {
     TakenOver,
     /// Counters of the predecessor's connections since the last report.
     Counted(ExportedState),
+    /// Number of client connections open in the predecessor, after a change.
+    Connections(u64),
     /// The last configuration update is published in the predecessor; these objects are broken there.
     InForce(Vec<String>),
-    /// Number of updates that the processes before the predecessor have published too.
-    Followed(u64),
-    /// Pid of an earlier process that does not apply updates; `None` once it does.
-    WaitsFor(Option<i32>),
-    /// The predecessor has ended, and so have all processes before it.
-    Ended,
 }
 
 /// Messages from the successor.
@@ -94,10 +96,10 @@ pub(super) enum SuccessorMessage {
     Serves,
     /// The successor accepts the next upgrade request.
     Settled,
-    /// Configuration update for a predecessor that follows. The next one is sent after this one is in force.
+    /// Configuration update. The next one is sent after this one is in force.
     Configured(ConfigUpdate),
-    /// The gateway is ending. Versions that do not know this message have stopped reading by then.
-    Ends,
+    /// The predecessor must end its drain early: the gateway ends, or an operator ended the drain.
+    EndDrain,
 }
 
 /// Texts of the configuration. They contain secrets, as does the memory of both processes.

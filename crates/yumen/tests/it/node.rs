@@ -216,3 +216,19 @@ fn the_reference_configuration_is_accepted() {
     let gateway = with_node(&reference, 1, &upstream.alone());
     assert_eq!(gateway.get("/").status, 200);
 }
+
+#[test]
+fn huge_pages_are_collapsed_only_if_enabled() {
+    let route = |id: usize| {
+        let plugins = json!({ "mocking": { "response_example": "x" } });
+        json!({ "id": id.to_string(), "uri": format!("/{id}"), "plugins": plugins })
+    };
+    let routes = json!({ "routes": (0..1200).map(route).collect::<Vec<Value>>() });
+    let with = |node| Gateway::with(&routes, &Options { node, ..Options::default() });
+    let (off, on) = (with(""), with("router: {huge_pages: true}"));
+    // The message appears whether or not the system allows huge pages.
+    let has_collapsed = |gateway: &Gateway| gateway.log().contains("huge page collapse");
+    crate::harness::eventually("the tables are collapsed", 20, || has_collapsed(&on));
+    assert!(!has_collapsed(&off), "{}", off.log());
+    assert_eq!((off.get("/7").status, on.get("/7").status), (200, 200));
+}

@@ -268,7 +268,7 @@ fn each_way_of_being_refused_by_one_redis_has_a_line_of_its_own() {
 
 #[test]
 fn redis_is_spoken_to_over_tls_and_verified_where_asked() {
-    let authority = certs::Authority::new("a house of its own");
+    let authority = certs::Authority::new("private authority");
     let pair = authority.sign("redis", &["localhost", "127.0.0.1"], certs::ecdsa());
     let (redis, upstream) = (Redis::tls(&pair), Upstream::text("x"));
     let settings = |verify: bool| {

@@ -47,16 +47,32 @@ impl Line {
             .expect("the binary runs")
     }
 
-    /// Upgrades, which must succeed; the process that serves now.
+    /// Upgrades, which must succeed; returns the process that serves now. Waits while the predecessor of the last
+    /// upgrade drains.
     pub(crate) fn upgrade(&mut self) -> u32 {
-        let before = self.serving();
-        let output = self.ask(&[]);
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{said}{output:?}\n{}", self.gateway.log());
-        let pid = said.trim_end().rsplit_once("process ").expect("a number").1;
+        let mut output = None;
+        eventually("the last predecessor has exited", 60, || {
+            let attempt = self.ask(&[]);
+            let is_refused = String::from_utf8_lossy(&attempt.stderr).contains("still drains");
+            output = Some(attempt);
+            !is_refused
+        });
+        self.note_upgrade(&output.expect("at least one attempt"))
+    }
+
+    /// Upgrades, and ends the drain of the last predecessor; returns the process that serves now.
+    pub(crate) fn upgrade_ending_drain(&mut self) -> u32 {
+        let output = self.ask(&["--end-drain"]);
+        self.note_upgrade(&output)
+    }
+
+    fn note_upgrade(&mut self, output: &Output) -> u32 {
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{printed}{output:?}\n{}", self.gateway.log());
+        let pid = printed.trim_end().rsplit_once("process ").expect("a number").1;
         let pid = pid.split(' ').next().unwrap().parse().expect("a number");
+        assert!(!self.pids.contains(&pid), "{printed}");
         self.pids.push(pid);
-        assert_ne!(pid, before, "{said}");
         eventually("the new process answers", 10, || self.serving() == pid);
         pid
     }

@@ -280,7 +280,7 @@ fn a_process_that_takes_over_goes_on_in_the_window_and_redis_hears_of_each_reque
             json!({"count": 50, "time_window": 60, "window_type": window_type, "sync_interval": 20});
         let [first, second, third] = [(); 3].map(|()| Node::new(&redis, settings.clone()));
         let take_over = |old: &Node, new: &Node| {
-            let told = old.bench.carry.tell();
+            let told = old.bench.carry.export();
             new.bench.carry.take_over(&told, new.bench.host.now());
             told
         };

@@ -27,15 +27,15 @@ fn check(name: &str, settings: &Value, before: usize, elapsed: Duration, beside:
     });
     let of_new = new.plugin(name, settings.clone());
     assert_eq!(admitted(&old, &of_old, before), before);
-    let told = old.carry.tell();
+    let exported = old.carry.export();
     for bench in [&old, &new] {
         bench.host.advance(elapsed);
     }
-    new.carry.take_over(&told, new.host.now());
+    new.carry.take_over(&exported, new.host.now());
     assert_eq!(admitted(&old, &of_old, beside), beside);
-    let (since, now) = old.carry.export_since(&told);
+    let (since, now) = old.carry.export_since(&exported);
     new.carry.take_over(&since, new.host.now());
-    assert!(old.carry.export_since(&now).0.is_empty(), "what was told is not told again");
+    assert!(old.carry.export_since(&now).0.is_empty(), "what was exported is not exported again");
     assert_eq!(admitted(&new, &of_new, 100), left, "{name} {settings}");
 }
 
@@ -72,11 +72,11 @@ fn exchanges_under_way_in_the_process_before_count_until_they_end() {
     let first = begin(old, &of_old);
     let second = begin(old, &of_old);
     assert!(first.is_some() && second.is_some());
-    let mut told = old.carry.tell();
-    new.carry.take_over(&told, new.host.now());
+    let mut exported = old.carry.export();
+    new.carry.take_over(&exported, new.host.now());
     let mut tell = || {
-        let (since, now) = old.carry.export_since(&told);
-        told = now;
+        let (since, now) = old.carry.export_since(&exported);
+        exported = now;
         new.carry.take_over(&since, new.host.now());
         since.len()
     };
@@ -88,7 +88,7 @@ fn exchanges_under_way_in_the_process_before_count_until_they_end() {
     let fourth = begin(new, &of_new);
     assert!(fourth.is_some() && begin(new, &of_new).is_none(), "one there and two here");
     drop(second);
-    assert_eq!((tell(), tell()), (1, 0), "the last one's end is told, once");
+    assert_eq!((tell(), tell()), (1, 0), "the last one's end is exported, once");
     let fifth = begin(new, &of_new);
     assert!(fifth.is_some() && begin(new, &of_new).is_none(), "all three here");
     drop((third, fourth, fifth));
@@ -109,13 +109,13 @@ fn a_long_key_is_the_same_one_in_the_next_process() {
     let plugins = [&old, &new].map(|bench| bench.plugin("limit-count", settings.clone()));
     let request = format!("GET / HTTP/1.1\nX-Key: {}", "k".repeat(3000));
     assert_eq!(old.run(&plugins[0], &request).status, 200);
-    let told = old.carry.tell();
-    new.carry.take_over(&told, new.host.now());
+    let exported = old.carry.export();
+    new.carry.take_over(&exported, new.host.now());
     assert_eq!([(); 2].map(|()| new.run(&plugins[1], &request).status), [200, 503]);
     assert_eq!(old.run(&plugins[0], &request).status, 200);
-    let hexes: Vec<usize> = told
+    let hexes: Vec<usize> = exported
         .values()
-        .flat_map(|told| told.as_object().into_iter().flatten())
+        .flat_map(|exported| exported.as_object().into_iter().flatten())
         .flat_map(|(_, keys)| keys.as_object().into_iter().flatten().map(|(key, _)| key.len()))
         .collect();
     assert_eq!(hexes, [2 * 57]);
@@ -132,10 +132,10 @@ fn long_keys_of_several_rules_go_on_under_their_rules() {
         let (old, new) = (PluginBench::new(), PluginBench::new());
         let plugins = [&old, &new].map(|bench| bench.plugin("limit-count", settings.clone()));
         assert_eq!(old.run(&plugins[0], &request).status, 200);
-        let mut told = old.carry.tell();
+        let mut exported = old.carry.export();
         if is_from_older_version {
-            // It told digests without their rules.
-            for limits in told.values_mut().filter_map(Value::as_object_mut) {
+            // It exported digests without their rules.
+            for limits in exported.values_mut().filter_map(Value::as_object_mut) {
                 for keys in limits.values_mut().filter_map(Value::as_object_mut) {
                     *keys = std::mem::take(keys)
                         .into_iter()
@@ -144,7 +144,7 @@ fn long_keys_of_several_rules_go_on_under_their_rules() {
                 }
             }
         }
-        new.carry.take_over(&told, new.host.now());
+        new.carry.take_over(&exported, new.host.now());
         assert_eq!([(); 2].map(|()| new.run(&plugins[1], &request).status), [200, 503]);
     }
 }
@@ -159,11 +159,11 @@ fn a_key_is_read_as_it_was_told_and_under_its_rule() {
         (3, 2, b"=a#2#3".to_vec()),
         (3, 1, digest),
     ] {
-        let told = written_key(rules, rule, &key);
-        assert_eq!(read_key(rules, &told), Some((rule..rule + 1, key)), "{told}");
+        let exported = written_key(rules, rule, &key);
+        assert_eq!(read_key(rules, &exported), Some((rule..rule + 1, key)), "{exported}");
     }
-    for told in ["x:00", "1:0", "0", "3d61"] {
-        assert_eq!(read_key(3, told), None, "{told}");
+    for exported in ["x:00", "1:0", "0", "3d61"] {
+        assert_eq!(read_key(3, exported), None, "{exported}");
     }
 }
 
@@ -171,9 +171,9 @@ fn a_key_is_read_as_it_was_told_and_under_its_rule() {
 fn what_another_version_tells_otherwise_is_passed_over() {
     let bench = PluginBench::new();
     let plugin = bench.plugin("limit-count", json!({"count": 2, "time_window": 60}));
-    for told in [json!(7), json!({"routes/1": 7}), json!({"routes/1": {"zz": [1], "00": ["x"]}}), Value::Null]
+    for exported in [json!(7), json!({"routes/1": 7}), json!({"routes/1": {"zz": [1], "00": ["x"]}}), Value::Null]
     {
-        bench.carry.take_over(&[("limit-count".to_owned(), told)].into(), bench.host.now());
+        bench.carry.take_over(&[("limit-count".to_owned(), exported)].into(), bench.host.now());
     }
     assert_eq!(admitted(&bench, &plugin, 3), 2);
 }

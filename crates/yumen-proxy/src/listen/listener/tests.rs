@@ -61,17 +61,17 @@ fn a_socket_that_is_taken_over_follows_its_new_settings() {
 }
 
 #[test]
-fn whether_somebody_is_queued_is_known() {
+fn a_queued_connection_is_detected() {
     let listening = listening(true);
-    assert!(!is_somebody_queued(&listening));
+    assert!(!has_queued_connection(&listening));
     let both = [connect(&listening), connect(&listening)];
-    assert!(!is_somebody_queued(&listening));
+    assert!(!has_queued_connection(&listening));
     drop(both);
     let mut client = TcpStream::connect(listening.local_addr().unwrap()).unwrap();
     client.write_all(b"G").unwrap();
-    while !is_somebody_queued(&listening) {
+    while !has_queued_connection(&listening) {
         std::thread::yield_now();
     }
     drop(listening.accept().unwrap());
-    assert!(!is_somebody_queued(&listening));
+    assert!(!has_queued_connection(&listening));
 }

@@ -49,22 +49,22 @@ fn received(len: usize, peer: SocketAddr, ecn: Option<EcnCodepoint>, local: Opti
     meta
 }
 
-/// Sending end of a link to a predecessor.
-pub struct DatagramForwarder {
-    /// Generation of the predecessor.
-    pub generation: u8,
-    /// Socket to send on.
-    pub end: OwnedFd,
-}
+/// Sending end of the link to the predecessor.
+pub struct DatagramForwarder(OwnedFd);
 
 impl DatagramForwarder {
+    /// Forwarder that sends on this socket.
+    pub fn new(socket: OwnedFd) -> DatagramForwarder {
+        DatagramForwarder(socket)
+    }
+
     /// Sends a datagram; false if the predecessor has ended. A full socket buffer loses the datagram, as UDP
     /// permits.
     pub(super) fn send(&self, data: &[u8], meta: &RecvMeta) -> bool {
         let head = head(meta);
         let (flags, pieces) =
             (SendFlags::DONTWAIT | SendFlags::NOSIGNAL, [IoSlice::new(&head), IoSlice::new(data)]);
-        let sent = rustix::net::sendmsg(&self.end, &pieces, &mut SendAncillaryBuffer::default(), flags);
+        let sent = rustix::net::sendmsg(&self.0, &pieces, &mut SendAncillaryBuffer::default(), flags);
         !matches!(sent, Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN))
     }
 }

@@ -37,7 +37,7 @@ pub struct Http3Listener {
     reset_key: Arc<hmac::Key>,
     steering: DatagramSteering,
     mailbox: SteeringMailbox,
-    before: Arc<[DatagramForwarder]>,
+    predecessor: Option<Arc<DatagramForwarder>>,
 }
 
 /// HTTP/3 keys that all endpoints of a node share; a successor inherits them.
@@ -61,7 +61,7 @@ impl Http3Identity {
     }
 
     /// Exports secret and generation for the successor.
-    pub fn told(&self) -> ([u8; 32], u8) {
+    pub fn export(&self) -> ([u8; 32], u8) {
         (self.secret, self.generation)
     }
 
@@ -114,13 +114,13 @@ impl Http3HandoverSender {
 }
 
 /// Prepares HTTP/3 on `sockets`, one per worker; returns the listeners, and the sender that announces a
-/// handover. `before` contains the links to predecessors.
+/// handover. `predecessor` is the link to the process that handed over.
 pub fn listen(
     sockets: Vec<UdpSocket>,
     acceptor: &DownstreamTlsAcceptor,
     settings: &WorkerSettings,
     identity: &Http3Identity,
-    before: Vec<DatagramForwarder>,
+    predecessor: Option<DatagramForwarder>,
 ) -> Result<(Vec<Http3Listener>, Http3HandoverSender), String> {
     let token_key = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&identity.key::<32>(b"tokens"));
     let reset_key = hmac::Key::new(hmac::HMAC_SHA256, &identity.key::<32>(b"resets"));
@@ -129,7 +129,7 @@ pub fn listen(
     server.transport_config(Arc::new(transport(settings)));
     let secret: [u8; SECRET_BYTES] = identity.key(b"identifiers");
     let steering = DatagramSteering::new(&secret, identity.generation, sockets.len());
-    let (reset_key, before) = (Arc::new(reset_key), Arc::<[DatagramForwarder]>::from(before));
+    let (reset_key, predecessor) = (Arc::new(reset_key), predecessor.map(Arc::new));
     let mailboxes = mailboxes(sockets.len());
     let endpoints = mailboxes.first().map(|mailbox| mailbox.others.clone()).unwrap_or_default();
     let leave = Http3HandoverSender { steering: steering.clone(), endpoints };
@@ -141,7 +141,7 @@ pub fn listen(
         reset_key: reset_key.clone(),
         steering: steering.clone(),
         mailbox,
-        before: before.clone(),
+        predecessor: predecessor.clone(),
     });
     Ok((each.collect(), leave))
 }
@@ -170,7 +170,7 @@ impl Http3Listener {
         config.cid_generator(move || Box::new(steering.ids(self.number)));
         let runtime: Arc<dyn quinn::Runtime> = Arc::new(WorkerRuntime::start());
         let socket = runtime.wrap_udp_socket(self.socket)?;
-        let socket = SteeredSocket::new(socket, self.steering, self.number, self.mailbox, self.before);
+        let socket = SteeredSocket::new(socket, self.steering, self.number, self.mailbox, self.predecessor);
         Endpoint::new_with_abstract_socket(config, Some(self.server), Arc::new(socket), runtime)
     }
 }

@@ -41,7 +41,7 @@ const LENGTH_AT: usize = 5;
 #[derive(Clone)]
 pub(super) struct DatagramSteering {
     secret: Arc<HeaderProtectionKey>,
-    /// Generation of the process; consecutive in a chain of handovers.
+    /// Generation of the process; a successor has the next one.
     generation: u8,
     endpoints: usize,
 }
@@ -60,8 +60,8 @@ enum DatagramRoute {
     Keep,
     /// Another endpoint of this process.
     Endpoint(usize),
-    /// The predecessor with this generation.
-    Predecessor(u8),
+    /// The predecessor, which drains its connections.
+    Predecessor,
     /// The successor, which reads from the same socket already.
     Successor,
 }
@@ -135,16 +135,11 @@ impl DatagramSteering {
                 other => DatagramRoute::Endpoint(other),
             },
             Some(owner) if owner.generation == self.generation.wrapping_add(1) => DatagramRoute::Successor,
-            Some(owner) if self.generation.wrapping_sub(owner.generation) < GENERATIONS_MAX => {
-                DatagramRoute::Predecessor(owner.generation)
-            }
+            Some(owner) if owner.generation == self.generation.wrapping_sub(1) => DatagramRoute::Predecessor,
             _ => DatagramRoute::Keep,
         }
     }
 }
-
-/// Upper bound of generations between the oldest process of a node and this one.
-const GENERATIONS_MAX: u8 = 64;
 
 /// Generates the identifiers of one endpoint.
 pub(super) struct SteeredIdGenerator {
@@ -209,8 +204,8 @@ pub(super) struct SteeredSocket {
     steering: DatagramSteering,
     endpoint: usize,
     others: Vec<Sender<SteeringMessage>>,
-    /// Links to the predecessors.
-    before: Arc<[DatagramForwarder]>,
+    /// Link to the predecessor; `None` in a first process.
+    predecessor: Option<Arc<DatagramForwarder>>,
     /// Locked by this endpoint only.
     inlet: Mutex<DatagramInlet>,
 }
@@ -228,10 +223,10 @@ impl SteeredSocket {
         steering: DatagramSteering,
         endpoint: usize,
         mailbox: SteeringMailbox,
-        before: Arc<[DatagramForwarder]>,
+        predecessor: Option<Arc<DatagramForwarder>>,
     ) -> SteeredSocket {
         let inlet = Mutex::new(DatagramInlet { own: mailbox.own, has_left: false });
-        SteeredSocket { socket, steering, endpoint, others: mailbox.others, before, inlet }
+        SteeredSocket { socket, steering, endpoint, others: mailbox.others, predecessor, inlet }
     }
 
     /// Receives forwarded datagrams; returns their number, and whether this process still reads from the
@@ -274,9 +269,9 @@ impl SteeredSocket {
                     matches!(self.others[other].try_send(handed), Err(TrySendError::Closed(_)))
                 }
                 // If the predecessor has ended, this endpoint sends a stateless reset: both share the key.
-                DatagramRoute::Predecessor(generation) => {
-                    let mut pipes = self.before.iter().filter(|pipe| pipe.generation == generation);
-                    !pipes.any(|pipe| pipe.send(&room[start..end], meta))
+                DatagramRoute::Predecessor => {
+                    let link = self.predecessor.as_ref();
+                    !link.is_some_and(|link| link.send(&room[start..end], meta))
                 }
                 DatagramRoute::Successor => false,
             };

@@ -77,7 +77,7 @@ fn values_are_escaped_and_missing_ones_told_as_asked() {
 
 #[test]
 fn the_host_and_the_process_are_told() {
-    ProcessVars { hostname: "gw-1".into(), pid: 4711 }.tell();
+    ProcessVars { hostname: "gw-1".into(), pid: 4711 }.set_for_process();
     check("$pid", LineEscape::Default, "4711");
     check("at $hostname", LineEscape::Default, "at gw-1");
 }

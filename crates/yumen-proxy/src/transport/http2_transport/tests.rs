@@ -56,7 +56,7 @@ fn the_end_is_announced_between_frames_only() {
     assert!(Pin::new(&mut wire).poll_flush(&mut cx).is_ready());
     assert!(wire.announce_end());
     assert!(matches!(wire.poll_send(&mut cx), Poll::Ready(Ok(()))));
-    let mut sent = [0; 6 + GOODBYE.len()];
+    let mut sent = [0; 6 + GRACEFUL_GOAWAY.len()];
     std::io::Read::read_exact(&mut listener.accept().unwrap().0, &mut sent).unwrap();
-    assert_eq!(sent[..], [&b"onetwo"[..], &GOODBYE].concat());
+    assert_eq!(sent[..], [&b"onetwo"[..], &GRACEFUL_GOAWAY].concat());
 }

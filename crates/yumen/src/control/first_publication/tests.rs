@@ -8,23 +8,23 @@ use yumen_snapshot::Publisher;
 use yumen_store::{LastGoodVersions, ResourceKey, Revision, StoreEntry, StoreState};
 
 use super::*;
-use crate::applied_tracker::AppliedTracker;
-use crate::control::{ControlMessage, ProblemSource, start};
-use crate::known_inputs::KnownInputs;
-use crate::offline;
+use crate::config::compiler;
+use crate::control::applied_tracker::AppliedTracker;
+use crate::control::{ControlContext, ControlMessage, ProblemSource, start};
+use crate::endpoints::inputs::KnownInputs;
 
 fn control() -> ControlHandle {
     let (carry, publisher) = (Arc::new(Carry::default()), Arc::new(Publisher::default()));
-    let (versions, reach) = (Arc::new(LastGoodVersions::default()), Arc::new(AppliedTracker::new(true)));
-    start(
-        offline::compiler(&yumen_config::NodeConfig::default()),
-        KnownInputs::default(),
+    let compiler = compiler::new(&yumen_config::NodeConfig::default(), 1, Arc::default(), Arc::default());
+    let context = ControlContext {
         carry,
         publisher,
-        versions,
-        reach,
-    )
-    .unwrap()
+        versions: Arc::new(LastGoodVersions::default()),
+        applied_tracker: AppliedTracker::alone(),
+        initial_inputs: KnownInputs::default(),
+        huge_pages: false,
+    };
+    start(compiler, context).unwrap()
 }
 
 /// A state of `count` routes, of which the last cannot be compiled.
@@ -53,24 +53,24 @@ fn settle(control: &ControlHandle) {
 }
 
 #[test]
-fn problems_that_come_before_the_configuration_do_not_end_the_wait_for_it() {
+fn early_problems_do_not_end_the_wait_for_the_configuration() {
     let control = control();
     let early = |object: &str| vec![Problem::warning(object, "", "known before the first compile")];
     send(&control, ControlMessage::Document(early("file")));
     send(&control, ControlMessage::Problems(ProblemSource::Store, early("store")));
     settle(&control);
-    assert_eq!(control.shown.problems().len(), 2);
+    assert_eq!(control.status.problems().len(), 2);
     assert!(control.readiness().unwrap_err().contains("has not been compiled yet"));
     // After the wait, all problems and the revision are visible.
     send(&control, ControlMessage::State(state(500), Vec::new()));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     control.wait_for_first_publication(&runtime).unwrap();
-    assert_eq!((control.readiness(), control.shown.broken()), (Ok(()), vec!["routes/499".to_owned()]));
-    assert_eq!(control.reach.revision(), Revision(1));
+    assert_eq!((control.readiness(), control.status.broken()), (Ok(()), vec!["routes/499".to_owned()]));
+    assert_eq!(control.applied_tracker.revision(), Revision(1));
 }
 
 #[test]
-fn a_source_without_a_configuration_ends_the_wait_and_leaves_the_node_unready() {
+fn an_absent_configuration_ends_the_wait_and_leaves_the_node_unready() {
     let control = control();
     send(&control, ControlMessage::NoState);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

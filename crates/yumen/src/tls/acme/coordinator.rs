@@ -19,7 +19,7 @@ use super::proof::{ChallengeProof, ChallengeResponder, ServedChallenge};
 use super::storage::seal_key;
 
 /// Name of the group of shared keys.
-pub(crate) const BOARD: &str = "acme";
+pub(crate) const ACME_SHARED_KEYS: &str = "acme";
 /// Key held by the ordering node.
 const ORDER: &str = "order";
 /// Lifetime of the order lease: after the death of a node the next may order.
@@ -31,7 +31,7 @@ const WATCH_WITHIN: Duration = Duration::from_secs(10);
 
 /// Shared keys of the cluster, with encryption.
 pub(super) struct AcmeCoordinator {
-    board: SharedKeys,
+    shared_keys: SharedKeys,
     /// Id of this node.
     node: Arc<str>,
     keyring: Keyring,
@@ -49,7 +49,7 @@ struct PublishedProof {
 
 /// This node's lease to order. Dropping it stops the renewal.
 pub(super) struct OrderLease {
-    commons: Arc<AcmeCoordinator>,
+    coordinator: Arc<AcmeCoordinator>,
     lease: i64,
     keeping: AbortHandle,
     /// Nodes that did not serve a challenge in time; later challenges do not wait for them.
@@ -69,18 +69,18 @@ fn acknowledgement_key(token: &str, node: &str) -> String {
 }
 
 impl AcmeCoordinator {
-    pub(super) fn new(board: SharedKeys, node: &str, keyring: Keyring, seals: bool) -> AcmeCoordinator {
-        AcmeCoordinator { board, node: node.into(), keyring, seals }
+    pub(super) fn new(shared_keys: SharedKeys, node: &str, keyring: Keyring, seals: bool) -> AcmeCoordinator {
+        AcmeCoordinator { shared_keys, node: node.into(), keyring, seals }
     }
 
     /// Notifies of changes of the shared keys.
     pub(super) fn moves(&self) -> watch::Receiver<u64> {
-        self.board.moves()
+        self.shared_keys.moves()
     }
 
     /// Decrypted shared text of an id.
     pub(super) fn text(&self, id: &str) -> anyhow::Result<Option<String>> {
-        let texts = self.board.texts();
+        let texts = self.shared_keys.texts();
         let Some(sealed) = texts.get(&*kept(id)) else { return Ok(None) };
         let opened = self.keyring.open(&seal_key(id), sealed);
         opened.map(Some).context("shared data cannot be decrypted: is store.keyring the same on all nodes?")
@@ -92,12 +92,12 @@ impl AcmeCoordinator {
         if self.text(id).is_err() {
             return Ok(());
         }
-        self.board.put(&kept(id), self.sealed(id, text), 0).await.context("etcd")
+        self.shared_keys.put(&kept(id), self.sealed(id, text), 0).await.context("etcd")
     }
 
     /// Stores a text for all nodes, unless there is one.
     pub(super) async fn keep_first(&self, id: &str, text: &str) -> anyhow::Result<()> {
-        self.board.put_new(&kept(id), self.sealed(id, text), 0).await.map(drop).context("etcd")
+        self.shared_keys.put_new(&kept(id), self.sealed(id, text), 0).await.map(drop).context("etcd")
     }
 
     fn sealed(&self, id: &str, text: &str) -> String {
@@ -109,40 +109,40 @@ impl AcmeCoordinator {
 
     /// Publishes the failure of an order, so that other nodes do not try it for `held`.
     pub(super) async fn publish_failure(&self, id: &str, held: Duration) -> anyhow::Result<()> {
-        let lease = self.board.lease(held).await?;
-        Ok(self.board.put(&failed(id), self.node.to_string(), lease).await?)
+        let lease = self.shared_keys.lease(held).await?;
+        Ok(self.shared_keys.put(&failed(id), self.node.to_string(), lease).await?)
     }
 
     /// Whether another node's order was rejected recently.
     pub(super) fn is_refused_elsewhere(&self, id: &str) -> bool {
-        self.board.texts().get(&*failed(id)).is_some_and(|node| *node != self.node)
+        self.shared_keys.texts().get(&*failed(id)).is_some_and(|node| *node != self.node)
     }
 
     /// Acquires the order lease; `None` if another node holds it. On success, texts of the previous holder
     /// are visible.
-    pub(super) async fn turn(self: &Arc<Self>) -> anyhow::Result<Option<OrderLease>> {
-        if self.board.texts().contains_key(ORDER) {
+    pub(super) async fn acquire_order_lease(self: &Arc<Self>) -> anyhow::Result<Option<OrderLease>> {
+        if self.shared_keys.texts().contains_key(ORDER) {
             return Ok(None);
         }
-        let lease = self.board.lease(ORDER_LEASE_TTL).await.context("etcd")?;
-        let keeping = tokio::spawn(keep_lease(self.board.clone(), lease)).abort_handle();
-        let turn = OrderLease { commons: self.clone(), lease, keeping, skipped_nodes: Mutex::default() };
+        let lease = self.shared_keys.lease(ORDER_LEASE_TTL).await.context("etcd")?;
+        let keeping = tokio::spawn(keep_lease(self.shared_keys.clone(), lease)).abort_handle();
+        let order_lease = OrderLease { coordinator: self.clone(), lease, keeping, skipped_nodes: Mutex::default() };
         // The lease id makes the text unique: a delayed watch event of an earlier lease cannot match.
         let text = format!("{} {lease:x}", self.node);
-        if !self.board.put_new(ORDER, text.clone(), lease).await.context("etcd")? {
-            turn.end().await;
+        if !self.shared_keys.put_new(ORDER, text.clone(), lease).await.context("etcd")? {
+            order_lease.end().await;
             return Ok(None);
         }
-        let is_heard = || self.board.texts().get(ORDER).is_some_and(|heard| **heard == *text);
-        match self.comes_within(WATCH_WITHIN, is_heard).await {
-            true => Ok(Some(turn)),
+        let is_watched = || self.shared_keys.texts().get(ORDER).is_some_and(|seen| **seen == *text);
+        match self.comes_within(WATCH_WITHIN, is_watched).await {
+            true => Ok(Some(order_lease)),
             false => bail!("the etcd watch did not deliver the write in time"),
         }
     }
 
     async fn comes_within(&self, within: Duration, is_there: impl Fn() -> bool) -> bool {
         let until = Instant::now() + within;
-        let mut moves = self.board.moves();
+        let mut moves = self.shared_keys.moves();
         while !is_there() {
             if !matches!(timeout_at(until, moves.changed()).await, Ok(Ok(()))) {
                 return is_there();
@@ -152,10 +152,10 @@ impl AcmeCoordinator {
     }
 }
 
-async fn keep_lease(board: SharedKeys, lease: i64) {
+async fn keep_lease(shared_keys: SharedKeys, lease: i64) {
     loop {
         sleep(ORDER_LEASE_TTL / 3).await;
-        if let Err(error) = board.keep(lease).await {
+        if let Err(error) = shared_keys.keep(lease).await {
             tracing::debug!(%error, "certificate order lease cannot be renewed");
         }
     }
@@ -165,15 +165,15 @@ impl OrderLease {
     /// Publishes a challenge and waits for the acknowledgements of all nodes.
     pub(super) async fn pin(&self, proof: &ChallengeProof) -> anyhow::Result<()> {
         proof.check()?;
-        let (commons, token) = (&self.commons, &proof.token);
+        let (coordinator, token) = (&self.coordinator, &proof.token);
         let pinned = PublishedProof { proof: proof.clone(), lease: self.lease };
         let text = serde_json::to_string(&pinned)?;
-        commons.board.put(&format!("proofs/{token}"), text, self.lease).await.context("etcd")?;
-        if commons.comes_within(PROOF_WITHIN, || self.waits_for(token).is_empty()).await {
+        coordinator.shared_keys.put(&format!("proofs/{token}"), text, self.lease).await.context("etcd")?;
+        if coordinator.comes_within(PROOF_WITHIN, || self.waits_for(token).is_empty()).await {
             return Ok(());
         }
         let late = self.waits_for(token);
-        if late.contains(&commons.node) {
+        if late.contains(&coordinator.node) {
             bail!("the etcd watch did not deliver the write in time");
         }
         tracing::warn!(nodes = ?late, "nodes did not serve the ACME challenge in time");
@@ -183,9 +183,9 @@ impl OrderLease {
 
     /// Live nodes that have not acknowledged a challenge, without skipped ones.
     fn waits_for(&self, token: &str) -> BTreeSet<Arc<str>> {
-        let (commons, skipped_nodes) = (&self.commons, self.skipped_nodes());
-        let texts = commons.board.texts();
-        let all = commons.board.nodes().into_iter().chain([commons.node.clone()]);
+        let (coordinator, skipped_nodes) = (&self.coordinator, self.skipped_nodes());
+        let texts = coordinator.shared_keys.texts();
+        let all = coordinator.shared_keys.nodes().into_iter().chain([coordinator.node.clone()]);
         let is_late = |node: &Arc<str>| {
             !skipped_nodes.contains(node) && !texts.contains_key(&*acknowledgement_key(token, node))
         };
@@ -195,12 +195,12 @@ impl OrderLease {
     /// Withdraws a challenge.
     pub(super) async fn unpin(&self, token: &str) {
         // On failure, the key expires with the lease at the latest.
-        let _ = self.commons.board.delete(&format!("proofs/{token}")).await;
+        let _ = self.coordinator.shared_keys.delete(&format!("proofs/{token}")).await;
     }
 
     /// Revokes the lease, which deletes all keys attached to it.
     pub(super) async fn end(self) {
-        if let Err(error) = self.commons.board.end(self.lease).await {
+        if let Err(error) = self.coordinator.shared_keys.end(self.lease).await {
             tracing::debug!(%error, "certificate order lease not revoked; it expires");
         }
     }
@@ -218,7 +218,7 @@ impl Drop for OrderLease {
 
 /// Serves the challenges of all nodes on this node.
 pub(super) struct ProofFollower {
-    pub(super) commons: Arc<AcmeCoordinator>,
+    pub(super) coordinator: Arc<AcmeCoordinator>,
     pub(super) screen: ChallengeResponder,
     /// By text of the published challenge, since a server may reuse a token in a later order; `None` if it
     /// cannot be served.
@@ -226,13 +226,13 @@ pub(super) struct ProofFollower {
 }
 
 impl ProofFollower {
-    pub(super) fn new(commons: Arc<AcmeCoordinator>, screen: ChallengeResponder) -> ProofFollower {
-        ProofFollower { commons, screen, shown: HashMap::new() }
+    pub(super) fn new(coordinator: Arc<AcmeCoordinator>, screen: ChallengeResponder) -> ProofFollower {
+        ProofFollower { coordinator, screen, shown: HashMap::new() }
     }
 
     /// Follows the shared keys until the store ends.
     pub(super) async fn run(mut self) {
-        let mut moves = self.commons.moves();
+        let mut moves = self.coordinator.moves();
         loop {
             self.look().await;
             if moves.changed().await.is_err() {
@@ -244,7 +244,7 @@ impl ProofFollower {
 
     /// Serves exactly the challenges that are published now.
     pub(super) async fn look(&mut self) {
-        let texts = self.commons.board.texts();
+        let texts = self.coordinator.shared_keys.texts();
         let proofs: BTreeSet<&Arc<str>> =
             texts.iter().filter(|(name, _)| name.starts_with("proofs/")).map(|(_, text)| text).collect();
         // Remove first: the next challenge of a name may replace the previous one.
@@ -265,10 +265,10 @@ impl ProofFollower {
     async fn show(&self, text: &str) -> anyhow::Result<ServedChallenge> {
         let PublishedProof { proof, lease } = serde_json::from_str(text)?;
         let shown = self.screen.show(&proof).await?;
-        let (board, name) =
-            (self.commons.board.clone(), acknowledgement_key(&proof.token, &self.commons.node));
+        let (shared_keys, name) =
+            (self.coordinator.shared_keys.clone(), acknowledgement_key(&proof.token, &self.coordinator.node));
         tokio::spawn(async move {
-            if let Err(error) = board.put(&name, String::new(), lease).await {
+            if let Err(error) = shared_keys.put(&name, String::new(), lease).await {
                 tracing::debug!(%error, "ACME challenge acknowledgement not written");
             }
         });

@@ -113,7 +113,7 @@ pub(super) struct ChallengeProver<'k> {
     pub(super) challenge: AcmeChallenge,
     pub(super) screen: &'k ChallengeResponder,
     /// Order lease in a cluster: all nodes serve the challenge.
-    pub(super) turn: Option<&'k OrderLease>,
+    pub(super) lease: Option<&'k OrderLease>,
 }
 
 /// A challenge that is being served, for its removal.
@@ -189,25 +189,25 @@ async fn prove(
 
 /// Errors of the challenges, as reported by the server.
 async fn failure(order: &mut Order) -> String {
-    let mut said = String::new();
+    let mut text = String::new();
     let mut authorizations = order.authorizations();
     while let Some(Ok(mut authorization)) = authorizations.next().await {
         let name = authorization.identifier().to_string();
         let Ok(state) = authorization.refresh().await else { continue };
         for problem in state.challenges.iter().filter_map(|challenge| challenge.error.as_ref()) {
-            said.push_str(&format!("; {name}: {problem}"));
+            text.push_str(&format!("; {name}: {problem}"));
         }
     }
-    said
+    text
 }
 
 impl ChallengeProver<'_> {
     async fn show(&self, proof: &ChallengeProof, shown: &mut Vec<PublishedChallenge>) -> anyhow::Result<()> {
-        match self.turn {
+        match self.lease {
             None => shown.push(PublishedChallenge::Here(self.screen.show(proof).await?)),
-            Some(turn) => {
+            Some(lease) => {
                 shown.push(PublishedChallenge::Everywhere(proof.token.clone()));
-                turn.pin(proof).await?;
+                lease.pin(proof).await?;
             }
         }
         Ok(())
@@ -216,9 +216,9 @@ impl ChallengeProver<'_> {
     async fn clear(&self, shown: Vec<PublishedChallenge>) {
         let mut here = Vec::new();
         for one in shown {
-            match (one, self.turn) {
+            match (one, self.lease) {
                 (PublishedChallenge::Here(shown), _) => here.push(shown),
-                (PublishedChallenge::Everywhere(token), Some(turn)) => turn.unpin(&token).await,
+                (PublishedChallenge::Everywhere(token), Some(lease)) => lease.unpin(&token).await,
                 (PublishedChallenge::Everywhere(_), None) => {}
             }
         }

@@ -53,10 +53,10 @@ impl ChallengeProof {
 impl ChallengeResponder {
     /// Publishes objects of the node and waits until they are active.
     pub(super) async fn apply_local_objects(&self, changes: Vec<ConfigChange>) -> anyhow::Result<()> {
-        let (tell, told) = oneshot::channel();
-        let sent = self.control.messages.send(ControlMessage::LocalObjects(changes, Some(tell)));
+        let (done, published) = oneshot::channel();
+        let sent = self.control.messages.send(ControlMessage::LocalObjects(changes, Some(done)));
         sent.ok().context("the gateway is ending")?;
-        told.await.context("the gateway is ending")
+        published.await.context("the gateway is ending")
     }
 
     pub(super) async fn show(&self, proof: &ChallengeProof) -> anyhow::Result<ServedChallenge> {
@@ -85,8 +85,8 @@ impl ChallengeResponder {
             AcmeChallenge::TlsAlpn01 => {
                 let mut params = CertificateParams::new(vec![name.clone()])?;
                 // RFC 8737 §3: the acmeIdentifier extension contains the digest of the key authorization.
-                let told = digest(&SHA256, key.as_bytes());
-                params.custom_extensions = vec![CustomExtension::new_acme_identifier(told.as_ref())];
+                let key_digest = digest(&SHA256, key.as_bytes());
+                params.custom_extensions = vec![CustomExtension::new_acme_identifier(key_digest.as_ref())];
                 let own = KeyPair::generate()?;
                 let certificate = params.self_signed(&own)?;
                 let put = self.challenges.put(name, &certificate.pem(), &own.serialize_pem());

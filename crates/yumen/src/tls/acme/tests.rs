@@ -44,7 +44,7 @@ fn what_was_just_fetched_is_not_fetched_again_at_once_however_the_clock_is_set()
 }
 
 #[test]
-fn what_is_late_is_told_until_the_clock_is_set_right() {
+fn a_late_renewal_is_reported_until_the_clock_is_corrected() {
     let names = vec!["a.test".to_owned()];
     let mut wanted = WantedCertificate::new("https://ca.test/dir", &AcmeCertificate { names });
     let now_s = now_unix_s();

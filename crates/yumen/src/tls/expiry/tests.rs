@@ -15,9 +15,9 @@ fn seen(ends: &[(i64, &str)], life_days: i64) -> ExpiryState {
 fn what_ends_soon_is_a_warning_and_what_has_ended_an_error() {
     let now = 1_000 * DAY_S;
     let ends = [(now - 3 * DAY_S, "gone"), (now + 2 * DAY_S + 60, "soon"), (now + 20 * DAY_S, "later")];
-    let told: Vec<String> = problems(&seen(&ends, 365), 14, now).iter().map(ToString::to_string).collect();
+    let found: Vec<String> = problems(&seen(&ends, 365), 14, now).iter().map(ToString::to_string).collect();
     assert_eq!(
-        told,
+        found,
         [
             "error: ssls/gone at cert: the certificate for gone.test expired 3 days ago: clients refuse it\n  hint: renew it",
             "warning: ssls/soon at cert: the certificate for soon.test expires in 2 days\n  hint: renew it: clients refuse it afterwards",
@@ -30,7 +30,7 @@ fn what_ends_soon_is_a_warning_and_what_has_ended_an_error() {
 }
 
 #[test]
-fn what_others_are_verified_by_is_told_before_it_ends_and_after() {
+fn trust_anchors_and_crls_are_reported_before_and_after_their_end() {
     let now = 1_000 * DAY_S;
     let term = |name: &str, left_days: i64| yumen_proxy::tls::ValidityTerm {
         name: format!("CN={name}"),
@@ -38,8 +38,8 @@ fn what_others_are_verified_by_is_told_before_it_ends_and_after() {
         until_unix_s: now + left_days * DAY_S + 60,
     };
     let check = |trusted: TrustedMaterial, expected: &[&str]| {
-        let told: Vec<String> = trusted.problems(14, now).map(|problem| problem.to_string()).collect();
-        let short: Vec<&str> = told.iter().filter_map(|told| told.lines().next()).collect();
+        let found: Vec<String> = trusted.problems(14, now).map(|problem| problem.to_string()).collect();
+        let short: Vec<&str> = found.iter().filter_map(|problem| problem.lines().next()).collect();
         assert_eq!(short, expected);
     };
     let clients =
@@ -72,7 +72,7 @@ fn what_others_are_verified_by_is_told_before_it_ends_and_after() {
 }
 
 #[test]
-fn an_upstream_is_told_by_the_object_and_the_field_it_is_written_in() {
+fn the_problem_of_an_upstream_names_its_object_and_field() {
     let check = |origin: &str, object: &str, path: &str| {
         assert_eq!(trusted::place(origin), (object.to_owned(), path.to_owned()), "{origin}");
     };

@@ -1,6 +1,6 @@
 use super::*;
 
-fn told(leaf: &str, until_unix_s: i64) -> ExportedStaple {
+fn exported(leaf: &str, until_unix_s: i64) -> ExportedStaple {
     ExportedStaple { leaf: leaf.to_owned(), answer: BASE64.encode("answer"), until_unix_s }
 }
 
@@ -8,14 +8,14 @@ fn told(leaf: &str, until_unix_s: i64) -> ExportedStaple {
 fn what_one_process_tells_another_knows_and_what_is_odd_is_passed_over() {
     let (leaf, soon) = (BASE64.encode([7; 32]), now_unix_s() + 600);
     let check = |one: ExportedStaple, expected: Option<(&str, i64)>| {
-        let again = StapleCache::knowing(&[one]).told();
+        let again = StapleCache::with(&[one]).export();
         let found = again.first().map(|one| (one.leaf.as_str(), one.until_unix_s));
         assert_eq!(found, expected);
     };
-    check(told(&leaf, soon), Some((&leaf, soon)));
-    check(told(&leaf, now_unix_s() - 1), None);
-    check(told("no base64", soon), None);
-    check(told(&BASE64.encode([7; 31]), soon), None);
+    check(exported(&leaf, soon), Some((&leaf, soon)));
+    check(exported(&leaf, now_unix_s() - 1), None);
+    check(exported("no base64", soon), None);
+    check(exported(&BASE64.encode([7; 31]), soon), None);
 }
 
 #[test]
@@ -28,6 +28,6 @@ fn an_answer_that_another_process_tells_is_shown_only_if_it_holds() {
     );
     let pair = loaded.unwrap().downcast::<CertificateKeyPair>().unwrap();
     let leaf = BASE64.encode(leaf_digest(&pair));
-    let staples = StapleCache::knowing(&[told(&leaf, now_unix_s() + 600)]);
+    let staples = StapleCache::with(&[exported(&leaf, now_unix_s() + 600)]);
     assert!(staples.known(&pair).is_none());
 }

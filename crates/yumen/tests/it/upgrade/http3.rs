@@ -1,4 +1,4 @@
-//! Connections of HTTP/3 are told by their identifiers, whichever process reads the datagram.
+//! HTTP/3 connections are found by their identifiers, whichever process reads the datagram.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -62,7 +62,6 @@ fn requests_under_way_are_answered_by_the_process_they_were_asked_of() {
         let mut line = tokio::task::spawn_blocking(move || {
             eventually("all are at the upstream", 60, || arrived.load(Relaxed) == 8);
             line.upgrade();
-            line.upgrade();
             gate.open();
             line
         })
@@ -85,42 +84,40 @@ fn requests_under_way_are_answered_by_the_process_they_were_asked_of() {
 
 #[test]
 fn a_connection_is_served_to_its_end_where_the_other_workers_had_none() {
-    const PROCESSES: usize = 4;
-    let gate = Gate::default();
-    let (waits, arrived) = (gate.clone(), Arc::new(AtomicUsize::new(0)));
-    let counted = arrived.clone();
+    const ROUNDS: usize = 4;
+    let gates: Arc<[Gate]> = (0..ROUNDS).map(|_| Gate::default()).collect();
+    let arrived = Arc::new(AtomicUsize::new(0));
+    let (waits, counted) = (gates.clone(), arrived.clone());
     let upstream = Upstream::start(move |request, stream| {
-        counted.fetch_add(1, Relaxed);
-        waits.pass();
+        waits[counted.fetch_add(1, Relaxed)].pass();
         respond(stream, 200, "", &request.body)
     });
-    // Which worker a connection lands at is the system's to choose: hardly each time the first of so many.
+    // The system chooses the worker of a connection: hardly each time the first of so many.
     let (mut line, authority) = start(&upstream, 4);
     let body = crate::harness::noise(1_000_000);
     http2::run(async {
-        let mut asking = Vec::new();
-        for process in 1..=PROCESSES {
+        for round in 0..ROUNDS {
             let client =
                 Http3Client::connect(line.gateway.https, "a.test", &authority.cert, None).await.unwrap();
-            let (body, arrived) = (body.clone(), arrived.clone());
-            asking.push(tokio::spawn(async move {
-                let answer = client.ask_with(request("POST", "/"), &body, None).await;
+            let (sent, arrived) = (body.clone(), arrived.clone());
+            let asking = tokio::spawn(async move {
+                let answer = client.ask_with(request("POST", "/"), &sent, None).await;
                 (client, answer)
-            }));
+            });
             let upgrading = tokio::task::spawn_blocking(move || {
-                eventually("it is at the upstream", 60, || arrived.load(Relaxed) == process);
+                eventually("it is at the upstream", 60, || arrived.load(Relaxed) == round + 1);
                 let before = line.serving();
                 line.upgrade();
-                // The workers without a connection have ended: what they kept for the other one is gone.
+                // The workers without a connection have ended, and with them their end of the datagram link.
                 eventually("one is left", 60, || workers_of(before) == 1);
                 line
             });
             line = upgrading.await.unwrap();
-        }
-        gate.open();
-        for asking in asking {
-            let (_, answer) = tokio::time::timeout(Duration::from_secs(20), asking).await.unwrap().unwrap();
+            gates[round].open();
+            let (client, answer) =
+                tokio::time::timeout(Duration::from_secs(20), asking).await.unwrap().unwrap();
             assert!(answer.expect("an answer").body == body, "what was sent comes back");
+            drop(client);
         }
         tokio::task::spawn_blocking(move || drop(line)).await.unwrap();
     });

@@ -213,13 +213,14 @@ fn no_request_fails_and_no_websocket_is_cut() {
         let upgrades = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             seen.wait_for(100);
             line.upgrade();
-            talk(&mut early, "after one");
             seen.wait_for(200);
+            talk(&mut early, "after one");
+            assert!(super::runs(first), "WebSockets live on in the process they began in");
+            drop(early);
             let mut late = open_tunnels(http, 30);
             line.upgrade();
             seen.wait_for(200);
-            talk(&mut early, "after two");
-            talk(&mut late, "after one");
+            talk(&mut late, "after two");
             drop(late);
         }));
         seen.is_over.store(true, Relaxed);
@@ -227,9 +228,6 @@ fn no_request_fails_and_no_websocket_is_cut() {
     });
     let (answers, told) = (seen.answers.load(Relaxed), seen.told.lock().unwrap());
     assert_eq!(seen.failures.load(Relaxed), 0, "of {answers}: {told:?}");
-    assert!(super::runs(first), "WebSockets live on in the process they began in");
-    talk(&mut early, "at last");
-    drop(early);
     line.wait_for_end_of(first);
 }
 

@@ -35,7 +35,7 @@ fn a_new_process_that_fails_leaves_the_old_one_serving() {
     eventually("nobody else holds what was handed over", 5, || !super::runs(wrapped));
     let babbles =
         executable(&line, "babbles", "#!/bin/sh\nprintf '\\000\\000\\000\\004\"no\"' >&0\nexec sleep 600\n");
-    check(&line, &["--binary", &babbles], "cannot be understood");
+    check(&line, &["--binary", &babbles], "invalid message from the successor");
     let config = line.gateway.scratch.write("broken.yaml", "listen: 7");
     let broken = executable(&line, "broken", &format!("#!/bin/sh\nexec {YUMEN} run --config {config}\n"));
     check(&line, &["--binary", &broken], "broken.yaml is invalid");
@@ -98,7 +98,7 @@ fn one_upgrade_at_a_time() {
     std::thread::scope(|scope| {
         let first = scope.spawn(|| line.ask(&["--binary", &slow]));
         eventually("the first is under way", 30, || line.gateway.scratch.file("started").exists());
-        check(&line, &[], "an upgrade is under way");
+        check(&line, &[], "another upgrade is in progress");
         let sleeper = children_of(line.gateway.pid()).pop().expect("the process that was started");
         let pid = rustix::process::Pid::from_raw(sleeper as i32).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();

@@ -9,7 +9,7 @@ fn pair() -> (OwnedFd, OwnedFd) {
 }
 
 fn pipe_into(end: OwnedFd) -> DatagramForwarder {
-    DatagramForwarder { generation: 0, end }
+    DatagramForwarder::new(end)
 }
 
 fn take(mouth: &mut DatagramReceiver) -> Option<(Vec<u8>, RecvMeta)> {

@@ -1,0 +1,18 @@
+//! The commands other than `run`, each with its arguments. [`crate::cli`] lists them.
+//!
+//! `remote` and `client` talk to a running gateway; `offline` compiles a file in this process.
+
+pub(crate) mod backup;
+pub(crate) mod check;
+mod client;
+pub(crate) mod debug_token;
+pub(crate) mod explain;
+pub(crate) mod import;
+pub(crate) mod lint;
+pub(crate) mod offline;
+pub(crate) mod output;
+pub(crate) mod plan;
+pub(crate) mod reference;
+pub(crate) mod remote;
+pub(crate) mod top;
+pub(crate) mod upgrade;

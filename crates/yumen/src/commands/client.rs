@@ -1,0 +1,237 @@
+//! HTTP client for the listeners of a running gateway: one request per connection.
+//!
+//! Has no knowledge of the endpoints.
+
+use std::future::Future;
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, Request, Uri};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+
+/// Maximum response body: 256 MiB, since responses are documents of the control plane.
+const BODY_BYTES_MAX: usize = 256 * 1024 * 1024;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Limit for a whole download; the admin listener has a shorter one.
+const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// Client of one operators' listener.
+pub(crate) struct OperatorClient {
+    base: Uri,
+    key: Option<String>,
+    runtime: Runtime,
+}
+
+/// Response with its whole body.
+#[derive(Debug)]
+pub(crate) struct OperatorResponse {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl OperatorClient {
+    /// Creates a client for a base URL such as `http://127.0.0.1:9180`; `key` is sent as `X-API-KEY`.
+    pub(crate) fn new(base_url: &str, key: Option<String>) -> anyhow::Result<OperatorClient> {
+        let base: Uri = base_url.parse().with_context(|| format!("\"{base_url}\" is no address"))?;
+        if !matches!(base.scheme_str(), Some("http" | "https")) || base.host().is_none() {
+            bail!("\"{base_url}\" is not a URL of the form http://HOST:PORT or https://HOST:PORT");
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(OperatorClient { base, key, runtime })
+    }
+
+    /// Sends a GET request.
+    pub(crate) fn get(&self, path: &str) -> anyhow::Result<OperatorResponse> {
+        self.send(&Method::GET, path, &[], None)
+    }
+
+    /// Streams the body at `path` into `sink` and returns its length in bytes. Fails on a status other than
+    /// 2xx, or after 60 s without data.
+    pub(crate) fn download(&self, path: &str, sink: &mut dyn Write) -> anyhow::Result<u64> {
+        let mut counted = CountedDownload { sink, bytes: 0 };
+        let request = self.request(&Method::GET, path, &[], None)?;
+        let answer = self.runtime.block_on(self.exchange(request, Some(&mut counted)));
+        let answer = answer.with_context(|| format!("GET {}", self.url(path)))?;
+        answer.text().map(|_| counted.bytes)
+    }
+
+    /// Sends a request and reads the whole response, whatever its status. `path` begins with a slash.
+    pub(crate) fn send(
+        &self,
+        method: &Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<Bytes>,
+    ) -> anyhow::Result<OperatorResponse> {
+        let request = self.request(method, path, headers, body)?;
+        let answer = self.runtime.block_on(self.exchange(request, None));
+        answer.with_context(|| format!("{method} {}", self.url(path)))
+    }
+
+    fn request(
+        &self,
+        method: &Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<Bytes>,
+    ) -> anyhow::Result<Request<Full<Bytes>>> {
+        let base = self.base.path().trim_end_matches('/');
+        let mut request = Request::new(Full::new(body.unwrap_or_default()));
+        *request.method_mut() = method.clone();
+        *request.uri_mut() = format!("{base}{path}").parse().with_context(|| format!("path {path}"))?;
+        let fields = request.headers_mut();
+        let authority = self.base.authority().map_or("", |authority| authority.as_str());
+        fields.insert(hyper::header::HOST, HeaderValue::from_str(authority)?);
+        // One request per connection (RFC 9112 §9.6).
+        fields.insert(hyper::header::CONNECTION, HeaderValue::from_static("close"));
+        if let Some(key) = &self.key {
+            fields.insert("x-api-key", HeaderValue::from_str(key).context("the API key")?);
+        }
+        for (name, value) in headers {
+            let name: HeaderName = name.parse().with_context(|| format!("header {name}"))?;
+            fields.append(name, HeaderValue::from_str(value)?);
+        }
+        Ok(request)
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base.to_string().trim_end_matches('/'))
+    }
+
+    async fn exchange(
+        &self,
+        request: Request<Full<Bytes>>,
+        sink: Option<&mut CountedDownload<'_>>,
+    ) -> anyhow::Result<OperatorResponse> {
+        let limit = if sink.is_some() { DOWNLOAD_TIMEOUT } else { ANSWER_TIMEOUT };
+        let is_tls = self.base.scheme_str() == Some("https");
+        let host = self.base.host().unwrap_or_default().trim_matches(['[', ']']);
+        let port = self.base.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+        let connecting = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect((host, port)));
+        let hint =
+            "is yumen running? Admin listens on 127.0.0.1:9180 and status on 127.0.0.1:9091 by default";
+        let tcp = match connecting.await {
+            Ok(connected) => connected.with_context(|| format!("cannot connect to {host}:{port}; {hint}"))?,
+            Err(_) => bail!("{host}:{port} did not take a connection within 5 s; {hint}"),
+        };
+        let answer = async {
+            if is_tls {
+                let stream = handshake(host, tcp).await.with_context(|| format!("TLS with {host}:{port}"))?;
+                ask(stream, request, sink).await
+            } else {
+                ask(tcp, request, sink).await
+            }
+        };
+        within(limit, answer).await?
+    }
+}
+
+/// Sink of a download, with the number of bytes written.
+struct CountedDownload<'s> {
+    sink: &'s mut dyn Write,
+    bytes: u64,
+}
+
+async fn within<T>(limit: Duration, answer: impl Future<Output = T>) -> anyhow::Result<T> {
+    let answer = tokio::time::timeout(limit, answer).await;
+    answer.map_err(|_| anyhow::anyhow!("no answer within {} s", limit.as_secs()))
+}
+
+async fn ask<S>(
+    stream: S,
+    request: Request<Full<Bytes>>,
+    sink: Option<&mut CountedDownload<'_>>,
+) -> anyhow::Result<OperatorResponse>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let driver = tokio::spawn(connection);
+    let (head, body) = within(ANSWER_TIMEOUT, sender.send_request(request)).await??.into_parts();
+    let body = match sink {
+        Some(sink) if head.status.is_success() => {
+            pour(body, sink).await?;
+            Bytes::new()
+        }
+        _ => match Limited::new(body, BODY_BYTES_MAX).collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(error) => bail!("the answer cannot be read: {error}"),
+        },
+    };
+    driver.abort();
+    Ok(OperatorResponse { status: head.status.as_u16(), headers: head.headers, body })
+}
+
+/// Copies a body chunk by chunk.
+async fn pour(mut body: Incoming, into: &mut CountedDownload<'_>) -> anyhow::Result<()> {
+    while let Some(frame) = within(ANSWER_TIMEOUT, body.frame()).await? {
+        let frame = frame.context("the answer ends early")?;
+        if let Ok(piece) = frame.into_data() {
+            into.bytes += piece.len() as u64;
+            into.sink.write_all(&piece).context("cannot write the response")?;
+        }
+    }
+    Ok(())
+}
+
+async fn handshake(host: &str, tcp: TcpStream) -> anyhow::Result<tokio_rustls::client::TlsStream<TcpStream>> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = rustls::pki_types::ServerName::try_from(host.to_owned())?;
+    Ok(tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, tcp).await?)
+}
+
+impl OperatorResponse {
+    /// Body of a 2xx response as text; otherwise the gateway's message as an error.
+    pub(crate) fn text(&self) -> anyhow::Result<String> {
+        match (200..300).contains(&self.status) {
+            true => Ok(String::from_utf8_lossy(&self.body).into_owned()),
+            false => Err(self.failure()),
+        }
+    }
+
+    fn failure(&self) -> anyhow::Error {
+        let document: Value = serde_json::from_slice(&self.body).unwrap_or_default();
+        let message = document["error_msg"].as_str().or_else(|| document["message"].as_str());
+        let message = message.unwrap_or("no reason given");
+        let hint = "give the admin key by --key or YUMEN_ADMIN_KEY (the first start printed it)";
+        match (self.status, document["description"].as_str()) {
+            (401, None) => anyhow::anyhow!("{message}: {hint}"),
+            (401, Some(why)) => anyhow::anyhow!("{message}: {why}: {hint}"),
+            _ => anyhow::anyhow!("the gateway answered {}: {message}", self.status),
+        }
+    }
+
+    /// Body of a 2xx response as JSON; otherwise the gateway's message as an error.
+    pub(crate) fn json(&self) -> anyhow::Result<Value> {
+        let document: Option<Value> = serde_json::from_slice(&self.body).ok();
+        if !(200..300).contains(&self.status) {
+            return Err(self.failure());
+        }
+        document.with_context(|| {
+            let kind = self.headers.get(hyper::header::CONTENT_TYPE);
+            let kind = kind.map_or("nothing", |kind| kind.to_str().unwrap_or("something"));
+            format!("the answer is no JSON but {kind}: is that address a listener of yumen?")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! `yumen explain`: explains the routing of a request or stream, by a running gateway or a file.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow, bail};
+use clap::Args;
+use hyper::Method;
+use yumen_config::Kind;
+use yumen_snapshot::{ExplainContext, ExplainResult, Question, explain_any};
+
+use super::remote::RemoteArgs;
+use super::{offline, output};
+use crate::node::NodeFile;
+
+/// Arguments of `yumen explain`.
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// Request: a method [default: GET] and a URL or path; or a stream: tcp://ADDRESS:PORT,
+    /// udp://ADDRESS:PORT or tls://NAME:PORT
+    #[arg(num_args = 1..=2, required = true, value_name = "METHOD URL")]
+    request: Vec<String>,
+    /// Header field of the request; repeatable
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
+    headers: Vec<String>,
+    /// Address of the client [default: 127.0.0.1]
+    #[arg(long, value_name = "IP")]
+    client_ip: Option<IpAddr>,
+    /// Assume that the client is authenticated as this consumer
+    #[arg(long, value_name = "NAME")]
+    consumer: Option<String>,
+    /// Server name of the TLS handshake [default: the host of an https or tls URL]
+    #[arg(long, value_name = "NAME")]
+    sni: Option<String>,
+    /// Explain why this route or stream route (id or name) does not match
+    #[arg(long, value_name = "ROUTE")]
+    why_not: Option<String>,
+    /// Use these resources (APISIX standalone format) instead of a running gateway
+    #[arg(long, value_name = "routes.yaml", conflicts_with = "at")]
+    file: Option<PathBuf>,
+    /// Use the configuration of this revision
+    #[arg(long, value_name = "REVISION")]
+    at: Option<u64>,
+    #[command(flatten)]
+    node: NodeFile,
+    #[command(flatten)]
+    remote: RemoteArgs,
+}
+
+/// Explains a request and prints the explanation.
+pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
+    let question = question(args)?;
+    let text = match &args.file {
+        None => ask_gateway(args, &question)?,
+        Some(file) => {
+            let explanation = explain_file(file, &args.node, &question)?;
+            match args.remote.json {
+                true => format!("{}\n", serde_json::to_string_pretty(&explanation)?),
+                false => explanation.to_string(),
+            }
+        }
+    };
+    output::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds the question from the arguments.
+fn question(args: &ExplainArgs) -> anyhow::Result<Question> {
+    let (method, url) = match args.request.as_slice() {
+        [method, url] => (method.clone(), url.clone()),
+        [url] => ("GET".to_owned(), url.clone()),
+        _ => bail!("a request is a method and a URL"),
+    };
+    let mut question = Question {
+        method,
+        url,
+        client_ip: args.client_ip,
+        consumer: args.consumer.clone(),
+        sni: args.sni.clone(),
+        why_not: args.why_not.clone(),
+        ..Question::default()
+    };
+    for header in &args.headers {
+        let (name, value) = header
+            .split_once(':')
+            .with_context(|| format!("{header:?} is not a header field, NAME: VALUE"))?;
+        let joint = if name.eq_ignore_ascii_case("cookie") { "; " } else { ", " };
+        let values = question.headers.entry(name.trim().to_owned()).or_default();
+        if !values.is_empty() {
+            values.push_str(joint);
+        }
+        values.push_str(value.trim());
+    }
+    Ok(question)
+}
+
+/// Requests the explanation from a running gateway, for the current or an earlier revision.
+fn ask_gateway(args: &ExplainArgs, question: &Question) -> anyhow::Result<String> {
+    let at = args.at.map(|at| format!("at={at}&")).unwrap_or_default();
+    let format = if args.remote.json { "json" } else { "text" };
+    let path = format!("/yumen/v1/explain?{at}format={format}");
+    let body = serde_json::to_vec(question)?;
+    let answer = args.remote.client()?.send(&Method::POST, &path, &[], Some(body.into()))?;
+    match args.remote.json {
+        true => Ok(format!("{}\n", serde_json::to_string_pretty(&answer.json()?)?)),
+        false => answer.text(),
+    }
+}
+
+/// Explains by the resources of a file.
+fn explain_file(file: &Path, node: &NodeFile, question: &Question) -> anyhow::Result<ExplainResult> {
+    let loaded = offline::load(file, node)?;
+    if let Some(problem) = loaded.problems.iter().find(|problem| problem.object == "file") {
+        bail!("{} cannot be read: {problem}", file.display());
+    }
+    let text = |kind: Kind, id: &str| -> Option<Arc<str>> {
+        let found = loaded.resources.iter().find(|one| one.kind == kind && *one.id == *id);
+        found.map(|one| one.json.clone())
+    };
+    let now = yumen_proxy::clock::exact();
+    let background =
+        ExplainContext { now, problems: &loaded.problems, text: Some(&text), ..ExplainContext::default() };
+    explain_any(&loaded.snapshot, question, &background).map_err(|invalid| match invalid.path.as_str() {
+        "" => anyhow!(invalid.message),
+        path => anyhow!("{path}: {}", invalid.message),
+    })
+}

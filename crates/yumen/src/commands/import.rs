@@ -1,0 +1,93 @@
+//! `yumen import kong`: converts the configuration of another gateway to a resource file, with a report.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use yumen_base::Problem;
+use yumen_config::{Resource, document};
+use yumen_import::{ImportContext, ImportFinding, ImportLevel, ImportResult, kong};
+
+use super::{offline, output};
+use crate::config::compiler;
+use crate::node::NodeFile;
+use crate::process::private_file;
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// Kong file, YAML or JSON
+    file: PathBuf,
+    #[command(flatten)]
+    node: NodeFile,
+    /// Output file of the resources
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Output file of the report
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Write the report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Converts a declarative Kong file. The exit status is 1 if the result fails `yumen check`, or if requests
+/// are refused for lack of a guard plugin.
+pub(crate) fn kong(args: &ImportArgs) -> anyhow::Result<ExitCode> {
+    let name = args.file.display();
+    let text = std::fs::read_to_string(&args.file).with_context(|| format!("cannot read {name}"))?;
+    let context = ImportContext {
+        environment: &compiler::environment,
+        runs: &|plugin| yumen_plugins::BUILTIN.iter().any(|kind| kind.name == plugin),
+    };
+    let ImportResult { resources, mut report } = match kong::import(&text, &context) {
+        Ok(imported) => imported,
+        Err(message) => bail!("{name}: {message}"),
+    };
+    let errors = errors(&resources, &args.node)?;
+    for problem in &errors {
+        report.add(unusable(problem));
+    }
+    let is_whole = errors.is_empty() && report.refused() == 0;
+    let report = match args.json {
+        true => format!("{:#}\n", report.json()),
+        false => report.text(),
+    };
+    let document = document::to_yaml(&resources).map_err(|problem| anyhow::anyhow!("{problem}"))?;
+    put(args.out.as_deref(), &document, |text| output::print(text).map(drop))?;
+    put(args.report.as_deref(), &report, |text| Ok(std::io::stderr().write_all(text.as_bytes())?))?;
+    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Errors that `yumen check` would report.
+fn errors(resources: &[Resource], node: &NodeFile) -> anyhow::Result<Vec<Problem>> {
+    let mut compiler = offline::compiler(&node.read()?);
+    compiler.replace_all(resources.to_vec(), 1);
+    let mut problems = compiler.problems();
+    problems.retain(|problem| problem.level == yumen_base::ProblemLevel::Error);
+    Ok(problems)
+}
+
+fn unusable(problem: &Problem) -> ImportFinding {
+    ImportFinding {
+        level: ImportLevel::Dropped,
+        object: problem.object.clone(),
+        field: problem.path.clone(),
+        instead: "the result is refused".to_owned(),
+        why: problem.message.clone(),
+        hint: problem.hint.clone().unwrap_or_else(|| "fix it in the result".to_owned()),
+    }
+}
+
+fn put(
+    file: Option<&Path>,
+    text: &str,
+    otherwise: impl FnOnce(&str) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    match file {
+        // The result may contain credentials and private keys.
+        Some(file) => private_file::write(file, |file| Ok(file.write_all(text.as_bytes())?)),
+        None => otherwise(text).context("cannot write the result"),
+    }
+}

@@ -1,0 +1,16 @@
+//! `yumen lint`: findings about valid but probably unintended configuration.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use super::{check, offline};
+use crate::config::findings;
+use crate::node::NodeFile;
+
+/// Prints the findings of `yumen check`, then those of lint.
+pub(crate) fn run(file: &Path, node: &NodeFile, strict: bool, json: bool) -> anyhow::Result<ExitCode> {
+    let loaded = offline::load(file, node)?;
+    let mut problems = loaded.problems;
+    problems.extend(findings::of(&loaded.resources, &loaded.snapshot, strict));
+    check::report(&problems, loaded.resources.len(), json)
+}

@@ -1,0 +1,79 @@
+//! `yumen top`: usage of a running gateway, once or continuously.
+//!
+//! The gateway exports sums since its start; differences, sort order and layout are computed here.
+
+mod frame;
+mod screen;
+mod table;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use serde_json::Value;
+
+use super::client::OperatorClient;
+use super::output::{self, OutputReader};
+use frame::{SortOrder, TopFrame};
+
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// Status listener of the gateway
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9091")]
+    status: String,
+    /// Seconds between updates; with --once, 0 means since the start
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = interval)]
+    interval: f64,
+    /// Print one table and exit
+    #[arg(long)]
+    once: bool,
+    /// Print JSON, an object for each interval
+    #[arg(long)]
+    json: bool,
+    /// Sort by rate, latency, cpu or errors
+    #[arg(long, value_enum, default_value_t = SortOrder::Rate)]
+    sort: SortOrder,
+}
+
+fn interval(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds, such as 0.5".to_owned())?;
+    if (0.0..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("from 0 to 3600 seconds".to_owned()) }
+}
+
+/// Shows the usage of the gateway at `args.status` until the user quits.
+pub(crate) fn top(args: &TopArgs) -> anyhow::Result<ExitCode> {
+    let client = OperatorClient::new(&args.status, None)?;
+    let source = TopSource { client };
+    let interval = Duration::from_secs_f64(args.interval);
+    let is_live = !args.once && !args.json && std::io::stdout().is_terminal();
+    if is_live {
+        screen::show(&source, interval.max(Duration::from_millis(100)), args.sort)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let once = args.once || !args.json;
+    let mut before = if interval.is_zero() { Value::Null } else { source.look()? };
+    loop {
+        std::thread::sleep(interval);
+        let now = source.look()?;
+        let frame = TopFrame::between(&before, &now, args.sort);
+        let text = if args.json { format!("{}\n", frame.json()) } else { table::render(&frame, usize::MAX) };
+        let reader = output::print(&text)?;
+        if once || interval.is_zero() || reader == OutputReader::Gone {
+            return Ok(ExitCode::SUCCESS);
+        }
+        before = now;
+    }
+}
+
+/// Source of the sums.
+struct TopSource {
+    client: OperatorClient,
+}
+
+impl TopSource {
+    fn look(&self) -> anyhow::Result<Value> {
+        self.client.get("/yumen/v1/top")?.json().context("/yumen/v1/top")
+    }
+}

@@ -1,0 +1,146 @@
+//! State machine of one discovered service: a failing source, or an empty result, does not remove endpoints
+//! at once.
+//!
+//! Performs no I/O: results and the time are inputs, reports to the compiler are outputs.
+
+use std::time::{Duration, Instant};
+
+use yumen_config::resource::UpstreamNode;
+use yumen_snapshot::compile::DiscoveryResult;
+
+/// Time to wait for a first result before saved endpoints are used.
+const FIRST_ANSWER: Duration = Duration::from_secs(1);
+
+/// State of one service.
+#[derive(Debug)]
+pub(super) struct ServiceStanding {
+    /// Active endpoints; `None` before the first result.
+    nodes: Option<Vec<UpstreamNode>>,
+    /// Saved endpoints, until a newer result arrives.
+    remembered: Option<Vec<UpstreamNode>>,
+    since: Instant,
+    /// Time of the first empty result while the last endpoints stay in use.
+    empty_since: Option<Instant>,
+    trouble: Option<Box<str>>,
+    last_answer: Option<Instant>,
+    empty_hold: Duration,
+}
+
+impl ServiceStanding {
+    pub(super) fn new(
+        remembered: Option<Vec<UpstreamNode>>,
+        empty_hold: Duration,
+        now: Instant,
+    ) -> ServiceStanding {
+        ServiceStanding {
+            nodes: None,
+            remembered: remembered.filter(|nodes| !nodes.is_empty()),
+            since: now,
+            empty_since: None,
+            trouble: None,
+            last_answer: None,
+            empty_hold,
+        }
+    }
+
+    pub(super) fn nodes(&self) -> &[UpstreamNode] {
+        self.nodes.as_deref().unwrap_or_default()
+    }
+
+    /// Active endpoints, or saved ones that will be used without a newer result.
+    pub(super) fn last_known(&self) -> &[UpstreamNode] {
+        self.nodes.as_deref().or(self.remembered.as_deref()).unwrap_or_default()
+    }
+
+    pub(super) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    pub(super) fn last_answer(&self) -> Option<Instant> {
+        self.last_answer
+    }
+
+    /// Takes a result of the source.
+    pub(super) fn answered(&mut self, mut nodes: Vec<UpstreamNode>, now: Instant) -> Option<DiscoveryResult> {
+        nodes.sort_by(|a, b| (&a.host, a.port, a.priority).cmp(&(&b.host, b.port, b.priority)));
+        nodes.dedup();
+        self.last_answer = Some(now);
+        if !nodes.is_empty() {
+            self.empty_since = None;
+            return self.settle(nodes, None);
+        }
+        self.use_saved();
+        if self.nodes().is_empty() {
+            return self.settle(nodes, Some("it has no endpoint".into()));
+        }
+        self.empty_since.get_or_insert(now);
+        if self.due().is_some_and(|due| due <= now) {
+            return self.lapse(now);
+        }
+        let (count, hold) = (self.nodes().len(), self.empty_hold.as_secs_f64());
+        self.keep(format!("it has no endpoint any more; the last {count} stay in use for {hold} s"))
+    }
+
+    /// Takes a failure of the source. It cancels a pending removal: an empty result before it may have been
+    /// part of the failure, so the source has to confirm it.
+    pub(super) fn failed(&mut self, error: &str) -> Option<DiscoveryResult> {
+        self.empty_since = None;
+        self.use_saved();
+        match self.nodes().len() {
+            0 => self.keep(error.to_owned()),
+            count => self.keep(format!("{error}; the last {count} endpoints stay in use")),
+        }
+    }
+
+    /// Time of the next state change without a result.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let remembers = self.nodes.is_none() && self.remembered.is_some();
+        match self.empty_since {
+            Some(since) => Some(since + self.empty_hold),
+            None => remembers.then(|| self.since + FIRST_ANSWER),
+        }
+    }
+
+    /// Performs the state change that is due.
+    pub(super) fn lapse(&mut self, now: Instant) -> Option<DiscoveryResult> {
+        if self.due().is_none_or(|due| due > now) {
+            return None;
+        }
+        if self.empty_since.take().is_some() {
+            return self.settle(Vec::new(), Some("it has no endpoint".into()));
+        }
+        self.failed("it has not answered yet")
+    }
+
+    fn use_saved(&mut self) {
+        if self.nodes.is_none() {
+            self.nodes = self.remembered.take();
+        }
+    }
+
+    fn settle(&mut self, nodes: Vec<UpstreamNode>, trouble: Option<String>) -> Option<DiscoveryResult> {
+        let trouble = trouble.map(String::into_boxed_str);
+        if self.nodes.as_ref() == Some(&nodes) && self.trouble == trouble {
+            return None;
+        }
+        self.nodes = Some(nodes);
+        self.trouble = trouble;
+        Some(self.found())
+    }
+
+    fn keep(&mut self, trouble: String) -> Option<DiscoveryResult> {
+        let trouble = Some(trouble.into_boxed_str());
+        if self.trouble == trouble {
+            return None;
+        }
+        self.trouble = trouble;
+        Some(self.found())
+    }
+
+    fn found(&self) -> DiscoveryResult {
+        DiscoveryResult { nodes: self.nodes.clone(), trouble: self.trouble.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

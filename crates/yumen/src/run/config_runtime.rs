@@ -1,0 +1,210 @@
+//! The current configuration and the components that update it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use yumen_config::NodeConfig;
+use yumen_config::node::StoreKind;
+use yumen_plugin::Carry;
+use yumen_proxy::probe::ProbeCounters;
+use yumen_proxy::{Http3Identity, WorkerDuty};
+use yumen_snapshot::Publisher;
+use yumen_store::LastGoodVersions;
+
+use super::bootstrap::GatewayBootstrap;
+use crate::config::cluster::{self, NodeCluster};
+use crate::config::compiler;
+use crate::config::guard::GuardedStore;
+use crate::config::handover_store::HandoverStore;
+use crate::config::origin::ConfigSource;
+use crate::config::source::OpenedConfigSource;
+use crate::config::trial::TrialCompiler;
+use crate::control::applied_tracker::AppliedTracker;
+use crate::control::{self, ControlContext, ControlHandle, ControlMessage};
+use crate::endpoints::discovery::{self, ServiceLedger};
+use crate::endpoints::dns::{self, HostNames};
+use crate::endpoints::inputs::KnownInputs;
+use crate::endpoints::sources::InputSources;
+use crate::operators::{OperatorContext, OperatorSockets};
+use crate::serving::listeners::{BoundListeners, Http3HandoverParts};
+use crate::serving::sockets::InheritedSockets;
+use crate::serving::worker_threads::{WorkerThreads, WorkersView};
+use crate::tls::{AcmeManager, TlsServices};
+use crate::upgrade::{HandoverState, Successor};
+
+/// Control thread, store and background tasks, once the first configuration is published.
+pub(super) struct ConfigRuntime {
+    pub(super) carry: Arc<Carry>,
+    pub(super) publisher: Arc<Publisher>,
+    pub(super) tls: TlsServices,
+    pub(super) acme: Option<AcmeManager>,
+    pub(super) trial: Arc<TrialCompiler>,
+    pub(super) control: ControlHandle,
+    pub(super) source: OpenedConfigSource,
+    pub(super) handover_store: Arc<HandoverStore>,
+    inputs: InputSources,
+}
+
+impl ConfigRuntime {
+    /// Starts the components and waits for the first publication.
+    pub(super) fn start(
+        bootstrap: &GatewayBootstrap,
+        successor: Option<&Successor>,
+    ) -> anyhow::Result<ConfigRuntime> {
+        let GatewayBootstrap { node, listeners, received, runtime, .. } = bootstrap;
+        received.start.check(&node.store)?;
+        let (carry, publisher) = (Arc::new(Carry::default()), Arc::new(Publisher::default()));
+        let mut tls = TlsServices::new(node, &received.ticket_keys, &received.staples)?;
+        let compiler =
+            compiler::new(&listeners.actual(node), bootstrap.worker_count, carry.clone(), tls.loader.clone());
+        let trial = Arc::new(TrialCompiler::new(&compiler));
+        let versions = Arc::new(LastGoodVersions::default());
+        let applied_tracker = match successor {
+            Some(_) => AppliedTracker::with_predecessor(),
+            None => AppliedTracker::alone(),
+        };
+        let control = control::start(
+            compiler,
+            ControlContext {
+                carry: carry.clone(),
+                publisher: publisher.clone(),
+                versions: versions.clone(),
+                applied_tracker,
+                initial_inputs: received.known.clone(),
+                huge_pages: node.router.huge_pages,
+            },
+        )?;
+        let mut acme = tls.open_acme(node, &control)?;
+        if let Some(successor) = successor.filter(|_| node.store.kind != StoreKind::File) {
+            successor.acquire_store()?;
+        }
+        let source = OpenedConfigSource::open(node, &received.start, &control, trial.clone(), versions)?;
+        if let (Some(acme), ConfigSource::Etcd(store)) = (&mut acme, &source.source) {
+            acme.share(node, store, runtime).context("acme")?;
+        }
+        // A restored store may be at a lower revision than the predecessor had applied.
+        control.applied_tracker.start_at(received.applied.min(source.store.state().revision));
+        let inputs = start_resolving(runtime, node, &control, &received.known);
+        if let Some(successor) = successor {
+            successor.report_step("the new process compiles the configuration");
+        }
+        control.wait_for_first_publication(runtime)?;
+        tls.staple_known();
+        let handover_store = source.handover_store();
+        Ok(ConfigRuntime { carry, publisher, tls, acme, trial, control, source, handover_store, inputs })
+    }
+
+    /// Reports the result of the compilation to the predecessor, if there is one.
+    pub(super) fn report_ready(&self, successor: Option<&Successor>) -> anyhow::Result<()> {
+        let Some(successor) = successor else { return Ok(()) };
+        successor.report_ready(&self.control.status.problems(), &self.source.store.state(), &self.carry)
+    }
+
+    /// Membership of this node in the cluster of its store.
+    pub(super) fn cluster(
+        &self,
+        node: &NodeConfig,
+        listeners: &BoundListeners,
+        operator_sockets: &OperatorSockets,
+        workers: usize,
+    ) -> anyhow::Result<Arc<NodeCluster>> {
+        let mut addresses: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let clients = listeners.settings.iter().map(|one| {
+            let name = match (one.streams, one.tls) {
+                (Some(_), _) => "stream",
+                (None, true) => "https",
+                (None, false) => "http",
+            };
+            (name, one.address)
+        });
+        for (name, address) in clients.chain(operator_sockets.addresses()) {
+            addresses.entry(name.into()).or_default().push(address.to_string());
+        }
+        let local = cluster::LocalNode { name: cluster::node_name(node), addresses, workers };
+        let (source, store) = (self.source.source.clone(), self.source.store.clone());
+        Ok(Arc::new(NodeCluster::new(node, local, source, store, self.control.clone())?))
+    }
+
+    /// State of this process for a successor.
+    pub(super) fn handover(
+        &self,
+        node: &NodeConfig,
+        sockets: InheritedSockets,
+        http3_identity: Http3Identity,
+        http3: Vec<Http3HandoverParts>,
+        workers: WorkersView,
+    ) -> HandoverState {
+        HandoverState {
+            sockets,
+            ticket_keys: self.tls.tickets.clone(),
+            http3_identity,
+            http3,
+            carry: self.carry.clone(),
+            workers,
+            exclusive: self.source.exclusive(),
+            pid_file: node.upgrade.pid_file.clone(),
+            store: self.handover_store.clone(),
+            control: self.control.clone(),
+            inputs: self.inputs.clone(),
+            staples: self.tls.staples.clone(),
+            orders: self.tls.orders.clone(),
+        }
+    }
+
+    /// State that the operators' listeners expose.
+    pub(super) fn operator_context(
+        &self,
+        workers: &WorkerThreads,
+        probes: Arc<ProbeCounters>,
+        cluster: Arc<NodeCluster>,
+        duty: watch::Receiver<WorkerDuty>,
+    ) -> OperatorContext {
+        OperatorContext {
+            cluster,
+            control: self.control.clone(),
+            carry: self.carry.clone(),
+            workers: workers.view(),
+            probes,
+            store: Arc::new(GuardedStore::new(
+                self.source.store.clone(),
+                self.trial.clone(),
+                self.control.versions.clone(),
+            )),
+            source: self.source.source.clone(),
+            discovered: self.inputs.services.clone(),
+            publisher: self.publisher.clone(),
+            trial: self.trial.clone(),
+            expiry: self.tls.expiry.clone(),
+            staples: self.tls.staples.clone(),
+            duty,
+        }
+    }
+}
+
+/// Starts name resolution and service discovery from the known inputs; returns both as input sources.
+fn start_resolving(
+    runtime: &Runtime,
+    node: &NodeConfig,
+    control: &ControlHandle,
+    known: &KnownInputs,
+) -> InputSources {
+    let KnownInputs { names, services } = known.clone();
+    let names = Arc::new(HostNames::open(Path::new(&node.store.data_dir), names));
+    let messages = control.messages.clone();
+    let report = move |host: Box<str>, addrs| {
+        let _ = messages.send(ControlMessage::Resolved(host, addrs));
+    };
+    runtime.spawn(dns::keep_resolved(control.hosts.clone(), node.dns.clone(), names.clone(), report));
+    let (messages, ledger) = (control.messages.clone(), Arc::<ServiceLedger>::default());
+    let report = move |service, found| {
+        let _ = messages.send(ControlMessage::Discovered(service, found));
+    };
+    let required = control.services.clone();
+    let discovering = discovery::run_discovery(required, node.clone(), ledger.clone(), services, report);
+    runtime.spawn(discovering);
+    InputSources { names, services: ledger }
+}

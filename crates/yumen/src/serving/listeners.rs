@@ -1,0 +1,267 @@
+//! Listening sockets of the workers, bound or inherited: one or more per worker and listener.
+//!
+//! Owns the origin of sockets and their distribution to workers; serves no connection.
+
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+
+use anyhow::Context;
+use yumen_config::NodeConfig;
+use yumen_proxy::tls::DownstreamTlsAcceptor;
+use yumen_proxy::{
+    DatagramForwarder, Datagrams, Http3HandoverSender, Http3Identity, Http3Listener, Listener,
+    ListenerSettings, StreamProtocol, WorkerSettings,
+};
+
+use super::sockets::{InheritedSockets, SocketRole};
+use crate::{node, process};
+
+/// Bound sockets of all workers.
+pub(crate) struct BoundListeners {
+    pub(crate) settings: Vec<ListenerSettings>,
+    /// Indexed by listener, then by worker.
+    sockets: Vec<Vec<Vec<TcpListener>>>,
+    /// UDP addresses with their sockets by worker.
+    pub(crate) datagrams: Vec<(SocketAddr, Vec<Vec<UdpSocket>>)>,
+    /// HTTP/3 sockets of each listener that has HTTP/3; drained by `take_http3`.
+    http3: Vec<Http3Sockets>,
+}
+
+struct Http3Sockets {
+    /// Address as configured.
+    configured: SocketAddr,
+    sockets: Vec<UdpSocket>,
+    /// Datagram link to the predecessor.
+    predecessor: Option<DatagramForwarder>,
+}
+
+/// State of an HTTP/3 listener that a handover needs.
+pub(crate) struct Http3HandoverParts {
+    /// Address as configured.
+    pub(crate) configured: SocketAddr,
+    /// Makes the listener leave its sockets.
+    pub(crate) leave: Http3HandoverSender,
+}
+
+impl BoundListeners {
+    pub(crate) fn open(
+        node: &NodeConfig,
+        workers: usize,
+        outside: &mut InheritedSockets,
+    ) -> anyhow::Result<BoundListeners> {
+        let (udp, streams): (Vec<_>, Vec<_>) = node::stream_listeners(node)?
+            .into_iter()
+            .partition(|listener| listener.streams == Some(StreamProtocol::Udp));
+        let mut settings = node::listeners(node)?;
+        settings.extend(streams);
+        let mut datagrams = Vec::new();
+        for listener in &udp {
+            let sockets = open_datagrams(SocketRole::Datagrams, listener, workers, outside)
+                .with_context(|| format!("cannot listen on {} for datagrams", listener.address))?;
+            let address = sockets.first().map_or(Ok(listener.address), UdpSocket::local_addr)?;
+            datagrams.push((address, deal(sockets, workers)));
+        }
+        let (mut sockets, mut http3) = (Vec::new(), Vec::new());
+        for listener in &mut settings {
+            let configured = listener.address;
+            let opened = open_streams(listener, workers, outside)
+                .with_context(|| format!("cannot listen on {}", listener.address))?;
+            if let Some(first) = opened.first() {
+                listener.address = first.local_addr()?;
+            }
+            sockets.push(for_each(deal(opened, workers))?);
+            if listener.http3 {
+                // TCP and UDP share the address; with port 0, the TCP bind has chosen the port.
+                let configured = ListenerSettings { address: configured, ..listener.clone() };
+                let opened = open_http3(&configured, listener, workers, outside)
+                    .with_context(|| format!("cannot listen on {} for HTTP/3", listener.address))?;
+                let predecessor = outside.take_predecessor_link(configured.address);
+                http3.push(Http3Sockets { configured: configured.address, sockets: opened, predecessor });
+            }
+        }
+        Ok(BoundListeners { settings, sockets, datagrams, http3 })
+    }
+
+    /// Closes the handles kept here; workers own duplicates.
+    pub(crate) fn release(&mut self) {
+        self.sockets.clear();
+        self.datagrams.iter_mut().for_each(|(_, sockets)| sockets.clear());
+    }
+
+    /// Node settings with the ports that were actually bound.
+    pub(crate) fn actual(&self, node: &NodeConfig) -> NodeConfig {
+        let mut node = node.clone();
+        for (listen, settings) in node.listen.iter_mut().zip(&self.settings) {
+            listen.address = settings.address.to_string();
+        }
+        node
+    }
+
+    /// HTTP/3 listeners by worker, with the handover state of each listener.
+    pub(crate) fn take_http3(
+        &mut self,
+        workers: usize,
+        acceptor: &DownstreamTlsAcceptor,
+        settings: &WorkerSettings,
+        identity: &Http3Identity,
+    ) -> anyhow::Result<(Vec<Vec<Http3Listener>>, Vec<Http3HandoverParts>)> {
+        let mut by_worker: Vec<Vec<Http3Listener>> = (0..workers).map(|_| Vec::new()).collect();
+        let mut handover_parts = Vec::new();
+        for Http3Sockets { configured, sockets, predecessor } in self.http3.drain(..) {
+            let (listeners, leave) =
+                yumen_proxy::listen_http3(sockets, acceptor, settings, identity, predecessor)
+                    .map_err(|error| anyhow::anyhow!("HTTP/3 cannot be set up: {error}"))?;
+            handover_parts.push(Http3HandoverParts { configured, leave });
+            by_worker.iter_mut().zip(deal(listeners, workers)).for_each(|(own, dealt)| own.extend(dealt));
+        }
+        Ok((by_worker, handover_parts))
+    }
+
+    pub(crate) fn of_worker(
+        &self,
+        worker: usize,
+        node: &NodeConfig,
+        acceptor: &DownstreamTlsAcceptor,
+    ) -> anyhow::Result<Vec<Listener>> {
+        let mut listeners = Vec::new();
+        for (settings, sockets) in self.settings.iter().zip(&self.sockets) {
+            let tls = settings.tls.then(|| match settings.streams {
+                Some(_) => acceptor.for_streams(),
+                None if settings.http3 => {
+                    let line = node::alt_svc_line(&node.http3, settings.address.port());
+                    line.map_or_else(|| acceptor.clone(), |line| acceptor.with_alt_svc(line))
+                }
+                None => acceptor.clone(),
+            });
+            for socket in &sockets[worker] {
+                listeners.push(Listener {
+                    socket: socket.try_clone()?,
+                    tls: tls.clone(),
+                    proxy_from: settings.proxy_from.clone(),
+                    streams: settings.streams,
+                });
+            }
+        }
+        Ok(listeners)
+    }
+
+    pub(crate) fn datagrams_of_worker(&self, worker: usize) -> anyhow::Result<Vec<Datagrams>> {
+        let sockets = self.datagrams.iter().flat_map(|(_, sockets)| &sockets[worker]);
+        Ok(sockets
+            .map(|socket| Ok(Datagrams { socket: socket.try_clone()? }))
+            .collect::<std::io::Result<_>>()?)
+    }
+}
+
+fn open_streams(
+    listener: &ListenerSettings,
+    workers: usize,
+    outside: &mut InheritedSockets,
+) -> anyhow::Result<Vec<TcpListener>> {
+    let role = if listener.streams.is_some() { SocketRole::Stream } else { SocketRole::Http };
+    let mut taken = Vec::new();
+    for socket in outside.take(role, listener.address) {
+        yumen_proxy::listener::settle(&socket, listener)?;
+        taken.push(TcpListener::from(socket));
+    }
+    let sockets = match taken.first() {
+        None => yumen_proxy::listener::bind(listener, workers)?,
+        Some(first) => {
+            let bound = ListenerSettings { address: first.local_addr()?, ..listener.clone() };
+            let more = missing(&taken, workers, &bound);
+            taken.extend(yumen_proxy::listener::bind_more(&bound, more)?);
+            taken
+        }
+    };
+    outside.keep(role, listener.address, &sockets)?;
+    Ok(sockets)
+}
+
+/// Number of sockets to bind beside the inherited ones. With SO_REUSEPORT every worker gets its own.
+fn missing(taken: &[TcpListener], workers: usize, listener: &ListenerSettings) -> usize {
+    let shares = |socket: &TcpListener| socket2::SockRef::from(socket).reuse_port().unwrap_or(false);
+    let can_share = listener.reuse_port && taken.iter().all(shares);
+    if can_share { workers.saturating_sub(taken.len()) } else { 0 }
+}
+
+fn open_datagrams(
+    role: SocketRole,
+    listener: &ListenerSettings,
+    workers: usize,
+    outside: &mut InheritedSockets,
+) -> anyhow::Result<Vec<UdpSocket>> {
+    let configured = listener.address;
+    let sockets = take_datagrams(role, configured, listener, workers, outside)?;
+    outside.keep(role, configured, &sockets)?;
+    Ok(sockets)
+}
+
+/// Inherited sockets for `configured`, or new ones for the address of `listener`. A UDP socket has one reader: if
+/// inherited sockets lack SO_REUSEPORT, some workers get none.
+fn take_datagrams(
+    role: SocketRole,
+    configured: SocketAddr,
+    listener: &ListenerSettings,
+    workers: usize,
+    outside: &mut InheritedSockets,
+) -> anyhow::Result<Vec<UdpSocket>> {
+    let mut taken = Vec::new();
+    let mut can_share = true;
+    for socket in outside.take(role, configured) {
+        socket.set_nonblocking(true)?;
+        can_share &= socket.reuse_port().unwrap_or(false);
+        taken.push(UdpSocket::from(socket));
+    }
+    let Some(first) = taken.first() else {
+        let bound = yumen_proxy::bind_datagrams(listener, workers);
+        return bound
+            .with_context(|| address_in_use_message(&process::with_datagrams_at(listener.address.port())));
+    };
+    let address = first.local_addr()?;
+    if can_share {
+        taken.extend(yumen_proxy::bind_more_datagrams(address, workers.saturating_sub(taken.len()))?);
+    }
+    Ok(taken)
+}
+
+/// Message for a UDP address that cannot be bound.
+fn address_in_use_message(holders: &[u32]) -> String {
+    let holders: Vec<String> = holders.iter().map(u32::to_string).collect();
+    match holders.is_empty() {
+        true => "it cannot be bound".to_owned(),
+        false => format!(
+            "process {} has it: a gateway that was upgraded keeps the port of its streams until they have ended",
+            holders.join(", ")
+        ),
+    }
+}
+
+fn open_http3(
+    configured: &ListenerSettings,
+    bound: &ListenerSettings,
+    workers: usize,
+    outside: &mut InheritedSockets,
+) -> anyhow::Result<Vec<UdpSocket>> {
+    let sockets = take_datagrams(SocketRole::Http3, configured.address, bound, workers, outside)?;
+    outside.keep(SocketRole::Http3, configured.address, &sockets)?;
+    Ok(sockets)
+}
+
+/// Distributes sockets round robin over the workers.
+fn deal<T>(all: Vec<T>, workers: usize) -> Vec<Vec<T>> {
+    let mut dealt: Vec<Vec<T>> = (0..workers).map(|_| Vec::new()).collect();
+    for (at, one) in all.into_iter().enumerate() {
+        dealt[at % workers].push(one);
+    }
+    dealt
+}
+
+/// Workers without a socket share the first worker's.
+fn for_each(mut dealt: Vec<Vec<TcpListener>>) -> std::io::Result<Vec<Vec<TcpListener>>> {
+    for worker in 1..dealt.len() {
+        if dealt[worker].is_empty() {
+            let shared = dealt[0][0].try_clone()?;
+            dealt[worker].push(shared);
+        }
+    }
+    Ok(dealt)
+}
