@@ -47,13 +47,13 @@ const OUTDATED: [&str; 5] = ["Accept-Ranges", "Content-MD5", "Digest", "Content-
 impl Exchange<'_> {
     /// Offers to code the body of the answer; from the response head phase. Between codings the client
     /// likes equally, the first offer wins.
-    pub fn offer_coding(&mut self, coding: Arc<dyn ResponseCoding>) {
-        self.codings.get_or_insert_default().offers.push(coding);
+    pub(crate) fn offer_coding(&mut self, coding: Arc<dyn ResponseCoding>) {
+        self.response.codings.get_or_insert_default().offers.push(coding);
     }
 
     /// Decides on the offers when all plugins have seen the head.
     pub fn choose_coding(&mut self, head: &mut ResponseHead) {
-        let Some(mut codings) = self.codings.take() else { return };
+        let Some(mut codings) = self.response.codings.take() else { return };
         let offers = std::mem::take(&mut codings.offers);
         let admitted: Vec<_> =
             offers.iter().filter(|offer| may_code(head) && offer.admits(self, head)).collect();
@@ -80,13 +80,13 @@ impl Exchange<'_> {
         let Some((_, coding)) = best.filter(|(quality, _)| *quality >= accepted.identity()) else { return };
         code_head(head, coding.name());
         codings.coder = Some(coding.begin());
-        self.codings = Some(codings);
-        self.edits_body = true;
+        self.response.codings = Some(codings);
+        self.response.edit_body();
     }
 
     /// A piece of the body, coded if a coding was settled on.
     pub fn code(&mut self, chunk: BodyChunk) -> Vec<u8> {
-        match self.codings.as_mut().and_then(|codings| codings.coder.as_mut()) {
+        match self.response.codings.as_mut().and_then(|codings| codings.coder.as_mut()) {
             Some(coder) => coder.code(&chunk),
             None => chunk.data,
         }

@@ -25,6 +25,6 @@ pub fn write(ex: &Exchange<'_>, ip: &[u8], out: &mut Vec<u8>) {
         write_line(out, b"X-Forwarded-Host", ex.request.host());
     }
     if !is_said(KnownField::XForwardedPort) {
-        write_line(out, b"X-Forwarded-Port", ex.client.local.port().to_string().as_bytes());
+        write_line(out, b"X-Forwarded-Port", ex.client.connection.local.port().to_string().as_bytes());
     }
 }

@@ -12,6 +12,7 @@ pub mod consumer;
 pub mod exchange;
 pub mod expr;
 pub mod forwarding;
+mod host;
 pub mod json_scan;
 pub mod kind;
 pub mod missing;
@@ -36,10 +37,13 @@ pub use carry::{Carry, ExportedState, PortableState};
 pub use chain::{ChainVerdict, Origin, Phase, PluginChain, PluginInstance, PluginMeta};
 pub use coding::{BodyCoder, CodingOffers, ResponseCoding};
 pub use consumer::{Consumer, ConsumerIdentity, ConsumerIndex};
+pub use exchange::phases::{PrereadPhase, ResponseBodyPhase, ResponseHeadPhase, UpstreamRequestPhase};
 pub use exchange::{
-    ClientInfo, DeferredBody, Exchange, MirrorTarget, PluginHost, RouteInfo, StreamInfo, UpstreamOverride,
+    ClientInfo, DeferredBody, Exchange, ExchangeClient, ExchangeResponse, IndecisionCause, MirrorTarget,
+    RequestBody, ResponseProtocol, RouteInfo, RouteMatch, SelectedEndpoint, StreamInfo, UpstreamSelection,
 };
 pub use expr::{ConditionExpr, FailedCondition};
+pub use host::PluginHost;
 pub use json_scan::{JsonFault, JsonScan};
 pub use kind::{ConsumerAuth, PluginBuildContext, PluginFactory, PluginKind, PluginRegistry, ServedTraffic};
 pub use missing::{MissingPlugin, MissingPlugins, MissingRole};

@@ -6,7 +6,10 @@ use std::pin::Pin;
 
 use yumen_http::{Framing, ResponseHead};
 
-use crate::{BufferedBody, Exchange, ExchangeOutcome, LocalResponse};
+use crate::{
+    BufferedBody, Exchange, ExchangeOutcome, LocalResponse, PrereadPhase, ResponseBodyPhase,
+    ResponseHeadPhase, UpstreamRequestPhase,
+};
 
 /// A future that stays on its worker.
 pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -28,19 +31,19 @@ pub trait Plugin: Send + Sync + 'static {
 
     /// The first bytes of a stream, where the protocol inside lets the client speak first: asked again
     /// with more of them until it has seen enough. Runs after access, and never for a request.
-    fn preread(&self, _ex: &mut Exchange<'_>, _bytes: &[u8]) -> PrereadStep {
+    fn preread(&self, _ex: &mut PrereadPhase<'_, '_>, _bytes: &[u8]) -> PrereadStep {
         PrereadStep::Continue
     }
 
     /// Once per attempt, just before the request head goes to an endpoint.
-    fn upstream_request(&self, _ex: &mut Exchange<'_>) {}
+    fn upstream_request(&self, _ex: &mut UpstreamRequestPhase<'_, '_>) {}
 
     /// When the head of the answer is known, the upstream's or the gateway's own.
-    fn response_head(&self, _ex: &mut Exchange<'_>, _head: &mut ResponseHead) {}
+    fn response_head(&self, _ex: &mut ResponseHeadPhase<'_, '_>, _head: &mut ResponseHead) {}
 
     /// For each piece of the answer's body, where a plugin said in the phase before that it will look
     /// ([`Exchange::edits_body`]). A piece may be held back in part or whole until the source pauses.
-    fn response_body(&self, _ex: &mut Exchange<'_>, chunk: BodyChunk) -> BodyChunk {
+    fn response_body(&self, _ex: &mut ResponseBodyPhase<'_, '_>, chunk: BodyChunk) -> BodyChunk {
         chunk
     }
 
@@ -85,10 +88,10 @@ impl DryRunResult {
             Err(needs_body) => needs_body,
         };
         // A request that has no body is as good as one whose body was read.
-        if !needs_body || ex.body.is_some() || ex.request.framing != Framing::None {
+        if !needs_body || ex.body.buffered.is_some() || ex.request.framing != Framing::None {
             return DryRunResult::Unknown;
         }
-        ex.body = Some(BufferedBody::default());
+        ex.body.buffered = Some(BufferedBody::default());
         DryRunResult::by_running(plugin, phase, ex)
     }
 }
@@ -100,7 +103,7 @@ fn run(plugin: &dyn Plugin, phase: PhaseSet, ex: &mut Exchange<'_>) -> Result<Dr
     } else if phase == PhaseSet::ACCESS {
         plugin.access(ex)
     } else if phase == PhaseSet::UPSTREAM_REQUEST {
-        plugin.upstream_request(ex);
+        plugin.upstream_request(&mut UpstreamRequestPhase::new(ex));
         Step::Continue
     } else {
         return Ok(DryRunResult::Unknown);

@@ -44,12 +44,12 @@ impl RealIpFinder {
 
     /// Makes the address that is said the client's, if whoever says it is believed and it is one.
     pub fn apply(&self, ex: &mut Exchange<'_>) {
-        if self.trusted.as_ref().is_some_and(|trusted| !trusted.contains(ex.remote_ip)) {
+        if self.trusted.as_ref().is_some_and(|trusted| !trusted.contains(ex.client.ip)) {
             return;
         }
         if let Some((ip, port)) = self.find(ex) {
-            ex.remote_ip = ip.to_canonical();
-            ex.remote_port = port;
+            ex.client.ip = ip.to_canonical();
+            ex.client.port = port;
         }
     }
 

@@ -201,7 +201,7 @@ impl Var {
         match self {
             Var::Fixed(fixed) => fixed.get(ex),
             Var::RequestField(name) => joined(&ex.request.fields, name),
-            Var::ResponseField(name) => joined(ex.answer_fields(), name),
+            Var::ResponseField(name) => joined(ex.response.visible_fields(), name),
             Var::Argument(name) => argument(ex.request.query()?, name),
             Var::Cookie(name) => ex.request.cookie(name).map(Cow::Borrowed),
             Var::PathParam(name) => ex.path_param(name),
@@ -227,8 +227,8 @@ impl Var {
     /// Its value as an address, without going through text where it is one.
     pub(crate) fn ip(&self, ex: &Exchange<'_>) -> Option<IpAddr> {
         match self {
-            Var::Fixed(FixedVar::RemoteAddr) => Some(ex.remote_ip),
-            Var::Fixed(FixedVar::PeerAddr) => Some(ex.client.peer.ip().to_canonical()),
+            Var::Fixed(FixedVar::RemoteAddr) => Some(ex.client.ip),
+            Var::Fixed(FixedVar::PeerAddr) => Some(ex.client.connection.peer.ip().to_canonical()),
             _ => std::str::from_utf8(&self.get(ex)?).ok()?.trim().parse().ok(),
         }
     }
@@ -290,7 +290,7 @@ impl Var {
     /// there is no value.
     pub fn awaits_body(&self, ex: &Exchange<'_>) -> bool {
         self.needs_body()
-            && ex.body.is_none()
+            && ex.body.buffered.is_none()
             && ex.request.framing != Framing::None
             && match self {
                 Var::PostArgument(_) => post::is_looked_into(ex),
@@ -338,17 +338,17 @@ impl FixedVar {
             FixedVar::ServerName => Some(b"_"),
             FixedVar::ServerProtocol => Some(protocol(request.version)),
             FixedVar::Scheme => Some(ex.client.scheme().as_bytes()),
-            FixedVar::Https => Some(if ex.client.tls.is_some() { b"on" } else { b"" }),
+            FixedVar::Https => Some(if ex.client.connection.tls.is_some() { b"on" } else { b"" }),
             FixedVar::RequestMethod => Some(request.method_name()),
             FixedVar::ContentLength => request.fields.known(yumen_http::KnownField::ContentLength),
             FixedVar::RequestId => request.fields.known(yumen_http::KnownField::XRequestId),
-            FixedVar::RequestBody => ex.body.as_deref(),
+            FixedVar::RequestBody => ex.body.buffered.as_deref(),
             FixedVar::UpstreamUri => Some(request.upstream_target()),
-            FixedVar::SslServerName => present(ex.client.tls.as_ref()?.sni.as_deref()?),
-            FixedVar::SslProtocol => present(ex.client.tls.as_ref()?.version),
-            FixedVar::SslCipher => present(ex.client.tls.as_ref()?.cipher),
-            FixedVar::SslCurve => present(ex.client.tls.as_ref()?.group),
-            FixedVar::SslSessionReused => Some(if ex.client.tls.as_ref()?.is_resumed { b"r" } else { b"." }),
+            FixedVar::SslServerName => present(ex.client.tls()?.sni.as_deref()?),
+            FixedVar::SslProtocol => present(ex.client.tls()?.version),
+            FixedVar::SslCipher => present(ex.client.tls()?.cipher),
+            FixedVar::SslCurve => present(ex.client.tls()?.group),
+            FixedVar::SslSessionReused => Some(if ex.client.tls()?.is_resumed { b"r" } else { b"." }),
             FixedVar::SslClientSubject => present(&client_certificate(ex)?.subject),
             FixedVar::SslClientIssuer => present(&client_certificate(ex)?.issuer),
             FixedVar::SslClientSerial => present(&client_certificate(ex)?.serial),
@@ -357,18 +357,18 @@ impl FixedVar {
             FixedVar::SslClientValidUntil => present(&client_certificate(ex)?.valid_until),
             FixedVar::ConsumerName => present(&ex.consumer?.username),
             FixedVar::ConsumerGroupId => present(ex.consumer?.group_id.as_deref()?),
-            FixedVar::RouteId => present(&ex.route?.id),
-            FixedVar::RouteName => present(&ex.route?.name),
-            FixedVar::ServiceId => present(&ex.route?.service_id),
-            FixedVar::ServiceName => present(&ex.route?.service_name),
-            FixedVar::MatchedUri => present(ex.matched_uri()),
-            FixedVar::MatchedHost => present(ex.matched_host),
-            FixedVar::UpstreamUnresolvedHost => present(ex.endpoint_host),
+            FixedVar::RouteId => present(&ex.route.info?.id),
+            FixedVar::RouteName => present(&ex.route.info?.name),
+            FixedVar::ServiceId => present(&ex.route.info?.service_id),
+            FixedVar::ServiceName => present(&ex.route.info?.service_name),
+            FixedVar::MatchedUri => present(ex.route.uri()),
+            FixedVar::MatchedHost => present(ex.route.host),
+            FixedVar::UpstreamUnresolvedHost => present(ex.endpoint.host),
             FixedVar::Hostname => present(&ProcessVars::told()?.hostname),
             FixedVar::StreamProtocol => {
-                present(if ex.stream.as_ref()?.protocol == "udp" { "UDP" } else { "TCP" })
+                present(if ex.client.stream.as_ref()?.protocol == "udp" { "UDP" } else { "TCP" })
             }
-            FixedVar::MqttClientId => present(ex.stream.as_ref()?.mqtt_client_id.as_deref()?),
+            FixedVar::MqttClientId => present(ex.client.stream.as_ref()?.mqtt_client_id.as_deref()?),
             _ => None,
         }
     }
@@ -381,25 +381,25 @@ impl FixedVar {
                 joined(fields, "x-forwarded-host").unwrap_or(Cow::Borrowed(ex.request.host()))
             }
             FixedVar::ForwardedPort => joined(fields, "x-forwarded-port")
-                .unwrap_or_else(|| Cow::Owned(ex.client.local.port().to_string().into_bytes())),
+                .unwrap_or_else(|| Cow::Owned(ex.client.connection.local.port().to_string().into_bytes())),
             _ => joined(fields, "x-forwarded-proto").unwrap_or(Cow::Borrowed(ex.client.scheme().as_bytes())),
         }
     }
 
     /// Appends a value that has to be formatted; `false` where there is none, or it needs no formatting.
     fn format(self, ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
-        let peer = ex.client.peer;
+        let peer = ex.client.connection.peer;
         match self {
-            FixedVar::RemoteAddr => text(out, ex.remote_ip),
-            FixedVar::RemotePort if ex.remote_port != 0 => number(out, ex.remote_port.into()),
+            FixedVar::RemoteAddr => text(out, ex.client.ip),
+            FixedVar::RemotePort if ex.client.port != 0 => number(out, ex.client.port.into()),
             FixedVar::RequestUri => out.extend_from_slice(&ex.request.encoded_request_uri()),
             FixedVar::PeerPort => number(out, peer.port().into()),
-            FixedVar::BinaryRemoteAddr => match ex.remote_ip {
+            FixedVar::BinaryRemoteAddr => match ex.client.ip {
                 IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),
                 IpAddr::V6(ip) => out.extend_from_slice(&ip.octets()),
             },
             FixedVar::PeerAddr => text(out, peer.ip().to_canonical()),
-            FixedVar::ServerAddr => text(out, ex.client.local.ip().to_canonical()),
+            FixedVar::ServerAddr => text(out, ex.client.connection.local.ip().to_canonical()),
             FixedVar::ServerPort => number(out, ex.server_port().into()),
             FixedVar::RequestLine => request_line(ex, out),
             FixedVar::RequestLength => number(out, request_length(ex)),
@@ -418,22 +418,22 @@ impl FixedVar {
                     out.extend_from_slice(hop);
                     out.extend_from_slice(b", ");
                 }
-                text(out, ex.remote_ip);
+                text(out, ex.client.ip);
             }
-            FixedVar::Connection => number(out, ex.client.connection),
+            FixedVar::Connection => number(out, ex.client.connection.connection_id),
             FixedVar::Pid => number(out, ProcessVars::told().map_or(0, |process| process.pid).into()),
             // 0 until the exchange is over, which plugins of the log phase and their filters see.
-            FixedVar::BytesSent => number(out, ex.sent_bytes),
-            FixedVar::BodyBytesSent => number(out, ex.sent_body_bytes),
+            FixedVar::BytesSent => number(out, ex.sent().total),
+            FixedVar::BodyBytesSent => number(out, ex.sent().body),
             FixedVar::Msec => {
                 number(out, ex.now.unix_s());
                 text(out, format_args!(".{:03}", ex.now.unix_ms % 1000));
             }
             FixedVar::TimeIso8601 => date::iso8601(out, ex.now.unix_s()),
             FixedVar::TimeLocal => date::log_time(out, ex.now.unix_s()),
-            FixedVar::Status if ex.status != 0 => number(out, ex.status.into()),
-            FixedVar::UpstreamStatus if ex.upstream_status != 0 => number(out, ex.upstream_status.into()),
-            FixedVar::SslClientVerify => match &ex.client.tls {
+            FixedVar::Status if ex.response.status != 0 => number(out, ex.response.status.into()),
+            FixedVar::UpstreamStatus if ex.endpoint.status != 0 => number(out, ex.endpoint.status.into()),
+            FixedVar::SslClientVerify => match &ex.client.connection.tls {
                 Some(tls) => tls.verdict.append(out),
                 None => return false,
             },
@@ -445,7 +445,7 @@ impl FixedVar {
                 None => return false,
             },
             FixedVar::UpstreamAddr | FixedVar::BalancerIp | FixedVar::BalancerPort => {
-                let Some(endpoint) = ex.endpoint else { return false };
+                let Some(endpoint) = ex.endpoint.address else { return false };
                 match self {
                     FixedVar::BalancerIp => text(out, endpoint.ip()),
                     FixedVar::BalancerPort => number(out, endpoint.port().into()),
@@ -477,7 +477,7 @@ const ESCAPED: &percent_encoding::AsciiSet =
     &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 fn client_certificate<'a>(ex: &'a Exchange<'_>) -> Option<&'a ClientCertificate> {
-    ex.client.tls.as_ref()?.certificate.as_deref()
+    ex.client.tls()?.certificate.as_deref()
 }
 
 impl<'a> VarValue<'a> {
@@ -540,7 +540,7 @@ fn request_length(ex: &Exchange<'_>) -> u64 {
     let request = &ex.request;
     let line = request.method_name().len() + request.target().len() + " HTTP/1.1\r\n".len() + 1;
     let fields: usize = request.fields.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
-    let body = match (request.framing, &ex.body) {
+    let body = match (request.framing, &ex.body.buffered) {
         (Framing::Length(length), _) => length,
         (_, Some(body)) => body.len() as u64,
         _ => 0,

@@ -9,7 +9,7 @@ use yumen_config::schema::InvalidSettings;
 use yumen_http::ResponseHead;
 use yumen_plugin::{
     DryRunResult, Exchange, ExchangeOutcome, LocalResponse, PhaseSet, Plugin, PluginBuildContext,
-    PluginFactory, Step,
+    PluginFactory, ResponseHeadPhase, Step, UpstreamRequestPhase,
 };
 
 mod limiter;
@@ -164,7 +164,7 @@ impl Plugin for AdaptiveConcurrency {
         }
     }
 
-    fn upstream_request(&self, ex: &mut Exchange<'_>) {
+    fn upstream_request(&self, ex: &mut UpstreamRequestPhase<'_, '_>) {
         if let Some(guard) = self.guard(ex) {
             guard.note_attempt(ex.host.clock().mono_us);
         }
@@ -172,11 +172,11 @@ impl Plugin for AdaptiveConcurrency {
 
     /// Measures and counts up to here: how long clients take to read, or a tunnel stays, is not the upstream's
     /// doing, and would let a few of them keep out all others.
-    fn response_head(&self, ex: &mut Exchange<'_>, _head: &mut ResponseHead) {
+    fn response_head(&self, ex: &mut ResponseHeadPhase<'_, '_>, _head: &mut ResponseHead) {
         let ex = &*ex;
         let Some(guard) = self.guard(ex) else { return };
         let now_us = ex.host.clock().mono_us;
-        match (ex.upstream_status, guard.took_us(now_us)) {
+        match (ex.endpoint.status, guard.took_us(now_us)) {
             // The answer is not the upstream's.
             (0, _) | (_, None) => {}
             (503 | 504, _) => self.learn(ex, guard, ConcurrencySample::Overload, now_us),

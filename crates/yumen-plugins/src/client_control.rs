@@ -34,10 +34,10 @@ impl Plugin for ClientControl {
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         let Some(bytes_max) = self.0 else { return Step::Continue };
-        ex.body_bytes_max = self.0;
+        ex.body.bytes_max = self.0;
         // One that was read for a variable would be compared with nothing any more.
         match usize::try_from(bytes_max) {
-            Ok(bytes_max) if bytes_max != 0 && ex.body.is_some() && ex.lacks_body(bytes_max) => {
+            Ok(bytes_max) if bytes_max != 0 && ex.body.buffered.is_some() && ex.lacks_body(bytes_max) => {
                 Step::NeedBody { bytes_max }
             }
             _ => Step::Continue,

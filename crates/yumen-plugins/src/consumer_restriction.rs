@@ -163,8 +163,8 @@ impl ConsumerRestriction {
     fn value<'s>(&self, ex: &Exchange<'s>) -> Option<&'s str> {
         match self.kind {
             RestrictionType::ConsumerName => ex.consumer.map(|consumer| &*consumer.username),
-            RestrictionType::ServiceId => ex.route.map(|route| &*route.service_id),
-            RestrictionType::RouteId => ex.route.map(|route| &*route.id),
+            RestrictionType::ServiceId => ex.route.info.map(|route| &*route.service_id),
+            RestrictionType::RouteId => ex.route.info.map(|route| &*route.id),
             RestrictionType::ConsumerGroupId => ex.consumer.and_then(|consumer| consumer.group_id.as_deref()),
         }
     }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
     BacktrackBudget, DryRunResult, Exchange, KnownField, LocalResponse, Method, PhaseSet, Plugin,
-    PluginBuildContext, PluginFactory, RegexPattern, ResponseHead, Step,
+    PluginBuildContext, PluginFactory, RegexPattern, ResponseHead, ResponseHeadPhase, Step,
 };
 
 use crate::pattern;
@@ -227,7 +227,7 @@ impl Plugin for Cors {
         Step::Continue
     }
 
-    fn response_head(&self, ex: &mut Exchange<'_>, head: &mut ResponseHead) {
+    fn response_head(&self, ex: &mut ResponseHeadPhase<'_, '_>, head: &mut ResponseHead) {
         if ex.note::<RequestOrigin>().is_none() {
             // Another plugin answered before this one saw the request, which is as it came then.
             let origin = ex.request.fields.known(KnownField::Origin).map(Box::from);
@@ -237,10 +237,10 @@ impl Plugin for Cors {
         if self.varies {
             head.fields.add("Vary", b"Origin");
         }
-        if let Some(told) = self.told(origin, &ex.budget) {
+        if let Some(told) = self.told(origin, ex.budget()) {
             self.tell(ex, head, told);
         }
-        if let Some(told) = self.timing.as_ref().and_then(|timing| timing.admits(origin, &ex.budget)) {
+        if let Some(told) = self.timing.as_ref().and_then(|timing| timing.admits(origin, ex.budget())) {
             head.fields.set("Timing-Allow-Origin", told);
         }
     }

@@ -12,7 +12,7 @@ use yumen_config::schema::InvalidSettings;
 use yumen_http::Method;
 use yumen_plugin::{
     DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory, ResponseHead,
-    Step,
+    ResponseHeadPhase, Step,
 };
 
 use crate::auth::same_secret;
@@ -118,7 +118,7 @@ impl Plugin for Csrf {
         }
     }
 
-    fn response_head(&self, ex: &mut Exchange<'_>, head: &mut ResponseHead) {
+    fn response_head(&self, ex: &mut ResponseHeadPhase<'_, '_>, head: &mut ResponseHead) {
         let until_s = ex.now.unix_s().saturating_add_signed(self.0.expires);
         let token = self.token(ex);
         let cookie = format!("{}={token};path=/;SameSite=Lax;Expires={}", self.0.name, cookie_time(until_s));

@@ -3,7 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use yumen_config::schema::InvalidSettings;
-use yumen_plugin::{DryRunResult, Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory, Step};
+use yumen_plugin::{
+    DryRunResult, Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory, Step, UpstreamRequestPhase,
+};
 
 /// Settings of `deadline`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -158,18 +160,19 @@ impl Plugin for DeadlinePlugin {
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         if let Some(left_ms) = self.left_ms(ex) {
             let at_ms = ex.now.mono_ms() + left_ms;
-            ex.deadline_ms = if ex.deadline_ms == 0 { at_ms } else { ex.deadline_ms.min(at_ms) };
+            ex.upstream.deadline_ms =
+                if ex.upstream.deadline_ms == 0 { at_ms } else { ex.upstream.deadline_ms.min(at_ms) };
         }
         Step::Continue
     }
 
-    fn upstream_request(&self, ex: &mut Exchange<'_>) {
-        if self.config.tell_upstream && ex.deadline_ms != 0 {
+    fn upstream_request(&self, ex: &mut UpstreamRequestPhase<'_, '_>) {
+        if self.config.tell_upstream && ex.upstream.deadline_ms != 0 {
             let header = &self.config.upstream_header;
             let now = ex.host.clock();
-            let left_ms = ex.deadline_ms.saturating_sub(now.mono_ms()).max(1);
+            let left_ms = ex.upstream.deadline_ms.saturating_sub(now.mono_ms()).max(1);
             let value = header.format.write(left_ms, now.unix_ms);
-            ex.request.fields.set(&header.name, value.as_bytes());
+            ex.request_mut().fields.set(&header.name, value.as_bytes());
         }
     }
 

@@ -99,7 +99,7 @@ impl Degraphql {
 
     /// The query as a body of JSON, in place of the request's own.
     fn rewrite_post<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        let body = ex.body.take().unwrap_or_default();
+        let body = ex.body.buffered.take().unwrap_or_default();
         let config = self.0.clone();
         match compute(ex.host, body.len(), move || config.envelope(&body)) {
             Computation::Ready(envelope) => send(ex, envelope),
@@ -115,7 +115,7 @@ impl Degraphql {
 fn send<'a>(ex: &mut Exchange<'_>, envelope: Result<Result<Vec<u8>, &str>, OffloadRefused>) -> Step<'a> {
     match envelope {
         Ok(Ok(envelope)) => {
-            ex.body = Some(envelope.into());
+            ex.body.buffered = Some(envelope.into());
             ex.request.fields.set("Content-Type", b"application/json");
             Step::Continue
         }

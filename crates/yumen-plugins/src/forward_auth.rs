@@ -238,7 +238,7 @@ impl ForwardAuth {
             target: self.target.clone(),
             authority: self.host(ex).unwrap_or_else(|| self.authority.clone()),
             fields: self.fields(is_post, ex),
-            body: if is_post { ex.body.as_deref().unwrap_or_default().to_vec() } else { Vec::new() },
+            body: if is_post { ex.body.buffered.as_deref().unwrap_or_default().to_vec() } else { Vec::new() },
             keeps: self.config.keepalive,
             timeout_ms: self.config.timeout,
         }
@@ -259,7 +259,7 @@ impl ForwardAuth {
         fields.add("X-Forwarded-Method", request.method_name());
         fields.add("X-Forwarded-Host", request.host());
         fields.add("X-Forwarded-Uri", &request.forwarded_request_uri());
-        fields.add("X-Forwarded-For", ex.remote_ip.to_string().as_bytes());
+        fields.add("X-Forwarded-For", ex.client.ip.to_string().as_bytes());
         if is_post && let Some(coding) = request.fields.get("content-encoding") {
             fields.add("Content-Encoding", coding);
         }

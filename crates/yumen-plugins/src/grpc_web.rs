@@ -11,7 +11,8 @@ use yumen_config::schema::InvalidSettings;
 use yumen_http::{Fields, Framing, KnownField, Method};
 use yumen_plugin::{
     BodyChunk, Computation, DryRunResult, Exchange, LocalResponse, OffloadRefused, PhaseSet, Plugin,
-    PluginBuildContext, PluginFactory, ResponseHead, Step, compute,
+    PluginBuildContext, PluginFactory, ResponseBodyPhase, ResponseHead, ResponseHeadPhase, ResponseProtocol,
+    Step, compute,
 };
 
 use crate::cors::RequestOrigin;
@@ -123,7 +124,7 @@ fn trailers_frame(lines: &[u8]) -> Vec<u8> {
 /// The call's path where the route stands for a folder of services: what follows the folder.
 fn path_in_folder(ex: &Exchange<'_>) -> Option<Vec<u8>> {
     let folder =
-        ex.matched_uri().strip_suffix('*').filter(|prefix| prefix.len() > 1 && prefix.ends_with('/'))?;
+        ex.route.uri().strip_suffix('*').filter(|prefix| prefix.len() > 1 && prefix.ends_with('/'))?;
     let target = ex.request.upstream_target();
     let path = target.strip_prefix(folder.as_bytes())?;
     // A folder that is a service's own name belongs to the call.
@@ -141,7 +142,7 @@ impl GrpcWeb {
         let call = GrpcWebCall { content_type: content_type.into(), is_text, is_encoded: is_text };
         let native = [b"application/grpc", format].concat();
         ex.leave(call);
-        ex.is_call = Some(true);
+        ex.response.protocol = ResponseProtocol::Grpc;
         ex.request.fields.set("Content-Type", &native);
         ex.request.fields.set("TE", b"trailers");
         if let Some(path) = path_in_folder(ex) {
@@ -204,7 +205,7 @@ impl GrpcWebResponse {
 fn take_decoded<'a>(ex: &mut Exchange<'_>, decoded: Result<Option<Vec<u8>>, OffloadRefused>) -> Step<'a> {
     match decoded {
         Ok(Some(body)) => {
-            ex.body = Some(body.into());
+            ex.body.buffered = Some(body.into());
             if let Some(call) = ex.note_mut::<GrpcWebCall>() {
                 call.is_encoded = false;
             }
@@ -222,7 +223,7 @@ impl Plugin for GrpcWeb {
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         // What `grpc-transcode` made a call of has a client of JSON.
-        if ex.translate.is_some() {
+        if ex.response.translator.is_some() {
             return Step::Continue;
         }
         match ex.request.method() {
@@ -241,7 +242,7 @@ impl Plugin for GrpcWeb {
         if ex.lacks_body(self.body_bytes_max) {
             return Step::NeedBody { bytes_max: self.body_bytes_max };
         }
-        let body = ex.body.take().unwrap_or_default();
+        let body = ex.body.buffered.take().unwrap_or_default();
         match compute(ex.host, body.len(), move || decode(&body)) {
             Computation::Ready(decoded) => take_decoded(ex, decoded),
             Computation::Pending(decoding) => Step::Wait(Box::pin(async move {
@@ -251,7 +252,7 @@ impl Plugin for GrpcWeb {
         }
     }
 
-    fn response_head(&self, ex: &mut Exchange<'_>, head: &mut ResponseHead) {
+    fn response_head(&self, ex: &mut ResponseHeadPhase<'_, '_>, head: &mut ResponseHead) {
         self.allow(ex, head);
         let Some(call) = ex.note::<GrpcWebCall>() else { return };
         // Another of these plugins may have been here.
@@ -267,10 +268,10 @@ impl Plugin for GrpcWeb {
         let answer = GrpcWebResponse { by: self.key(), is_text: call.is_text, held: Vec::new(), told: false };
         ex.leave(answer);
         head.body_changes(None);
-        ex.edits_body = true;
+        ex.edit_body();
     }
 
-    fn response_body(&self, ex: &mut Exchange<'_>, mut chunk: BodyChunk) -> BodyChunk {
+    fn response_body(&self, ex: &mut ResponseBodyPhase<'_, '_>, mut chunk: BodyChunk) -> BodyChunk {
         let Some(answer) = ex.note_mut::<GrpcWebResponse>().filter(|answer| answer.by == self.key()) else {
             return chunk;
         };

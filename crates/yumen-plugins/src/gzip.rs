@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
-    Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory, ResponseCoding, ResponseHead,
+    PhaseSet, Plugin, PluginBuildContext, PluginFactory, ResponseCoding, ResponseHead, ResponseHeadPhase,
 };
 
 use crate::compression::{self, BodyEncoder, CompressibleTypes, CompressionCoding, CompressionRules};
@@ -90,7 +90,7 @@ impl Plugin for Gzip {
         PhaseSet::RESPONSE_HEAD
     }
 
-    fn response_head(&self, ex: &mut Exchange<'_>, _: &mut ResponseHead) {
+    fn response_head(&self, ex: &mut ResponseHeadPhase<'_, '_>, _: &mut ResponseHead) {
         ex.offer_coding(self.0.clone());
     }
 }

@@ -335,7 +335,7 @@ impl LimitCount {
             };
             let verdict = count_request(ex, scratch, count, time_window_s.saturating_mul(1000));
             if self.shows_quota {
-                rule.names.set(&mut ex.response_fields, count, &verdict);
+                rule.names.set(&mut ex.response.fields, count, &verdict);
             }
             if !verdict.admitted {
                 return Err(self.rejected.clone());

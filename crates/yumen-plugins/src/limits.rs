@@ -98,7 +98,7 @@ impl LimitKey {
         if !found {
             out.pop();
             out.push(b'@');
-            match ex.remote_ip {
+            match ex.client.ip {
                 std::net::IpAddr::V4(address) => out.extend_from_slice(&address.octets()),
                 std::net::IpAddr::V6(address) => out.extend_from_slice(&address.octets()),
             }

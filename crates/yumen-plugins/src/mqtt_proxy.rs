@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
-    Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory, PrereadStep, ServedTraffic,
+    PhaseSet, Plugin, PluginBuildContext, PluginFactory, PrereadPhase, PrereadStep, ServedTraffic,
 };
 
 #[cfg(test)]
@@ -49,7 +49,7 @@ impl Plugin for MqttProxy {
         PhaseSet::PREREAD
     }
 
-    fn preread(&self, ex: &mut Exchange<'_>, bytes: &[u8]) -> PrereadStep {
+    fn preread(&self, ex: &mut PrereadPhase<'_, '_>, bytes: &[u8]) -> PrereadStep {
         let connect = match connect(bytes) {
             Ok(Some(connect)) => connect,
             Ok(None) => return PrereadStep::NeedMore,
@@ -61,9 +61,7 @@ impl Plugin for MqttProxy {
         if i64::from(connect.protocol_level) != self.protocol_level {
             return PrereadStep::Refuse("another protocol level than the route's");
         }
-        if let Some(stream) = &mut ex.stream {
-            stream.mqtt_client_id = Some(connect.client_id.into());
-        }
+        ex.set_mqtt_client_id(connect.client_id);
         PrereadStep::Continue
     }
 }

@@ -95,14 +95,14 @@ impl Plugin for Prometheus {
     }
 
     fn log(&self, ex: &Exchange<'_>, outcome: &ExchangeOutcome<'_>) {
-        let (route, service) = match ex.route {
+        let (route, service) = match ex.route.info {
             None => ("", ""),
             Some(route) if self.prefer_name => {
                 (first(&route.name, &route.id), first(&route.service_name, &route.service_id))
             }
             Some(route) => (&*route.id, &*route.service_id),
         };
-        if ex.stream.is_some() {
+        if ex.client.stream.is_some() {
             let nothing = SeriesLabels { source: STREAM, route, ..SeriesLabels::default() };
             return self.metrics.record(&nothing, outcome, ex.now.unix_s());
         }
@@ -117,8 +117,8 @@ impl Plugin for Prometheus {
             source,
             route,
             service,
-            matched_uri: ex.matched_uri(),
-            matched_host: ex.matched_host,
+            matched_uri: ex.route.uri(),
+            matched_host: ex.route.host,
             consumer: ex.consumer.map_or("", |consumer| &consumer.username),
             node: outcome.endpoint.map(|endpoint| endpoint.ip()),
         };

@@ -117,12 +117,12 @@ impl Plugin for ProxyMirror {
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         // Set by the first call of two, where the body is needed.
-        if ex.mirror.is_some() || !self.draws(ex) {
+        if ex.upstream.mirror.is_some() || !self.draws(ex) {
             return Step::Continue;
         }
-        ex.mirror = Some(Box::new(self.mirror.clone()));
+        ex.upstream.mirror = Some(Box::new(self.mirror.clone()));
         match ex.request.framing {
-            Framing::Length(length) if ex.body.is_none() && length <= self.body_bytes_max as u64 => {
+            Framing::Length(length) if ex.body.buffered.is_none() && length <= self.body_bytes_max as u64 => {
                 Step::NeedBody { bytes_max: self.body_bytes_max }
             }
             _ => Step::Continue,

@@ -165,7 +165,7 @@ impl ProxyRewrite {
             RewriteTarget::Patterns(patterns) => {
                 let captures = patterns
                     .iter()
-                    .find_map(|one| ex.decided(one.first_in_path(&ex.request, &ex.budget, &mut target)));
+                    .find_map(|one| ex.decided(one.first_in_path(&ex.request, ex.budget(), &mut target)));
                 let Some(captures) = captures else { return Ok(None) };
                 *groups = self.has_fields().then(|| MatchGroups::of(&captures));
             }
@@ -206,7 +206,7 @@ impl ProxyRewrite {
                 self.without_dot_segment(target.finish())?
             }
             RewriteTarget::Patterns(patterns) => {
-                let found = patterns.iter().find_map(|one| ex.decided(one.first(source, &ex.budget)));
+                let found = patterns.iter().find_map(|one| ex.decided(one.first(source, ex.budget())));
                 let Some((out, captures)) = found else { return Ok(source.to_vec()) };
                 *groups = self.has_fields().then(|| MatchGroups::of(&captures));
                 out

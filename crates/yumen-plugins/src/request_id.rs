@@ -7,7 +7,7 @@ use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
     DryRunResult, Exchange, Now, PhaseSet, Plugin, PluginBuildContext, PluginFactory, PluginHost,
-    ResponseHead, Step,
+    ResponseHead, ResponseHeadPhase, Step,
 };
 
 /// The settings.
@@ -153,7 +153,7 @@ impl Plugin for RequestId {
         }
     }
 
-    fn response_head(&self, ex: &mut Exchange<'_>, head: &mut ResponseHead) {
+    fn response_head(&self, ex: &mut ResponseHeadPhase<'_, '_>, head: &mut ResponseHead) {
         if head.fields.get(&self.header_name).is_some_and(|id| !id.is_empty()) {
             return;
         }

@@ -11,7 +11,7 @@ use yumen_config::schema::InvalidSettings;
 use yumen_plugin::vars::is_data_value;
 use yumen_plugin::{
     BodyChunk, Computation, ConditionExpr, Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory,
-    PluginHost, ResponseHead, compute,
+    PluginHost, ResponseBodyPhase, ResponseHead, ResponseHeadPhase, compute,
 };
 
 use crate::decoding::{ContentCoding, UnsupportedCoding};
@@ -192,7 +192,7 @@ impl ResponseRewrite {
         std::ptr::from_ref(self).addr()
     }
 
-    fn begin_body(&self, ex: &mut Exchange<'_>, head: &mut ResponseHead) {
+    fn begin_body(&self, ex: &mut ResponseHeadPhase<'_, '_>, head: &mut ResponseHead) {
         let (length, coding) = match &self.body {
             BodyRewrite::Keep => return,
             BodyRewrite::Replace(body) => (Some(body.len() as u64), None),
@@ -203,7 +203,7 @@ impl ResponseRewrite {
             },
         };
         head.body_changes(length);
-        ex.edits_body = true;
+        ex.edit_body();
         for name in ["Content-Encoding", "Last-Modified", "ETag"] {
             head.fields.remove(name);
         }
@@ -287,7 +287,7 @@ impl Plugin for ResponseRewrite {
         }
     }
 
-    fn response_head(&self, ex: &mut Exchange<'_>, head: &mut ResponseHead) {
+    fn response_head(&self, ex: &mut ResponseHeadPhase<'_, '_>, head: &mut ResponseHead) {
         if self.condition.as_ref().is_some_and(|condition| !condition.eval(ex)) {
             return;
         }
@@ -301,7 +301,7 @@ impl Plugin for ResponseRewrite {
         self.edit_fields(ex, head);
     }
 
-    fn response_body(&self, ex: &mut Exchange<'_>, chunk: BodyChunk) -> BodyChunk {
+    fn response_body(&self, ex: &mut ResponseBodyPhase<'_, '_>, chunk: BodyChunk) -> BodyChunk {
         let key = self.key();
         let find = |bodies: &'_ mut CollectedBodies| bodies.0.iter().position(|body| body.of == key);
         let Some(bodies) = ex.note_mut::<CollectedBodies>() else { return chunk };

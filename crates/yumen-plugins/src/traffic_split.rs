@@ -234,7 +234,7 @@ impl SplitChoice {
     fn take(&self, ex: &mut Exchange<'_>) {
         if let SplitTarget::Upstream(slot) = &self.goes {
             // A slot that was never filled is no upstream's.
-            ex.upstream.instead = Some(slot.get().unwrap_or(u32::MAX));
+            ex.upstream.slot = Some(slot.get().unwrap_or(u32::MAX));
         }
     }
 }
@@ -242,7 +242,7 @@ impl SplitChoice {
 impl TrafficSplit {
     fn lacks_body(&self, ex: &Exchange<'_>) -> bool {
         let needs = |rule: &SplitRule| rule.any_of.iter().any(ConditionExpr::needs_body);
-        ex.body.is_none() && ex.request.framing != Framing::None && self.rules.iter().any(needs)
+        ex.body.buffered.is_none() && ex.request.framing != Framing::None && self.rules.iter().any(needs)
     }
 
     fn rule(&self, ex: &Exchange<'_>) -> Option<&SplitRule> {

@@ -124,7 +124,7 @@ impl DownstreamConnection {
     /// Longest request body of the exchange, in bytes; the route's limit takes precedence over the node's,
     /// and 0 means no limit.
     pub(crate) fn body_bytes_max(&self, ex: &Exchange<'_>) -> u64 {
-        match ex.body_bytes_max.unwrap_or(self.worker.settings.body_bytes_max) {
+        match ex.body.bytes_max.unwrap_or(self.worker.settings.body_bytes_max) {
             0 => u64::MAX,
             bytes_max => bytes_max,
         }
@@ -150,7 +150,7 @@ impl DownstreamConnection {
     /// slowly.
     pub(crate) async fn read_body(&mut self, ex: &mut Exchange<'_>, bytes_max: usize) -> Result<(), Fault> {
         let bytes_max = self.body_bytes_max(ex).min(bytes_max as u64);
-        if let Some(body) = &ex.body {
+        if let Some(body) = &ex.body.buffered {
             let fits = body.len() as u64 <= bytes_max;
             return if fits { Ok(()) } else { Err(FaultKind::BodyTooLarge.into()) };
         }
@@ -187,11 +187,11 @@ impl DownstreamConnection {
             slow.map(|()| Err(FaultKind::ClientTimeout.into()))
         })
         .await;
-        ex.body_read_bytes += body.len() as u64;
+        ex.body.received_bytes += body.len() as u64;
         // Without framing, a body that is completely read is not discarded again after the response.
         ex.request.framing = if rest.is_done() { Framing::None } else { ex.request.framing };
         read?;
-        ex.body = Some(body.into());
+        ex.body.buffered = Some(body.into());
         Ok(())
     }
 

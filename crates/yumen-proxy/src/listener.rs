@@ -242,7 +242,7 @@ fn spawn(worker: &Rc<Worker>, fd: OwnedFd, peer: SocketAddr, door: &Rc<ListenerC
     let local = door.local;
     let local = if local.ip().is_unspecified() { stream.local_addr().unwrap_or(local) } else { local };
     let connection = worker.counters.accepted.get();
-    let client = ClientInfo { peer, local, tls: None, connection };
+    let client = ClientInfo { peer, local, tls: None, connection_id: connection };
     let worker = worker.clone();
     if door.streams.is_some() || door.proxy_from.contains(peer.ip()) {
         tokio::task::spawn_local(open(worker, TcpConnection::fresh(stream), client, door.clone(), admitted));

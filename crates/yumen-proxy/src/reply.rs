@@ -58,7 +58,7 @@ pub(crate) async fn answer(
         head.fields.add("Content-Type", b"text/plain; charset=utf-8");
     }
     respond_head(ex, chains, &mut head);
-    let edited = match ex.edits_body {
+    let edited = match ex.response.edits_body() {
         true => Some(apart(PluginEdit::new(ex, chains).whole(&response.body)).await),
         false => None,
     };
@@ -265,7 +265,7 @@ fn begin<'s>(
     } else if head.framing == Framing::None && !is_bodyless {
         tell_no_body(head);
     }
-    let edits = ex.edits_body && !is_bodyless && !upgrade;
+    let edits = ex.response.edits_body() && !is_bodyless && !upgrade;
     let outgoing = outgoing_framing(head, is_bodyless, ex.request.version);
     let keeps = ex.request.persistent()
         && !conn.worker.draining.get()
@@ -291,7 +291,7 @@ fn begin<'s>(
 #[cold]
 fn keep_upgrade(ex: &mut Exchange<'_>, head: &mut ResponseHead) {
     head.set_status(101);
-    ex.status = 101;
+    ex.response.status = 101;
 }
 
 /// Sets length 0 on a response that came without a body, as to a HEAD, for a client that expects a body.
@@ -495,7 +495,7 @@ fn show_sent(conn: &DownstreamConnection, ex: &mut Exchange<'_>, text: &[u8]) {
             fields.add(name, value);
         }
     }
-    ex.show_answer(fields);
+    ex.response.expose_fields(fields);
 }
 
 /// Writes Upgrade and Connection: the new protocol of a 101, the required protocol of a 426 (RFC 9110 §7.8,

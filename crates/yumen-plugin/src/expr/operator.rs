@@ -74,7 +74,7 @@ impl ConditionTest {
             }
             ConditionTest::Matches(regex) => match var.value(ex) {
                 None | Some(VarValue::List(_)) => false,
-                Some(value) => ex.decided(regex.is_match(&value.into_text(), &ex.budget)),
+                Some(value) => ex.decided(regex.is_match(&value.into_text(), ex.budget())),
             },
             ConditionTest::In(constants) => {
                 let value = var.value(ex);

@@ -61,7 +61,7 @@ impl Default for BodyIndexing {
 impl BodyIndexing {
     /// Looks through the next part of the body.
     pub fn turn(&mut self, ex: &Exchange<'_>) -> IndexingProgress {
-        let Some(body) = &ex.body else { return IndexingProgress::Done };
+        let Some(body) = &ex.body.buffered else { return IndexingProgress::Done };
         if body.index.get().is_none() {
             let Some(index) = self.index(ex, body, TURN_BYTES) else { return IndexingProgress::More };
             // It was empty.
@@ -121,7 +121,7 @@ impl BodyIndexing {
 /// The form field or JSON place called `name`. In an exchange whose body was not looked through before, that is done
 /// here at once.
 pub(super) fn argument<'a>(ex: &'a Exchange<'_>, name: &str) -> Option<VarValue<'a>> {
-    let body = ex.body.as_ref()?;
+    let body = ex.body.buffered.as_ref()?;
     let whole = || BodyIndexing::default().index(ex, body, usize::MAX).unwrap_or(BodyIndex::Nothing);
     match body.index.get_or_init(whole) {
         BodyIndex::Json(index) => index.value(body, name).unwrap_or_else(|unread| match unread {

@@ -34,7 +34,7 @@ pub(super) fn operation<'a>(ex: &'a Exchange<'_>) -> Option<Cow<'a, GraphqlOpera
         let document = form_field(ex.request.query()?, b"query")?;
         return ex.decided(parse(std::str::from_utf8(&document).ok()?)).map(Cow::Owned);
     }
-    let body = ex.body.as_ref()?;
+    let body = ex.body.buffered.as_ref()?;
     let found = body.operation.get_or_init(|| ex.decided(parse(&document_in_body(ex)?)));
     found.as_ref().map(Cow::Borrowed)
 }
@@ -63,12 +63,12 @@ pub(super) fn is_in_body(ex: &Exchange<'_>) -> bool {
 }
 
 fn document_in_body(ex: &Exchange<'_>) -> Option<String> {
-    if has_ambiguous_type(ex) && ex.body.as_ref().is_some_and(|body| !body.is_empty()) {
+    if has_ambiguous_type(ex) && ex.body.buffered.as_ref().is_some_and(|body| !body.is_empty()) {
         return ex.undecided_by_body();
     }
     let media_type = media_type(ex.request.fields.known(KnownField::ContentType)?);
     if media_type.eq_ignore_ascii_case(b"application/graphql") {
-        let body = ex.body.as_deref()?;
+        let body = ex.body.buffered.as_deref()?;
         if body.len() > body_index::INDEXED_BYTES_MAX {
             return ex.decided(Err(BacktrackLimitExceeded));
         }

@@ -72,7 +72,7 @@ pub(crate) async fn open(
         peer: address,
         local: SocketAddr::new(quic.local_ip().unwrap_or(local.ip()), local.port()),
         tls: Some(tls::quic_info(&quic)),
-        connection: worker.counters.accepted.get(),
+        connection_id: worker.counters.accepted.get(),
     };
     let shared = Rc::new(Http3Shared {
         peer: RefCell::new(Rc::new(DownstreamPeer::new(&worker, client))),

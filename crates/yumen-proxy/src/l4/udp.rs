@@ -203,7 +203,7 @@ impl Table {
         });
         self.sessions.borrow_mut().insert(pair, session.clone());
         let connection = worker.counters.accepted.get();
-        let client = ClientInfo { peer: pair.peer, local: pair.local, tls: None, connection };
+        let client = ClientInfo { peer: pair.peer, local: pair.local, tls: None, connection_id: connection };
         tokio::task::spawn_local(run(self.clone(), session.clone(), client, admitted));
         Some(session)
     }
@@ -326,8 +326,8 @@ async fn pass(
         let (underway, back) = connect(ex, &upstream, &mut attempts).await?;
         let back = Rc::new(back);
         session.begin(&worker.counters.streams, &back).await;
-        let tie = worker.ties.bind_stream(&worker.timers, &upstream, ex.endpoint);
-        let pair = Pair { peer: ex.client.peer, local: ex.client.local };
+        let tie = worker.ties.bind_stream(&worker.timers, &upstream, ex.endpoint.address);
+        let pair = Pair { peer: ex.client.connection.peer, local: ex.client.connection.local };
         let mut answers = Answers::new(table, session, underway, back, pair, tie);
         let ended = answers.pass().await;
         let has_failed = ended.is_err_and(|fault| fault != StreamFault::Changed);

@@ -303,7 +303,8 @@ impl Visitor {
         let Some(admitted) = self.worker.admit() else { return };
         let peer = SocketAddr::from(([10, 0, 0, self.number as u8], 5000));
         let local = SocketAddr::from(([10, 0, 1, 1], 80));
-        let client = ClientInfo { peer, local, tls: None, connection: self.worker.counters.accepted.get() };
+        let client =
+            ClientInfo { peer, local, tls: None, connection_id: self.worker.counters.accepted.get() };
         let worker = self.worker.clone();
         let run = downstream::run(worker, TcpConnection::memory(end), client, None, admitted);
         self.net.scheduler.spawn(format!("gateway for {name}"), run);
