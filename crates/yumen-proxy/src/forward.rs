@@ -126,7 +126,7 @@ pub(crate) async fn forward<'s>(
                 }
             }
         }
-        proxied.conn.worker.counters.retries.add(1);
+        proxied.conn.worker.counters.upstream.retries.add(1);
     }
 }
 

@@ -126,7 +126,7 @@ async fn pass(
     // An aborted match in the last plugin must also stop the stream before the dial.
     phases::decided(ex)?;
     let mut back = dial::connect(worker, ex, &upstream, &front.timer, tally).await?;
-    let idle_ms = upstream.stream_idle_ms.unwrap_or(worker.settings.stream_idle_ms);
+    let idle_ms = upstream.stream_idle_ms.unwrap_or(worker.settings.streams.idle_ms);
     let tie = worker.ties.bind_stream(&worker.timers, &upstream, tally.endpoint);
     let pair = BidirectionalCopy::new(std::mem::take(&mut front.inbox), Inbox::default(), idle_ms);
     let mut relay = relay::Relay { pair, tie };
@@ -175,9 +175,9 @@ fn finish(
         phases::log(&route.chain, &mut ex, &outcome);
     }
     worker.counters.streams.finish(fault, &outcome);
-    if let Some(log) = &worker.log {
+    if let Some(log) = &worker.recorders.access_log {
         let dropped = log.borrow_mut().write(&ex, &outcome);
-        worker.counters.log_lines_dropped.add(dropped);
+        worker.counters.runtime.log_lines_dropped.add(dropped);
     }
     if let Some(fault) = fault {
         tracing::debug!(fault = fault.word(), client = %ex.client.connection.peer, "stream ended by a fault");

@@ -78,7 +78,7 @@ pub use listener::Listener;
 pub use minimum_rate::MinimumRate;
 pub use observe::RecentRequest;
 pub use overload::OverloadSettings;
-pub use settings::{ListenerSettings, StreamProtocol, WorkerSettings};
+pub use settings::{ListenerProtocol, ListenerSettings, StreamProtocol, WorkerSettings};
 pub use upstream::probe;
 pub use worker::WorkerParts;
 pub use worker_duty::WorkerDuty;

@@ -53,7 +53,7 @@ pub(crate) fn send(
     };
     match copy() {
         Some(copy) => drop(tokio::task::spawn_local(run(worker.clone(), copy))),
-        None => worker.counters.mirrored[DROPPED].add(1),
+        None => worker.counters.requests.mirrored[DROPPED].add(1),
     }
 }
 
@@ -123,7 +123,7 @@ async fn run(worker: Rc<Worker>, copy: MirroredRequest) {
     let timer = worker.timers.timer();
     timer.set(COPY_TIMEOUT_MS);
     let is_answered = until(&timer, pin!(copy.send(&worker.upstream))).await == Some(true);
-    worker.counters.mirrored[if is_answered { ANSWERED } else { FAILED }].add(1);
+    worker.counters.requests.mirrored[if is_answered { ANSWERED } else { FAILED }].add(1);
     if !is_answered {
         tracing::debug!(upstream = %copy.subrequest.upstream.origin, "mirrored request failed");
     }

@@ -71,7 +71,7 @@ pub(crate) async fn answer(
     }
     let is_bodyless = ex.request.client_method() == Method::Head || has_no_body(head.status);
     let unread = if flow.body == RequestBodyState::Read { Framing::None } else { ex.request.framing };
-    let ends = flow.ends_connection() || worker.draining.get();
+    let ends = flow.ends_connection() || worker.admission.is_draining();
     let keeps = ex.request.persistent() && !ends && !expects_more(conn, ex) && is_discarded(unread);
     let mut text = worker.buffers.take_text();
     write_head(&mut text, conn, ex, &mut head, keeps);
@@ -268,7 +268,7 @@ fn begin<'s>(
     let edits = ex.response.edits_body() && !is_bodyless && !upgrade;
     let outgoing = outgoing_framing(head, is_bodyless, ex.request.version);
     let keeps = ex.request.persistent()
-        && !conn.worker.draining.get()
+        && !conn.worker.admission.is_draining()
         && outgoing != Framing::Close
         && upload.transfer.is_read();
     head.framing = outgoing;
@@ -427,7 +427,7 @@ fn write_head(
     keeps: bool,
 ) {
     let settings = &conn.worker.settings;
-    let server = &settings.server_line;
+    let server = &settings.forwarding.server_line;
     encode::status_line(out, head.status, head.reason());
     if !server.is_empty() {
         out.extend_from_slice(server);
@@ -475,7 +475,7 @@ fn write_head(
 /// Copies the sent fields for the access log and for plugins that read them later.
 #[inline(always)]
 fn keep_sent(conn: &DownstreamConnection, ex: &mut Exchange<'_>, chains: &ExchangeChains<'_>, text: &[u8]) {
-    if conn.worker.logs_answer || chains.read_sent_head() {
+    if conn.worker.recorders.logs_response || chains.read_sent_head() {
         show_sent(conn, ex, text);
     }
 }

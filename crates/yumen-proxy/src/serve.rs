@@ -11,8 +11,8 @@ use std::task::Poll;
 use yumen_http::{Fields, Framing, HttpVersion, KnownField, Method, RequestHead, parse};
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{
-    BodyIndexing, Exchange, ExchangeOutcome, IndecisionCause, IndexingProgress, LocalResponse, Phase,
-    PluginChain, PluginInstance, Step,
+    BodyIndexing, Exchange, ExchangeOutcome, IndexingProgress, LocalResponse, Phase, PluginChain,
+    PluginInstance, Step,
 };
 use yumen_snapshot::explain::arrival;
 use yumen_snapshot::{BodyRequired, Route, RouteTarget, Upstream, UpstreamSlotId};
@@ -76,8 +76,8 @@ impl From<FaultKind> for ExchangeStop {
 
 /// Serves one request. A stopwatch runs for sampled requests and for those with a valid debug token.
 pub(crate) async fn exchange(conn: &mut DownstreamConnection, mut request: Box<RequestHead>) -> After {
-    let weight = conn.worker.sampler.draw();
-    let explains = match &conn.worker.settings.debug_key {
+    let weight = conn.worker.recorders.sampler.draw();
+    let explains = match &conn.worker.settings.observation.debug_key {
         Some(key) => take_token(key, &mut request),
         None => false,
     };
@@ -114,12 +114,12 @@ async fn walk(
     let mut flow = ExchangeStats { received_bytes: request.received_bytes(), ..ExchangeStats::default() };
     let mut ex = Exchange::new(request, &peer.client, clock::now(), &*worker, &pinned.consumers);
     ex.response.fields = worker.take_edits();
-    if let Some(real_ip) = &worker.settings.real_ip {
+    if let Some(real_ip) = &worker.settings.forwarding.real_ip {
         real_ip.apply(&mut ex);
     }
     // After `real_ip`, which reads the forwarding fields that `distrust` removes.
     if !peer.trusted {
-        forwarded::distrust(&mut ex.request.fields, &worker.settings.trusted);
+        forwarded::distrust(&mut ex.request.fields, &worker.settings.forwarding.trusted);
     }
     if let Some(watch) = &watch {
         watch.revision.set(pinned.revision);
@@ -200,7 +200,7 @@ pub(crate) async fn refuse(
     let pinned = worker.pinned();
     let request = head.unwrap_or_else(|| {
         let mut request = worker.take_request();
-        parse::refused_request(conn.inbox.bytes(), &worker.settings.request_head, &mut request);
+        parse::refused_request(conn.inbox.bytes(), &worker.settings.limits.request_head, &mut request);
         request
     });
     let mut ex = Exchange::new(request, &peer.client, clock::now(), &*worker, &pinned.consumers);
@@ -300,13 +300,13 @@ fn check_before_routing<'s>(
     ex: &mut Exchange<'s>,
     pinned: &'s PinnedSnapshot,
 ) -> Result<(), ExchangeStop> {
-    if let Some(overload) = &conn.worker.overload {
+    if let Some(overload) = &conn.worker.admission.overload {
         let running = overload.admit(ex.request.path(), conn.worker.random())?;
         ex.leave(running);
     }
     match ex.request.method() {
         Method::Connect => return Err(FaultKind::ConnectRefused.into()),
-        Method::Trace if !conn.worker.settings.trace_requests => {
+        Method::Trace if !conn.worker.settings.forwarding.trace_requests => {
             return Err(ExchangeStop::Respond(yumen_snapshot::trace_refusal()));
         }
         Method::Options | Method::Trace => {
@@ -331,15 +331,7 @@ fn check_before_routing<'s>(
 fn decided(ex: &Exchange<'_>) -> Result<(), ExchangeStop> {
     match ex.indecision() {
         None => Ok(()),
-        Some(cause) => Err(undecided(cause).into()),
-    }
-}
-
-/// The fault of an exchange that is undecided.
-fn undecided(cause: IndecisionCause) -> FaultKind {
-    match cause {
-        IndecisionCause::BacktrackLimit => FaultKind::Undecided,
-        IndecisionCause::UnreadableBody => FaultKind::UnreadableBody,
+        Some(cause) => Err(FaultKind::from(cause).into()),
     }
 }
 
@@ -530,17 +522,17 @@ fn finish(worker: &Worker, ex: &mut Exchange<'_>, chains: &ExchangeChains<'_>, f
         fault: flow.fault.map_or("", |fault| fault.kind.facts().2),
         upstream_failure: flow.fault.and_then(|fault| endpoint_failure(ex, flow, fault.kind)),
     };
-    worker.counters.finish(&outcome);
+    worker.counters.requests.finish(&outcome);
     if let Some(status) = flow.grpc_status {
-        worker.counters.grpc[usize::from(status)].add(1);
+        worker.counters.requests.grpc[usize::from(status)].add(1);
     }
     if !chains.are_empty() {
         ex.record_outcome(&outcome);
     }
     chains.each(ex, Phase::Log, |plugin, ex| plugin.log(ex, &outcome));
-    if let Some(log) = &worker.log {
+    if let Some(log) = &worker.recorders.access_log {
         let dropped = log.borrow_mut().write(ex, &outcome);
-        worker.counters.log_lines_dropped.add(dropped);
+        worker.counters.runtime.log_lines_dropped.add(dropped);
     }
     if let Some(watch) = &chains.watch {
         observe(worker, ex, chains, watch, flow, &outcome);
@@ -596,9 +588,9 @@ fn observe(
         consumer: ex.consumer.map(|consumer| &*consumer.username),
         plugins: &watch.plugins.borrow(),
         recent,
-        recent_max: worker.settings.recent_requests,
+        recent_max: worker.settings.observation.recent_requests,
     });
     if !is_noted {
-        worker.sampler.give_back(watch.weight);
+        worker.recorders.sampler.give_back(watch.weight);
     }
 }

@@ -211,7 +211,7 @@ impl<'s> ProxiedExchange<'_, 's> {
         };
         write_line(out, b"Host", host);
         self.write_forwarding(out);
-        if self.conn.worker.settings.forwarded {
+        if self.conn.worker.settings.forwarding.forwarded_field {
             forwarded::write(out, ex);
         }
         let mut has_length = false;
@@ -294,7 +294,7 @@ impl<'s> ProxiedExchange<'_, 's> {
         // RFC 9110 §8.6: a 1xx response must not have a `Content-Length`.
         encode::response_fields(&mut text, head, |field| field.known() == KnownField::ContentLength);
         text.extend_from_slice(b"\r\n");
-        let bytes_max = self.conn.worker.settings.response_head.head_bytes_max;
+        let bytes_max = self.conn.worker.settings.limits.response_head.head_bytes_max;
         self.interim.count(text.len(), bytes_max)?;
         if self.ex.request.version == HttpVersion::Http10 {
             return Ok(());

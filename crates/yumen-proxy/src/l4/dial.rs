@@ -32,7 +32,7 @@ pub(super) async fn connect<'u>(
             Ok(stream) => return Ok(stream),
             Err(kind) => {
                 attempts.failed(index, kind)?;
-                worker.counters.retries.add(1);
+                worker.counters.upstream.retries.add(1);
             }
         }
     }

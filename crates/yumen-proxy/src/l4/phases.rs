@@ -53,7 +53,7 @@ pub(super) async fn preread(
     chain: &PluginChain,
     ex: &mut Exchange<'_>,
 ) -> Result<(), StreamFault> {
-    front.timer.set(worker.settings.head_timeout_ms);
+    front.timer.set(worker.settings.timeouts.head_ms);
     loop {
         if look(chain, ex, front.inbox.bytes())? {
             return Ok(());

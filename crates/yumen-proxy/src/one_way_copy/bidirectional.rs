@@ -127,7 +127,7 @@ impl BidirectionalCopy {
     #[cold]
     fn half_closed_ms(&self, worker: &Worker) -> u64 {
         let settings = &worker.settings;
-        let bounds = [settings.stream_half_closed_ms, self.broken.map_or(0, |_| settings.send_timeout_ms)];
+        let bounds = [settings.streams.half_closed_ms, self.broken.map_or(0, |_| settings.timeouts.send_ms)];
         bounds.into_iter().filter(|bound_ms| *bound_ms > 0).fold(self.idle_ms, u64::min)
     }
 
@@ -143,6 +143,6 @@ impl BidirectionalCopy {
             Some(CopySide::Endpoint) => client,
             None => return,
         };
-        there.settle(&worker.timers, worker.settings.send_timeout_ms).await;
+        there.settle(&worker.timers, worker.settings.timeouts.send_ms).await;
     }
 }
