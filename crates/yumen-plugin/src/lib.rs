@@ -50,7 +50,10 @@ pub use missing::{MissingPlugin, MissingPlugins, MissingRole};
 pub use objects::{ObjectLookup, UpstreamSlot};
 pub use offload::{Computation, Offload, OffloadJob, OffloadRefused, compute};
 pub use outcome::{ExchangeOutcome, ResponseSource};
-pub use pattern::{BacktrackBudget, BacktrackLimitExceeded, PatternOptions, RegexPattern};
+pub use pattern::{
+    BacktrackBudget, BacktrackLimitExceeded, PatternCase, PatternOptions, PatternSyntax, PatternUnit,
+    RegexPattern,
+};
 pub use plugin::{BodyChunk, DryRunResult, PhaseSet, Plugin, PrereadStep, Step};
 pub use response::LocalResponse;
 pub use subrequest::{SubrequestFault, SubrequestResponse, SubrequestSpec};

@@ -53,19 +53,49 @@ impl BacktrackBudget {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BacktrackLimitExceeded;
 
-/// How a pattern is meant.
+/// Options of a pattern.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PatternOptions {
-    /// Whether capitals and small letters are alike.
-    pub ignores_case: bool,
+    /// The syntax of the pattern.
+    pub syntax: PatternSyntax,
+    /// The unit that a dot or a class matches.
+    pub unit: PatternUnit,
+    /// The comparison of letters.
+    pub case: PatternCase,
     /// Whether `^` and `$` match at ends of lines.
     pub is_multi_line: bool,
     /// Whether a dot matches ends of lines.
     pub dot_matches_new_line: bool,
-    /// Whether white space in it means nothing.
-    pub is_verbose: bool,
-    /// Whether characters are those of Unicode, not bytes.
-    pub is_unicode: bool,
+}
+
+/// The syntax of a pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PatternSyntax {
+    /// Each character counts.
+    #[default]
+    Plain,
+    /// White space and comments are ignored.
+    Verbose,
+}
+
+/// The unit of a text that a pattern matches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PatternUnit {
+    /// Bytes, as PCRE without its UTF flag.
+    #[default]
+    Byte,
+    /// Characters of Unicode.
+    Unicode,
+}
+
+/// The comparison of letters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PatternCase {
+    /// Upper and lower case differ.
+    #[default]
+    Sensitive,
+    /// Upper and lower case are equal.
+    Insensitive,
 }
 
 /// A pattern, compiled once.
@@ -84,8 +114,8 @@ struct BacktrackingRegex {
     by_steps: [fancy_regex::Regex; STEPS.len()],
     /// How often it may look at the text for each step.
     weight: u32,
-    /// Whether it matches texts of Unicode only. Over bytes that are none this engine may panic in that mode.
-    is_unicode: bool,
+    /// With Unicode as the unit, the engine may panic on bytes that are not UTF-8.
+    unit: PatternUnit,
 }
 
 impl RegexPattern {
@@ -96,7 +126,7 @@ impl RegexPattern {
     pub fn new(pattern: &str, options: PatternOptions) -> Result<RegexPattern, String> {
         match linear(pattern, options) {
             Ok(regex) => Ok(RegexPattern(PatternEngine::Linear(regex))),
-            Err(reason) => match ParsedPattern::new(pattern, options.is_verbose) {
+            Err(reason) => match ParsedPattern::new(pattern, options.syntax) {
                 Ok(parsed) if parsed.needs_backtracking() => {
                     backtracking(pattern, options, parsed.weight().map_err(str::to_owned)?)
                 }
@@ -160,7 +190,7 @@ impl BacktrackingRegex {
     }
 
     fn is_match(&self, text: &[u8], budget: &BacktrackBudget) -> Result<bool, BacktrackLimitExceeded> {
-        if self.is_unicode {
+        if self.unit == PatternUnit::Unicode {
             let text = unicode(text)?;
             return self.run(text.as_bytes(), budget, |regex| regex.is_match(text));
         }
@@ -173,7 +203,7 @@ impl BacktrackingRegex {
         budget: &BacktrackBudget,
     ) -> Result<Option<Groups<'t>>, BacktrackLimitExceeded> {
         let group = |range: Range<usize>| (range.start, &text[range]);
-        if self.is_unicode {
+        if self.unit == PatternUnit::Unicode {
             let valid = unicode(text)?;
             let found = self.run(text, budget, |regex| regex.captures(valid))?;
             return Ok(
@@ -234,11 +264,11 @@ pub fn linear(pattern: &str, options: PatternOptions) -> Result<bytes::Regex, St
     }
     let mut builder = bytes::RegexBuilder::new(pattern);
     builder
-        .unicode(options.is_unicode)
-        .case_insensitive(options.ignores_case)
+        .unicode(options.unit == PatternUnit::Unicode)
+        .case_insensitive(options.case == PatternCase::Insensitive)
         .multi_line(options.is_multi_line)
         .dot_matches_new_line(options.dot_matches_new_line)
-        .ignore_whitespace(options.is_verbose);
+        .ignore_whitespace(options.syntax == PatternSyntax::Verbose);
     builder.build().map_err(|error| last_line(&error.to_string()))
 }
 
@@ -249,18 +279,21 @@ fn may_be_possessive(pattern: &str) -> bool {
 
 /// Whether the pattern needs what only backtracking can do.
 pub fn needs_backtracking(pattern: &str, options: PatternOptions) -> bool {
-    ParsedPattern::new(pattern, options.is_verbose).is_ok_and(|parsed| parsed.needs_backtracking())
+    ParsedPattern::new(pattern, options.syntax).is_ok_and(|parsed| parsed.needs_backtracking())
 }
 
 fn backtracking(pattern: &str, options: PatternOptions, weight: u32) -> Result<RegexPattern, String> {
-    let mode = if options.is_unicode { BytesMode::Unicode } else { BytesMode::Ascii };
+    let mode = match options.unit {
+        PatternUnit::Unicode => BytesMode::Unicode,
+        PatternUnit::Byte => BytesMode::Ascii,
+    };
     let build = |steps: u32| {
         RegexBuilder::new(pattern)
             .bytes_mode(mode)
-            .case_insensitive(options.ignores_case)
+            .case_insensitive(options.case == PatternCase::Insensitive)
             .multi_line(options.is_multi_line)
             .dot_matches_new_line(options.dot_matches_new_line)
-            .ignore_whitespace(options.is_verbose)
+            .ignore_whitespace(options.syntax == PatternSyntax::Verbose)
             .backtrack_limit(steps as usize)
             .build()
             .map_err(|error| last_line(&error.to_string()))
@@ -270,7 +303,7 @@ fn backtracking(pattern: &str, options: PatternOptions, weight: u32) -> Result<R
     Ok(RegexPattern(PatternEngine::Backtracking(Box::new(BacktrackingRegex {
         by_steps,
         weight,
-        is_unicode: options.is_unicode,
+        unit: options.unit,
     }))))
 }
 

@@ -107,20 +107,22 @@ fn identify(ex: &mut Exchange<'_>) -> Result<(), &'static str> {
     let mut long = Vec::new();
     let decoded = decode(encoded, &mut buffer, &mut long).ok_or(MALFORMED)?;
     let consumers = ex.consumers;
-    let identity = match split(decoded).and_then(|shown| proven(consumers, shown)) {
+    let find = |(username, password): (&[u8], &[u8])| authenticate(consumers, username, password);
+    let identity = match split(decoded).and_then(find) {
         Some(identity) => identity,
         // White space belongs to a password that has some (RFC 7617 §2). Behind others APISIX passes over it:
         // clients often send a line end.
-        None => proven(consumers, split(pack(decoded)).ok_or(MALFORMED)?).ok_or(WRONG)?,
+        None => find(split(pack(decoded)).ok_or(MALFORMED)?).ok_or(WRONG)?,
     };
     ex.identify_as(identity);
     Ok(())
 }
 
-/// Whose name and password these are.
-fn proven<'c>(
+/// Returns the owner of a username and password.
+fn authenticate<'c>(
     consumers: &'c ConsumerIndex,
-    (username, password): (&[u8], &[u8]),
+    username: &[u8],
+    password: &[u8],
 ) -> Option<&'c ConsumerIdentity> {
     let identity = consumers.find(BasicAuth::NAME, username)?;
     let held = identity.auth.downcast_ref::<BasicAuthCredential>()?;

@@ -6,7 +6,10 @@ use regex::bytes::Regex;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::pattern::{PatternCaptures, linear, needs_backtracking};
 use yumen_plugin::vars::is_data_value;
-use yumen_plugin::{BacktrackBudget, BacktrackLimitExceeded, PatternOptions, RegexPattern, RequestHead};
+use yumen_plugin::{
+    BacktrackBudget, BacktrackLimitExceeded, PatternCase, PatternOptions, PatternSyntax, PatternUnit,
+    RegexPattern, RequestHead,
+};
 
 use crate::target_builder::TargetBuilder;
 
@@ -89,11 +92,11 @@ fn read(pattern: &str, options: &str, path: &str) -> Result<(String, PatternOpti
     let mut read = PatternOptions::default();
     for option in options.chars() {
         match option {
-            'i' => read.ignores_case = true,
+            'i' => read.case = PatternCase::Insensitive,
             'm' => read.is_multi_line = true,
             's' => read.dot_matches_new_line = true,
-            'x' => read.is_verbose = true,
-            'u' | 'U' => read.is_unicode = true,
+            'x' => read.syntax = PatternSyntax::Verbose,
+            'u' | 'U' => read.unit = PatternUnit::Unicode,
             'a' | 'j' | 'o' => {}
             other => {
                 let message = format!("unknown flag \"{other}\" (flags \"{options}\")");

@@ -4,7 +4,7 @@ use serde_json::Value;
 use yumen_base::IpSet;
 
 use crate::vars::VarValue;
-use crate::{Exchange, PatternOptions, RegexPattern, Var};
+use crate::{Exchange, PatternCase, PatternOptions, PatternUnit, RegexPattern, Var};
 
 /// An operator with its right side.
 #[derive(Debug, Clone)]
@@ -51,8 +51,8 @@ impl ConditionTest {
             ">=" => compare(OrderOperator::GreaterOrEqual),
             "<" => compare(OrderOperator::Less),
             "<=" => compare(OrderOperator::LessOrEqual),
-            "~~" => regex(right, false).map(ConditionTest::Matches),
-            "~*" => regex(right, true).map(ConditionTest::Matches),
+            "~~" => regex(right, PatternCase::Sensitive).map(ConditionTest::Matches),
+            "~*" => regex(right, PatternCase::Insensitive).map(ConditionTest::Matches),
             // Membership of what is no list never holds.
             "in" => {
                 Ok(ConditionTest::In(right.as_array().into_iter().flatten().map(ExprConstant::of).collect()))
@@ -170,18 +170,15 @@ fn number(text: &[u8]) -> Option<f64> {
 
 /// Bytes are matched as bytes, as PCRE does without its UTF flag; a pattern that only means something
 /// in Unicode, such as `\p{Greek}`, is matched so.
-fn regex(pattern: &Value, ignore_case: bool) -> Result<RegexPattern, String> {
+fn regex(pattern: &Value, case: PatternCase) -> Result<RegexPattern, String> {
     let text = match pattern {
         Value::String(text) => text.clone(),
         Value::Number(number) => number.to_string(),
         _ => return Err("a regular expression has to be a string".to_owned()),
     };
-    let build = |is_unicode| {
-        let options = PatternOptions { ignores_case: ignore_case, is_unicode, ..PatternOptions::default() };
-        RegexPattern::new(&text, options)
-    };
-    build(false)
-        .or_else(|_| build(true))
+    let build = |unit| RegexPattern::new(&text, PatternOptions { case, unit, ..PatternOptions::default() });
+    build(PatternUnit::Byte)
+        .or_else(|_| build(PatternUnit::Unicode))
         .map_err(|error| format!("invalid or unsupported regular expression '{text}': {error}"))
 }
 

@@ -3,6 +3,8 @@
 
 use fancy_regex::{Assertion, Expr, LookAround};
 
+use super::PatternSyntax;
+
 /// How often the text is looked at again where look-around or an atomic group cuts off what ran instruction by
 /// instruction, which is slower than an automaton by so much.
 const STEPPED: u32 = 16;
@@ -26,8 +28,11 @@ impl ParsedPattern {
     ///
     /// # Errors
     /// What cannot be read, in one line.
-    pub(super) fn new(pattern: &str, is_verbose: bool) -> Result<ParsedPattern, String> {
-        let flags = if is_verbose { "(?x)" } else { "" };
+    pub(super) fn new(pattern: &str, syntax: PatternSyntax) -> Result<ParsedPattern, String> {
+        let flags = match syntax {
+            PatternSyntax::Plain => "",
+            PatternSyntax::Verbose => "(?x)",
+        };
         let tree = Expr::parse_tree(&format!("{flags}{pattern}"));
         tree.map(|tree| ParsedPattern(tree.expr)).map_err(|error| super::last_line(&error.to_string()))
     }
