@@ -1,5 +1,5 @@
-//! State that outlives a snapshot: counters, health, balancer positions, found by name. Some of it outlives
-//! the process too: it can be told to the one that takes over. Knows no such state itself.
+//! State that outlives a snapshot: counters, health, balancer positions, by name. Some of it also outlives
+//! the process: it is exported to the successor. Independent of the content of the state.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -11,35 +11,35 @@ use yumen_base::Now;
 type Key = (TypeId, Box<str>);
 type Shared = Arc<dyn Any + Send + Sync>;
 
-/// What was told, by name.
+/// Exported state, by name.
 pub type ExportedState = HashMap<String, Value>;
 
-/// State that the process which takes over goes on with.
+/// State that a successor process continues.
 ///
-/// What is told is a document of the type's own; members it does not know are another version's and are
-/// passed over. Times in it are those of the machine's clocks.
+/// The export is a document of the type's own. Members of other versions are ignored. Times in it are those
+/// of the machine's clocks.
 pub trait PortableState: Send + Sync + 'static {
-    /// All there is to tell; `Null` where a fresh one knows as much.
+    /// Exports the whole state; `Null` if a new instance would be equal.
     fn tell(&self) -> Value;
 
-    /// Goes on from what another process told. What was counted here meanwhile is kept.
+    /// Merges state that another process has exported. Counts made here are kept.
     fn take_over(&self, told: &Value, now: Now);
 
-    /// Whether what is counted here while both processes serve is told too.
+    /// Whether changes are exported while both processes serve.
     fn exports_while_draining(&self) -> bool {
         false
     }
 
-    /// What has come between two tellings, for `take_over` to add. `Null` is nothing.
+    /// Returns the changes since an earlier export, for `take_over` to add; `Null` for none.
     fn since(&self, _before: &Value, _now: &Value) -> Value {
         Value::Null
     }
 
-    /// The other process has ended: nothing more comes of it, and what it alone had is gone.
+    /// Called when the other process has ended: it exports nothing more, and its unexported state is lost.
     fn go_on_alone(&self) {}
 }
 
-/// Named state. A name lives as long as some snapshot holds it.
+/// Named state. A name lives as long as a snapshot uses it.
 #[derive(Default)]
 pub struct Carry {
     kept: Mutex<HashMap<Key, CarriedEntry, foldhash::fast::RandomState>>,
@@ -47,7 +47,7 @@ pub struct Carry {
 
 struct CarriedEntry {
     state: Weak<dyn Any + Send + Sync>,
-    /// How to see it as what can be told, if it can.
+    /// Returns the state as exportable, if it is.
     portable: Option<AsPortable>,
 }
 
@@ -59,17 +59,17 @@ fn as_portable<T: PortableState>(state: Shared) -> Option<Arc<dyn PortableState>
 }
 
 impl Carry {
-    /// The state under `name`, made now if no snapshot holds it.
+    /// Returns the state under `name`, created if no snapshot uses it.
     pub fn keep<T: Send + Sync + 'static>(&self, name: &str, make: impl FnOnce() -> T) -> Arc<T> {
         self.keep_as(name, make, None)
     }
 
-    /// As [`Self::keep`], for what a process that takes over goes on with. Names are known across versions.
+    /// [`Self::keep`] for state that a successor continues. Names are stable across versions.
     pub fn get_or_create_portable<T: PortableState>(&self, name: &str, make: impl FnOnce() -> T) -> Arc<T> {
         self.keep_as(name, make, Some(as_portable::<T>))
     }
 
-    /// The state under `name`, if a snapshot holds it.
+    /// Returns the state under `name`, if a snapshot uses it.
     pub fn held<T: Send + Sync + 'static>(&self, name: &str) -> Option<Arc<T>> {
         let key = (TypeId::of::<T>(), Box::from(name));
         self.kept().get(&key).and_then(|kept| kept.state.upgrade()).and_then(|any| any.downcast().ok())
@@ -93,13 +93,13 @@ impl Carry {
         made
     }
 
-    /// What a process that takes over goes on with.
+    /// Exports the state for a successor.
     pub fn tell(&self) -> ExportedState {
         let told = self.portables().into_iter().map(|(name, state)| (name, state.tell()));
         told.filter(|(_, told)| !told.is_null()).collect()
     }
 
-    /// What has come since `before` was told, and what is told now.
+    /// Returns the changes since the export `before`, and the new export.
     pub fn export_since(&self, before: &ExportedState) -> (ExportedState, ExportedState) {
         let (mut since, mut told) = (ExportedState::new(), ExportedState::new());
         for (name, state) in self.portables().into_iter().filter(|(_, state)| state.exports_while_draining())
@@ -119,7 +119,7 @@ impl Carry {
         (since, told)
     }
 
-    /// Goes on from what another process told. What has no such name here is forgotten.
+    /// Merges state that another process has exported. Names that are unknown here are ignored.
     pub fn take_over(&self, told: &ExportedState, now: Now) {
         for (name, state) in self.portables() {
             if let Some(told) = told.get(&name) {
@@ -128,12 +128,12 @@ impl Carry {
         }
     }
 
-    /// The process that was taken over from has ended.
+    /// Records that the predecessor has ended.
     pub fn go_on_alone(&self) {
         self.portables().iter().for_each(|(_, state)| state.go_on_alone());
     }
 
-    /// Held only while it is looked through: telling may take its time.
+    /// The lock is held only while the names are copied, since an export takes time.
     fn portables(&self) -> Vec<(String, Arc<dyn PortableState>)> {
         let kept = self.kept();
         let portable = kept.iter().filter_map(|((_, name), kept)| {
@@ -143,7 +143,7 @@ impl Carry {
         portable.collect()
     }
 
-    /// Forgets names that no snapshot holds any more.
+    /// Removes names that no snapshot uses any more.
     pub fn sweep(&self) {
         let mut kept = self.kept();
         kept.retain(|_, kept| kept.state.strong_count() > 0);
@@ -152,12 +152,12 @@ impl Carry {
         }
     }
 
-    /// How many names are remembered.
+    /// Number of names.
     pub fn len(&self) -> usize {
         self.kept().len()
     }
 
-    /// Whether nothing is remembered.
+    /// Whether there are no names.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,6 +1,6 @@
-//! Variables of an exchange by the names NGINX and APISIX give them.
+//! Variables of an exchange by the names of NGINX and APISIX.
 //!
-//! Names are understood once, when configuration is compiled; knows nothing of who asks for values.
+//! Names are resolved when configuration is compiled. Independent of the purpose of a value.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -33,39 +33,39 @@ pub use process::ProcessVars;
 pub use template::VarTemplate;
 pub use unknown::unknown_names;
 
-/// How the names of variables begin that are fields of the answer.
+/// Prefix of variables that are response fields.
 const SENT: &str = "sent_http_";
 
-/// A variable, its name understood once.
+/// A variable with its name resolved.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Var {
-    /// A name without a part of its own, such as `remote_addr`.
+    /// A variable with a fixed name, such as `remote_addr`.
     Fixed(FixedVar),
     /// `http_x`: the request fields of this name, joined.
     RequestField(Box<str>),
-    /// `sent_http_x`: the fields of the answer of this name, joined: see [`Exchange::answer_fields`].
+    /// `sent_http_x`: the response fields of this name, joined; see `ExchangeResponse::visible_fields`.
     ResponseField(Box<str>),
     /// `arg_x`: the first query argument of exactly this name, both decoded.
     Argument(Box<[u8]>),
     /// `cookie_x`.
     Cookie(Box<[u8]>),
-    /// `uri_param_x`: what a parameter of the route's path matched.
+    /// `uri_param_x`: the value of a path parameter.
     PathParam(Box<str>),
-    /// `post_arg_x` and `post_arg.a.b`: a field of a form or a place in a JSON body.
+    /// `post_arg_x` and `post_arg.a.b`: a form field or a path in a JSON body.
     PostArgument(Box<str>),
-    /// No variable is called this; it never has a value. Whoever wrote it is told: see [`unknown_names`].
+    /// An unknown name, without a value. It is reported: see [`unknown_names`].
     Unknown(Box<str>),
 }
 
 macro_rules! fixed {
     ($($variant:ident = $($name:literal)|+),* $(,)?) => {
-        /// A variable without a part of its own.
+        /// A variable with a fixed name.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[allow(missing_docs)]
         pub enum FixedVar { $($variant),* }
 
         impl FixedVar {
-            /// The variable of this exact name.
+            /// Returns the variable of exactly this name.
             pub fn of(name: &str) -> Option<FixedVar> {
                 match name {
                     $($($name)|+ => Some(FixedVar::$variant),)*
@@ -73,7 +73,7 @@ macro_rules! fixed {
                 }
             }
 
-            /// The names there are, for telling which one was meant.
+            /// All names, for suggestions.
             pub const NAMES: &[&str] = &[$($($name),+),*];
         }
     };
@@ -156,7 +156,7 @@ fixed! {
     BodyBytesSent = "body_bytes_sent",
 }
 
-/// A value with the type it has where it comes from: JSON and GraphQL know more than text.
+/// A value with the type of its source: JSON and GraphQL have other types than text.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum VarValue<'a> {
     Text(Cow<'a, [u8]>),
@@ -166,7 +166,7 @@ pub(crate) enum VarValue<'a> {
 }
 
 impl Var {
-    /// The variable of this name, without its dollar sign.
+    /// Parses a name without its dollar sign.
     pub fn parse(name: &str) -> Var {
         if let Some(fixed) = FixedVar::of(name) {
             return Var::Fixed(fixed);
@@ -195,8 +195,8 @@ impl Var {
         }
     }
 
-    /// Its value, for whoever compares; `None` where the exchange has none. What stands in the request is
-    /// borrowed; addresses, numbers and times are formatted into a new text.
+    /// Returns the value for comparisons; `None` if the exchange has none. Parts of the request are borrowed;
+    /// addresses, numbers and times are formatted.
     pub fn get<'a>(&self, ex: &'a Exchange<'_>) -> Option<Cow<'a, [u8]>> {
         match self {
             Var::Fixed(fixed) => fixed.get(ex),
@@ -210,7 +210,7 @@ impl Var {
         }
     }
 
-    /// Its value with its type, for conditions.
+    /// Returns the value with its type, for conditions.
     pub(crate) fn value<'a>(&self, ex: &'a Exchange<'_>) -> Option<VarValue<'a>> {
         match self {
             Var::Fixed(FixedVar::GraphqlRootFields) => {
@@ -224,7 +224,7 @@ impl Var {
         }
     }
 
-    /// Its value as an address, without going through text where it is one.
+    /// Returns the value as an address; addresses of the connection are not converted to text.
     pub(crate) fn ip(&self, ex: &Exchange<'_>) -> Option<IpAddr> {
         match self {
             Var::Fixed(FixedVar::RemoteAddr) => Some(ex.client.ip),
@@ -233,7 +233,7 @@ impl Var {
         }
     }
 
-    /// Appends its value; says whether there was one. The path in `request_uri` is percent-encoded here, as the
+    /// Appends the value; false if there is none. The path in `request_uri` is percent-encoded here, as the
     /// text may become a URL or a field.
     pub(crate) fn append(&self, ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
         if let Var::Fixed(fixed) = self
@@ -246,18 +246,18 @@ impl Var {
         value.is_some()
     }
 
-    /// Whether its value is in the request body.
+    /// Whether the value is taken from the request body.
     pub fn needs_body(&self) -> bool {
         use FixedVar::{GraphqlName, GraphqlOperation, GraphqlRootFields};
         matches!(self, Var::PostArgument(_) | Var::Fixed(GraphqlOperation | GraphqlName | GraphqlRootFields))
     }
 
-    /// Whether its value is among the fields of the answer.
+    /// Whether the value is a response field.
     pub fn reads_answer(&self) -> bool {
         matches!(self, Var::ResponseField(_))
     }
 
-    /// Whether the request alone gives it its value: neither an upstream, nor the answer, nor bytes that come later.
+    /// Whether the value depends on the request alone, and not on an upstream, the response or later bytes.
     pub fn is_of_request(&self) -> bool {
         use FixedVar::{
             BalancerIp, BalancerPort, BodyBytesSent, BytesSent, MqttClientId, RequestBody, RequestLength,
@@ -286,8 +286,7 @@ impl Var {
         !is_late
     }
 
-    /// Whether only the body can tell its value, which was not read. Where its type is none that is looked into,
-    /// there is no value.
+    /// Whether the value depends on a body that was not read. A body of an unsupported type has no values.
     pub fn awaits_body(&self, ex: &Exchange<'_>) -> bool {
         self.needs_body()
             && ex.body.buffered.is_none()
@@ -323,7 +322,7 @@ impl FixedVar {
         }
     }
 
-    /// The value where it stands in the exchange as bytes.
+    /// Returns a value that the exchange contains as bytes.
     fn borrowed<'a>(self, ex: &'a Exchange<'_>) -> Option<&'a [u8]> {
         let present = |text: &'a str| (!text.is_empty()).then_some(text.as_bytes());
         let request = &ex.request;
@@ -373,7 +372,7 @@ impl FixedVar {
         }
     }
 
-    /// What a trusted peer or a plugin says of how the request came, else what is seen of it, as in APISIX.
+    /// The value that a trusted peer or a plugin has set, or that of the connection, as in APISIX.
     fn forwarded<'a>(self, ex: &'a Exchange<'_>) -> Cow<'a, [u8]> {
         let fields = &ex.request.fields;
         match self {
@@ -386,7 +385,7 @@ impl FixedVar {
         }
     }
 
-    /// Appends a value that has to be formatted; `false` where there is none, or it needs no formatting.
+    /// Appends a value that has to be formatted; false if there is none or it needs no formatting.
     fn format(self, ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
         let peer = ex.client.connection.peer;
         match self {
@@ -407,7 +406,7 @@ impl FixedVar {
                 let spent_ms = ex.host.clock().mono_us.saturating_sub(ex.now.mono_us) / 1000;
                 text(out, format_args!("{}.{:03}", spent_ms / 1000, spent_ms % 1000));
             }
-            // Where no field tells one, it has one of its own, as NGINX's requests do.
+            // Without the field, the exchange draws an id, as NGINX does.
             FixedVar::RequestId if ex.request.fields.known(yumen_http::KnownField::XRequestId).is_none() => {
                 let [high, low] = ex.own_id();
                 text(out, format_args!("{high:016x}{low:016x}"));
@@ -422,7 +421,7 @@ impl FixedVar {
             }
             FixedVar::Connection => number(out, ex.client.connection.connection_id),
             FixedVar::Pid => number(out, ProcessVars::told().map_or(0, |process| process.pid).into()),
-            // 0 until the exchange is over, which plugins of the log phase and their filters see.
+            // 0 before the log phase, whose plugins and filters read these.
             FixedVar::BytesSent => number(out, ex.sent().total),
             FixedVar::BodyBytesSent => number(out, ex.sent().body),
             FixedVar::Msec => {
@@ -457,11 +456,11 @@ impl FixedVar {
         true
     }
 
-    /// Appends what has to be made of a client's certificate.
+    /// Appends a value derived from the client certificate.
     fn format_certificate(self, certificate: &ClientCertificate, now_unix_s: u64, out: &mut Vec<u8>) {
         match self {
             FixedVar::SslClientDaysLeft => number(out, certificate.days_left(now_unix_s)),
-            // As NGINX writes it, so that it can stand in one field of several lines.
+            // The format of NGINX, which is valid in one folded field.
             FixedVar::SslClientCert => text(out, certificate.pem("\t")),
             FixedVar::SslClientEscapedCert => {
                 let pem = certificate.pem("") + "\n";
@@ -472,7 +471,7 @@ impl FixedVar {
     }
 }
 
-/// What stands unescaped in `$ssl_client_escaped_cert` (RFC 3986 §2.3).
+/// Characters that `$ssl_client_escaped_cert` does not escape (RFC 3986 §2.3).
 const ESCAPED: &percent_encoding::AsciiSet =
     &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
@@ -521,7 +520,7 @@ fn request_line(ex: &Exchange<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(protocol(request.version));
 }
 
-/// Appends the user of basic authentication as the client says it, proved or not.
+/// Appends the user of basic authentication, verified or not.
 fn remote_user(ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
     let user = || {
         let (scheme, token) = ex.request.fields.get("authorization")?.split_at_checked(6)?;
@@ -535,7 +534,7 @@ fn remote_user(ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
     user.is_some()
 }
 
-/// The head as it would be written without edits of white space, and the announced body.
+/// The size of the head as serialized from its parsed form, plus the announced body.
 fn request_length(ex: &Exchange<'_>) -> u64 {
     let request = &ex.request;
     let line = request.method_name().len() + request.target().len() + " HTTP/1.1\r\n".len() + 1;
@@ -548,7 +547,7 @@ fn request_length(ex: &Exchange<'_>) -> u64 {
     (line + fields + 2) as u64 + body
 }
 
-/// All values under `name`: cookies joined as cookies are, the rest as lists are (RFC 9110 §5.3).
+/// All values of a field: cookies joined by `; `, others as lists (RFC 9110 §5.3).
 fn joined<'a>(fields: &'a Fields, name: &str) -> Option<Cow<'a, [u8]>> {
     let first = fields.get(name)?;
     let mut rest = fields.all(name).skip(1).peekable();
@@ -564,8 +563,8 @@ fn joined<'a>(fields: &'a Fields, name: &str) -> Option<Cow<'a, [u8]>> {
     Some(Cow::Owned(value))
 }
 
-/// The first argument whose decoded name is `name`; one without an equals sign is `true`, as APISIX
-/// has it. What holds no escape is borrowed.
+/// The first argument whose decoded name is `name`; without an equals sign its value is `true`, as in APISIX.
+/// A value without an escape is borrowed.
 fn argument<'a>(query: &'a [u8], name: &[u8]) -> Option<Cow<'a, [u8]>> {
     query.split(|byte| *byte == b'&').find_map(|pair| {
         let equals = memchr::memchr(b'=', pair);

@@ -1,4 +1,4 @@
-//! `basic-auth`: the client is the consumer whose name and password it shows (RFC 7617).
+//! `basic-auth`: identifies the consumer by user name and password (RFC 7617).
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
@@ -110,8 +110,8 @@ fn identify(ex: &mut Exchange<'_>) -> Result<(), &'static str> {
     let find = |(username, password): (&[u8], &[u8])| authenticate(consumers, username, password);
     let identity = match split(decoded).and_then(find) {
         Some(identity) => identity,
-        // White space belongs to a password that has some (RFC 7617 §2). Behind others APISIX passes over it:
-        // clients often send a line end.
+        // White space may belong to a password (RFC 7617 §2), so that the exact credentials are tried first.
+        // APISIX ignores white space: clients often send a line end.
         None => find(split(pack(decoded)).ok_or(MALFORMED)?).ok_or(WRONG)?,
     };
     ex.identify_as(identity);
@@ -129,14 +129,14 @@ fn authenticate<'c>(
     same_secret(held.password.as_bytes(), password).then_some(identity)
 }
 
-/// What follows the scheme, whose case does not matter, and one space.
+/// The part after the scheme, whose case is ignored, and one space.
 fn basic_credentials(header: &[u8]) -> Option<&[u8]> {
     let (scheme, rest) = header.split_at_checked(5)?;
     let is_basic = scheme.eq_ignore_ascii_case(b"basic") && matches!(rest.first()?, b' ' | b'\t');
     (is_basic && rest.len() > 1).then(|| &rest[1..])
 }
 
-/// Decodes into `buffer`, or into `long` what does not fit. Padding may be missing.
+/// Decodes into `buffer`, or into `long` if that is too short. Padding may be missing.
 fn decode<'a>(encoded: &[u8], buffer: &'a mut [u8], long: &'a mut Vec<u8>) -> Option<&'a mut [u8]> {
     const TOLERANT: GeneralPurpose = GeneralPurpose::new(
         &STANDARD,
@@ -154,13 +154,13 @@ fn decode<'a>(encoded: &[u8], buffer: &'a mut [u8], long: &'a mut Vec<u8>) -> Op
     Some(&mut buffer[..length])
 }
 
-/// Name and password: all behind the first colon (RFC 7617 §2), and not empty.
+/// User name and password, separated by the first colon (RFC 7617 §2); neither is empty.
 fn split(decoded: &[u8]) -> Option<(&[u8], &[u8])> {
     let colon = decoded.iter().position(|byte| *byte == b':')?;
     (colon + 1 < decoded.len()).then(|| (&decoded[..colon], &decoded[colon + 1..]))
 }
 
-/// The same without white space.
+/// Removes white space.
 fn pack(decoded: &mut [u8]) -> &[u8] {
     let mut length = 0;
     for at in 0..decoded.len() {

@@ -1,4 +1,4 @@
-//! `brotli`: compresses answers for clients that take brotli.
+//! `brotli`: compresses responses for clients that accept brotli.
 
 use std::sync::Arc;
 
@@ -56,10 +56,10 @@ fn lgwin() -> i32 {
     19
 }
 
-/// Output is taken after each piece; what is shorter leaves the encoder in one go.
+/// Size of the output buffer; output is taken after each chunk.
 const BUFFER_BYTES: usize = 4096;
 
-/// Compresses with brotli.
+/// The plugin.
 pub(crate) struct Brotli(Arc<dyn ResponseCoding>);
 
 impl PluginFactory for Brotli {

@@ -1,4 +1,4 @@
-//! `deadline`: how long a client still waits, as it says itself, and what endpoints are told of it.
+//! `deadline`: deadlines that clients send in a field, forwarded to endpoints.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -39,7 +39,7 @@ struct DeadlineHeader {
     format: DeadlineFormat,
 }
 
-/// What a value means.
+/// The format of a deadline.
 #[derive(Debug, Clone, Copy, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
@@ -75,7 +75,7 @@ fn yes() -> bool {
 }
 
 impl DeadlineFormat {
-    /// How many milliseconds a value leaves; `None` where it is not understood.
+    /// Returns the remaining milliseconds; `None` if the value is malformed.
     fn read(self, value: &[u8], unix_ms: u64) -> Option<u64> {
         let text = std::str::from_utf8(value).ok()?.trim_ascii();
         match self {
@@ -113,7 +113,7 @@ fn grpc(text: &str) -> Option<u64> {
     }
 }
 
-/// A year from now is for ever, which keeps sums in range.
+/// One year counts as no deadline, which keeps sums in range.
 const FOREVER_MS: u64 = 365 * 86_400_000;
 
 /// The plugin.
@@ -141,7 +141,7 @@ impl PluginFactory for DeadlinePlugin {
 }
 
 impl DeadlinePlugin {
-    /// How long the client still waits, in milliseconds. What cannot be read was not said.
+    /// The remaining time of the client, in milliseconds. Malformed values are ignored.
     fn left_ms(&self, ex: &Exchange<'_>) -> Option<u64> {
         let told =
             self.config.request_headers.iter().filter_map(|header| {

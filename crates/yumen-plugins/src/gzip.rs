@@ -1,4 +1,4 @@
-//! `gzip`: compresses answers for clients that take gzip.
+//! `gzip`: compresses responses for clients that accept gzip.
 
 use std::sync::Arc;
 
@@ -60,10 +60,10 @@ impl Default for GzipBuffers {
     }
 }
 
-/// The statuses NGINX compresses.
+/// The statuses that NGINX compresses.
 const STATUSES: &[u16] = &[200, 403, 404];
 
-/// Compresses with gzip.
+/// The plugin.
 pub(crate) struct Gzip(Arc<dyn ResponseCoding>);
 
 impl PluginFactory for Gzip {

@@ -1,4 +1,4 @@
-//! The built-in plugins, one file each. This list is all the rest of the house knows of them.
+//! The built-in plugins, one file each.
 //!
 //! Plugins know no socket, file, runtime or clock: all they need comes with the exchange.
 
@@ -61,7 +61,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-/// The release whose resource model and plugin behaviour this one follows, as plugins name it.
+/// The APISIX release whose resource model and plugin behaviour this one follows.
 pub const MODEL: &str = "APISIX/3.18.0";
 
 /// Every built-in plugin.

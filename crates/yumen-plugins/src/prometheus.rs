@@ -1,7 +1,7 @@
-//! `prometheus`: counts what passed, by route, service, consumer, endpoint and status; streams by route.
+//! `prometheus`: counts exchanges by route, service, consumer, endpoint and status; streams by route.
 //!
-//! A worker finds its series by one hash over the labels and updates counters that nobody else writes;
-//! a lock is taken only where a series is new, and to read them.
+//! A worker finds its series by one hash over the labels and updates counters that no other thread writes. A
+//! lock is taken only for a new series and by readers.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ pub use export::DisabledLabels;
 pub use series::PrometheusMetrics;
 use series::{STREAM, SeriesLabels};
 
-/// The metrics of this process. Whoever exports them holds on to what this gives; else they are forgotten
-/// when no configured plugin uses them.
+/// The metrics of this process. The exporter retains the result; otherwise the metrics are dropped when no
+/// configured plugin uses them.
 pub fn metrics(carry: &Carry) -> Arc<PrometheusMetrics> {
     carry.keep("prometheus", PrometheusMetrics::default)
 }
@@ -60,7 +60,7 @@ pub struct PrometheusMetadata {
     disabled_labels: DisabledLabels,
 }
 
-/// Counts.
+/// The plugin.
 pub struct Prometheus {
     prefer_name: bool,
     metrics: Arc<PrometheusMetrics>,
@@ -108,7 +108,7 @@ impl Plugin for Prometheus {
         }
         let source = match outcome.source {
             ResponseSource::Upstream => "upstream",
-            // An endpoint was asked and gave no answer: what APISIX leaves to NGINX.
+            // An endpoint was tried and sent no response. APISIX leaves this case to NGINX.
             ResponseSource::Gateway if outcome.attempts > 0 => "nginx",
             ResponseSource::Gateway => "apisix",
         };

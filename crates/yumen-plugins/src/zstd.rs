@@ -1,4 +1,4 @@
-//! `zstd`: compresses answers for clients that take Zstandard (RFC 8878).
+//! `zstd`: compresses responses for clients that accept Zstandard (RFC 8878).
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ fn window_log() -> u32 {
     19
 }
 
-/// Compresses with Zstandard.
+/// The plugin.
 pub(crate) struct Zstd(Arc<dyn ResponseCoding>);
 
 impl PluginFactory for Zstd {

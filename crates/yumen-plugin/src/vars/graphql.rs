@@ -1,6 +1,6 @@
-//! What a GraphQL request asks for: kind and name of its operation, and the fields at its root.
+//! The operation of a GraphQL request: its kind, its name, and the fields at its root.
 //!
-//! Knows where a request carries its document; limits what a hostile one can cost.
+//! Knows where a request carries its document; bounds the cost of a hostile one.
 
 use std::borrow::Cow;
 
@@ -12,12 +12,12 @@ use super::post::{form_field, has_ambiguous_type, is_json, media_type};
 use super::{VarValue, body_index};
 use crate::{BacktrackLimitExceeded, Exchange};
 
-/// Nesting of selections that a document may have.
+/// Maximum nesting of selections in a document.
 const DEPTH_MAX: usize = 64;
-/// Tokens that a document may have.
+/// Maximum number of tokens in a document.
 const TOKENS_MAX: usize = 10_000;
 
-/// The operation that a GraphQL request asks for.
+/// The operation of a GraphQL request.
 #[derive(Debug, Clone)]
 pub(crate) struct GraphqlOperation {
     /// `query`, `mutation` or `subscription`.
@@ -27,8 +27,8 @@ pub(crate) struct GraphqlOperation {
     pub(super) root_fields: Vec<String>,
 }
 
-/// The first operation of the request's document; `None` where there is none or it is malformed. A document beyond the
-/// limits leaves the exchange undecided.
+/// Returns the first operation of the document; `None` without a document or if it is malformed. A document
+/// beyond the limits leaves the exchange undecided.
 pub(super) fn operation<'a>(ex: &'a Exchange<'_>) -> Option<Cow<'a, GraphqlOperation>> {
     if ex.request.method() == Method::Get {
         let document = form_field(ex.request.query()?, b"query")?;
@@ -53,7 +53,7 @@ fn parse(document: &str) -> Result<Option<GraphqlOperation>, BacktrackLimitExcee
     }))
 }
 
-/// Whether the body is of a type that carries a document, and the request of a method that looks for it there.
+/// Whether method and media type are those of a body with a document.
 pub(super) fn is_in_body(ex: &Exchange<'_>) -> bool {
     ex.request.method() != Method::Get
         && (has_ambiguous_type(ex)

@@ -90,13 +90,13 @@ struct RedisPassword(String);
 
 impl std::fmt::Debug for RedisPassword {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Different secrets must still tell settings apart.
+        // Settings with different passwords must differ.
         write!(f, "{:016x}", digest(&self.0))
     }
 }
 
 impl RedisPolicySettings {
-    /// The Redis that the policy names, one for all with the same settings; `None` for local counters.
+    /// Returns the target of the policy, shared by equal settings; `None` for local counters.
     pub(crate) fn target(
         &self,
         policy: CounterPolicy,
@@ -196,7 +196,7 @@ fn address(text: &str) -> Option<RedisAddress> {
     Some(RedisAddress { host: host(written)?, port: url::port(port)? })
 }
 
-/// A name or an address; one of IPv6 may stand in brackets, as it does before a port.
+/// A name or an address; an IPv6 address may be in brackets, as before a port.
 fn host(text: &str) -> Option<String> {
     let inside = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let host = inside.filter(|inside| inside.contains(':')).unwrap_or(text);
@@ -214,15 +214,16 @@ fn login(username: Option<&String>, password: Option<&RedisPassword>) -> RedisLo
     }
 }
 
-/// A digest that is the same on every node and in every version: settings that mean the same must lead to
-/// the same counters. It need not resist anybody, for only who writes settings chooses its input.
+/// A digest that is equal on all nodes and in all versions: equal settings must share their counters. It
+/// needs no resistance, since only operators choose its input.
 pub(crate) fn digest(text: &str) -> u64 {
     // FNV-1a
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// Appends what [`super::LimitKey::write`] wrote as it is called in Redis: the value itself, or the address as text.
+/// Appends the name in Redis of a key that [`super::LimitKey::write`] wrote: the value itself, or the address
+/// as text.
 pub(crate) fn write_key(written: &[u8], out: &mut Vec<u8>) {
     let octets = match written.split_first() {
         Some((b'@', octets)) => octets,
@@ -237,13 +238,13 @@ pub(crate) fn write_key(written: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(address.to_string().as_bytes());
 }
 
-/// The numbers of an answer, `per_key` of them for each key that was looked at.
+/// The integers of a reply, `per_key` of them for each key.
 pub(crate) fn numbers(reply: &RedisReply, per_key: usize) -> Result<Vec<i64>, RedisFault> {
     let numbers = reply.integers().filter(|numbers| !numbers.is_empty() && numbers.len() % per_key == 0);
     numbers.ok_or_else(|| RedisFault::Refused("the Redis value is not a counter".to_owned()))
 }
 
-/// Counts a request that passes because its limit cannot be told; `false` where it must not pass.
+/// Counts a request whose limit is unavailable; false if it must be refused.
 pub(crate) fn degrades(outbound: &SharedOutbound, allow_degradation: bool) -> bool {
     if allow_degradation {
         outbound.count_degraded();
