@@ -80,13 +80,13 @@ fuzz_target!(|data: &[u8]| {
         peer: ([192, 0, 2, 1], 1).into(),
         local: ([192, 0, 2, 2], 80).into(),
         tls: None,
-        connection: 0,
+        connection_id: 0,
     };
     let consumers = ConsumerIndex::default();
     let mut ex = Exchange::new(head, &client, Now::default(), &NoHost, &consumers);
     for source in ["http_forwarded", "http_x_forwarded_for"] {
         RealIpFinder::new(source, None, true).apply(&mut ex);
-        let said = ex.remote_ip == client.peer.ip() || addresses.iter().any(|byte| matches!(byte, b'.' | b':'));
+        let said = ex.client.ip == client.peer.ip() || addresses.iter().any(|byte| matches!(byte, b'.' | b':'));
         assert!(said, "an address out of nothing");
     }
     let mut answer = ResponseHead::default();
@@ -95,5 +95,5 @@ fuzz_target!(|data: &[u8]| {
     ex.choose_coding(&mut answer);
     let takes = accepts.to_ascii_lowercase();
     let named = takes.windows(4).any(|word| word == b"gzip") || takes.contains(&b'*');
-    assert!(named || !ex.edits_body, "a coding nobody asked for");
+    assert!(named || !ex.response.edits_body(), "a coding nobody asked for");
 });

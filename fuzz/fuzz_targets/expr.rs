@@ -42,11 +42,11 @@ fuzz_target!(|data: &[u8]| {
         peer: ([192, 0, 2, 1], 1).into(),
         local: ([192, 0, 2, 2], 80).into(),
         tls: None,
-        connection: 0,
+        connection_id: 0,
     };
     let consumers = ConsumerIndex::default();
     let mut ex = Exchange::new(head, &client, Now::default(), &NoHost, &consumers);
-    ex.body = Some(body.as_bytes().to_vec().into());
+    ex.body.buffered = Some(body.as_bytes().to_vec().into());
     let template = VarTemplate::parse(rules);
     let mut out = Vec::new();
     let resolved = template.render(&ex, &mut out);

@@ -68,7 +68,7 @@ fn measure(name: &str, content_type: &str, body: &[u8]) {
         peer: "192.0.2.7:4711".parse().expect("an address"),
         local: "198.51.100.1:80".parse().expect("an address"),
         tls: None,
-        connection: 1,
+        connection_id: 1,
     };
     let consumers = ConsumerIndex::default();
     let is_graphql = content_type.ends_with("graphql");
@@ -79,7 +79,7 @@ fn measure(name: &str, content_type: &str, body: &[u8]) {
         let mut head = RequestHead::default();
         parse::request(text.as_bytes(), 0, &HeadLimits::default(), &mut head).expect("a request");
         let mut ex = Exchange::new(head, &client, Now::default(), &BenchHost, &consumers);
-        ex.body = Some(body.to_vec().into());
+        ex.body.buffered = Some(body.to_vec().into());
         let begun_ns = processor_ns();
         let mut indexing = BodyIndexing::default();
         while indexing.turn(&ex) == IndexingProgress::More {

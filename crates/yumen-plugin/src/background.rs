@@ -1,6 +1,6 @@
-//! How a plugin reaches a Redis: what it may say, and what can come of it.
+//! Access of plugins to Redis: scripts, replies and faults.
 //!
-//! Plugins own no sockets. The worker that runs them does, and offers them through [`BackgroundHost`].
+//! Plugins own no sockets. The worker does, and offers them through [`BackgroundHost`].
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use yumen_base::Now;
 
 use crate::plugin::LocalFuture;
 
-/// What a worker does for plugins outside of an exchange. It stays on its worker, and may be kept beyond
-/// the exchange it came with.
+/// Services of a worker outside of an exchange. The host stays on its worker and may outlive the exchange
+/// that provided it.
 pub trait BackgroundHost {
-    /// Sends a script on its way at once; the future gives what came of it, within the target's time.
+    /// Sends a script at once; the future completes with the reply, within the timeout of the target.
     fn redis(&self, target: &Arc<RedisTarget>, call: RedisScriptCall) -> LocalFuture<'static, RedisResult>;
-    /// Runs a task beside all exchanges, until it is done or the worker ends.
+    /// Runs a task beside all exchanges, until it completes or the worker ends.
     fn spawn(&self, task: LocalFuture<'static, ()>);
-    /// Done after `delay`.
+    /// Completes after `delay`.
     fn sleep(&self, delay: Duration) -> LocalFuture<'static, ()>;
-    /// Done after `delay`, or as soon as the worker is about to end; whether it goes on. One that ends waits a
-    /// moment for answers to what is asked then.
+    /// Completes after `delay`, or as soon as the worker is about to end; false then. A worker that ends
+    /// waits briefly for replies to what is sent at that point.
     fn rest(&self, delay: Duration) -> LocalFuture<'static, bool> {
         let sleep = self.sleep(delay);
         Box::pin(async move {
@@ -28,57 +28,57 @@ pub trait BackgroundHost {
             true
         })
     }
-    /// The time now.
+    /// The current time.
     fn now(&self) -> Now;
-    /// Counts a request that was let through because its limit could not be told.
+    /// Counts a request that was admitted because its limit was unavailable.
     fn count_degraded(&self);
 }
 
-/// An [`BackgroundHost`] that may be kept.
+/// A [`BackgroundHost`] that may be retained.
 pub type SharedOutbound = Rc<dyn BackgroundHost>;
 
-/// What comes of a script.
+/// The result of a script.
 pub type RedisResult = Result<RedisReply, RedisFault>;
 
-/// A script for Redis. Its text is a constant, so that its digest is reckoned once per worker.
+/// A script for Redis. Its text is a constant, so that each worker computes its digest once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RedisScript {
     /// Lua.
     pub text: &'static str,
 }
 
-/// A script with what it is to work on.
+/// A script with its input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisScriptCall {
     /// The script.
     pub script: RedisScript,
-    /// Its keys; in a cluster all must be in one slot.
+    /// The keys; in a cluster all must be in one slot.
     pub keys: Vec<Vec<u8>>,
-    /// Its other arguments.
+    /// The other arguments.
     pub args: Vec<Vec<u8>>,
 }
 
-/// What a Redis answered, other than an error.
+/// A reply of Redis other than an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RedisReply {
-    /// Nothing.
+    /// Nil.
     Nil,
-    /// A number.
+    /// An integer.
     Integer(i64),
-    /// A text, be it a status or a value.
+    /// A string: a status or a value.
     Text(Vec<u8>),
-    /// Several.
+    /// An array.
     Array(Vec<RedisReply>),
 }
 
 impl RedisReply {
-    /// The whole numbers of an array, whether sent as numbers or as texts; `None` where it is anything else.
+    /// The integers of an array, sent as integers or strings; `None` for other replies.
     pub fn integers(&self) -> Option<Vec<i64>> {
         let RedisReply::Array(items) = self else { return None };
         items.iter().map(RedisReply::integer).collect()
     }
 
-    /// A whole number, whether sent as one or as text.
+    /// The integer of the reply, sent as an integer or a string.
     pub fn integer(&self) -> Option<i64> {
         match self {
             RedisReply::Integer(number) => Some(*number),
@@ -88,20 +88,20 @@ impl RedisReply {
     }
 }
 
-/// Why there is no answer.
+/// The reason why a script has no reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RedisFault {
-    /// It is known to be out of reach, and was not asked.
+    /// The server is known to be unreachable, and nothing was sent.
     Down,
-    /// Too many questions wait already.
+    /// The queue is full.
     Busy,
-    /// It could not be connected to.
+    /// The connection failed.
     Connect(String),
-    /// The connection broke before the answer came: whether the script ran is not known.
+    /// The connection broke before the reply, so the script may have run.
     ConnectionLost(String),
-    /// The answer did not come in time: whether the script ran is not known.
+    /// The reply timed out, so the script may have run.
     Timeout,
-    /// It answered an error.
+    /// The server replied with an error.
     Refused(String),
 }
 
@@ -118,43 +118,43 @@ impl std::fmt::Display for RedisFault {
     }
 }
 
-/// A Redis, however it is reached. Equal settings should share one, through [`crate::Carry`]: connections
-/// are kept by its address in memory.
+/// A Redis server, cluster or sentinel group. Equal settings should share one through [`crate::Carry`]:
+/// connections are pooled by its address in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisTarget {
-    /// Where it is.
+    /// The servers.
     pub place: RedisTopology,
-    /// Who asks.
+    /// The credentials.
     pub login: RedisLogin,
     /// The database; 0 in a cluster.
     pub database: u64,
-    /// Whether TLS is spoken, and whether the certificate is verified.
+    /// Settings of TLS; `None` for plaintext.
     pub tls: Option<RedisTls>,
-    /// From a question to its answer, and for making a connection, in milliseconds.
+    /// Timeout of a reply and of a connect, in milliseconds.
     pub timeout_ms: u64,
-    /// After which an idle connection is closed, in milliseconds.
+    /// Idle timeout of a connection, in milliseconds.
     pub idle_ms: u64,
 }
 
-/// Where a Redis is.
+/// The topology of Redis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RedisTopology {
     /// One server.
     Server(RedisAddress),
-    /// A cluster, and the nodes to ask first.
+    /// A cluster, by its seed nodes.
     Cluster(Vec<RedisAddress>),
-    /// A server that others keep watch over.
+    /// A server that sentinels monitor.
     Sentinel {
-        /// Who to ask.
+        /// The sentinels.
         sentinels: Vec<RedisAddress>,
-        /// The name they know it by.
+        /// The name of the master.
         master_name: String,
-        /// How they want to be asked.
+        /// The credentials of the sentinels.
         login: RedisLogin,
     },
 }
 
-/// As the log calls it.
+/// Formats the topology for logs.
 impl std::fmt::Display for RedisTopology {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -186,25 +186,25 @@ impl std::fmt::Display for RedisAddress {
     }
 }
 
-/// TLS towards a Redis.
+/// TLS settings of a connection to Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RedisTls {
-    /// Whether its certificate is verified.
+    /// Whether the certificate is verified.
     pub verify: bool,
 }
 
-/// A user and a password; both empty where none is asked for.
+/// A user and a password; both empty without authentication.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct RedisLogin {
-    /// The user; the default one where empty.
+    /// The user; the default user if empty.
     pub username: String,
-    /// The password; nothing is said where empty.
+    /// The password; none is sent if empty.
     pub password: String,
 }
 
 impl std::fmt::Debug for RedisLogin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // A password must not find its way into a log.
+        // A password must not appear in a log.
         f.debug_struct("RedisLogin").field("username", &self.username).finish_non_exhaustive()
     }
 }

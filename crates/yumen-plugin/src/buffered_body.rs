@@ -1,13 +1,13 @@
-//! A request body that was read whole, with what variables found in it so far.
+//! A buffered request body, with the values that variables have found in it.
 //!
-//! Knows nothing of who reads it; what was found never outlives the bytes it was found in.
+//! The index lives exactly as long as the bytes that it describes.
 
 use std::cell::OnceCell;
 use std::ops::Deref;
 
 use crate::vars::{BodyIndex, GraphqlOperation};
 
-/// The bytes of a buffered request body. They cannot be changed, only replaced, so that an index of them stays right.
+/// The bytes of a buffered request body. They are replaced, never changed, so that their index stays valid.
 #[derive(Debug, Default)]
 pub struct BufferedBody {
     bytes: Vec<u8>,
@@ -16,7 +16,7 @@ pub struct BufferedBody {
 }
 
 impl BufferedBody {
-    /// The bytes, for a plugin that makes another body of them.
+    /// Returns the bytes, for a plugin that replaces the body.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }

@@ -39,7 +39,7 @@ pub trait PortableState: Send + Sync + 'static {
     fn go_on_alone(&self) {}
 }
 
-/// Named state. A name lives as long as some snapshot holds it.
+/// Named state. A name lives as long as a snapshot uses it.
 #[derive(Default)]
 pub struct Carry {
     kept: Mutex<HashMap<Key, CarriedEntry, foldhash::fast::RandomState>>,
@@ -59,7 +59,7 @@ fn as_portable<T: PortableState>(state: Shared) -> Option<Arc<dyn PortableState>
 }
 
 impl Carry {
-    /// The state under `name`, made now if no snapshot holds it.
+    /// Returns the state under `name`, created if no snapshot uses it.
     pub fn keep<T: Send + Sync + 'static>(&self, name: &str, make: impl FnOnce() -> T) -> Arc<T> {
         self.keep_as(name, make, None)
     }
@@ -69,7 +69,7 @@ impl Carry {
         self.keep_as(name, make, Some(as_portable::<T>))
     }
 
-    /// The state under `name`, if a snapshot holds it.
+    /// Returns the state under `name`, if a snapshot uses it.
     pub fn held<T: Send + Sync + 'static>(&self, name: &str) -> Option<Arc<T>> {
         let key = (TypeId::of::<T>(), Box::from(name));
         self.kept().get(&key).and_then(|kept| kept.state.upgrade()).and_then(|any| any.downcast().ok())
@@ -143,7 +143,7 @@ impl Carry {
         portable.collect()
     }
 
-    /// Forgets names that no snapshot holds any more.
+    /// Removes names that no snapshot uses any more.
     pub fn sweep(&self) {
         let mut kept = self.kept();
         kept.retain(|_, kept| kept.state.strong_count() > 0);

@@ -1,4 +1,4 @@
-//! Consumers and the credentials that lead to them.
+//! Consumers, and the keys that identify them.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -7,23 +7,23 @@ use crate::PluginInstance;
 
 /// A compiled consumer.
 pub struct Consumer {
-    /// Its name.
+    /// The name.
     pub username: Box<str>,
-    /// The group it belongs to.
+    /// The consumer group.
     pub group_id: Option<Box<str>>,
-    /// Label `custom_id`, sent upstream as `X-Consumer-Custom-ID`.
+    /// Label `custom_id`, forwarded as `X-Consumer-Custom-ID`.
     pub custom_id: Option<Box<str>>,
     /// Its labels.
     pub labels: Box<[(Box<str>, Box<str>)]>,
-    /// Its own plugins and, where it has none of a name, its group's; authentication left out.
-    /// Highest priority first.
+    /// The plugins of the consumer, then those of its group that it does not override, without authentication
+    /// plugins. Highest priority first.
     pub plugins: Box<[Arc<PluginInstance>]>,
-    /// Names of plugins it, or its group, switches off: for it they run nowhere on the route either.
+    /// Plugins that the consumer or its group disables, including those of the route.
     pub switched_off: Box<[Box<str>]>,
 }
 
 impl Consumer {
-    /// Whether routes run other plugins once it is known.
+    /// Whether routes run other plugins for this consumer.
     pub fn changes_plugins(&self) -> bool {
         !(self.plugins.is_empty() && self.switched_off.is_empty())
     }
@@ -35,14 +35,14 @@ impl std::fmt::Debug for Consumer {
     }
 }
 
-/// What one key of one authentication plugin leads to.
+/// The owner of one key of one authentication plugin.
 #[derive(Clone)]
 pub struct ConsumerIdentity {
-    /// Who it is.
+    /// The owner.
     pub consumer: Arc<Consumer>,
-    /// The credential's id, where the key is a credential's and not the consumer's own.
+    /// The id of the credential, if the key belongs to one and not to the consumer itself.
     pub credential_id: Option<Box<str>>,
-    /// The plugin's parsed consumer settings; downcast to the plugin's own type.
+    /// The parsed consumer settings of the plugin, for a downcast to its type.
     pub auth: Arc<dyn Any + Send + Sync>,
 }
 
@@ -67,13 +67,13 @@ pub struct ConsumerIndex {
 }
 
 impl ConsumerIndex {
-    /// The consumer that `key` of authentication plugin `plugin` leads to.
+    /// Returns the owner of `key` of the authentication plugin `plugin`.
     pub fn find(&self, plugin: &str, key: &[u8]) -> Option<&ConsumerIdentity> {
         let (_, keys) = self.by_key.iter().find(|(name, _)| *name == plugin)?;
         keys.get(key).map(Arc::as_ref)
     }
 
-    /// The consumer of this name.
+    /// Returns the consumer of this name.
     pub fn named(&self, username: &str) -> Option<&Consumer> {
         self.by_name.get(username).map(Arc::as_ref)
     }
@@ -88,7 +88,7 @@ impl ConsumerIndex {
         self.by_name.remove(username);
     }
 
-    /// Makes `key` of `plugin` lead to `identity`; says whom it led to before.
+    /// Assigns `key` of `plugin` to `identity`; returns the former owner.
     pub fn insert_key(
         &mut self,
         plugin: &'static str,
@@ -105,19 +105,19 @@ impl ConsumerIndex {
         self.by_key[at].1.insert(key.into(), identity)
     }
 
-    /// Makes `key` of `plugin` lead nowhere.
+    /// Removes `key` of `plugin`.
     pub fn remove_key(&mut self, plugin: &str, key: &[u8]) {
         if let Some((_, keys)) = self.by_key.iter_mut().find(|(name, _)| *name == plugin) {
             keys.remove(key);
         }
     }
 
-    /// How many consumers there are.
+    /// Number of consumers.
     pub fn len(&self) -> usize {
         self.by_name.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no consumers.
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }

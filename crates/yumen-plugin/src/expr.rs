@@ -1,6 +1,6 @@
 //! Conditions over variables: the `vars` of routes, plugins and `_meta.filter`.
 //!
-//! The language of lua-resty-expr, compiled once. Knows what operators mean, not where values come from.
+//! The language of lua-resty-expr, compiled once. Knows the operators, not the source of values.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ mod operator;
 
 use operator::ConditionTest;
 
-/// A condition, understood once.
+/// A compiled condition.
 #[derive(Debug, Clone)]
 pub struct ConditionExpr {
     source: Value,
@@ -27,15 +27,15 @@ enum ExprNode {
 }
 
 impl ConditionExpr {
-    /// Reads `[[var, op, value], ...]`, where `op` may have a `!` before it and the list, or any rule
-    /// in it, may begin with `AND`, `OR`, `!AND` or `!OR`. An empty list holds always.
+    /// Parses `[[var, op, value], ...]`. `op` may follow a `!`; the list and any rule in it may begin with
+    /// `AND`, `OR`, `!AND` or `!OR`. An empty list always holds.
     ///
-    /// The messages are those of lua-resty-expr where it has one.
+    /// Error messages are those of lua-resty-expr if it has one.
     pub fn parse(value: &Value) -> Result<ConditionExpr, String> {
         let root = match value {
             Value::Null => return Err("missing argument rule".to_owned()),
             Value::Array(rules) if rules.is_empty() => always(),
-            // An empty list as Lua's encoder writes it.
+            // Lua's encoder writes an empty list as an empty object.
             Value::Object(members) if members.is_empty() => always(),
             Value::Array(rules) if rules[0].is_array() || logic(&rules[0]).is_some() => node(value)?,
             _ => return Err("rule should be wrapped inside brackets".to_owned()),
@@ -43,27 +43,27 @@ impl ConditionExpr {
         Ok(ConditionExpr { source: value.clone(), root })
     }
 
-    /// Whether it holds in this exchange.
+    /// Whether the condition holds.
     pub fn eval(&self, ex: &Exchange<'_>) -> bool {
         self.root.eval(ex)
     }
 
-    /// Whether it holds; `None` where only the body can tell, which was not read.
+    /// Whether the condition holds; `None` if that depends on a body that was not read.
     pub fn eval_before_body(&self, ex: &Exchange<'_>) -> Option<bool> {
         self.root.eval_before_body(ex)
     }
 
-    /// Whether it looks into the request body.
+    /// Whether the condition reads the request body.
     pub fn needs_body(&self) -> bool {
         self.root.needs_body()
     }
 
-    /// Whether all its variables have their values before there is an answer.
+    /// Whether all variables have their values before the response.
     pub fn reads_request_only(&self) -> bool {
         self.root.reads_request_only()
     }
 
-    /// The first rule that keeps it from holding; `None` where it holds.
+    /// The first rule that fails; `None` if the condition holds.
     pub fn failing(&self, ex: &Exchange<'_>) -> Option<FailedCondition> {
         if self.eval(ex) {
             return None;
@@ -77,18 +77,18 @@ impl ConditionExpr {
     }
 }
 
-/// Why a condition does not hold.
+/// The reason why a condition does not hold.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FailedCondition {
-    /// The rule, as written.
+    /// The rule as configured.
     pub rule: Value,
-    /// The variable it asks for; `None` where it joins several rules.
+    /// The variable of the rule; `None` for a group of rules.
     pub var: Option<String>,
-    /// The value of that variable, if it has one.
+    /// The value of the variable, if it has one.
     pub found: Option<String>,
 }
 
-/// Two are equal where they were written alike.
+/// Conditions are equal if their sources are.
 impl PartialEq for ConditionExpr {
     fn eq(&self, other: &ConditionExpr) -> bool {
         self.source == other.source
@@ -155,7 +155,7 @@ fn always() -> ExprNode {
     ExprNode::All { nodes: Box::default(), negated: false }
 }
 
-/// A word that joins rules: whether it asks for all of them, and whether it turns the verdict around.
+/// Parses a word that joins rules: whether all of them must hold, and whether the result is negated.
 fn logic(word: &Value) -> Option<(bool, bool)> {
     let word = word.as_str()?;
     let (negated, word) = match word.strip_prefix('!') {
@@ -211,7 +211,7 @@ fn rule(parts: &[Value]) -> Result<ExprNode, String> {
     let test = match constant {
         Some(constant) => ConditionTest::parse(&operator, constant)?,
         None if ConditionTest::is_operator(&operator) => ConditionTest::parse(&operator, &Value::Null)?,
-        // Two parts without an operator are an equality, the older way to write one.
+        // A rule of two elements is an equality, in the older syntax.
         None => ConditionTest::parse("==", &Value::String(operator))?,
     };
     Ok(ExprNode::Rule { var: Var::parse(name), negated, test })

@@ -1,12 +1,12 @@
-//! The fields by which the gateway tells an endpoint who asked and how: one rule for who sends them and who explains.
+//! Fields that describe the client to an endpoint, shared by forwarding and `explain`.
 
 use yumen_http::KnownField;
 use yumen_http::fields::write_line;
 
 use crate::Exchange;
 
-/// Writes these fields as lines, for a client at the address of this text. What stands in the fields was said by a
-/// trusted peer or set by a plugin, and goes on as it is.
+/// Writes the fields as lines, with `address` as the client address. A field that is present was set by a
+/// trusted peer or by a plugin, and is forwarded unchanged.
 pub fn write(ex: &Exchange<'_>, ip: &[u8], out: &mut Vec<u8>) {
     let fields = &ex.request.fields;
     out.extend_from_slice(b"X-Forwarded-For: ");
@@ -25,6 +25,6 @@ pub fn write(ex: &Exchange<'_>, ip: &[u8], out: &mut Vec<u8>) {
         write_line(out, b"X-Forwarded-Host", ex.request.host());
     }
     if !is_said(KnownField::XForwardedPort) {
-        write_line(out, b"X-Forwarded-Port", ex.client.local.port().to_string().as_bytes());
+        write_line(out, b"X-Forwarded-Port", ex.client.connection.local.port().to_string().as_bytes());
     }
 }

@@ -1,7 +1,7 @@
-//! A pull scanner of JSON (RFC 8259) that builds no tree: it checks the grammar in bounded pieces and notes where the
-//! members of objects begin.
+//! A pull scanner of JSON (RFC 8259) without a tree: it checks the grammar in bounded chunks and records
+//! where the members of objects begin.
 //!
-//! Knows the grammar and its bounds, not what a document means.
+//! Knows the grammar and its bounds, not the meaning of a document.
 
 #[cfg(test)]
 mod tests;
@@ -11,29 +11,29 @@ mod token;
 pub(crate) use token::string_end;
 use token::{literal_end, number_end, skip_space};
 
-/// Nesting of arrays and objects that a document may have, as serde_json allows it.
+/// Maximum nesting of arrays and objects, as in serde_json.
 pub const JSON_DEPTH_MAX: usize = 127;
 
 /// The reason why a scan ended before the end of its document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JsonFault {
-    /// The text is no JSON.
+    /// The text is not JSON.
     Syntax {
-        /// The offset of the first byte that fits no production.
+        /// The offset of the first invalid byte.
         at: usize,
     },
     /// Arrays and objects are nested more than [`JSON_DEPTH_MAX`] deep.
     TooDeep,
-    /// The document holds more values than the scan allows.
+    /// The document contains more values than the scan allows.
     TooManyValues,
 }
 
-/// State of a scan after a piece.
+/// State of a scan after a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScanProgress {
-    /// The document goes on.
+    /// The document continues.
     More,
-    /// The value and everything inside it were scanned.
+    /// The value was scanned to its end.
     Done,
 }
 
@@ -58,10 +58,10 @@ pub(crate) struct JsonMember {
 }
 
 impl JsonMember {
-    /// Set in `link` where the name holds an escape.
+    /// Set in `link` if the name contains an escape.
     const ESCAPED: u32 = 1 << 31;
 
-    /// Whether its name holds an escape.
+    /// Whether the name contains an escape.
     pub(crate) fn has_escape(self) -> bool {
         self.link & JsonMember::ESCAPED != 0
     }
@@ -69,7 +69,7 @@ impl JsonMember {
     /// The index of the next member of the same object.
     pub(crate) fn next(self) -> Option<usize> {
         let index = self.link & !JsonMember::ESCAPED;
-        // No member comes after itself, so that the first index marks the end.
+        // Index 0 marks the end: the first member follows no other.
         (index != 0).then_some(index as usize)
     }
 }
@@ -85,7 +85,7 @@ pub struct JsonScan {
     values: usize,
     values_max: usize,
     members: Option<Vec<JsonMember>>,
-    /// For each open container, one more than the index of its last member; 0 where it has none.
+    /// For each open container, one more than the index of its last member; 0 without members.
     last_members: Vec<u32>,
 }
 
@@ -104,7 +104,7 @@ impl JsonScan {
         }
     }
 
-    /// A scan that notes members, at most `members_max` of them.
+    /// Records members, at most `members_max`.
     pub(crate) fn noting_members(members_max: usize) -> JsonScan {
         JsonScan { members: Some(Vec::new()), values_max: members_max, ..JsonScan::new(0, 0) }
     }
@@ -119,7 +119,7 @@ impl JsonScan {
         self.values
     }
 
-    /// The noted members, in document order.
+    /// The recorded members, in document order.
     pub(crate) fn into_members(self) -> Vec<JsonMember> {
         self.members.unwrap_or_default()
     }
@@ -139,13 +139,13 @@ impl JsonScan {
         }
     }
 
-    /// Scans the value whole, and nothing but space behind it.
+    /// Scans the whole value, and white space after it.
     pub fn whole(&mut self, text: &[u8]) -> Result<(), JsonFault> {
         self.advance(text, text.len())?;
         self.ends(text)
     }
 
-    /// Checks that nothing but space follows the value.
+    /// Checks that only white space follows the value.
     pub fn ends(&mut self, text: &[u8]) -> Result<(), JsonFault> {
         self.at = skip_space(text, self.at);
         if self.at == text.len() { Ok(()) } else { Err(self.syntax()) }
@@ -185,7 +185,7 @@ impl JsonScan {
         };
         self.at = end.ok_or(self.syntax())?;
         self.after_value();
-        // Most values are followed by a comma at once: a round less for each.
+        // Most values are followed by a comma, so this saves a round for each.
         if text.get(self.at) == Some(&b',') && self.depth > 0 {
             self.comma();
         }

@@ -1,4 +1,4 @@
-//! How a plugin announces itself: name, priority, settings and how to build it from them.
+//! The kinds of plugins: name, priority, settings, and construction from settings.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -11,87 +11,87 @@ use yumen_config::schema::{self, InvalidSettings};
 
 use crate::{Carry, ObjectLookup, Plugin};
 
-/// What a plugin may stand on.
+/// The traffic that a plugin supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ServedTraffic {
     /// Requests.
     #[default]
     Http,
-    /// Streams: connections and sessions of datagrams whose content is not ours.
+    /// TCP streams and UDP sessions.
     Streams,
-    /// Both.
+    /// Requests and streams.
     Both,
 }
 
 impl ServedTraffic {
-    /// Whether it may stand on a stream route.
+    /// Whether the plugin is allowed on a stream route.
     pub fn streams(self) -> bool {
         self != ServedTraffic::Http
     }
 
-    /// Whether it may stand on a route.
+    /// Whether the plugin is allowed on a route.
     pub fn http(self) -> bool {
         self != ServedTraffic::Streams
     }
 }
 
-/// A plugin that can be built from settings.
+/// A plugin that is built from settings.
 pub trait PluginFactory: Plugin + Sized {
-    /// Its name in configuration.
+    /// The name in the configuration.
     const NAME: &'static str;
-    /// Its place in the order; higher runs first.
+    /// Position in the order: higher runs first.
     const PRIORITY: i32;
-    /// Its version, shown by the plugin list.
+    /// The version, shown by the plugin list.
     const VERSION: &'static str = "0.1";
-    /// Whether it finds out who the consumer is.
+    /// Whether the plugin identifies the consumer.
     const IS_AUTH: bool = false;
-    /// Whether it is there to refuse requests: left out, it would open what it protects.
+    /// Whether the plugin refuses requests: without it, its route would be unprotected.
     const GUARDS: bool = Self::IS_AUTH;
-    /// Whether an instance on the route makes the one of a global rule step back.
+    /// Whether an instance on the route replaces the one of a global rule.
     const PREFERS_ROUTE: bool = false;
-    /// What it may stand on.
+    /// The supported traffic.
     const SERVES: ServedTraffic = ServedTraffic::Http;
-    /// Its settings. Their schema is the plugin's schema: validation, defaults and reference follow.
+    /// The settings. Validation, defaults and reference follow from their schema.
     type Config: DeserializeOwned + JsonSchema;
 
-    /// Puts what the schema found into words of its own, where the contract asks for them.
+    /// Rewrites problems that the schema found, if the API contract requires other words.
     fn reword(refusal: InvalidSettings, _settings: &Value) -> InvalidSettings {
         refusal
     }
 
-    /// Builds it. A message may name the path inside the settings.
+    /// Builds the plugin. An error may name the path inside the settings.
     fn build(config: Self::Config, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings>;
 }
 
-/// An authentication plugin: consumers and credentials hold settings of it, found by a key.
+/// An authentication plugin: consumers and credentials contain settings of it and are found by a key.
 pub trait ConsumerAuth: PluginFactory {
-    /// What a consumer or credential holds.
+    /// The settings of a consumer or credential.
     type Consumer: DeserializeOwned + JsonSchema + Send + Sync + 'static;
-    /// The setting that must differ between all consumers: `key`, `username`.
+    /// The setting that is unique among all consumers: `key`, `username`.
     const KEY_FIELD: &'static str;
 
-    /// The value of that setting.
+    /// Returns the value of that setting.
     fn key(consumer: &Self::Consumer) -> &str;
 }
 
-/// What building a plugin may use.
+/// Inputs of building a plugin.
 pub struct PluginBuildContext<'a> {
     /// State that outlives snapshots, such as counters.
     pub carry: &'a Carry,
-    /// The object the settings stand in, as `kind/id`: names what is carried.
+    /// The object that contains the settings, as `kind/id`; part of the name of carried state.
     pub owner: &'a str,
-    /// The plugin's metadata object, if there is one; already validated.
+    /// The plugin's metadata object, validated.
     pub metadata: Option<&'a Value>,
     /// Facts about the node.
     pub node: &'a NodeFacts,
-    /// The other objects there are; `None` where settings are judged alone, and nothing will run.
+    /// The other objects of the configuration; `None` in validation of a single object.
     pub objects: Option<&'a dyn ObjectLookup>,
 }
 
 /// Facts about the node that plugins depend on.
 #[derive(Debug, Clone, Default)]
 pub struct NodeFacts {
-    /// How many workers serve.
+    /// Number of workers.
     pub workers: usize,
     /// Ports of the TLS listeners, in order.
     pub tls_ports: Vec<u16>,
@@ -101,33 +101,33 @@ type BuildFn = fn(Value, &PluginBuildContext<'_>) -> Result<Arc<dyn Plugin>, Inv
 /// The key and the settings of one consumer or credential.
 pub type ConsumerKey = (Box<[u8]>, Arc<dyn Any + Send + Sync>);
 
-/// The consumer's side of an authentication plugin.
+/// The consumer settings of an authentication plugin.
 #[derive(Clone, Copy)]
 pub struct ConsumerSettingsKind {
-    /// The setting that must differ between all consumers.
+    /// The setting that is unique among all consumers.
     pub key_field: &'static str,
     schema: fn() -> Value,
     parse: fn(Value) -> Result<ConsumerKey, InvalidSettings>,
 }
 
-/// A plugin that can be configured.
+/// A kind of plugin, with its type erased.
 #[derive(Clone, Copy)]
 pub struct PluginKind {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
-    /// Its place in the order.
+    /// Position in the order: higher runs first.
     pub priority: i32,
-    /// Its version.
+    /// The version.
     pub version: &'static str,
-    /// Whether it finds out who the consumer is.
+    /// Whether the plugin identifies the consumer.
     pub is_auth: bool,
-    /// Whether it is there to refuse requests: left out, it would open what it protects.
+    /// Whether the plugin refuses requests: without it, its route would be unprotected.
     pub guards: bool,
-    /// Whether an instance on the route makes the one of a global rule step back.
+    /// Whether an instance on the route replaces the one of a global rule.
     pub prefers_route: bool,
-    /// What it may stand on.
+    /// The supported traffic.
     pub serves: ServedTraffic,
-    /// The consumer's side, for authentication plugins.
+    /// The consumer settings, for authentication plugins.
     pub consumer: Option<ConsumerSettingsKind>,
     schema: fn() -> Value,
     metadata_schema: Option<fn() -> Value>,
@@ -136,7 +136,7 @@ pub struct PluginKind {
 }
 
 impl PluginKind {
-    /// The kind of plugin `T`.
+    /// Returns the kind of plugin `T`.
     pub const fn of<T: PluginFactory>() -> PluginKind {
         PluginKind {
             name: T::NAME,
@@ -157,7 +157,7 @@ impl PluginKind {
         }
     }
 
-    /// The kind of authentication plugin `T`.
+    /// Returns the kind of authentication plugin `T`.
     pub const fn of_auth<T: ConsumerAuth>() -> PluginKind {
         let mut kind = PluginKind::of::<T>();
         kind.consumer = Some(ConsumerSettingsKind {
@@ -173,14 +173,14 @@ impl PluginKind {
         kind
     }
 
-    /// The same kind, with a metadata object of shape `M`.
+    /// Adds a metadata object of shape `M`.
     pub const fn with_metadata<M: JsonSchema>(mut self) -> PluginKind {
         self.metadata_schema = Some(schema::of::<M>);
         self
     }
 }
 
-/// A kind with its schemas at hand.
+/// A kind with its schemas.
 pub struct RegisteredPlugin {
     /// The kind.
     pub kind: PluginKind,
@@ -189,23 +189,23 @@ pub struct RegisteredPlugin {
 }
 
 impl RegisteredPlugin {
-    /// The JSON schema of its settings.
+    /// The JSON schema of the settings.
     pub fn schema(&self) -> &Value {
         self.schema.get_or_init(self.kind.schema)
     }
 
-    /// The JSON schema of what a consumer holds of it.
+    /// The JSON schema of the settings of consumers.
     pub fn consumer_schema(&self) -> Option<&Value> {
         let consumer = self.kind.consumer.as_ref()?;
         Some(self.consumer_schema.get_or_init(consumer.schema))
     }
 
-    /// The JSON schema of its metadata.
+    /// The JSON schema of the metadata.
     pub fn metadata_schema(&self) -> Option<Value> {
         self.kind.metadata_schema.map(|schema| schema())
     }
 
-    /// Validates settings, fills in defaults and builds the plugin. `_meta` was taken out before.
+    /// Validates settings, fills in defaults and builds the plugin. The caller has removed `_meta`.
     pub fn build(
         &self,
         mut settings: Value,
@@ -217,8 +217,8 @@ impl RegisteredPlugin {
         (self.kind.build)(settings, setup)
     }
 
-    /// Validates what a consumer holds of it and takes the key out; `None` where the plugin is not
-    /// an authentication plugin.
+    /// Validates the settings of a consumer and returns its key; `None` for other than authentication
+    /// plugins.
     pub fn consumer_key(&self, mut settings: Value) -> Option<Result<ConsumerKey, InvalidSettings>> {
         let consumer = self.kind.consumer?;
         let schema = self.consumer_schema()?;
@@ -226,7 +226,7 @@ impl RegisteredPlugin {
     }
 }
 
-/// All plugins there are, by name.
+/// All plugins, by name.
 pub struct PluginRegistry {
     kinds: BTreeMap<&'static str, RegisteredPlugin>,
 }
@@ -242,7 +242,7 @@ impl PluginRegistry {
         PluginRegistry { kinds: kinds.iter().map(registered).collect() }
     }
 
-    /// The plugin of this name.
+    /// Returns the plugin of this name.
     pub fn get(&self, name: &str) -> Option<&RegisteredPlugin> {
         self.kinds.get(name)
     }

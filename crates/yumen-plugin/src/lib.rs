@@ -1,7 +1,6 @@
-//! What a plugin is, what it sees of an exchange, and the chain that runs plugins in order.
+//! The plugin API: the trait, the exchange that plugins see, and the chain that runs them in order.
 //!
-//! Knows no concrete plugin, no socket, no store. Time, randomness and delays come in with the
-//! exchange.
+//! Knows no concrete plugin, no socket, no store. Time, randomness and delays come in with the exchange.
 
 pub mod background;
 pub mod buffered_body;
@@ -12,6 +11,7 @@ pub mod consumer;
 pub mod exchange;
 pub mod expr;
 pub mod forwarding;
+mod host;
 pub mod json_scan;
 pub mod kind;
 pub mod missing;
@@ -36,17 +36,23 @@ pub use carry::{Carry, ExportedState, PortableState};
 pub use chain::{ChainVerdict, Origin, Phase, PluginChain, PluginInstance, PluginMeta};
 pub use coding::{BodyCoder, CodingOffers, ResponseCoding};
 pub use consumer::{Consumer, ConsumerIdentity, ConsumerIndex};
+pub use exchange::phases::{PrereadPhase, ResponseBodyPhase, ResponseHeadPhase, UpstreamRequestPhase};
 pub use exchange::{
-    ClientInfo, DeferredBody, Exchange, MirrorTarget, PluginHost, RouteInfo, StreamInfo, UpstreamOverride,
+    ClientInfo, DeferredBody, Exchange, ExchangeClient, ExchangeResponse, IndecisionCause, MirrorTarget,
+    RequestBody, ResponseProtocol, RouteInfo, RouteMatch, SelectedEndpoint, StreamInfo, UpstreamSelection,
 };
 pub use expr::{ConditionExpr, FailedCondition};
+pub use host::PluginHost;
 pub use json_scan::{JsonFault, JsonScan};
 pub use kind::{ConsumerAuth, PluginBuildContext, PluginFactory, PluginKind, PluginRegistry, ServedTraffic};
 pub use missing::{MissingPlugin, MissingPlugins, MissingRole};
 pub use objects::{ObjectLookup, UpstreamSlot};
 pub use offload::{Computation, Offload, OffloadJob, OffloadRefused, compute};
 pub use outcome::{ExchangeOutcome, ResponseSource};
-pub use pattern::{BacktrackBudget, BacktrackLimitExceeded, PatternOptions, RegexPattern};
+pub use pattern::{
+    BacktrackBudget, BacktrackLimitExceeded, PatternCase, PatternOptions, PatternSyntax, PatternUnit,
+    RegexPattern,
+};
 pub use plugin::{BodyChunk, DryRunResult, PhaseSet, Plugin, PrereadStep, Step};
 pub use response::LocalResponse;
 pub use subrequest::{SubrequestFault, SubrequestResponse, SubrequestSpec};

@@ -9,14 +9,16 @@ use crate::ServedTraffic;
 /// The effect of a plugin's absence on access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissingRole {
-    /// It observes or decorates: without it the same clients reach the same upstream and see nothing that it hides.
+    /// The plugin observes or decorates: without it the same clients reach the same upstream and receive the
+    /// same data.
     Harmless,
-    /// Without it clients get access that it denies, reach an upstream that it keeps them from, or see data that it
-    /// hides.
+    /// Without the plugin, clients gain access that it denies, reach an upstream that it shields, or receive
+    /// data that it hides.
     Guard,
     /// A guard that identifies the client.
     Authentication {
-        /// Whether consumers and credentials hold settings of it: those lead to a consumer and guard nothing.
+        /// Whether consumers and credentials contain settings of the plugin: those identify a consumer and
+        /// guard nothing.
         has_credentials: bool,
     },
 }
@@ -24,34 +26,34 @@ pub enum MissingRole {
 /// A plugin that a configuration may name and this version does not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MissingPlugin {
-    /// Its name.
+    /// The name of the plugin.
     pub name: &'static str,
-    /// Its place in the order; higher runs first.
+    /// Position in the order: higher runs first.
     pub priority: i32,
     /// The effect of its absence.
     pub role: MissingRole,
-    /// The routes it may stand on.
+    /// The routes that may name the plugin.
     pub serves: ServedTraffic,
 }
 
 impl MissingPlugin {
-    /// Whether its absence opens access.
+    /// Whether the absence opens access.
     pub fn guards(&self) -> bool {
         self.role != MissingRole::Harmless
     }
 
-    /// Whether it identifies the client.
+    /// Whether the plugin identifies the client.
     pub fn is_auth(&self) -> bool {
         matches!(self.role, MissingRole::Authentication { .. })
     }
 
-    /// Whether consumers and credentials hold settings of it.
+    /// Whether consumers and credentials contain settings of the plugin.
     pub fn has_credentials(&self) -> bool {
         matches!(self.role, MissingRole::Authentication { has_credentials: true })
     }
 }
 
-/// All missing plugins, and those that the node runs without.
+/// All missing plugins, and those that the node is configured to run without.
 #[derive(Debug, Clone, Default)]
 pub struct MissingPlugins {
     table: &'static [MissingPlugin],
@@ -59,18 +61,18 @@ pub struct MissingPlugins {
 }
 
 impl MissingPlugins {
-    /// The plugins of a table, none of which the node runs without if it guards.
+    /// The plugins of a table. The node runs without none of those that guard.
     pub fn of(table: &'static [MissingPlugin]) -> MissingPlugins {
         MissingPlugins { table, allowed: Arc::default() }
     }
 
-    /// The same, where the node runs without these plugins, whatever they guard. Names outside the table are
-    /// known from then on.
+    /// The plugins of a table, where the node is configured to run without these, guards included. Names
+    /// outside the table are added.
     pub fn allowing<N: AsRef<str>>(self, names: &[N]) -> MissingPlugins {
         MissingPlugins { allowed: names.iter().map(|name| name.as_ref().into()).collect(), ..self }
     }
 
-    /// The entry of this name for routes, or for stream routes.
+    /// Returns the entry of this name for routes, or for stream routes.
     pub fn get(&self, name: &str, on_streams: bool) -> Option<&'static MissingPlugin> {
         let serves = |one: &&MissingPlugin| match on_streams {
             true => one.serves.streams(),
@@ -79,7 +81,7 @@ impl MissingPlugins {
         self.table.iter().filter(serves).find(|one| one.name == name)
     }
 
-    /// Whether the node runs without this plugin.
+    /// Whether the node is configured to run without this plugin.
     pub fn allows(&self, name: &str) -> bool {
         self.allowed.iter().any(|allowed| **allowed == *name)
     }

@@ -1,6 +1,6 @@
-//! Other objects of the configuration that a plugin's settings name, as building it sees them.
+//! Other objects of the configuration that the settings of a plugin reference.
 //!
-//! Knows no snapshot: an upstream is a slot, filled in by whoever compiles.
+//! Knows no snapshot: an upstream is a slot, which the compiler fills in.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,24 +9,24 @@ use yumen_config::schema::InvalidSettings;
 
 use crate::proto::ProtoDescriptors;
 
-/// The objects there are while a configuration is compiled. Whatever was asked for is noted: when it comes,
-/// goes or changes, the plugin is built again.
+/// The objects of a configuration during its compilation. Each lookup is recorded: when the object is added,
+/// removed or changed, the plugin is built again.
 pub trait ObjectLookup {
-    /// The proto object called `id`, unless none is in force.
+    /// Returns the proto object `id`, if it is in force.
     fn proto(&self, id: &str) -> Option<Arc<ProtoDescriptors>>;
 
-    /// The upstream object called `id`, unless none is in force.
+    /// Returns the upstream object `id`, if it is in force.
     fn upstream(&self, id: &str) -> Option<UpstreamSlot>;
 
-    /// An upstream that stands in the plugin's settings at `path`.
+    /// Returns a slot for an upstream that is embedded in the settings at `path`.
     fn inline_upstream(&self, path: &str, written: UpstreamSpec) -> Result<UpstreamSlot, InvalidSettings>;
 
-    /// Notes that these settings should be the same wherever plugins of this kind say `name` at `path`.
-    /// Objects whose settings differ all come into force, and are told.
+    /// Records that these settings should be equal in all plugins of this kind that use `name` at `path`.
+    /// Objects with different settings come into force and are reported.
     fn agree(&self, _path: &str, _name: &str, _settings: &str) {}
 }
 
-/// An upstream a plugin may choose.
+/// An upstream that a plugin may select.
 #[derive(Debug, Clone, Default)]
 pub struct UpstreamSlot(Arc<OnceLock<u32>>);
 
@@ -38,13 +38,13 @@ impl UpstreamSlot {
         cell
     }
 
-    /// Says which slot it is, once.
+    /// Sets the slot, once.
     pub fn fill(&self, slot: u32) {
-        // The first one stands: nobody fills it twice.
+        // The first value stays; the compiler sets it once.
         let _ = self.0.set(slot);
     }
 
-    /// Which slot it is; `None` where there is no such upstream.
+    /// The slot; `None` if the upstream does not exist.
     pub fn get(&self) -> Option<u32> {
         self.0.get().copied()
     }

@@ -1,7 +1,7 @@
-//! Regular expressions, as conditions and plugins match them with what clients send.
+//! Regular expressions of conditions and plugins, matched with input of clients.
 //!
-//! Almost all run on an engine whose time is linear in the text. Those that need look-around or back-references run on
-//! one that backtracks, within bounds that keep a match to about a millisecond (decision 43). Knows nothing of who asks.
+//! Most run on an engine whose time is linear in the text. Patterns with look-around or back-references run
+//! on an engine that backtracks, within bounds that limit a match to about a millisecond (decision 43).
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -12,24 +12,24 @@ use regex::bytes;
 
 mod cost;
 
-/// How many steps back a match is tried with, one after another until it ends: what most need is little, and what one
-/// took is known by where it ended.
+/// Backtracking limits of a match, tried in turn: most matches need few steps, and the first limit under
+/// which a match ends bounds its cost.
 const STEPS: [u32; 4] = [4, 32, 256, 2048];
 
-/// A longer text is not matched by an engine that backtracks.
+/// Longest text for the engine that backtracks.
 const TEXT_BYTES_MAX: usize = 1 << 16;
 
-/// How many bytes a match may look at: each of its steps back may look at the whole text, more than once where its
-/// weight says so. An automaton does this in 1.5 ms.
+/// Bytes that one match may read: each step back may read the whole text, several times if the weight of the
+/// pattern says so. An automaton reads them in 1.5 ms.
 const MATCH_BYTES_MAX: u32 = 1 << 21;
 
-/// How many bytes all matches of an exchange may look at.
+/// Bytes that all matches of an exchange may read.
 const EXCHANGE_BYTES_MAX: u32 = MATCH_BYTES_MAX * 4;
 
-/// A short text counts as so long, as to begin with a match takes time as well.
+/// Minimum charge for a text, since starting a match takes time as well.
 const TEXT_BYTES_MIN: u32 = 64;
 
-/// What is left of the bytes that backtracking may look at for one exchange, over all patterns and texts.
+/// Bytes that backtracking may still read in one exchange, over all patterns and texts.
 #[derive(Debug, Clone)]
 pub struct BacktrackBudget(Cell<u32>);
 
@@ -40,32 +40,62 @@ impl Default for BacktrackBudget {
 }
 
 impl BacktrackBudget {
-    /// Takes so many, where there are as many.
+    /// Charges `bytes`; fails if fewer are left.
     fn take(&self, bytes: u32) -> Result<(), BacktrackLimitExceeded> {
         let left = self.0.get().checked_sub(bytes);
-        // What was not enough for one is nothing for all others: the exchange is undecided, and its time is up.
+        // An exchange that exceeds the budget is undecided, so no later match may use the rest.
         self.0.set(left.unwrap_or(0));
         left.map(drop).ok_or(BacktrackLimitExceeded)
     }
 }
 
-/// The match was given up: it would have taken too long. Nobody knows whether the text matches.
+/// The match was aborted at its limit. The result is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BacktrackLimitExceeded;
 
-/// How a pattern is meant.
+/// Options of a pattern.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PatternOptions {
-    /// Whether capitals and small letters are alike.
-    pub ignores_case: bool,
+    /// The syntax of the pattern.
+    pub syntax: PatternSyntax,
+    /// The unit that a dot or a class matches.
+    pub unit: PatternUnit,
+    /// The comparison of letters.
+    pub case: PatternCase,
     /// Whether `^` and `$` match at ends of lines.
     pub is_multi_line: bool,
     /// Whether a dot matches ends of lines.
     pub dot_matches_new_line: bool,
-    /// Whether white space in it means nothing.
-    pub is_verbose: bool,
-    /// Whether characters are those of Unicode, not bytes.
-    pub is_unicode: bool,
+}
+
+/// The syntax of a pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PatternSyntax {
+    /// Each character counts.
+    #[default]
+    Plain,
+    /// White space and comments are ignored.
+    Verbose,
+}
+
+/// The unit of a text that a pattern matches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PatternUnit {
+    /// Bytes, as PCRE without its UTF flag.
+    #[default]
+    Byte,
+    /// Characters of Unicode.
+    Unicode,
+}
+
+/// The comparison of letters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PatternCase {
+    /// Upper and lower case differ.
+    #[default]
+    Sensitive,
+    /// Upper and lower case are equal.
+    Insensitive,
 }
 
 /// A pattern, compiled once.
@@ -80,23 +110,23 @@ enum PatternEngine {
 
 #[derive(Debug, Clone)]
 struct BacktrackingRegex {
-    /// One for each number of steps.
+    /// One regex per limit of `STEPS`.
     by_steps: [fancy_regex::Regex; STEPS.len()],
-    /// How often it may look at the text for each step.
+    /// Number of times that one step may read the text.
     weight: u32,
-    /// Whether it matches texts of Unicode only. Over bytes that are none this engine may panic in that mode.
-    is_unicode: bool,
+    /// With Unicode as the unit, the engine may panic on bytes that are not UTF-8.
+    unit: PatternUnit,
 }
 
 impl RegexPattern {
-    /// Compiles it for the engine it needs.
+    /// Compiles the pattern for the engine that it needs.
     ///
     /// # Errors
-    /// Why neither engine can run it, in one line.
+    /// The reason why neither engine can run it, in one line.
     pub fn new(pattern: &str, options: PatternOptions) -> Result<RegexPattern, String> {
         match linear(pattern, options) {
             Ok(regex) => Ok(RegexPattern(PatternEngine::Linear(regex))),
-            Err(reason) => match ParsedPattern::new(pattern, options.is_verbose) {
+            Err(reason) => match ParsedPattern::new(pattern, options.syntax) {
                 Ok(parsed) if parsed.needs_backtracking() => {
                     backtracking(pattern, options, parsed.weight().map_err(str::to_owned)?)
                 }
@@ -106,12 +136,12 @@ impl RegexPattern {
         }
     }
 
-    /// Whether any of its matches takes time linear in the text.
+    /// Whether every match takes time linear in the text.
     pub fn is_linear(&self) -> bool {
         matches!(self.0, PatternEngine::Linear(_))
     }
 
-    /// Whether it matches somewhere in `text`. Only backtracking takes of the budget.
+    /// Whether the pattern matches in `text`. Only backtracking uses the budget.
     pub fn is_match(&self, text: &[u8], budget: &BacktrackBudget) -> Result<bool, BacktrackLimitExceeded> {
         match &self.0 {
             PatternEngine::Linear(regex) => Ok(regex.is_match(text)),
@@ -119,7 +149,7 @@ impl RegexPattern {
         }
     }
 
-    /// The first match in `text`.
+    /// Returns the first match in `text`.
     pub fn captures<'t>(
         &self,
         text: &'t [u8],
@@ -135,7 +165,7 @@ impl RegexPattern {
 }
 
 impl BacktrackingRegex {
-    /// Tries with more and more steps, until it ends or neither the bounds nor the budget allow more.
+    /// Runs a match with increasing limits until it ends, or until a bound or the budget is exceeded.
     fn run<T>(
         &self,
         text: &[u8],
@@ -160,7 +190,7 @@ impl BacktrackingRegex {
     }
 
     fn is_match(&self, text: &[u8], budget: &BacktrackBudget) -> Result<bool, BacktrackLimitExceeded> {
-        if self.is_unicode {
+        if self.unit == PatternUnit::Unicode {
             let text = unicode(text)?;
             return self.run(text.as_bytes(), budget, |regex| regex.is_match(text));
         }
@@ -173,7 +203,7 @@ impl BacktrackingRegex {
         budget: &BacktrackBudget,
     ) -> Result<Option<Groups<'t>>, BacktrackLimitExceeded> {
         let group = |range: Range<usize>| (range.start, &text[range]);
-        if self.is_unicode {
+        if self.unit == PatternUnit::Unicode {
             let valid = unicode(text)?;
             let found = self.run(text, budget, |regex| regex.captures(valid))?;
             return Ok(
@@ -185,27 +215,27 @@ impl BacktrackingRegex {
     }
 }
 
-/// A text of Unicode: whether another matches nobody can say.
+/// Returns the text as UTF-8. Whether other text matches is undefined.
 fn unicode(text: &[u8]) -> Result<&str, BacktrackLimitExceeded> {
     std::str::from_utf8(text).map_err(|_| BacktrackLimitExceeded)
 }
 
-/// Where a group begins and what it holds.
+/// Offset and bytes of a group.
 type Group<'t> = (usize, &'t [u8]);
-/// Those of a match, where they took part.
+/// Groups of a match; `None` for those that did not take part.
 type Groups<'t> = Box<[Option<Group<'t>>]>;
 
 /// A match and its groups; group 0 is the match itself.
 #[derive(Debug)]
 pub enum PatternCaptures<'t> {
-    /// As the linear engine tells it.
+    /// Captures of the linear engine.
     Linear(bytes::Captures<'t>),
-    /// Each group that took part.
+    /// Captures of the engine that backtracks.
     Backtracking(Groups<'t>),
 }
 
 impl<'t> PatternCaptures<'t> {
-    /// How many groups the pattern has, with the match itself.
+    /// Number of groups of the pattern, including the match itself.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         match self {
@@ -214,7 +244,7 @@ impl<'t> PatternCaptures<'t> {
         }
     }
 
-    /// Where a group begins and what it holds, where it took part in the match.
+    /// Offset and bytes of a group; `None` if it did not take part.
     pub fn get(&self, group: usize) -> Option<Group<'t>> {
         match self {
             PatternCaptures::Linear(found) => found.get(group).map(|part| (part.start(), part.as_bytes())),
@@ -223,10 +253,10 @@ impl<'t> PatternCaptures<'t> {
     }
 }
 
-/// Compiles for the linear engine, for those who match with more than the bounds of the other allow.
+/// Compiles the pattern for the linear engine only, for callers that exceed the bounds of the other.
 ///
 /// # Errors
-/// Why it cannot run there, in one line.
+/// The reason why that engine cannot run it, in one line.
 pub fn linear(pattern: &str, options: PatternOptions) -> Result<bytes::Regex, String> {
     if may_be_possessive(pattern) && needs_backtracking(pattern, options) {
         // The linear engine would read `a++` as `(?:a+)+`, which matches more.
@@ -234,33 +264,36 @@ pub fn linear(pattern: &str, options: PatternOptions) -> Result<bytes::Regex, St
     }
     let mut builder = bytes::RegexBuilder::new(pattern);
     builder
-        .unicode(options.is_unicode)
-        .case_insensitive(options.ignores_case)
+        .unicode(options.unit == PatternUnit::Unicode)
+        .case_insensitive(options.case == PatternCase::Insensitive)
         .multi_line(options.is_multi_line)
         .dot_matches_new_line(options.dot_matches_new_line)
-        .ignore_whitespace(options.is_verbose);
+        .ignore_whitespace(options.syntax == PatternSyntax::Verbose);
     builder.build().map_err(|error| last_line(&error.to_string()))
 }
 
-/// Whether a `+` stands where it would make the repetition before it possessive.
+/// Whether a `+` could make a repetition possessive.
 fn may_be_possessive(pattern: &str) -> bool {
     pattern.as_bytes().windows(2).any(|pair| matches!(pair, [b'*' | b'+' | b'?' | b'}', b'+']))
 }
 
-/// Whether the pattern needs what only backtracking can do.
+/// Whether the pattern needs an engine that backtracks.
 pub fn needs_backtracking(pattern: &str, options: PatternOptions) -> bool {
-    ParsedPattern::new(pattern, options.is_verbose).is_ok_and(|parsed| parsed.needs_backtracking())
+    ParsedPattern::new(pattern, options.syntax).is_ok_and(|parsed| parsed.needs_backtracking())
 }
 
 fn backtracking(pattern: &str, options: PatternOptions, weight: u32) -> Result<RegexPattern, String> {
-    let mode = if options.is_unicode { BytesMode::Unicode } else { BytesMode::Ascii };
+    let mode = match options.unit {
+        PatternUnit::Unicode => BytesMode::Unicode,
+        PatternUnit::Byte => BytesMode::Ascii,
+    };
     let build = |steps: u32| {
         RegexBuilder::new(pattern)
             .bytes_mode(mode)
-            .case_insensitive(options.ignores_case)
+            .case_insensitive(options.case == PatternCase::Insensitive)
             .multi_line(options.is_multi_line)
             .dot_matches_new_line(options.dot_matches_new_line)
-            .ignore_whitespace(options.is_verbose)
+            .ignore_whitespace(options.syntax == PatternSyntax::Verbose)
             .backtrack_limit(steps as usize)
             .build()
             .map_err(|error| last_line(&error.to_string()))
@@ -270,7 +303,7 @@ fn backtracking(pattern: &str, options: PatternOptions, weight: u32) -> Result<R
     Ok(RegexPattern(PatternEngine::Backtracking(Box::new(BacktrackingRegex {
         by_steps,
         weight,
-        is_unicode: options.is_unicode,
+        unit: options.unit,
     }))))
 }
 

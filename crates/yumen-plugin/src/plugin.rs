@@ -1,4 +1,4 @@
-//! The plugin trait: few phases, each given just its state.
+//! The plugin trait: one method per phase, each with the state that the phase can still change.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -6,101 +6,104 @@ use std::pin::Pin;
 
 use yumen_http::{Framing, ResponseHead};
 
-use crate::{BufferedBody, Exchange, ExchangeOutcome, LocalResponse};
+use crate::{
+    BufferedBody, Exchange, ExchangeOutcome, LocalResponse, PrereadPhase, ResponseBodyPhase,
+    ResponseHeadPhase, UpstreamRequestPhase,
+};
 
-/// A future that stays on its worker.
+/// A future that is polled on the thread that made it.
 pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// A configured plugin. All workers share it: state of one request lives in the exchange.
+/// A configured plugin, shared by all workers. State of one request is kept in the exchange.
 pub trait Plugin: Send + Sync + 'static {
-    /// The phases the chain calls this plugin in; it is skipped in all others.
+    /// The phases in which the chain calls the plugin.
     fn phases(&self) -> PhaseSet;
 
-    /// Before the consumer's own plugins are known: authenticate, rewrite, redirect.
+    /// Runs before the plugins of the consumer are known: authenticate, rewrite, redirect.
     fn rewrite<'a>(&'a self, _ex: &'a mut Exchange<'_>) -> Step<'a> {
         Step::Continue
     }
 
-    /// After the consumer's plugins were merged in: admit or refuse.
+    /// Runs after the plugins of the consumer were merged in: admit or refuse.
     fn access<'a>(&'a self, _ex: &'a mut Exchange<'_>) -> Step<'a> {
         Step::Continue
     }
 
-    /// The first bytes of a stream, where the protocol inside lets the client speak first: asked again
-    /// with more of them until it has seen enough. Runs after access, and never for a request.
-    fn preread(&self, _ex: &mut Exchange<'_>, _bytes: &[u8]) -> PrereadStep {
+    /// Inspects the first bytes of a stream if the client speaks first in its protocol. Called again with
+    /// more bytes until the plugin needs no more. Runs after access, and never for a request.
+    fn preread(&self, _ex: &mut PrereadPhase<'_, '_>, _bytes: &[u8]) -> PrereadStep {
         PrereadStep::Continue
     }
 
-    /// Once per attempt, just before the request head goes to an endpoint.
-    fn upstream_request(&self, _ex: &mut Exchange<'_>) {}
+    /// Runs once per attempt, just before the request head is sent to an endpoint.
+    fn upstream_request(&self, _ex: &mut UpstreamRequestPhase<'_, '_>) {}
 
-    /// When the head of the answer is known, the upstream's or the gateway's own.
-    fn response_head(&self, _ex: &mut Exchange<'_>, _head: &mut ResponseHead) {}
+    /// Runs when the head of the response is known, of the upstream or of the gateway.
+    fn response_head(&self, _ex: &mut ResponseHeadPhase<'_, '_>, _head: &mut ResponseHead) {}
 
-    /// For each piece of the answer's body, where a plugin said in the phase before that it will look
-    /// ([`Exchange::edits_body`]). A piece may be held back in part or whole until the source pauses.
-    fn response_body(&self, _ex: &mut Exchange<'_>, chunk: BodyChunk) -> BodyChunk {
+    /// Runs for each chunk of the response body, if a plugin required it ([`ResponseHeadPhase::edit_body`]).
+    /// The plugin may retain data until the source pauses.
+    fn response_body(&self, _ex: &mut ResponseBodyPhase<'_, '_>, chunk: BodyChunk) -> BodyChunk {
         chunk
     }
 
-    /// When all is over.
+    /// Runs when the exchange has ended.
     fn log(&self, _ex: &Exchange<'_>, _outcome: &ExchangeOutcome<'_>) {}
 
-    /// Whether it stands in for a guard that is not in force, and refuses all that it sees.
+    /// Whether the plugin replaces a guard that is not in force, and refuses every request.
     fn is_stand_in(&self) -> bool {
         false
     }
 
-    /// What it would do in one phase of a request that is only thought through: nothing outside the
-    /// exchange may change or be asked, so nothing is counted. What it would do to the request it does.
+    /// Simulates one phase of a request for `explain`. The exchange is changed as in the phase; nothing
+    /// outside of it is changed, asked or counted.
     ///
-    /// A plugin whose phases change nothing but the exchange gives [`DryRunResult::by_running`], and so
-    /// cannot say one thing and do another.
+    /// A plugin whose phases change only the exchange returns [`DryRunResult::by_running`], so that the
+    /// simulation cannot differ from the phase.
     fn dry_run(&self, _phase: PhaseSet, _ex: &mut Exchange<'_>) -> DryRunResult {
         DryRunResult::Unknown
     }
 }
 
-/// What a plugin would do.
+/// The result of a simulated phase.
 #[derive(Debug)]
 pub enum DryRunResult {
-    /// Nobody can tell without doing it.
+    /// The result depends on state outside the exchange.
     Unknown,
-    /// Go on.
+    /// The next plugin runs.
     Continue,
-    /// Go on, with a remark for people.
+    /// The next plugin runs; the remark is shown to the operator.
     Note(Cow<'static, str>),
-    /// Answer this.
+    /// The plugin responds.
     Respond(LocalResponse),
-    /// Answer this, for a reason that people should know and the client does not learn.
+    /// The plugin responds; the reason is shown to the operator and not to the client.
     Refuse(LocalResponse, Cow<'static, str>),
 }
 
 impl DryRunResult {
-    /// What the phase itself comes to, for plugins whose phases change nothing but the exchange.
+    /// Runs the phase itself, for plugins whose phases change only the exchange.
     pub fn by_running(plugin: &dyn Plugin, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
         let needs_body = match run(plugin, phase, ex) {
             Ok(foreseen) => return foreseen,
             Err(needs_body) => needs_body,
         };
-        // A request that has no body is as good as one whose body was read.
-        if !needs_body || ex.body.is_some() || ex.request.framing != Framing::None {
+        // A request without a body equals one whose body was read.
+        if !needs_body || ex.body.buffered.is_some() || ex.request.framing != Framing::None {
             return DryRunResult::Unknown;
         }
-        ex.body = Some(BufferedBody::default());
+        ex.body.buffered = Some(BufferedBody::default());
         DryRunResult::by_running(plugin, phase, ex)
     }
 }
 
-/// Runs a phase; `Err` where it would wait, and whether that is for the body.
+/// Runs a phase. `Err` if the plugin waits: true for the body, false for a future.
 fn run(plugin: &dyn Plugin, phase: PhaseSet, ex: &mut Exchange<'_>) -> Result<DryRunResult, bool> {
     let step = if phase == PhaseSet::REWRITE {
         plugin.rewrite(ex)
     } else if phase == PhaseSet::ACCESS {
         plugin.access(ex)
     } else if phase == PhaseSet::UPSTREAM_REQUEST {
-        plugin.upstream_request(ex);
+        plugin.upstream_request(&mut UpstreamRequestPhase::new(ex));
         Step::Continue
     } else {
         return Ok(DryRunResult::Unknown);
@@ -113,49 +116,51 @@ fn run(plugin: &dyn Plugin, phase: PhaseSet, ex: &mut Exchange<'_>) -> Result<Dr
     }
 }
 
-/// What the chain does after a plugin has run.
+/// The step of the chain after a plugin.
 pub enum Step<'a> {
-    /// Go on with the next plugin.
+    /// Run the next plugin.
     Continue,
-    /// Answer the client now. The response phases still run, the upstream ones do not.
+    /// Respond to the client. The response phases still run, the upstream phases do not.
     Respond(LocalResponse),
-    /// Buffer the request body up to so many bytes and call this plugin again; a longer body is
-    /// answered 413.
+    /// Buffer the request body up to `bytes_max` and call this plugin again; a longer body is refused with
+    /// 413.
     NeedBody {
-        /// The most this plugin reads.
+        /// Maximum number of bytes that the plugin reads.
         bytes_max: usize,
     },
-    /// Resume when the future is done. Only plugins that wait pay for the box.
+    /// Continue with the result of the future. Only plugins that wait allocate.
     Wait(LocalFuture<'a, Step<'a>>),
 }
 
-/// What comes of the first bytes of a stream.
+/// The result of inspecting the first bytes of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrereadStep {
-    /// Enough was seen: go on.
+    /// The plugin needs no more bytes.
     Continue,
-    /// More bytes are needed to tell.
+    /// The plugin needs more bytes.
     NeedMore,
-    /// Close the connection, for this reason.
+    /// The connection is closed for this reason.
     Refuse(&'static str),
 }
 
-/// A piece of a response body.
+/// A chunk of a response body.
 #[derive(Debug, Default)]
 pub struct BodyChunk {
-    /// The bytes, which may be none.
+    /// The bytes; possibly none.
     pub data: Vec<u8>,
-    /// Whether nothing follows. A plugin that sets it ends the body here: what the source has still to say is not waited
-    /// for, nor its trailers. Calls of gRPC are waited for, since their status stands there.
+    /// Whether the body ends with this chunk. A plugin that sets it ends the body early: the rest of the
+    /// source and its trailers are not awaited. The rest of a gRPC call is, since its status is in the
+    /// trailers.
     pub last: bool,
-    /// Whether the source has nothing more for now: whatever was held back must go, or the client of a
-    /// stream of events would wait for the next one. Told before all data, too, where the source has only sent its head.
+    /// Whether the source has no more data for now. Plugins must release retained data, or the client of an
+    /// event stream would wait for the next event. Also set before any data while the source has sent only
+    /// its head.
     pub pause: bool,
-    /// With the last piece: the trailers behind the body, a line `name: value` with CRLF each. What is
-    /// left of them goes to the client.
+    /// The trailers, with the last chunk: one line `name: value` with CRLF each. The client receives those
+    /// that plugins leave.
     pub trailers: Vec<u8>,
-    /// Set by whoever finds that the body is not what its head says: the answer is broken off, as it would be if
-    /// the upstream had done so.
+    /// Set by a plugin if the body contradicts its head. The response is aborted, as if the upstream had
+    /// aborted it.
     pub broken: bool,
 }
 
@@ -178,10 +183,10 @@ impl PhaseSet {
     pub const LOG: PhaseSet = PhaseSet(32);
     /// [`Plugin::preread`].
     pub const PREREAD: PhaseSet = PhaseSet(64);
-    /// None.
+    /// No phase.
     pub const NONE: PhaseSet = PhaseSet(0);
 
-    /// Whether all of `other` are in this set.
+    /// Whether the set contains all phases of `other`.
     pub fn has(self, other: PhaseSet) -> bool {
         self.0 & other.0 == other.0
     }

@@ -1,6 +1,7 @@
-//! Proto objects: descriptions of protobuf messages and services, compiled from what users write.
+//! Proto objects: descriptors of protobuf messages and services, compiled from source text or a descriptor
+//! set.
 //!
-//! Knows no call. Imports are the files every compiler brings, nothing is read from disk.
+//! Knows no call. Imports are the files that every compiler includes; nothing is read from disk.
 
 mod nesting;
 
@@ -11,10 +12,10 @@ use prost_reflect::{DescriptorPool, MessageDescriptor, MethodDescriptor};
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
 use yumen_config::schema::InvalidSettings;
 
-/// The name the text of an object has as a file, in messages.
+/// The file name of an object's text, in messages.
 const FILE: &str = "content.proto";
 
-/// Options of methods that say how they are called as REST: field numbers as Google publishes them.
+/// Options that map methods to REST: field numbers as published by Google.
 const HTTP: &str = r#"syntax = "proto3";
 package google.api;
 message Http {
@@ -50,7 +51,7 @@ extend google.protobuf.MethodOptions {
 }
 "#;
 
-/// What services answer failures with beside their status.
+/// The error details that services send beside their status.
 const STATUS: &str = r#"syntax = "proto3";
 package google.rpc;
 import "google/protobuf/any.proto";
@@ -61,7 +62,7 @@ message Status {
 }
 "#;
 
-/// The message type of a whole status, as `grpc-status-details-bin` has it.
+/// The message type of `grpc-status-details-bin`.
 pub fn status() -> MessageDescriptor {
     static STATUS_TYPE: LazyLock<MessageDescriptor> = LazyLock::new(|| {
         let protos = compile_text(STATUS).expect("the text above is correct");
@@ -76,7 +77,7 @@ pub struct ProtoDescriptors {
     pool: DescriptorPool,
 }
 
-/// The object's own text as a file, and those that are there beside it.
+/// The text of the object as a file, and the files that are always available.
 struct ProtoFiles(String);
 
 impl FileResolver for ProtoFiles {
@@ -92,8 +93,8 @@ impl FileResolver for ProtoFiles {
 }
 
 impl ProtoDescriptors {
-    /// Compiles the `content` of a proto object: source text, or a `FileDescriptorSet` in base64. It may nest 64
-    /// levels deep.
+    /// Compiles the `content` of a proto object: source text, or a `FileDescriptorSet` in base64. Nesting is
+    /// limited to 64 levels.
     pub fn compile(content: &str) -> Result<ProtoDescriptors, InvalidSettings> {
         match decode_set(content) {
             Some(set) => {
@@ -110,7 +111,7 @@ impl ProtoDescriptors {
         }
     }
 
-    /// A method of a service, both by name; the service's with its package.
+    /// Returns a method by the name of its service, with package, and its own.
     pub fn method(&self, service: &str, method: &str) -> Result<MethodDescriptor, UnknownProtoName> {
         let found = self.pool.get_service_by_name(service).ok_or_else(|| {
             UnknownProtoName::Service(self.pool.services().map(|one| one.full_name().to_owned()).collect())
@@ -121,7 +122,7 @@ impl ProtoDescriptors {
         })
     }
 
-    /// All methods of a service; the names of those there are where there is no such one.
+    /// Returns all methods of a service; the names of the existing services if there is none of this name.
     pub fn methods(&self, service: &str) -> Result<Vec<MethodDescriptor>, Vec<String>> {
         match self.pool.get_service_by_name(service) {
             Some(service) => Ok(service.methods().collect()),
@@ -129,23 +130,23 @@ impl ProtoDescriptors {
         }
     }
 
-    /// All types there are.
+    /// All message types.
     pub fn pool(&self) -> &DescriptorPool {
         &self.pool
     }
 }
 
-/// A name that a proto object does not have; with those it has.
+/// A name that a proto object lacks, with the names that it has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnknownProtoName {
-    /// There is no such service.
+    /// The service does not exist.
     Service(Vec<String>),
     /// The service has no such method.
     Method(Vec<String>),
 }
 
-/// The bytes of a descriptor set, where the content is one. No source text is base64: it has spaces or
-/// braces.
+/// Returns the bytes of a descriptor set, if the content is one. Source text is never base64: it contains
+/// spaces or braces.
 fn decode_set(content: &str) -> Option<Vec<u8>> {
     let letters: Vec<u8> = content.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let has_source = content.contains(['{', ';', '"']);
@@ -164,7 +165,7 @@ fn compile_text(text: &str) -> Result<ProtoDescriptors, InvalidSettings> {
 
 /// `line 3, column 5: what is wrong`.
 fn told(error: &protox::Error) -> InvalidSettings {
-    // Where it is only shows in the form for programmers: `file:line:column: message`.
+    // The position is only in the debug form: `file:line:column: message`.
     let text = format!("{error:?}");
     let place = text.strip_prefix(FILE).and_then(|rest| {
         let mut parts = rest.strip_prefix(':')?.splitn(3, ':');

@@ -1,10 +1,10 @@
-//! A request of a plugin's own: what it asks an upstream, and what can come of it.
+//! A request that a plugin sends to an upstream.
 //!
-//! Plugins own no sockets: the worker that runs them asks, through [`crate::PluginHost::ask`].
+//! Plugins own no sockets: the worker sends it, through [`crate::PluginHost::ask`].
 
 use yumen_http::{Fields, Method};
 
-/// What is asked.
+/// A subrequest.
 #[derive(Debug, Clone)]
 pub struct SubrequestSpec {
     /// The slot of the upstream.
@@ -15,37 +15,38 @@ pub struct SubrequestSpec {
     pub target: String,
     /// The host as the endpoint sees it.
     pub authority: String,
-    /// Further fields; those that say where the body ends are written by whoever sends it.
+    /// Further fields; the sender adds those of the framing.
     pub fields: Fields,
     /// The body.
     pub body: Vec<u8>,
-    /// Whether the connection may be kept for the next question.
+    /// Whether the connection may be reused for the next subrequest.
     pub keeps: bool,
-    /// How long all of it may take, in milliseconds.
+    /// Timeout of the whole subrequest, in milliseconds.
     pub timeout_ms: u64,
 }
 
-/// What was answered.
+/// The response to a subrequest.
 #[derive(Debug, Clone, Default)]
 pub struct SubrequestResponse {
     /// The status.
     pub status: u16,
-    /// The fields, those about the connection included.
+    /// The fields, including those of the connection.
     pub fields: Fields,
-    /// The body; `None` where it is longer than a worker keeps one, broke off, or did not come in time.
+    /// The body; `None` if it exceeds the limit of a worker, was aborted, or timed out.
     pub body: Option<Vec<u8>>,
-    /// Why the body ended before its end, where it is not its length: it is for who asked whether the head counts.
+    /// The reason why the body is incomplete, unless it was too long. The caller decides whether the head
+    /// suffices.
     pub fault: Option<SubrequestFault>,
 }
 
-/// Why there is no answer.
+/// The reason why a subrequest has no response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SubrequestFault {
-    /// There is nobody to ask: no such upstream, or none of its names is resolved.
+    /// No such upstream, or none of its names is resolved.
     NoEndpoint,
-    /// Nobody could be reached, or the answer broke off or could not be read.
+    /// No endpoint was reachable, or the response was aborted or malformed.
     ConnectionLost,
-    /// It took too long.
+    /// The timeout has passed.
     Timeout,
 }
 

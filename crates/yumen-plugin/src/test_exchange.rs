@@ -51,7 +51,7 @@ pub(crate) fn client(tls: bool) -> ClientInfo {
             })),
             ..TlsInfo::default()
         }),
-        connection: 12,
+        connection_id: 12,
     }
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn with_exchange<T>(tls: bool, text: &str, look: impl FnOnce(&mut Exc
     let now = Now { mono_us: 0, unix_ms: 1_732_105_994_042 };
     let mut ex = Exchange::new(head, &client, now, &NoHost, &consumers);
     if !body.is_empty() {
-        ex.body = Some(body.as_bytes().to_vec().into());
+        ex.body.buffered = Some(body.as_bytes().to_vec().into());
     }
     look(&mut ex)
 }

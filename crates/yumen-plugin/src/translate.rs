@@ -1,32 +1,32 @@
-//! Answers that speak another protocol than the client: collected whole, then turned into its own.
+//! Translation of whole responses from the protocol of the endpoint into that of the client.
 
 use yumen_http::ResponseHead;
 
 use crate::LocalResponse;
 
-/// Turns an endpoint's whole answer into the client's, before any response phase sees it. Left in
-/// [`crate::Exchange::translate`] by the plugin that translated the request.
+/// Translates a whole response before the response phases. Set in
+/// [`ExchangeResponse::translator`](crate::ExchangeResponse) by the plugin that translated the request.
 pub trait ResponseTranslator: Send {
-    /// The longest body it takes; a longer one is answered 502.
+    /// Maximum size of the body, in bytes; a longer one becomes 502.
     fn bytes_max(&self) -> usize;
 
-    /// The answer for the client. Long bodies are translated beside the worker.
+    /// Returns the response for the client. Long bodies are translated in another thread.
     fn translate(&self, answer: BufferedResponse<'_>) -> LocalResponse;
 }
 
-/// What an endpoint answered.
+/// A response of an endpoint, read to its end.
 #[derive(Debug, Clone, Copy)]
 pub struct BufferedResponse<'a> {
-    /// Its head.
+    /// The head.
     pub head: &'a ResponseHead,
-    /// Its body.
+    /// The body.
     pub body: &'a [u8],
-    /// The trailers behind it, a line `name: value` with CRLF each.
+    /// The trailers, one line `name: value` with CRLF each.
     pub trailers: &'a [u8],
 }
 
 impl<'a> BufferedResponse<'a> {
-    /// The value of a trailer, or of a field where the answer was nothing but a head.
+    /// Returns the value of a trailer, or of a field if the response has only a head.
     pub fn trailer(&self, name: &str) -> Option<&'a [u8]> {
         let lines = self.trailers.split(|byte| *byte == b'\n');
         let mut named = lines.filter_map(|line| {

@@ -1,6 +1,6 @@
-//! Variables of an exchange by the names NGINX and APISIX give them.
+//! Variables of an exchange by the names of NGINX and APISIX.
 //!
-//! Names are understood once, when configuration is compiled; knows nothing of who asks for values.
+//! Names are resolved when configuration is compiled. Independent of the purpose of a value.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -33,39 +33,39 @@ pub use process::ProcessVars;
 pub use template::VarTemplate;
 pub use unknown::unknown_names;
 
-/// How the names of variables begin that are fields of the answer.
+/// Prefix of variables that are response fields.
 const SENT: &str = "sent_http_";
 
-/// A variable, its name understood once.
+/// A variable with its name resolved.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Var {
-    /// A name without a part of its own, such as `remote_addr`.
+    /// A variable with a fixed name, such as `remote_addr`.
     Fixed(FixedVar),
     /// `http_x`: the request fields of this name, joined.
     RequestField(Box<str>),
-    /// `sent_http_x`: the fields of the answer of this name, joined: see [`Exchange::answer_fields`].
+    /// `sent_http_x`: the response fields of this name, joined; see `ExchangeResponse::visible_fields`.
     ResponseField(Box<str>),
     /// `arg_x`: the first query argument of exactly this name, both decoded.
     Argument(Box<[u8]>),
     /// `cookie_x`.
     Cookie(Box<[u8]>),
-    /// `uri_param_x`: what a parameter of the route's path matched.
+    /// `uri_param_x`: the value of a path parameter.
     PathParam(Box<str>),
-    /// `post_arg_x` and `post_arg.a.b`: a field of a form or a place in a JSON body.
+    /// `post_arg_x` and `post_arg.a.b`: a form field or a path in a JSON body.
     PostArgument(Box<str>),
-    /// No variable is called this; it never has a value. Whoever wrote it is told: see [`unknown_names`].
+    /// An unknown name, without a value. It is reported: see [`unknown_names`].
     Unknown(Box<str>),
 }
 
 macro_rules! fixed {
     ($($variant:ident = $($name:literal)|+),* $(,)?) => {
-        /// A variable without a part of its own.
+        /// A variable with a fixed name.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[allow(missing_docs)]
         pub enum FixedVar { $($variant),* }
 
         impl FixedVar {
-            /// The variable of this exact name.
+            /// Returns the variable of exactly this name.
             pub fn of(name: &str) -> Option<FixedVar> {
                 match name {
                     $($($name)|+ => Some(FixedVar::$variant),)*
@@ -73,7 +73,7 @@ macro_rules! fixed {
                 }
             }
 
-            /// The names there are, for telling which one was meant.
+            /// All names, for suggestions.
             pub const NAMES: &[&str] = &[$($($name),+),*];
         }
     };
@@ -156,7 +156,7 @@ fixed! {
     BodyBytesSent = "body_bytes_sent",
 }
 
-/// A value with the type it has where it comes from: JSON and GraphQL know more than text.
+/// A value with the type of its source: JSON and GraphQL have other types than text.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum VarValue<'a> {
     Text(Cow<'a, [u8]>),
@@ -166,7 +166,7 @@ pub(crate) enum VarValue<'a> {
 }
 
 impl Var {
-    /// The variable of this name, without its dollar sign.
+    /// Parses a name without its dollar sign.
     pub fn parse(name: &str) -> Var {
         if let Some(fixed) = FixedVar::of(name) {
             return Var::Fixed(fixed);
@@ -195,13 +195,13 @@ impl Var {
         }
     }
 
-    /// Its value, for whoever compares; `None` where the exchange has none. What stands in the request is
-    /// borrowed; addresses, numbers and times are formatted into a new text.
+    /// Returns the value for comparisons; `None` if the exchange has none. Parts of the request are borrowed;
+    /// addresses, numbers and times are formatted.
     pub fn get<'a>(&self, ex: &'a Exchange<'_>) -> Option<Cow<'a, [u8]>> {
         match self {
             Var::Fixed(fixed) => fixed.get(ex),
             Var::RequestField(name) => joined(&ex.request.fields, name),
-            Var::ResponseField(name) => joined(ex.answer_fields(), name),
+            Var::ResponseField(name) => joined(ex.response.visible_fields(), name),
             Var::Argument(name) => argument(ex.request.query()?, name),
             Var::Cookie(name) => ex.request.cookie(name).map(Cow::Borrowed),
             Var::PathParam(name) => ex.path_param(name),
@@ -210,7 +210,7 @@ impl Var {
         }
     }
 
-    /// Its value with its type, for conditions.
+    /// Returns the value with its type, for conditions.
     pub(crate) fn value<'a>(&self, ex: &'a Exchange<'_>) -> Option<VarValue<'a>> {
         match self {
             Var::Fixed(FixedVar::GraphqlRootFields) => {
@@ -224,16 +224,16 @@ impl Var {
         }
     }
 
-    /// Its value as an address, without going through text where it is one.
+    /// Returns the value as an address; addresses of the connection are not converted to text.
     pub(crate) fn ip(&self, ex: &Exchange<'_>) -> Option<IpAddr> {
         match self {
-            Var::Fixed(FixedVar::RemoteAddr) => Some(ex.remote_ip),
-            Var::Fixed(FixedVar::PeerAddr) => Some(ex.client.peer.ip().to_canonical()),
+            Var::Fixed(FixedVar::RemoteAddr) => Some(ex.client.ip),
+            Var::Fixed(FixedVar::PeerAddr) => Some(ex.client.connection.peer.ip().to_canonical()),
             _ => std::str::from_utf8(&self.get(ex)?).ok()?.trim().parse().ok(),
         }
     }
 
-    /// Appends its value; says whether there was one. The path in `request_uri` is percent-encoded here, as the
+    /// Appends the value; false if there is none. The path in `request_uri` is percent-encoded here, as the
     /// text may become a URL or a field.
     pub(crate) fn append(&self, ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
         if let Var::Fixed(fixed) = self
@@ -246,18 +246,18 @@ impl Var {
         value.is_some()
     }
 
-    /// Whether its value is in the request body.
+    /// Whether the value is taken from the request body.
     pub fn needs_body(&self) -> bool {
         use FixedVar::{GraphqlName, GraphqlOperation, GraphqlRootFields};
         matches!(self, Var::PostArgument(_) | Var::Fixed(GraphqlOperation | GraphqlName | GraphqlRootFields))
     }
 
-    /// Whether its value is among the fields of the answer.
+    /// Whether the value is a response field.
     pub fn reads_answer(&self) -> bool {
         matches!(self, Var::ResponseField(_))
     }
 
-    /// Whether the request alone gives it its value: neither an upstream, nor the answer, nor bytes that come later.
+    /// Whether the value depends on the request alone, and not on an upstream, the response or later bytes.
     pub fn is_of_request(&self) -> bool {
         use FixedVar::{
             BalancerIp, BalancerPort, BodyBytesSent, BytesSent, MqttClientId, RequestBody, RequestLength,
@@ -286,11 +286,10 @@ impl Var {
         !is_late
     }
 
-    /// Whether only the body can tell its value, which was not read. Where its type is none that is looked into,
-    /// there is no value.
+    /// Whether the value depends on a body that was not read. A body of an unsupported type has no values.
     pub fn awaits_body(&self, ex: &Exchange<'_>) -> bool {
         self.needs_body()
-            && ex.body.is_none()
+            && ex.body.buffered.is_none()
             && ex.request.framing != Framing::None
             && match self {
                 Var::PostArgument(_) => post::is_looked_into(ex),
@@ -323,7 +322,7 @@ impl FixedVar {
         }
     }
 
-    /// The value where it stands in the exchange as bytes.
+    /// Returns a value that the exchange contains as bytes.
     fn borrowed<'a>(self, ex: &'a Exchange<'_>) -> Option<&'a [u8]> {
         let present = |text: &'a str| (!text.is_empty()).then_some(text.as_bytes());
         let request = &ex.request;
@@ -338,17 +337,17 @@ impl FixedVar {
             FixedVar::ServerName => Some(b"_"),
             FixedVar::ServerProtocol => Some(protocol(request.version)),
             FixedVar::Scheme => Some(ex.client.scheme().as_bytes()),
-            FixedVar::Https => Some(if ex.client.tls.is_some() { b"on" } else { b"" }),
+            FixedVar::Https => Some(if ex.client.connection.tls.is_some() { b"on" } else { b"" }),
             FixedVar::RequestMethod => Some(request.method_name()),
             FixedVar::ContentLength => request.fields.known(yumen_http::KnownField::ContentLength),
             FixedVar::RequestId => request.fields.known(yumen_http::KnownField::XRequestId),
-            FixedVar::RequestBody => ex.body.as_deref(),
+            FixedVar::RequestBody => ex.body.buffered.as_deref(),
             FixedVar::UpstreamUri => Some(request.upstream_target()),
-            FixedVar::SslServerName => present(ex.client.tls.as_ref()?.sni.as_deref()?),
-            FixedVar::SslProtocol => present(ex.client.tls.as_ref()?.version),
-            FixedVar::SslCipher => present(ex.client.tls.as_ref()?.cipher),
-            FixedVar::SslCurve => present(ex.client.tls.as_ref()?.group),
-            FixedVar::SslSessionReused => Some(if ex.client.tls.as_ref()?.is_resumed { b"r" } else { b"." }),
+            FixedVar::SslServerName => present(ex.client.tls()?.sni.as_deref()?),
+            FixedVar::SslProtocol => present(ex.client.tls()?.version),
+            FixedVar::SslCipher => present(ex.client.tls()?.cipher),
+            FixedVar::SslCurve => present(ex.client.tls()?.group),
+            FixedVar::SslSessionReused => Some(if ex.client.tls()?.is_resumed { b"r" } else { b"." }),
             FixedVar::SslClientSubject => present(&client_certificate(ex)?.subject),
             FixedVar::SslClientIssuer => present(&client_certificate(ex)?.issuer),
             FixedVar::SslClientSerial => present(&client_certificate(ex)?.serial),
@@ -357,23 +356,23 @@ impl FixedVar {
             FixedVar::SslClientValidUntil => present(&client_certificate(ex)?.valid_until),
             FixedVar::ConsumerName => present(&ex.consumer?.username),
             FixedVar::ConsumerGroupId => present(ex.consumer?.group_id.as_deref()?),
-            FixedVar::RouteId => present(&ex.route?.id),
-            FixedVar::RouteName => present(&ex.route?.name),
-            FixedVar::ServiceId => present(&ex.route?.service_id),
-            FixedVar::ServiceName => present(&ex.route?.service_name),
-            FixedVar::MatchedUri => present(ex.matched_uri()),
-            FixedVar::MatchedHost => present(ex.matched_host),
-            FixedVar::UpstreamUnresolvedHost => present(ex.endpoint_host),
+            FixedVar::RouteId => present(&ex.route.info?.id),
+            FixedVar::RouteName => present(&ex.route.info?.name),
+            FixedVar::ServiceId => present(&ex.route.info?.service_id),
+            FixedVar::ServiceName => present(&ex.route.info?.service_name),
+            FixedVar::MatchedUri => present(ex.route.uri()),
+            FixedVar::MatchedHost => present(ex.route.host),
+            FixedVar::UpstreamUnresolvedHost => present(ex.endpoint.host),
             FixedVar::Hostname => present(&ProcessVars::current()?.hostname),
             FixedVar::StreamProtocol => {
-                present(if ex.stream.as_ref()?.protocol == "udp" { "UDP" } else { "TCP" })
+                present(if ex.client.stream.as_ref()?.protocol == "udp" { "UDP" } else { "TCP" })
             }
-            FixedVar::MqttClientId => present(ex.stream.as_ref()?.mqtt_client_id.as_deref()?),
+            FixedVar::MqttClientId => present(ex.client.stream.as_ref()?.mqtt_client_id.as_deref()?),
             _ => None,
         }
     }
 
-    /// What a trusted peer or a plugin says of how the request came, else what is seen of it, as in APISIX.
+    /// The value that a trusted peer or a plugin has set, or that of the connection, as in APISIX.
     fn forwarded<'a>(self, ex: &'a Exchange<'_>) -> Cow<'a, [u8]> {
         let fields = &ex.request.fields;
         match self {
@@ -381,25 +380,25 @@ impl FixedVar {
                 joined(fields, "x-forwarded-host").unwrap_or(Cow::Borrowed(ex.request.host()))
             }
             FixedVar::ForwardedPort => joined(fields, "x-forwarded-port")
-                .unwrap_or_else(|| Cow::Owned(ex.client.local.port().to_string().into_bytes())),
+                .unwrap_or_else(|| Cow::Owned(ex.client.connection.local.port().to_string().into_bytes())),
             _ => joined(fields, "x-forwarded-proto").unwrap_or(Cow::Borrowed(ex.client.scheme().as_bytes())),
         }
     }
 
-    /// Appends a value that has to be formatted; `false` where there is none, or it needs no formatting.
+    /// Appends a value that has to be formatted; false if there is none or it needs no formatting.
     fn format(self, ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
-        let peer = ex.client.peer;
+        let peer = ex.client.connection.peer;
         match self {
-            FixedVar::RemoteAddr => text(out, ex.remote_ip),
-            FixedVar::RemotePort if ex.remote_port != 0 => number(out, ex.remote_port.into()),
+            FixedVar::RemoteAddr => text(out, ex.client.ip),
+            FixedVar::RemotePort if ex.client.port != 0 => number(out, ex.client.port.into()),
             FixedVar::RequestUri => out.extend_from_slice(&ex.request.encoded_request_uri()),
             FixedVar::PeerPort => number(out, peer.port().into()),
-            FixedVar::BinaryRemoteAddr => match ex.remote_ip {
+            FixedVar::BinaryRemoteAddr => match ex.client.ip {
                 IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),
                 IpAddr::V6(ip) => out.extend_from_slice(&ip.octets()),
             },
             FixedVar::PeerAddr => text(out, peer.ip().to_canonical()),
-            FixedVar::ServerAddr => text(out, ex.client.local.ip().to_canonical()),
+            FixedVar::ServerAddr => text(out, ex.client.connection.local.ip().to_canonical()),
             FixedVar::ServerPort => number(out, ex.server_port().into()),
             FixedVar::RequestLine => request_line(ex, out),
             FixedVar::RequestLength => number(out, request_length(ex)),
@@ -407,7 +406,7 @@ impl FixedVar {
                 let spent_ms = ex.host.clock().mono_us.saturating_sub(ex.now.mono_us) / 1000;
                 text(out, format_args!("{}.{:03}", spent_ms / 1000, spent_ms % 1000));
             }
-            // Where no field tells one, it has one of its own, as NGINX's requests do.
+            // Without the field, the exchange draws an id, as NGINX does.
             FixedVar::RequestId if ex.request.fields.known(yumen_http::KnownField::XRequestId).is_none() => {
                 let [high, low] = ex.own_id();
                 text(out, format_args!("{high:016x}{low:016x}"));
@@ -418,22 +417,22 @@ impl FixedVar {
                     out.extend_from_slice(hop);
                     out.extend_from_slice(b", ");
                 }
-                text(out, ex.remote_ip);
+                text(out, ex.client.ip);
             }
-            FixedVar::Connection => number(out, ex.client.connection),
+            FixedVar::Connection => number(out, ex.client.connection.connection_id),
             FixedVar::Pid => number(out, ProcessVars::current().map_or(0, |process| process.pid).into()),
-            // 0 until the exchange is over, which plugins of the log phase and their filters see.
-            FixedVar::BytesSent => number(out, ex.sent_bytes),
-            FixedVar::BodyBytesSent => number(out, ex.sent_body_bytes),
+            // 0 before the log phase, whose plugins and filters read these.
+            FixedVar::BytesSent => number(out, ex.sent().total),
+            FixedVar::BodyBytesSent => number(out, ex.sent().body),
             FixedVar::Msec => {
                 number(out, ex.now.unix_s());
                 text(out, format_args!(".{:03}", ex.now.unix_ms % 1000));
             }
             FixedVar::TimeIso8601 => date::iso8601(out, ex.now.unix_s()),
             FixedVar::TimeLocal => date::log_time(out, ex.now.unix_s()),
-            FixedVar::Status if ex.status != 0 => number(out, ex.status.into()),
-            FixedVar::UpstreamStatus if ex.upstream_status != 0 => number(out, ex.upstream_status.into()),
-            FixedVar::SslClientVerify => match &ex.client.tls {
+            FixedVar::Status if ex.response.status != 0 => number(out, ex.response.status.into()),
+            FixedVar::UpstreamStatus if ex.endpoint.status != 0 => number(out, ex.endpoint.status.into()),
+            FixedVar::SslClientVerify => match &ex.client.connection.tls {
                 Some(tls) => tls.verdict.append(out),
                 None => return false,
             },
@@ -445,7 +444,7 @@ impl FixedVar {
                 None => return false,
             },
             FixedVar::UpstreamAddr | FixedVar::BalancerIp | FixedVar::BalancerPort => {
-                let Some(endpoint) = ex.endpoint else { return false };
+                let Some(endpoint) = ex.endpoint.address else { return false };
                 match self {
                     FixedVar::BalancerIp => text(out, endpoint.ip()),
                     FixedVar::BalancerPort => number(out, endpoint.port().into()),
@@ -457,11 +456,11 @@ impl FixedVar {
         true
     }
 
-    /// Appends what has to be made of a client's certificate.
+    /// Appends a value derived from the client certificate.
     fn format_certificate(self, certificate: &ClientCertificate, now_unix_s: u64, out: &mut Vec<u8>) {
         match self {
             FixedVar::SslClientDaysLeft => number(out, certificate.days_left(now_unix_s)),
-            // As NGINX writes it, so that it can stand in one field of several lines.
+            // The format of NGINX, which is valid in one folded field.
             FixedVar::SslClientCert => text(out, certificate.pem("\t")),
             FixedVar::SslClientEscapedCert => {
                 let pem = certificate.pem("") + "\n";
@@ -472,12 +471,12 @@ impl FixedVar {
     }
 }
 
-/// What stands unescaped in `$ssl_client_escaped_cert` (RFC 3986 §2.3).
+/// Characters that `$ssl_client_escaped_cert` does not escape (RFC 3986 §2.3).
 const ESCAPED: &percent_encoding::AsciiSet =
     &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 fn client_certificate<'a>(ex: &'a Exchange<'_>) -> Option<&'a ClientCertificate> {
-    ex.client.tls.as_ref()?.certificate.as_deref()
+    ex.client.tls()?.certificate.as_deref()
 }
 
 impl<'a> VarValue<'a> {
@@ -521,7 +520,7 @@ fn request_line(ex: &Exchange<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(protocol(request.version));
 }
 
-/// Appends the user of basic authentication as the client says it, proved or not.
+/// Appends the user of basic authentication, verified or not.
 fn remote_user(ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
     let user = || {
         let (scheme, token) = ex.request.fields.get("authorization")?.split_at_checked(6)?;
@@ -535,12 +534,12 @@ fn remote_user(ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
     user.is_some()
 }
 
-/// The head as it would be written without edits of white space, and the announced body.
+/// The size of the head as serialized from its parsed form, plus the announced body.
 fn request_length(ex: &Exchange<'_>) -> u64 {
     let request = &ex.request;
     let line = request.method_name().len() + request.target().len() + " HTTP/1.1\r\n".len() + 1;
     let fields: usize = request.fields.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
-    let body = match (request.framing, &ex.body) {
+    let body = match (request.framing, &ex.body.buffered) {
         (Framing::Length(length), _) => length,
         (_, Some(body)) => body.len() as u64,
         _ => 0,
@@ -548,7 +547,7 @@ fn request_length(ex: &Exchange<'_>) -> u64 {
     (line + fields + 2) as u64 + body
 }
 
-/// All values under `name`: cookies joined as cookies are, the rest as lists are (RFC 9110 §5.3).
+/// All values of a field: cookies joined by `; `, others as lists (RFC 9110 §5.3).
 fn joined<'a>(fields: &'a Fields, name: &str) -> Option<Cow<'a, [u8]>> {
     let first = fields.get(name)?;
     let mut rest = fields.all(name).skip(1).peekable();
@@ -564,8 +563,8 @@ fn joined<'a>(fields: &'a Fields, name: &str) -> Option<Cow<'a, [u8]>> {
     Some(Cow::Owned(value))
 }
 
-/// The first argument whose decoded name is `name`; one without an equals sign is `true`, as APISIX
-/// has it. What holds no escape is borrowed.
+/// The first argument whose decoded name is `name`; without an equals sign its value is `true`, as in APISIX.
+/// A value without an escape is borrowed.
 fn argument<'a>(query: &'a [u8], name: &[u8]) -> Option<Cow<'a, [u8]>> {
     query.split(|byte| *byte == b'&').find_map(|pair| {
         let equals = memchr::memchr(b'=', pair);

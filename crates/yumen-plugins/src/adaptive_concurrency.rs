@@ -1,5 +1,5 @@
-//! `adaptive-concurrency`: as many exchanges at a time as the upstream bears without getting slower, found
-//! by measuring. Those above are refused.
+//! `adaptive-concurrency`: limits concurrent exchanges to the number that the upstream serves without added
+//! latency, found by measurement. Exchanges above the limit are refused.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use yumen_config::schema::InvalidSettings;
 use yumen_http::ResponseHead;
 use yumen_plugin::{
     DryRunResult, Exchange, ExchangeOutcome, LocalResponse, PhaseSet, Plugin, PluginBuildContext,
-    PluginFactory, Step,
+    PluginFactory, ResponseHeadPhase, Step, UpstreamRequestPhase,
 };
 
 mod limiter;
@@ -116,7 +116,7 @@ impl PluginFactory for AdaptiveConcurrency {
             let message = "`min_concurrency` is larger than `max_concurrency`";
             return Err(InvalidSettings::at("min_concurrency", message));
         }
-        // Longer than any process runs, and short enough for sums.
+        // Longer than any process runs, and small enough for sums.
         const LONGEST_US: u64 = 365 * 86_400 * 1_000_000;
         let micros = |seconds: f64| ((seconds * 1e6).ceil() as u64).clamp(1, LONGEST_US);
         let rules = AdaptiveLimitRules {
@@ -139,7 +139,7 @@ impl PluginFactory for AdaptiveConcurrency {
 }
 
 impl AdaptiveConcurrency {
-    /// What this limiter counts of an exchange; a global rule's may have let it in as well.
+    /// The guard of this limiter; a global rule with the plugin has left another one.
     fn guard<'e>(&self, ex: &'e Exchange<'_>) -> Option<&'e AdaptiveLimitGuard> {
         ex.notes::<AdaptiveLimitGuard>().find(|guard| guard.is_of(&self.limiter))
     }
@@ -164,20 +164,20 @@ impl Plugin for AdaptiveConcurrency {
         }
     }
 
-    fn upstream_request(&self, ex: &mut Exchange<'_>) {
+    fn upstream_request(&self, ex: &mut UpstreamRequestPhase<'_, '_>) {
         if let Some(guard) = self.guard(ex) {
             guard.note_attempt(ex.host.clock().mono_us);
         }
     }
 
-    /// Measures and counts up to here: how long clients take to read, or a tunnel stays, is not the upstream's
-    /// doing, and would let a few of them keep out all others.
-    fn response_head(&self, ex: &mut Exchange<'_>, _head: &mut ResponseHead) {
+    /// Measures and counts up to the response head: the time in which clients read, or a tunnel stays open,
+    /// says nothing about the upstream, and a few slow clients would block all others.
+    fn response_head(&self, ex: &mut ResponseHeadPhase<'_, '_>, _head: &mut ResponseHead) {
         let ex = &*ex;
         let Some(guard) = self.guard(ex) else { return };
         let now_us = ex.host.clock().mono_us;
-        match (ex.upstream_status, guard.took_us(now_us)) {
-            // The answer is not the upstream's.
+        match (ex.endpoint.status, guard.took_us(now_us)) {
+            // The response is not from the upstream.
             (0, _) | (_, None) => {}
             (503 | 504, _) => self.learn(ex, guard, ConcurrencySample::Overload, now_us),
             (_, Some(took_us)) => self.learn(ex, guard, ConcurrencySample::Latency(took_us), now_us),
@@ -185,7 +185,8 @@ impl Plugin for AdaptiveConcurrency {
         guard.release();
     }
 
-    /// What failed before or after its answer began. Clients that do not wait tell nothing of the upstream.
+    /// Counts faults of the upstream before or after the response head. Clients that disconnect say nothing
+    /// about the upstream.
     fn log(&self, ex: &Exchange<'_>, outcome: &ExchangeOutcome<'_>) {
         if outcome.upstream_failure.is_some()
             && let Some(guard) = self.guard(ex)

@@ -1,4 +1,4 @@
-//! `api-breaker`: answers itself for a while when an upstream fails again and again.
+//! `api-breaker`: a circuit breaker with local responses after repeated failures of an upstream.
 
 use std::sync::Arc;
 
@@ -87,17 +87,17 @@ impl Default for BreakerHealthy {
     }
 }
 
-/// What is known of one host and path.
+/// State of one host and path.
 #[derive(Debug, Default)]
 pub(crate) struct BreakerState {
     failures: u32,
     successes: u32,
-    /// When the last break began, in seconds.
+    /// Start of the last break, in seconds.
     broken_at_s: Option<u64>,
     changed_at_ms: u64,
 }
 
-/// Rows without a change for so long make room for others where there are too many.
+/// Age after which an unchanged row may be evicted, in seconds.
 const FORGET_MS: u64 = 60 * 60 * 1000;
 
 impl KeyedState for BreakerState {
@@ -154,7 +154,7 @@ impl ApiBreaker {
         key
     }
 
-    /// How long the upstream is left alone after so many failures, in seconds.
+    /// Duration of a break after this number of failures, in seconds.
     fn break_s(&self, failures: u32) -> u64 {
         let times = failures.div_ceil(self.config.unhealthy.failures).max(1);
         1u64.checked_shl(times).unwrap_or(u64::MAX).min(self.config.max_breaker_sec)
@@ -210,7 +210,7 @@ impl Plugin for ApiBreaker {
     }
 
     fn log(&self, ex: &Exchange<'_>, outcome: &ExchangeOutcome<'_>) {
-        // A client that left, or waited no longer, says nothing of the upstream.
+        // A client that disconnects or times out says nothing about the upstream.
         let Some(status) = outcome.upstream_status.or(outcome.upstream_failure) else { return };
         let is_failure = self.config.unhealthy.http_statuses.contains(&status);
         let key = self.key(ex);

@@ -1,4 +1,4 @@
-//! `basic-auth`: the client is the consumer whose name and password it shows (RFC 7617).
+//! `basic-auth`: identifies the consumer by user name and password (RFC 7617).
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
@@ -107,34 +107,36 @@ fn identify(ex: &mut Exchange<'_>) -> Result<(), &'static str> {
     let mut long = Vec::new();
     let decoded = decode(encoded, &mut buffer, &mut long).ok_or(MALFORMED)?;
     let consumers = ex.consumers;
-    let identity = match split(decoded).and_then(|shown| proven(consumers, shown)) {
+    let find = |(username, password): (&[u8], &[u8])| authenticate(consumers, username, password);
+    let identity = match split(decoded).and_then(find) {
         Some(identity) => identity,
-        // White space belongs to a password that has some (RFC 7617 §2). Behind others APISIX passes over it:
-        // clients often send a line end.
-        None => proven(consumers, split(pack(decoded)).ok_or(MALFORMED)?).ok_or(WRONG)?,
+        // White space may belong to a password (RFC 7617 §2), so that the exact credentials are tried first.
+        // APISIX ignores white space: clients often send a line end.
+        None => find(split(pack(decoded)).ok_or(MALFORMED)?).ok_or(WRONG)?,
     };
     ex.identify_as(identity);
     Ok(())
 }
 
-/// Whose name and password these are.
-fn proven<'c>(
+/// Returns the owner of a username and password.
+fn authenticate<'c>(
     consumers: &'c ConsumerIndex,
-    (username, password): (&[u8], &[u8]),
+    username: &[u8],
+    password: &[u8],
 ) -> Option<&'c ConsumerIdentity> {
     let identity = consumers.find(BasicAuth::NAME, username)?;
     let held = identity.auth.downcast_ref::<BasicAuthCredential>()?;
     same_secret(held.password.as_bytes(), password).then_some(identity)
 }
 
-/// What follows the scheme, whose case does not matter, and one space.
+/// The part after the scheme, whose case is ignored, and one space.
 fn basic_credentials(header: &[u8]) -> Option<&[u8]> {
     let (scheme, rest) = header.split_at_checked(5)?;
     let is_basic = scheme.eq_ignore_ascii_case(b"basic") && matches!(rest.first()?, b' ' | b'\t');
     (is_basic && rest.len() > 1).then(|| &rest[1..])
 }
 
-/// Decodes into `buffer`, or into `long` what does not fit. Padding may be missing.
+/// Decodes into `buffer`, or into `long` if that is too short. Padding may be missing.
 fn decode<'a>(encoded: &[u8], buffer: &'a mut [u8], long: &'a mut Vec<u8>) -> Option<&'a mut [u8]> {
     const TOLERANT: GeneralPurpose = GeneralPurpose::new(
         &STANDARD,
@@ -152,13 +154,13 @@ fn decode<'a>(encoded: &[u8], buffer: &'a mut [u8], long: &'a mut Vec<u8>) -> Op
     Some(&mut buffer[..length])
 }
 
-/// Name and password: all behind the first colon (RFC 7617 §2), and not empty.
+/// User name and password, separated by the first colon (RFC 7617 §2); neither is empty.
 fn split(decoded: &[u8]) -> Option<(&[u8], &[u8])> {
     let colon = decoded.iter().position(|byte| *byte == b':')?;
     (colon + 1 < decoded.len()).then(|| (&decoded[..colon], &decoded[colon + 1..]))
 }
 
-/// The same without white space.
+/// Removes white space.
 fn pack(decoded: &mut [u8]) -> &[u8] {
     let mut length = 0;
     for at in 0..decoded.len() {

@@ -1,4 +1,4 @@
-//! `brotli`: compresses answers for clients that take brotli.
+//! `brotli`: compresses responses for clients that accept brotli.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
-    Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory, ResponseCoding, ResponseHead,
+    PhaseSet, Plugin, PluginBuildContext, PluginFactory, ResponseCoding, ResponseHead, ResponseHeadPhase,
 };
 
 use crate::compression::{self, BodyEncoder, CompressibleTypes, CompressionCoding, CompressionRules};
@@ -56,10 +56,10 @@ fn lgwin() -> i32 {
     19
 }
 
-/// Output is taken after each piece; what is shorter leaves the encoder in one go.
+/// Size of the output buffer; output is taken after each chunk.
 const BUFFER_BYTES: usize = 4096;
 
-/// Compresses with brotli.
+/// The plugin.
 pub(crate) struct Brotli(Arc<dyn ResponseCoding>);
 
 impl PluginFactory for Brotli {
@@ -97,7 +97,7 @@ impl Plugin for Brotli {
         PhaseSet::RESPONSE_HEAD
     }
 
-    fn response_head(&self, ex: &mut Exchange<'_>, _: &mut ResponseHead) {
+    fn response_head(&self, ex: &mut ResponseHeadPhase<'_, '_>, _: &mut ResponseHead) {
         ex.offer_coding(self.0.clone());
     }
 }

@@ -1,4 +1,4 @@
-//! `client-control`: the longest request body of a route.
+//! `client-control`: the maximum request body size of a route.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -34,10 +34,10 @@ impl Plugin for ClientControl {
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         let Some(bytes_max) = self.0 else { return Step::Continue };
-        ex.body_bytes_max = self.0;
-        // One that was read for a variable would be compared with nothing any more.
+        ex.body.bytes_max = self.0;
+        // A body that was already read for a variable is checked here, since nothing checks it later.
         match usize::try_from(bytes_max) {
-            Ok(bytes_max) if bytes_max != 0 && ex.body.is_some() && ex.lacks_body(bytes_max) => {
+            Ok(bytes_max) if bytes_max != 0 && ex.body.buffered.is_some() && ex.lacks_body(bytes_max) => {
                 Step::NeedBody { bytes_max }
             }
             _ => Step::Continue,

@@ -1,5 +1,5 @@
-//! What `gzip`, `brotli` and `zstd` have in common: which answers they code, and a coder over any encoder
-//! that writes.
+//! Common parts of `gzip`, `brotli` and `zstd`: the responses that they code, and a coder over any encoder
+//! that implements `Write`.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ pub(crate) fn http_version_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"enum": [1.1, 1]})
 }
 
-/// Which answers are coded.
+/// Conditions for coding a response.
 #[derive(Debug)]
 pub(crate) struct CompressionRules {
     pub(crate) types: CompressibleTypes,
@@ -83,7 +83,7 @@ impl CompressionRules {
         is_status && !self.is_too_old(ex) && !is_short && self.names(head)
     }
 
-    /// A 304 need not tell the type of the answer, and hardly its length.
+    /// A 304 may lack the type of the response, and mostly lacks its length.
     fn could_admit(&self, ex: &Exchange<'_>, not_modified: &ResponseHead) -> bool {
         let tells_type = not_modified.fields.known(KnownField::ContentType).is_some();
         !self.is_too_old(ex) && (!tells_type || self.names(not_modified))
@@ -93,7 +93,7 @@ impl CompressionRules {
         self.http_version > 1.0 && ex.request.version == HttpVersion::Http10
     }
 
-    /// Whether the answer's type is among those named. Messages of gRPC are coded one by one, if at all.
+    /// Whether the media type is configured. Messages of gRPC are compressed individually, if at all.
     fn names(&self, head: &ResponseHead) -> bool {
         let Some(content_type) = head.fields.known(KnownField::ContentType) else { return false };
         let end = content_type.iter().position(|byte| *byte == b';').unwrap_or(content_type.len());
@@ -109,14 +109,14 @@ impl CompressionRules {
 
 /// An encoder that writes into memory.
 pub(crate) trait BodyEncoder: Write + 'static {
-    /// What it has written.
+    /// The output of the encoder.
     fn output(&mut self) -> &mut Vec<u8>;
 
-    /// Writes the end and gives what is left.
+    /// Finishes the stream and returns the remaining output.
     fn end(self) -> std::io::Result<Vec<u8>>;
 }
 
-/// A coding made of terms and a way to begin.
+/// A coding: conditions, and a constructor of encoders.
 pub(crate) struct CompressionCoding<B> {
     pub(crate) name: &'static str,
     pub(crate) terms: CompressionRules,
@@ -159,11 +159,11 @@ where
     }
 }
 
-/// A body on its way through an encoder.
+/// A body in transfer through an encoder.
 struct EncodingBody<E> {
-    /// Until its end was written.
+    /// `None` after the end was written.
     encoder: Option<E>,
-    /// Whether something was written that a flush has yet to bring out: one with nothing is a block with nothing.
+    /// Whether data was written since the last flush: an empty flush would emit an empty block.
     is_holding: bool,
 }
 

@@ -130,7 +130,7 @@ impl PluginFactory for ConsumerRestriction {
             blacklist: names(config.blacklist),
             whitelist: names(config.whitelist),
             allowed_by_methods: config.allowed_by_methods.unwrap_or_default().into(),
-            // A status line has room for three digits (RFC 9112 §4).
+            // A status line has three digits (RFC 9112 §4).
             rejected_code: final_status(config.rejected_code),
             rejected_msg: rejected_msg.into(),
         })
@@ -163,8 +163,8 @@ impl ConsumerRestriction {
     fn value<'s>(&self, ex: &Exchange<'s>) -> Option<&'s str> {
         match self.kind {
             RestrictionType::ConsumerName => ex.consumer.map(|consumer| &*consumer.username),
-            RestrictionType::ServiceId => ex.route.map(|route| &*route.service_id),
-            RestrictionType::RouteId => ex.route.map(|route| &*route.id),
+            RestrictionType::ServiceId => ex.route.info.map(|route| &*route.service_id),
+            RestrictionType::RouteId => ex.route.info.map(|route| &*route.id),
             RestrictionType::ConsumerGroupId => ex.consumer.and_then(|consumer| consumer.group_id.as_deref()),
         }
     }
@@ -179,7 +179,7 @@ impl ConsumerRestriction {
         self.whitelist.is_empty() && self.allows_method(value, method)
     }
 
-    /// The first entry of a user counts; who has none may use all methods.
+    /// The first entry of a consumer counts; a consumer without an entry may use all methods.
     fn allows_method(&self, value: &str, method: &[u8]) -> bool {
         let mut entries = self.allowed_by_methods.iter();
         let Some(entry) = entries.find(|entry| entry.user.as_deref() == Some(value)) else {

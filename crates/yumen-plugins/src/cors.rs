@@ -1,4 +1,4 @@
-//! `cors`: tells browsers which origins may read answers, and answers their preflight requests.
+//! `cors`: the CORS fields of responses (Fetch §3.2), and local responses to preflight requests.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
     BacktrackBudget, DryRunResult, Exchange, KnownField, LocalResponse, Method, PhaseSet, Plugin,
-    PluginBuildContext, PluginFactory, RegexPattern, ResponseHead, Step,
+    PluginBuildContext, PluginFactory, RegexPattern, ResponseHead, ResponseHeadPhase, Step,
 };
 
 use crate::pattern;
@@ -55,7 +55,7 @@ fn five() -> i64 {
     5
 }
 
-/// What all `cors` plugins share.
+/// Metadata of the plugin.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 pub(crate) struct CorsMetadata {
     /// Lists of origins by name.
@@ -66,11 +66,11 @@ pub(crate) struct CorsMetadata {
     allow_origins: BTreeMap<String, String>,
 }
 
-/// A rule over origins, and what it lets through is what the client is told.
+/// A rule over origins.
 enum OriginRule {
-    /// Whoever asks.
+    /// Any origin; the response repeats it.
     Asking,
-    /// This text, whatever was asked.
+    /// One constant value for all clients.
     One(Box<[u8]>),
     Many(Box<[Box<[u8]>]>),
     Matching(Box<[RegexPattern]>),
@@ -91,32 +91,32 @@ impl OriginRule {
         Ok(OriginRule::Matching(pattern::any_of(patterns, "", path)?))
     }
 
-    /// What to tell a client of this origin, which may still be another origin.
+    /// Returns the allowed origin for the response, which may differ from the client's.
     fn told<'a>(&'a self, origin: Option<&'a [u8]>, budget: &BacktrackBudget) -> Option<&'a [u8]> {
         match self {
             OriginRule::Asking => Some(origin.unwrap_or(b"*")),
             OriginRule::One(one) => Some(one),
             OriginRule::Many(many) => origin.filter(|asking| many.iter().any(|one| **one == **asking)),
-            // An origin that cannot be told to be one of them is another.
+            // An undecided match counts as none.
             OriginRule::Matching(patterns) => {
                 origin.filter(|asking| pattern::any_matches(patterns, asking, budget) == Ok(true))
             }
         }
     }
 
-    /// [`OriginRule::told`] where that admits the client.
+    /// [`OriginRule::told`] if it admits the client.
     fn admits<'a>(&'a self, origin: Option<&'a [u8]>, budget: &BacktrackBudget) -> Option<&'a [u8]> {
         self.told(origin, budget).filter(|told| *told == b"*" || origin == Some(*told))
     }
 }
 
-/// Tells browsers.
+/// The plugin.
 pub(crate) struct Cors {
-    /// `None` where only the metadata counts.
+    /// `None` if only the lists of the metadata apply.
     origins: Option<OriginRule>,
     named: Vec<OriginRule>,
     varies: bool,
-    /// `None` where the client is told the fields it asks for.
+    /// `None` repeats the fields that the client requested.
     headers: Option<String>,
     methods: String,
     expose: Option<String>,
@@ -125,8 +125,8 @@ pub(crate) struct Cors {
     timing: Option<OriginRule>,
 }
 
-/// The origin as it came: later plugins may change what goes upstream. That there is one of these in the exchange says
-/// that `cors` has a say in who may read the answer.
+/// The `Origin` field as received: later plugins may change the request. Its presence in the exchange shows
+/// that `cors` decides on access to the response.
 pub(crate) struct RequestOrigin(Option<Box<[u8]>>);
 
 impl PluginFactory for Cors {
@@ -153,7 +153,7 @@ impl PluginFactory for Cors {
             (Some(patterns), _) => Some(OriginRule::matching(patterns, "timing_allow_origins_by_regex")?),
             (None, list) => list.as_deref().map(OriginRule::list),
         };
-        // The default origins step back behind named ones; origins that were written do not.
+        // The default origins are replaced by named lists; configured origins are not.
         let counts = config.allow_origins_by_metadata.is_none() || !is_star;
         let methods = match config.allow_methods.as_str() {
             "**" => "GET,POST,PUT,DELETE,PATCH,HEAD,OPTIONS,CONNECT,TRACE".to_owned(),
@@ -162,7 +162,7 @@ impl PluginFactory for Cors {
         Ok(Cors {
             origins: counts.then_some(origins),
             named: named(config.allow_origins_by_metadata.as_deref().unwrap_or(&[]), setup)?,
-            // What the client is told depends on its origin unless everybody is told the same.
+            // The response depends on the origin unless its value is constant.
             varies: !is_star || by_regex.is_some() || config.allow_origins_by_metadata.is_some(),
             headers: Some(config.allow_headers).filter(|list| list != "**"),
             methods,
@@ -174,7 +174,7 @@ impl PluginFactory for Cors {
     }
 }
 
-/// The lists of the metadata under these names; a name without a list admits nobody.
+/// The lists of the metadata with these names; a missing list admits no origin.
 fn named(names: &[String], setup: &PluginBuildContext<'_>) -> Result<Vec<OriginRule>, InvalidSettings> {
     let metadata = match setup.metadata {
         Some(value) => CorsMetadata::deserialize(value).map_err(InvalidSettings::from_serde)?,
@@ -189,7 +189,7 @@ fn named(names: &[String], setup: &PluginBuildContext<'_>) -> Result<Vec<OriginR
 
 impl Cors {
     fn told<'a>(&'a self, origin: Option<&'a [u8]>, budget: &BacktrackBudget) -> Option<&'a [u8]> {
-        // A named list admits by telling the client its own origin, even where the list says `*`.
+        // A named list admits an origin by repeating it, even if the list is `*`.
         let by_name = || self.named.iter().find_map(|list| list.admits(origin, budget)).and(origin);
         by_name().or_else(|| self.origins.as_ref()?.admits(origin, budget))
     }
@@ -227,9 +227,9 @@ impl Plugin for Cors {
         Step::Continue
     }
 
-    fn response_head(&self, ex: &mut Exchange<'_>, head: &mut ResponseHead) {
+    fn response_head(&self, ex: &mut ResponseHeadPhase<'_, '_>, head: &mut ResponseHead) {
         if ex.note::<RequestOrigin>().is_none() {
-            // Another plugin answered before this one saw the request, which is as it came then.
+            // Another plugin responded before the rewrite phase of this one, so the request is as received.
             let origin = ex.request.fields.known(KnownField::Origin).map(Box::from);
             ex.leave(RequestOrigin(origin));
         }
@@ -237,10 +237,10 @@ impl Plugin for Cors {
         if self.varies {
             head.fields.add("Vary", b"Origin");
         }
-        if let Some(told) = self.told(origin, &ex.budget) {
+        if let Some(told) = self.told(origin, ex.budget()) {
             self.tell(ex, head, told);
         }
-        if let Some(told) = self.timing.as_ref().and_then(|timing| timing.admits(origin, &ex.budget)) {
+        if let Some(told) = self.timing.as_ref().and_then(|timing| timing.admits(origin, ex.budget())) {
             head.fields.set("Timing-Allow-Origin", told);
         }
     }

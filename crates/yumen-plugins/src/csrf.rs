@@ -1,4 +1,4 @@
-//! `csrf`: a request that changes something shows the token of its cookie in a field too.
+//! `csrf`: an unsafe request must repeat the token of its cookie in a field.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -12,7 +12,7 @@ use yumen_config::schema::InvalidSettings;
 use yumen_http::Method;
 use yumen_plugin::{
     DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory, ResponseHead,
-    Step,
+    ResponseHeadPhase, Step,
 };
 
 use crate::auth::same_secret;
@@ -81,14 +81,14 @@ impl Csrf {
         !expired && same_secret(self.sign(&random, made_s).as_bytes(), sign.as_bytes())
     }
 
-    /// The digest of the token's parts and the key, in the words APISIX signs.
+    /// The digest over the token's parts and the key, in the serialization of APISIX.
     fn sign(&self, random: &Value, made_s: i64) -> String {
         let text = format!("{{expires:{made_s},random:{random},key:{}}}", self.0.key);
         digest(&SHA256, text.as_bytes()).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     fn token(&self, ex: &Exchange<'_>) -> String {
-        // Digits that every JSON library reads and writes alike.
+        // All JSON libraries read and write these digits alike.
         let random = Value::from((ex.host.random() % 899_999_999_999 + 100_000_000_000) as f64 / 1e12);
         let made_s = ex.now.unix_s() as i64;
         let sign = self.sign(&random, made_s);
@@ -96,7 +96,7 @@ impl Csrf {
     }
 }
 
-/// A time as NGINX writes it into cookies: the year has two digits as long as old browsers understand them.
+/// The date format of NGINX cookies: a two-digit year up to 2038, for old browsers.
 fn cookie_time(unix_s: u64) -> String {
     const LAST_S: u64 = 253_402_300_799;
     let date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(unix_s.min(LAST_S)));
@@ -118,7 +118,7 @@ impl Plugin for Csrf {
         }
     }
 
-    fn response_head(&self, ex: &mut Exchange<'_>, head: &mut ResponseHead) {
+    fn response_head(&self, ex: &mut ResponseHeadPhase<'_, '_>, head: &mut ResponseHead) {
         let until_s = ex.now.unix_s().saturating_add_signed(self.0.expires);
         let token = self.token(ex);
         let cookie = format!("{}={token};path=/;SameSite=Lax;Expires={}", self.0.name, cookie_time(until_s));

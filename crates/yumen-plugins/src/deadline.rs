@@ -1,9 +1,11 @@
-//! `deadline`: how long a client still waits, as it says itself, and what endpoints are told of it.
+//! `deadline`: deadlines that clients send in a field, forwarded to endpoints.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use yumen_config::schema::InvalidSettings;
-use yumen_plugin::{DryRunResult, Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory, Step};
+use yumen_plugin::{
+    DryRunResult, Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory, Step, UpstreamRequestPhase,
+};
 
 /// Settings of `deadline`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -37,7 +39,7 @@ struct DeadlineHeader {
     format: DeadlineFormat,
 }
 
-/// What a value means.
+/// The format of a deadline.
 #[derive(Debug, Clone, Copy, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
@@ -73,7 +75,7 @@ fn yes() -> bool {
 }
 
 impl DeadlineFormat {
-    /// How many milliseconds a value leaves; `None` where it is not understood.
+    /// Returns the remaining milliseconds; `None` if the value is malformed.
     fn read(self, value: &[u8], unix_ms: u64) -> Option<u64> {
         let text = std::str::from_utf8(value).ok()?.trim_ascii();
         match self {
@@ -111,7 +113,7 @@ fn grpc(text: &str) -> Option<u64> {
     }
 }
 
-/// A year from now is for ever, which keeps sums in range.
+/// One year counts as no deadline, which keeps sums in range.
 const FOREVER_MS: u64 = 365 * 86_400_000;
 
 /// The plugin.
@@ -139,7 +141,7 @@ impl PluginFactory for DeadlinePlugin {
 }
 
 impl DeadlinePlugin {
-    /// How long the client still waits, in milliseconds. What cannot be read was not said.
+    /// The remaining time of the client, in milliseconds. Malformed values are ignored.
     fn left_ms(&self, ex: &Exchange<'_>) -> Option<u64> {
         let told =
             self.config.request_headers.iter().filter_map(|header| {
@@ -158,18 +160,19 @@ impl Plugin for DeadlinePlugin {
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         if let Some(left_ms) = self.left_ms(ex) {
             let at_ms = ex.now.mono_ms() + left_ms;
-            ex.deadline_ms = if ex.deadline_ms == 0 { at_ms } else { ex.deadline_ms.min(at_ms) };
+            ex.upstream.deadline_ms =
+                if ex.upstream.deadline_ms == 0 { at_ms } else { ex.upstream.deadline_ms.min(at_ms) };
         }
         Step::Continue
     }
 
-    fn upstream_request(&self, ex: &mut Exchange<'_>) {
-        if self.config.tell_upstream && ex.deadline_ms != 0 {
+    fn upstream_request(&self, ex: &mut UpstreamRequestPhase<'_, '_>) {
+        if self.config.tell_upstream && ex.upstream.deadline_ms != 0 {
             let header = &self.config.upstream_header;
             let now = ex.host.clock();
-            let left_ms = ex.deadline_ms.saturating_sub(now.mono_ms()).max(1);
+            let left_ms = ex.upstream.deadline_ms.saturating_sub(now.mono_ms()).max(1);
             let value = header.format.write(left_ms, now.unix_ms);
-            ex.request.fields.set(&header.name, value.as_bytes());
+            ex.request_mut().fields.set(&header.name, value.as_bytes());
         }
     }
 

@@ -1,6 +1,7 @@
-//! `degraphql`: a REST request becomes a fixed GraphQL query, with variables from its query or body.
+//! `degraphql`: converts a REST request into a configured GraphQL query, with variables from its query or
+//! body.
 //!
-//! Knows the envelope GraphQL travels in over HTTP; what the query means is the upstream's business.
+//! Knows the envelope of GraphQL over HTTP, not the query.
 
 use std::fmt;
 use std::sync::Arc;
@@ -43,10 +44,10 @@ fn max_req_body_size() -> usize {
     1 << 20
 }
 
-/// Values of JSON in a body of which variables are taken.
+/// Maximum number of JSON values in a body with variables.
 const BODY_VALUES_MAX: usize = 100_000;
 
-/// Makes queries of requests.
+/// The plugin.
 pub(crate) struct Degraphql(Arc<DegraphqlSettings>);
 
 impl PluginFactory for Degraphql {
@@ -71,7 +72,7 @@ impl PluginFactory for Degraphql {
 }
 
 impl Degraphql {
-    /// The query as arguments, in place of the request's own.
+    /// Replaces the query of the request by the GraphQL query.
     fn rewrite_get(&self, ex: &mut Exchange<'_>) {
         let mut given = Map::new();
         for (name, value) in pairs(ex.request.query().unwrap_or_default()) {
@@ -97,9 +98,9 @@ impl Degraphql {
         ex.request.set_upstream_target(&target);
     }
 
-    /// The query as a body of JSON, in place of the request's own.
+    /// Replaces the body of the request by the GraphQL query.
     fn rewrite_post<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        let body = ex.body.take().unwrap_or_default();
+        let body = ex.body.buffered.take().unwrap_or_default();
         let config = self.0.clone();
         match compute(ex.host, body.len(), move || config.envelope(&body)) {
             Computation::Ready(envelope) => send(ex, envelope),
@@ -111,11 +112,11 @@ impl Degraphql {
     }
 }
 
-/// Lets the request go on with its new body.
+/// Replaces the body of the request, or refuses it.
 fn send<'a>(ex: &mut Exchange<'_>, envelope: Result<Result<Vec<u8>, &str>, OffloadRefused>) -> Step<'a> {
     match envelope {
         Ok(Ok(envelope)) => {
-            ex.body = Some(envelope.into());
+            ex.body.buffered = Some(envelope.into());
             ex.request.fields.set("Content-Type", b"application/json");
             Step::Continue
         }
@@ -125,14 +126,14 @@ fn send<'a>(ex: &mut Exchange<'_>, envelope: Result<Result<Vec<u8>, &str>, Offlo
 }
 
 impl DegraphqlSettings {
-    /// The variables that are asked for, of what the request has.
+    /// The configured variables that the request contains.
     fn variables(&self, mut given: Map<String, Value>) -> Option<Value> {
         let names = self.variables.as_ref()?;
         let taken = names.iter().filter_map(|name| Some((name.clone(), given.remove(name)?)));
         Some(Value::Object(taken.collect()))
     }
 
-    /// The body that carries the query.
+    /// Builds the body with the query.
     fn envelope(&self, body: &[u8]) -> Result<Vec<u8>, &'static str> {
         let mut envelope = Map::new();
         envelope.insert("query".into(), self.query.as_str().into());
@@ -150,8 +151,8 @@ impl DegraphqlSettings {
     }
 }
 
-/// The members of a JSON object that have one of these names; `None` where the body is no object. No value is made of
-/// the others.
+/// The members of a JSON object with one of these names, the others skipped unparsed; `None` if the body is
+/// no object.
 fn picked(names: &[String], body: &[u8]) -> Option<Map<String, Value>> {
     let mut json = serde_json::Deserializer::from_slice(body);
     let members = json.deserialize_map(PickedMembers(names)).ok()?;

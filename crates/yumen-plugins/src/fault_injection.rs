@@ -58,7 +58,7 @@ struct DelaySettings {
     vars: Option<Vec<Vec<Value>>>,
 }
 
-/// Whom a fault hits.
+/// The requests that a fault applies to.
 struct FaultSelector {
     percentage: Option<u8>,
     any_of: Option<Vec<ConditionExpr>>,
@@ -83,7 +83,7 @@ impl FaultSelector {
         self.any_of.as_ref().is_none_or(|any_of| any_of.iter().any(|expr| expr.eval(ex)))
     }
 
-    /// How many in a hundred requests like this one it hits.
+    /// Percentage of requests like this one that the fault applies to.
     fn share(&self, ex: &Exchange<'_>) -> u8 {
         if self.holds(ex) { self.percentage.unwrap_or(100) } else { 0 }
     }
@@ -135,10 +135,10 @@ impl PreparedAbort {
     }
 }
 
-/// The most of a request body that conditions look into.
+/// Maximum size of a body that conditions read, in bytes.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
-/// Delays and aborts.
+/// The plugin.
 pub(crate) struct FaultInjection {
     delay: Option<(FaultSelector, Duration)>,
     abort: Option<PreparedAbort>,

@@ -1,6 +1,6 @@
-//! `forward-auth`: has another service say whether a request may pass.
+//! `forward-auth`: an external service admits or refuses requests.
 //!
-//! Says what that service is asked and what becomes of its answer; the worker asks.
+//! Builds the subrequest and evaluates its response; the worker sends it.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
@@ -116,13 +116,13 @@ fn extra_schema(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Asks before a request passes.
+/// The plugin.
 pub(crate) struct ForwardAuth {
     upstream: UpstreamSlot,
     uri: String,
     authority: String,
     target: String,
-    /// The host to ask for, instead of the authority.
+    /// The `Host` of the subrequest, instead of the authority.
     host: Option<TextTemplate>,
     extra: Vec<(String, TextTemplate)>,
     config: ForwardAuthSettings,
@@ -172,7 +172,7 @@ impl PluginFactory for ForwardAuth {
     }
 }
 
-/// The parts of an URL.
+/// The parts of a URL.
 struct AuthServiceUrl<'a> {
     is_https: bool,
     authority: &'a str,
@@ -183,7 +183,7 @@ struct AuthServiceUrl<'a> {
 
 impl AuthServiceUrl<'_> {
     fn parse(uri: &str) -> Result<AuthServiceUrl<'_>, InvalidSettings> {
-        // What stands there may hold a password, and the message is shown to more people than the setting.
+        // The rest may contain a password, and more people read messages than settings.
         let refused =
             || InvalidSettings::at("uri", "not an http or https URL such as http://127.0.0.1:9000/check");
         let (scheme, rest) = uri.split_once("://").ok_or_else(refused)?;
@@ -212,7 +212,7 @@ impl AuthServiceUrl<'_> {
     }
 }
 
-/// The upstream that an URL stands for.
+/// The upstream of a URL.
 fn upstream(url: &AuthServiceUrl<'_>, config: &ForwardAuthSettings) -> Result<UpstreamSpec, InvalidSettings> {
     let mut written = json!({
         "nodes": [{ "host": url.host, "port": url.port, "weight": 1 }],
@@ -238,13 +238,13 @@ impl ForwardAuth {
             target: self.target.clone(),
             authority: self.host(ex).unwrap_or_else(|| self.authority.clone()),
             fields: self.fields(is_post, ex),
-            body: if is_post { ex.body.as_deref().unwrap_or_default().to_vec() } else { Vec::new() },
+            body: if is_post { ex.body.buffered.as_deref().unwrap_or_default().to_vec() } else { Vec::new() },
             keeps: self.config.keepalive,
             timeout_ms: self.config.timeout,
         }
     }
 
-    /// The host that further fields name, where what variables made of it can be one.
+    /// The `Host` among the configured fields, if its value is a valid host.
     fn host(&self, ex: &Exchange<'_>) -> Option<String> {
         let mut host = Vec::new();
         self.host.as_ref()?.render(ex, &mut host);
@@ -252,14 +252,14 @@ impl ForwardAuth {
         String::from_utf8(host).ok().filter(|_| is_plain)
     }
 
-    /// What the service gets. What the gateway knows of the request goes before what the client says.
+    /// Builds the fields of the subrequest. Facts of the gateway replace fields of the client.
     fn fields(&self, is_post: bool, ex: &Exchange<'_>) -> Fields {
         let (request, mut fields) = (&ex.request, Fields::default());
         fields.add("X-Forwarded-Proto", ex.client.scheme().as_bytes());
         fields.add("X-Forwarded-Method", request.method_name());
         fields.add("X-Forwarded-Host", request.host());
         fields.add("X-Forwarded-Uri", &request.forwarded_request_uri());
-        fields.add("X-Forwarded-For", ex.remote_ip.to_string().as_bytes());
+        fields.add("X-Forwarded-For", ex.client.ip.to_string().as_bytes());
         if is_post && let Some(coding) = request.fields.get("content-encoding") {
             fields.add("Content-Encoding", coding);
         }
@@ -279,7 +279,7 @@ impl ForwardAuth {
         fields
     }
 
-    /// What the answer comes to.
+    /// Evaluates the response of the service.
     fn judge<'a>(
         &self,
         ex: &mut Exchange<'_>,
@@ -292,7 +292,7 @@ impl ForwardAuth {
             }
             Err(_) => Step::Respond(LocalResponse::status(self.config.status_on_error)),
             Ok(answer) if answer.status >= 300 => Step::Respond(self.refusal(answer)),
-            // Half a yes is none; a refusal stands however little of it came.
+            // An incomplete response admits nothing; a refusal counts without its body.
             Ok(SubrequestResponse { fault: Some(fault), .. }) => self.judge(ex, Err(fault)),
             Ok(answer) => {
                 self.pass_on(ex, Some(&answer));
@@ -301,8 +301,8 @@ impl ForwardAuth {
         }
     }
 
-    /// Gives the upstream what the service said. Where it said nothing, or was not heard, nobody else may speak in
-    /// its name.
+    /// Forwards fields of the service's response. Without a response the fields of the client are removed,
+    /// since the upstream would take them for the service's.
     fn pass_on(&self, ex: &mut Exchange<'_>, answer: Option<&SubrequestResponse>) {
         let (names, fields) = (&self.config.upstream_headers, &mut ex.request.fields);
         for name in names {
@@ -324,11 +324,11 @@ impl ForwardAuth {
             }
         };
         self.config.client_headers.iter().filter(|name| !is_of_connection(name)).for_each(|name| copy(name));
-        // A body without its type would be guessed at.
+        // Without its type, browsers would guess the type of a body.
         if !self.config.client_headers.iter().any(|name| name.eq_ignore_ascii_case("content-type")) {
             copy("Content-Type");
         }
-        // One that did not come whole is left out.
+        // An incomplete body is dropped.
         response.body(answer.body.unwrap_or_default())
     }
 
@@ -342,7 +342,7 @@ impl ForwardAuth {
     }
 }
 
-/// Whether a field is about the connection or the end of the body, which are others' to tell.
+/// Whether a field belongs to the connection or to the framing, which differ on the other side.
 fn is_of_connection(name: &str) -> bool {
     let of_connection =
         ["host", "connection", "content-length", "transfer-encoding", "upgrade", "te", "expect"];

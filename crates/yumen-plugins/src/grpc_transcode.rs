@@ -22,7 +22,7 @@ use yumen_config::schema::InvalidSettings;
 use yumen_plugin::proto::{ProtoDescriptors, UnknownProtoName};
 use yumen_plugin::{
     BufferedResponse, Computation, DryRunResult, Exchange, LocalResponse, OffloadRefused, PhaseSet, Plugin,
-    PluginBuildContext, PluginFactory, ResponseTranslator, Step, compute,
+    PluginBuildContext, PluginFactory, ResponseProtocol, ResponseTranslator, Step, compute,
 };
 
 /// What is wrong with a request is told at this length.
@@ -313,7 +313,7 @@ impl Plugin for GrpcTranscode {
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         // In a global rule and on the route, the first makes the call: it has taken the request apart.
-        if matches!(self.calls, CallTable::Unknown) || ex.translate.is_some() {
+        if matches!(self.calls, CallTable::Unknown) || ex.response.translator.is_some() {
             return Step::Continue;
         }
         // Also where it is not looked at: what is sent instead must not leave it behind.
@@ -365,8 +365,8 @@ fn make_call<'a>(
         }
         Err(refused) => return Step::Respond(LocalResponse::error_msg(503, &refused.to_string())),
     };
-    ex.body = Some(message.into());
-    ex.is_call = Some(false);
+    ex.body.buffered = Some(message.into());
+    ex.response.protocol = ResponseProtocol::Http;
     let request = &mut ex.request;
     request.set_method("POST");
     request.set_upstream_target(call.target.as_bytes());
@@ -376,7 +376,7 @@ fn make_call<'a>(
     if let Some(timeout) = &call.timeout {
         request.fields.set("grpc-timeout", timeout.as_bytes());
     }
-    ex.translate = Some(Box::new(TranscodeTranslator(call)));
+    ex.response.translator = Some(Box::new(TranscodeTranslator(call)));
     Step::Continue
 }
 

@@ -1,4 +1,4 @@
-//! `grpc-web`: lets browsers call gRPC services: takes calls of gRPC-Web and makes them of gRPC.
+//! `grpc-web`: translates gRPC-Web calls of browsers into gRPC calls and back.
 //!
 //! Knows the two encodings of gRPC-Web, not the messages inside.
 
@@ -11,7 +11,8 @@ use yumen_config::schema::InvalidSettings;
 use yumen_http::{Fields, Framing, KnownField, Method};
 use yumen_plugin::{
     BodyChunk, Computation, DryRunResult, Exchange, LocalResponse, OffloadRefused, PhaseSet, Plugin,
-    PluginBuildContext, PluginFactory, ResponseHead, Step, compute,
+    PluginBuildContext, PluginFactory, ResponseBodyPhase, ResponseHead, ResponseHeadPhase, ResponseProtocol,
+    Step, compute,
 };
 
 use crate::cors::RequestOrigin;
@@ -37,7 +38,7 @@ fn max_req_body_size() -> usize {
     64 << 20
 }
 
-/// Translates calls.
+/// The plugin.
 pub(crate) struct GrpcWeb {
     allow_headers: String,
     body_bytes_max: usize,
@@ -53,28 +54,28 @@ impl PluginFactory for GrpcWeb {
     }
 }
 
-/// A call on its way through the plugin, which may stand in a global rule and on the route: it is translated once.
+/// A call that was translated. A global rule and the route may have the plugin; the first one translates.
 struct GrpcWebCall {
-    /// The content type of the answer, which is the request's.
+    /// The content type of the response, equal to that of the request.
     content_type: Box<[u8]>,
     /// Whether both bodies are in base64.
     is_text: bool,
-    /// Whether the request's body still is.
+    /// Whether the request body is still in base64.
     is_encoded: bool,
 }
 
-/// An answer with a body that is being translated; one that is nothing but a head, or no call's, is not.
+/// A response whose body is translated. Responses without a body, or to other requests, are not.
 struct GrpcWebResponse {
-    /// Who does it.
+    /// The instance that translates.
     by: usize,
     is_text: bool,
-    /// Up to two bytes that do not fill a group of base64 yet.
+    /// Up to two bytes of an incomplete base64 group.
     held: Vec<u8>,
-    /// Whether the trailers were told in the body.
+    /// Whether the trailers were written into the body.
     told: bool,
 }
 
-/// Whether a media type is one of gRPC-Web, and then whether in base64; and the message format behind it.
+/// Parses a media type of gRPC-Web: whether it is in base64, and the message format.
 fn encoding(content_type: &[u8]) -> Option<(bool, &[u8])> {
     let media_type = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
     let name = b"application/grpc-web";
@@ -89,7 +90,7 @@ fn encoding(content_type: &[u8]) -> Option<(bool, &[u8])> {
     matches!(format.first(), None | Some(b'+')).then_some((is_text, format))
 }
 
-/// A body in base64, which may be padded wherever a message ends.
+/// Decodes base64 that may be padded after each message.
 fn decode(text: &[u8]) -> Option<Vec<u8>> {
     const INDIFFERENT: GeneralPurpose = GeneralPurpose::new(
         &base64::alphabet::STANDARD,
@@ -106,7 +107,7 @@ fn decode(text: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The frame that stands for trailers (PROTOCOL-WEB: the highest bit of the flags).
+/// The frame with the trailers (PROTOCOL-WEB: the highest bit of the flags is set).
 fn trailers_frame(lines: &[u8]) -> Vec<u8> {
     const NONE: &[u8] = b"grpc-status:2\r\ngrpc-message:upstream grpc status not received\r\n";
     let lines = if lines.is_empty() { NONE } else { lines };
@@ -120,13 +121,13 @@ fn trailers_frame(lines: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The call's path where the route stands for a folder of services: what follows the folder.
+/// The path of the call after the prefix of the route.
 fn path_in_folder(ex: &Exchange<'_>) -> Option<Vec<u8>> {
     let folder =
-        ex.matched_uri().strip_suffix('*').filter(|prefix| prefix.len() > 1 && prefix.ends_with('/'))?;
+        ex.route.uri().strip_suffix('*').filter(|prefix| prefix.len() > 1 && prefix.ends_with('/'))?;
     let target = ex.request.upstream_target();
     let path = target.strip_prefix(folder.as_bytes())?;
-    // A folder that is a service's own name belongs to the call.
+    // A prefix that is the name of a service belongs to the path of the call.
     path.contains(&b'/').then(|| [b"/", path].concat())
 }
 
@@ -141,7 +142,7 @@ impl GrpcWeb {
         let call = GrpcWebCall { content_type: content_type.into(), is_text, is_encoded: is_text };
         let native = [b"application/grpc", format].concat();
         ex.leave(call);
-        ex.is_call = Some(true);
+        ex.response.protocol = ResponseProtocol::Grpc;
         ex.request.fields.set("Content-Type", &native);
         ex.request.fields.set("TE", b"trailers");
         if let Some(path) = path_in_folder(ex) {
@@ -150,15 +151,15 @@ impl GrpcWeb {
         Ok(())
     }
 
-    /// Who this is among those of its kind.
+    /// Identifies this instance among those of its kind.
     fn key(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
-    /// What the client is told whatever the answer.
+    /// Fields of every response.
     fn allow(&self, ex: &Exchange<'_>, head: &mut ResponseHead) {
         let fields = &mut head.fields;
-        // To an origin that `cors` does not admit it says nothing, and that stands.
+        // An origin that `cors` refuses gets no fields.
         if ex.note::<RequestOrigin>().is_none() && !fields.has("Access-Control-Allow-Origin") {
             fields.set("Access-Control-Allow-Origin", b"*");
         }
@@ -170,8 +171,8 @@ impl GrpcWeb {
     }
 }
 
-/// Adds names to a list that `cors` or the service may have begun. Beside `*` as well: that does not cover
-/// `authorization`, nor anything where credentials are sent (Fetch §3.3).
+/// Adds names to a list that `cors` or the service has begun, also beside `*`: that covers neither
+/// `authorization` nor requests with credentials (Fetch §3.3).
 fn allow_too(fields: &mut Fields, list: &str, names: &str) {
     let mut told = fields.all(list).filter(|value| !value.is_empty()).collect::<Vec<_>>().join(&b',');
     for name in names.split(',').map(str::trim) {
@@ -200,11 +201,11 @@ impl GrpcWebResponse {
     }
 }
 
-/// Lets a call go on with its body, or refuses it.
+/// Replaces the body of the call, or refuses it.
 fn take_decoded<'a>(ex: &mut Exchange<'_>, decoded: Result<Option<Vec<u8>>, OffloadRefused>) -> Step<'a> {
     match decoded {
         Ok(Some(body)) => {
-            ex.body = Some(body.into());
+            ex.body.buffered = Some(body.into());
             if let Some(call) = ex.note_mut::<GrpcWebCall>() {
                 call.is_encoded = false;
             }
@@ -221,8 +222,8 @@ impl Plugin for GrpcWeb {
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        // What `grpc-transcode` made a call of has a client of JSON.
-        if ex.translate.is_some() {
+        // The client of a call that `grpc-transcode` made expects JSON.
+        if ex.response.translator.is_some() {
             return Step::Continue;
         }
         match ex.request.method() {
@@ -241,7 +242,7 @@ impl Plugin for GrpcWeb {
         if ex.lacks_body(self.body_bytes_max) {
             return Step::NeedBody { bytes_max: self.body_bytes_max };
         }
-        let body = ex.body.take().unwrap_or_default();
+        let body = ex.body.buffered.take().unwrap_or_default();
         match compute(ex.host, body.len(), move || decode(&body)) {
             Computation::Ready(decoded) => take_decoded(ex, decoded),
             Computation::Pending(decoding) => Step::Wait(Box::pin(async move {
@@ -251,26 +252,26 @@ impl Plugin for GrpcWeb {
         }
     }
 
-    fn response_head(&self, ex: &mut Exchange<'_>, head: &mut ResponseHead) {
+    fn response_head(&self, ex: &mut ResponseHeadPhase<'_, '_>, head: &mut ResponseHead) {
         self.allow(ex, head);
         let Some(call) = ex.note::<GrpcWebCall>() else { return };
-        // Another of these plugins may have been here.
+        // Another instance of the plugin may have translated already.
         let is_grpc = |value: &[u8]| value.starts_with(b"application/grpc") && encoding(value).is_none();
         if !head.fields.known(KnownField::ContentType).is_some_and(is_grpc) {
             return;
         }
         head.fields.set("Content-Type", &call.content_type);
-        // An answer that is nothing but a head says all in it.
+        // The head of a trailers-only response contains the status.
         if head.fields.has("grpc-status") || matches!(head.framing, Framing::None) {
             return;
         }
         let answer = GrpcWebResponse { by: self.key(), is_text: call.is_text, held: Vec::new(), told: false };
         ex.leave(answer);
         head.body_changes(None);
-        ex.edits_body = true;
+        ex.edit_body();
     }
 
-    fn response_body(&self, ex: &mut Exchange<'_>, mut chunk: BodyChunk) -> BodyChunk {
+    fn response_body(&self, ex: &mut ResponseBodyPhase<'_, '_>, mut chunk: BodyChunk) -> BodyChunk {
         let Some(answer) = ex.note_mut::<GrpcWebResponse>().filter(|answer| answer.by == self.key()) else {
             return chunk;
         };

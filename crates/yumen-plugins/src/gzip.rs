@@ -1,4 +1,4 @@
-//! `gzip`: compresses answers for clients that take gzip.
+//! `gzip`: compresses responses for clients that accept gzip.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
-    Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory, ResponseCoding, ResponseHead,
+    PhaseSet, Plugin, PluginBuildContext, PluginFactory, ResponseCoding, ResponseHead, ResponseHeadPhase,
 };
 
 use crate::compression::{self, BodyEncoder, CompressibleTypes, CompressionCoding, CompressionRules};
@@ -60,10 +60,10 @@ impl Default for GzipBuffers {
     }
 }
 
-/// The statuses NGINX compresses.
+/// The statuses that NGINX compresses.
 const STATUSES: &[u16] = &[200, 403, 404];
 
-/// Compresses with gzip.
+/// The plugin.
 pub(crate) struct Gzip(Arc<dyn ResponseCoding>);
 
 impl PluginFactory for Gzip {
@@ -90,7 +90,7 @@ impl Plugin for Gzip {
         PhaseSet::RESPONSE_HEAD
     }
 
-    fn response_head(&self, ex: &mut Exchange<'_>, _: &mut ResponseHead) {
+    fn response_head(&self, ex: &mut ResponseHeadPhase<'_, '_>, _: &mut ResponseHead) {
         ex.offer_coding(self.0.clone());
     }
 }

@@ -338,7 +338,7 @@ impl HmacAuth {
         if ex.lacks_body(self.config.max_req_body_size) {
             return Err(HmacFailure::NeedsBody);
         }
-        let body = ex.body.as_deref().unwrap_or_default();
+        let body = ex.body.buffered.as_deref().unwrap_or_default();
         let made = match ex.note::<BodyDigest>() {
             Some(BodyDigest(made)) => made.clone(),
             None if body.len() > INLINE_BYTES_MAX => return Err(HmacFailure::NeedsDigest),
@@ -363,7 +363,7 @@ fn keep_digest<'a>(
 ) -> Option<Step<'a>> {
     match digested {
         Ok((digest, body)) => {
-            ex.body = Some(body.into());
+            ex.body.buffered = Some(body.into());
             ex.leave(BodyDigest(digest));
             None
         }
@@ -375,7 +375,7 @@ impl HmacAuth {
     /// Leaves the digest of the body and has the plugin called again.
     fn digest_body<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         let again = Step::NeedBody { bytes_max: self.config.max_req_body_size };
-        let body = ex.body.take().unwrap_or_default().into_bytes();
+        let body = ex.body.buffered.take().unwrap_or_default().into_bytes();
         let bytes = body.len();
         match compute(ex.host, bytes, move || (shown_digest(&body), body)) {
             Computation::Ready(digested) => keep_digest(ex, digested).unwrap_or(again),
@@ -405,7 +405,7 @@ impl Plugin for HmacAuth {
         let mut admitted = self.admit(ex, NonceUse::Peek);
         // A request that has no body is as good as one whose body was read.
         if matches!(admitted, Err(HmacFailure::NeedsBody)) && ex.request.framing == Framing::None {
-            ex.body = Some(Vec::new().into());
+            ex.body.buffered = Some(Vec::new().into());
             admitted = self.admit(ex, NonceUse::Peek);
         }
         match admitted {

@@ -113,7 +113,7 @@ impl Plugin for IpRestriction {
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        if self.addresses.contains(ex.remote_ip) != self.refuses {
+        if self.addresses.contains(ex.client.ip) != self.refuses {
             return Step::Continue;
         }
         Step::Respond(LocalResponse::message(self.response_code, &self.message))

@@ -89,7 +89,7 @@ impl Plugin for KeyAuth {
             return Step::Respond(refuse(message, &self.challenge));
         };
         if self.config.hide_credentials {
-            // An invalid key may be a mistyped valid one: it stays here too.
+            // An invalid key may be a mistyped valid one, so it is hidden too.
             ex.request.fields.remove(&self.config.header);
             remove_argument(&mut ex.request, self.config.query.as_bytes());
         }

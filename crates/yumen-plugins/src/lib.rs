@@ -61,7 +61,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-/// The release whose resource model and plugin behaviour this one follows, as plugins name it.
+/// The APISIX release whose resource model and plugin behaviour this one follows.
 pub const MODEL: &str = "APISIX/3.18.0";
 
 /// Every built-in plugin.

@@ -1,4 +1,4 @@
-//! `limit-conn`: so many exchanges at a time per key. Those above the limit wait, those above the
+//! `limit-conn`: limits concurrent exchanges per key. Exchanges above the limit are delayed; those above the
 //! burst are refused.
 
 use std::sync::Arc;
@@ -90,17 +90,17 @@ pub(crate) struct LimitConnSettings {
     pub redis: RedisPolicySettings,
 }
 
-/// How many exchanges of a key there are.
+/// Number of exchanges of a key.
 #[derive(Debug, Default)]
 pub(crate) struct KeyedConcurrency {
     here: Arc<AtomicU64>,
-    /// In the process this one has taken over from, as it said last.
+    /// Number in the predecessor process, as last exported.
     before: AtomicU64,
 }
 
 impl KeyedState for KeyedConcurrency {
     fn useless_at_ms(&self) -> Option<u64> {
-        // A guard holds the counter too; nobody can make one while the table is being changed.
+        // Guards hold the counter too; none is created while the table is being changed.
         let is_idle = Arc::strong_count(&self.here) == 1 && self.before.load(Ordering::Relaxed) == 0;
         is_idle.then_some(0)
     }
@@ -128,7 +128,7 @@ impl KeyedState for KeyedConcurrency {
     }
 }
 
-/// One exchange that is counted until it is over, however that comes.
+/// The count of one exchange; released on drop.
 struct LimitConnGuard(Arc<AtomicU64>);
 
 impl Drop for LimitConnGuard {
@@ -138,7 +138,7 @@ impl Drop for LimitConnGuard {
 }
 
 impl KeyedConcurrency {
-    /// Counts one more unless there are `most`; says how many there are then.
+    /// Counts an exchange unless there are `most`; returns the new number.
     fn enter(&self, most: u64) -> Option<(LimitConnGuard, u64)> {
         let predecessor_requests = self.before.load(Ordering::Relaxed);
         let more =
@@ -147,7 +147,7 @@ impl KeyedConcurrency {
         Some((LimitConnGuard(self.here.clone()), running.saturating_add(predecessor_requests) + 1))
     }
 
-    /// How many there are, in both processes.
+    /// Number of exchanges in both processes.
     fn count(&self) -> u64 {
         self.here.load(Ordering::Relaxed).saturating_add(self.before.load(Ordering::Relaxed))
     }
@@ -162,13 +162,13 @@ struct LimitConnRule {
 /// The plugin.
 pub(crate) struct LimitConn {
     rules: Box<[LimitConnRule]>,
-    /// Whether a rule whose key has no value does not apply.
+    /// Whether a rule whose key has no value is skipped.
     is_ruled: bool,
     delay_s: f64,
     rejected: LocalResponse,
     allow_degradation: bool,
     running: Arc<TableShare<KeyedConcurrency>>,
-    /// Where exchanges are counted instead, unless that is here.
+    /// The remote counters; `None` for local ones.
     remote: Option<LimitConnRedis>,
 }
 
@@ -196,8 +196,7 @@ impl PluginFactory for LimitConn {
     }
 }
 
-/// What tells one limit's counters from another's, here and in Redis; other settings may change while it
-/// goes on counting.
+/// Identity of a limit's counters, here and in Redis; other settings may change without a reset.
 fn meaning(config: &LimitConnSettings) -> String {
     let LimitConnSettings { conn, burst, key, key_type, rules, .. } = config;
     format!("{conn:?} {burst:?} {key:?} {key_type:?} {rules:?}")
@@ -255,7 +254,7 @@ impl Plugin for LimitConn {
 }
 
 impl LimitConn {
-    /// Has the exchange counted under every rule that applies; says how many seconds it waits in all.
+    /// Counts the exchange under every rule that applies; returns its delay in seconds.
     fn enter(
         &self,
         ex: &mut Exchange<'_>,
@@ -288,7 +287,7 @@ impl LimitConn {
         Ok(delay_s)
     }
 
-    /// Appends whom the exchange counts for under a rule; says whether its key had a value.
+    /// Appends the key of the exchange under a rule; returns whether it has a value.
     fn write_key(&self, rule: usize, ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
         let has_key = self.rules[rule].key.write(ex, out);
         if self.is_ruled {

@@ -1,6 +1,6 @@
-//! `limit-count`: so many requests per window of time and key.
+//! `limit-count`: limits requests per time window and key.
 //!
-//! A limit of N admits exactly N however many workers serve: a window turns only while nobody
+//! A limit of N admits exactly N, independent of the number of workers: a window turns only while no worker
 //! counts in it, see [`crate::limits::table`].
 
 use std::sync::Arc;
@@ -137,7 +137,7 @@ struct LimitCountRule {
 /// The plugin.
 pub(crate) struct LimitCount {
     rules: Box<[LimitCountRule]>,
-    /// Whether a rule whose key has no value does not apply.
+    /// Whether a rule whose key has no value is skipped.
     is_ruled: bool,
     window_type: WindowType,
     counters: Arc<TableShare<CountWindow>>,
@@ -147,13 +147,13 @@ pub(crate) struct LimitCount {
     place: CounterBackend,
 }
 
-/// Where requests are counted.
+/// The location of counters.
 enum CounterBackend {
-    /// Here.
+    /// In this process.
     Local,
-    /// In Redis, one by one.
+    /// In Redis, per request.
     Redis(LimitCountRedis),
-    /// Here, and settled with Redis now and then.
+    /// In this process, synchronized with Redis periodically.
     Delayed(Arc<DelayedCounters>),
 }
 
@@ -196,8 +196,8 @@ impl PluginFactory for LimitCount {
         if let (Some(group), Some(objects)) = (&config.group, setup.objects) {
             objects.agree("group", group, &settings);
         }
-        // Those of a group that do not agree on what is counted count apart: together, their counters would
-        // mean different things.
+        // Members of a group with different settings are counted apart: a common counter would have no
+        // defined meaning.
         let name = match &config.group {
             Some(name) => format!("group/{name}/{}", meaning(&config)),
             None => format!("{}/{}", setup.owner, meaning(&config)),
@@ -218,8 +218,7 @@ impl PluginFactory for LimitCount {
 
 const BOTH: &str = "count/time_window and rules cannot be specified at the same time";
 
-/// What tells one limit's counters from another's, here and in Redis; other settings may change while it
-/// goes on counting.
+/// Identity of a limit's counters, here and in Redis; other settings may change without a reset.
 fn meaning(config: &LimitCountSettings) -> String {
     let LimitCountSettings { count, time_window, window_type, rules, key, key_type, .. } = config;
     format!("{count:?} {time_window:?} {window_type:?} {rules:?} {key} {key_type:?}")
@@ -308,14 +307,15 @@ impl Plugin for LimitCount {
 }
 
 impl LimitCount {
-    /// Whether all rules that apply admit the request; `count_request` counts it and says what that came to.
+    /// Whether all rules that apply admit the request; `count_request` counts it under one rule and returns
+    /// the verdict.
     fn admit(
         &self,
         ex: &mut Exchange<'_>,
         scratch: &mut Vec<u8>,
         count_request: impl Fn(&Exchange<'_>, &[u8], u64, u64) -> WindowDecision,
     ) -> Result<(), LocalResponse> {
-        // Rules count one after another, so all must be known to be sound before the first does.
+        // Rules count one after another, so all are validated before the first counts.
         if self.is_ruled && !self.rules_have_limits(ex, scratch) {
             return self.degrade();
         }
@@ -335,7 +335,7 @@ impl LimitCount {
             };
             let verdict = count_request(ex, scratch, count, time_window_s.saturating_mul(1000));
             if self.shows_quota {
-                rule.names.set(&mut ex.response_fields, count, &verdict);
+                rule.names.set(&mut ex.response.fields, count, &verdict);
             }
             if !verdict.admitted {
                 return Err(self.rejected.clone());
@@ -344,7 +344,7 @@ impl LimitCount {
         Ok(())
     }
 
-    /// Appends whom the request counts for under a rule; says whether the rule applies.
+    /// Appends the key of the exchange under a rule; returns whether the rule applies.
     fn write_key(&self, rule: usize, ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
         let has_key = self.rules[rule].key.write(ex, out);
         if self.is_ruled {
@@ -353,7 +353,7 @@ impl LimitCount {
         has_key || !self.is_ruled
     }
 
-    /// Whether some rule applies and all that do have numbers to go by.
+    /// Whether a rule applies, and all that do have valid amounts.
     fn rules_have_limits(&self, ex: &Exchange<'_>, scratch: &mut Vec<u8>) -> bool {
         let mut applying = 0;
         for rule in &self.rules {
@@ -373,7 +373,7 @@ impl LimitCount {
         if self.allow_degradation { Ok(()) } else { Err(LocalResponse::status(500)) }
     }
 
-    /// What [`LimitCount::count`] would give, with nothing counted.
+    /// Returns the verdict of [`LimitCount::count`] without counting.
     fn peek(&self, ex: &Exchange<'_>, key: &[u8], limit: u64, window_ms: u64) -> WindowDecision {
         let in_window = |window: &CountWindow| match self.window_type {
             WindowType::Fixed => window.peek_fixed(limit, ex.now),
@@ -389,7 +389,7 @@ impl LimitCount {
             WindowType::Fixed => window.count_fixed(limit, now),
             WindowType::Sliding => window.count_sliding(limit, window_ms, now),
         };
-        // A turned window counts at once; it could only have ended again by a leap of the clock.
+        // A turned window counts at once: only a leap of the clock could have ended it again.
         loop {
             if let Some(verdict) = table.look(key, in_window) {
                 return verdict;

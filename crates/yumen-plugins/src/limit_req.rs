@@ -1,4 +1,4 @@
-//! `limit-req`: a leaky bucket per key. Requests above the rate wait, those above the burst are
+//! `limit-req`: a leaky bucket per key. Requests above the rate are delayed; those above the burst are
 //! refused.
 
 use std::sync::Arc;
@@ -62,8 +62,8 @@ pub(crate) struct LimitReqSettings {
     pub redis: RedisPolicySettings,
 }
 
-/// The level of a bucket, kept as the moment at which a request would find it empty, in
-/// nanoseconds of the monotonic clock: one word, so that concurrent requests cannot tear it.
+/// The level of a bucket, stored as the time at which it is empty, in nanoseconds of the monotonic clock: one
+/// word, so that concurrent requests cannot tear it.
 #[derive(Debug, Default)]
 pub(crate) struct LeakyBucket {
     empty_at_ns: AtomicU64,
@@ -78,7 +78,7 @@ impl KeyedState for LeakyBucket {
         Some(vec![self.empty_at_ns.load(Relaxed)])
     }
 
-    /// The fuller of both: what two processes let through at once is not added up.
+    /// The fuller bucket of two processes: what both admit at the same time is not added up.
     fn take_over(&mut self, numbers: &[u64], _now: Now) {
         if let [empty_at_ns] = *numbers {
             self.empty_at_ns.fetch_max(empty_at_ns, Relaxed);
@@ -91,7 +91,7 @@ impl KeyedState for LeakyBucket {
 }
 
 impl LeakyBucket {
-    /// Thousandths of requests above the rate once this one is in; `None` if that is above the burst.
+    /// Thousandths of requests above the rate after this request; `None` above the burst.
     fn pour(&self, pace: &BucketRate, now: Now) -> Option<u64> {
         let now_ns = now.mono_us.saturating_mul(1000);
         let pour = |empty_at_ns: u64| {
@@ -102,7 +102,7 @@ impl LeakyBucket {
         Some(pace.excess(before, now_ns))
     }
 
-    /// What [`LeakyBucket::pour`] would give, with nothing poured.
+    /// Returns the result of [`LeakyBucket::pour`] without changing the bucket.
     fn peek(&self, pace: &BucketRate, now: Now) -> Option<u64> {
         let excess = pace.excess(self.empty_at_ns.load(Relaxed), now.mono_us.saturating_mul(1000));
         pace.fits(excess).then_some(excess)
@@ -137,7 +137,7 @@ pub(crate) struct LimitReq {
     waits: bool,
     rejected: LocalResponse,
     buckets: Arc<TableShare<LeakyBucket>>,
-    /// Where buckets are kept instead, unless that is here.
+    /// The remote buckets; `None` for local ones.
     remote: Option<LimitReqRedis>,
 }
 
@@ -164,8 +164,7 @@ impl PluginFactory for LimitReq {
     }
 }
 
-/// What tells one limit's buckets from another's, here and in Redis; other settings may change while they are
-/// in use.
+/// Identity of a limit's buckets, here and in Redis; other settings may change without a reset.
 fn meaning(config: &LimitReqSettings) -> String {
     let LimitReqSettings { rate, burst, key, key_type, .. } = config;
     format!("{rate} {burst} {key} {key_type:?}")

@@ -1,4 +1,4 @@
-//! `mocking`: answers with an example, or with random values of a schema's shape.
+//! `mocking`: responds with an example, or with random values for a schema.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ fn json_type() -> String {
 
 const JSON: &str = "application/json;charset=utf8";
 
-/// How a made-up body is written.
+/// The format of a generated body.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum MockFormat {
     Json,
@@ -74,15 +74,15 @@ impl MockFormat {
 }
 
 enum MockBody {
-    /// Stands in the prepared answer.
+    /// The body is part of the prepared response.
     Fixed,
     Text(TextTemplate),
     Shape(Map<String, Value>, MockFormat),
 }
 
-/// Answers itself.
+/// The plugin.
 pub(crate) struct Mocking {
-    /// The answer as far as it is the same for every request.
+    /// The constant part of the response.
     prepared: LocalResponse,
     fields: Vec<(String, TextTemplate)>,
     body: MockBody,
@@ -187,7 +187,7 @@ impl Plugin for Mocking {
     }
 }
 
-/// Schemas nest no deeper than this in a made-up body.
+/// Maximum nesting of schemas in a generated body.
 const DEPTH_MAX: usize = 32;
 
 fn object(schema: &Map<String, Value>, host: &dyn PluginHost, depth: usize) -> Value {
@@ -198,7 +198,7 @@ fn object(schema: &Map<String, Value>, host: &dyn PluginHost, depth: usize) -> V
     Value::Object(properties.iter().filter_map(made).collect())
 }
 
-/// A value a schema describes; its example where it has one of the right type.
+/// Returns a value for a schema; its example if that has the right type.
 fn make(schema: &Value, host: &dyn PluginHost, depth: usize) -> Option<Value> {
     let schema = schema.as_object().filter(|_| depth <= DEPTH_MAX)?;
     let example = schema.get("example");

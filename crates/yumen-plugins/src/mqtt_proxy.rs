@@ -1,12 +1,13 @@
-//! `mqtt-proxy`: lets only MQTT clients of one version pass, and learns what they call themselves.
+//! `mqtt-proxy`: admits MQTT clients of one protocol version and records their client identifier.
 //!
-//! Reads the first packet of a connection, `CONNECT`, up to the client identifier. All of it goes on unchanged.
+//! Parses `CONNECT`, the first packet of a connection, up to the client identifier. All bytes are forwarded
+//! unchanged.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
-    Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory, PrereadStep, ServedTraffic,
+    PhaseSet, Plugin, PluginBuildContext, PluginFactory, PrereadPhase, PrereadStep, ServedTraffic,
 };
 
 #[cfg(test)]
@@ -49,7 +50,7 @@ impl Plugin for MqttProxy {
         PhaseSet::PREREAD
     }
 
-    fn preread(&self, ex: &mut Exchange<'_>, bytes: &[u8]) -> PrereadStep {
+    fn preread(&self, ex: &mut PrereadPhase<'_, '_>, bytes: &[u8]) -> PrereadStep {
         let connect = match connect(bytes) {
             Ok(Some(connect)) => connect,
             Ok(None) => return PrereadStep::NeedMore,
@@ -61,14 +62,12 @@ impl Plugin for MqttProxy {
         if i64::from(connect.protocol_level) != self.protocol_level {
             return PrereadStep::Refuse("another protocol level than the route's");
         }
-        if let Some(stream) = &mut ex.stream {
-            stream.mqtt_client_id = Some(connect.client_id.into());
-        }
+        ex.set_mqtt_client_id(connect.client_id);
         PrereadStep::Continue
     }
 }
 
-/// What is looked at of a `CONNECT` packet.
+/// The inspected part of a `CONNECT` packet.
 #[derive(Debug, PartialEq, Eq)]
 struct ConnectPacket<'p> {
     protocol_name: &'p [u8],
@@ -77,12 +76,12 @@ struct ConnectPacket<'p> {
 }
 
 const PACKET_CONNECT: u8 = 0x10;
-/// Versions from here on have properties before the client identifier.
+/// Lowest version with properties before the client identifier.
 const LEVEL_WITH_PROPERTIES: u8 = 5;
 const NO_CONNECT: &str = "the first packet is not an MQTT CONNECT";
 const MALFORMED: &str = "the MQTT CONNECT packet is malformed";
 
-/// Reads the front of a connection; `None` where the client identifier is not there yet.
+/// Parses the first bytes of a connection; `None` if the client identifier is incomplete.
 fn connect(bytes: &[u8]) -> Result<Option<ConnectPacket<'_>>, &'static str> {
     match bytes.first() {
         None => return Ok(None),
@@ -91,7 +90,7 @@ fn connect(bytes: &[u8]) -> Result<Option<ConnectPacket<'_>>, &'static str> {
     }
     let mut rest = &bytes[1..];
     let Some(packet_bytes) = number(&mut rest)? else { return Ok(None) };
-    // What the packet's length leaves no room for is malformed; what only has not come yet is waited for.
+    // Data beyond the packet's length is malformed; data within it may still arrive.
     let is_whole = rest.len() >= packet_bytes;
     let mut packet = &rest[..rest.len().min(packet_bytes)];
     match fields(&mut packet) {
@@ -103,7 +102,7 @@ fn connect(bytes: &[u8]) -> Result<Option<ConnectPacket<'_>>, &'static str> {
 
 fn fields<'p>(packet: &mut &'p [u8]) -> Result<Option<ConnectPacket<'p>>, &'static str> {
     let Some(protocol_name) = text(packet) else { return Ok(None) };
-    // The level, a byte of flags, and how long the client may be silent.
+    // The level, a byte of flags, and the keep-alive time.
     let Some(([protocol_level, _, _, _], rest)) = packet.split_first_chunk::<4>() else { return Ok(None) };
     *packet = rest;
     if *protocol_level >= LEVEL_WITH_PROPERTIES {
@@ -116,7 +115,7 @@ fn fields<'p>(packet: &mut &'p [u8]) -> Result<Option<ConnectPacket<'p>>, &'stat
     Ok(Some(ConnectPacket { protocol_name, protocol_level: *protocol_level, client_id }))
 }
 
-/// Bytes after their number in two bytes.
+/// Bytes after their length in two bytes.
 fn text<'p>(packet: &mut &'p [u8]) -> Option<&'p [u8]> {
     let (length, rest) = packet.split_first_chunk::<2>()?;
     let (text, rest) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;

@@ -1,7 +1,7 @@
-//! `prometheus`: counts what passed, by route, service, consumer, endpoint and status; streams by route.
+//! `prometheus`: counts exchanges by route, service, consumer, endpoint and status; streams by route.
 //!
-//! A worker finds its series by one hash over the labels and updates counters that nobody else writes;
-//! a lock is taken only where a series is new, and to read them.
+//! A worker finds its series by one hash over the labels and updates counters that no other thread writes. A
+//! lock is taken only for a new series and by readers.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ pub use export::DisabledLabels;
 pub use series::PrometheusMetrics;
 use series::{STREAM, SeriesLabels};
 
-/// The metrics of this process. Whoever exports them holds on to what this gives; else they are forgotten
-/// when no configured plugin uses them.
+/// The metrics of this process. The exporter retains the result; otherwise the metrics are dropped when no
+/// configured plugin uses them.
 pub fn metrics(carry: &Carry) -> Arc<PrometheusMetrics> {
     carry.keep("prometheus", PrometheusMetrics::default)
 }
@@ -60,7 +60,7 @@ pub struct PrometheusMetadata {
     disabled_labels: DisabledLabels,
 }
 
-/// Counts.
+/// The plugin.
 pub struct Prometheus {
     prefer_name: bool,
     metrics: Arc<PrometheusMetrics>,
@@ -95,20 +95,20 @@ impl Plugin for Prometheus {
     }
 
     fn log(&self, ex: &Exchange<'_>, outcome: &ExchangeOutcome<'_>) {
-        let (route, service) = match ex.route {
+        let (route, service) = match ex.route.info {
             None => ("", ""),
             Some(route) if self.prefer_name => {
                 (first(&route.name, &route.id), first(&route.service_name, &route.service_id))
             }
             Some(route) => (&*route.id, &*route.service_id),
         };
-        if ex.stream.is_some() {
+        if ex.client.stream.is_some() {
             let nothing = SeriesLabels { source: STREAM, route, ..SeriesLabels::default() };
             return self.metrics.record(&nothing, outcome, ex.now.unix_s());
         }
         let source = match outcome.source {
             ResponseSource::Upstream => "upstream",
-            // An endpoint was asked and gave no answer: what APISIX leaves to NGINX.
+            // An endpoint was tried and sent no response. APISIX leaves this case to NGINX.
             ResponseSource::Gateway if outcome.attempts > 0 => "nginx",
             ResponseSource::Gateway => "apisix",
         };
@@ -117,8 +117,8 @@ impl Plugin for Prometheus {
             source,
             route,
             service,
-            matched_uri: ex.matched_uri(),
-            matched_host: ex.matched_host,
+            matched_uri: ex.route.uri(),
+            matched_host: ex.route.host,
             consumer: ex.consumer.map_or("", |consumer| &consumer.username),
             node: outcome.endpoint.map(|endpoint| endpoint.ip()),
         };

@@ -1,6 +1,6 @@
-//! `proxy-mirror`: sends a copy of requests to another host; clients get nothing of its answers and never wait.
+//! `proxy-mirror`: sends a copy of requests to another host; its responses are discarded and delay no client.
 //!
-//! Says what is copied; the proxy sends it.
+//! Selects the requests; the proxy sends the copies.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ enum MirrorPathMode {
     Prefix,
 }
 
-/// Copies requests.
+/// The plugin.
 pub(crate) struct ProxyMirror {
     mirror: MirrorTarget,
     host: String,
@@ -88,7 +88,7 @@ impl PluginFactory for ProxyMirror {
     }
 }
 
-/// The upstream that a URL stands for.
+/// The upstream of a URL.
 fn upstream(host: &str) -> Result<UpstreamSpec, InvalidSettings> {
     let (scheme, rest) = host.split_once("://").unwrap_or(("http", host));
     let usual = if scheme.ends_with('s') { 443 } else { 80 };
@@ -116,13 +116,13 @@ impl Plugin for ProxyMirror {
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        // Set by the first call of two, where the body is needed.
-        if ex.mirror.is_some() || !self.draws(ex) {
+        // The second call, after the body was read, finds the mirror set.
+        if ex.upstream.mirror.is_some() || !self.draws(ex) {
             return Step::Continue;
         }
-        ex.mirror = Some(Box::new(self.mirror.clone()));
+        ex.upstream.mirror = Some(Box::new(self.mirror.clone()));
         match ex.request.framing {
-            Framing::Length(length) if ex.body.is_none() && length <= self.body_bytes_max as u64 => {
+            Framing::Length(length) if ex.body.buffered.is_none() && length <= self.body_bytes_max as u64 => {
                 Step::NeedBody { bytes_max: self.body_bytes_max }
             }
             _ => Step::Continue,

@@ -1,4 +1,4 @@
-//! `proxy-rewrite`: changes what the upstream is asked for: target, host, method, fields.
+//! `proxy-rewrite`: changes target, host, method and fields of the forwarded request.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
@@ -74,12 +74,12 @@ enum RewriteTarget {
     AsItCame,
 }
 
-/// Client text made a dot segment in a rewritten path, which would lead the upstream out of the place that the text
-/// was put in.
+/// Client text has resulted in a dot segment of a rewritten path, which would leave the prefix of the
+/// template.
 #[derive(Debug)]
 struct DotSegmentInRewrite;
 
-/// Rewrites requests.
+/// The plugin.
 pub(crate) struct ProxyRewrite {
     target: RewriteTarget,
     raw: bool,
@@ -101,7 +101,7 @@ impl PluginFactory for ProxyRewrite {
         if !names.chain(&operations.remove).all(|name| is_field_name(name)) {
             return Err(InvalidSettings::at("headers", "invalid field character in header"));
         }
-        // Patterns are checked even where `uri` wins, as they may be meant for later.
+        // Patterns are validated even if `uri` takes precedence.
         let patterns = patterns(config.regex_uri.as_deref().unwrap_or(&[]))?;
         let target = match config.uri {
             Some(uri) => RewriteTarget::Uri(TextTemplate::parse(&uri)),
@@ -153,7 +153,7 @@ impl ProxyRewrite {
         !(self.add.is_empty() && self.set.is_empty())
     }
 
-    /// The new target, `None` where it stays as it is.
+    /// The new target; `None` if it is unchanged.
     fn safe_target(
         &self,
         ex: &Exchange<'_>,
@@ -165,7 +165,7 @@ impl ProxyRewrite {
             RewriteTarget::Patterns(patterns) => {
                 let captures = patterns
                     .iter()
-                    .find_map(|one| ex.decided(one.first_in_path(&ex.request, &ex.budget, &mut target)));
+                    .find_map(|one| ex.decided(one.first_in_path(&ex.request, ex.budget(), &mut target)));
                 let Some(captures) = captures else { return Ok(None) };
                 *groups = self.has_fields().then(|| MatchGroups::of(&captures));
             }
@@ -175,7 +175,7 @@ impl ProxyRewrite {
         self.without_dot_segment(target.finish()).map(Some)
     }
 
-    /// The target, unless client text may have made a dot segment in its path.
+    /// Returns the target, unless client text may have formed a dot segment in its path.
     fn without_dot_segment(&self, target: Vec<u8>) -> Result<Vec<u8>, DotSegmentInRewrite> {
         let path_end = position(&target, b'?').unwrap_or(target.len());
         match !self.is_constant() && has_dot_segment(&target[..path_end]) {
@@ -184,7 +184,7 @@ impl ProxyRewrite {
         }
     }
 
-    /// Whether the target holds no client text.
+    /// Whether the target contains no client text.
     fn is_constant(&self) -> bool {
         matches!(&self.target, RewriteTarget::Uri(uri) if uri.as_plain().is_some())
     }
@@ -202,11 +202,11 @@ impl ProxyRewrite {
                 if let Some(at) = position(source, b'?') {
                     target.add_query(&source[at + 1..]);
                 }
-                // A template does not forward the target as received: its variables are client text as ever.
+                // A template does not forward the received target: its variables are client text.
                 self.without_dot_segment(target.finish())?
             }
             RewriteTarget::Patterns(patterns) => {
-                let found = patterns.iter().find_map(|one| ex.decided(one.first(source, &ex.budget)));
+                let found = patterns.iter().find_map(|one| ex.decided(one.first(source, ex.budget())));
                 let Some((out, captures)) = found else { return Ok(source.to_vec()) };
                 *groups = self.has_fields().then(|| MatchGroups::of(&captures));
                 out
@@ -223,7 +223,7 @@ impl ProxyRewrite {
             ex.request.fields.add(name, &value);
         }
         for (name, texts) in &self.set {
-            // What comes out empty is no value: without any, the field goes.
+            // An empty result is no value and removes the field.
             let mut has_value = false;
             for text in texts {
                 value.clear();

@@ -129,7 +129,7 @@ impl Redirect {
                 if path.names_where {
                     target = target.noting_client_text();
                 }
-                let matched = path.makes.first_in_path(&ex.request, &ex.budget, &mut target);
+                let matched = path.makes.first_in_path(&ex.request, ex.budget(), &mut target);
                 if ex.decided(matched).is_none() {
                     return Ok(None);
                 }

@@ -1,4 +1,4 @@
-//! `request-id`: gives every request an id, told to the upstream and to the client.
+//! `request-id`: adds an id to each request, and to its response.
 
 use std::cell::Cell;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
     DryRunResult, Exchange, Now, PhaseSet, Plugin, PluginBuildContext, PluginFactory, PluginHost,
-    ResponseHead, Step,
+    ResponseHead, ResponseHeadPhase, Step,
 };
 
 /// The settings.
@@ -66,7 +66,7 @@ fn sixteen() -> usize {
     16
 }
 
-/// The doubled `G` is APISIX's and part of the default.
+/// The doubled `G` is part of the default in APISIX.
 fn char_set() -> String {
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIGKLMNOPQRSTUVWXYZ0123456789".to_owned()
 }
@@ -77,10 +77,10 @@ impl Default for IdCharset {
     }
 }
 
-/// Longer ids are refused: each request would carry them.
+/// Maximum length of an id, since each request carries it.
 const LENGTH_MAX: usize = 1024;
 
-/// Gives ids.
+/// The plugin.
 pub(crate) struct RequestId {
     header_name: String,
     in_response: bool,
@@ -153,18 +153,18 @@ impl Plugin for RequestId {
         }
     }
 
-    fn response_head(&self, ex: &mut Exchange<'_>, head: &mut ResponseHead) {
+    fn response_head(&self, ex: &mut ResponseHeadPhase<'_, '_>, head: &mut ResponseHead) {
         if head.fields.get(&self.header_name).is_some_and(|id| !id.is_empty()) {
             return;
         }
-        // The request's own field is where the id lives, so that nothing is kept beside it.
+        // The id is stored in the request field, so that nothing is stored beside it.
         if let Some(id) = ex.request.fields.get(&self.header_name) {
             head.fields.set(&self.header_name, id);
         }
     }
 }
 
-/// A UUID of these bits with its version put in (RFC 9562 §4).
+/// A UUID of these bits with its version (RFC 9562 §4).
 fn uuid(high: u64, low: u64, version: u64) -> [u8; 36] {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let high = (high & !0xf000) | (version << 12);
@@ -186,12 +186,12 @@ fn uuid_v4(host: &dyn PluginHost) -> [u8; 36] {
 }
 
 thread_local! {
-    /// The last millisecond this worker made an id in, and how many it made in it.
+    /// The last millisecond with an id of this worker, and the number of its ids.
     static SEQUENCE: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// Ids of one worker ascend: 18 bits behind the time count what falls into one millisecond
-/// (RFC 9562 §6.2, method 1).
+/// Ids of one worker ascend: 18 bits after the time count the ids of one millisecond (RFC 9562 §6.2, method
+/// 1).
 fn uuid_v7(host: &dyn PluginHost, now: Now) -> [u8; 36] {
     let (last_ms, count) = SEQUENCE.get();
     let (ms, count) = match now.unix_ms > last_ms {

@@ -176,7 +176,7 @@ impl RequestValidation {
     fn conclude<'a>(&self, ex: &mut Exchange<'_>, judged: Judged) -> Step<'a> {
         match judged {
             Ok(Ok(body)) => {
-                ex.body = Some(body.into());
+                ex.body.buffered = Some(body.into());
                 Step::Continue
             }
             Ok(Err(found)) => self.refuse(&found),
@@ -265,7 +265,7 @@ impl Plugin for RequestValidation {
         if ex.lacks_body(self.config.max_req_body_size) {
             return Step::NeedBody { bytes_max: self.config.max_req_body_size };
         }
-        let body = ex.body.take().unwrap_or_default();
+        let body = ex.body.buffered.take().unwrap_or_default();
         if body.is_empty() {
             return self.refuse("");
         }

@@ -1,4 +1,4 @@
-//! `response-rewrite`: changes the answer: status, fields, body.
+//! `response-rewrite`: changes status, fields and body of responses.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use yumen_config::schema::InvalidSettings;
 use yumen_plugin::vars::is_data_value;
 use yumen_plugin::{
     BodyChunk, Computation, ConditionExpr, Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory,
-    PluginHost, ResponseHead, compute,
+    PluginHost, ResponseBodyPhase, ResponseHead, ResponseHeadPhase, compute,
 };
 
 use crate::decoding::{ContentCoding, UnsupportedCoding};
@@ -82,7 +82,7 @@ fn jo() -> String {
     "jo".to_owned()
 }
 
-/// How many matches are replaced.
+/// The number of matches that are replaced.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, serde::Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
@@ -98,7 +98,7 @@ enum BodyRewrite {
     Filter { filters: Arc<BodyFilters>, bytes_max: usize },
 }
 
-/// Rewrites answers.
+/// The plugin.
 pub(crate) struct ResponseRewrite {
     condition: Option<ConditionExpr>,
     status: Option<u16>,
@@ -108,11 +108,11 @@ pub(crate) struct ResponseRewrite {
     body: BodyRewrite,
 }
 
-/// A body on its way through one instance of the plugin.
+/// A body in transfer through one instance of the plugin.
 struct FilterBody {
     of: usize,
     bytes: Vec<u8>,
-    /// What it is coded with.
+    /// The content coding of the body.
     coding: Option<ContentCoding>,
     done: bool,
 }
@@ -173,7 +173,7 @@ fn filter(filter: BodyReplacement) -> Result<(ReplacementScope, LinearSubstituti
     Ok((filter.scope, LinearSubstitution::new(regex, by)))
 }
 
-/// `Name: value` as a field to add.
+/// Parses `Name: value` as a field to add.
 fn added(line: &str) -> Result<(String, TextTemplate), InvalidSettings> {
     let (name, value) = line.split_once(':').unwrap_or((line, ""));
     let (name, value) = (name.trim_end(), value.trim_start());
@@ -187,23 +187,23 @@ fn added(line: &str) -> Result<(String, TextTemplate), InvalidSettings> {
 }
 
 impl ResponseRewrite {
-    /// Tells this instance from another in the same exchange.
+    /// Identifies this instance among others in the same exchange.
     fn key(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
-    fn begin_body(&self, ex: &mut Exchange<'_>, head: &mut ResponseHead) {
+    fn begin_body(&self, ex: &mut ResponseHeadPhase<'_, '_>, head: &mut ResponseHead) {
         let (length, coding) = match &self.body {
             BodyRewrite::Keep => return,
             BodyRewrite::Replace(body) => (Some(body.len() as u64), None),
-            // Patterns are over text, and a part of what is coded is none.
+            // Patterns match text, and a part of a coded body cannot be decoded.
             BodyRewrite::Filter { .. } => match ContentCoding::of(head) {
                 Ok(coding) if coding.is_none() || head.status != 206 => (None, coding),
                 Ok(_) | Err(UnsupportedCoding) => return,
             },
         };
         head.body_changes(length);
-        ex.edits_body = true;
+        ex.edit_body();
         for name in ["Content-Encoding", "Last-Modified", "ETag"] {
             head.fields.remove(name);
         }
@@ -225,7 +225,7 @@ impl ResponseRewrite {
         for (name, text) in &self.set {
             value.clear();
             text.render(ex, &mut value);
-            // What comes out empty is no value, and takes the field away.
+            // An empty result removes the field.
             if value.is_empty() {
                 head.fields.remove(name);
             } else {
@@ -238,11 +238,11 @@ impl ResponseRewrite {
     }
 }
 
-/// Replacements in order, as a thread beside the worker needs them.
+/// Replacements in order, shared with the offload threads.
 struct BodyFilters(Vec<(ReplacementScope, LinearSubstitution)>);
 
 impl BodyFilters {
-    /// The decoded body with its replacements; an error where it is not in its coding.
+    /// Returns the decoded body with its replacements; fails if the body violates its coding.
     fn replaced(
         &self,
         body: Vec<u8>,
@@ -264,7 +264,7 @@ impl BodyFilters {
     }
 }
 
-/// Replaces in a whole body, at once or beside the worker.
+/// Replaces in a whole body, at once or in another thread.
 fn replace(
     filters: &Arc<BodyFilters>,
     body: Vec<u8>,
@@ -272,7 +272,7 @@ fn replace(
     bytes_max: usize,
     host: &dyn PluginHost,
 ) -> Computation<io::Result<Vec<u8>>> {
-    /// A coded byte costs as much as so many that are not coded.
+    /// Cost of one coded byte, in bytes that are not coded.
     const CODED_WEIGHT: usize = 16;
     let weight = if coding.is_some() { body.len().saturating_mul(CODED_WEIGHT) } else { body.len() };
     let filters = filters.clone();
@@ -287,11 +287,11 @@ impl Plugin for ResponseRewrite {
         }
     }
 
-    fn response_head(&self, ex: &mut Exchange<'_>, head: &mut ResponseHead) {
+    fn response_head(&self, ex: &mut ResponseHeadPhase<'_, '_>, head: &mut ResponseHead) {
         if self.condition.as_ref().is_some_and(|condition| !condition.eval(ex)) {
             return;
         }
-        // A change of protocols has no other status and no body.
+        // A change of protocols keeps its status and has no body.
         if head.status != 101 {
             if let Some(status) = self.status {
                 head.set_status(status);
@@ -301,7 +301,7 @@ impl Plugin for ResponseRewrite {
         self.edit_fields(ex, head);
     }
 
-    fn response_body(&self, ex: &mut Exchange<'_>, chunk: BodyChunk) -> BodyChunk {
+    fn response_body(&self, ex: &mut ResponseBodyPhase<'_, '_>, chunk: BodyChunk) -> BodyChunk {
         let key = self.key();
         let find = |bodies: &'_ mut CollectedBodies| bodies.0.iter().position(|body| body.of == key);
         let Some(bodies) = ex.note_mut::<CollectedBodies>() else { return chunk };

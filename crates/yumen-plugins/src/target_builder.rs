@@ -185,7 +185,7 @@ impl TargetBuilder {
             Var::Fixed(FixedVar::IsArgs) => self.is_args(request),
             Var::Fixed(FixedVar::Args) => self.args(request.query().or(default).unwrap_or_default()),
             Var::PathParam(name) if self.place != TargetPlace::Query => {
-                match ex.path_params.iter().find(|(param, _)| **param == **name) {
+                match ex.route.path_params.iter().find(|(param, _)| **param == **name) {
                     Some((_, range)) => self.encoded(raw_routed_part(request.raw_path(), range.clone())),
                     None => self.text(default.unwrap_or_default()),
                 }

@@ -16,8 +16,8 @@ use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{
     BodyChunk, Carry, ClientInfo, Consumer, ConsumerIdentity, ConsumerIndex, Exchange, ExchangeOutcome,
     Fields, LocalResponse, Now, ObjectLookup, PhaseSet, Plugin, PluginBuildContext, PluginHost,
-    PluginRegistry, RequestHead, ResponseHead, RouteInfo, SharedOutbound, Step, SubrequestFault,
-    SubrequestResponse, SubrequestSpec,
+    PluginRegistry, RequestHead, ResponseBodyPhase, ResponseHead, ResponseHeadPhase, RouteInfo,
+    SharedOutbound, Step, SubrequestFault, SubrequestResponse, SubrequestSpec, UpstreamRequestPhase,
 };
 
 /// A worker whose clock stands still until the test or a sleep moves it.
@@ -182,7 +182,7 @@ impl PluginBench {
                 peer: address("127.0.0.1:40000"),
                 local: address("127.0.0.1:9080"),
                 tls: None,
-                connection: 1,
+                connection_id: 1,
             },
             uris: ["/*".into()],
             route: RouteInfo {
@@ -264,8 +264,8 @@ impl PluginBench {
     pub(crate) fn exchange(&self, request: &str) -> Exchange<'_> {
         let (head, _) = read_request(request);
         let mut ex = Exchange::new(head, &self.client, self.host.clock(), &self.host, &self.consumers);
-        ex.route = Some(&self.route);
-        ex.matched = (&self.uris, 0);
+        ex.route.info = Some(&self.route);
+        (ex.route.uris, ex.route.uri_index) = (&self.uris, 0);
         ex
     }
 
@@ -310,27 +310,28 @@ impl PluginBench {
         let (mut head, mut body) = match answer {
             Some(response) => local_head(response),
             None => {
-                of(PhaseSet::UPSTREAM_REQUEST).for_each(|plugin| plugin.upstream_request(&mut ex));
+                of(PhaseSet::UPSTREAM_REQUEST)
+                    .for_each(|plugin| plugin.upstream_request(&mut UpstreamRequestPhase::new(&mut ex)));
                 reply.upstream = Some(upstream_lines(&ex.request));
                 let (head, body) = self.upstream_answer();
-                ex.upstream_status = head.status;
+                ex.endpoint.status = head.status;
                 (head, body)
             }
         };
-        ex.status = head.status;
-        for (name, value) in ex.response_fields.iter() {
+        ex.response.status = head.status;
+        for (name, value) in ex.response.fields.iter() {
             head.fields.set(std::str::from_utf8(name).expect("names are ASCII"), value);
         }
         for plugin in of(PhaseSet::RESPONSE_HEAD) {
-            ex.show_answer(head.fields.clone());
-            plugin.response_head(&mut ex, &mut head);
+            ex.response.expose_fields(head.fields.clone());
+            plugin.response_head(&mut ResponseHeadPhase::new(&mut ex), &mut head);
         }
         ex.choose_coding(&mut head);
-        ex.status = head.status;
+        ex.response.status = head.status;
         let whole = |data| BodyChunk { data, last: true, pause: false, ..BodyChunk::default() };
-        if ex.edits_body {
+        if ex.response.edits_body() {
             for plugin in of(PhaseSet::RESPONSE_BODY) {
-                body = plugin.response_body(&mut ex, whole(body)).data;
+                body = plugin.response_body(&mut ResponseBodyPhase::new(&mut ex), whole(body)).data;
             }
             body = ex.code(whole(body));
         }
@@ -373,7 +374,7 @@ fn run_phase(
         if body.len() > bytes_max {
             return Some(LocalResponse::status(413));
         }
-        ex.body = Some(body.into());
+        ex.body.buffered = Some(body.into());
     }
     panic!("the plugin asks for the body though it was given");
 }

@@ -1,6 +1,6 @@
-//! `traffic-split`: sends shares of the traffic, or what meets conditions, to other upstreams than the route's.
+//! `traffic-split`: selects another upstream for a share of the requests or by conditions.
 //!
-//! Knows upstreams by their slots only; which one it takes is all it decides.
+//! Knows upstreams by their slots only.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use yumen_plugin::{
     UpstreamSlot,
 };
 
-/// Bodies that conditions look into are read up to this many bytes.
+/// Maximum size of a body that conditions read, in bytes.
 const BODY_BYTES_MAX: usize = 1024 * 1024;
 
 /// Settings of `traffic-split`.
@@ -75,23 +75,23 @@ fn only_default() -> Vec<WeightedUpstream> {
     vec![WeightedUpstream { upstream_id: None, upstream: None, weight: 1 }]
 }
 
-/// Splits traffic.
+/// The plugin.
 pub(crate) struct TrafficSplit {
     rules: Vec<SplitRule>,
 }
 
-/// One rule.
+/// A compiled rule.
 struct SplitRule {
-    /// Empty is always.
+    /// Empty: the rule always matches.
     any_of: Vec<ConditionExpr>,
     choices: Vec<SplitChoice>,
     total: u64,
-    /// How far apart two picks in a row are: none of it in common with the total.
+    /// Distance of two successive picks, coprime to the total.
     stride: u64,
     picks: Arc<AtomicU64>,
 }
 
-/// Where a share goes.
+/// The target of a share.
 struct SplitChoice {
     weight: u64,
     goes: SplitTarget,
@@ -99,7 +99,7 @@ struct SplitChoice {
 }
 
 enum SplitTarget {
-    /// To the route's own upstream.
+    /// The upstream of the route.
     Default,
     Upstream(UpstreamSlot),
 }
@@ -186,7 +186,7 @@ fn choice(
     Ok(SplitChoice { weight, goes: SplitTarget::Upstream(slot), label })
 }
 
-/// A step through a cycle that comes to every place once, neighbours far from each other.
+/// A step that visits every position of a cycle once, with successive positions far apart.
 fn stride(total: u64) -> u64 {
     let golden = (total as f64 * 0.618) as u64;
     (golden.max(1)..).find(|step| gcd(*step, total) == 1).unwrap_or(1)
@@ -214,7 +214,7 @@ impl SplitRule {
         })
     }
 
-    /// The only choice there is, where there is no other.
+    /// The only target, if there is one.
     fn only(&self) -> Option<&SplitChoice> {
         self.choices.iter().find(|choice| choice.weight == self.total)
     }
@@ -233,8 +233,8 @@ impl SplitRule {
 impl SplitChoice {
     fn take(&self, ex: &mut Exchange<'_>) {
         if let SplitTarget::Upstream(slot) = &self.goes {
-            // A slot that was never filled is no upstream's.
-            ex.upstream.instead = Some(slot.get().unwrap_or(u32::MAX));
+            // An empty slot has no upstream, so that the request is refused.
+            ex.upstream.slot = Some(slot.get().unwrap_or(u32::MAX));
         }
     }
 }
@@ -242,7 +242,7 @@ impl SplitChoice {
 impl TrafficSplit {
     fn lacks_body(&self, ex: &Exchange<'_>) -> bool {
         let needs = |rule: &SplitRule| rule.any_of.iter().any(ConditionExpr::needs_body);
-        ex.body.is_none() && ex.request.framing != Framing::None && self.rules.iter().any(needs)
+        ex.body.buffered.is_none() && ex.request.framing != Framing::None && self.rules.iter().any(needs)
     }
 
     fn rule(&self, ex: &Exchange<'_>) -> Option<&SplitRule> {

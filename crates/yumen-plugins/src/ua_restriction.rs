@@ -75,7 +75,7 @@ impl UaRestriction {
         }
         let is_listed = |agent: &[u8]| {
             // An agent that takes too long to match is refused.
-            pattern::any_matches(&self.patterns, agent.trim_ascii(), &ex.budget).unwrap_or(self.refuses)
+            pattern::any_matches(&self.patterns, agent.trim_ascii(), ex.budget()).unwrap_or(self.refuses)
         };
         agents.any(is_listed) != self.refuses
     }

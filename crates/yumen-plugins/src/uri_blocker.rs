@@ -65,7 +65,7 @@ impl Plugin for UriBlocker {
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         // A target that takes too long to match is not let through for that.
-        if pattern::any_matches(&self.rules, &ex.request.request_uri(), &ex.budget) != Ok(false) {
+        if pattern::any_matches(&self.rules, &ex.request.request_uri(), ex.budget()) != Ok(false) {
             return Step::Respond(self.refusal.clone());
         }
         Step::Continue

@@ -1,4 +1,4 @@
-//! `zstd`: compresses answers for clients that take Zstandard (RFC 8878).
+//! `zstd`: compresses responses for clients that accept Zstandard (RFC 8878).
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
-    Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory, ResponseCoding, ResponseHead,
+    PhaseSet, Plugin, PluginBuildContext, PluginFactory, ResponseCoding, ResponseHead, ResponseHeadPhase,
 };
 
 use crate::compression::{self, BodyEncoder, CompressibleTypes, CompressionCoding, CompressionRules};
@@ -47,7 +47,7 @@ fn window_log() -> u32 {
     19
 }
 
-/// Compresses with Zstandard.
+/// The plugin.
 pub(crate) struct Zstd(Arc<dyn ResponseCoding>);
 
 impl PluginFactory for Zstd {
@@ -81,7 +81,7 @@ impl Plugin for Zstd {
         PhaseSet::RESPONSE_HEAD
     }
 
-    fn response_head(&self, ex: &mut Exchange<'_>, _: &mut ResponseHead) {
+    fn response_head(&self, ex: &mut ResponseHeadPhase<'_, '_>, _: &mut ResponseHead) {
         ex.offer_coding(self.0.clone());
     }
 }

@@ -169,12 +169,15 @@ async fn handshake(
     tcp: TcpConnection,
     acceptor: &DownstreamTlsAcceptor,
 ) -> Result<AcceptedTls, HandshakeRefusal> {
-    timer.set(worker.settings.handshake_timeout_ms);
+    timer.set(worker.settings.timeouts.handshake_ms);
     // Boxed, so that the handshake state is freed before the connection is served.
     let shaken = until(timer, Box::pin(acceptor.accept(tcp)).as_mut()).await;
     let shaken = shaken.unwrap_or_else(|| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
-    let counted =
-        if shaken.is_ok() { &worker.counters.handshakes } else { &worker.counters.handshake_failures };
+    let counted = if shaken.is_ok() {
+        &worker.counters.connections.handshakes
+    } else {
+        &worker.counters.connections.handshake_failures
+    };
     counted.add(1);
     if let Err(HandshakeRefusal::Failed(error)) = &shaken {
         tracing::debug!(%error, "tls handshake failed");
@@ -212,12 +215,12 @@ impl DownstreamConnection {
         let mut head = None;
         let is_waiting = !self.inbox.is_empty();
         let settings = &self.worker.settings;
-        self.timer.set(if is_waiting { settings.head_timeout_ms } else { settings.idle_timeout_ms });
+        self.timer.set(if is_waiting { settings.timeouts.head_ms } else { settings.timeouts.idle_ms });
         poll_fn(|cx| {
             loop {
                 if self.inbox.len() > scanned {
                     let mut read = head.take().unwrap_or_else(|| self.worker.take_request());
-                    let limits = &self.worker.settings.request_head;
+                    let limits = &self.worker.settings.limits.request_head;
                     // The parser continues behind `scanned`, so that a head in many segments is not searched
                     // repeatedly.
                     match parse::request(self.inbox.bytes(), scanned, limits, &mut read) {
@@ -230,7 +233,7 @@ impl DownstreamConnection {
                         Ok(ParsedHead::Partial) => {
                             head = Some(read);
                             if scanned == 0 {
-                                self.timer.set(self.worker.settings.head_timeout_ms);
+                                self.timer.set(self.worker.settings.timeouts.head_ms);
                                 // A client with delayed acknowledgements may wait before it sends the rest of
                                 // the head.
                                 self.stream.tcp().into_iter().for_each(TcpConnection::acknowledge);
@@ -253,7 +256,7 @@ impl DownstreamConnection {
     fn wait_for_head(&mut self, cx: &mut Context<'_>, grace: &mut bool) -> Poll<NextRequest> {
         self.inbox.park(&self.worker.buffers);
         // During a handover, idle connections keep their idle timeout; other drains close them.
-        let ends = self.worker.draining.get() && !self.worker.keeps_idle.get();
+        let ends = self.worker.admission.ends_idle();
         if ends && !*grace && self.inbox.is_empty() {
             *grace = true;
             self.timer.set(DRAIN_GRACE_MS);
@@ -274,7 +277,7 @@ impl DownstreamConnection {
     /// Time since the connection became idle, in milliseconds.
     fn idle_ms(&self) -> u64 {
         let left_ms = self.timer.left_ms().unwrap_or(0);
-        self.worker.settings.idle_timeout_ms.saturating_sub(left_ms)
+        self.worker.settings.timeouts.idle_ms.saturating_sub(left_ms)
     }
 
     /// Whether the malformed first line resembles an HTTP request of any version. Other protocols would not
@@ -289,7 +292,7 @@ impl DownstreamConnection {
 
     /// Counts a connection of an unknown protocol, which gets no response and no access log line.
     fn count_unknown_protocol(&self) {
-        self.worker.counters.strangers.add(1);
+        self.worker.counters.connections.strangers.add(1);
         tracing::debug!(client = %self.peer.client.peer, "unknown protocol: the first bytes are not HTTP");
     }
 

@@ -5,6 +5,7 @@ mod shared;
 pub(crate) mod stream;
 
 use yumen_http::{BodyError, HeadError};
+use yumen_plugin::IndecisionCause;
 
 pub(crate) use shared::SharedFailure;
 
@@ -102,6 +103,15 @@ pub struct Fault {
 impl From<FaultKind> for Fault {
     fn from(kind: FaultKind) -> Fault {
         Fault { kind, unsent: false }
+    }
+}
+
+impl From<IndecisionCause> for FaultKind {
+    fn from(cause: IndecisionCause) -> FaultKind {
+        match cause {
+            IndecisionCause::BacktrackLimit => FaultKind::Undecided,
+            IndecisionCause::UnreadableBody => FaultKind::UnreadableBody,
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use yumen_http::{Fields, HttpVersion, KnownField, RequestHead};
-use yumen_plugin::{Exchange, LocalResponse};
+use yumen_plugin::{Exchange, LocalResponse, ResponseProtocol};
 
 use crate::fault::FaultKind;
 
@@ -27,7 +27,11 @@ const UNAUTHENTICATED: u8 = 16;
 pub(crate) fn is_call(ex: &Exchange<'_>) -> bool {
     // Checked for every response: HTTP/1 costs one comparison.
     let may_call = || matches!(ex.request.version, HttpVersion::Http2 | HttpVersion::Http3);
-    ex.is_call.unwrap_or_else(|| may_call() && is_grpc(&ex.request))
+    match ex.response.protocol {
+        ResponseProtocol::ByRequest => may_call() && is_grpc(&ex.request),
+        ResponseProtocol::Grpc => true,
+        ResponseProtocol::Http => false,
+    }
 }
 
 /// Whether the content type is `application/grpc`, alone or with a message format. gRPC-Web is not a call

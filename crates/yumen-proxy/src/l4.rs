@@ -104,8 +104,8 @@ fn exchange<'s>(
     static NOBODY: OnceLock<ConsumerIndex> = OnceLock::new();
     let consumers = NOBODY.get_or_init(ConsumerIndex::default);
     let mut ex = Exchange::new(worker.take_request(), client, clock::now(), worker, consumers);
-    ex.stream = Some(StreamInfo { protocol: protocol.name(), mqtt_client_id: None });
-    ex.route = route.map(|route| &route.info);
+    ex.client.stream = Some(StreamInfo { protocol: protocol.name(), mqtt_client_id: None });
+    ex.route.info = route.map(|route| &route.info);
     ex
 }
 
@@ -126,7 +126,7 @@ async fn pass(
     // An aborted match in the last plugin must also stop the stream before the dial.
     phases::decided(ex)?;
     let mut back = dial::connect(worker, ex, &upstream, &front.timer, tally).await?;
-    let idle_ms = upstream.stream_idle_ms.unwrap_or(worker.settings.stream_idle_ms);
+    let idle_ms = upstream.stream_idle_ms.unwrap_or(worker.settings.streams.idle_ms);
     let tie = worker.ties.bind_stream(&worker.timers, &upstream, tally.endpoint);
     let pair = BidirectionalCopy::new(std::mem::take(&mut front.inbox), Inbox::default(), idle_ms);
     let mut relay = relay::Relay { pair, tie };
@@ -168,19 +168,19 @@ fn finish(
     };
     // Logs and metrics belong to the end of the stream, not to its start.
     ex.now = now;
-    ex.status = outcome.status;
-    ex.endpoint = tally.endpoint;
-    (ex.sent_bytes, ex.sent_body_bytes) = (outcome.sent_bytes, outcome.sent_body_bytes());
+    ex.response.status = outcome.status;
+    ex.endpoint.address = tally.endpoint;
+    ex.record_outcome(&outcome);
     if let Some(route) = route {
         phases::log(&route.chain, &mut ex, &outcome);
     }
     worker.counters.streams.finish(fault, &outcome);
-    if let Some(log) = &worker.log {
+    if let Some(log) = &worker.recorders.access_log {
         let dropped = log.borrow_mut().write(&ex, &outcome);
-        worker.counters.log_lines_dropped.add(dropped);
+        worker.counters.runtime.log_lines_dropped.add(dropped);
     }
     if let Some(fault) = fault {
-        tracing::debug!(fault = fault.word(), client = %ex.client.peer, "stream ended by a fault");
+        tracing::debug!(fault = fault.word(), client = %ex.client.connection.peer, "stream ended by a fault");
     }
     worker.recycle_request_head(ex.request);
 }

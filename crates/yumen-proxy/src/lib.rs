@@ -41,6 +41,6 @@ pub use runtime::minimum_rate::MinimumRate;
 pub use runtime::overload::OverloadSettings;
 pub use runtime::worker_duty::WorkerDuty;
 pub use runtime::{clock, huge_pages, malloc_trim};
-pub use settings::{ListenerSettings, StreamProtocol, WorkerSettings};
+pub use settings::{ListenerProtocol, ListenerSettings, StreamProtocol, WorkerSettings};
 pub use upstream::{probe, protection};
 pub use worker::WorkerParts;

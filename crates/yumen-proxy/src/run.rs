@@ -48,7 +48,7 @@ pub fn worker(
             }
         });
         tokio::task::spawn_local(worker.clone().run_chores());
-        if worker.overload.is_some() {
+        if worker.admission.overload.is_some() {
             tokio::task::spawn_local(worker.clone().watch_overload());
         }
         let mut accepting: Vec<_> = listeners
@@ -78,7 +78,7 @@ pub fn worker(
         }
         // The drain starts once the listeners have accepted their last connections.
         worker.drain(&duty).await;
-        worker.redis.close().await;
+        worker.plugin_services.redis.close().await;
     });
     Ok(())
 }

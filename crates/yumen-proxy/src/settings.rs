@@ -19,12 +19,31 @@ pub const HEAD_BYTES_MAX: usize = crate::runtime::buffer::BUFFER_BYTES;
 pub(crate) const EXCHANGES_KEPT: usize = 256;
 
 /// Settings of all workers. They are constant for the life of the process.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct WorkerSettings {
+    /// Limits of sizes, counts and rates.
+    pub limits: WorkerLimits,
+    /// Timeouts of downstream connections.
+    pub timeouts: DownstreamTimeouts,
+    /// Limits of TCP streams and UDP sessions.
+    pub streams: StreamSettings,
+    /// Fields and methods that the gateway handles itself.
+    pub forwarding: ForwardingSettings,
+    /// Sampling and debug tokens.
+    pub observation: ObservationSettings,
+    /// Limits of HTTP/2 connections.
+    pub http2: Http2Settings,
+    /// Limits of HTTP/3 connections.
+    pub http3: Http3Settings,
+    /// Limits for load shedding.
+    pub overload: OverloadSettings,
+}
+
+/// Limits of sizes, counts and rates of HTTP traffic.
+#[derive(Debug, Clone)]
+pub struct WorkerLimits {
     /// Limits of request heads.
     pub request_head: HeadLimits,
-    /// Whether TRACE requests are routed; otherwise the gateway refuses them.
-    pub trace_requests: bool,
     /// Limits of response heads.
     pub response_head: HeadLimits,
     /// Maximum size of a request body in bytes; 0 is no limit.
@@ -33,31 +52,84 @@ pub struct WorkerSettings {
     pub backlog_bytes_max: usize,
     /// Maximum number of connections per worker; further ones are closed at once.
     pub connections_max: usize,
-    /// Timeout of a TLS handshake, from the accept to its end, in milliseconds.
-    pub handshake_timeout_ms: u64,
-    /// Timeout of a request head, from its first byte to its last, in milliseconds.
-    pub head_timeout_ms: u64,
-    /// Timeout between two reads of a request body, in milliseconds.
-    pub body_timeout_ms: u64,
     /// The minimum rate at which a client must send a request body.
     pub body_rate: MinimumRate,
     /// The minimum rate at which a client must receive its response.
-    pub answer_rate: MinimumRate,
-    /// Idle timeout of a client connection between requests, in milliseconds.
-    pub idle_timeout_ms: u64,
-    /// Timeout for a client that has sent FIN, in milliseconds; 0 applies the timeouts of other clients.
+    pub response_rate: MinimumRate,
+}
+
+impl Default for WorkerLimits {
+    fn default() -> Self {
+        WorkerLimits {
+            request_head: HeadLimits::default(),
+            response_head: HeadLimits::default(),
+            body_bytes_max: 0,
+            backlog_bytes_max: 64 * 1024 * 1024,
+            connections_max: 65_536,
+            body_rate: MinimumRate::default(),
+            response_rate: MinimumRate::default(),
+        }
+    }
+}
+
+/// Timeouts of downstream connections, in milliseconds.
+#[derive(Debug, Clone)]
+pub struct DownstreamTimeouts {
+    /// Of a TLS handshake, from the accept to its end.
+    pub handshake_ms: u64,
+    /// Of a request head, from its first byte to its last.
+    pub head_ms: u64,
+    /// Between two reads of a request body.
+    pub body_ms: u64,
+    /// Idle timeout between requests.
+    pub idle_ms: u64,
+    /// For a client that has sent FIN; 0 applies the timeouts of other clients.
     pub half_closed_ms: u64,
-    /// Timeout between two writes to a client, in milliseconds.
-    pub send_timeout_ms: u64,
+    /// Between two writes to a client.
+    pub send_ms: u64,
+}
+
+impl Default for DownstreamTimeouts {
+    fn default() -> Self {
+        DownstreamTimeouts {
+            handshake_ms: 10_000,
+            head_ms: 60_000,
+            body_ms: 60_000,
+            idle_ms: 60_000,
+            half_closed_ms: 1000,
+            send_ms: 60_000,
+        }
+    }
+}
+
+/// Limits of TCP streams and UDP sessions.
+#[derive(Debug, Clone)]
+pub struct StreamSettings {
     /// Idle timeout of TCP streams whose upstream sets none, in milliseconds.
-    pub stream_idle_ms: u64,
+    pub idle_ms: u64,
     /// Idle timeout of a stream or tunnel after one side has ended, in milliseconds; 0 keeps the other
     /// timeout.
-    pub stream_half_closed_ms: u64,
+    pub half_closed_ms: u64,
     /// Idle timeout of UDP sessions whose upstream sets none, in milliseconds.
     pub udp_idle_ms: u64,
     /// Maximum number of UDP sessions per worker; datagrams of further ones are dropped.
     pub udp_sessions_max: usize,
+}
+
+impl Default for StreamSettings {
+    fn default() -> Self {
+        StreamSettings {
+            idle_ms: 600_000,
+            half_closed_ms: 60_000,
+            udp_idle_ms: 60_000,
+            udp_sessions_max: 16_384,
+        }
+    }
+}
+
+/// Fields that the gateway adds, trusts or removes.
+#[derive(Debug, Clone)]
+pub struct ForwardingSettings {
     /// The `Server` field line of every response, with its CRLF; empty forwards the upstream's.
     pub server_line: Vec<u8>,
     /// Peers whose forwarding fields are trusted.
@@ -65,53 +137,37 @@ pub struct WorkerSettings {
     /// Source of the client address, if configured.
     pub real_ip: Option<RealIpFinder>,
     /// Whether endpoints also receive the `Forwarded` field (RFC 7239).
-    pub forwarded: bool,
+    pub forwarded_field: bool,
+    /// Whether TRACE requests are routed; otherwise the gateway refuses them.
+    pub trace_requests: bool,
+}
+
+impl Default for ForwardingSettings {
+    fn default() -> Self {
+        ForwardingSettings {
+            server_line: b"Server: yumen\r\n".to_vec(),
+            trusted: IpSet::default(),
+            real_ip: None,
+            forwarded_field: false,
+            trace_requests: false,
+        }
+    }
+}
+
+/// Settings of sampled requests and of explanations.
+#[derive(Debug, Clone)]
+pub struct ObservationSettings {
     /// Approximate maximum of sampled requests per second; 0 disables sampling.
     pub samples_per_second: u32,
     /// Maximum number of recent requests per worker; 0 stores none.
     pub recent_requests: usize,
-    /// Limits of HTTP/2 connections.
-    pub http2: Http2Settings,
-    /// Limits of HTTP/3 connections.
-    pub http3: Http3Settings,
-    /// Limits for load shedding.
-    pub overload: OverloadSettings,
     /// The key that signs `X-Yumen-Debug` tokens; `None` ignores the field.
     pub debug_key: Option<DebugKey>,
 }
 
-impl Default for WorkerSettings {
+impl Default for ObservationSettings {
     fn default() -> Self {
-        WorkerSettings {
-            request_head: HeadLimits::default(),
-            trace_requests: false,
-            response_head: HeadLimits::default(),
-            body_bytes_max: 0,
-            backlog_bytes_max: 64 * 1024 * 1024,
-            connections_max: 65_536,
-            handshake_timeout_ms: 10_000,
-            head_timeout_ms: 60_000,
-            body_timeout_ms: 60_000,
-            body_rate: MinimumRate::default(),
-            answer_rate: MinimumRate::default(),
-            idle_timeout_ms: 60_000,
-            half_closed_ms: 1000,
-            send_timeout_ms: 60_000,
-            stream_idle_ms: 600_000,
-            stream_half_closed_ms: 60_000,
-            udp_idle_ms: 60_000,
-            udp_sessions_max: 16_384,
-            server_line: b"Server: yumen\r\n".to_vec(),
-            trusted: IpSet::default(),
-            real_ip: None,
-            forwarded: false,
-            samples_per_second: 500,
-            recent_requests: 2048,
-            http2: Http2Settings::default(),
-            http3: Http3Settings::default(),
-            overload: OverloadSettings::default(),
-            debug_key: None,
-        }
+        ObservationSettings { samples_per_second: 500, recent_requests: 2048, debug_key: None }
     }
 }
 
@@ -198,13 +254,56 @@ impl StreamProtocol {
     }
 }
 
+/// The protocol that a listener serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListenerProtocol {
+    /// HTTP without TLS.
+    Http,
+    /// HTTP over TLS, which the listener terminates.
+    Https {
+        /// Whether HTTP/3 is served on the UDP port of the same number.
+        http3: bool,
+    },
+    /// TCP streams or UDP sessions.
+    Stream(StreamProtocol),
+}
+
+impl ListenerProtocol {
+    /// The protocol of the streams, or `None` for HTTP.
+    pub fn stream(self) -> Option<StreamProtocol> {
+        match self {
+            ListenerProtocol::Stream(protocol) => Some(protocol),
+            ListenerProtocol::Http | ListenerProtocol::Https { .. } => None,
+        }
+    }
+
+    /// Whether the listener terminates TLS.
+    pub fn terminates_tls(self) -> bool {
+        matches!(self, ListenerProtocol::Https { .. } | ListenerProtocol::Stream(StreamProtocol::Tls))
+    }
+
+    /// Whether HTTP/3 is served on the UDP port of the same number.
+    pub fn serves_http3(self) -> bool {
+        self == ListenerProtocol::Https { http3: true }
+    }
+}
+
 /// Settings of one listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenerSettings {
     /// The address to bind.
     pub address: SocketAddr,
-    /// Whether the listener terminates TLS.
-    pub tls: bool,
+    /// The protocol of its connections.
+    pub protocol: ListenerProtocol,
+    /// Peers whose connections begin with a PROXY header.
+    pub proxy_from: IpSet,
+    /// Options of the listening sockets.
+    pub socket: ListenSocketOptions,
+}
+
+/// Options of a listening socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListenSocketOptions {
     /// Length of the accept queue; the kernel limits it further.
     pub backlog: i32,
     /// Whether each worker has its own socket; otherwise all workers accept from one.
@@ -212,12 +311,6 @@ pub struct ListenerSettings {
     /// Whether the kernel reports a connection only with its first bytes. Silent clients then cost no memory
     /// here.
     pub defer_accept: bool,
-    /// Peers whose connections begin with a PROXY header.
-    pub proxy_from: IpSet,
-    /// The protocol of the TCP streams or UDP sessions, or `None` for HTTP.
-    pub streams: Option<StreamProtocol>,
-    /// Whether HTTP/3 is served on the UDP port of the same number.
-    pub http3: bool,
 }
 
 impl ListenerSettings {
@@ -225,13 +318,9 @@ impl ListenerSettings {
     pub fn plain(address: SocketAddr) -> ListenerSettings {
         ListenerSettings {
             address,
-            tls: false,
-            backlog: 1024,
-            reuse_port: true,
-            defer_accept: false,
+            protocol: ListenerProtocol::Http,
             proxy_from: IpSet::default(),
-            streams: None,
-            http3: false,
+            socket: ListenSocketOptions { backlog: 1024, reuse_port: true, defer_accept: false },
         }
     }
 }

@@ -150,10 +150,10 @@ impl UpstreamClient {
     pub(crate) fn sweep(&self, now_ms: u64) {
         let mut pool = self.pool.borrow_mut();
         let removed = self.removed_endpoints.close(&mut pool, &self.h2_pool);
-        self.counters.departed_upstream.add(removed as u64);
+        self.counters.upstream.departed.add(removed as u64);
         pool.sweep(now_ms);
         self.h2_pool.sweep();
-        self.counters.idle_upstream.set((pool.len() + self.h2_pool.idle()) as i64);
+        self.counters.upstream.idle.set((pool.len() + self.h2_pool.idle()) as i64);
     }
 
     /// Opens a connection for one request at a time. `permit` receives the right to it where connections are

@@ -461,7 +461,7 @@ fn simulate_steps<'s>(
 ) -> SimulatedSteps {
     let mut walk = RequestSimulation::new(snapshot, ex, winner, assumed);
     walk.decide();
-    let found = winner.and_then(|route| match (walk.ex.upstream.instead, &route.target) {
+    let found = winner.and_then(|route| match (walk.ex.upstream.slot, &route.target) {
         (Some(slot), _) => snapshot.upstream(UpstreamSlotId(slot)),
         (None, RouteTarget::Upstream(slot)) => snapshot.upstream(*slot),
         _ => None,
@@ -502,7 +502,7 @@ fn explained_request(ex: &Exchange<'_>, sni: Option<&str>) -> ExplainedRequest {
         method: text(ex.request.method_name()),
         host: text(ex.request.host()),
         path: text(ex.request.routed_path()),
-        client_ip: ex.remote_ip.to_string(),
+        client_ip: ex.client.ip.to_string(),
         sni: sni.map(str::to_owned),
     }
 }
@@ -523,10 +523,10 @@ fn route_choice(route: &Route, ex: &Exchange<'_>) -> RouteChoice {
         id: route.info.id.clone(),
         name: route.info.name.clone(),
         service_id: route.info.service_id.clone(),
-        matched_uri: ex.matched_uri().to_owned(),
-        matched_host: ex.matched_host.to_owned(),
+        matched_uri: ex.route.uri().to_owned(),
+        matched_host: ex.route.host.to_owned(),
         priority: route.matching.priority,
-        params: ex.path_params.iter().map(param).collect(),
+        params: ex.route.path_params.iter().map(param).collect(),
     }
 }
 

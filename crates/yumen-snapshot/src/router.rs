@@ -194,7 +194,7 @@ impl Router {
     pub fn find<'s, W: MatchObserver>(&'s self, ex: &mut Exchange<'s>, witness: &mut W) -> Option<&'s Route> {
         let mut winner = None;
         // Of a search before, which conditions must not see.
-        ex.path_params.clear();
+        ex.route.path_params.clear();
         if !self.hosts.is_empty() {
             let mut levels = self.hosts.search();
             while let Some(table) = levels.next(ReversedKey(ex.request.host())) {
@@ -311,21 +311,21 @@ fn find_path<'s, W: MatchObserver>(
             let uris = &*way.route.matching.uris;
             if let (true, Some(uri)) = (way.captures, uris.get(usize::from(way.uri))) {
                 // Conditions may look at parameters, so they are captured before.
-                ex.path_params.clear();
-                capture(uri, ex.request.routed_path(), &mut ex.path_params);
+                ex.route.path_params.clear();
+                capture(uri, ex.request.routed_path(), &mut ex.route.path_params);
             }
             if let Some(lost) = fails(&way.route, ex, witness) {
                 if witness.has_stopped() {
-                    ex.path_params.clear();
+                    ex.route.path_params.clear();
                     return;
                 }
                 witness.candidate(&way.route, lost, ex);
-                ex.path_params.clear();
+                ex.route.path_params.clear();
                 continue;
             }
-            ex.route = Some(&way.route.info);
-            ex.matched = (uris, usize::from(way.uri));
-            ex.matched_host = host;
+            ex.route.info = Some(&way.route.info);
+            (ex.route.uris, ex.route.uri_index) = (uris, usize::from(way.uri));
+            ex.route.host = host;
             *winner = Some(&way.route);
             if !W::WATCHES {
                 return;
@@ -342,7 +342,7 @@ fn fails<W: MatchObserver>(route: &Route, ex: &Exchange<'_>, witness: &mut W) ->
         return Some(MismatchReason::Method);
     }
     let filters = matching.filters.as_deref()?;
-    if !filters.remote_addrs.is_empty() && !filters.remote_addrs.contains(ex.remote_ip) {
+    if !filters.remote_addrs.is_empty() && !filters.remote_addrs.contains(ex.client.ip) {
         return Some(MismatchReason::RemoteAddr);
     }
     match &filters.vars {

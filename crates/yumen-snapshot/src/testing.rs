@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use yumen_http::{HeadLimits, RequestHead, parse};
-use yumen_plugin::exchange::PluginHost;
+use yumen_plugin::PluginHost;
 use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{Carry, ClientInfo, ConsumerIndex, Exchange, Now, PluginRegistry};
@@ -53,7 +53,7 @@ impl Default for TestWorker {
         TestWorker {
             worker: 0,
             random: SeededRandom::new(7),
-            client: ClientInfo { peer: address, local: address, tls: None, connection: 1 },
+            client: ClientInfo { peer: address, local: address, tls: None, connection_id: 1 },
             consumers: ConsumerIndex::default(),
         }
     }

@@ -13,9 +13,13 @@ use yumen_config::node::{
 };
 use yumen_proxy::debug::DebugKey;
 use yumen_proxy::settings::{
-    DotSegmentPolicy, EncodedSlashPolicy, Http2Settings, Http3Settings, PathPolicy, RealIpFinder,
+    DotSegmentPolicy, DownstreamTimeouts, EncodedSlashPolicy, ForwardingSettings, Http2Settings,
+    Http3Settings, ListenSocketOptions, ObservationSettings, PathPolicy, RealIpFinder, StreamSettings,
+    WorkerLimits,
 };
-use yumen_proxy::{ListenerSettings, MinimumRate, OverloadSettings, StreamProtocol, WorkerSettings};
+use yumen_proxy::{
+    ListenerProtocol, ListenerSettings, MinimumRate, OverloadSettings, StreamProtocol, WorkerSettings,
+};
 
 pub(crate) use args::{GatewayRunArgs, NodeFile};
 
@@ -95,13 +99,16 @@ pub(crate) fn listeners(node: &NodeConfig) -> anyhow::Result<Vec<ListenerSetting
     let read = |listen: &ListenerConfig| {
         Ok(ListenerSettings {
             address: address(&listen.address)?,
-            tls: listen.tls,
-            backlog: i32::try_from(listen.backlog).unwrap_or(i32::MAX),
-            reuse_port: listen.reuse_port,
-            defer_accept: listen.defer_accept,
+            protocol: match listen.tls {
+                true => ListenerProtocol::Https { http3: listen.http3 },
+                false => ListenerProtocol::Http,
+            },
             proxy_from: networks("listen.proxy_protocol_from", &listen.proxy_protocol_from)?,
-            streams: None,
-            http3: listen.http3,
+            socket: ListenSocketOptions {
+                backlog: i32::try_from(listen.backlog).unwrap_or(i32::MAX),
+                reuse_port: listen.reuse_port,
+                defer_accept: listen.defer_accept,
+            },
         })
     };
     node.listen.iter().map(read).collect()
@@ -112,19 +119,19 @@ pub(crate) fn stream_listeners(node: &NodeConfig) -> anyhow::Result<Vec<Listener
     let read = |listen: &StreamListenerConfig| {
         Ok(ListenerSettings {
             address: address(&listen.address)?,
-            tls: listen.protocol == node::StreamListenerProtocol::Tls,
-            backlog: i32::try_from(listen.backlog).unwrap_or(i32::MAX),
-            reuse_port: listen.reuse_port,
-            // In some protocols the server sends first, so accept must not wait for data of the client.
-            defer_accept: false,
-            proxy_from: networks("stream_listen.proxy_protocol_from", &listen.proxy_protocol_from)?,
-            streams: Some(match listen.protocol {
+            protocol: ListenerProtocol::Stream(match listen.protocol {
                 node::StreamListenerProtocol::Tcp => StreamProtocol::Tcp,
                 node::StreamListenerProtocol::Tls => StreamProtocol::Tls,
                 node::StreamListenerProtocol::TlsPassthrough => StreamProtocol::TlsPassthrough,
                 node::StreamListenerProtocol::Udp => StreamProtocol::Udp,
             }),
-            http3: false,
+            proxy_from: networks("stream_listen.proxy_protocol_from", &listen.proxy_protocol_from)?,
+            socket: ListenSocketOptions {
+                backlog: i32::try_from(listen.backlog).unwrap_or(i32::MAX),
+                reuse_port: listen.reuse_port,
+                // In some protocols the server sends first, so accept must not wait for data of the client.
+                defer_accept: false,
+            },
         })
     };
     node.stream_listen.iter().map(read).collect()
@@ -143,35 +150,42 @@ pub(crate) fn address(text: &str) -> anyhow::Result<SocketAddr> {
 /// Settings of the workers.
 pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<WorkerSettings> {
     let (limits, timeouts) = (&node.limits, &node.timeouts);
-    let trusted = networks("trusted_addresses", &node.trusted_addresses)?;
+    let rate = |bytes_per_s| MinimumRate { bytes_per_s, window_ms: limits.rate_window_ms };
     Ok(WorkerSettings {
-        request_head: yumen_proxy::settings::HeadLimits {
-            paths: path_policy(&node.router),
-            ..head_limits(limits.head_bytes, limits)
+        limits: WorkerLimits {
+            request_head: yumen_proxy::settings::HeadLimits {
+                paths: path_policy(&node.router),
+                ..head_limits(limits.head_bytes, limits)
+            },
+            response_head: response_head(limits),
+            body_bytes_max: limits.body_bytes,
+            backlog_bytes_max: limits.backlog_bytes_per_worker as usize,
+            connections_max: limits.connections_per_worker as usize,
+            body_rate: rate(limits.body_bytes_per_s),
+            response_rate: rate(limits.answer_bytes_per_s),
         },
-        trace_requests: node.router.trace_requests,
-        response_head: response_head(limits),
-        body_bytes_max: limits.body_bytes,
-        backlog_bytes_max: limits.backlog_bytes_per_worker as usize,
-        connections_max: limits.connections_per_worker as usize,
-        handshake_timeout_ms: node.tls.handshake_ms,
-        head_timeout_ms: timeouts.head_ms,
-        body_timeout_ms: timeouts.body_ms,
-        body_rate: MinimumRate { bytes_per_s: limits.body_bytes_per_s, window_ms: limits.rate_window_ms },
-        answer_rate: MinimumRate { bytes_per_s: limits.answer_bytes_per_s, window_ms: limits.rate_window_ms },
-        idle_timeout_ms: timeouts.idle_ms,
-        send_timeout_ms: timeouts.send_ms,
-        half_closed_ms: timeouts.half_closed_ms,
-        stream_idle_ms: timeouts.stream_idle_ms,
-        stream_half_closed_ms: timeouts.stream_half_closed_ms,
-        udp_idle_ms: timeouts.udp_idle_ms,
-        udp_sessions_max: limits.udp_sessions_per_worker as usize,
-        server_line: server_line(&node.server_header),
-        trusted,
-        real_ip: real_ip(&node.real_ip)?,
-        forwarded: node.forwarded_header,
-        samples_per_second: node.observe.samples_per_second,
-        recent_requests: node.observe.recent_requests as usize,
+        timeouts: DownstreamTimeouts {
+            handshake_ms: node.tls.handshake_ms,
+            head_ms: timeouts.head_ms,
+            body_ms: timeouts.body_ms,
+            idle_ms: timeouts.idle_ms,
+            half_closed_ms: timeouts.half_closed_ms,
+            send_ms: timeouts.send_ms,
+        },
+        streams: StreamSettings {
+            idle_ms: timeouts.stream_idle_ms,
+            half_closed_ms: timeouts.stream_half_closed_ms,
+            udp_idle_ms: timeouts.udp_idle_ms,
+            udp_sessions_max: limits.udp_sessions_per_worker as usize,
+        },
+        forwarding: ForwardingSettings {
+            server_line: server_line(&node.server_header),
+            trusted: networks("trusted_addresses", &node.trusted_addresses)?,
+            real_ip: real_ip(&node.real_ip)?,
+            forwarded_field: node.forwarded_header,
+            trace_requests: node.router.trace_requests,
+        },
+        observation: observation(&node.observe),
         http2: Http2Settings {
             enabled: node.http2.enabled,
             streams_max: node.http2.streams,
@@ -192,10 +206,16 @@ pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<WorkerSettings> {
             spared_paths: node.overload.spared_paths.clone(),
             memory_full: None,
         },
-        debug_key: Some(&node.observe.debug_key)
-            .filter(|secret| !secret.is_empty())
-            .map(|secret| DebugKey::new(secret.as_bytes())),
     })
+}
+
+fn observation(observe: &node::ObserveConfig) -> ObservationSettings {
+    let key = Some(&observe.debug_key).filter(|secret| !secret.is_empty());
+    ObservationSettings {
+        samples_per_second: observe.samples_per_second,
+        recent_requests: observe.recent_requests as usize,
+        debug_key: key.map(|secret| DebugKey::new(secret.as_bytes())),
+    }
 }
 
 /// Alt-Svc field line that advertises HTTP/3 on a listener bound to this port (RFC 7838 §3).

@@ -56,7 +56,7 @@ fn settled(request: &str, head: &mut ResponseHead) -> Option<String> {
         ex.choose_coding(head);
         let coded =
             ex.code(BodyChunk { data: b"body".to_vec(), last: true, pause: false, ..BodyChunk::default() });
-        assert_eq!(ex.edits_body, coded != b"body");
+        assert_eq!(ex.response.edits_body(), coded != b"body");
         let name = coded.strip_suffix(b":body")?;
         assert_eq!(head.fields.get("Content-Encoding"), Some(name));
         Some(String::from_utf8(name.to_vec()).expect("text"))

@@ -79,7 +79,8 @@ fn identifying_a_consumer_replaces_what_the_client_claimed() {
     let bytes = format!("{}\r\n\r\n", text.replace('\n', "\r\n"));
     yumen_http::parse::request(bytes.as_bytes(), 0, &Default::default(), &mut head).unwrap();
     crate::test_exchange::with_exchange(false, "GET / HTTP/1.0", |outer| {
-        let mut ex = crate::Exchange::new(head, outer.client, outer.now, outer.host, outer.consumers);
+        let mut ex =
+            crate::Exchange::new(head, outer.client.connection, outer.now, outer.host, outer.consumers);
         ex.identify(&jack, None);
         let fields = &ex.request.fields;
         assert_eq!(fields.all("x-consumer-username").collect::<Vec<_>>(), [b"jack"]);

@@ -1,17 +1,17 @@
-//! What each operator asks of a variable's value, following Lua's notions of equality and number.
+//! Operators of conditions, with Lua's notions of equality and number.
 
 use serde_json::Value;
 use yumen_base::IpSet;
 
 use crate::vars::VarValue;
-use crate::{Exchange, PatternOptions, RegexPattern, Var};
+use crate::{Exchange, PatternCase, PatternOptions, PatternUnit, RegexPattern, Var};
 
-/// An operator with its right side.
+/// An operator with its right operand.
 #[derive(Debug, Clone)]
 pub(super) enum ConditionTest {
     Equal(ExprConstant),
     NotEqual(ExprConstant),
-    /// Compares as numbers; without a number on the right it never holds.
+    /// Compares numbers; without a number on the right it never holds.
     Compare(OrderOperator, Option<f64>),
     Matches(RegexPattern),
     In(Box<[ExprConstant]>),
@@ -33,7 +33,7 @@ pub(super) enum ExprConstant {
     Text(Box<[u8]>),
     Number(f64),
     Bool(bool),
-    /// A list or an object, which no value is the same as.
+    /// A list or an object, which equals no value.
     Table,
 }
 
@@ -51,9 +51,9 @@ impl ConditionTest {
             ">=" => compare(OrderOperator::GreaterOrEqual),
             "<" => compare(OrderOperator::Less),
             "<=" => compare(OrderOperator::LessOrEqual),
-            "~~" => regex(right, false).map(ConditionTest::Matches),
-            "~*" => regex(right, true).map(ConditionTest::Matches),
-            // Membership of what is no list never holds.
+            "~~" => regex(right, PatternCase::Sensitive).map(ConditionTest::Matches),
+            "~*" => regex(right, PatternCase::Insensitive).map(ConditionTest::Matches),
+            // Membership in anything but a list never holds.
             "in" => {
                 Ok(ConditionTest::In(right.as_array().into_iter().flatten().map(ExprConstant::of).collect()))
             }
@@ -74,7 +74,7 @@ impl ConditionTest {
             }
             ConditionTest::Matches(regex) => match var.value(ex) {
                 None | Some(VarValue::List(_)) => false,
-                Some(value) => ex.decided(regex.is_match(&value.into_text(), &ex.budget)),
+                Some(value) => ex.decided(regex.is_match(&value.into_text(), ex.budget())),
             },
             ConditionTest::In(constants) => {
                 let value = var.value(ex);
@@ -118,7 +118,7 @@ impl ExprConstant {
         }
     }
 
-    /// Equality as `==` has it: a number on the right makes the left a number if it can be one.
+    /// Equality of `==`: if the right operand is a number, the left one is converted if possible.
     fn is(&self, value: Option<&VarValue<'_>>) -> bool {
         match (self, value) {
             (ExprConstant::Nil, None) => true,
@@ -128,7 +128,7 @@ impl ExprConstant {
         }
     }
 
-    /// Equality of Lua, which converts nothing: a text is never a number.
+    /// Equality of Lua, without conversion: a string never equals a number.
     fn is_same(&self, value: &VarValue<'_>) -> bool {
         match (self, value) {
             (ExprConstant::Text(right), VarValue::Text(left)) => **right == **left,
@@ -147,7 +147,7 @@ fn number_of(value: &VarValue<'_>) -> Option<f64> {
     }
 }
 
-/// The number a text stands for in Lua: decimal or hexadecimal, with white space around it.
+/// The number that a string represents in Lua: decimal or hexadecimal, with white space around it.
 fn number(text: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(text).ok()?.trim_matches(|c: char| c.is_ascii_whitespace() || c == '\x0b');
     let (negative, digits) = match text.as_bytes().first()? {
@@ -161,27 +161,24 @@ fn number(text: &[u8]) -> Option<f64> {
             u64::from_str_radix(hex, 16).ok()? as f64
         }
         Some(_) => return None,
-        // Rust would read the words for infinity and for no number too, and a second sign.
+        // Rust also accepts the words for infinity and NaN, and a second sign.
         None if digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') => digits.parse().ok()?,
         None => return None,
     };
     Some(if negative { -size } else { size })
 }
 
-/// Bytes are matched as bytes, as PCRE does without its UTF flag; a pattern that only means something
-/// in Unicode, such as `\p{Greek}`, is matched so.
-fn regex(pattern: &Value, ignore_case: bool) -> Result<RegexPattern, String> {
+/// Compiles a pattern over bytes, as PCRE without its UTF flag, or over Unicode if it requires that, such as
+/// `\p{Greek}`.
+fn regex(pattern: &Value, case: PatternCase) -> Result<RegexPattern, String> {
     let text = match pattern {
         Value::String(text) => text.clone(),
         Value::Number(number) => number.to_string(),
         _ => return Err("a regular expression has to be a string".to_owned()),
     };
-    let build = |is_unicode| {
-        let options = PatternOptions { ignores_case: ignore_case, is_unicode, ..PatternOptions::default() };
-        RegexPattern::new(&text, options)
-    };
-    build(false)
-        .or_else(|_| build(true))
+    let build = |unit| RegexPattern::new(&text, PatternOptions { case, unit, ..PatternOptions::default() });
+    build(PatternUnit::Byte)
+        .or_else(|_| build(PatternUnit::Unicode))
         .map_err(|error| format!("invalid or unsupported regular expression '{text}': {error}"))
 }
 

@@ -1,46 +1,52 @@
-//! What a pattern may cost on the engine that backtracks, by its parsed text. That engine counts its steps back and
-//! nothing else: here is told what it does between two of them, and what would have no end there is refused.
+//! Cost of a pattern on the engine that backtracks. That engine bounds only the number of its steps back:
+//! this module bounds the work between two steps and rejects patterns without such a bound.
 
 use fancy_regex::{Assertion, Expr, LookAround};
 
-/// How often the text is looked at again where look-around or an atomic group cuts off what ran instruction by
-/// instruction, which is slower than an automaton by so much.
+use super::PatternSyntax;
+
+/// Factor for look-around and atomic groups: they run instruction by instruction, which is slower than an
+/// automaton by this factor.
 const STEPPED: u32 = 16;
 
-/// A counted repetition of so many turns at most may step by instruction without being weighed.
+/// A counted repetition of at most this number of turns may run instruction by instruction without a weight.
 const TURNS_FEW: usize = 64;
 
-/// A pattern of so many characters, with what its counted repetitions stand for, looks at a text once: an automaton of
-/// more may step through as many places of it at each byte.
+/// A pattern of at most this number of characters, with its counted repetitions expanded, reads a text once.
+/// An automaton of a longer pattern may process as many positions at each byte.
 const CHARACTERS_FEW: usize = 16;
 
-/// A pattern of so many groups finds what each held before without looking for long among those of the others.
+/// A pattern of at most this number of groups restores group positions in negligible time.
 const GROUPS_FEW: usize = 32;
 
-/// A pattern as the engine that backtracks reads it.
+/// A pattern as parsed by the engine that backtracks.
 #[derive(Debug)]
 pub(super) struct ParsedPattern(Expr);
 
 impl ParsedPattern {
-    /// Reads it.
+    /// Parses the pattern.
     ///
     /// # Errors
-    /// What cannot be read, in one line.
-    pub(super) fn new(pattern: &str, is_verbose: bool) -> Result<ParsedPattern, String> {
-        let flags = if is_verbose { "(?x)" } else { "" };
+    /// The invalid part, in one line.
+    pub(super) fn new(pattern: &str, syntax: PatternSyntax) -> Result<ParsedPattern, String> {
+        let flags = match syntax {
+            PatternSyntax::Plain => "",
+            PatternSyntax::Verbose => "(?x)",
+        };
         let tree = Expr::parse_tree(&format!("{flags}{pattern}"));
         tree.map(|tree| ParsedPattern(tree.expr)).map_err(|error| super::last_line(&error.to_string()))
     }
 
-    /// Whether something stands in it that no linear engine can do and the other does within bounds.
+    /// Whether the pattern uses a feature that no linear engine supports and that the other supports within
+    /// bounds.
     pub(super) fn needs_backtracking(&self) -> bool {
         self.0.has_descendant_or_self(is_backtracking)
     }
 
-    /// How often the text may be looked at for one step back.
+    /// Number of times that one step back may read the text.
     ///
     /// # Errors
-    /// What in it would take time that no step counts, and what to write instead.
+    /// The part whose time no step bounds, and the pattern to write instead.
     pub(super) fn weight(&self) -> Result<u32, &'static str> {
         let mut weight = 1;
         weigh(&self.0, false, &mut weight)?;
@@ -57,10 +63,10 @@ fn is_backtracking(expr: &Expr) -> bool {
     matches!(expr, Expr::LookAround(..) | Backref { .. } | AtomicGroup(_) | Conditional { .. })
 }
 
-/// Adds what is looked at without a step back; `repeats` tells whether it stands in a repetition.
+/// Adds the reads without a step back; `repeats` is set inside a repetition.
 fn weigh(expr: &Expr, repeats: bool, weight: &mut u32) -> Result<(), &'static str> {
     match expr {
-        // Whether its body matches or not, the engine goes one step back: the body runs once for each.
+        // The engine goes one step back whether or not the body matches, so the body runs once for each.
         Expr::LookAround(body, LookAround::LookAheadNeg | LookAround::LookBehindNeg) => {
             *weight = weight.saturating_add(steps_within(body));
             return weigh(body, false, weight);
@@ -84,7 +90,7 @@ fn weigh(expr: &Expr, repeats: bool, weight: &mut u32) -> Result<(), &'static st
         Expr::Repeat { child, lo, hi, .. } => {
             let turns = if *hi == usize::MAX { *lo } else { *hi };
             if turns > 1 && may_be_empty(child) {
-                // Turns that take nothing of the text are as many as it says, each time.
+                // Turns that match the empty string run as often as the count says.
                 if repeats || turns > TURNS_FEW {
                     return Err(
                         "a counted repetition of what may be empty takes time without bounds: let it \
@@ -112,15 +118,15 @@ fn weigh(expr: &Expr, repeats: bool, weight: &mut u32) -> Result<(), &'static st
     expr.children_iter().try_for_each(|child| weigh(child, repeats, weight))
 }
 
-/// What a body adds in which a repetition is not left to an automaton: when the body has matched, its places to go
-/// back to are cut off, so that the turns are never counted.
+/// Weight of a body with a repetition that no automaton runs: after a match of the body its positions to
+/// return to are dropped, so its turns are not counted as steps.
 fn steps_within(body: &Expr) -> u32 {
     let repeats = |expr: &Expr| matches!(expr, Expr::Repeat { hi, .. } if *hi > 1);
     let is_stepped = body.has_descendant_or_self(is_backtracking) && body.has_descendant_or_self(repeats);
     if is_stepped { STEPPED } else { 0 }
 }
 
-/// How many characters it is about when its counted repetitions are written out.
+/// Number of characters with counted repetitions expanded.
 fn characters(expr: &Expr) -> usize {
     match expr {
         Expr::Literal { val, .. } => val.len(),
@@ -132,20 +138,20 @@ fn characters(expr: &Expr) -> usize {
     }
 }
 
-/// How many groups keep what they held.
+/// Number of groups that capture.
 fn groups(expr: &Expr) -> usize {
     let own = usize::from(matches!(expr, Expr::Group(_)));
     expr.children_iter().map(groups).fold(own, usize::saturating_add)
 }
 
-/// Whether it is a repetition of one character (`[^/]++`), which looks at what it takes and at no more.
+/// Whether the expression repeats one character (`[^/]++`), which reads only the bytes that it matches.
 fn is_run(expr: &Expr) -> bool {
     let Expr::Repeat { child, .. } = expr else { return false };
     matches!(**child, Expr::Any { .. } | Expr::Delegate { .. })
         || matches!(&**child, Expr::Literal { val, .. } if val.chars().count() == 1)
 }
 
-/// Whether it may match no byte at all. What is not known here may.
+/// Whether the expression may match the empty string; true if unknown.
 fn may_be_empty(expr: &Expr) -> bool {
     match expr {
         Expr::Any { .. } | Expr::GeneralNewline { .. } | Expr::Delegate { .. } => false,

@@ -1,6 +1,9 @@
 //! Which engine a pattern gets, what it matches there, and where that gives up.
 
-use super::{BacktrackBudget, BacktrackLimitExceeded, EXCHANGE_BYTES_MAX, PatternOptions, RegexPattern};
+use super::{
+    BacktrackBudget, BacktrackLimitExceeded, EXCHANGE_BYTES_MAX, PatternCase, PatternOptions, PatternUnit,
+    RegexPattern,
+};
 
 fn pattern(text: &str) -> RegexPattern {
     RegexPattern::new(text, PatternOptions::default()).expect(text)
@@ -57,12 +60,12 @@ fn patterns_match_bytes_with_look_around_and_back_references() {
     check("^a?+$", b"aa", false);
     check(".++b", b"11bxa", false);
     check("^[^/]++/b", b"a/b", true);
-    let loose = PatternOptions { ignores_case: true, ..PatternOptions::default() };
+    let loose = PatternOptions { case: PatternCase::Insensitive, ..PatternOptions::default() };
     assert_eq!(
         RegexPattern::new("^/(?!admin)", loose).unwrap().is_match(b"/ADMIN", &BacktrackBudget::default()),
         Ok(false)
     );
-    let unicode = PatternOptions { is_unicode: true, ..PatternOptions::default() };
+    let unicode = PatternOptions { unit: PatternUnit::Unicode, ..PatternOptions::default() };
     let greek = RegexPattern::new(r"(?!x)^\p{Greek}$", unicode).unwrap();
     let alpha = "\u{3b1}".as_bytes();
     assert_eq!(greek.is_match(alpha, &BacktrackBudget::default()), Ok(true));

@@ -11,7 +11,7 @@ fn check(source: &str, trusted: Option<&str>, recursive: bool, fields: &str, exp
     let request = format!("GET /?ip=198.51.100.9&bad=x HTTP/1.1\nHost: x\nCookie: ip=203.0.113.5\n{fields}");
     let found = with_exchange(false, &request, |ex| {
         RealIpFinder::new(source, set, recursive).apply(ex);
-        (ex.remote_ip.to_string(), ex.remote_port)
+        (ex.client.ip.to_string(), ex.client.port)
     });
     assert_eq!((found.0.as_str(), found.1), expected, "{source} {trusted:?} {fields:?}");
 }

@@ -1,6 +1,7 @@
-//! Values inside a buffered request body, which is looked through once and in turns.
+//! Values inside a buffered request body, indexed once and in turns.
 //!
-//! Knows which formats have values: forms (urlencoded, multipart) and JSON; not who buffered the body.
+//! Knows the formats that have values: forms (urlencoded, multipart) and JSON. Independent of the reader of
+//! the body.
 
 use yumen_http::KnownField;
 
@@ -11,31 +12,32 @@ use super::post::{self, is_json, media_type};
 use crate::json_scan::{JsonFault, JsonScan, ScanProgress};
 use crate::{BacktrackLimitExceeded, Exchange};
 
-/// Fields of a urlencoded form. A form with more is refused.
+/// Maximum number of fields of a urlencoded form.
 const FORM_FIELDS_MAX: usize = 10_000;
-/// Parts of a multipart form. A form with more is refused.
+/// Maximum number of parts of a multipart form.
 const FORM_PARTS_MAX: usize = 1000;
-/// Bytes of a body that is looked through at all. Bodies that are read for variables are shorter; one that a plugin has
-/// rewritten may have grown, and one that a plugin has read for itself may be of any length.
+/// Maximum size of an indexed body, in bytes. Bodies that are read for variables are shorter; a body that a
+/// plugin has replaced or read for itself may be of any size.
 pub(super) const INDEXED_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// Bytes of JSON that are looked through in a turn.
+/// Bytes of JSON that are indexed in a turn.
 const TURN_BYTES: usize = 128 * 1024;
 
-/// The content of a body as variables see it.
+/// The values of a body.
 #[derive(Debug)]
 pub(crate) enum BodyIndex {
     Json(JsonIndex),
     Urlencoded,
     Multipart(MultipartParts),
-    /// It is empty, or of another type.
+    /// The body is empty, or of another type.
     Nothing,
-    /// It does not follow the grammar of its type, or its type is ambiguous: upstreams may still read values in it.
+    /// The body violates the grammar of its type, or its type is ambiguous: upstreams may still find values
+    /// in it.
     Unreadable,
-    /// It holds more than is looked through.
+    /// The body exceeds a limit of the index.
     TooComplex,
 }
 
-/// Looks through the body of an exchange, turn by turn, so that its variables have values at hand.
+/// Indexes the body of an exchange in turns.
 #[derive(Debug)]
 pub struct BodyIndexing {
     scan: JsonScan,
@@ -46,9 +48,9 @@ pub struct BodyIndexing {
 pub enum IndexingProgress {
     /// Another turn is needed.
     More,
-    /// Values are at hand.
+    /// The index is complete.
     Done,
-    /// The body holds more than is looked through: no variable of it has a value that could be trusted.
+    /// The body exceeds a limit of the index, so its variables have no reliable value.
     TooComplex,
 }
 
@@ -59,12 +61,12 @@ impl Default for BodyIndexing {
 }
 
 impl BodyIndexing {
-    /// Looks through the next part of the body.
+    /// Indexes the next part of the body.
     pub fn turn(&mut self, ex: &Exchange<'_>) -> IndexingProgress {
-        let Some(body) = &ex.body else { return IndexingProgress::Done };
+        let Some(body) = &ex.body.buffered else { return IndexingProgress::Done };
         if body.index.get().is_none() {
             let Some(index) = self.index(ex, body, TURN_BYTES) else { return IndexingProgress::More };
-            // It was empty.
+            // An empty body has no values.
             let _ = body.index.set(index);
         }
         match body.index.get() {
@@ -73,7 +75,7 @@ impl BodyIndexing {
         }
     }
 
-    /// `None` where another turn is needed.
+    /// `None` if another turn is needed.
     fn index(&mut self, ex: &Exchange<'_>, body: &[u8], bytes: usize) -> Option<BodyIndex> {
         let Some(content_type) =
             ex.request.fields.known(KnownField::ContentType).filter(|_| !body.is_empty())
@@ -118,10 +120,10 @@ impl BodyIndexing {
     }
 }
 
-/// The form field or JSON place called `name`. In an exchange whose body was not looked through before, that is done
-/// here at once.
+/// Returns the form field or JSON member of this name. A body that is not indexed yet is indexed here in
+/// full.
 pub(super) fn argument<'a>(ex: &'a Exchange<'_>, name: &str) -> Option<VarValue<'a>> {
-    let body = ex.body.as_ref()?;
+    let body = ex.body.buffered.as_ref()?;
     let whole = || BodyIndexing::default().index(ex, body, usize::MAX).unwrap_or(BodyIndex::Nothing);
     match body.index.get_or_init(whole) {
         BodyIndex::Json(index) => index.value(body, name).unwrap_or_else(|unread| match unread {

@@ -1,4 +1,4 @@
-//! Calendar dates out of Unix seconds, in UTC, as access logs write them. Reads no clock.
+//! Calendar dates of Unix seconds, in UTC, in the formats of access logs. Reads no clock.
 
 use std::io::Write;
 

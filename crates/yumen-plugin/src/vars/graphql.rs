@@ -1,6 +1,6 @@
-//! What a GraphQL request asks for: kind and name of its operation, and the fields at its root.
+//! The operation of a GraphQL request: its kind, its name, and the fields at its root.
 //!
-//! Knows where a request carries its document; limits what a hostile one can cost.
+//! Knows where a request carries its document; bounds the cost of a hostile one.
 
 use std::borrow::Cow;
 
@@ -12,12 +12,12 @@ use super::post::{form_field, has_ambiguous_type, is_json, media_type};
 use super::{VarValue, body_index};
 use crate::{BacktrackLimitExceeded, Exchange};
 
-/// Nesting of selections that a document may have.
+/// Maximum nesting of selections in a document.
 const DEPTH_MAX: usize = 64;
-/// Tokens that a document may have.
+/// Maximum number of tokens in a document.
 const TOKENS_MAX: usize = 10_000;
 
-/// The operation that a GraphQL request asks for.
+/// The operation of a GraphQL request.
 #[derive(Debug, Clone)]
 pub(crate) struct GraphqlOperation {
     /// `query`, `mutation` or `subscription`.
@@ -27,14 +27,14 @@ pub(crate) struct GraphqlOperation {
     pub(super) root_fields: Vec<String>,
 }
 
-/// The first operation of the request's document; `None` where there is none or it is malformed. A document beyond the
-/// limits leaves the exchange undecided.
+/// Returns the first operation of the document; `None` without a document or if it is malformed. A document
+/// beyond the limits leaves the exchange undecided.
 pub(super) fn operation<'a>(ex: &'a Exchange<'_>) -> Option<Cow<'a, GraphqlOperation>> {
     if ex.request.method() == Method::Get {
         let document = form_field(ex.request.query()?, b"query")?;
         return ex.decided(parse(std::str::from_utf8(&document).ok()?)).map(Cow::Owned);
     }
-    let body = ex.body.as_ref()?;
+    let body = ex.body.buffered.as_ref()?;
     let found = body.operation.get_or_init(|| ex.decided(parse(&document_in_body(ex)?)));
     found.as_ref().map(Cow::Borrowed)
 }
@@ -53,7 +53,7 @@ fn parse(document: &str) -> Result<Option<GraphqlOperation>, BacktrackLimitExcee
     }))
 }
 
-/// Whether the body is of a type that carries a document, and the request of a method that looks for it there.
+/// Whether method and media type are those of a body with a document.
 pub(super) fn is_in_body(ex: &Exchange<'_>) -> bool {
     ex.request.method() != Method::Get
         && (has_ambiguous_type(ex)
@@ -63,12 +63,12 @@ pub(super) fn is_in_body(ex: &Exchange<'_>) -> bool {
 }
 
 fn document_in_body(ex: &Exchange<'_>) -> Option<String> {
-    if has_ambiguous_type(ex) && ex.body.as_ref().is_some_and(|body| !body.is_empty()) {
+    if has_ambiguous_type(ex) && ex.body.buffered.as_ref().is_some_and(|body| !body.is_empty()) {
         return ex.undecided_by_body();
     }
     let media_type = media_type(ex.request.fields.known(KnownField::ContentType)?);
     if media_type.eq_ignore_ascii_case(b"application/graphql") {
-        let body = ex.body.as_deref()?;
+        let body = ex.body.buffered.as_deref()?;
         if body.len() > body_index::INDEXED_BYTES_MAX {
             return ex.decided(Err(BacktrackLimitExceeded));
         }

@@ -1,25 +1,25 @@
-//! What a text with variables looks into, told before there is an exchange.
+//! The inputs of a text with variables, known before an exchange.
 
 use std::ops::BitOr;
 
 use super::{Var, VarTemplate, unknown_names};
 
-/// What has to be at hand before values can be asked for: reading it costs, so that it is done only for who looks.
+/// Inputs that are costly to provide, so that they are read or retained only if a variable uses them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct VarInputs {
     /// The request body.
     pub body: bool,
-    /// The fields of the answer.
+    /// The response fields.
     pub answer: bool,
 }
 
 impl VarInputs {
-    /// What a setting looks into: it may be a variable's name by itself, or have names behind a `$`.
+    /// The inputs of a setting: a name of a variable, or a text with names after `$`.
     pub fn of(text: &str) -> VarInputs {
         let may_name_body = text.contains("post_arg") || text.contains("graphql_");
         let names_body = || Var::parse(text).needs_body() || VarTemplate::parse(text).needs_body();
         VarInputs {
-            // Any text may stand there, so that names nobody knows tell nothing.
+            // A setting may be any text, so unknown names are not reported.
             body: may_name_body && unknown_names(names_body).0,
             answer: text.contains(super::SENT),
         }

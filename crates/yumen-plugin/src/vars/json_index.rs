@@ -1,7 +1,7 @@
-//! Places in a JSON body by their paths, found without a tree.
+//! Members of a JSON body by path, found without a tree.
 //!
-//! One pass notes where members of objects begin; a path is then followed from member to member, and only the value it
-//! leads to is read.
+//! One pass records the offsets of object members. A path is followed from member to member, and only its
+//! value is parsed.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -13,35 +13,37 @@ use serde_json::Value;
 use super::VarValue;
 use crate::json_scan::{JsonMember, JsonScan, string_end};
 
-/// Members of all objects of a body; each costs 8 bytes. A body with more is refused.
+/// Maximum number of members in all objects of a body; each costs 8 bytes.
 pub(super) const MEMBERS_MAX: usize = 128 * 1024;
-/// Values that a path leads to, those inside of them included. A path that leads to more leaves its exchange undecided.
+/// Maximum number of values that a path selects, including nested ones. A path that selects more leaves its
+/// exchange undecided.
 const FOUND_VALUES_MAX: usize = 10_000;
-/// Members of an object up to which each is compared; beyond, names are looked up by their hash.
+/// Objects up to this number of members are searched member by member; larger ones by hash.
 const SEARCHED_MEMBERS_MAX: usize = 32;
-/// Places that are remembered by their paths.
+/// Maximum number of cached paths.
 const REMEMBERED_MAX: usize = 256;
 
-/// The reason why a value that is there was not read.
+/// The reason why an existing value was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UnreadValue {
-    /// A path leads to more values than are read.
+    /// The path selects more values than the limit.
     TooComplex,
-    /// A number beyond all floats, or a text or name with half of a surrogate pair: readers of JSON disagree about it.
+    /// A number beyond all floats, or a string with half of a surrogate pair: readers of JSON disagree about
+    /// them.
     Unreadable,
 }
 
-/// Members of a JSON document, and the places that paths led to.
+/// Members of a JSON document, with a cache of paths.
 #[derive(Debug)]
 pub(crate) struct JsonIndex {
     members: Vec<JsonMember>,
     remembered: RefCell<Vec<(Box<str>, Option<usize>)>>,
-    /// Members of large objects by the offset of the object, found once however many paths lead through it.
+    /// Members of large objects by the offset of the object, hashed once for all paths.
     lookups: RefCell<HashMap<usize, MemberLookup>>,
     hasher: RandomState,
 }
 
-/// For the hash of each name, the last member of that name.
+/// The last member by the hash of its name.
 type MemberLookup = HashMap<u64, JsonMember>;
 
 impl JsonIndex {
@@ -54,8 +56,8 @@ impl JsonIndex {
         }
     }
 
-    /// The value at a dotted path. A number in it, plain or in brackets, is an array index from 0, and a `*` all there
-    /// are: such a path gives a list.
+    /// Returns the value at a dotted path. A number, plain or in brackets, is an array index from 0; `*`
+    /// selects all members, and the result is then a list.
     pub(super) fn value(&self, body: &[u8], path: &str) -> Result<Option<VarValue<'static>>, UnreadValue> {
         let budget = Cell::new(FOUND_VALUES_MAX);
         if !path.contains('*') {
@@ -71,7 +73,7 @@ impl JsonIndex {
         Ok((!values.is_empty()).then_some(VarValue::List(values)))
     }
 
-    /// The offset of the value that a path without stars leads to.
+    /// The offset of the value at a path without stars.
     fn place(&self, body: &[u8], path: &str) -> Option<usize> {
         if let Some((_, at)) = self.remembered.borrow().iter().find(|(known, _)| **known == *path) {
             return *at;
@@ -85,7 +87,7 @@ impl JsonIndex {
         at
     }
 
-    /// The offsets that a path with stars leads to.
+    /// The offsets of the values at a path with stars.
     fn places(&self, body: &[u8], path: &str) -> Result<Vec<usize>, UnreadValue> {
         let mut reached = vec![after_space(body, 0)];
         for step in steps(path) {
@@ -121,7 +123,7 @@ impl JsonIndex {
         })
     }
 
-    /// The value of the last member of this name, as readers of doubled names usually have it.
+    /// The value of the last member of this name, as most readers of duplicate names return.
     fn member(&self, body: &[u8], at: usize, name: &str) -> Option<usize> {
         let in_order = || self.members_of(body, at).filter(|member| is_named(body, *member, name)).last();
         let named = if self.members_of(body, at).nth(SEARCHED_MEMBERS_MAX).is_none() {
@@ -130,19 +132,19 @@ impl JsonIndex {
             let mut lookups = self.lookups.borrow_mut();
             let lookup = lookups.entry(at).or_insert_with(|| self.lookup(body, at));
             let found = *lookup.get(&self.hasher.hash_one(name))?;
-            // Two names of one hash are as rare as they are legal.
+            // Two names may share a hash.
             if is_named(body, found, name) { found } else { in_order()? }
         };
         Some(value_of(body, named))
     }
 
-    /// The lookup of the object at an offset. A name that cannot be decoded is none that a path holds.
+    /// The hash table of the object at an offset. A name that cannot be decoded matches no path.
     fn lookup(&self, body: &[u8], at: usize) -> MemberLookup {
         let named = |member| Some((self.hasher.hash_one(&*name_of(body, member).ok()?), member));
         self.members_of(body, at).filter_map(named).collect()
     }
 
-    /// Adds the values inside a container; of a doubled name only the last one.
+    /// Adds the values in a container; of duplicate names only the last.
     fn inside(&self, body: &[u8], at: usize, to: &mut Vec<usize>) -> Result<(), UnreadValue> {
         let mut add = |at: usize| {
             to.push(at);
@@ -151,7 +153,7 @@ impl JsonIndex {
         match body.get(at) {
             Some(b'[') => elements(body, at).try_for_each(add),
             Some(b'{') => {
-                // A doubled name keeps its first position and its last value.
+                // A duplicate name keeps its first position and its last value.
                 let mut positions: HashMap<Cow<'_, str>, usize> = HashMap::new();
                 let mut places: Vec<usize> = Vec::new();
                 for member in self.members_of(body, at) {
@@ -220,7 +222,7 @@ fn elements(body: &[u8], at: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The value at an offset, as conditions compare it.
+/// Parses the value at an offset for conditions.
 fn read(body: &[u8], at: usize, budget: &Cell<usize>) -> Result<Option<VarValue<'static>>, UnreadValue> {
     let mut scan = JsonScan::new(at, budget.get());
     scan.advance(body, body.len()).map_err(|_| UnreadValue::TooComplex)?;

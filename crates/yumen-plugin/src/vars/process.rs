@@ -1,16 +1,16 @@
-//! The process that serves, as variables name it.
+//! The host name and number of the process, for variables.
 //!
-//! Told once by whoever starts it: here nobody asks the system. It is the same for all who evaluate variables, so
-//! that a condition holds alike where requests are served and where they are only thought through.
+//! Set once at the start, so that this crate makes no system call and conditions evaluate alike in traffic
+//! and in simulations.
 
 use std::sync::OnceLock;
 
 static PROCESS: OnceLock<ProcessVars> = OnceLock::new();
 
-/// What `$hostname` and `$pid` are.
+/// The values of `$hostname` and `$pid`.
 #[derive(Debug, Clone)]
 pub struct ProcessVars {
-    /// The host's name; empty where it has none.
+    /// The host name; empty if unknown.
     pub hostname: Box<str>,
     /// The number of the process.
     pub pid: u32,

@@ -188,7 +188,7 @@ fn variables_of_the_connection() {
         assert_eq!(value("args", ex), None);
         assert_eq!(value("is_args", ex).as_deref(), Some(""));
         assert_eq!(value("host", ex), None);
-        ex.remote_ip = "10.0.0.1".parse().unwrap();
+        ex.client.ip = "10.0.0.1".parse().unwrap();
         assert_eq!(value("remote_addr", ex).as_deref(), Some("10.0.0.1"));
         assert_eq!(value("realip_remote_addr", ex).as_deref(), Some("192.0.2.7"));
         assert_eq!(Var::parse("binary_remote_addr").get(ex).unwrap().as_ref(), [10, 0, 0, 1]);
@@ -281,16 +281,16 @@ fn variables_of_the_configuration_are_absent_until_known() {
     let text = b"GET /users/42 HTTP/1.1\r\nHost: a\r\n\r\n";
     yumen_http::parse::request(text, 0, &Default::default(), &mut head).unwrap();
     with_exchange(true, REQUEST, |outer| {
-        let mut ex = Exchange::new(head, outer.client, outer.now, outer.host, outer.consumers);
+        let mut ex = Exchange::new(head, outer.client.connection, outer.now, outer.host, outer.consumers);
         ex.consumer = Some(&consumer);
-        ex.route = Some(&route);
-        ex.matched = (&uris, 0);
-        ex.path_params.push(("id", 7..9));
-        ex.endpoint = Some("10.0.0.9:80".parse().unwrap());
-        ex.endpoint_host = "cart.internal";
-        ex.status = 201;
-        ex.upstream_status = 503;
-        ex.response_fields.add("X-Cache", b"HIT");
+        ex.route.info = Some(&route);
+        (ex.route.uris, ex.route.uri_index) = (&uris, 0);
+        ex.route.path_params.push(("id", 7..9));
+        ex.endpoint.address = Some("10.0.0.9:80".parse().unwrap());
+        ex.endpoint.host = "cart.internal";
+        ex.response.status = 201;
+        ex.endpoint.status = 503;
+        ex.response.fields.add("X-Cache", b"HIT");
         let expected = [
             ("consumer_name", Some("jack")),
             ("consumer_group_id", Some("gold")),
@@ -357,7 +357,7 @@ fn check_body(content_type: &str, body: &str, name: &str, expected: Option<&str>
     let request = format!("POST / HTTP/1.1\nHost: a\nContent-Type: {content_type}\n\n");
     with_exchange(false, &request, |ex| {
         assert_eq!(value(name, ex), None, "without a body");
-        ex.body = Some(body.as_bytes().to_vec().into());
+        ex.body.buffered = Some(body.as_bytes().to_vec().into());
         assert_eq!(value(name, ex).as_deref(), expected, "{name} in {body}");
     });
 }
@@ -473,9 +473,12 @@ fn multipart_fields_are_found_by_their_name() {
 fn check_unreadable(content_type: &str, body: &str, name: &str) {
     let request = format!("POST / HTTP/1.1\nHost: a\nContent-Type: {content_type}\n\n");
     with_exchange(false, &request, |ex| {
-        ex.body = Some(body.as_bytes().to_vec().into());
+        ex.body.buffered = Some(body.as_bytes().to_vec().into());
         assert_eq!(value(name, ex), None);
-        assert!(ex.is_undecided() && ex.has_unreadable_body(), "{content_type}: {name} in {body}");
+        assert!(
+            ex.indecision() == Some(crate::IndecisionCause::UnreadableBody),
+            "{content_type}: {name} in {body}"
+        );
     });
 }
 
@@ -637,7 +640,11 @@ fn nothing_was_sent_until_the_exchange_is_over() {
     check("bytes_sent", "0");
     check("body_bytes_sent", "0");
     with_exchange(true, REQUEST, |ex| {
-        (ex.sent_bytes, ex.sent_body_bytes) = (300, 17);
+        ex.record_outcome(&crate::ExchangeOutcome {
+            sent_bytes: 300,
+            sent_head_bytes: 283,
+            ..Default::default()
+        });
         assert_eq!(value("bytes_sent", ex).as_deref(), Some("300"));
         assert_eq!(value("body_bytes_sent", ex).as_deref(), Some("17"));
     });

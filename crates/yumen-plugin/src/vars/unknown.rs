@@ -1,20 +1,20 @@
-//! Names that no variable has, noted while settings are understood.
+//! Unknown names of variables, collected while settings are parsed.
 //!
-//! All of them come past `Var::parse`, however deep in a plugin's settings they stand. Noting them there spares every
-//! plugin from telling them, and none can forget to.
+//! Every name passes `Var::parse`, however deep in the settings of a plugin it is. Collecting names there
+//! needs no code in plugins.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-/// Names noted so far.
+/// Names collected so far.
 type UnknownNames = BTreeSet<Box<str>>;
 
 thread_local! {
-    /// `None` where nobody asks, as on workers.
+    /// `None` outside of a collection, as on workers.
     static NOTED: RefCell<Option<UnknownNames>> = const { RefCell::new(None) };
 }
 
-/// Does `work` and tells which names in what it understood no variable has, in order.
+/// Runs `work` and returns the unknown names that it parsed, in order.
 pub fn unknown_names<T>(work: impl FnOnce() -> T) -> (T, BTreeSet<Box<str>>) {
     let outer = NOTED.replace(Some(BTreeSet::new()));
     let done = work();

@@ -1,61 +1,61 @@
-//! The limit and how it moves: by the ratio of the upstream's own latency to that of now, plus a little
-//! room to grow, and down at once where it is plainly too much.
+//! The limit and its adjustment: the ratio of the upstream's unloaded latency to its current latency, plus a
+//! margin for growth; an overload lowers the limit at once.
 //!
-//! All workers share it. The counts are atomics; what decides is under a lock that is only tried, since a
-//! sample more or less does not matter.
+//! All workers share the limiter. Counts are atomics. Adjustments take a lock with `try_lock`, since the
+//! limiter works without a few samples.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-/// How the limit may move. Times in microseconds.
+/// Bounds of the limit. Times in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct AdaptiveLimitRules {
     pub(super) min: u32,
     pub(super) max: u32,
     pub(super) first: u32,
-    /// The ratio of latencies that is still fine.
+    /// The ratio of latencies that counts as unloaded.
     pub(super) tolerance: f64,
     pub(super) window_us: u64,
     pub(super) measure_interval_us: u64,
     pub(super) measure_requests: u32,
 }
 
-/// Fewer samples tell nothing; the window goes on until there are so many.
+/// Minimum number of samples in a window; the window is extended until then.
 pub(super) const SAMPLES_MIN: u32 = 10;
-/// The most the limit changes at once.
+/// Maximum change of the limit per window.
 const GRADIENT: std::ops::RangeInclusive<f64> = 0.5..=2.0;
-/// What is left of the limit after an overload.
+/// Factor of the limit after an overload.
 const BACKOFF: f64 = 0.9;
 
-/// For how long requests are refused, at least and at most, because the upstream's own latency is measured: a
-/// tenth of the time between two measurements, which may get no samples at all.
+/// Minimum and maximum time in which requests are refused for a measurement of the unloaded latency: a tenth
+/// of the interval between two measurements. A measurement may get no samples.
 const PATIENCE_US: (u64, u64) = (1_000_000, 10_000_000);
 
-/// What one exchange tells.
+/// The result of one exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConcurrencySample {
-    /// The upstream took so many microseconds.
+    /// Latency of the upstream, in microseconds.
     Latency(u64),
-    /// It could not, or said that it could not.
+    /// The upstream failed, or reported an overload.
     Overload,
 }
 
-/// A limit.
+/// An adaptive limit.
 #[derive(Debug)]
 pub(crate) struct AdaptiveLimiter {
     rules: AdaptiveLimitRules,
     limit: AtomicU32,
     running: AtomicU32,
     refused: AtomicU64,
-    /// The upstream's own latency in microseconds; 0 before it was measured.
+    /// Unloaded latency in microseconds; 0 before the first measurement.
     baseline_us: AtomicU64,
     epoch: AtomicU64,
     state: Mutex<AdaptiveLimiterState>,
 }
 
-/// The number of an epoch, and how many exchanges that began in it run, where it measures: both in one word,
-/// so that none is counted into another's.
+/// The number of an epoch and, while it measures, the number of running exchanges that began in it. Both are
+/// in one word, so that no exchange is counted in another epoch.
 #[derive(Debug, Clone, Copy)]
 struct MeasureEpoch(u64);
 
@@ -68,7 +68,7 @@ impl MeasureEpoch {
         self.0 as u32
     }
 
-    /// Odd ones measure; exchanges that began in another epoch do not count then.
+    /// Odd epochs measure; exchanges of other epochs do not count then.
     fn is_measuring(self) -> bool {
         self.number() % 2 == 1
     }
@@ -84,31 +84,31 @@ struct AdaptiveLimiterState {
     sum_us: u64,
     count: u32,
     has_overload: bool,
-    /// The most that ran at once in the window.
+    /// Maximum concurrency in the window.
     peak: u32,
-    /// So many samples wait behind what ran before measuring began, and tell of that.
+    /// Number of samples to discard, since they waited behind exchanges of an earlier epoch.
     skip: u32,
-    /// Since when requests are refused while the upstream's own latency is measured.
+    /// Time since which requests are refused for a measurement.
     refusing_since_us: Option<u64>,
-    /// When the upstream's own latency is measured again.
+    /// Time of the next measurement.
     measure_at_us: u64,
-    /// The limit before measuring.
+    /// The limit before the measurement.
     limit_before: f64,
-    /// Exactly, since it moves by less than one.
+    /// The limit as a fraction, since it moves by less than one.
     limit: f64,
 }
 
-/// An exchange under way, counted until its answer has begun or it is dropped.
+/// A running exchange, counted until its response has begun or the guard is dropped.
 pub(super) struct AdaptiveLimitGuard {
     limiter: Arc<AdaptiveLimiter>,
     epoch: u32,
-    /// When an endpoint was first asked, in microseconds.
+    /// Time of the first attempt, in microseconds.
     asked_us: Cell<Option<u64>>,
     is_counted: Cell<bool>,
 }
 
 impl AdaptiveLimitGuard {
-    /// Counts one more, unless there are as many as may be.
+    /// Counts an exchange; `None` at the limit.
     pub(super) fn enter(limiter: &Arc<AdaptiveLimiter>, now_us: u64) -> Option<AdaptiveLimitGuard> {
         let again = || if limiter.aborts_measurement(now_us) { limiter.count_in() } else { None };
         let Some(epoch) = limiter.count_in().or_else(again) else {
@@ -123,17 +123,17 @@ impl AdaptiveLimitGuard {
         Arc::ptr_eq(&self.limiter, limiter)
     }
 
-    /// Notes when an endpoint is asked; of several attempts the first counts.
+    /// Records the time of the first attempt.
     pub(super) fn note_attempt(&self, now_us: u64) {
         self.asked_us.set(self.asked_us.get().or(Some(now_us)));
     }
 
-    /// How long the upstream has had, where it was asked.
+    /// Time since the first attempt; `None` without one.
     pub(super) fn took_us(&self, now_us: u64) -> Option<u64> {
         Some(now_us.saturating_sub(self.asked_us.get()?))
     }
 
-    /// Counts it no more, whatever becomes of it.
+    /// Uncounts the exchange.
     pub(super) fn release(&self) {
         if self.is_counted.replace(false) {
             self.limiter.count_out(self.epoch);
@@ -165,7 +165,7 @@ impl AdaptiveLimiter {
         }
     }
 
-    /// Counts one more and tells its epoch, where there is room.
+    /// Counts an exchange and returns its epoch; `None` at the limit.
     fn count_in(&self) -> Option<u32> {
         let epoch = self.epoch();
         if !epoch.is_measuring() {
@@ -173,7 +173,7 @@ impl AdaptiveLimiter {
             let more = |running: u32| (running < limit).then_some(running + 1);
             return self.running.fetch_update(Relaxed, Relaxed, more).ok().map(|_| epoch.number());
         }
-        // What began before is not held against those that measure: it may last for ever.
+        // Exchanges of earlier epochs do not count against a measurement, since they may never end.
         let more = |word: u64| (MeasureEpoch(word).running() < self.rules.min).then_some(word + 1);
         let counted = self.epoch.fetch_update(Relaxed, Relaxed, more).ok()?;
         self.running.fetch_add(1, Relaxed);
@@ -186,7 +186,7 @@ impl AdaptiveLimiter {
             let now = MeasureEpoch(word);
             (now.number() == epoch && now.running() > 0).then_some(word - 1)
         };
-        // An epoch that is over counts nothing any more.
+        // An epoch that has ended is not counted.
         let _ = self.epoch.fetch_update(Relaxed, Relaxed, less);
     }
 
@@ -194,33 +194,33 @@ impl AdaptiveLimiter {
         MeasureEpoch(self.epoch.load(Relaxed))
     }
 
-    /// How many may run.
+    /// The current limit.
     pub(super) fn limit(&self) -> u32 {
         self.limit.load(Relaxed)
     }
 
-    /// How many run.
+    /// Number of running exchanges.
     pub(super) fn running(&self) -> u32 {
         self.running.load(Relaxed)
     }
 
-    /// How many of those the limit holds for now.
+    /// Number of running exchanges that count towards the limit.
     pub(super) fn limited(&self) -> u32 {
         let epoch = self.epoch();
         if epoch.is_measuring() { epoch.running() } else { self.running() }
     }
 
-    /// How many were refused.
+    /// Number of refused exchanges.
     pub(super) fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
 
-    /// The upstream's own latency, in microseconds; 0 before it was measured.
+    /// Unloaded latency in microseconds; 0 before the first measurement.
     pub(super) fn baseline_us(&self) -> u64 {
         self.baseline_us.load(Relaxed)
     }
 
-    /// Learns from an exchange that was answered or failed. `lot` is a random number.
+    /// Records the result of an exchange. `lot` is a random number.
     pub(super) fn learn(&self, guard: &AdaptiveLimitGuard, sample: ConcurrencySample, now_us: u64, lot: u64) {
         let Ok(mut state) = self.state.try_lock() else { return };
         let epoch = self.epoch();
@@ -257,7 +257,7 @@ impl AdaptiveLimiter {
         state.refusing_since_us = None;
     }
 
-    /// Ends measuring with what samples there are; where they are too few, what was known before stays.
+    /// Ends a measurement with its samples; with too few, the earlier latency stays.
     fn end_measuring(&self, state: &mut AdaptiveLimiterState, now_us: u64, lot: u64) {
         if state.count >= SAMPLES_MIN.min(self.rules.measure_requests) {
             self.baseline_us.store(state.average_us(), Relaxed);
@@ -272,7 +272,7 @@ impl AdaptiveLimiter {
         state.clear();
     }
 
-    /// Whether measuring was ended now, since requests have been refused for it for too long.
+    /// Whether the measurement has ended because it has refused requests for too long.
     fn aborts_measurement(&self, now_us: u64) -> bool {
         if !self.epoch().is_measuring() {
             return false;
@@ -283,14 +283,14 @@ impl AdaptiveLimiter {
         if now_us.saturating_sub(since_us) < patience_us || !self.epoch().is_measuring() {
             return false;
         }
-        // As far off as any lot would put it: half way between the earliest and the latest.
+        // The mean over all lots: half way between the earliest and the latest time.
         self.end_measuring(&mut state, now_us, self.rules.measure_interval_us / 10);
         true
     }
 
     fn adapt(&self, state: &mut AdaptiveLimiterState) {
         if self.baseline_us() == 0 && state.count > 0 {
-            // It could not be measured: what is seen has to do until it can.
+            // Without a measurement, the current latency serves until there is one.
             self.baseline_us.store(state.average_us(), Relaxed);
         }
         let limit = match state.has_overload {
@@ -299,9 +299,9 @@ impl AdaptiveLimiter {
                 let average_us = state.average_us() as f64;
                 let fine_us = self.baseline_us() as f64 * self.rules.tolerance;
                 let gradient = (fine_us / average_us).clamp(*GRADIENT.start(), *GRADIENT.end()).min(1.0);
-                // Room for a queue that is short for what it serves.
+                // Margin for a queue that is short compared with the limit.
                 let wanted = state.limit * gradient + state.limit.sqrt();
-                // A limit that nobody comes near says nothing of what the upstream bears.
+                // A limit that is not used up says nothing about the capacity of the upstream.
                 let is_used = f64::from(state.peak) * 2.0 >= state.limit;
                 if is_used { wanted } else { wanted.min(state.limit) }
             }

@@ -155,15 +155,17 @@ fn asked<'b>(bench: &'b PluginBench, plugins: &[Arc<dyn Plugin>]) -> Exchange<'b
     for plugin in plugins {
         assert!(matches!(plugin.access(&mut ex), Step::Continue));
     }
-    plugins.iter().for_each(|plugin| plugin.upstream_request(&mut ex));
+    plugins.iter().for_each(|plugin| plugin.upstream_request(&mut UpstreamRequestPhase::new(&mut ex)));
     ex
 }
 
 /// The head of the upstream's answer, after a millisecond.
 fn answered(bench: &PluginBench, plugins: &[Arc<dyn Plugin>], ex: &mut Exchange<'_>, status: u16) {
     bench.host.advance(Duration::from_millis(1));
-    ex.upstream_status = status;
-    plugins.iter().for_each(|plugin| plugin.response_head(ex, &mut ResponseHead::default()));
+    ex.endpoint.status = status;
+    plugins.iter().for_each(|plugin| {
+        plugin.response_head(&mut ResponseHeadPhase::new(ex), &mut ResponseHead::default())
+    });
 }
 
 /// A whole exchange a second later.
@@ -253,7 +255,7 @@ fn an_answer_of_the_gateways_own_tells_nothing_and_ends_the_counting() {
     let plugins = [bench.plugin("adaptive-concurrency", json!({"measure_requests": 1}))];
     let mut ex = bench.exchange("GET / HTTP/1.1");
     assert!(matches!(plugins[0].access(&mut ex), Step::Continue));
-    plugins[0].response_head(&mut ex, &mut ResponseHead::default());
+    plugins[0].response_head(&mut ResponseHeadPhase::new(&mut ex), &mut ResponseHead::default());
     assert_eq!(told(&bench, &plugins[0]), "0 of 3 exchanges under way");
 }
 

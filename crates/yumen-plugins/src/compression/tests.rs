@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use serde_json::{Value, json};
-use yumen_plugin::{BodyChunk, ResponseHead};
+use yumen_plugin::{BodyChunk, ResponseHead, ResponseHeadPhase};
 
 use crate::testing::{PluginBench, TestReply};
 
@@ -131,7 +131,7 @@ fn what_came_before_a_pause_can_be_read_at_once_and_a_pause_behind_nothing_says_
             let mut head = ResponseHead::default();
             head.set_status(200);
             head.fields.set("Content-Type", b"text/html");
-            built.response_head(&mut ex, &mut head);
+            built.response_head(&mut ResponseHeadPhase::new(&mut ex), &mut head);
             ex.choose_coding(&mut head);
             let pause = || BodyChunk { pause: true, ..BodyChunk::default() };
             assert_eq!(ex.code(pause()), b"", "{plugin} {settings}");

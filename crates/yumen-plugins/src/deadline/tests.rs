@@ -13,10 +13,10 @@ fn check(settings: Value, fields: &str, left_ms: u64, told: Option<&str>) {
     let plugin = bench.plugin("deadline", settings);
     let mut ex = bench.exchange(&format!("GET / HTTP/1.1{fields}"));
     assert!(matches!(plugin.rewrite(&mut ex), Step::Continue));
-    let found_ms = ex.deadline_ms.saturating_sub(ex.now.mono_ms());
-    assert_eq!((found_ms, ex.deadline_ms == 0), (left_ms, left_ms == 0), "{fields:?}");
+    let found_ms = ex.upstream.deadline_ms.saturating_sub(ex.now.mono_ms());
+    assert_eq!((found_ms, ex.upstream.deadline_ms == 0), (left_ms, left_ms == 0), "{fields:?}");
     bench.host.advance(Duration::from_millis(250));
-    plugin.upstream_request(&mut ex);
+    plugin.upstream_request(&mut UpstreamRequestPhase::new(&mut ex));
     let sent = ex.request.fields.get("x-left").map(|value| String::from_utf8_lossy(value).into_owned());
     assert_eq!(sent.as_deref(), told, "{fields:?}");
 }

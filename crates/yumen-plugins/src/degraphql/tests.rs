@@ -16,7 +16,8 @@ fn check(more: Value, request: &str, expected: Result<(&str, Value), u16>) {
     let plugin = bench.plugin("degraphql", settings(more));
     let mut ex = bench.exchange(request);
     let answer = bench.admit(&[plugin], &mut ex, request);
-    let body = ex.body.as_deref().map_or(Value::Null, |body| serde_json::from_slice(body).expect("JSON"));
+    let body =
+        ex.body.buffered.as_deref().map_or(Value::Null, |body| serde_json::from_slice(body).expect("JSON"));
     let target = String::from_utf8_lossy(ex.request.upstream_target()).into_owned();
     let went = answer.map_or(Ok((target.as_str(), body)), |response| Err(response.status));
     assert_eq!(went, expected, "{request}");

@@ -42,8 +42,8 @@ impl MessageInput {
             method: ex.request.method(),
             content_type: ex.request.fields.known(KnownField::ContentType).unwrap_or_default().to_vec(),
             query: ex.request.query().unwrap_or_default().to_vec(),
-            path_params: ex.path_params.iter().map(param).collect(),
-            body: ex.body.take().unwrap_or_default(),
+            path_params: ex.route.path_params.iter().map(param).collect(),
+            body: ex.body.buffered.take().unwrap_or_default(),
         }
     }
 }

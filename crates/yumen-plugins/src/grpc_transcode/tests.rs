@@ -88,7 +88,7 @@ fn check_request(request: &str, params: &[(&'static str, &str)], expected: Resul
     for (name, value) in params {
         let path = String::from_utf8_lossy(ex.request.path()).into_owned();
         let start = path.find(value).expect("the parameter is in the path");
-        ex.path_params.push((name, start..start + value.len()));
+        ex.route.path_params.push((name, start..start + value.len()));
     }
     let answer = bench.admit(&[plugin], &mut ex, request);
     let expected = match expected {
@@ -105,7 +105,7 @@ fn check_request(request: &str, params: &[(&'static str, &str)], expected: Resul
     assert_eq!(line, b"POST /shop.Shop/Buy");
     assert_eq!(ex.request.fields.get("grpc-timeout"), Some(&b"1500m"[..]));
     assert_eq!(ex.request.fields.get("content-type"), Some(&b"application/grpc"[..]));
-    let body = ex.body.expect("a message is sent");
+    let body = ex.body.buffered.expect("a message is sent");
     let of = shop().pool().get_message_by_name("shop.Order").expect("the type is there");
     let sent = DynamicMessage::decode(of.clone(), &body[5..]).expect("an order");
     assert_eq!(body[..5], frame(&body[5..])[..5]);
@@ -200,7 +200,7 @@ fn a_call_is_made_once_where_two_rules_would() {
         let request = "POST /buy HTTP/1.1\nContent-Type: application/json\n\n{\"count\":7}";
         let mut ex = bench.exchange(request);
         assert!(bench.admit(&plugins, &mut ex, request).is_none());
-        assert_eq!(ex.body.as_deref(), Some(&frame(&order(json!({ "count": 7 })))[..]));
+        assert_eq!(ex.body.buffered.as_deref(), Some(&frame(&order(json!({ "count": 7 })))[..]));
     }
 }
 
@@ -229,7 +229,7 @@ fn answered(more: Value, head: &str, body: &[u8], trailers: &str) -> LocalRespon
             name => answer.fields.add(name, value.as_bytes()),
         }
     }
-    let translate = ex.translate.take().expect("the answer is translated");
+    let translate = ex.response.translator.take().expect("the answer is translated");
     translate.translate(BufferedResponse { head: &answer, body, trailers: trailers.as_bytes() })
 }
 
@@ -452,8 +452,8 @@ fn check_ruled(request: &str, expected: Result<(&str, Value), (u16, &str)>) {
         .pool()
         .get_message_by_name("shop.Order")
         .expect("the type is there");
-    let sent =
-        DynamicMessage::decode(of.clone(), &ex.body.expect("a message is sent")[5..]).expect("an order");
+    let sent = DynamicMessage::decode(of.clone(), &ex.body.buffered.expect("a message is sent")[5..])
+        .expect("an order");
     assert_eq!(sent, of.deserialize(expected).expect("an order"), "{request}");
 }
 
@@ -499,7 +499,7 @@ fn one_field_may_be_all_of_an_answer() {
     let mut head = ResponseHead::default();
     head.set_status(200);
     let answer = BufferedResponse { head: &head, body: &sent, trailers: b"grpc-status: 0\r\n" };
-    let answer = ex.translate.expect("the answer is translated").translate(answer);
+    let answer = ex.response.translator.expect("the answer is translated").translate(answer);
     assert_eq!(body(&answer), json!({ "units": 5, "currency": "EUR" }));
 }
 
@@ -592,7 +592,7 @@ fn answer_of_any(sent: Vec<u8>) -> LocalResponse {
         assert!(bench.admit(&[plugin], &mut ex, request).is_none());
         let mut head = ResponseHead::default();
         head.set_status(200);
-        let translate = ex.translate.take().expect("the answer is translated");
+        let translate = ex.response.translator.take().expect("the answer is translated");
         translate.translate(BufferedResponse { head: &head, body: &sent, trailers: b"grpc-status: 0\r\n" })
     };
     let thread = std::thread::Builder::new().stack_size(1 << 20).spawn(work).expect("a thread");

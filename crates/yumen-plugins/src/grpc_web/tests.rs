@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use serde_json::json;
-use yumen_plugin::{BodyChunk, Plugin, ResponseHead};
+use yumen_plugin::{BodyChunk, Plugin, ResponseBodyPhase, ResponseHead, ResponseHeadPhase};
 
 use super::{decode, encoding, trailers_frame};
 use crate::testing::PluginBench;
@@ -62,7 +62,7 @@ fn check_request(pattern: &'static str, request: &str, expected: Result<(&str, &
     let uris = [Box::from(pattern)];
     let (bench, plugin) = bench();
     let mut ex = bench.exchange(request);
-    ex.matched = (&uris, 0);
+    (ex.route.uris, ex.route.uri_index) = (&uris, 0);
     let answer = bench.admit(&[plugin], &mut ex, request);
     let went = answer.map_or_else(
         || {
@@ -71,7 +71,7 @@ fn check_request(pattern: &'static str, request: &str, expected: Result<(&str, &
             Ok((
                 text(ex.request.upstream_target()),
                 text(content_type),
-                ex.body.as_deref().unwrap_or_default().to_vec(),
+                ex.body.buffered.as_deref().unwrap_or_default().to_vec(),
             ))
         },
         |response| Err(response.status),
@@ -132,7 +132,7 @@ fn what_cors_lets_browsers_send_and_read_they_still_may() {
         let mut ex = bench.exchange(&format!("{method} /a.B/C HTTP/1.1\nOrigin: http://a"));
         let mut answer = ResponseHead::default();
         head.iter().for_each(|(name, value)| answer.fields.add(name, value.as_bytes()));
-        plugin.response_head(&mut ex, &mut answer);
+        plugin.response_head(&mut ResponseHeadPhase::new(&mut ex), &mut answer);
         let told: Vec<_> = answer.fields.all(name).map(String::from_utf8_lossy).collect();
         assert_eq!(told, [expected], "{method} {head:?}");
     };
@@ -187,7 +187,7 @@ fn pieces(kind: &str, head: &str, chunks: Vec<BodyChunk>) -> (ResponseHead, Vec<
     let (bench, plugin) = bench();
     let request = format!("POST /a.B/C HTTP/1.1\nContent-Type: application/{kind}\n\n");
     let mut ex = bench.exchange(&request);
-    ex.body = Some(Vec::new().into());
+    ex.body.buffered = Some(Vec::new().into());
     assert!(bench.admit(std::slice::from_ref(&plugin), &mut ex, &request).is_none());
     let mut answer = ResponseHead::default();
     answer.set_status(200);
@@ -196,12 +196,12 @@ fn pieces(kind: &str, head: &str, chunks: Vec<BodyChunk>) -> (ResponseHead, Vec<
         let (name, value) = line.split_once(": ").expect("a field");
         answer.fields.add(name, value.as_bytes());
     }
-    plugin.response_head(&mut ex, &mut answer);
-    if !ex.edits_body {
+    plugin.response_head(&mut ResponseHeadPhase::new(&mut ex), &mut answer);
+    if !ex.response.edits_body() {
         return (answer, Vec::new());
     }
     let edit = |chunk| {
-        let edited = plugin.response_body(&mut ex, chunk);
+        let edited = plugin.response_body(&mut ResponseBodyPhase::new(&mut ex), chunk);
         assert!(edited.trailers.is_empty(), "no trailers are left behind the body");
         edited.data
     };
@@ -251,7 +251,7 @@ fn what_is_not_translated_passes_beside_plugins_that_change_bodies() {
         let (bench, plugin) = bench();
         let request = format!("POST /a.B/C HTTP/1.1\nContent-Type: application/{kind}\n\n");
         let mut ex = bench.exchange(&request);
-        ex.body = Some(Vec::new().into());
+        ex.body.buffered = Some(Vec::new().into());
         assert!(bench.admit(std::slice::from_ref(&plugin), &mut ex, &request).is_none());
         let mut answer = ResponseHead::default();
         answer.set_status(status);
@@ -260,9 +260,10 @@ fn what_is_not_translated_passes_beside_plugins_that_change_bodies() {
             let (name, value) = line.split_once(": ").expect("a field");
             answer.fields.add(name, value.as_bytes());
         }
-        plugin.response_head(&mut ex, &mut answer);
-        assert!(!ex.edits_body, "{head}");
-        let passed = plugin.response_body(&mut ex, last("<p>no</p>", "x-sum: 1\r\n"));
+        plugin.response_head(&mut ResponseHeadPhase::new(&mut ex), &mut answer);
+        assert!(!ex.response.edits_body(), "{head}");
+        let passed =
+            plugin.response_body(&mut ResponseBodyPhase::new(&mut ex), last("<p>no</p>", "x-sum: 1\r\n"));
         assert_eq!((&*passed.data, &*passed.trailers), (&b"<p>no</p>"[..], &b"x-sum: 1\r\n"[..]), "{head}");
     };
     for kind in ["grpc-web", "grpc-web-text"] {
@@ -283,17 +284,21 @@ fn a_call_is_translated_once_where_two_rules_would() {
         let mut ex = bench.exchange(&request);
         assert!(bench.admit(&plugins, &mut ex, &request).is_none());
         if kind == "grpc-web-text" {
-            assert_eq!(ex.body.as_deref(), Some(&[0; 5][..]));
+            assert_eq!(ex.body.buffered.as_deref(), Some(&[0; 5][..]));
         }
         assert_eq!(ex.request.fields.get("content-type"), Some(&b"application/grpc"[..]));
         let mut head = ResponseHead::default();
         head.set_status(200);
         head.framing = yumen_http::Framing::Chunked;
         head.fields.set("Content-Type", b"application/grpc");
-        plugins.iter().for_each(|plugin| plugin.response_head(&mut ex, &mut head));
+        plugins
+            .iter()
+            .for_each(|plugin| plugin.response_head(&mut ResponseHeadPhase::new(&mut ex), &mut head));
         assert_eq!(head.fields.get("content-type"), Some(format!("application/{kind}").as_bytes()));
         let answer = last("\0\0\0\0\0", "grpc-status: 0\r\n");
-        let edited = plugins.iter().fold(answer, |chunk, plugin| plugin.response_body(&mut ex, chunk));
+        let edited = plugins
+            .iter()
+            .fold(answer, |chunk, plugin| plugin.response_body(&mut ResponseBodyPhase::new(&mut ex), chunk));
         assert!(edited.trailers.is_empty());
         assert_eq!(edited.data, expected, "{kind}");
     }

@@ -206,7 +206,7 @@ impl LimitCount {
             };
             for (one, verdict) in some.iter().zip(verdicts) {
                 if self.shows_quota {
-                    self.rules[one.rule].names.set(&mut ex.response_fields, one.limit, &verdict);
+                    self.rules[one.rule].names.set(&mut ex.response.fields, one.limit, &verdict);
                 }
                 if !verdict.admitted {
                     return Step::Respond(self.rejected.clone());

@@ -259,7 +259,7 @@ fn what_a_request_costs() {
     let rounds = 2_000_000u32;
     let begun = std::time::Instant::now();
     for _ in 0..rounds {
-        ex.response_fields.clear(4096);
+        ex.response.fields.clear(4096);
         assert!(matches!(plugin.access(&mut ex), yumen_plugin::Step::Continue));
     }
     println!("{} ns", begun.elapsed().as_nanos() / u128::from(rounds));

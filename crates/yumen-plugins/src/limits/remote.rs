@@ -1,5 +1,5 @@
-//! Limits that are counted in Redis: its settings, what keys are called there, and what happens when it
-//! does not answer. Knows none of the plugins.
+//! Limits that are counted in Redis: settings, names of keys, and the fallback while Redis is unavailable. Knows
+//! none of the plugins.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,31 +14,67 @@ use yumen_plugin::{Carry, SharedOutbound};
 
 use super::CounterPolicy;
 
-/// Nothing is kept in Redis for longer, in seconds: it refuses what does not fit its clock.
+/// Longest expiry of a key, in seconds: Redis rejects values beyond its clock.
 pub(crate) const EXPIRY_S_MAX: u64 = 100 * 365 * 86_400;
 
-/// What the Redis policies ask for. Their schema is in [`super::schema`], since it depends on the policy.
+/// Settings of the Redis policies, in one flat object. The schema is in [`super::schema`], since it depends on the
+/// policy.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 pub(crate) struct RedisPolicySettings {
-    redis_host: Option<String>,
-    redis_port: Option<u64>,
+    #[serde(flatten)]
+    account: RedisAccountSettings,
+    #[serde(flatten)]
+    server: RedisServerSettings,
+    #[serde(flatten)]
+    cluster: RedisClusterSettings,
+    #[serde(flatten)]
+    sentinel: RedisSentinelSettings,
+    #[serde(flatten)]
+    timeouts: RedisTimeoutSettings,
+}
+
+/// User and database, for all policies.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+struct RedisAccountSettings {
     redis_username: Option<String>,
     redis_password: Option<RedisPassword>,
     redis_database: Option<u64>,
-    redis_timeout: Option<u64>,
+}
+
+/// The server of the policy `redis`.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+struct RedisServerSettings {
+    redis_host: Option<String>,
+    redis_port: Option<u64>,
     redis_ssl: Option<bool>,
     redis_ssl_verify: Option<bool>,
-    redis_keepalive_timeout: Option<u64>,
+}
+
+/// The nodes of the policy `redis-cluster`.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+struct RedisClusterSettings {
     redis_cluster_nodes: Option<Vec<String>>,
     redis_cluster_ssl: Option<bool>,
     redis_cluster_ssl_verify: Option<bool>,
+}
+
+/// The sentinels of the policy `redis-sentinel`.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+struct RedisSentinelSettings {
     redis_sentinels: Option<Vec<SentinelAddress>>,
     redis_master_name: Option<String>,
     redis_role: Option<String>,
-    redis_connect_timeout: Option<u64>,
-    redis_read_timeout: Option<u64>,
     sentinel_username: Option<String>,
     sentinel_password: Option<RedisPassword>,
+}
+
+/// Timeouts, in milliseconds. The policy `redis-sentinel` has its own pair.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+struct RedisTimeoutSettings {
+    redis_timeout: Option<u64>,
+    redis_keepalive_timeout: Option<u64>,
+    redis_connect_timeout: Option<u64>,
+    redis_read_timeout: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -47,20 +83,20 @@ struct SentinelAddress {
     port: u64,
 }
 
-/// A text that shows in no log.
+/// A password, whose text appears in no log.
 #[derive(Clone, PartialEq, Deserialize)]
 #[serde(transparent)]
 struct RedisPassword(String);
 
 impl std::fmt::Debug for RedisPassword {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Different secrets must still tell settings apart.
+        // Settings with different passwords must differ.
         write!(f, "{:016x}", digest(&self.0))
     }
 }
 
 impl RedisPolicySettings {
-    /// The Redis that the policy names, one for all with the same settings; `None` for local counters.
+    /// Returns the target of the policy, shared by equal settings; `None` for local counters.
     pub(crate) fn target(
         &self,
         policy: CounterPolicy,
@@ -73,39 +109,43 @@ impl RedisPolicySettings {
             CounterPolicy::RedisSentinel => self.sentinels()?,
         };
         let (tls, verify) = match policy {
-            CounterPolicy::RedisCluster => (self.redis_cluster_ssl, self.redis_cluster_ssl_verify),
+            CounterPolicy::RedisCluster => {
+                (self.cluster.redis_cluster_ssl, self.cluster.redis_cluster_ssl_verify)
+            }
             CounterPolicy::RedisSentinel => (None, None),
-            _ => (self.redis_ssl, self.redis_ssl_verify),
+            _ => (self.server.redis_ssl, self.server.redis_ssl_verify),
         };
         let timeout_ms = match policy {
-            CounterPolicy::RedisSentinel => self.redis_connect_timeout.max(self.redis_read_timeout),
-            _ => self.redis_timeout,
+            CounterPolicy::RedisSentinel => {
+                self.timeouts.redis_connect_timeout.max(self.timeouts.redis_read_timeout)
+            }
+            _ => self.timeouts.redis_timeout,
         };
         let target = RedisTarget {
             place,
-            login: login(self.redis_username.as_ref(), self.redis_password.as_ref()),
+            login: login(self.account.redis_username.as_ref(), self.account.redis_password.as_ref()),
             database: if policy == CounterPolicy::RedisCluster {
                 0
             } else {
-                self.redis_database.unwrap_or(0)
+                self.account.redis_database.unwrap_or(0)
             },
             tls: (tls == Some(true)).then_some(RedisTls { verify: verify == Some(true) }),
             timeout_ms: timeout_ms.unwrap_or(1000),
-            idle_ms: self.redis_keepalive_timeout.unwrap_or(10_000),
+            idle_ms: self.timeouts.redis_keepalive_timeout.unwrap_or(10_000),
         };
-        let secrets = (&self.redis_password, &self.sentinel_password);
+        let secrets = (&self.account.redis_password, &self.sentinel.sentinel_password);
         Ok(Some(carry.keep(&format!("redis/{target:?}/{secrets:?}"), || target)))
     }
 
     fn server(&self) -> Result<RedisTopology, InvalidSettings> {
-        let written = self.redis_host.as_ref().ok_or_else(|| missing("redis_host"))?;
+        let written = self.server.redis_host.as_ref().ok_or_else(|| missing("redis_host"))?;
         let host = host(written).ok_or_else(|| InvalidSettings::at("redis_host", no_host(written)))?;
-        let port = port("redis_port", self.redis_port.unwrap_or(6379))?;
+        let port = port("redis_port", self.server.redis_port.unwrap_or(6379))?;
         Ok(RedisTopology::Server(RedisAddress { host, port }))
     }
 
     fn cluster(&self) -> Result<RedisTopology, InvalidSettings> {
-        let nodes = self.redis_cluster_nodes.as_deref().unwrap_or_default();
+        let nodes = self.cluster.redis_cluster_nodes.as_deref().unwrap_or_default();
         let node = |(at, node): (usize, &String)| {
             address(node).ok_or_else(|| {
                 let message = format!("\"{node}\" is not an address; write host:port");
@@ -120,11 +160,11 @@ impl RedisPolicySettings {
     }
 
     fn sentinels(&self) -> Result<RedisTopology, InvalidSettings> {
-        if self.redis_role.as_deref() == Some("slave") {
+        if self.sentinel.redis_role.as_deref() == Some("slave") {
             let message = "\"slave\" cannot count, since replicas are read-only; allowed: \"master\"";
             return Err(InvalidSettings::at("redis_role", message));
         }
-        let sentinels = self.redis_sentinels.as_deref().unwrap_or_default();
+        let sentinels = self.sentinel.redis_sentinels.as_deref().unwrap_or_default();
         let sentinel = |(at, one): (usize, &SentinelAddress)| {
             let port = port(&format!("redis_sentinels[{at}].port"), one.port)?;
             let path = || format!("redis_sentinels[{at}].host");
@@ -135,8 +175,9 @@ impl RedisPolicySettings {
         if sentinels.is_empty() {
             return Err(missing("redis_sentinels"));
         }
-        let master_name = self.redis_master_name.clone().ok_or_else(|| missing("redis_master_name"))?;
-        let login = login(self.sentinel_username.as_ref(), self.sentinel_password.as_ref());
+        let master_name =
+            self.sentinel.redis_master_name.clone().ok_or_else(|| missing("redis_master_name"))?;
+        let login = login(self.sentinel.sentinel_username.as_ref(), self.sentinel.sentinel_password.as_ref());
         Ok(RedisTopology::Sentinel { sentinels, master_name, login })
     }
 }
@@ -155,7 +196,7 @@ fn address(text: &str) -> Option<RedisAddress> {
     Some(RedisAddress { host: host(written)?, port: url::port(port)? })
 }
 
-/// A name or an address; one of IPv6 may stand in brackets, as it does before a port.
+/// A name or an address; an IPv6 address may be in brackets, as before a port.
 fn host(text: &str) -> Option<String> {
     let inside = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let host = inside.filter(|inside| inside.contains(':')).unwrap_or(text);
@@ -173,15 +214,16 @@ fn login(username: Option<&String>, password: Option<&RedisPassword>) -> RedisLo
     }
 }
 
-/// A digest that is the same on every node and in every version: settings that mean the same must lead to
-/// the same counters. It need not resist anybody, for only who writes settings chooses its input.
+/// A digest that is equal on all nodes and in all versions: equal settings must share their counters. It
+/// needs no resistance, since only operators choose its input.
 pub(crate) fn digest(text: &str) -> u64 {
     // FNV-1a
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// Appends what [`super::LimitKey::write`] wrote as it is called in Redis: the value itself, or the address as text.
+/// Appends the name in Redis of a key that [`super::LimitKey::write`] wrote: the value itself, or the address
+/// as text.
 pub(crate) fn write_key(written: &[u8], out: &mut Vec<u8>) {
     let octets = match written.split_first() {
         Some((b'@', octets)) => octets,
@@ -196,13 +238,13 @@ pub(crate) fn write_key(written: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(address.to_string().as_bytes());
 }
 
-/// The numbers of an answer, `per_key` of them for each key that was looked at.
+/// The integers of a reply, `per_key` of them for each key.
 pub(crate) fn numbers(reply: &RedisReply, per_key: usize) -> Result<Vec<i64>, RedisFault> {
     let numbers = reply.integers().filter(|numbers| !numbers.is_empty() && numbers.len() % per_key == 0);
     numbers.ok_or_else(|| RedisFault::Refused("the Redis value is not a counter".to_owned()))
 }
 
-/// Counts a request that passes because its limit cannot be told; `false` where it must not pass.
+/// Counts a request whose limit is unavailable; false if it must be refused.
 pub(crate) fn degrades(outbound: &SharedOutbound, allow_degradation: bool) -> bool {
     if allow_degradation {
         outbound.count_degraded();

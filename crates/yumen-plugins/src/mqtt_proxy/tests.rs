@@ -1,7 +1,7 @@
 //! First packets of MQTT clients: whole, byte by byte, and what is none.
 
 use serde_json::{Value, json};
-use yumen_plugin::{PrereadStep, StreamInfo};
+use yumen_plugin::{PrereadPhase, PrereadStep, StreamInfo};
 
 use super::{MALFORMED, NO_CONNECT};
 use crate::testing::PluginBench;
@@ -34,9 +34,9 @@ fn check(settings: &Value, bytes: &[u8], expected: Result<&str, &'static str>) {
     let plugin = bench.plugin("mqtt-proxy", settings.clone());
     let preread = |bytes: &[u8]| {
         let mut ex = bench.exchange("GET / HTTP/1.1");
-        ex.stream = Some(StreamInfo { protocol: "tcp", mqtt_client_id: None });
-        let verdict = plugin.preread(&mut ex, bytes);
-        (verdict, ex.stream.take().and_then(|stream| stream.mqtt_client_id))
+        ex.client.stream = Some(StreamInfo { protocol: "tcp", mqtt_client_id: None });
+        let verdict = plugin.preread(&mut PrereadPhase::new(&mut ex), bytes);
+        (verdict, ex.client.stream.take().and_then(|stream| stream.mqtt_client_id))
     };
     let expected = match expected {
         Ok(client_id) => (PrereadStep::Continue, Some(client_id.into())),

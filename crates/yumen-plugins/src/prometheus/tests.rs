@@ -209,8 +209,8 @@ fn streams_are_counted_by_route_in_families_of_their_own() {
         let plugin =
             if name { bench.plugin("prometheus", json!({"prefer_name": true})) } else { plugin.clone() };
         let mut ex = bench.exchange("GET / HTTP/1.1");
-        ex.route = Some(&route);
-        ex.stream = Some(yumen_plugin::StreamInfo { protocol: "tcp", mqtt_client_id: None });
+        ex.route.info = Some(&route);
+        ex.client.stream = Some(yumen_plugin::StreamInfo { protocol: "tcp", mqtt_client_id: None });
         plugin.log(&ex, &PROXIED);
     }
     let families = gather(&bench);

@@ -44,9 +44,9 @@ fn check(settings: Value, request: &str, is_copied: bool, needs_body: bool) {
     let plugin = bench.plugin("proxy-mirror", settings.clone());
     let mut ex = bench.exchange(request);
     let asks = matches!(plugin.rewrite(&mut ex), Step::NeedBody { .. });
-    assert_eq!((ex.mirror.is_some(), asks), (is_copied, needs_body), "{settings} {request}");
+    assert_eq!((ex.upstream.mirror.is_some(), asks), (is_copied, needs_body), "{settings} {request}");
     // The call that follows the body changes nothing.
-    assert!(ex.mirror.is_none() || matches!(plugin.rewrite(&mut ex), Step::Continue));
+    assert!(ex.upstream.mirror.is_none() || matches!(plugin.rewrite(&mut ex), Step::Continue));
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_share_of_the_requests_is_drawn() {
     let draw = |_: &usize| {
         let mut ex = bench.exchange("GET /a HTTP/1.1");
         assert!(matches!(plugin.rewrite(&mut ex), Step::Continue));
-        ex.mirror.is_some()
+        ex.upstream.mirror.is_some()
     };
     let drawn = (0..1000).filter(draw).count();
     assert!((200..300).contains(&drawn), "{drawn} of 1000");

@@ -7,7 +7,7 @@ fn run(settings: Value, request: &str) -> TestReply {
     let plugin = bench.plugin("request-validation", settings);
     let mut ex = bench.exchange(request);
     let answer = bench.admit(std::slice::from_ref(&plugin), &mut ex, request);
-    let body = ex.body.as_deref().map(<[u8]>::to_vec);
+    let body = ex.body.buffered.as_deref().map(<[u8]>::to_vec);
     let mut reply = bench.finish(std::slice::from_ref(&plugin), ex, answer);
     // What would go upstream, where the request does.
     if reply.status == 200 {

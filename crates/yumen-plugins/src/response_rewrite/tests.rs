@@ -1,7 +1,7 @@
 //! Answers and what the client gets of them.
 
 use serde_json::{Value, json};
-use yumen_plugin::{BodyChunk, ResponseHead};
+use yumen_plugin::{BodyChunk, ResponseBodyPhase, ResponseHead, ResponseHeadPhase};
 
 use crate::testing::{PluginBench, TestReply};
 
@@ -60,12 +60,15 @@ fn a_compressed_body_is_decoded_for_the_replacements() {
         let mut ex = bench.exchange("GET / HTTP/1.1");
         let mut head = ResponseHead::default();
         head.fields.add("Content-Encoding", b"gzip");
-        plugin.response_head(&mut ex, &mut head);
+        plugin.response_head(&mut ResponseHeadPhase::new(&mut ex), &mut head);
         assert!(!head.fields.has("Content-Encoding"));
         let (first, rest) = coded.split_at(5);
         let piece = BodyChunk { data: first.to_vec(), ..BodyChunk::default() };
-        assert_eq!(plugin.response_body(&mut ex, piece).data, b"");
-        plugin.response_body(&mut ex, BodyChunk { data: rest.to_vec(), last: true, ..BodyChunk::default() })
+        assert_eq!(plugin.response_body(&mut ResponseBodyPhase::new(&mut ex), piece).data, b"");
+        plugin.response_body(
+            &mut ResponseBodyPhase::new(&mut ex),
+            BodyChunk { data: rest.to_vec(), last: true, ..BodyChunk::default() },
+        )
     };
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     std::io::Write::write_all(&mut encoder, b"a secret, told").unwrap();
@@ -86,11 +89,11 @@ fn a_body_in_pieces_is_replaced_once() {
         let ends_at_once = settings.get("body").is_some();
         let plugin = bench.plugin("response-rewrite", settings);
         let mut ex = bench.exchange("GET / HTTP/1.1");
-        plugin.response_head(&mut ex, &mut ResponseHead::default());
+        plugin.response_head(&mut ResponseHeadPhase::new(&mut ex), &mut ResponseHead::default());
         let mut body = Vec::new();
         for (data, last) in [("ab", false), ("cd", false), ("\n", false), ("", true)] {
             let chunk = plugin.response_body(
-                &mut ex,
+                &mut ResponseBodyPhase::new(&mut ex),
                 BodyChunk { data: data.into(), last, pause: false, ..BodyChunk::default() },
             );
             assert_eq!(chunk.last, last || ends_at_once);

@@ -40,7 +40,7 @@ fn check(rules: Value, request: &str, expected: &[u32]) {
     let go = |_: &u32| {
         let mut ex = bench.exchange(request);
         assert!(bench.admit(std::slice::from_ref(&plugin), &mut ex, request).is_none());
-        ex.upstream.instead.unwrap_or(0)
+        ex.upstream.slot.unwrap_or(0)
     };
     assert_eq!(expected.iter().map(go).collect::<Vec<_>>(), expected, "{rules} {request}");
 }

@@ -34,10 +34,10 @@ const LINGER_BYTES_MAX: usize = 1024 * 1024;
 /// Serves a connection until it is closed.
 pub(super) async fn run(conn: DownstreamConnection) {
     let DownstreamConnection { worker, peer, stream, inbox, timer } = conn;
-    worker.counters.http2_connections.add(1);
+    worker.counters.http2.connections.add(1);
     let patience = FrameBudget::new(worker.settings.http2.patience, PREFACE_BYTES, clock::now().mono_ms());
     let wire = Http2Transport::new(stream, inbox, patience, worker.buffers.clone());
-    timer.set(worker.settings.head_timeout_ms);
+    timer.set(worker.settings.timeouts.head_ms);
     let mut handshake = std::pin::pin!(server_builder(&worker.settings).handshake(wire.clone()));
     let shaking = poll_fn(|cx| {
         let polled = handshake.as_mut().poll(cx);
@@ -48,7 +48,7 @@ pub(super) async fn run(conn: DownstreamConnection) {
     let library = match until(&timer, std::pin::pin!(shaking)).await {
         Some(Ok(library)) => library,
         Some(Err(error)) => return note(&worker, &error),
-        None => return worker.counters.http2_faults.add(1),
+        None => return worker.counters.http2.faults.add(1),
     };
     let streams = StreamSet::new(&worker, timer);
     let (stage, queue) = (DrainStage::Serving, worker.buffers.backlog.client_queue());
@@ -105,7 +105,7 @@ impl Http2Driver {
                     break;
                 }
                 Poll::Pending if self.floods() => {
-                    self.worker.counters.http2_floods.add(1);
+                    self.worker.counters.http2.floods.add(1);
                     // The loop polls the library again, which writes the GOAWAY.
                     self.library.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
                 }
@@ -145,7 +145,7 @@ impl Http2Driver {
             self.stalled_at = None;
         } else if self.stalled_at != Some(sent_bytes) {
             self.stalled_at = Some(sent_bytes);
-            self.streams.timer.set(settings.send_timeout_ms);
+            self.streams.timer.set(settings.timeouts.send_ms);
         }
         if is_stalled {
             // While the client does not read, the driver does not read from it: responses to its frames would
@@ -159,7 +159,7 @@ impl Http2Driver {
         let left_ms = match self.stage {
             DrainStage::GoawaySent { told_ms } => self.streams.leave_ms(told_ms, 0, now_ms),
             _ if gives_way => 0,
-            _ => settings.idle_timeout_ms.saturating_sub(idle_ms),
+            _ => settings.timeouts.idle_ms.saturating_sub(idle_ms),
         };
         if left_ms == 0 {
             match self.stage {
@@ -189,7 +189,7 @@ impl Http2Driver {
         else {
             return u64::MAX;
         };
-        let left_ms = self.worker.settings.head_timeout_ms.saturating_sub(now_ms.saturating_sub(since_ms));
+        let left_ms = self.worker.settings.timeouts.head_ms.saturating_sub(now_ms.saturating_sub(since_ms));
         if left_ms == 0 {
             self.is_late = true;
             serve::note_refused(&self.worker, &self.peer, HttpVersion::Http2, FaultKind::ClientTimeout);
@@ -204,7 +204,7 @@ impl Http2Driver {
         let worker = self.worker.clone();
         let has_ended = request.body().is_end_stream();
         let mut head = worker.take_request();
-        let limits = &worker.settings.request_head;
+        let limits = &worker.settings.limits.request_head;
         let read = heads::read_request(&request, has_ended, limits, &mut head)
             .inspect_err(|_| heads::note_refused(&request, limits, &mut head));
         let is_connect = request.method() == Method::CONNECT;
@@ -250,8 +250,8 @@ fn note(worker: &Worker, error: &h2::Error) {
     let counters = &worker.counters;
     match error.reason() {
         _ if error.is_io() => {}
-        Some(Reason::ENHANCE_YOUR_CALM) if error.is_library() => counters.http2_floods.add(1),
-        _ => counters.http2_faults.add(1),
+        Some(Reason::ENHANCE_YOUR_CALM) if error.is_library() => counters.http2.floods.add(1),
+        _ => counters.http2.faults.add(1),
     }
     tracing::debug!(%error, "http2 connection failed");
 }

@@ -58,21 +58,21 @@ pub(crate) async fn open(
     admitted: ConnectionGuard,
 ) {
     let timer = worker.timers.timer();
-    timer.set(worker.settings.handshake_timeout_ms);
+    timer.set(worker.settings.timeouts.handshake_ms);
     // The library accepts a handshake from one address only. After the handshake it would report the source
     // of the newest datagram, which is not validated.
     let address = incoming.remote_address();
     let Some((quic, library, over)) = until(&timer, pin!(handshake(&worker, incoming))).await.flatten()
     else {
-        return worker.counters.handshake_failures.add(1);
+        return worker.counters.connections.handshake_failures.add(1);
     };
-    worker.counters.handshakes.add(1);
-    worker.counters.http3_connections.add(1);
+    worker.counters.connections.handshakes.add(1);
+    worker.counters.http3.connections.add(1);
     let client = ClientInfo {
         peer: address,
         local: SocketAddr::new(quic.local_ip().unwrap_or(local.ip()), local.port()),
         tls: Some(tls::quic_info(&quic)),
-        connection: worker.counters.accepted.get(),
+        connection_id: worker.counters.connections.accepted.get(),
     };
     let shared = Rc::new(Http3Shared {
         peer: RefCell::new(Rc::new(DownstreamPeer::new(&worker, client))),
@@ -119,7 +119,7 @@ type AcceptedQuic = (quinn::Connection, Library<QuicConnection, Bytes>, Option<Z
 async fn handshake(worker: &Worker, incoming: quinn::Incoming) -> Option<AcceptedQuic> {
     let shaken = connect(incoming, worker.settings.http3.early_data).await;
     let (quic, over) = shaken.inspect_err(|error| tracing::debug!(%error, "http3 handshake failed")).ok()?;
-    let head_bytes_max = worker.settings.request_head.head_bytes_max as u64;
+    let head_bytes_max = worker.settings.limits.request_head.head_bytes_max as u64;
     let library = h3::server::builder()
         .max_field_section_size(head_bytes_max)
         .send_grease(false)
@@ -200,7 +200,7 @@ impl Http3Shared {
 
     /// Counts a flood and closes the connection with H3_EXCESSIVE_LOAD.
     fn refuse_flood(&self, why: &[u8]) {
-        self.worker.counters.http3_floods.add(1);
+        self.worker.counters.http3.floods.add(1);
         self.quic.close(EXCESSIVE_LOAD, why);
     }
 
@@ -242,7 +242,7 @@ enum Http3Event {
 impl Http3Driver {
     async fn run(mut self) {
         let worker = self.shared.worker.clone();
-        self.shared.streams.timer.set(worker.settings.idle_timeout_ms);
+        self.shared.streams.timer.set(worker.settings.timeouts.idle_ms);
         loop {
             match self.next().await {
                 Http3Event::Stream(resolver) => self.serve(*resolver),
@@ -296,7 +296,7 @@ impl Http3Driver {
     /// gets at most [`AWAY_MS`]: its next connection validates that address.
     fn left_ms(&self, now_ms: u64) -> u64 {
         let idle_ms = self.shared.streams.idle_ms(now_ms);
-        let left_ms = self.shared.worker.settings.idle_timeout_ms.saturating_sub(idle_ms);
+        let left_ms = self.shared.worker.settings.timeouts.idle_ms.saturating_sub(idle_ms);
         match self.away_since_ms {
             Some(since_ms) if self.shared.is_away() => {
                 left_ms.min((since_ms + AWAY_MS).saturating_sub(now_ms))
@@ -400,7 +400,7 @@ impl Http3Driver {
 /// Counts a connection that the gateway closed for a protocol error of the client.
 fn note(worker: &Worker, error: &ConnectionError) {
     if let ConnectionError::Local { .. } = error {
-        worker.counters.http3_faults.add(1);
+        worker.counters.http3.faults.add(1);
         tracing::debug!(%error, "http3 connection failed");
     }
 }
@@ -409,8 +409,8 @@ fn note(worker: &Worker, error: &ConnectionError) {
 async fn resolve(shared: &Rc<Http3Shared>, resolver: Resolver) {
     let worker = &shared.worker;
     let timer = worker.timers.timer();
-    timer.set(worker.settings.head_timeout_ms);
-    let size_max = worker.settings.request_head.head_bytes_max as u64;
+    timer.set(worker.settings.timeouts.head_ms);
+    let size_max = worker.settings.limits.request_head.head_bytes_max as u64;
     let kind = match resolved(resolver, &timer, size_max).await {
         Ok((mut request, stream)) => {
             if shared.admit(&mut request).await {
@@ -435,7 +435,7 @@ async fn exchange(shared: &Rc<Http3Shared>, request: Request<()>, stream: Incomi
     let outgoing = Rc::new(Http3SendQueue::new(shared.queue.stream()));
     let sending = {
         let (entered, outgoing, quic) = (shared.streams.enter(), outgoing.clone(), shared.quic.clone());
-        let stall_ms = worker.settings.send_timeout_ms;
+        let stall_ms = worker.settings.timeouts.send_ms;
         async move {
             send_all(sender, outgoing, quic, timer, stall_ms, || entered.mark_sent()).await;
             drop(entered);
@@ -455,7 +455,7 @@ async fn exchange(shared: &Rc<Http3Shared>, request: Request<()>, stream: Incomi
         TransportStream::Http3(Box::new(duplex)),
     ));
     let mut head = worker.take_request();
-    let limits = &worker.settings.request_head;
+    let limits = &worker.settings.limits.request_head;
     let read = heads::refuse_connection_fields(request.headers())
         .and_then(|()| heads::read_request(&request, has_ended, limits, &mut head))
         .inspect_err(|_| heads::note_refused(&request, limits, &mut head));

@@ -61,7 +61,7 @@ impl LingerWait {
 
     fn poll(&mut self, cx: &mut Context<'_>, conn: &mut DownstreamConnection) -> Poll<()> {
         let worker = conn.worker.clone();
-        if worker.draining.get() && !self.is_short {
+        if worker.admission.is_draining() && !self.is_short {
             self.shorten();
             self.go_on(conn);
         }
@@ -100,17 +100,17 @@ struct LingerGuard(Rc<Worker>);
 
 impl LingerGuard {
     fn enter(worker: &Rc<Worker>) -> LingerGuard {
-        worker.lingering.set(worker.lingering.get() + 1);
+        worker.admission.begin_lingering();
         LingerGuard(worker.clone())
     }
 
     fn is_one_of_many(&self) -> bool {
-        self.0.lingering.get() > LINGERING_MAX
+        self.0.admission.lingering() > LINGERING_MAX
     }
 }
 
 impl Drop for LingerGuard {
     fn drop(&mut self) {
-        self.0.lingering.set(self.0.lingering.get() - 1);
+        self.0.admission.end_lingering();
     }
 }

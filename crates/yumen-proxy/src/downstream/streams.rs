@@ -78,7 +78,7 @@ impl StreamSet {
 
     /// Whether a GOAWAY is due: the worker drains, or a response asked for the end of the connection.
     pub(super) fn is_to_leave(&self) -> bool {
-        self.is_closing.get() || self.worker.draining.get()
+        self.is_closing.get() || self.worker.admission.is_draining()
     }
 
     /// As `is_to_leave`, and registers the task of the driver.

@@ -7,7 +7,9 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use yumen_http::ResponseHead;
-use yumen_plugin::{BodyChunk, Exchange, Phase, Plugin, PluginChain, PluginInstance};
+use yumen_plugin::{
+    BodyChunk, Exchange, Phase, Plugin, PluginChain, PluginInstance, ResponseBodyPhase, ResponseHeadPhase,
+};
 use yumen_snapshot::Upstream;
 
 use crate::debug;
@@ -128,12 +130,13 @@ impl<'s> ExchangeChains<'s> {
                 return;
             }
             self.run(instance, ex, Phase::ResponseBody, |plugin, ex| {
-                let chunk = plugin.response_body(ex, std::mem::take(&mut piece.chunk));
+                let chunk =
+                    plugin.response_body(&mut ResponseBodyPhase::new(ex), std::mem::take(&mut piece.chunk));
                 // A plugin may end a body early, except that of a gRPC call, which ends with its trailers.
                 piece.last = piece.last || (chunk.last && !grpc::is_call(ex));
                 piece.chunk = BodyChunk { last: piece.last, pause: piece.pause, ..chunk };
             });
-            computing = ex.take_deferred_body();
+            computing = ex.response.take_deferred_body();
             piece.plugins = index;
         });
         if let Some(computing) = computing {
@@ -149,24 +152,26 @@ impl<'s> ExchangeChains<'s> {
 /// Runs the response head phase: fields set by earlier phases, then plugins, content coding, and the
 /// explanation if requested.
 pub(crate) fn respond_head(ex: &mut Exchange<'_>, chains: &ExchangeChains<'_>, head: &mut ResponseHead) {
-    ex.status = head.status;
-    if !ex.response_fields.is_empty() {
-        head.fields.replace(&ex.response_fields);
+    ex.response.status = head.status;
+    if !ex.response.fields.is_empty() {
+        head.fields.replace(&ex.response.fields);
     }
     let phase = Phase::ResponseHead;
     chains.instances(phase, |instance| {
         // Each plugin sees the changes of those before it.
         if instance.reads.answer {
-            ex.show_answer(head.fields.clone());
+            ex.response.expose_fields(head.fields.clone());
         }
-        chains.run(instance, ex, phase, |plugin, ex| plugin.response_head(ex, head));
+        chains.run(instance, ex, phase, |plugin, ex| {
+            plugin.response_head(&mut ResponseHeadPhase::new(ex), head)
+        });
     });
     ex.choose_coding(head);
     if matches!(head.status, 200..=299) && heads::asks_for_tunnel(&ex.request) {
         // The status is set here, so that log and metrics record the one that the client receives.
         head.set_status(NO_TUNNEL);
     }
-    ex.status = head.status;
+    ex.response.status = head.status;
     if let Some(watch) = chains.explaining() {
         let upstream = chains.upstream.map(|upstream| &*upstream.origin);
         head.fields.set(debug::RESPONSE_FIELD, observe::explain(watch, ex, upstream).as_bytes());

@@ -117,7 +117,7 @@ impl Wait {
 }
 
 fn next_look_ms(conn: &DownstreamConnection, now_ms: u64) -> u64 {
-    match conn.worker.settings.half_closed_ms {
+    match conn.worker.settings.timeouts.half_closed_ms {
         0 => u64::MAX,
         period_ms => now_ms.saturating_add(period_ms),
     }

@@ -65,7 +65,7 @@ pub(crate) struct DownstreamPeer {
 impl DownstreamPeer {
     pub(crate) fn new(worker: &Worker, client: ClientInfo) -> DownstreamPeer {
         let ip = client.peer.ip().to_canonical();
-        let trusted = worker.settings.trusted.contains(ip);
+        let trusted = worker.settings.forwarding.trusted.contains(ip);
         let (forwarding, ip) = forwarding_fields(ip, &client);
         DownstreamPeer { client, trusted, forwarding, ip, alt_svc: None, last_fields: RefCell::default() }
     }
@@ -124,7 +124,7 @@ impl DownstreamConnection {
     /// Longest request body of the exchange, in bytes; the route's limit takes precedence over the node's,
     /// and 0 means no limit.
     pub(crate) fn body_bytes_max(&self, ex: &Exchange<'_>) -> u64 {
-        match ex.body_bytes_max.unwrap_or(self.worker.settings.body_bytes_max) {
+        match ex.body.bytes_max.unwrap_or(self.worker.settings.limits.body_bytes_max) {
             0 => u64::MAX,
             bytes_max => bytes_max,
         }
@@ -133,15 +133,15 @@ impl DownstreamConnection {
     /// Minimum rate of the request body. gRPC calls have none: their streams may be silent for long.
     #[inline]
     pub(crate) fn body_rate(&self, ex: &Exchange<'_>) -> MinimumRate {
-        if !self.worker.settings.body_rate.is_set() || grpc::is_call(ex) {
+        if !self.worker.settings.limits.body_rate.is_set() || grpc::is_call(ex) {
             return MinimumRate::default();
         }
         self.client_rate()
     }
 
     fn client_rate(&self) -> MinimumRate {
-        let WorkerSettings { body_rate, body_timeout_ms, .. } = &*self.worker.settings;
-        MinimumRate { window_ms: body_rate.window_ms.min(*body_timeout_ms), ..*body_rate }
+        let WorkerSettings { limits, timeouts, .. } = &*self.worker.settings;
+        MinimumRate { window_ms: limits.body_rate.window_ms.min(timeouts.body_ms), ..limits.body_rate }
     }
 
     /// Reads the whole request body into the exchange, for a plugin or a route that inspects it.
@@ -150,7 +150,7 @@ impl DownstreamConnection {
     /// slowly.
     pub(crate) async fn read_body(&mut self, ex: &mut Exchange<'_>, bytes_max: usize) -> Result<(), Fault> {
         let bytes_max = self.body_bytes_max(ex).min(bytes_max as u64);
-        if let Some(body) = &ex.body {
+        if let Some(body) = &ex.body.buffered {
             let fits = body.len() as u64 <= bytes_max;
             return if fits { Ok(()) } else { Err(FaultKind::BodyTooLarge.into()) };
         }
@@ -166,7 +166,7 @@ impl DownstreamConnection {
         ex.request.fields.remove("expect");
         let mut rest = BodyDecoder::from(self.stream.incoming(ex.request.framing));
         let mut body = Vec::new();
-        self.timer.set(self.worker.settings.body_timeout_ms);
+        self.timer.set(self.worker.settings.timeouts.body_ms);
         let (rate, mut pace) = (self.body_rate(ex), RateWindow::default());
         let mut is_awaited = false;
         let read = poll_fn(|cx| {
@@ -187,11 +187,11 @@ impl DownstreamConnection {
             slow.map(|()| Err(FaultKind::ClientTimeout.into()))
         })
         .await;
-        ex.body_read_bytes += body.len() as u64;
+        ex.body.received_bytes += body.len() as u64;
         // Without framing, a body that is completely read is not discarded again after the response.
         ex.request.framing = if rest.is_done() { Framing::None } else { ex.request.framing };
         read?;
-        ex.body = Some(body.into());
+        ex.body.buffered = Some(body.into());
         Ok(())
     }
 
@@ -220,7 +220,7 @@ impl DownstreamConnection {
         let mut transfer = Transfer::new(Framing::None, ending, text, 0);
         transfer.refill(&mut body);
         let mut backlog = None;
-        let has_rate = self.worker.settings.answer_rate.is_set();
+        let has_rate = self.worker.settings.limits.response_rate.is_set();
         let (mut pace, mut taken_bytes) = (RateWindow::default(), u64::MAX);
         let result = poll_fn(|cx| {
             let mut turn = TurnBudget::default();
@@ -244,7 +244,7 @@ impl DownstreamConnection {
                 Poll::Pending => {}
             }
             if std::mem::replace(&mut taken_bytes, transfer.taken_bytes()) != taken_bytes {
-                self.timer.set(self.worker.settings.send_timeout_ms);
+                self.timer.set(self.worker.settings.timeouts.send_ms);
             }
             if self.timer.is_over(cx) { Poll::Ready(Err(FaultKind::ClientStalled)) } else { Poll::Pending }
         })
@@ -271,8 +271,8 @@ impl DownstreamConnection {
         taken_bytes: u64,
     ) -> Poll<()> {
         let settings = &self.worker.settings;
-        let window_ms = settings.answer_rate.window_ms.min(settings.send_timeout_ms);
-        let rate = MinimumRate { window_ms, ..settings.answer_rate };
+        let window_ms = settings.limits.response_rate.window_ms.min(settings.timeouts.send_ms);
+        let rate = MinimumRate { window_ms, ..settings.limits.response_rate };
         // A socket buffers much and accepts more only in large steps. Bytes that TCP has not acknowledged are
         // not received.
         let held_bytes = self.stream.tcp().map_or(0, TcpConnection::unacknowledged_bytes);
@@ -317,7 +317,7 @@ impl DownstreamConnection {
                     if let Some(ended) = self.stream.end(count, self.inbox.len()) {
                         *rest = ended;
                     }
-                    self.timer.set(self.worker.settings.body_timeout_ms);
+                    self.timer.set(self.worker.settings.timeouts.body_ms);
                 }
                 Poll::Pending => {
                     self.inbox.park(&self.worker.buffers);
@@ -338,7 +338,7 @@ impl DownstreamConnection {
         let mut rest = BodyDecoder::from(framing);
         let (rate, mut pace, mut read) = (self.client_rate(), RateWindow::default(), 0);
         self.timer.cap(clock::now().mono_ms() + DISCARD_MS);
-        self.timer.set(self.worker.settings.body_timeout_ms);
+        self.timer.set(self.worker.settings.timeouts.body_ms);
         let is_whole = poll_fn(|cx| {
             if rate.is_set() {
                 // As in `read_body`: the timer covers one rate window.

@@ -18,10 +18,10 @@ pub(crate) fn begin(
     total_ms: u64,
 ) -> Result<(), Fault> {
     let of_route = (total_ms != 0).then(|| ex.now.mono_ms() + total_ms);
-    let of_plugin = (ex.deadline_ms != 0).then_some(ex.deadline_ms);
+    let of_plugin = (ex.upstream.deadline_ms != 0).then_some(ex.upstream.deadline_ms);
     let all = [of_route, of_plugin, conn.timer.cap_ms()];
     let Some(deadline_ms) = all.into_iter().flatten().min() else { return Ok(()) };
-    ex.deadline_ms = deadline_ms;
+    ex.upstream.deadline_ms = deadline_ms;
     conn.timer.cap(deadline_ms);
     check(conn)
 }
@@ -61,5 +61,5 @@ pub(crate) fn end(conn: &mut DownstreamConnection, fault: Fault) -> Fault {
 
 /// Time left, in milliseconds; at least 1.
 pub(crate) fn left_ms(ex: &Exchange<'_>) -> u64 {
-    ex.deadline_ms.saturating_sub(clock::now().mono_ms()).max(1)
+    ex.upstream.deadline_ms.saturating_sub(clock::now().mono_ms()).max(1)
 }

@@ -9,7 +9,7 @@ mod request;
 mod resend;
 
 use yumen_base::Now;
-use yumen_plugin::Phase;
+use yumen_plugin::{Phase, UpstreamRequestPhase};
 use yumen_snapshot::protection::{LimiterFull, RequestPermit, RetryPermit};
 use yumen_snapshot::{TriedEndpoints, Upstream};
 
@@ -92,14 +92,14 @@ pub(crate) async fn forward<'s>(
         // Admission may have replaced the pinned upstream by a newer version, so the upstream is read after
         // it.
         let (upstream, index) = (proxied.pinned.upstream, admitted.index);
-        if proxied.ex.deadline_ms != 0 {
+        if proxied.ex.upstream.deadline_ms != 0 {
             deadline::check(proxied.conn)?;
         }
         history.tried.push(index);
         proxied.flow.attempts += 1;
         let endpoint = &upstream.endpoints[index];
-        proxied.ex.endpoint = Some(endpoint.addr);
-        proxied.ex.endpoint_host = &endpoint.host;
+        proxied.ex.endpoint.address = Some(endpoint.addr);
+        proxied.ex.endpoint.host = &endpoint.host;
         let outcome = proxied.attempt(admitted, &mut history).await;
         if let Some(watch) = proxied.chains.explaining() {
             watch.attempted(endpoint.addr, outcome.as_ref().err().map(|failed| failed.fault));
@@ -126,7 +126,7 @@ pub(crate) async fn forward<'s>(
                 }
             }
         }
-        proxied.conn.worker.counters.retries.add(1);
+        proxied.conn.worker.counters.upstream.retries.add(1);
     }
 }
 
@@ -144,11 +144,13 @@ impl<'s> ProxiedExchange<'_, 's> {
         let (upstream, permit) = (self.pinned.upstream, history.request_permit.take());
         let mut attempt = Attempt::begin(upstream, admitted.index, admitted.endpoint_permit, permit);
         let attempt_mark = self.conn.inbox.mark();
-        if self.ex.deadline_ms != 0 {
+        if self.ex.upstream.deadline_ms != 0 {
             let left_ms = deadline::left_ms(self.ex);
             grpc::set_grpc_timeout(self.ex, left_ms);
         }
-        self.chains.each(self.ex, Phase::UpstreamRequest, |plugin, ex| plugin.upstream_request(ex));
+        self.chains.each(self.ex, Phase::UpstreamRequest, |plugin, ex| {
+            plugin.upstream_request(&mut UpstreamRequestPhase::new(ex));
+        });
         let mut may_repeat = true;
         loop {
             let body_mark = self.conn.inbox.mark();

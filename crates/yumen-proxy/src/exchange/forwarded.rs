@@ -68,7 +68,7 @@ pub(crate) fn write(out: &mut Vec<u8>, ex: &Exchange<'_>) {
         out.extend_from_slice(b", ");
     }
     out.extend_from_slice(b"for=");
-    match ex.remote_ip {
+    match ex.client.ip {
         IpAddr::V4(ip) => out.extend_from_slice(ip.to_string().as_bytes()),
         // RFC 7239 §6: an IPv6 address is bracketed and therefore quoted.
         IpAddr::V6(ip) => out.extend_from_slice(format!("\"[{ip}]\"").as_bytes()),

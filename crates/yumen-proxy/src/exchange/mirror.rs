@@ -37,15 +37,15 @@ pub(crate) fn send(
     let worker = &conn.worker;
     let copy = || {
         // An unbuffered body is still to be read and cannot go to two destinations.
-        if ex.body.is_none() && ex.request.framing != Framing::None {
+        if ex.body.buffered.is_none() && ex.request.framing != Framing::None {
             return None;
         }
         let upstream = snapshot.shared_upstream(UpstreamSlotId(mirror.upstream.get()?))?.clone();
         let index = worker.upstream.mirror_limiter.turn(upstream.endpoints.len())?;
-        let body_bytes = ex.body.as_ref().map_or(0, |body| body.len());
+        let body_bytes = ex.body.buffered.as_ref().map_or(0, |body| body.len());
         let permit = worker.upstream.mirror_limiter.take(body_bytes)?;
         let head = head(ex, main, mirror);
-        let body = ex.body.as_deref().unwrap_or_default().to_vec();
+        let body = ex.body.buffered.as_deref().unwrap_or_default().to_vec();
         let method = ex.request.method();
         let may_repeat = method.is_idempotent();
         let subrequest = Subrequest { upstream, method, may_repeat, head, body };
@@ -53,7 +53,7 @@ pub(crate) fn send(
     };
     match copy() {
         Some(copy) => drop(tokio::task::spawn_local(run(worker.clone(), copy))),
-        None => worker.counters.mirrored[DROPPED].add(1),
+        None => worker.counters.requests.mirrored[DROPPED].add(1),
     }
 }
 
@@ -71,13 +71,13 @@ fn head(ex: &Exchange<'_>, main: &Upstream, mirror: &MirrorTarget) -> Vec<u8> {
         (None, _) => request.authority(),
     };
     write_line(&mut out, b"Host", host);
-    write_line(&mut out, b"X-Real-IP", ex.remote_ip.to_string().as_bytes());
+    write_line(&mut out, b"X-Real-IP", ex.client.ip.to_string().as_bytes());
     out.extend_from_slice(b"X-Forwarded-For: ");
     for hop in request.fields.all_known(KnownField::XForwardedFor) {
         out.extend_from_slice(hop);
         out.extend_from_slice(b", ");
     }
-    out.extend_from_slice(ex.remote_ip.to_string().as_bytes());
+    out.extend_from_slice(ex.client.ip.to_string().as_bytes());
     out.extend_from_slice(b"\r\n");
     encode::request_fields(&mut out, request, |field| match field.known() {
         KnownField::Host | KnownField::XRealIp | KnownField::XForwardedFor => true,
@@ -86,7 +86,7 @@ fn head(ex: &Exchange<'_>, main: &Upstream, mirror: &MirrorTarget) -> Vec<u8> {
         KnownField::Other => forwarded::is_false(&request.fields, field),
         _ => false,
     });
-    if let Some(body) = &ex.body {
+    if let Some(body) = &ex.body.buffered {
         encode::framing(&mut out, Framing::Length(body.len() as u64));
     }
     out.extend_from_slice(b"\r\n");
@@ -123,7 +123,7 @@ async fn run(worker: Rc<Worker>, copy: MirroredRequest) {
     let timer = worker.timers.timer();
     timer.set(COPY_TIMEOUT_MS);
     let is_answered = until(&timer, pin!(copy.send(&worker.upstream))).await == Some(true);
-    worker.counters.mirrored[if is_answered { ANSWERED } else { FAILED }].add(1);
+    worker.counters.requests.mirrored[if is_answered { ANSWERED } else { FAILED }].add(1);
     if !is_answered {
         tracing::debug!(upstream = %copy.subrequest.upstream.origin, "mirrored request failed");
     }

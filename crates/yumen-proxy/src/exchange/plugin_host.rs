@@ -31,14 +31,14 @@ impl PluginHost for Worker {
     }
 
     fn outbound(&self) -> Option<SharedOutbound> {
-        Some(self.redis.clone())
+        Some(self.plugin_services.redis.clone())
     }
 
     fn offload(&self, bytes: usize, job: OffloadJob) -> Offload {
-        let offloaded = self.offload_queue.submit(bytes, job);
+        let offloaded = self.plugin_services.offload_queue.submit(bytes, job);
         match offloaded {
-            Offload::Refused => self.counters.offload_refused.add(1),
-            _ => self.counters.offloaded.add(1),
+            Offload::Refused => self.counters.runtime.offload_refused.add(1),
+            _ => self.counters.runtime.offloaded.add(1),
         }
         offloaded
     }

@@ -58,7 +58,7 @@ pub(crate) async fn answer(
         head.fields.add("Content-Type", b"text/plain; charset=utf-8");
     }
     respond_head(ex, chains, &mut head);
-    let edited = match ex.edits_body {
+    let edited = match ex.response.edits_body() {
         true => Some(apart(PluginEdit::new(ex, chains).whole(&response.body)).await),
         false => None,
     };
@@ -71,7 +71,7 @@ pub(crate) async fn answer(
     }
     let is_bodyless = ex.request.client_method() == Method::Head || has_no_body(head.status);
     let unread = if flow.body == RequestBodyState::Read { Framing::None } else { ex.request.framing };
-    let ends = flow.ends_connection() || worker.draining.get();
+    let ends = flow.ends_connection() || worker.admission.is_draining();
     let keeps = ex.request.persistent() && !ends && !expects_more(conn, ex) && is_discarded(unread);
     let mut text = worker.buffers.take_text();
     write_head(&mut text, conn, ex, &mut head, keeps);
@@ -265,10 +265,10 @@ fn begin<'s>(
     } else if head.framing == Framing::None && !is_bodyless {
         tell_no_body(head);
     }
-    let edits = ex.edits_body && !is_bodyless && !upgrade;
+    let edits = ex.response.edits_body() && !is_bodyless && !upgrade;
     let outgoing = outgoing_framing(head, is_bodyless, ex.request.version);
     let keeps = ex.request.persistent()
-        && !conn.worker.draining.get()
+        && !conn.worker.admission.is_draining()
         && outgoing != Framing::Close
         && upload.transfer.is_read();
     head.framing = outgoing;
@@ -291,7 +291,7 @@ fn begin<'s>(
 #[cold]
 fn keep_upgrade(ex: &mut Exchange<'_>, head: &mut ResponseHead) {
     head.set_status(101);
-    ex.status = 101;
+    ex.response.status = 101;
 }
 
 /// Sets length 0 on a response that came without a body, as to a HEAD, for a client that expects a body.
@@ -427,7 +427,7 @@ fn write_head(
     keeps: bool,
 ) {
     let settings = &conn.worker.settings;
-    let server = &settings.server_line;
+    let server = &settings.forwarding.server_line;
     encode::status_line(out, head.status, head.reason());
     if !server.is_empty() {
         out.extend_from_slice(server);
@@ -475,7 +475,7 @@ fn write_head(
 /// Copies the sent fields for the access log and for plugins that read them later.
 #[inline(always)]
 fn keep_sent(conn: &DownstreamConnection, ex: &mut Exchange<'_>, chains: &ExchangeChains<'_>, text: &[u8]) {
-    if conn.worker.logs_answer || chains.read_sent_head() {
+    if conn.worker.recorders.logs_response || chains.read_sent_head() {
         show_sent(conn, ex, text);
     }
 }
@@ -495,7 +495,7 @@ fn show_sent(conn: &DownstreamConnection, ex: &mut Exchange<'_>, text: &[u8]) {
             fields.add(name, value);
         }
     }
-    ex.show_answer(fields);
+    ex.response.expose_fields(fields);
 }
 
 /// Writes Upgrade and Connection: the new protocol of a 101, the required protocol of a 426 (RFC 9110 §7.8,

@@ -76,8 +76,8 @@ impl From<FaultKind> for ExchangeStop {
 
 /// Serves one request. A stopwatch runs for sampled requests and for those with a valid debug token.
 pub(crate) async fn exchange(conn: &mut DownstreamConnection, mut request: Box<RequestHead>) -> After {
-    let weight = conn.worker.sampler.draw();
-    let explains = match &conn.worker.settings.debug_key {
+    let weight = conn.worker.recorders.sampler.draw();
+    let explains = match &conn.worker.settings.observation.debug_key {
         Some(key) => take_token(key, &mut request),
         None => false,
     };
@@ -113,29 +113,26 @@ async fn walk(
     let newer = UpstreamVersions::default();
     let mut flow = ExchangeStats { received_bytes: request.received_bytes(), ..ExchangeStats::default() };
     let mut ex = Exchange::new(request, &peer.client, clock::now(), &*worker, &pinned.consumers);
-    ex.response_fields = worker.take_edits();
-    if let Some(real_ip) = &worker.settings.real_ip {
+    ex.response.fields = worker.take_edits();
+    if let Some(real_ip) = &worker.settings.forwarding.real_ip {
         real_ip.apply(&mut ex);
     }
     // After `real_ip`, which reads the forwarding fields that `distrust` removes.
     if !peer.trusted {
-        forwarded::distrust(&mut ex.request.fields, &worker.settings.trusted);
+        forwarded::distrust(&mut ex.request.fields, &worker.settings.forwarding.trusted);
     }
     if let Some(watch) = &watch {
         watch.revision.set(pinned.revision);
         watch.request.replace(Some(RecentRequest::of(&ex, watch.weight)));
     }
     let mut chains = ExchangeChains::new(&pinned.global, watch);
-    let after = match decide(conn, &mut ex, &pinned, &mut chains).await {
-        // A match that was aborted invalidates every decision that follows from it, also one of the last
-        // plugin.
-        _ if ex.is_undecided() => {
-            let fault = undecided(&ex).into();
-            reply::respond_to_fault(conn, &mut ex, &chains, fault, &mut flow).await
-        }
+    let decision = decide(conn, &mut ex, &pinned, &mut chains).await;
+    // An aborted match invalidates every decision that follows from it, also one of the last plugin.
+    let decision = decided(&ex).and(decision);
+    let after = match decision {
         Ok((route, upstream)) => {
             chains.upstream = Some(upstream);
-            if let Some(mirror) = ex.mirror.take() {
+            if let Some(mirror) = ex.upstream.mirror.take() {
                 mirror::send(conn, &ex, &pinned, upstream, &mirror);
             }
             let mut proxied = ProxiedExchange {
@@ -159,25 +156,26 @@ async fn walk(
         }
         Err(ExchangeStop::Fault(fault)) => reply::respond_to_fault(conn, &mut ex, &chains, fault, &mut flow).await,
     };
-    if ex.deadline_ms != 0 {
+    if ex.upstream.deadline_ms != 0 {
         conn.timer.uncap();
     }
     finish(&worker, &mut ex, &chains, &flow);
     // Moved, since `take` would have to allocate replacements.
-    recycle(&worker, ex.request, ex.response_fields);
+    recycle(&worker, ex.request, ex.response.fields);
     after
 }
 
 /// Forwards an exchange to an endpoint and sends the response to the client.
 async fn proxy(proxied: &mut ProxiedExchange<'_, '_>) -> After {
     let total_ms = proxied.timeouts().total_ms;
-    let is_bounded = total_ms != 0 || proxied.ex.deadline_ms != 0 || proxied.conn.timer.cap_ms().is_some();
+    let is_bounded =
+        total_ms != 0 || proxied.ex.upstream.deadline_ms != 0 || proxied.conn.timer.cap_ms().is_some();
     if is_bounded && let Err(fault) = deadline::begin(proxied.conn, proxied.ex, total_ms) {
         return respond_to_proxied_fault(proxied, fault).await;
     }
     proxied.flow.total_ms = total_ms;
     match forward(proxied).await {
-        Ok(attempt) if proxied.ex.translate.is_some() => {
+        Ok(attempt) if proxied.ex.response.translator.is_some() => {
             apart(reply::pass_on_translated(proxied, attempt)).await
         }
         Ok(attempt) => reply::pass_on(proxied, attempt).await,
@@ -202,7 +200,7 @@ pub(crate) async fn refuse(
     let pinned = worker.pinned();
     let request = head.unwrap_or_else(|| {
         let mut request = worker.take_request();
-        parse::refused_request(conn.inbox.bytes(), &worker.settings.request_head, &mut request);
+        parse::refused_request(conn.inbox.bytes(), &worker.settings.limits.request_head, &mut request);
         request
     });
     let mut ex = Exchange::new(request, &peer.client, clock::now(), &*worker, &pinned.consumers);
@@ -212,7 +210,7 @@ pub(crate) async fn refuse(
     let after = reply::respond_to_fault(conn, &mut ex, &chains, kind.into(), &mut flow).await;
     finish(&worker, &mut ex, &chains, &flow);
     // Moved, since `take` would have to allocate replacements.
-    recycle(&worker, ex.request, ex.response_fields);
+    recycle(&worker, ex.request, ex.response.fields);
     after
 }
 
@@ -230,7 +228,7 @@ pub(crate) fn note_refused(
     let flow = ExchangeStats { fault: Some(kind.into()), status: kind.facts().1, ..ExchangeStats::default() };
     let nothing = PluginChain::default();
     finish(worker, &mut ex, &ExchangeChains::new(&nothing, None), &flow);
-    recycle(worker, ex.request, ex.response_fields);
+    recycle(worker, ex.request, ex.response.fields);
 }
 
 /// Runs routing and the plugin phases. Returns the route and its upstream, or the reason to stop.
@@ -284,7 +282,7 @@ async fn decide<'s>(
     if matches!(ex.request.framing, Framing::Length(length) if length > conn.body_bytes_max(ex)) {
         return Err(FaultKind::BodyTooLarge.into());
     }
-    let slot = match (ex.upstream.instead, &route.target) {
+    let slot = match (ex.upstream.slot, &route.target) {
         (Some(slot), _) => UpstreamSlotId(slot),
         (None, RouteTarget::Upstream(slot)) => *slot,
         _ => return Err(FaultKind::NoEndpoint.into()),
@@ -302,13 +300,13 @@ fn check_before_routing<'s>(
     ex: &mut Exchange<'s>,
     pinned: &'s PinnedSnapshot,
 ) -> Result<(), ExchangeStop> {
-    if let Some(overload) = &conn.worker.overload {
+    if let Some(overload) = &conn.worker.admission.overload {
         let running = overload.admit(ex.request.path(), conn.worker.random())?;
         ex.leave(running);
     }
     match ex.request.method() {
         Method::Connect => return Err(FaultKind::ConnectRefused.into()),
-        Method::Trace if !conn.worker.settings.trace_requests => {
+        Method::Trace if !conn.worker.settings.forwarding.trace_requests => {
             return Err(ExchangeStop::Respond(yumen_snapshot::trace_refusal()));
         }
         Method::Options | Method::Trace => {
@@ -331,12 +329,10 @@ fn check_before_routing<'s>(
 /// neither a body is read nor a plugin called.
 #[inline]
 fn decided(ex: &Exchange<'_>) -> Result<(), ExchangeStop> {
-    if ex.is_undecided() { Err(undecided(ex).into()) } else { Ok(()) }
-}
-
-/// The fault of an exchange that is undecided.
-fn undecided(ex: &Exchange<'_>) -> FaultKind {
-    if ex.has_unreadable_body() { FaultKind::UnreadableBody } else { FaultKind::Undecided }
+    match ex.indecision() {
+        None => Ok(()),
+        Some(cause) => Err(FaultKind::from(cause).into()),
+    }
 }
 
 /// Records the match of the route for a request with a debug token.
@@ -377,7 +373,7 @@ async fn run_route<'s>(
 /// Reads the body for variables that take their values from it.
 async fn read_variables(conn: &mut DownstreamConnection, ex: &mut Exchange<'_>) -> Result<(), Fault> {
     match ex.request.framing {
-        Framing::None if ex.body.is_none() => return Ok(()),
+        Framing::None if ex.body.buffered.is_none() => return Ok(()),
         _ => apart(conn.read_body(ex, ROUTED_BODY_BYTES_MAX)).await?,
     }
     apart(index_variables(ex)).await
@@ -515,28 +511,28 @@ fn finish(worker: &Worker, ex: &mut Exchange<'_>, chains: &ExchangeChains<'_>, f
     let outcome = ExchangeOutcome {
         status: flow.status,
         source: flow.source,
-        received_bytes: flow.received_bytes + ex.body_read_bytes,
+        received_bytes: flow.received_bytes + ex.body.received_bytes,
         sent_bytes: flow.sent_bytes,
         sent_head_bytes: flow.sent_head_bytes,
         duration_us: now_us.saturating_sub(ex.now.mono_us),
         upstream_us: flow.upstream_us,
-        endpoint: ex.endpoint,
-        upstream_status: Some(ex.upstream_status).filter(|status| *status != 0),
+        endpoint: ex.endpoint.address,
+        upstream_status: Some(ex.endpoint.status).filter(|status| *status != 0),
         attempts: flow.attempts,
         fault: flow.fault.map_or("", |fault| fault.kind.facts().2),
         upstream_failure: flow.fault.and_then(|fault| endpoint_failure(ex, flow, fault.kind)),
     };
-    worker.counters.finish(&outcome);
+    worker.counters.requests.finish(&outcome);
     if let Some(status) = flow.grpc_status {
-        worker.counters.grpc[usize::from(status)].add(1);
+        worker.counters.requests.grpc[usize::from(status)].add(1);
     }
     if !chains.are_empty() {
-        (ex.sent_bytes, ex.sent_body_bytes) = (outcome.sent_bytes, outcome.sent_body_bytes());
+        ex.record_outcome(&outcome);
     }
     chains.each(ex, Phase::Log, |plugin, ex| plugin.log(ex, &outcome));
-    if let Some(log) = &worker.log {
+    if let Some(log) = &worker.recorders.access_log {
         let dropped = log.borrow_mut().write(ex, &outcome);
-        worker.counters.log_lines_dropped.add(dropped);
+        worker.counters.runtime.log_lines_dropped.add(dropped);
     }
     if let Some(watch) = &chains.watch {
         observe(worker, ex, chains, watch, flow, &outcome);
@@ -558,7 +554,7 @@ fn endpoint_failure(ex: &Exchange<'_>, flow: &ExchangeStats, kind: FaultKind) ->
 fn is_silent_for_total(ex: &Exchange<'_>, flow: &ExchangeStats) -> bool {
     let spent_ms = clock::now().mono_ms().saturating_sub(ex.now.mono_ms());
     let is_over = flow.total_ms != 0 && spent_ms >= flow.total_ms;
-    is_over && ex.request.framing == Framing::None && ex.upstream_status == 0
+    is_over && ex.request.framing == Framing::None && ex.endpoint.status == 0
 }
 
 /// Returns the allocations of an exchange to the worker.
@@ -587,14 +583,14 @@ fn observe(
             outcome.upstream_us.unwrap_or_else(|| clock::now().mono_us.saturating_sub(started_us)) * 1000
         }),
         outcome,
-        route: ex.route.map(|route| (&*route.id, &*route.name)),
+        route: ex.route.info.map(|route| (&*route.id, &*route.name)),
         upstream: chains.upstream.map(|upstream| &*upstream.origin),
         consumer: ex.consumer.map(|consumer| &*consumer.username),
         plugins: &watch.plugins.borrow(),
         recent,
-        recent_max: worker.settings.recent_requests,
+        recent_max: worker.settings.observation.recent_requests,
     });
     if !is_noted {
-        worker.sampler.give_back(watch.weight);
+        worker.recorders.sampler.give_back(watch.weight);
     }
 }

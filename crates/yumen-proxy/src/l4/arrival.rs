@@ -27,7 +27,7 @@ pub(crate) async fn take_proxy_header(
     client: &mut ClientInfo,
 ) -> bool {
     let timer: Timer = worker.timers.timer();
-    timer.set(worker.settings.handshake_timeout_ms);
+    timer.set(worker.settings.timeouts.handshake_ms);
     let taken = until(&timer, std::pin::pin!(read_proxy_header(tcp))).await;
     match taken {
         Some(Ok(ends)) => {
@@ -87,7 +87,7 @@ pub(super) async fn open(
     protocol: StreamProtocol,
     tls: Option<&DownstreamTlsAcceptor>,
 ) -> Result<(), StreamFault> {
-    front.timer.set(worker.settings.handshake_timeout_ms);
+    front.timer.set(worker.settings.timeouts.handshake_ms);
     match (protocol, tls) {
         (StreamProtocol::TlsPassthrough, _) => {
             let sni = server_name(worker, front).await?;
@@ -126,7 +126,7 @@ async fn handshake(
     let tcp = std::mem::replace(tcp, TcpConnection::moving());
     match until(&front.timer, Box::pin(acceptor.accept(tcp)).as_mut()).await {
         Some(Ok(AcceptedTls { stream, info, .. })) => {
-            worker.counters.handshakes.add(1);
+            worker.counters.connections.handshakes.add(1);
             front.stream = TransportStream::Accepted(Box::new(stream));
             if let Some(reason) = tls::stream_refusal(&worker.pinned(), &info) {
                 tracing::debug!(reason, "stream refused");
@@ -135,7 +135,7 @@ async fn handshake(
             Ok(info)
         }
         Some(Err(refused)) => {
-            worker.counters.handshake_failures.add(1);
+            worker.counters.connections.handshake_failures.add(1);
             match refused {
                 HandshakeRefusal::NotTls(_) => Err(StreamFault::NotTls),
                 HandshakeRefusal::UnknownName(sni) => {
@@ -149,7 +149,7 @@ async fn handshake(
             }
         }
         None => {
-            worker.counters.handshake_failures.add(1);
+            worker.counters.connections.handshake_failures.add(1);
             Err(StreamFault::ClientTimeout)
         }
     }

@@ -26,13 +26,13 @@ pub(super) async fn connect<'u>(
     loop {
         let index = attempts.next(ex)?;
         let attempt = StreamAttempt::begin(upstream, index);
-        let target = target(ex.client, upstream, index);
-        let opening = opening(ex.client, upstream);
+        let target = target(ex.client.connection, upstream, index);
+        let opening = opening(ex.client.connection, upstream);
         match attempt.connect(&worker.upstream, &target, opening, &mut &*timer).await {
             Ok(stream) => return Ok(stream),
             Err(kind) => {
                 attempts.failed(index, kind)?;
-                worker.counters.retries.add(1);
+                worker.counters.upstream.retries.add(1);
             }
         }
     }
@@ -64,7 +64,7 @@ impl<'a> StreamAttempts<'a> {
     pub(super) fn next(&mut self, ex: &mut Exchange<'_>) -> Result<usize, StreamFault> {
         let index = self.upstream.pick(ex, &self.tried).ok_or(self.last)?;
         let address = self.upstream.endpoints[index].addr;
-        ex.endpoint = Some(address);
+        ex.endpoint.address = Some(address);
         self.tally.endpoint = Some(address);
         self.tally.attempts += 1;
         Ok(index)

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 
-use yumen_plugin::{Exchange, ExchangeOutcome, PluginChain, PluginInstance, PrereadStep, Step};
+use yumen_plugin::{Exchange, ExchangeOutcome, PluginChain, PluginInstance, PrereadPhase, PrereadStep, Step};
 
 use super::{Front, StreamFault};
 use crate::runtime::timers::until;
@@ -53,7 +53,7 @@ pub(super) async fn preread(
     chain: &PluginChain,
     ex: &mut Exchange<'_>,
 ) -> Result<(), StreamFault> {
-    front.timer.set(worker.settings.head_timeout_ms);
+    front.timer.set(worker.settings.timeouts.head_ms);
     loop {
         if look(chain, ex, front.inbox.bytes())? {
             return Ok(());
@@ -71,7 +71,7 @@ pub(super) fn look(chain: &PluginChain, ex: &mut Exchange<'_>, bytes: &[u8]) -> 
         if !admits(ex, instance)? {
             continue;
         }
-        match instance.plugin.preread(ex, bytes) {
+        match instance.plugin.preread(&mut PrereadPhase::new(ex), bytes) {
             PrereadStep::Continue => {}
             PrereadStep::NeedMore => return Ok(false),
             PrereadStep::Refuse(reason) => {

@@ -183,17 +183,17 @@ impl Table {
 
     fn begin(self: &Rc<Table>, pair: Pair) -> Option<Rc<Session>> {
         let worker = &self.worker;
-        if worker.draining.get() {
+        if worker.admission.is_draining() {
             return None;
         }
-        if self.sessions.borrow().len() >= worker.settings.udp_sessions_max {
+        if self.sessions.borrow().len() >= worker.settings.streams.udp_sessions_max {
             worker.counters.streams.too_many_sessions();
             return None;
         }
         let admitted = worker.admit()?;
         let session = Rc::new(Session {
             timer: worker.timers.timer(),
-            idle_ms: Cell::new(worker.settings.udp_idle_ms),
+            idle_ms: Cell::new(worker.settings.streams.udp_idle_ms),
             back: RefCell::default(),
             waiting: RefCell::default(),
             unheard: RefCell::default(),
@@ -202,8 +202,8 @@ impl Table {
             sent_bytes: Cell::new(0),
         });
         self.sessions.borrow_mut().insert(pair, session.clone());
-        let connection = worker.counters.accepted.get();
-        let client = ClientInfo { peer: pair.peer, local: pair.local, tls: None, connection };
+        let connection = worker.counters.connections.accepted.get();
+        let client = ClientInfo { peer: pair.peer, local: pair.local, tls: None, connection_id: connection };
         tokio::task::spawn_local(run(self.clone(), session.clone(), client, admitted));
         Some(session)
     }
@@ -310,7 +310,7 @@ async fn pass(
 ) -> Result<(), StreamFault> {
     let worker = &table.worker;
     let upstream = upstream(worker, route)?;
-    session.idle_ms.set(upstream.stream_idle_ms.unwrap_or(worker.settings.udp_idle_ms));
+    session.idle_ms.set(upstream.stream_idle_ms.unwrap_or(worker.settings.streams.udp_idle_ms));
     session.touch();
     phases::access(&route.chain, ex).await?;
     {
@@ -326,8 +326,8 @@ async fn pass(
         let (underway, back) = connect(ex, &upstream, &mut attempts).await?;
         let back = Rc::new(back);
         session.begin(&worker.counters.streams, &back).await;
-        let tie = worker.ties.bind_stream(&worker.timers, &upstream, ex.endpoint);
-        let pair = Pair { peer: ex.client.peer, local: ex.client.local };
+        let tie = worker.ties.bind_stream(&worker.timers, &upstream, ex.endpoint.address);
+        let pair = Pair { peer: ex.client.connection.peer, local: ex.client.connection.local };
         let mut answers = Answers::new(table, session, underway, back, pair, tie);
         let ended = answers.pass().await;
         let has_failed = ended.is_err_and(|fault| fault != StreamFault::Changed);
@@ -337,7 +337,7 @@ async fn pass(
         if !is_refused || is_last || !session.takes_back() {
             return ended;
         }
-        worker.counters.retries.add(1);
+        worker.counters.upstream.retries.add(1);
     }
 }
 
@@ -416,7 +416,7 @@ impl<'s> Answers<'s> {
     /// Ready when the session ends, independent of the endpoint's datagrams.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamFault>> {
         let (worker, session) = (&self.table.worker, self.session);
-        if worker.draining.get() && !worker.keeps_idle.get() && !self.draining {
+        if worker.admission.ends_idle() && !self.draining {
             self.draining = true;
             session.idle_ms.set(session.idle_ms.get().min(DRAIN_IDLE_MS));
             session.touch();

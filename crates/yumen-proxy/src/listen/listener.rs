@@ -85,7 +85,8 @@ pub fn bind(settings: &ListenerSettings, workers: usize) -> io::Result<Vec<TcpLi
     let address = first.local_addr()?;
     let mut sockets = vec![first];
     for _ in 1..workers {
-        let next = if settings.reuse_port { bind_one(settings, address)? } else { sockets[0].try_clone()? };
+        let next =
+            if settings.socket.reuse_port { bind_one(settings, address)? } else { sockets[0].try_clone()? };
         sockets.push(next);
     }
     Ok(sockets)
@@ -101,8 +102,8 @@ pub fn settle(socket: &Socket, settings: &ListenerSettings) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
     socket.set_nonblocking(true)?;
     // On a listening socket, listen(2) only changes the length of the queue.
-    socket.listen(settings.backlog)?;
-    defer(socket.as_fd(), settings.defer_accept)
+    socket.listen(settings.socket.backlog)?;
+    defer(socket.as_fd(), settings.socket.defer_accept)
 }
 
 /// Sets or clears deferred accept: the kernel reports a connection once its request has arrived, and the
@@ -116,13 +117,13 @@ fn defer(socket: BorrowedFd<'_>, is_deferred: bool) -> io::Result<()> {
 fn bind_one(settings: &ListenerSettings, address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
-    socket.set_reuse_port(settings.reuse_port)?;
+    socket.set_reuse_port(settings.socket.reuse_port)?;
     // Accepted sockets inherit TCP_NODELAY, which saves one system call per connection.
     socket.set_tcp_nodelay(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    socket.listen(settings.backlog)?;
-    if settings.defer_accept {
+    socket.listen(settings.socket.backlog)?;
+    if settings.socket.defer_accept {
         defer(socket.as_fd(), true)?;
     }
     Ok(socket.into())
@@ -198,7 +199,7 @@ async fn last_call(worker: &Rc<Worker>, socket: &AsyncFd<TcpListener>, context: 
 /// Closes idle connections after a failed accept: a new client takes precedence over idle upstream
 /// connections.
 fn make_room(worker: &Worker, errno: Errno, was_failing: bool) {
-    worker.counters.accept_failures.add(1);
+    worker.counters.connections.accept_failures.add(1);
     worker.upstream.pool.borrow_mut().clear();
     worker.make_room();
     // One line per series of failures.
@@ -241,8 +242,8 @@ fn spawn(worker: &Rc<Worker>, fd: OwnedFd, peer: SocketAddr, context: &Rc<Listen
     let stream = std::net::TcpStream::from(fd);
     let local = context.local;
     let local = if local.ip().is_unspecified() { stream.local_addr().unwrap_or(local) } else { local };
-    let connection = worker.counters.accepted.get();
-    let client = ClientInfo { peer, local, tls: None, connection };
+    let connection = worker.counters.connections.accepted.get();
+    let client = ClientInfo { peer, local, tls: None, connection_id: connection };
     let worker = worker.clone();
     if context.streams.is_some() || context.proxy_from.contains(peer.ip()) {
         tokio::task::spawn_local(open(worker, TcpConnection::fresh(stream), client, context.clone(), admitted));

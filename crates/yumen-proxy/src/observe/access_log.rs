@@ -50,7 +50,7 @@ impl AccessLogBuffer {
 
     /// Appends the line of one exchange; returns the number of lines dropped.
     pub(crate) fn write(&mut self, ex: &Exchange<'_>, outcome: &ExchangeOutcome<'_>) -> u64 {
-        match (&self.format, &ex.stream) {
+        match (&self.format, &ex.client.stream) {
             (AccessLineFormat::Line(line), _) => line.write(ex, outcome, &mut self.text),
             (AccessLineFormat::Json, None) => self.json(ex, outcome),
             (AccessLineFormat::Combined, None) => self.combined(ex, outcome),
@@ -90,7 +90,7 @@ impl AccessLogBuffer {
         let field = |name: &str| ex.request.fields.get(name).map(text);
         let mut line = serde_json::json!({
             "time_unix_ms": ex.now.unix_ms,
-            "remote_addr": ex.remote_ip.to_string(),
+            "remote_addr": ex.client.ip.to_string(),
             "method": text(ex.request.method_name()),
             "host": text(ex.request.host()),
             "target": text(ex.request.target()),
@@ -102,7 +102,7 @@ impl AccessLogBuffer {
             "attempts": outcome.attempts,
         });
         let optional = [
-            ("route_id", ex.route.map(|route| route.id.to_string())),
+            ("route_id", ex.route.info.map(|route| route.id.to_string())),
             ("consumer", ex.consumer.map(|consumer| consumer.username.to_string())),
             ("endpoint", outcome.endpoint.map(|endpoint| endpoint.to_string())),
             ("upstream_us", outcome.upstream_us.map(|us| us.to_string())),
@@ -122,18 +122,18 @@ impl AccessLogBuffer {
     fn stream_json(&mut self, ex: &Exchange<'_>, stream: &StreamInfo, outcome: &ExchangeOutcome<'_>) {
         let mut line = serde_json::json!({
             "time_unix_ms": ex.now.unix_ms,
-            "remote_addr": ex.remote_ip.to_string(),
+            "remote_addr": ex.client.ip.to_string(),
             "protocol": stream.protocol,
-            "server_addr": ex.client.local.to_string(),
+            "server_addr": ex.client.connection.local.to_string(),
             "status": outcome.status,
             "duration_us": outcome.duration_us,
             "received_bytes": outcome.received_bytes,
             "sent_bytes": outcome.sent_bytes,
             "attempts": outcome.attempts,
         });
-        let sni = ex.client.tls.as_ref().and_then(|tls| tls.sni.as_deref());
+        let sni = ex.client.tls().and_then(|tls| tls.sni.as_deref());
         let optional = [
-            ("route_id", ex.route.map(|route| route.id.to_string())),
+            ("route_id", ex.route.info.map(|route| route.id.to_string())),
             ("server_name", sni.map(str::to_owned)),
             ("mqtt_client_id", stream.mqtt_client_id.as_deref().map(str::to_owned)),
             ("endpoint", outcome.endpoint.map(|endpoint| endpoint.to_string())),
@@ -151,9 +151,9 @@ impl AccessLogBuffer {
     fn stream_combined(&mut self, ex: &Exchange<'_>, stream: &StreamInfo, outcome: &ExchangeOutcome<'_>) {
         let time = self.time_local.get(ex).unwrap_or_default();
         // A write to a vector cannot fail.
-        let _ = write!(self.text, "{} - - [", ex.remote_ip);
+        let _ = write!(self.text, "{} - - [", ex.client.ip);
         self.text.extend_from_slice(&time);
-        let (port, sent) = (ex.client.local.port(), outcome.sent_bytes);
+        let (port, sent) = (ex.client.connection.local.port(), outcome.sent_bytes);
         let _ = write!(self.text, "] \"{} :{port}\" {} {sent} \"-\" \"-\"", stream.protocol, outcome.status);
     }
 
@@ -168,7 +168,7 @@ impl AccessLogBuffer {
             yumen_http::HttpVersion::Http3 => "3.0",
         };
         // A write to a vector cannot fail.
-        let _ = write!(self.text, "{} - {} [", ex.remote_ip, user);
+        let _ = write!(self.text, "{} - {} [", ex.client.ip, user);
         self.text.extend_from_slice(&time);
         self.text.extend_from_slice(b"] \"");
         escape(&mut self.text, request.method_name());

@@ -42,27 +42,29 @@ impl AllCounters {
     fn requests(&self) -> MetricFamily {
         let about = ("yumen_requests_total", "Requests finished, by class of status.");
         let classes = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
-        self.by(about, classes.map(|class| [("class", class.to_owned())]), |c, at| c.requests[at].get())
+        self.by(about, classes.map(|class| [("class", class.to_owned())]), |c, at| {
+            c.requests.by_class[at].get()
+        })
     }
 
     fn mirrored(&self) -> MetricFamily {
         let about = ("yumen_mirrored_requests_total", "Mirrored requests, by outcome.");
         let outcomes = ["answered", "failed", "dropped"];
         self.by(about, outcomes.map(|outcome| [("outcome", outcome.to_owned())]), |c, at| {
-            c.mirrored[at].get()
+            c.requests.mirrored[at].get()
         })
     }
 
     fn grpc_calls(&self) -> MetricFamily {
         let about = ("yumen_grpc_calls_total", "gRPC calls finished, by status.");
         let status = |status: usize| if status < 17 { status.to_string() } else { "none".into() };
-        self.by(about, (0..18).map(|at| [("status", status(at))]), |c, at| c.grpc[at].get())
+        self.by(about, (0..18).map(|at| [("status", status(at))]), |c, at| c.requests.grpc[at].get())
     }
 
     fn faults(&self) -> MetricFamily {
         let about = ("yumen_faults_total", "Failed requests, by side and fault.");
         let labels = COUNTED.map(|(side, word)| [("fault", word.to_owned()), ("side", side.to_owned())]);
-        self.by(about, labels, |c, at| c.faults[at].get())
+        self.by(about, labels, |c, at| c.requests.faults[at].get())
     }
 
     fn redis_faults(&self) -> MetricFamily {
@@ -75,10 +77,10 @@ impl AllCounters {
         let mut counts = vec![0u64; DURATION_BOUNDS_US.len() + 1];
         let mut sum_us = 0;
         for counters in &self.0 {
-            for (total, count) in counts.iter_mut().zip(counters.duration.counts()) {
+            for (total, count) in counts.iter_mut().zip(counters.requests.duration.counts()) {
                 *total += count;
             }
-            sum_us += counters.duration.sum();
+            sum_us += counters.requests.duration.sum();
         }
         let mut cumulated = 0;
         let buckets = DURATION_BOUNDS_US.iter().zip(&counts).map(|(bound, count)| {
@@ -100,132 +102,134 @@ type Read = fn(&WorkerCounters) -> f64;
 /// Families with one series each.
 const SINGLES: &[(&str, &str, MetricKind, Read)] = &[
     ("yumen_connections_accepted_total", "Client connections accepted.", MetricKind::Counter, |c| {
-        c.accepted.get() as f64
+        c.connections.accepted.get() as f64
     }),
     (
         "yumen_connections_refused_total",
         "Client connections closed at the limit.",
         MetricKind::Counter,
-        |c| c.refused.get() as f64,
+        |c| c.connections.refused.get() as f64,
     ),
     (
         "yumen_accept_failures_total",
         "Failed accept calls (no descriptors or memory).",
         MetricKind::Counter,
-        |c| c.accept_failures.get() as f64,
+        |c| c.connections.accept_failures.get() as f64,
     ),
-    ("yumen_connections", "Client connections open.", MetricKind::Gauge, |c| c.connections.get() as f64),
+    ("yumen_connections", "Client connections open.", MetricKind::Gauge, |c| c.connections.open.get() as f64),
     (
         "yumen_body_backlog_bytes",
         "Bytes of bodies held for peers that do not take them, of all workers.",
         MetricKind::Gauge,
-        |c| c.backlog_bytes.get() as f64,
+        |c| c.backlog.bytes.get() as f64,
     ),
     (
         "yumen_body_backlog_limit_bytes",
         "The bound of `yumen_body_backlog_bytes`: `limits.backlog_bytes_per_worker` for each worker. 0 is no bound.",
         MetricKind::Gauge,
-        |c| c.backlog_bytes_max.get() as f64,
+        |c| c.backlog.bytes_max.get() as f64,
     ),
     (
         "yumen_body_backlog_resets_total",
         "Exchanges and connections reset because the body backlog was full and they had stalled longest.",
         MetricKind::Counter,
-        |c| c.backlog_ended.get() as f64,
+        |c| c.backlog.ended.get() as f64,
     ),
     ("yumen_received_bytes_total", "Bytes received from clients.", MetricKind::Counter, |c| {
-        c.received_bytes.get() as f64
+        c.requests.received_bytes.get() as f64
     }),
-    ("yumen_sent_bytes_total", "Bytes sent to clients.", MetricKind::Counter, |c| c.sent_bytes.get() as f64),
+    ("yumen_sent_bytes_total", "Bytes sent to clients.", MetricKind::Counter, |c| {
+        c.requests.sent_bytes.get() as f64
+    }),
     ("yumen_upstream_connects_total", "Connections made to endpoints.", MetricKind::Counter, |c| {
-        c.connects.get() as f64
+        c.upstream.connects.get() as f64
     }),
     ("yumen_upstream_reuses_total", "Requests sent over kept-alive connections.", MetricKind::Counter, |c| {
-        c.reuses.get() as f64
+        c.upstream.reuses.get() as f64
     }),
     ("yumen_upstream_retries_total", "Attempts after the first.", MetricKind::Counter, |c| {
-        c.retries.get() as f64
+        c.upstream.retries.get() as f64
     }),
     ("yumen_upstream_idle_connections", "Idle connections to endpoints.", MetricKind::Gauge, |c| {
-        c.idle_upstream.get() as f64
+        c.upstream.idle.get() as f64
     }),
     (
         "yumen_upstream_departed_connections_total",
         "Idle upstream connections closed because their endpoint was removed.",
         MetricKind::Counter,
-        |c| c.departed_upstream.get() as f64,
+        |c| c.upstream.departed.get() as f64,
     ),
     (
         "yumen_upstream_http2_floods_total",
         "HTTP/2 upstream connections closed for a control frame flood.",
         MetricKind::Counter,
-        |c| c.upstream_http2_floods.get() as f64,
+        |c| c.upstream.http2_floods.get() as f64,
     ),
     (
         "yumen_tunnels_ended_total",
         "Tunnels ended by `on_change` because their route or endpoint changed.",
         MetricKind::Counter,
-        |c| c.tunnels_ended.get() as f64,
+        |c| c.connections.tunnels_ended.get() as f64,
     ),
     ("yumen_tls_handshakes_total", "TLS handshakes completed.", MetricKind::Counter, |c| {
-        c.handshakes.get() as f64
+        c.connections.handshakes.get() as f64
     }),
     ("yumen_tls_handshake_failures_total", "TLS handshakes failed.", MetricKind::Counter, |c| {
-        c.handshake_failures.get() as f64
+        c.connections.handshake_failures.get() as f64
     }),
     (
         "yumen_connections_not_http_total",
         "Connections closed because their first bytes were not HTTP.",
         MetricKind::Counter,
-        |c| c.strangers.get() as f64,
+        |c| c.connections.strangers.get() as f64,
     ),
     ("yumen_access_log_dropped_total", "Access log lines dropped.", MetricKind::Counter, |c| {
-        c.log_lines_dropped.get() as f64
+        c.runtime.log_lines_dropped.get() as f64
     }),
     (
         "yumen_offloaded_jobs_total",
         "Computations of plugins that ran beside their worker: bodies that are parsed, decoded or translated whole.",
         MetricKind::Counter,
-        |c| c.offloaded.get() as f64,
+        |c| c.runtime.offloaded.get() as f64,
     ),
     (
         "yumen_offloaded_jobs_refused_total",
         "Computations of plugins refused because too many waited; their requests are answered 503.",
         MetricKind::Counter,
-        |c| c.offload_refused.get() as f64,
+        |c| c.runtime.offload_refused.get() as f64,
     ),
     ("yumen_connection_panics_total", "Connection tasks that panicked.", MetricKind::Counter, |c| {
-        c.panics.get() as f64
+        c.runtime.panics.get() as f64
     }),
     ("yumen_http2_connections_total", "HTTP/2 client connections.", MetricKind::Counter, |c| {
-        c.http2_connections.get() as f64
+        c.http2.connections.get() as f64
     }),
     (
         "yumen_http2_faults_total",
         "HTTP/2 client connections closed for a protocol error.",
         MetricKind::Counter,
-        |c| c.http2_faults.get() as f64,
+        |c| c.http2.faults.get() as f64,
     ),
     (
         "yumen_http2_floods_total",
         "HTTP/2 client connections closed for a control frame flood.",
         MetricKind::Counter,
-        |c| c.http2_floods.get() as f64,
+        |c| c.http2.floods.get() as f64,
     ),
     ("yumen_http3_connections_total", "HTTP/3 client connections.", MetricKind::Counter, |c| {
-        c.http3_connections.get() as f64
+        c.http3.connections.get() as f64
     }),
     (
         "yumen_http3_faults_total",
         "HTTP/3 client connections closed for a protocol error.",
         MetricKind::Counter,
-        |c| c.http3_faults.get() as f64,
+        |c| c.http3.faults.get() as f64,
     ),
     (
         "yumen_http3_floods_total",
         "HTTP/3 client connections closed for excessive resets or an oversized frame.",
         MetricKind::Counter,
-        |c| c.http3_floods.get() as f64,
+        |c| c.http3.floods.get() as f64,
     ),
     ("yumen_redis_round_trips_total", "Commands that Redis answered.", MetricKind::Counter, |c| {
         c.redis.round_trips.get() as f64
@@ -247,7 +251,7 @@ impl MetricSource for AllCounters {
             out.push(single(name, help, *kind, self.sum(read)));
         }
         // The highest share of a worker: an average would hide it.
-        let shed = self.0.iter().map(|counters| counters.shed_share.get()).max().unwrap_or(0);
+        let shed = self.0.iter().map(|counters| counters.runtime.shed_share.get()).max().unwrap_or(0);
         let help = "Share of requests shed for event delay, of the worker with the highest share.";
         out.push(single("yumen_shed_ratio", help, MetricKind::Gauge, shed as f64 / 1000.0));
         out.push(self.requests());

@@ -48,7 +48,7 @@ impl RecentRequest {
         let request = &ex.request;
         let target = request.upstream_target();
         let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
-        let sni = ex.client.tls.as_ref().and_then(|tls| tls.sni.as_deref());
+        let sni = ex.client.tls().and_then(|tls| tls.sni.as_deref());
         let mut is_cut = false;
         let mut text = |bytes: &[u8]| cut(bytes, &mut is_cut);
         RecentRequest {
@@ -58,7 +58,7 @@ impl RecentRequest {
             scheme: ex.client.scheme(),
             host: text(request.host()),
             path: text(path),
-            client_ip: ex.remote_ip,
+            client_ip: ex.client.ip,
             sni: sni.map(|name| text(name.as_bytes())),
             consumer: None,
             route_id: None,
@@ -71,7 +71,7 @@ impl RecentRequest {
     pub(crate) fn finish(&mut self, ex: &Exchange<'_>, status: u16) {
         let text = |text: &str| cut(text.as_bytes(), &mut false);
         self.consumer = ex.consumer.map(|consumer| text(&consumer.username));
-        self.route_id = ex.route.map(|route| text(&route.id));
+        self.route_id = ex.route.info.map(|route| text(&route.id));
         self.status = status;
     }
 }

@@ -25,7 +25,7 @@ use crate::observe::counters::WorkerCounters;
 use crate::runtime::clock;
 use crate::runtime::minimum_rate::MinimumRate;
 use crate::runtime::worker_duty::WorkerDuty;
-use crate::settings::WorkerSettings;
+use crate::settings::{DownstreamTimeouts, WorkerLimits, WorkerSettings};
 use crate::transport::tcp::TcpConnection;
 use crate::worker::{Worker, WorkerParts};
 
@@ -118,7 +118,7 @@ impl World {
         for count in 0..STEPS_MAX {
             if self.drains_at == Some(count) {
                 self.scheduler.note(|| "the worker drains".into());
-                self.worker.draining.set(true);
+                self.worker.admission.start_drain(WorkerDuty::End { within_ms: 0 });
                 self.worker.timers.wake_all();
             }
             if !self.ledger.all_broken().is_empty() {
@@ -259,7 +259,7 @@ impl World {
         if unfinished.len() - stuck.len() > kept {
             self.ledger.broken(format!("{kept} connections kept, but open: {unfinished:?}"));
         }
-        let open = self.worker.counters.connections.get();
+        let open = self.worker.counters.connections.open.get();
         if open != 0 {
             self.ledger.broken(format!("{open} connections are counted as open"));
         }
@@ -305,7 +305,12 @@ impl Visitor {
         let Some(admitted) = self.worker.admit() else { return };
         let peer = SocketAddr::from(([10, 0, 0, self.number as u8], 5000));
         let local = SocketAddr::from(([10, 0, 1, 1], 80));
-        let client = ClientInfo { peer, local, tls: None, connection: self.worker.counters.accepted.get() };
+        let client = ClientInfo {
+            peer,
+            local,
+            tls: None,
+            connection_id: self.worker.counters.connections.accepted.get(),
+        };
         let worker = self.worker.clone();
         let run = downstream::run(worker, TcpConnection::memory(end), client, None, admitted);
         self.net.scheduler.spawn(format!("gateway for {name}"), run);
@@ -390,13 +395,19 @@ fn settings(random: &Random, calm: bool) -> WorkerSettings {
     }
     let timeout = || random.one(&[500, 3_000, 60_000]);
     WorkerSettings {
-        head_timeout_ms: timeout(),
-        body_timeout_ms: timeout(),
-        idle_timeout_ms: timeout(),
-        send_timeout_ms: timeout(),
-        body_bytes_max: random.one(&[0, 0, 100_000]),
-        body_rate: MinimumRate { bytes_per_s: random.one(&[0, 0, 1000]), window_ms: 1000 },
-        answer_rate: MinimumRate { bytes_per_s: random.one(&[0, 0, 1000]), window_ms: 1000 },
+        timeouts: DownstreamTimeouts {
+            head_ms: timeout(),
+            body_ms: timeout(),
+            idle_ms: timeout(),
+            send_ms: timeout(),
+            ..DownstreamTimeouts::default()
+        },
+        limits: WorkerLimits {
+            body_bytes_max: random.one(&[0, 0, 100_000]),
+            body_rate: MinimumRate { bytes_per_s: random.one(&[0, 0, 1000]), window_ms: 1000 },
+            response_rate: MinimumRate { bytes_per_s: random.one(&[0, 0, 1000]), window_ms: 1000 },
+            ..WorkerLimits::default()
+        },
         ..WorkerSettings::default()
     }
 }

@@ -22,7 +22,7 @@ pub(crate) enum ClientCertRefusal {
 /// APISIX, the status is 400 and the host must be the server name of the handshake.
 #[inline(never)]
 pub(crate) fn refusal(snapshot: &Snapshot, ex: &Exchange<'_>) -> Option<ClientCertRefusal> {
-    let tls = ex.client.tls.as_ref()?;
+    let tls = ex.client.tls()?;
     let asked = tls.sni.as_deref().unwrap_or_default();
     // A request without a host is for the server name of the handshake.
     let host = Some(ex.request.host()).filter(|host| !host.is_empty()).unwrap_or(asked.as_bytes());

@@ -35,7 +35,7 @@ pub(crate) fn server_builder(settings: &WorkerSettings) -> h2::server::Builder {
         .max_concurrent_streams(http2.streams_max)
         .initial_window_size(http2.stream_window_bytes)
         .initial_connection_window_size(http2.connection_window_bytes)
-        .max_header_list_size(field_bytes_max(&settings.request_head))
+        .max_header_list_size(field_bytes_max(&settings.limits.request_head))
         .max_send_buffer_size(SEND_BUFFER_BYTES)
         .enable_connect_protocol();
     builder
@@ -49,7 +49,7 @@ pub(crate) fn client_builder(settings: &WorkerSettings) -> h2::client::Builder {
         .initial_window_size(http2.stream_window_bytes)
         .initial_connection_window_size(http2.upstream_window_bytes)
         .initial_max_send_streams(connection::LIMIT_UNKNOWN)
-        .max_header_list_size(field_bytes_max(&settings.response_head))
+        .max_header_list_size(field_bytes_max(&settings.limits.response_head))
         .max_send_buffer_size(SEND_BUFFER_BYTES);
     builder
 }

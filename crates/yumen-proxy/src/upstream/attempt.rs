@@ -171,7 +171,7 @@ impl<'u> Attempt<'u, EndpointChosen> {
         let now_ms = clock::now().mono_ms();
         let kept = client.pool.borrow_mut().take(target.pool_key(), limiter, now_ms);
         let Some(mut connection) = kept else { return Err(self) };
-        client.counters.reuses.add(1);
+        client.counters.upstream.reuses.add(1);
         let Attempt { state: EndpointChosen { endpoint_permit }, in_flight, request_permit } = self;
         if connection.permit.is_none() {
             connection.permit = endpoint_permit;
@@ -203,7 +203,7 @@ impl<'u> Attempt<'u, EndpointChosen> {
         stream: StreamPermit,
         pool_key: PoolKey,
     ) -> Attempt<'u, EndpointConnected> {
-        client.counters.reuses.add(u64::from(stream.requests_before() > 0));
+        client.counters.upstream.reuses.add(u64::from(stream.requests_before() > 0));
         let endpoint_permit = self.state.endpoint_permit.take();
         self.with_state(EndpointConnected(AttemptTransport::Shared { stream, pool_key, endpoint_permit }))
     }
@@ -301,7 +301,7 @@ fn send_on_stream(
     let requests = permit.requests_before();
     let sent = permit.send(head, request.is_complete);
     let (answer, outgoing) = sent.map_err(|_| Fault { kind: FaultKind::UpstreamClosed, unsent: true })?;
-    let limits = &client.settings.response_head;
+    let limits = &client.settings.limits.response_head;
     let duplex = Http2Duplex::asked(answer, outgoing, request.is_complete, permit, limits);
     let connection = UpstreamConnection::new(TransportStream::Http2(Box::new(duplex)), pool_key, None);
     Ok(client.box_stream(UpstreamConnection { requests, ..connection }))

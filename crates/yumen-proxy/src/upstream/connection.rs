@@ -84,7 +84,7 @@ impl UpstreamConnection {
         read: &mut HeadRead,
         head: &mut ResponseHead,
     ) -> Poll<Result<(), Fault>> {
-        let limits = &client.settings.response_head;
+        let limits = &client.settings.limits.response_head;
         if let TransportStream::Http2(duplex) = &mut self.stream {
             let polled = duplex.poll_head(cx, (limits, read.method, head));
             if polled.is_ready() {

@@ -125,7 +125,7 @@ impl H2ConnectionPool {
         keep: KeepaliveLimits,
     ) -> Option<()> {
         let settings = &client.settings.http2;
-        let stall_ms = client.settings.send_timeout_ms;
+        let stall_ms = client.settings.timeouts.send_ms;
         // Requests that time out one by one do not show that the host has vanished.
         stream.tcp().into_iter().for_each(|tcp| tcp.break_after(stall_ms));
         let patience = FrameBudget::with_endpoint(settings.patience, PREFACE_BYTES, clock::now().mono_ms());
@@ -272,7 +272,7 @@ impl H2ConnectionDriver {
     /// Logs the reason for which all requests on the connection failed.
     #[cold]
     fn note_flood(&self) {
-        self.watched.counters.upstream_http2_floods.add(1);
+        self.watched.counters.upstream.http2_floods.add(1);
         if let Some(endpoint) = self.watched.endpoint
             && let Some(untold) = should_log(endpoint, SuppressionKey::Flood)
         {

@@ -102,7 +102,7 @@ impl RequestReplay {
 
     #[cold]
     fn of_call(ex: &Exchange<'_>) -> RequestReplay {
-        let is_to_be_read = ex.body.is_none() && ex.request.framing != Framing::None;
+        let is_to_be_read = ex.body.buffered.is_none() && ex.request.framing != Framing::None;
         if is_to_be_read && grpc::is_grpc(&ex.request) { RequestReplay::Wanted } else { RequestReplay::Off }
     }
 

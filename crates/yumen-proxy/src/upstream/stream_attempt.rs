@@ -50,7 +50,7 @@ impl<'u> StreamAttempt<'u> {
         opening: Vec<u8>,
         wait: &mut impl AttemptWait,
     ) -> Result<EndpointStream<'u>, FaultKind> {
-        client.counters.connects.add(1);
+        client.counters.upstream.connects.add(1);
         let dial = target.dial(opening)?;
         wait.start(dial.timeout_ms);
         let stream = wait_for(wait, FaultKind::ConnectTimeout, pin!(dial.connect())).await??;

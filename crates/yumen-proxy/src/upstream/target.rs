@@ -78,7 +78,7 @@ impl<'a> EndpointTarget<'a> {
         {
             *permit = protection.connect(self.index).map_err(|LimiterFull| FaultKind::UpstreamFull)?;
         }
-        client.counters.connects.add(1);
+        client.counters.upstream.connects.add(1);
         client.removed_endpoints.connected(self.pool_key().endpoint(), &self.endpoint().state);
         Ok(dial)
     }

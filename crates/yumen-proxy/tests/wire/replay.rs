@@ -164,21 +164,21 @@ fn settings(case: &Case) -> WorkerSettings {
     let mut settings = WorkerSettings::default();
     for (name, value) in &case.settings {
         match name.as_str() {
-            "head_bytes_max" => settings.request_head.head_bytes_max = *value as usize,
-            "target_bytes_max" => settings.request_head.target_bytes_max = *value as usize,
-            "fields_max" => settings.request_head.fields_max = *value as usize,
-            "trace_requests" => settings.trace_requests = *value != 0,
+            "head_bytes_max" => settings.limits.request_head.head_bytes_max = *value as usize,
+            "target_bytes_max" => settings.limits.request_head.target_bytes_max = *value as usize,
+            "fields_max" => settings.limits.request_head.fields_max = *value as usize,
+            "trace_requests" => settings.forwarding.trace_requests = *value != 0,
             "dot_segments" => {
-                settings.request_head.paths.dot_segments = match *value {
+                settings.limits.request_head.paths.dot_segments = match *value {
                     0 => DotSegmentPolicy::Resolve,
                     1 => DotSegmentPolicy::Refuse,
                     _ => DotSegmentPolicy::AsReceived,
                 }
             }
-            "body_bytes_max" => settings.body_bytes_max = *value,
-            "head_timeout_ms" => settings.head_timeout_ms = *value,
-            "body_timeout_ms" => settings.body_timeout_ms = *value,
-            "idle_timeout_ms" => settings.idle_timeout_ms = *value,
+            "body_bytes_max" => settings.limits.body_bytes_max = *value,
+            "head_timeout_ms" => settings.timeouts.head_ms = *value,
+            "body_timeout_ms" => settings.timeouts.body_ms = *value,
+            "idle_timeout_ms" => settings.timeouts.idle_ms = *value,
             other => panic!("unknown setting {other}"),
         }
     }

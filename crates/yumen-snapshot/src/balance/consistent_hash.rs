@@ -69,7 +69,7 @@ impl ConsistentHash {
                 (template.render(ex, &mut text) > 0).then(|| hash(&text))
             }
         };
-        found.unwrap_or_else(|| match ex.remote_ip {
+        found.unwrap_or_else(|| match ex.client.ip {
             IpAddr::V4(address) => hash(&address.octets()),
             IpAddr::V6(address) => hash(&address.octets()),
         })

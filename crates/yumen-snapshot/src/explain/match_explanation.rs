@@ -36,7 +36,7 @@ pub fn arrival<'s>(snapshot: &'s Snapshot, ex: &mut Exchange<'s>) -> MatchExplan
     let mut trace = MatchTrace::default();
     // It looks at more routes than serving does.
     ex.aside(|ex| snapshot.router.find(ex, &mut trace));
-    let sni = ex.client.tls.as_ref().map(|tls| tls.sni.as_deref().unwrap_or(""));
+    let sni = ex.client.tls().map(|tls| tls.sni.as_deref().unwrap_or(""));
     let mut candidates: Vec<OutrankedRoute> = Vec::new();
     for RouteMismatch { id, lost, .. } in trace.lost {
         // A route may be met once for each of its paths; the closest counts.
@@ -47,8 +47,8 @@ pub fn arrival<'s>(snapshot: &'s Snapshot, ex: &mut Exchange<'s>) -> MatchExplan
     MatchExplanation {
         request: explained_request(ex, sni),
         certificate: sni.map(|sni| certificate_choice(snapshot, sni)),
-        matched_uri: ex.matched_uri().to_owned(),
-        matched_host: ex.matched_host.to_owned(),
+        matched_uri: ex.route.uri().to_owned(),
+        matched_host: ex.route.host.to_owned(),
         candidates,
     }
 }

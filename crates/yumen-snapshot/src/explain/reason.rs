@@ -109,7 +109,7 @@ impl MismatchText<'_, '_> {
     /// Why the winner came first.
     fn shadowed(&self, route: &Route) -> String {
         let Some(winner) = self.winner else { return String::new() };
-        let (id, host, uri) = (&winner.info.id, self.ex.matched_host, self.ex.matched_uri());
+        let (id, host, uri) = (&winner.info.id, self.ex.route.host, self.ex.route.uri());
         let (ours, theirs) = (&route.matching, &winner.matching);
         let has = |patterns: &[Box<str>], one: &str| patterns.iter().any(|pattern| **pattern == *one);
         let same_host = (host.is_empty() && ours.hosts.is_empty()) || has(&ours.hosts, host);

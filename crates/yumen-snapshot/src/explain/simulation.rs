@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use yumen_plugin::{DryRunResult, Exchange, LocalResponse, PhaseSet, PluginChain, PluginInstance};
+use yumen_plugin::{
+    DryRunResult, Exchange, IndecisionCause, LocalResponse, PhaseSet, PluginChain, PluginInstance,
+};
 
 use super::{ExplainedStep, PluginDecision};
 use crate::{Route, RouteTarget, Snapshot};
@@ -190,27 +192,26 @@ impl<'w, 's> RequestSimulation<'w, 's> {
 
     /// Answers as serving does where a pattern was given up, and tells whether it did, whatever a plugin answers.
     fn respond_undecided(&mut self) -> bool {
-        let is_undecided = self.ex.is_undecided();
-        let is_told = self.answered.as_ref().is_some_and(|answered| answered.plugin.is_none());
-        if is_undecided && !is_told {
-            let (status, message, remark) = if self.ex.has_unreadable_body() {
-                (
+        let Some(cause) = self.ex.indecision() else { return false };
+        let is_refused = self.answered.as_ref().is_some_and(|answered| answered.plugin.is_none());
+        if !is_refused {
+            let (status, message, remark) = match cause {
+                IndecisionCause::UnreadableBody => (
                     400,
                     "the request body does not follow its Content-Type",
                     "a condition depends on a value of the body, which is malformed or ambiguous: the request is refused",
-                )
-            } else {
-                (
+                ),
+                IndecisionCause::BacktrackLimit => (
                     500,
                     "a pattern took too long to match the request",
                     "a pattern took too long: which route is meant or what a guard would say is unknown, and so the \
                      request is refused",
-                )
+                ),
             };
             self.answered = Some(SimulatedResponse::gateway(status, message));
             self.remarks.push(remark.into());
         }
-        is_undecided
+        true
     }
 
     /// Takes the consumer of the question for proved; false where none was given.

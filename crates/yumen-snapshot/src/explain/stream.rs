@@ -115,7 +115,7 @@ impl SyntheticStream {
         let peer = SocketAddr::new(question.client_ip.unwrap_or(here).to_canonical(), 0);
         let sni = sni.map(|sni| sni.to_ascii_lowercase().into_boxed_str());
         let tls = (protocol == "tls").then(|| TlsInfo { sni, ..TlsInfo::default() });
-        Ok(Some(SyntheticStream { protocol, client: ClientInfo { peer, local, tls, connection: 0 } }))
+        Ok(Some(SyntheticStream { protocol, client: ClientInfo { peer, local, tls, connection_id: 0 } }))
     }
 
     fn sni(&self) -> Option<&str> {
@@ -189,8 +189,8 @@ fn follow(
         &host,
         &snapshot.consumers,
     );
-    ex.stream = Some(StreamInfo { protocol: arriving.protocol, mqtt_client_id: None });
-    ex.route = Some(&route.info);
+    ex.client.stream = Some(StreamInfo { protocol: arriving.protocol, mqtt_client_id: None });
+    ex.route.info = Some(&route.info);
     let mut walk = RequestSimulation::new(snapshot, &mut ex, None, None);
     walk.decide_stream(&route.chain);
     let is_refused = walk.answered.is_some();

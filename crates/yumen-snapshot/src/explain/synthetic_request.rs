@@ -9,7 +9,7 @@ use yumen_config::InvalidSettings;
 use yumen_config::resource::Question;
 use yumen_http::uri::PathPolicy;
 use yumen_http::{HeadLimits, RequestHead, parse};
-use yumen_plugin::exchange::PluginHost;
+use yumen_plugin::PluginHost;
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{ClientInfo, ConsumerIndex, Exchange, Now, TlsInfo};
 
@@ -118,7 +118,7 @@ impl SyntheticRequest {
         let port = url.port(listeners);
         let (ArrivalPort::Known(number) | ArrivalPort::Assumed(number)) = port;
         let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), number);
-        let client = ClientInfo { peer: SocketAddr::new(ip, 0), local, tls, connection: 0 };
+        let client = ClientInfo { peer: SocketAddr::new(ip, 0), local, tls, connection_id: 0 };
         Ok(SyntheticRequest { head, client, host: DryRunHost(now), port })
     }
 

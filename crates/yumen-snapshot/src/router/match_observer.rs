@@ -109,7 +109,7 @@ fn detail(route: &Route, lost: MismatchReason, ex: &Exchange<'_>) -> String {
             format!("the method is {asked}, allowed are {}", methods(route.matching.methods).join(", "))
         }
         MismatchReason::RemoteAddr => {
-            format!("the client's address {} is not among its remote_addrs", ex.remote_ip)
+            format!("the client's address {} is not among its remote_addrs", ex.client.ip)
         }
         MismatchReason::Vars => {
             let vars = route.matching.filters.as_ref().and_then(|filters| filters.vars.as_ref());

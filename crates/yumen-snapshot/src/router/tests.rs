@@ -125,11 +125,11 @@ fn a_body_is_wanted_only_where_it_decides() {
     let look_up = |request: &str, body: Option<&str>| {
         let bench = TestWorker::default();
         let mut ex = bench.exchange(&format!("{request}\nContent-Type: application/json\nContent-Length: 9"));
-        ex.body = body.map(|body| body.as_bytes().to_vec().into());
+        ex.body.buffered = body.map(|body| body.as_bytes().to_vec().into());
         let found = router.find_before_body(&mut ex).map(|route| route.map_or("-", |route| &route.info.id));
         let found = found.map_or("?", |id| id).to_owned();
         if found == "?" {
-            assert!(ex.route.is_none() && ex.path_params.is_empty(), "nothing is left of it");
+            assert!(ex.route.info.is_none() && ex.route.path_params.is_empty(), "nothing is left of it");
         }
         found
     };
@@ -170,10 +170,11 @@ fn captures_and_matched_patterns_are_noted() {
     let mut ex = bench.exchange("GET /u/42/f/a/b\nHost: x.foo.com");
     assert!(router.find(&mut ex, &mut ()).is_some());
     let path = ex.request.routed_path();
-    let params: Vec<_> = ex.path_params.iter().map(|(name, range)| (*name, &path[range.clone()])).collect();
+    let params: Vec<_> =
+        ex.route.path_params.iter().map(|(name, range)| (*name, &path[range.clone()])).collect();
     assert_eq!(params, [("id", &b"42"[..]), ("rest", &b"a/b"[..])]);
-    assert_eq!((ex.matched_uri(), ex.matched_host), ("/u/:id/f/*rest", "*.foo.com"));
-    assert_eq!(ex.route.map(|route| &*route.id), Some("r"));
+    assert_eq!((ex.route.uri(), ex.route.host), ("/u/:id/f/*rest", "*.foo.com"));
+    assert_eq!(ex.route.info.map(|route| &*route.id), Some("r"));
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub(crate) fn watchdog_pause() -> Option<Duration> {
 /// Notifies the watchdog as long as every worker runs its periodic tasks. A stalled worker does not recover,
 /// so the service manager must restart the process.
 pub(crate) async fn ping_watchdog(pause: Duration, workers: Vec<Arc<WorkerCounters>>) {
-    let beats = || -> Vec<u64> { workers.iter().map(|worker| worker.beats.get()).collect() };
+    let beats = || -> Vec<u64> { workers.iter().map(|worker| worker.runtime.beats.get()).collect() };
     let mut before = vec![u64::MAX; workers.len()];
     loop {
         let now = beats();

@@ -2,6 +2,7 @@
 
 use yumen_config::NodeConfig;
 use yumen_config::node::StoreKind;
+use yumen_proxy::{ListenerProtocol, ListenerSettings};
 
 use crate::operators::OperatorServers;
 use crate::serving::listeners::BoundListeners;
@@ -15,7 +16,8 @@ pub(super) fn announce(
     node: &NodeConfig,
 ) {
     for listener in &listeners.settings {
-        tracing::info!(address = %listener.address, tls = listener.tls, http3 = listener.http3, "listening");
+        let (tls, http3) = (listener.protocol.terminates_tls(), listener.protocol.serves_http3());
+        tracing::info!(address = %listener.address, tls, http3, "listening");
     }
     for (address, _) in &listeners.datagrams {
         tracing::info!(%address, "listening for UDP");
@@ -24,10 +26,10 @@ pub(super) fn announce(
     let mut lines = Vec::new();
     for listener in &listeners.settings {
         let address = listener.address;
-        lines.push(match (listener.streams, listener.tls) {
-            (Some(protocol), _) => format!("  stream   {} {address}", protocol.name()),
-            (None, true) => format!("  https    https://{address}"),
-            (None, false) => format!("  http     http://{address}"),
+        lines.push(match listener.protocol {
+            ListenerProtocol::Stream(protocol) => format!("  stream   {} {address}", protocol.name()),
+            ListenerProtocol::Https { .. } => format!("  https    https://{address}"),
+            ListenerProtocol::Http => format!("  http     http://{address}"),
         });
     }
     lines.extend(listeners.datagrams.iter().map(|(address, _)| format!("  stream   udp {address}")));
@@ -64,11 +66,18 @@ pub(super) fn announce(
             keys.admin, keys.viewer
         ));
     }
-    if let Some(first) = listeners.settings.first().filter(|first| first.streams.is_none()) {
-        let (scheme, insecure) = if first.tls { ("https", "-k ") } else { ("http", "") };
-        lines.push(format!("\nTry:\n  curl -i {insecure}{scheme}://{}{path}", first.address));
-    }
+    lines.extend(listeners.settings.first().and_then(|first| first_request(first, path)));
     let text = format!("yumen {} is ready\n{}\n", env!("CARGO_PKG_VERSION"), lines.join("\n"));
     // A terminal that has gone is no reason not to serve.
     let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
+}
+
+/// A command that sends a request to the listener.
+fn first_request(listener: &ListenerSettings, path: &str) -> Option<String> {
+    let (scheme, insecure) = match listener.protocol {
+        ListenerProtocol::Http => ("http", ""),
+        ListenerProtocol::Https { .. } => ("https", "-k "),
+        ListenerProtocol::Stream(_) => return None,
+    };
+    Some(format!("\nTry:\n  curl -i {insecure}{scheme}://{}{path}", listener.address))
 }

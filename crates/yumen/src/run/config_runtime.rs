@@ -11,7 +11,7 @@ use yumen_config::NodeConfig;
 use yumen_config::node::StoreKind;
 use yumen_plugin::Carry;
 use yumen_proxy::probe::ProbeCounters;
-use yumen_proxy::{Http3Identity, WorkerDuty};
+use yumen_proxy::{ListenerProtocol, Http3Identity, WorkerDuty};
 use yumen_snapshot::Publisher;
 use yumen_store::LastGoodVersions;
 
@@ -114,10 +114,10 @@ impl ConfigRuntime {
     ) -> anyhow::Result<Arc<NodeCluster>> {
         let mut addresses: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let clients = listeners.settings.iter().map(|one| {
-            let name = match (one.streams, one.tls) {
-                (Some(_), _) => "stream",
-                (None, true) => "https",
-                (None, false) => "http",
+            let name = match one.protocol {
+                ListenerProtocol::Stream(_) => "stream",
+                ListenerProtocol::Https { .. } => "https",
+                ListenerProtocol::Http => "http",
             };
             (name, one.address)
         });

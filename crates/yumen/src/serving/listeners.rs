@@ -9,7 +9,7 @@ use yumen_config::NodeConfig;
 use yumen_proxy::tls::DownstreamTlsAcceptor;
 use yumen_proxy::{
     DatagramForwarder, Datagrams, Http3HandoverSender, Http3Identity, Http3Listener, Listener,
-    ListenerSettings, StreamProtocol, WorkerSettings,
+    ListenerProtocol, ListenerSettings, StreamProtocol, WorkerSettings,
 };
 
 use super::sockets::{InheritedSockets, SocketRole};
@@ -50,7 +50,7 @@ impl BoundListeners {
     ) -> anyhow::Result<BoundListeners> {
         let (udp, streams): (Vec<_>, Vec<_>) = node::stream_listeners(node)?
             .into_iter()
-            .partition(|listener| listener.streams == Some(StreamProtocol::Udp));
+            .partition(|listener| listener.protocol == ListenerProtocol::Stream(StreamProtocol::Udp));
         let mut settings = node::listeners(node)?;
         settings.extend(streams);
         let mut datagrams = Vec::new();
@@ -69,7 +69,7 @@ impl BoundListeners {
                 listener.address = first.local_addr()?;
             }
             sockets.push(for_each(deal(opened, workers))?);
-            if listener.http3 {
+            if listener.protocol.serves_http3() {
                 // TCP and UDP share the address; with port 0, the TCP bind has chosen the port.
                 let configured = ListenerSettings { address: configured, ..listener.clone() };
                 let opened = open_http3(&configured, listener, workers, outside)
@@ -124,20 +124,21 @@ impl BoundListeners {
     ) -> anyhow::Result<Vec<Listener>> {
         let mut listeners = Vec::new();
         for (settings, sockets) in self.settings.iter().zip(&self.sockets) {
-            let tls = settings.tls.then(|| match settings.streams {
-                Some(_) => acceptor.for_streams(),
-                None if settings.http3 => {
+            let tls = match settings.protocol {
+                ListenerProtocol::Stream(StreamProtocol::Tls) => Some(acceptor.for_streams()),
+                ListenerProtocol::Https { http3: true } => {
                     let line = node::alt_svc_line(&node.http3, settings.address.port());
-                    line.map_or_else(|| acceptor.clone(), |line| acceptor.with_alt_svc(line))
+                    Some(line.map_or_else(|| acceptor.clone(), |line| acceptor.with_alt_svc(line)))
                 }
-                None => acceptor.clone(),
-            });
+                ListenerProtocol::Https { http3: false } => Some(acceptor.clone()),
+                ListenerProtocol::Http | ListenerProtocol::Stream(_) => None,
+            };
             for socket in &sockets[worker] {
                 listeners.push(Listener {
                     socket: socket.try_clone()?,
                     tls: tls.clone(),
                     proxy_from: settings.proxy_from.clone(),
-                    streams: settings.streams,
+                    streams: settings.protocol.stream(),
                 });
             }
         }
@@ -157,7 +158,7 @@ fn open_streams(
     workers: usize,
     outside: &mut InheritedSockets,
 ) -> anyhow::Result<Vec<TcpListener>> {
-    let role = if listener.streams.is_some() { SocketRole::Stream } else { SocketRole::Http };
+    let role = if listener.protocol.stream().is_some() { SocketRole::Stream } else { SocketRole::Http };
     let mut taken = Vec::new();
     for socket in outside.take(role, listener.address) {
         yumen_proxy::listener::settle(&socket, listener)?;
@@ -179,7 +180,7 @@ fn open_streams(
 /// Number of sockets to bind beside the inherited ones. With SO_REUSEPORT every worker gets its own.
 fn missing(taken: &[TcpListener], workers: usize, listener: &ListenerSettings) -> usize {
     let shares = |socket: &TcpListener| socket2::SockRef::from(socket).reuse_port().unwrap_or(false);
-    let can_share = listener.reuse_port && taken.iter().all(shares);
+    let can_share = listener.socket.reuse_port && taken.iter().all(shares);
     if can_share { workers.saturating_sub(taken.len()) } else { 0 }
 }
 

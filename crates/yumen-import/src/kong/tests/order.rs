@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use yumen_http::{HeadLimits, RequestHead, parse};
-use yumen_plugin::exchange::PluginHost;
+use yumen_plugin::PluginHost;
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{ClientInfo, ConsumerIndex, Exchange, Now};
 use yumen_snapshot::Snapshot;
@@ -43,7 +43,7 @@ fn found(snapshot: &Snapshot, (method, host, path, version): Request<'_>) -> Str
     let mut head = RequestHead::default();
     parse::request(text.as_bytes(), 0, &HeadLimits::default(), &mut head).expect(&text);
     let address: SocketAddr = "10.0.0.1:5000".parse().unwrap();
-    let client = ClientInfo { peer: address, local: address, tls: None, connection: 1 };
+    let client = ClientInfo { peer: address, local: address, tls: None, connection_id: 1 };
     let consumers = ConsumerIndex::default();
     let mut ex = Exchange::new(head, &client, Now::default(), &Bench, &consumers);
     snapshot.find(&mut ex).map_or("-".into(), |route| route.info.name.to_string())

@@ -49,7 +49,7 @@ impl HeadWait {
     pub(super) fn new(conn: &DownstreamConnection, ex: &Exchange<'_>, timeouts: AttemptTimeouts) -> HeadWait {
         // gRPC clients may pause between messages, so the read timeout of the endpoint applies to them too.
         let has_pauses = ex.request.framing != Framing::None && grpc::is_call(ex);
-        let body_ms = if has_pauses { timeouts.read_ms } else { conn.worker.settings.body_timeout_ms };
+        let body_ms = if has_pauses { timeouts.read_ms } else { conn.worker.settings.timeouts.body_ms };
         let bytes_max = if conn.stream.is_socket() { FIRST_BYTES_MAX } else { usize::MAX };
         HeadWait {
             timeouts,

@@ -168,7 +168,7 @@ impl<'s> ProxiedExchange<'_, 's> {
             text: &text,
             is_tls: is_tls(self.ex, upstream),
             authority: &endpoint.authority,
-            is_complete: match &self.ex.body {
+            is_complete: match &self.ex.body.buffered {
                 Some(body) => body.is_empty(),
                 None => self.ex.request.framing == Framing::None,
             },
@@ -187,7 +187,7 @@ impl<'s> ProxiedExchange<'_, 's> {
     fn begin_upload(&mut self, mut text: Vec<u8>, sink: &TransportStream) {
         let is_chunked = self.ex.request.framing == Framing::Chunked;
         let mut framing = self.conn.stream.incoming(self.ex.request.framing);
-        if let Some(body) = &self.ex.body {
+        if let Some(body) = &self.ex.body.buffered {
             text.extend_from_slice(body);
             // The buffered body is sent with the head, so nothing is read from the connection.
             framing = Framing::None;
@@ -211,7 +211,7 @@ impl<'s> ProxiedExchange<'_, 's> {
         };
         write_line(out, b"Host", host);
         self.write_forwarding(out);
-        if self.conn.worker.settings.forwarded {
+        if self.conn.worker.settings.forwarding.forwarded_field {
             forwarded::write(out, ex);
         }
         let mut has_length = false;
@@ -224,7 +224,7 @@ impl<'s> ProxiedExchange<'_, 's> {
             KnownField::ContentLength => {
                 // The client's field stays only if it matches the length of the body that follows; plugins
                 // may have changed either.
-                let is_told = ex.body.is_none()
+                let is_told = ex.body.buffered.is_none()
                     && field.is_received()
                     && request.framing.agrees_with(request.fields.value(field));
                 has_length |= is_told;
@@ -233,7 +233,7 @@ impl<'s> ProxiedExchange<'_, 's> {
             KnownField::Other => forwarded::is_false(&request.fields, field),
             _ => false,
         });
-        match &ex.body {
+        match &ex.body.buffered {
             Some(body) => encode::framing(out, Framing::Length(body.len() as u64)),
             None if !has_length => encode::framing(out, request.framing),
             None => {}
@@ -267,13 +267,13 @@ impl<'s> ProxiedExchange<'_, 's> {
         ];
         let (conn, ex) = (&*self.conn, &*self.ex);
         let fields = &ex.request.fields;
-        let is_peer = ex.remote_ip == ex.client.peer.ip().to_canonical();
+        let is_peer = ex.client.ip == ex.client.connection.peer.ip().to_canonical();
         if is_peer && !fields.may_have_any(&OF_PROXIES) {
             out.extend_from_slice(&conn.peer.forwarding);
             write_line(out, b"X-Forwarded-Host", ex.request.host());
             return;
         }
-        let own_ip = if is_peer { None } else { Some(ex.remote_ip.to_string().into_bytes()) };
+        let own_ip = if is_peer { None } else { Some(ex.client.ip.to_string().into_bytes()) };
         let ip = own_ip.as_deref().unwrap_or(conn.peer.ip());
         forwarding::write(ex, ip, out);
     }
@@ -294,7 +294,7 @@ impl<'s> ProxiedExchange<'_, 's> {
         // RFC 9110 §8.6: a 1xx response must not have a `Content-Length`.
         encode::response_fields(&mut text, head, |field| field.known() == KnownField::ContentLength);
         text.extend_from_slice(b"\r\n");
-        let bytes_max = self.conn.worker.settings.response_head.head_bytes_max;
+        let bytes_max = self.conn.worker.settings.limits.response_head.head_bytes_max;
         self.interim.count(text.len(), bytes_max)?;
         if self.ex.request.version == HttpVersion::Http10 {
             return Ok(());

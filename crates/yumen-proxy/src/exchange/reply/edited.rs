@@ -57,7 +57,7 @@ async fn end_with(bodies: BodyCopy<'_>, edited: BodyChunk) -> Option<()> {
         return None;
     }
     download.end_with(&mut connection.inbox, edited);
-    conn.timer.set(conn.worker.settings.send_timeout_ms);
+    conn.timer.set(conn.worker.settings.timeouts.send_ms);
     let (buffers, stream, timer) = (&conn.worker.buffers, &mut conn.stream, &conn.timer);
     poll_fn(|cx| {
         let source = (&mut connection.stream, &mut connection.inbox);

@@ -5,7 +5,7 @@ use yumen_plugin::Exchange;
 /// Stores the status of the endpoint, and adds the response field if the status is 5xx.
 #[inline(always)]
 pub(super) fn note_upstream_status(ex: &mut Exchange<'_>, status: u16) {
-    ex.upstream_status = status;
+    ex.endpoint.status = status;
     if status >= 500 {
         tell_upstream_status(ex);
     }
@@ -15,6 +15,6 @@ pub(super) fn note_upstream_status(ex: &mut Exchange<'_>, status: u16) {
 #[cold]
 fn tell_upstream_status(ex: &mut Exchange<'_>) {
     let mut number = itoa::Buffer::new();
-    let status = number.format(ex.upstream_status);
-    ex.response_fields.set("X-APISIX-Upstream-Status", status.as_bytes());
+    let status = number.format(ex.endpoint.status);
+    ex.response.fields.set("X-APISIX-Upstream-Status", status.as_bytes());
 }

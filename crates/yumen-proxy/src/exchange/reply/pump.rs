@@ -134,11 +134,11 @@ impl Pump {
         let worker = &conn.worker;
         let progress = Progress::of(upload, download);
         let (timeout_ms, late) = if progress.waits_for_client {
-            (worker.settings.send_timeout_ms, FaultKind::ClientStalled)
+            (worker.settings.timeouts.send_ms, FaultKind::ClientStalled)
         } else {
             (self.read_timeout_ms, FaultKind::ReadTimeout)
         };
-        if worker.settings.answer_rate.is_set() {
+        if worker.settings.limits.response_rate.is_set() {
             match late {
                 FaultKind::ClientStalled => {
                     // The next wait starts with a full timeout.

@@ -28,7 +28,7 @@ pub(crate) async fn pass_on_translated<'s>(
     proxied: &mut ProxiedExchange<'_, 's>,
     mut attempt: Attempt<'s, ResponseStarted>,
 ) -> After {
-    let Some(translate) = proxied.ex.translate.take() else { return After::Close };
+    let Some(translate) = proxied.ex.response.translator.take() else { return After::Close };
     note_upstream_status(proxied.ex, attempt.head().status);
     let collected = collect(proxied, &mut attempt, translate.bytes_max()).await;
     let keepalive = &proxied.pinned.upstream.keepalive;

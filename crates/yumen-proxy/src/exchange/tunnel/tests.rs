@@ -38,11 +38,11 @@ fn a_panic_is_counted_and_both_sides_hear_that_they_were_cut_off() {
     });
     let cx = &mut Context::from_waker(Waker::noop());
     assert!(catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx).is_ready())).is_err());
-    assert_eq!(worker.counters.panics.get(), 1);
+    assert_eq!(worker.counters.runtime.panics.get(), 1);
     for peer in [&mut at_client, &mut at_endpoint] {
         let end = peer.read(&mut [0]).map_err(|error| error.kind());
         assert_eq!(end, Err(ErrorKind::ConnectionReset));
     }
     drop(task);
-    assert_eq!(worker.counters.panics.get(), 1, "once");
+    assert_eq!(worker.counters.runtime.panics.get(), 1, "once");
 }

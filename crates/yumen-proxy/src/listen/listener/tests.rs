@@ -19,8 +19,8 @@ fn connect(listening: &TcpListener) -> (TcpStream, TcpStream) {
 }
 
 fn listening(defer_accept: bool) -> TcpListener {
-    let settings =
-        ListenerSettings { defer_accept, ..ListenerSettings::plain("127.0.0.1:0".parse().unwrap()) };
+    let mut settings = ListenerSettings::plain("127.0.0.1:0".parse().unwrap());
+    settings.socket.defer_accept = defer_accept;
     bind(&settings, 1).unwrap().remove(0)
 }
 

@@ -149,14 +149,14 @@ pub fn listen(
 fn transport(settings: &WorkerSettings) -> TransportConfig {
     let http3 = &settings.http3;
     let mut transport = TransportConfig::default();
-    let idle = IdleTimeout::try_from(Duration::from_millis(settings.idle_timeout_ms)).ok();
+    let idle = IdleTimeout::try_from(Duration::from_millis(settings.timeouts.idle_ms)).ok();
     transport
         .max_concurrent_bidi_streams(http3.streams_max.into())
         .max_concurrent_uni_streams(SIDE_STREAMS_MAX.into())
         .stream_receive_window(http3.stream_window_bytes.into())
         .receive_window(http3.connection_window_bytes.into())
         .send_window(SEND_WINDOW_BYTES)
-        .max_idle_timeout(idle.filter(|_| settings.idle_timeout_ms > 0))
+        .max_idle_timeout(idle.filter(|_| settings.timeouts.idle_ms > 0))
         // QUIC datagrams (RFC 9221) are not supported.
         .datagram_receive_buffer_size(None);
     transport

@@ -32,7 +32,7 @@ fn check(line: &str, escape: LineEscape, expected: &str) {
         peer: "192.0.2.7:4711".parse().unwrap(),
         local: "127.0.0.1:80".parse().unwrap(),
         tls: None,
-        connection: 1,
+        connection_id: 1,
     };
     let consumers = ConsumerIndex::default();
     let mut head = RequestHead::default();

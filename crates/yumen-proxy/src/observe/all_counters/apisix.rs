@@ -6,14 +6,14 @@ use super::{AllCounters, Read, single};
 
 /// Connection states that APISIX exports from NGINX and that are counted here.
 const STATES: &[(&str, Read)] = &[
-    ("accepted", |c| (c.accepted.get() + c.refused.get()) as f64),
-    ("handled", |c| c.accepted.get() as f64),
-    ("active", |c| c.connections.get() as f64),
+    ("accepted", |c| (c.connections.accepted.get() + c.connections.refused.get()) as f64),
+    ("handled", |c| c.connections.accepted.get() as f64),
+    ("active", |c| c.connections.open.get() as f64),
     ("total", requests),
 ];
 
 fn requests(of: &crate::observe::counters::WorkerCounters) -> f64 {
-    of.requests.iter().map(|class| class.get()).sum::<u64>() as f64
+    of.requests.by_class.iter().map(|class| class.get()).sum::<u64>() as f64
 }
 
 impl AllCounters {

@@ -17,13 +17,14 @@ impl AllCounters {
     /// `exact` are estimates from samples.
     pub fn top(&self) -> Value {
         let all = self.observed();
-        let requests: u64 = self.0.iter().flat_map(|one| &one.requests).map(yumen_base::Counter::get).sum();
-        let connections: i64 = self.0.iter().map(|one| one.connections.get()).sum();
+        let requests: u64 =
+            self.0.iter().flat_map(|one| &one.requests.by_class).map(yumen_base::Counter::get).sum();
+        let connections: i64 = self.0.iter().map(|one| one.connections.open.get()).sum();
         json!({
             "workers": self.0.len(),
             "exact": {
                 "requests": requests,
-                "errors": self.0.iter().map(|one| one.requests[5].get()).sum::<u64>(),
+                "errors": self.0.iter().map(|one| one.requests.by_class[5].get()).sum::<u64>(),
                 "connections": connections,
             },
             "total": usage(&all.total),

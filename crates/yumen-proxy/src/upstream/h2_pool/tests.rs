@@ -59,7 +59,7 @@ fn whoever_waits_for_a_connection_whose_making_panics_is_told_at_once() {
     assert_eq!(now(over.as_mut().poll(cx)), None);
     assert!(catch_unwind(AssertUnwindSafe(|| net.scheduler.poll_one())).is_err());
     assert_eq!(now(over.as_mut().poll(cx)), Some(Err(FaultKind::Connect)));
-    assert_eq!(worker.counters.panics.get(), 1);
+    assert_eq!(worker.counters.runtime.panics.get(), 1);
     assert!(
         matches!(worker.upstream.h2_pool.acquire(key, &KEEP, 0), StreamAcquisition::Connect(_)),
         "the next one tries again"
@@ -100,7 +100,7 @@ fn what_a_connection_carries_ends_where_its_task_panics() {
     assert!(catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx).is_ready())).is_err());
     assert_eq!(now(settled.as_mut().poll(cx)), Some(Err(FaultKind::UpstreamClosed)));
     assert!(now(Pin::new(&mut answer).poll(cx)).expect("it is over").is_err());
-    assert_eq!(worker.counters.panics.get(), 1);
+    assert_eq!(worker.counters.runtime.panics.get(), 1);
     assert!(
         matches!(worker.upstream.h2_pool.acquire(key, &KEEP, 0), StreamAcquisition::Connect(_)),
         "nobody else is sent there"

@@ -38,7 +38,7 @@ fn goes(snapshot: &Snapshot) -> String {
     for instance in route.chain.access() {
         assert!(matches!(instance.plugin.access(&mut ex), yumen_plugin::Step::Continue));
     }
-    let slot = match (ex.upstream.instead, &route.target) {
+    let slot = match (ex.upstream.slot, &route.target) {
         (Some(slot), _) => UpstreamSlotId(slot),
         (None, RouteTarget::Upstream(slot)) => *slot,
         _ => return "no upstream".to_owned(),
@@ -170,7 +170,7 @@ fn a_group_of_limits_changes_one_by_one_and_whoever_differs_meanwhile_is_told() 
         let route = snapshot.find(&mut ex).expect("a route");
         assert!(!matches!(route.target, RouteTarget::Refuse { .. }));
         assert!(matches!(route.chain.access()[0].plugin.access(&mut ex), yumen_plugin::Step::Continue));
-        ex.response_fields.get("X-RateLimit-Limit").map(|value| String::from_utf8_lossy(value).into_owned())
+        ex.response.fields.get("X-RateLimit-Limit").map(|value| String::from_utf8_lossy(value).into_owned())
     };
     let (_, problems) = apply(&mut compiler, vec![limited("a", 2), limited("b", 2)]);
     assert_eq!(problems, none);

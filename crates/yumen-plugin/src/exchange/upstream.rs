@@ -1,0 +1,44 @@
+//! The upstream side of an exchange: the choices of plugins before forwarding, and the endpoint of the attempt.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::UpstreamSlot;
+
+/// Choices of plugins about forwarding, made in the rewrite and access phases. They replace those of the route.
+#[derive(Debug, Clone, Default)]
+pub struct UpstreamSelection {
+    /// The `Host` field to send; `None` applies `pass_host` of the upstream.
+    pub host: Option<Box<[u8]>>,
+    /// `http` or `https`; `None` applies the scheme of the upstream.
+    pub scheme: Option<&'static str>,
+    /// Slot of the upstream; `None` applies the upstream of the route.
+    pub slot: Option<u32>,
+    /// Deadline of the exchange, in milliseconds of the monotonic clock; 0 is none. After the access phase it
+    /// only gets earlier.
+    pub deadline_ms: u64,
+    /// Target of a copy of the request. The copy includes the body if that is buffered.
+    pub mirror: Option<Box<MirrorTarget>>,
+}
+
+/// Target of a copy of the request, whose response is discarded.
+#[derive(Debug, Clone)]
+pub struct MirrorTarget {
+    /// The upstream that receives the copy.
+    pub upstream: UpstreamSlot,
+    /// A path instead of the path of the request.
+    pub path: Option<Arc<str>>,
+    /// Whether `path` is a prefix of the path of the request and does not replace it.
+    pub is_prefix: bool,
+}
+
+/// The endpoint of the current attempt. Written by the proxy; empty before the first attempt.
+#[derive(Debug, Clone, Default)]
+pub struct SelectedEndpoint<'s> {
+    /// The address of the endpoint.
+    pub address: Option<SocketAddr>,
+    /// The host of the endpoint as configured, before name resolution; empty for streams.
+    pub host: &'s str,
+    /// The status that the endpoint sent; 0 before.
+    pub status: u16,
+}

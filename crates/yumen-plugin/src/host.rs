@@ -1,0 +1,36 @@
+//! Services of the worker that plugins reach through an exchange: time, waiting, randomness, subrequests.
+
+use std::time::Duration;
+
+use yumen_base::Now;
+
+use crate::plugin::LocalFuture;
+use crate::{Offload, OffloadJob, SharedOutbound, SubrequestFault, SubrequestResponse, SubrequestSpec};
+
+/// Services of the worker that runs a plugin. A plugin has no other source of time, waiting or randomness.
+pub trait PluginHost {
+    /// Returns a future that completes after `delay`.
+    fn sleep(&self, delay: Duration) -> LocalFuture<'static, ()>;
+    /// Returns a random number; not for secrets.
+    fn random(&self) -> u64;
+    /// The number of the worker, counted from 0.
+    fn worker(&self) -> usize;
+    /// The current time, for plugins that measure durations; others use [`Exchange::now`](crate::Exchange::now).
+    fn clock(&self) -> Now;
+    /// Connections to servers other than upstreams; `None` in a dry run.
+    fn outbound(&self) -> Option<SharedOutbound> {
+        None
+    }
+    /// Runs a job on that number of bytes in another thread, if the host has one. Called through
+    /// [`compute`](crate::compute).
+    fn offload(&self, _bytes: usize, job: OffloadJob) -> Offload {
+        Offload::Inline(job)
+    }
+    /// Sends a subrequest to an upstream; `None` in a dry run.
+    fn ask(
+        &self,
+        _question: SubrequestSpec,
+    ) -> Option<LocalFuture<'static, Result<SubrequestResponse, SubrequestFault>>> {
+        None
+    }
+}

@@ -1,0 +1,43 @@
+//! Memory of ended exchanges, retained by the worker for the next ones.
+
+use std::cell::RefCell;
+
+use yumen_http::{Fields, RequestHead};
+
+use crate::settings::EXCHANGES_KEPT;
+
+/// A list of fields retains at most this number of bytes.
+const FIELDS_BYTES_MAX: usize = 4096;
+
+/// Request heads and lists of fields that are free for reuse. Heads are boxed, so that passing one on moves a pointer.
+#[derive(Default)]
+pub(super) struct RecycledMemory {
+    heads: RefCell<Vec<Box<RequestHead>>>,
+    fields: RefCell<Vec<Fields>>,
+}
+
+impl RecycledMemory {
+    pub(super) fn take_head(&self) -> Box<RequestHead> {
+        self.heads.borrow_mut().pop().unwrap_or_default()
+    }
+
+    pub(super) fn keep_head(&self, mut head: Box<RequestHead>) {
+        let mut kept = self.heads.borrow_mut();
+        if kept.len() < EXCHANGES_KEPT {
+            head.clear();
+            kept.push(head);
+        }
+    }
+
+    pub(super) fn take_fields(&self) -> Fields {
+        self.fields.borrow_mut().pop().unwrap_or_default()
+    }
+
+    pub(super) fn keep_fields(&self, mut fields: Fields) {
+        let mut kept = self.fields.borrow_mut();
+        if fields.capacity() > 0 && kept.len() < EXCHANGES_KEPT {
+            fields.clear(FIELDS_BYTES_MAX);
+            kept.push(fields);
+        }
+    }
+}
