@@ -5,7 +5,8 @@ use serde_json::{Map, Value};
 use super::Lookup;
 use crate::resource::ResourceDefect;
 
-/// Replaces variables everywhere in `value`; a text with one that is not set stays as it was written, and is told.
+/// Replaces variables everywhere in `value`. A text with an unset variable stays unchanged and yields a
+/// defect.
 pub(super) fn resolve(value: &mut Value, lookup: Lookup<'_>) -> Vec<ResourceDefect> {
     let mut unset = Vec::new();
     resolve_at(value, lookup, "", &mut unset);
@@ -61,7 +62,8 @@ fn not_set(path: &str, name: &str) -> ResourceDefect {
         .hint(format!("set it, or write ${{{{{name}:=default}}}}"))
 }
 
-/// The text with its variables replaced; `None` if it has none. Fails with the name of the first that is not set.
+/// The text with its variables replaced; `None` if it has none. Fails with the name of the first unset
+/// variable.
 fn resolve_text<'t>(text: &'t str, lookup: Lookup<'_>) -> Result<Option<String>, &'t str> {
     let mut out = String::new();
     let mut rest = text;
@@ -86,7 +88,7 @@ fn resolve_text<'t>(text: &'t str, lookup: Lookup<'_>) -> Result<Option<String>,
     Ok(Some(out))
 }
 
-/// What came out of a variable is a number or a boolean if it reads like one, as in APISIX.
+/// A substituted text becomes a number or a boolean if it parses as one, as in APISIX.
 fn typed(text: String) -> Value {
     match text.as_str() {
         "true" => Value::Bool(true),
@@ -101,7 +103,7 @@ fn typed(text: String) -> Value {
     }
 }
 
-/// Merges what stands under `<<` into its object, as YAML has it; what the object says itself wins.
+/// Expands YAML merge keys (`<<`). Members of the object itself take precedence over merged ones.
 pub fn merge_keys(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(merge_keys),

@@ -1,7 +1,7 @@
 //! Resource kinds and their descriptors: names, ids, verbs, references, secret members, schema.
 //!
-//! Code that treats kinds differently reads the descriptor instead of matching on [`Kind`]. The rows are in `table.rs`.
-//! How a kind is compiled is a row of `yumen-snapshot`, which this crate does not know.
+//! Code that treats kinds differently reads the descriptor instead of matching on [`Kind`]. The rows are in
+//! `table.rs`. How a kind is compiled is a row of `yumen-snapshot`, on which this crate does not depend.
 
 mod table;
 #[cfg(test)]
@@ -63,7 +63,7 @@ pub struct KindDescriptor {
 /// The form of the ids of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdRule {
-    /// 1 to 64 of `a-z A-Z 0-9 - _ .`. In a document the place of an item can stand in for its id.
+    /// 1 to 64 of `a-z A-Z 0-9 - _ .`. In a document the position of an item can stand in for its id.
     Name,
     /// The name of a plugin, in the same characters.
     PluginName,
@@ -182,7 +182,8 @@ pub enum ReferencePlace {
 impl ReferencePlace {
     /// Whether the linter reports objects that are never named by such a field.
     ///
-    /// Clients choose most certificates by server name, and a superior stream route serves streams of its own.
+    /// Clients choose most certificates by server name, and a superior stream route serves streams of its
+    /// own.
     pub fn is_only_use(self) -> bool {
         matches!(self, ReferencePlace::Object | ReferencePlace::Plugins)
     }

@@ -1,4 +1,4 @@
-//! Cases for typed decoding: rules, messages, paths, normal forms.
+//! Typed decoding: rules, messages, paths, normal forms.
 
 use serde_json::{Value, json};
 
@@ -188,7 +188,7 @@ fn other_kinds_have_their_rules() {
         ),
         (Kind::Ssls, json!({"cert": pem, "key": "$env://KEY", "sni": "a.com"}), "", ""),
         (Kind::Ssls, json!({"cert": pem, "key": format!("$secret://{pem}"), "sni": "a.com"}), "", ""),
-        // Whoever reads it says what is wrong with it.
+        // The consumer of the key reports why it is invalid.
         (Kind::Ssls, json!({"cert": pem, "key": "short", "sni": "a.com"}), "", ""),
         (
             Kind::Ssls,

@@ -1,7 +1,7 @@
-//! Arrays, and schemas made of schemas.
+//! Arrays and combinators such as `anyOf`.
 //!
-//! A branch is first only tried; the one that holds then completes the instance. So defaults of a
-//! branch that lost never leak into the settings.
+//! Branches are first tried without changing the instance; then the matching branch completes it. Defaults of
+//! a failed branch therefore never leak into the settings.
 
 use std::collections::HashMap;
 use std::hash::RandomState;
@@ -12,10 +12,10 @@ use super::InvalidSettings;
 use super::evaluate::{SchemaEvaluator, SchemaKeywords};
 use super::{reference, scalar};
 
-/// Items up to which the comparison of all pairs is cheaper than hashes.
+/// Array length up to which comparing all pairs is cheaper than hashing.
 const PAIRS_MAX: usize = 32;
 
-/// Judges an array.
+/// Validates an array.
 pub(super) fn array(
     ev: SchemaEvaluator<'_>,
     k: &SchemaKeywords<'_>,
@@ -96,7 +96,7 @@ fn equal_pair(items: &[Value]) -> Option<(usize, usize)> {
         .find(|(first, second)| scalar::equal(&items[*first], &items[*second]))
 }
 
-/// `allOf`, `anyOf`, `oneOf`, `if`, `not`, in that order.
+/// Validates `allOf`, `anyOf`, `oneOf`, `if`, `not`, in that order.
 pub(super) fn combinators(
     ev: SchemaEvaluator<'_>,
     k: &SchemaKeywords<'_>,
@@ -171,12 +171,12 @@ fn conditional(
         false => (k.otherwise, "else"),
     };
     let Some(clause) = clause else { return Ok(()) };
-    // The path still leads to the innermost fault, though the message by contract does not tell it.
+    // The path still leads to the innermost fault, although the message by contract omits it.
     let inner = ev.check(clause, instance);
     ev.wrap(inner, String::new, |_| format!("{name} clause did not match"))
 }
 
-/// At least one item must fit.
+/// Validates `contains`: at least one item must match.
 pub(super) fn contains(
     ev: SchemaEvaluator<'_>,
     schema: &Value,

@@ -1,4 +1,4 @@
-//! Objects: properties, what is required, what is allowed besides, defaults.
+//! Objects: declared, required and additional properties, and defaults.
 
 use serde_json::{Map, Value};
 
@@ -6,7 +6,7 @@ use super::InvalidSettings;
 use super::evaluate::{SchemaEvaluator, SchemaKeywords};
 use super::patterns;
 
-/// Judges an object and fills in its defaults.
+/// Validates an object and fills in its defaults.
 pub(super) fn check(
     ev: SchemaEvaluator<'_>,
     k: &SchemaKeywords<'_>,
@@ -68,7 +68,7 @@ fn check_properties(
     Ok(())
 }
 
-/// Schemas are short: looking at each keyword is quicker than hashing one.
+/// Schemas are short: comparing each keyword is faster than hashing one.
 fn default_of(schema: &Value) -> Option<&Value> {
     schema.as_object()?.iter().find(|(keyword, _)| *keyword == "default").map(|(_, default)| default)
 }
@@ -111,7 +111,8 @@ fn check_names(
     Ok(())
 }
 
-/// `patternProperties`, and `additionalProperties` for what neither a name nor a pattern covers.
+/// Validates `patternProperties`, and `additionalProperties` for members that neither a name nor a pattern
+/// covers.
 fn check_others(
     ev: SchemaEvaluator<'_>,
     k: &SchemaKeywords<'_>,
