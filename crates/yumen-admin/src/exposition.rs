@@ -1,7 +1,7 @@
-//! Measured families as the Prometheus text format 0.0.4.
+//! Metric families in the Prometheus text format 0.0.4.
 //!
-//! What several parts of the house measured under one name becomes one family; what no scraper would
-//! accept is left out, since one bad line costs the whole scrape.
+//! Series that several components collected under one name form one family. Invalid families and series are
+//! left out, since one bad line fails the whole scrape.
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -16,11 +16,11 @@ use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricValue};
 /// The media type of the text.
 pub(crate) const CONTENT_TYPE_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The text of `families`, ascending by name, series ascending by labels.
+/// Encodes `families`, ascending by name, with series ascending by labels.
 ///
-/// Counters and histograms of the same name and labels are added up; of a gauge the last one counts.
-/// Families with bad names or a kind other than the first of their name are left out, as are series
-/// with bad label names or a value that is not of their kind. Fails as the encoder does.
+/// Counters and histograms with the same name and labels are added; of gauges the last value counts. Families
+/// with an invalid name, or with another kind than the first of their name, are left out, as are series with
+/// invalid label names or a value of another kind. Errors are those of the encoder.
 pub fn exposition(families: Vec<MetricFamily>) -> Result<String, prometheus::Error> {
     let families: Vec<_> = merge(families).into_values().filter_map(MergedFamily::into_proto).collect();
     let mut text = Vec::new();
@@ -83,7 +83,7 @@ impl MergedFamily {
         }
     }
 
-    /// `None` without series: the encoder takes an empty family for an error.
+    /// `None` without series: the encoder treats an empty family as an error.
     fn into_proto(self) -> Option<proto::MetricFamily> {
         if self.series.is_empty() {
             return None;
@@ -103,7 +103,7 @@ impl MergedFamily {
     }
 }
 
-/// Puts `value` to what is there; false when the two do not go together.
+/// Merges `value` into `there`; false if the two are incompatible.
 fn combine(kind: MetricKind, there: &mut MetricValue, value: MetricValue) -> bool {
     match (there, value) {
         (MetricValue::Number(there), MetricValue::Number(more)) => {
@@ -168,7 +168,7 @@ fn is_metric_name(name: &str) -> bool {
     is_name(name, |byte| matches!(byte, b'_' | b':'))
 }
 
-/// Sorted `labels` with good names, none twice, none that the format needs for itself.
+/// Whether the sorted `labels` have valid names, none twice, and not the reserved `le` of histograms.
 fn are_label_names(labels: &Labels, kind: MetricKind) -> bool {
     labels.iter().all(|(name, _)| {
         is_name(name, |byte| byte == b'_') && !(*name == "le" && kind == MetricKind::Histogram)

@@ -1,7 +1,7 @@
-//! Whole lists, kept as text in pieces that everybody who asks shares.
+//! Whole lists as serialized text, in pieces that all readers share.
 //!
-//! A list follows the states it is asked about by their differences: only pieces that hold what changed are
-//! written anew. Knows nothing of filters and pages.
+//! A list follows the requested states by their differences: only pieces with changed objects are serialized
+//! again. Independent of filters and pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -14,25 +14,25 @@ use yumen_store::{Revision, StoreEntry, StoreState};
 use crate::rows;
 use crate::secrets::SecretVisibility;
 
-/// A piece is written as often as one of its objects changes, and is one write to a client.
+/// Objects per piece. A piece is serialized again whenever one of them changes, and is one write to a client.
 const ROWS_PER_PIECE: usize = 128;
 
-/// The lists that somebody asked for.
+/// The lists that were requested at least once.
 #[derive(Default)]
 pub(crate) struct ListCache(Mutex<BTreeMap<(Kind, SecretVisibility), CachedList>>);
 
-/// One list as it was when it was asked for.
+/// One list as of a requested state.
 pub(crate) struct RenderedList {
-    /// How many objects there are.
+    /// The number of objects.
     pub(crate) total: usize,
-    /// Their text without what goes between the pieces.
+    /// Serialized rows without the separators between the pieces.
     pub(crate) pieces: Vec<Bytes>,
-    /// A revision at which the list is the same.
+    /// A revision at which the list had this content.
     pub(crate) as_of: Revision,
 }
 
 impl ListCache {
-    /// The list of all objects of a kind, as of `state`, with what its reader may see of them.
+    /// The list of all objects of a kind as of `state`, with the members that the reader may see.
     pub(crate) fn written(&self, state: &StoreState, of: (Kind, SecretVisibility)) -> RenderedList {
         let mut lists = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let list = lists.entry(of).or_insert_with(|| CachedList::new(state, of));
@@ -47,7 +47,7 @@ impl ListCache {
 
 struct CachedList {
     of: StoreState,
-    /// By the id from which on objects belong to the piece; the first piece has those before it as well.
+    /// By the first id of each piece; the first piece also has the ids before it.
     pieces: BTreeMap<Arc<str>, ListChunk>,
     as_of: Revision,
 }
@@ -74,7 +74,7 @@ impl CachedList {
         self.as_of = state.revision;
         for start in stale {
             let from = start.as_deref().unwrap_or_default().to_owned();
-            // A piece before it may have been emptied, which does not move where this one ends.
+            // An earlier piece may have become empty and vanished, which does not move the end of this one.
             let until = start.as_ref().map_or_else(|| self.first(), |start| self.after(start));
             if let Some(start) = &start {
                 self.pieces.remove(start);
@@ -83,7 +83,7 @@ impl CachedList {
         }
     }
 
-    /// The start of the piece an id belongs to; none where it stands before all of them.
+    /// The start of the piece that an id belongs to; `None` before the first piece.
     fn piece_of(&self, id: &Arc<str>) -> Option<Arc<str>> {
         self.pieces.range(..=id.clone()).next_back().map(|(start, _)| start.clone())
     }
@@ -97,7 +97,7 @@ impl CachedList {
         self.pieces.range(beyond).next().map(|(next, _)| next.clone())
     }
 
-    /// Writes the objects from one id to before another as so many pieces as they need.
+    /// Serializes the objects from one id to before another, in as many pieces as they need.
     fn write(
         &mut self,
         state: &StoreState,
@@ -108,7 +108,7 @@ impl CachedList {
         let is_inside = |id: &Arc<str>| until.as_ref().is_none_or(|until| id < until);
         let inside: Vec<(&Arc<str>, &StoreEntry)> =
             state.starting_at(of.0, from).take_while(|(id, _)| is_inside(id)).collect();
-        // Even pieces: of two halves neither is full again at once.
+        // Even pieces: after a split neither half is soon full again.
         let pieces = inside.len().div_ceil(ROWS_PER_PIECE).max(1);
         for some in inside.chunks(inside.len().div_ceil(pieces).max(1)) {
             let bytes = some.iter().map(|(id, entry)| rows::row_bytes(id, entry)).sum();

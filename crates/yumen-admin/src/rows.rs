@@ -1,4 +1,4 @@
-//! Objects as text: an envelope around what the store holds, alone or in a list.
+//! Serialized objects: an envelope around the stored text, alone or in a list.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use yumen_store::StoreEntry;
 
 use crate::secrets::{self, SecretVisibility};
 
-/// Writes `{"key": ..., "value": ...}`, with the revisions where they are asked for.
+/// Writes `{"key": ..., "value": ...}`, with the revisions on request.
 pub(crate) fn object(
     out: &mut String,
     (kind, sight): (Kind, SecretVisibility),
@@ -29,9 +29,9 @@ pub(crate) fn object(
     out.push('}');
 }
 
-/// Writes the name of an object as a JSON string. Ids hold nothing that needs escaping, nearly always.
+/// Writes the name of an object as a JSON string. Almost no id needs escaping.
 fn quote(out: &mut String, kind: Kind, id: &str) {
-    // Credentials stand below their consumers.
+    // Credentials are below their consumers.
     let place = kind.collection();
     if id.bytes().any(|byte| byte < b' ' || matches!(byte, b'"' | b'\\')) {
         out.push_str(&Value::String(format!("/apisix/{place}/{id}")).to_string());
@@ -42,7 +42,7 @@ fn quote(out: &mut String, kind: Kind, id: &str) {
     }
 }
 
-/// Writes a number. A long list has many, and formatting is several times as dear.
+/// Writes a number. A long list has many, and `write!` takes several times as long.
 fn digits(out: &mut String, mut number: u64) {
     let mut text = [0; 20];
     let mut at = text.len();
@@ -57,15 +57,15 @@ fn digits(out: &mut String, mut number: u64) {
     out.extend(text[at..].iter().map(|digit| char::from(*digit)));
 }
 
-/// What stands around an object, at most.
+/// Upper bound of the bytes around an object.
 const NODE_BYTES: usize = 128;
 
-/// How much a row takes, at most.
+/// Upper bound of the bytes of a row.
 pub(crate) fn row_bytes(id: &str, entry: &StoreEntry) -> usize {
     entry.json.len() + id.len() + NODE_BYTES
 }
 
-/// Writes the rows of a list, a comma between them.
+/// Writes the rows of a list, separated by commas.
 pub(crate) fn rows<'a>(
     out: &mut String,
     of: (Kind, SecretVisibility),

@@ -1,6 +1,6 @@
-//! The status listener: is it alive, is it ready, what does it measure, what is wrong.
+//! The status listener: liveness, readiness, metrics, problems.
 //!
-//! Every answer comes from a closure of the house; nothing is kept here.
+//! Every response comes from a closure of the gateway; this module keeps no state.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,33 +20,33 @@ use crate::host_check::{AllowedHosts, guarded};
 use crate::reply;
 use crate::serve::{BOUNDS, serve};
 
-/// Asked for a document on every request; must answer at once.
+/// Returns a document; called at every request and must not block.
 pub type Document = Arc<dyn Fn() -> Value + Send + Sync>;
 
-/// Where the status listener finds its answers.
+/// The sources of the status listener.
 #[derive(Clone)]
 pub struct StatusState {
-    /// Ready, or why not.
+    /// Whether the gateway is ready, or the reason why not.
     pub ready: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
-    /// What `/metrics` tells, in this order.
+    /// The sources of `/metrics`, in this order.
     pub gather: Vec<Arc<dyn MetricSource>>,
     /// An object whose members appear in `/status`, beside `status`.
     pub describe: Document,
-    /// What `/v1/healthcheck` tells: the list of checked upstreams.
+    /// `/v1/healthcheck`: the list of checked upstreams.
     pub health: Document,
-    /// What `/yumen/v1/problems` tells: the list of problems in force.
+    /// `/yumen/v1/problems`: the list of current problems.
     pub problems: Document,
-    /// What `/yumen/v1/top` tells: the use of routes, upstreams, plugins and consumers since the start.
+    /// `/yumen/v1/top`: the use of routes, upstreams, plugins and consumers since the start.
     pub top: Document,
-    /// What `/yumen/v1/recent` tells: recent requests; `None` where nobody shall read them here.
+    /// `/yumen/v1/recent`: recent requests; `None` if this listener does not list them.
     pub recent: Option<Document>,
-    /// The names the listener is asked by.
+    /// The allowed host names of the listener.
     pub hosts: AllowedHosts,
-    /// What else is served here, such as [`control_routes`](crate::control_routes).
+    /// Further routes, such as [`control_routes`](crate::control_routes).
     pub more: Router,
 }
 
-/// Serves the status listener until `shutdown` is done and requests under way had five seconds to end.
+/// Serves the status listener until `shutdown` completes; requests in flight then have five seconds to end.
 pub async fn serve_status(listener: TcpListener, state: StatusState, shutdown: impl Future<Output = ()>) {
     let hosts = state.hosts.clone();
     serve(listener, guarded(router(state), hosts), BOUNDS, shutdown).await;
@@ -95,7 +95,7 @@ async fn status(State(state): State<StatusState>) -> Response {
     let mut body = Map::new();
     body.insert("status".to_owned(), json!("ok"));
     if let Value::Object(details) = (state.describe)() {
-        // a detail never hides the answer itself
+        // a detail must not overwrite the status
         body.extend(details.into_iter().filter(|(key, _)| key != "status"));
     }
     reply::json(StatusCode::OK, &Value::Object(body))
@@ -111,7 +111,7 @@ async fn ready(State(state): State<StatusState>) -> Response {
     }
 }
 
-/// One format for everybody: a scraper that would rather have OpenMetrics takes this too.
+/// One format for all scrapers: those that prefer OpenMetrics accept it too.
 async fn metrics(State(state): State<StatusState>) -> Response {
     let mut families = Vec::new();
     for part in &state.gather {

@@ -21,7 +21,7 @@ use crate::refusal::ApiRefusal;
 use crate::rows;
 use crate::secrets::SecretVisibility;
 
-/// Answers a GET.
+/// Responds to a GET.
 pub(crate) async fn get(
     state: AdminState,
     target: CrudTarget,
@@ -46,7 +46,7 @@ pub(crate) async fn get(
             at.revision,
         ));
     }
-    // A list of everything may take a while to filter and to write.
+    // A long list takes time to filter and to serialize, so it may not run on the runtime's threads.
     let list = move || list(&state, &target, &query, is_known, sight);
     let listed = tokio::task::spawn_blocking(list).await;
     listed.map_err(|error| ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?
@@ -87,7 +87,7 @@ fn list(
         (Some(id), Some(parent)) => format!("{}/{id}/{}", parent.name(), descriptor.name),
         _ => descriptor.name.to_owned(),
     };
-    // In one piece: a long list grown by doubling is copied as often as it is written.
+    // One allocation: growing a long list by doubling would copy it as often as it is written.
     let mut text = String::with_capacity(found.iter().map(|(id, entry)| rows::row_bytes(id, entry)).sum());
     rows::rows(&mut text, (target.kind, sight), found.into_iter());
     Ok(answer::list(state.api_version, &place, total, vec![Bytes::from(text)], at.revision))
@@ -100,7 +100,7 @@ struct ListPage {
 }
 
 impl ListPage {
-    /// The page asked for; without both of its arguments the whole list is.
+    /// The requested page; the whole list unless both arguments are present.
     fn of(query: &QueryArguments) -> Result<Option<ListPage>, ApiRefusal> {
         let number = |name| query.get(name).and_then(|text| text.trim().parse::<f64>().ok());
         let (Some(page), Some(size)) = (number("page"), number("page_size")) else {
@@ -118,7 +118,7 @@ impl ListPage {
     }
 }
 
-/// What an object must have to be listed.
+/// Conditions that a listed object must meet.
 #[derive(Default)]
 struct ListFilters {
     name: Option<Regex>,
@@ -127,7 +127,7 @@ struct ListFilters {
     fields: Vec<(&'static str, String)>,
 }
 
-/// The parts of an object filters look at.
+/// The members of an object that filters examine.
 #[derive(Deserialize)]
 struct FilterableObject<'a> {
     #[serde(borrow)]

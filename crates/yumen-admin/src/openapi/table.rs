@@ -1,4 +1,4 @@
-//! The table of endpoints: every verb of every path of the Admin API.
+//! The table of endpoints: every method of every path of the Admin API.
 
 use yumen_config::Kind;
 use yumen_config::resource::{IdRule, KindDescriptor, OptionalVerbs};
@@ -40,7 +40,7 @@ const SUBSYSTEM: ApiArgument = argument("subsystem", ArgumentForm::OneOf(&["http
 const SCHEMA_TYPE: ApiArgument = argument("schema_type", ArgumentForm::OneOf(&["consumer", "metadata"]));
 const ALL: ApiArgument = ApiArgument { is_required: true, ..argument("all", ArgumentForm::OneOf(&["true"])) };
 
-/// Every verb of every path.
+/// Every method of every path.
 pub fn endpoints() -> Vec<ApiEndpoint> {
     Kind::descriptors()
         .iter()
@@ -147,7 +147,7 @@ fn about_everything() -> Vec<ApiEndpoint> {
     vec![read, head, replace, judge]
 }
 
-/// What the gateway offers beyond the API it is compatible with.
+/// Endpoints beyond the API of APISIX.
 fn extension_endpoints() -> Vec<ApiEndpoint> {
     const HISTORY: &[ApiArgument] = &[number("before"), number("limit"), text("object")];
     const SPAN: &[ApiArgument] = &[FROM, number("to")];

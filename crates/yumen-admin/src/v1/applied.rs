@@ -1,4 +1,4 @@
-//! Reading one's writes: which revision is in force, and waiting for one.
+//! Read-your-writes: the applied revision, and waiting for one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::{ClusterView, LiveGateway, V1State};
 use crate::refusal::ApiRefusal;
 use crate::reply;
 
-/// The revision an answer is as of.
+/// The revision of the content of a response.
 pub(crate) const REVISION: &str = "x-yumen-revision";
 const APPLIED: &str = "x-yumen-applied";
 const NODES: &str = "x-yumen-nodes";
@@ -55,12 +55,12 @@ pub(super) async fn problems(State(state): State<V1State>, _: StrictQuery<NoArgu
     reply::json(StatusCode::OK, &problems.expect("problems are plain data"))
 }
 
-/// Goes with an answer that says that this was written.
+/// Response extension with the commit that the request made.
 #[derive(Debug, Clone)]
 pub(crate) struct WrittenRevision(pub(crate) Arc<StoreCommit>);
 
 impl WrittenRevision {
-    /// Whether an object of it is refused by what serves requests: its last good version is in force, or none.
+    /// Whether an object of the commit is quarantined: its last good version is active, or none.
     fn is_quarantined(&self, live: &dyn LiveGateway) -> bool {
         let problems = live.problems();
         let errors = problems.iter().filter(|problem| problem.level == ProblemLevel::Error);
@@ -72,10 +72,10 @@ impl WrittenRevision {
     }
 }
 
-/// With `?wait=applied[&timeout=seconds]` an answer that carries a revision is held back until every
-/// next request is served by that revision; `X-Yumen-Applied` says whether it is, or `quarantined` where an object that
-/// was written is not in force with it. With `nodes=all` or `nodes=quorum`
-/// on that many of the nodes; `X-Yumen-Behind` names those that are not there yet.
+/// With `?wait=applied[&timeout=seconds]` a response with a revision is delayed until that revision serves
+/// every further request. `X-Yumen-Applied` is `true`, `false` after the timeout, or `quarantined` if a
+/// written object is not active in that revision. With `nodes=all` or `nodes=quorum` that number of nodes
+/// must serve it; `X-Yumen-Behind` names those that do not.
 pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Request, next: Next) -> Response {
     let wait = match AppliedWait::asked(request.uri().query().unwrap_or_default()) {
         Ok(wait) => wait,
@@ -96,7 +96,7 @@ pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Requ
             reached
         }
     };
-    // What is wrong with a revision is known here once it is in force here.
+    // This node knows the problems of a revision only once it has applied the revision.
     let is_judged = is_applied && *state.live.applied().borrow() >= revision;
     let wrote = response.extensions().get::<WrittenRevision>().filter(|_| is_judged);
     let value = match wrote.is_some_and(|wrote| wrote.is_quarantined(&*state.live)) {
@@ -108,7 +108,7 @@ pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Requ
     response
 }
 
-/// Returns when so many of the nodes that are there then serve the revision.
+/// Completes when the required number of the current nodes serves the revision.
 async fn reach(live: &dyn LiveGateway, revision: Revision, nodes: NodeScope) {
     let (mut applied, mut moved) = (live.applied(), live.cluster_moved());
     loop {
@@ -125,19 +125,19 @@ async fn reach(live: &dyn LiveGateway, revision: Revision, nodes: NodeScope) {
             news = moved.changed() => news.is_err(),
         };
         if ended {
-            // The gateway is ending: there is nothing to come.
+            // The gateway is ending, so no further change arrives.
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// Says how many nodes serve a revision, and which do not.
+/// Adds the number of nodes that serve a revision, and the names of those that do not.
 fn name_nodes(view: &ClusterView, revision: Revision, response: &mut Response) {
     let behind: Vec<&str> =
         view.nodes.iter().filter(|node| node.applied < revision.0).map(|node| &*node.name).collect();
     let there = format!("{}/{}", view.nodes.len() - behind.len(), view.nodes.len());
     let mut say = |name: &'static str, value: &str| {
-        // Names are other nodes' words: those no field can carry are left out.
+        // The names come from other nodes; a name that no field can carry is left out.
         if let Ok(value) = HeaderValue::from_str(value) {
             response.headers_mut().insert(name, value);
         }
@@ -148,7 +148,7 @@ fn name_nodes(view: &ClusterView, revision: Revision, response: &mut Response) {
     }
 }
 
-/// Which nodes a write waits for.
+/// The nodes that a write waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NodeScope {
     Own,
@@ -156,7 +156,7 @@ enum NodeScope {
     Quorum,
 }
 
-/// What a request waits for.
+/// The parameters of a wait.
 struct AppliedWait {
     at_most: Duration,
     nodes: NodeScope,
@@ -191,7 +191,7 @@ impl AppliedWait {
     }
 }
 
-/// `5`, `0.5` or `5s`.
+/// Parses `5`, `0.5` or `5s`.
 fn seconds(text: &str) -> Result<f64, ApiRefusal> {
     let read = text.strip_suffix('s').unwrap_or(text).parse().ok();
     let message = || format!("timeout: \"{text}\" is not a number of seconds");

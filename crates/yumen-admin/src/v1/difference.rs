@@ -1,4 +1,4 @@
-//! What differs between two texts of one object, path by path.
+//! Differences between two texts of one object, path by path.
 
 use serde_json::{Map, Value, json};
 use yumen_config::Kind;
@@ -6,7 +6,7 @@ use yumen_store::{EntryChange, StoreEntry};
 
 use crate::secrets::{self, SecretVisibility};
 
-/// A change as its reader may see it: the object, what was done to it, and the paths that differ.
+/// A change as its reader may see it: the object, the action, and the paths that differ.
 pub(super) fn shown(changed: &EntryChange, sight: SecretVisibility) -> Value {
     let text = |entry: &Option<StoreEntry>| VisibleObject::of(entry.as_ref()?, changed.key.kind, sight);
     let (before, after) = (text(&changed.before), text(&changed.after));
@@ -27,7 +27,7 @@ pub(super) fn shown(changed: &EntryChange, sight: SecretVisibility) -> Value {
     })
 }
 
-/// What was done to an object.
+/// The action on an object.
 pub(super) fn action(changed: &EntryChange) -> &'static str {
     match (&changed.before, &changed.after) {
         (None, _) => "created",
@@ -36,7 +36,7 @@ pub(super) fn action(changed: &EntryChange) -> &'static str {
     }
 }
 
-/// An object as it was written, and what its reader sees of it.
+/// An object as written, and as its reader may see it.
 struct VisibleObject {
     written: Value,
     shown: Value,
@@ -59,7 +59,7 @@ impl VisibleObject {
 
 type Members<'t> = &'t Map<String, Value>;
 
-/// One place of a text, as written and as shown.
+/// One value of an object, as written and as shown.
 #[derive(Clone, Copy)]
 struct VisiblePair<'t> {
     written: &'t Value,
@@ -67,7 +67,7 @@ struct VisiblePair<'t> {
 }
 
 impl<'t> VisiblePair<'t> {
-    /// The members, where both sides are objects.
+    /// The members, if both sides are objects.
     fn members(self) -> Option<(Members<'t>, Members<'t>)> {
         Some((self.written.as_object()?, self.shown.as_object()?))
     }
@@ -75,8 +75,8 @@ impl<'t> VisiblePair<'t> {
 
 type Difference = (String, Value, Value);
 
-/// Objects are compared member by member; everything else, lists too, as a whole. What differs is told by what is
-/// written, and told as it is shown.
+/// Compares objects member by member, and all other values, including lists, as a whole. The written values
+/// decide whether a path differs; the result contains the shown values.
 fn compare(path: &str, before: VisiblePair<'_>, after: VisiblePair<'_>, out: &mut Vec<Difference>) {
     let (Some(old), Some(new)) = (before.members(), after.members()) else {
         if before.written != after.written {
@@ -88,6 +88,7 @@ fn compare(path: &str, before: VisiblePair<'_>, after: VisiblePair<'_>, out: &mu
     let names: Vec<&String> = old.0.keys().chain(new.0.keys().filter(is_new)).collect();
     for name in names {
         if path.is_empty() && name == "update_time" {
+            // Every write changes this time.
             continue;
         }
         let inner = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };

@@ -1,4 +1,4 @@
-//! What is sent: nothing of it is lost without a word, and names are understood or refused.
+//! Requests: no part is dropped silently, and names are understood or refused.
 
 use super::*;
 
