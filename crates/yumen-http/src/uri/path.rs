@@ -1,7 +1,7 @@
 //! The forms of a request path: as forwarded, decoded, and as the router matches it.
 //!
-//! Dot segments are resolved once, over the received octets (RFC 3986 §5.2.4), so that the router and the upstream
-//! read the same path. Knows nothing of queries and authorities.
+//! Dot segments are resolved once, in the received octets (RFC 3986 §5.2.4), so that the router and the
+//! upstream read the same path. Independent of queries and authorities.
 
 use std::ops::Range;
 
@@ -43,13 +43,13 @@ pub enum EncodedSlashPolicy {
 /// The forms of a path that differ from the received one.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct PathForms {
-    /// The path without dot segments, every other octet as received; `None` where there were none.
+    /// The path without dot segments, all other octets as received; `None` if it has none.
     pub resolved: Option<Vec<u8>>,
-    /// Whether the upstream gets the received path nevertheless.
+    /// Whether the upstream gets the received path all the same.
     pub forwards_received: bool,
     /// The resolved path with escapes decoded and slashes merged.
     pub decoded: Vec<u8>,
-    /// The decoded path with `%2F` and `%25` left encoded; `None` where the router matches the decoded path.
+    /// The decoded path with `%2F` and `%25` left encoded; `None` if the router matches the decoded path.
     pub routed: Option<Vec<u8>>,
 }
 
@@ -57,7 +57,8 @@ impl PathForms {
     /// Reads a path that begins with a slash.
     ///
     /// # Errors
-    /// A bad escape, an encoded NUL, a path that climbs above its root, and the forms that the policy refuses.
+    /// A bad escape, an encoded NUL, a path that climbs above its root, and the forms that the policy
+    /// refuses.
     pub fn read(path: &[u8], policy: PathPolicy) -> Result<PathForms, InvalidPath> {
         let separates = policy.encoded_slashes == EncodedSlashPolicy::Separate;
         let found = Findings::of(path)?;
@@ -85,7 +86,7 @@ impl PathForms {
     }
 }
 
-/// Whether all forms of a received path are the path itself.
+/// Whether all forms of a received path equal the path itself.
 #[inline]
 pub fn is_normal(path: &[u8]) -> bool {
     let mut previous = 0u8;
@@ -156,11 +157,11 @@ struct PathSegment<'p> {
     /// Whether the separator is a slash by RFC 3986, not only for lenient upstreams.
     is_slash: bool,
     is_separator_encoded: bool,
-    /// Where the next segment begins.
+    /// The start of the next segment.
     end: usize,
 }
 
-/// The segment whose separator is at `at`.
+/// The segment with its separator at `at`.
 fn segment_at(path: &[u8], at: usize, separates: bool) -> Result<PathSegment<'_>, InvalidPath> {
     let separator = PathOctet::first(&path[at..])?;
     let start = at + separator.len();
@@ -222,19 +223,19 @@ impl Findings {
 
 /// A separator that was written.
 struct WrittenSeparator {
-    /// Where the segment behind it begins.
+    /// The start of the segment after it.
     end: usize,
     is_slash: bool,
 }
 
-/// The path without its dot segments; every other octet stays.
+/// Removes the dot segments of a path; all other octets stay.
 ///
-/// Behind a slash, `..` takes the whole segment before it away (RFC 3986 §5.2.4); behind another separator, only
-/// the part of the segment back to the separator before.
+/// After a slash, `..` removes the whole segment before it (RFC 3986 §5.2.4); after another separator, only
+/// the part of the segment back to the previous separator.
 fn resolve(path: &[u8], separates: bool) -> Result<Vec<u8>, InvalidPath> {
     let mut out = Vec::with_capacity(path.len());
     let mut written: Vec<WrittenSeparator> = Vec::new();
-    // Whether `out` ends with a separator that stands for the next one as well.
+    // Whether `out` ends with a separator that also serves as the next one.
     let mut is_open = false;
     let mut at = 0;
     while at < path.len() {
@@ -262,8 +263,8 @@ fn resolve(path: &[u8], separates: bool) -> Result<Vec<u8>, InvalidPath> {
     Ok(out)
 }
 
-/// Appends the path with escapes decoded and slashes merged; its escapes are valid. `keeps` leaves `%2F` and `%25`
-/// encoded, so that decoding the result once more gives the decoded form.
+/// Appends the path with escapes decoded and slashes merged; its escapes are valid. `keeps` leaves `%2F` and
+/// `%25` encoded, so that decoding the result once more gives the decoded form.
 fn decode(path: &[u8], keeps: bool, out: &mut Vec<u8>) {
     let start = out.len();
     let mut at = 0;
@@ -281,12 +282,12 @@ fn decode(path: &[u8], keeps: bool, out: &mut Vec<u8>) {
 
 /// Whether a path may have a dot segment in a spelling that [`PathForms::read`] resolves.
 ///
-/// A path with an encoded NUL or a malformed escape counts as one that has: readers disagree on where its segments end.
+/// True for a path with an encoded NUL or a malformed escape: readers disagree on where its segments end.
 pub fn has_dot_segment(path: &[u8]) -> bool {
     Findings::of(path).map_or(true, |found| found.has_dot_segment)
 }
 
-/// The octets of `raw`, a path without dot segments, that the octets `decoded` of its decoded form come from.
+/// The octets of `raw`, a path without dot segments, that decode to the range `decoded` of its decoded form.
 pub fn raw_part(raw: &[u8], decoded: Range<usize>) -> &[u8] {
     part_of(raw, decoded, false)
 }
