@@ -1,6 +1,6 @@
-//! What is known of endpoints as the process that takes over goes on with it.
+//! Handover of the state of endpoints and upstreams, as JSON values.
 //!
-//! Knows how each state is told, and nothing of whom it is told to.
+//! Defines the form of each state, independent of the transport.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -78,7 +78,7 @@ impl PortableState for EndpointStart {
     }
 }
 
-/// With how many requests are under way, where there are any. Other versions tell the rest alone.
+/// Adds the number of requests in flight, if there are any. Other versions export the rest alone.
 fn export_with_in_flight(under_way: &AtomicU32, rest: Value) -> Value {
     match under_way.load(Relaxed) {
         0 => rest,
@@ -86,7 +86,7 @@ fn export_with_in_flight(under_way: &AtomicU32, rest: Value) -> Value {
     }
 }
 
-/// How many requests are under way, and the rest if it is told.
+/// Splits the number of requests in flight from the rest, if that is exported.
 fn split_in_flight(told: &Value) -> (u32, Option<&Value>) {
     match told.is_object() {
         true => {
@@ -138,7 +138,7 @@ impl PortableState for EndpointCounts {
     }
 }
 
-/// Connections are each process's own: those that idle in the old one would leave the new one none.
+/// Connections belong to each process: with those that idle in the predecessor the successor could open none.
 impl PortableState for UpstreamLimiter {
     fn tell(&self) -> Value {
         export_with_in_flight(

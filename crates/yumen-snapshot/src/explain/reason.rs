@@ -1,4 +1,4 @@
-//! Why routes lost, in words. Knows what the router's trace says, and asks its matcher for the rest.
+//! Why routes lost, in words, from the router's trace and its matcher.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use yumen_plugin::Exchange;
 use super::{ExplainContext, NEAREST_MAX, RouteCandidate, RouteMismatch};
 use crate::{MatchTrace, MismatchReason, Route, RouteTarget, Snapshot};
 
-/// What there is to say about the routes that did not get the request.
+/// The routes that did not get the request, with reasons.
 pub(super) struct CandidateReasons {
     pub(super) candidates: Vec<RouteCandidate>,
     pub(super) other_hosts: usize,
@@ -36,7 +36,7 @@ pub(super) fn said(
     for losing in
         trace.lost.iter().filter(|losing| !matches!(losing.lost, MismatchReason::Host | MismatchReason::Path))
     {
-        // A route may be met once for each of its paths; the closest says why.
+        // A route may occur once for each of its paths; the closest gives the reason.
         if !candidates.iter().any(|known| known.route == losing.id) {
             candidates.push(words.candidate(losing));
         }
@@ -52,7 +52,8 @@ pub(super) fn said(
     }
 }
 
-/// That the text of the winner is broken and an older one answers, unless a remark gives the same reason.
+/// A remark that the text of the winner is broken and an older one serves, unless a remark has the same
+/// reason.
 pub(super) fn stale(
     winner: Option<&Route>,
     background: &ExplainContext<'_>,
@@ -106,7 +107,7 @@ impl MismatchText<'_, '_> {
         }
     }
 
-    /// Why the winner came first.
+    /// Why the winner took precedence.
     fn shadowed(&self, route: &Route) -> String {
         let Some(winner) = self.winner else { return String::new() };
         let (id, host, uri) = (&winner.info.id, self.ex.matched_host, self.ex.matched_uri());
@@ -132,7 +133,7 @@ impl MismatchText<'_, '_> {
         self.snapshot.router.fits_path(&route.matching.uris, self.ex)
     }
 
-    /// The routes that would have matched but for one thing: the host, or the end of the path.
+    /// The routes that miss in one point only: the host, or the end of the path.
     fn nearest<'t>(&self, trace: &'t MatchTrace) -> Vec<&'t RouteMismatch> {
         let path = self.ex.request.routed_path();
         let common = |uri: &str| uri.bytes().zip(path).take_while(|(a, b)| a == *b).count();
@@ -146,7 +147,7 @@ impl MismatchText<'_, '_> {
             let closest = route.matching.uris.iter().map(|uri| common(uri)).max().unwrap_or(0);
             match losing.lost {
                 MismatchReason::Host if self.fits_path(route) => ranked.push((usize::MAX, losing)),
-                // One slash in common says nothing.
+                // One slash in common is no similarity.
                 MismatchReason::Path if closest > 1 => ranked.push((closest, losing)),
                 _ => {}
             }
@@ -185,7 +186,7 @@ impl MismatchText<'_, '_> {
     }
 }
 
-/// Why a route is not in force at all.
+/// Why a route is not active at all.
 fn absent(asked: &str, background: &ExplainContext<'_>) -> String {
     let object = format!("routes/{asked}");
     if let Some(problem) =

@@ -1,4 +1,4 @@
-//! An explanation as people read it in a terminal.
+//! Explanations as text for terminals.
 
 use std::fmt::{self, Display, Formatter};
 

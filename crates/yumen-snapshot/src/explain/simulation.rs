@@ -1,5 +1,5 @@
-//! The way of a request through its plugins, thought through: the same order as serving takes, with
-//! each plugin asked what it would do.
+//! Simulates a request on its way through its plugins: in the order of serving, with a dry run of each
+//! plugin.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use yumen_plugin::{DryRunResult, Exchange, LocalResponse, PhaseSet, PluginChain,
 use super::{ExplainedStep, PluginDecision};
 use crate::{Route, RouteTarget, Snapshot};
 
-/// Who answers instead of an upstream.
+/// A response in place of an upstream's.
 pub(super) struct SimulatedResponse {
-    /// The plugin; `None` where it is the gateway itself.
+    /// The plugin; `None` for the gateway itself.
     pub(super) plugin: Option<&'static str>,
     pub(super) origin: Option<Arc<str>>,
     pub(super) response: LocalResponse,
@@ -22,12 +22,12 @@ impl SimulatedResponse {
     }
 }
 
-/// A request on its way.
+/// A request in simulation.
 pub(super) struct RequestSimulation<'w, 's> {
     /// The global rules for this route.
     rules: &'s PluginChain,
     pub(super) ex: &'w mut Exchange<'s>,
-    /// The consumer to assume where a plugin asks who it is.
+    /// The consumer to assume for plugins that authenticate.
     assumed: Option<&'w str>,
     route: Option<&'s Route>,
     merged: Option<PluginChain>,
@@ -48,7 +48,7 @@ impl<'w, 's> RequestSimulation<'w, 's> {
         RequestSimulation { rules, ex, assumed, route, merged: None, steps, answered: None, remarks }
     }
 
-    /// Rewrite, consumer, access; what answers where nothing else does.
+    /// Runs the phases up to access, and sets the response if no route matches or the route refuses.
     pub(super) fn decide(&mut self) {
         self.respond_undecided();
         self.run_global(PhaseSet::REWRITE);
@@ -74,8 +74,8 @@ impl<'w, 's> RequestSimulation<'w, 's> {
         }
     }
 
-    /// The same for a stream, whose route alone has plugins: those that decide, those that look at its first bytes,
-    /// which nobody knows here, and those that take part in the log.
+    /// The same for a stream. Only its route has plugins: those that decide, those that read its first bytes,
+    /// which are unknown here, and those of the log.
     pub(super) fn decide_stream(&mut self, chain: &PluginChain) {
         self.run(chain.access(), PhaseSet::ACCESS);
         for instance in chain.preread() {
@@ -88,7 +88,7 @@ impl<'w, 's> RequestSimulation<'w, 's> {
         }
     }
 
-    /// The phase before each attempt, then the phases of the answer, which are named only.
+    /// Runs the phase before each attempt, then lists the plugins of the response phases.
     pub(super) fn finish(&mut self) {
         self.run_global(PhaseSet::UPSTREAM_REQUEST);
         let route: Vec<_> = self.chain().map(|chain| chain.all().to_vec()).unwrap_or_default();
@@ -188,7 +188,8 @@ impl<'w, 's> RequestSimulation<'w, 's> {
         self.answered = Some(SimulatedResponse { plugin: Some(instance.name), origin, response });
     }
 
-    /// Answers as serving does where a pattern was given up, and tells whether it did, whatever a plugin answers.
+    /// Responds as serving does after an aborted pattern, in place of a plugin's response; returns whether
+    /// there was one.
     fn respond_undecided(&mut self) -> bool {
         let is_undecided = self.ex.is_undecided();
         let is_told = self.answered.as_ref().is_some_and(|answered| answered.plugin.is_none());
@@ -213,7 +214,7 @@ impl<'w, 's> RequestSimulation<'w, 's> {
         is_undecided
     }
 
-    /// Takes the consumer of the question for proved; false where none was given.
+    /// Identifies the client as the consumer of the question; false if the question names none.
     fn assume_consumer(&mut self, instance: &PluginInstance, phase: PhaseSet) -> bool {
         let Some(name) = self.assumed else { return false };
         let consumers = self.ex.consumers;

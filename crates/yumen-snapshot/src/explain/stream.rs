@@ -1,7 +1,7 @@
-//! Why a stream goes where it goes: the stream router that serves, asked without serving.
+//! Explains how a stream is handled, with the stream router that serves, but without serving it.
 //!
-//! The question's URL says what arrives: `tcp://10.0.0.1:9100`, `udp://…`, or `tls://db.example.com:9103`, whose
-//! host is the server name asked for. Knows no socket.
+//! The URL of the question describes the stream: `tcp://10.0.0.1:9100`, `udp://…`, or
+//! `tls://db.example.com:9103`, where the host is the server name. Independent of sockets.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -20,28 +20,28 @@ use super::{
 use crate::streams::{StreamLookup, StreamMatching, StreamMismatch, StreamRoute};
 use crate::{RouteTarget, Snapshot};
 
-/// What becomes of a stream, and why.
+/// The handling of a stream, with reasons.
 #[derive(Debug, Clone, Serialize)]
 pub struct StreamExplanation {
     /// Revision of the snapshot.
     pub revision: u64,
-    /// The stream, as it was understood.
+    /// The stream as it was understood.
     pub stream: ExplainedStream,
-    /// The certificate the client is shown where the listener ends TLS.
+    /// The certificate that the client gets if the listener terminates TLS.
     pub certificate: Option<CertificateChoice>,
-    /// The route it gets to; with `None` it is closed.
+    /// The matching route; without one the stream is closed.
     pub stream_route: Option<StreamChoice>,
-    /// Routes that fit too and lost; where none fits, the nearest.
+    /// Routes that match too and lost; if none matches, the nearest.
     pub candidates: Vec<StreamCandidate>,
-    /// How many routes are not told one by one.
+    /// The number of routes that are not listed one by one.
     pub others: usize,
-    /// About the route that was asked after.
+    /// Why the route that the question names does not get the stream.
     pub why_not: Option<StreamCandidate>,
     /// Plugins in running order.
     pub plugins: Vec<ExplainedStep>,
-    /// Where it goes.
+    /// The upstream.
     pub upstream: Option<UpstreamView>,
-    /// What else should be known.
+    /// Further remarks.
     pub remarks: Vec<String>,
 }
 
@@ -50,44 +50,44 @@ pub struct StreamExplanation {
 pub struct ExplainedStream {
     /// `tcp`, `tls` or `udp`.
     pub protocol: &'static str,
-    /// Where it arrives.
+    /// Local address and port.
     pub server: SocketAddr,
-    /// Where it comes from.
+    /// Client address.
     pub client_ip: IpAddr,
-    /// The server name it asks for.
+    /// Requested server name.
     pub sni: Option<String>,
 }
 
 /// The route that gets the stream.
 #[derive(Debug, Clone, Serialize)]
 pub struct StreamChoice {
-    /// Its id.
+    /// Id of the route.
     pub id: Box<str>,
-    /// Its service's id.
+    /// Id of its service.
     pub service_id: Box<str>,
-    /// What it asks for, all of which fits, such as `server_port 9100`.
+    /// Its conditions, all of which match, such as `server_port 9100`.
     pub matched: Vec<String>,
 }
 
-/// A route that does not get it.
+/// A route that does not get the stream.
 #[derive(Debug, Clone, Serialize)]
 pub struct StreamCandidate {
-    /// Its id, or what was asked after where there is no such route.
+    /// Id of the route, or the text of the question if there is no such route.
     pub stream_route: Box<str>,
-    /// The first thing that differs; `None` where nothing does.
+    /// The first condition that does not match; `None` if all do.
     pub differs: Option<StreamMismatch>,
-    /// Why, in words.
+    /// The reason in words.
     pub why: String,
 }
 
-/// A stream that arrives.
+/// The stream that a question describes.
 pub(super) struct SyntheticStream {
     protocol: &'static str,
     client: ClientInfo,
 }
 
 impl SyntheticStream {
-    /// Reads a question; `None` where it is about a request.
+    /// Parses a question; `None` if it is about a request.
     pub(super) fn parse(question: &Question) -> Result<Option<SyntheticStream>, InvalidSettings> {
         let scheme = question.url.split_once("://").map(|(scheme, rest)| (scheme.to_ascii_lowercase(), rest));
         let Some((scheme, rest)) = scheme else { return Ok(None) };
@@ -127,7 +127,7 @@ impl SyntheticStream {
     }
 }
 
-/// Thinks a stream through.
+/// Explains the handling of a stream.
 pub(super) fn explain(
     snapshot: &Snapshot,
     arriving: &SyntheticStream,
@@ -173,7 +173,7 @@ pub(super) fn explain(
     explanation
 }
 
-/// Plugins and upstream of the route that gets the stream.
+/// Adds the plugins and the upstream of the matching route.
 fn follow(
     snapshot: &Snapshot,
     arriving: &SyntheticStream,
@@ -222,7 +222,7 @@ fn finding<'b>(object: &str, background: &ExplainContext<'b>) -> Option<&'b str>
     problem.map(|problem| &*problem.message)
 }
 
-/// All a route asks for, in the order in which it is looked at.
+/// All conditions of a route, in the order of evaluation.
 fn asked_for(matching: &StreamMatching) -> Vec<(StreamMismatch, String)> {
     let network = |name: &str, network: &Option<crate::streams::AddressBlock>| {
         network.as_ref().map(|network| format!("{name} {}", network.text()))
@@ -243,7 +243,7 @@ struct StreamMismatchText<'w> {
 }
 
 impl StreamMismatchText<'_> {
-    /// Those that fit too, or the nearest where none fits; and how many are left.
+    /// Routes that match too, or the nearest if none matches; and the number of the others.
     fn candidates(&self) -> (Vec<StreamCandidate>, usize) {
         let streams = &self.snapshot.streams;
         let all = streams.all().count() - usize::from(self.winner.is_some());
@@ -263,7 +263,7 @@ impl StreamMismatchText<'_> {
         (shown, others)
     }
 
-    /// Of how much that a route asks for nothing is there.
+    /// The number of conditions that do not match.
     fn misses(&self, route: &StreamRoute) -> usize {
         let mut matching = route.matching.clone();
         let mut misses = 0;
@@ -297,7 +297,7 @@ impl StreamMismatchText<'_> {
         StreamCandidate { stream_route: route.info.id.clone(), differs, why }
     }
 
-    /// Why the winner came first.
+    /// Why the winner took precedence.
     fn shadowed(&self, route: &StreamRoute) -> String {
         let Some(winner) = self.winner else { return String::new() };
         let (id, theirs, ours) = (&winner.info.id, &winner.matching, &route.matching);
@@ -341,7 +341,7 @@ impl StreamMismatchText<'_> {
     }
 }
 
-/// Why a stream route is not in force at all.
+/// Why a stream route is not active at all.
 fn absent(asked: &str, background: &ExplainContext<'_>) -> String {
     if let Some(message) = finding(&format!("stream_routes/{asked}"), background) {
         return format!("it is not in force: {message}");

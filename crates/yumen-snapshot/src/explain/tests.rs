@@ -1,4 +1,4 @@
-//! Documents and questions in, explanations out: every reason, every kind of answer, no side effect.
+//! Documents and questions in, explanations out: every reason, every kind of response, no side effect.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ services:
         let remarks = told["remarks"].to_string();
         assert_eq!(remarks.matches("a pattern took too long").count(), 1, "{remarks}");
     }
-    // What serving does not look at decides nothing.
+    // A pattern that serving does not evaluate decides nothing.
     let told = node.ask(json!({ "url": format!("/other?q={long}"), "why_not": "hard" }));
     assert_eq!((&told["route"]["id"], &told["answer"]), (&json!("any"), &Value::Null), "{told}");
 }

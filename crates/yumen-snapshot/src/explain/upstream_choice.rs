@@ -1,4 +1,4 @@
-//! The upstream of an explained request: the endpoint that is next, its peers, and the edited fields.
+//! The upstream of an explained request: its next endpoint, the others, and the edited fields.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ pub(super) fn endpoints(upstream: &Upstream) -> Vec<EndpointView> {
     all.map(view).collect()
 }
 
-/// What differs in the fields: those set or changed, and those gone. Values of one name are joined.
+/// The fields that differ: those set or changed, and those removed. Lines of one name are joined.
 fn edits(before: Option<&Fields>, after: &Fields) -> (BTreeMap<String, String>, Vec<String>) {
     let Some(before) = before else { return Default::default() };
     let joined = |fields: &Fields| {

@@ -1,4 +1,4 @@
-//! Objects nobody names, and upstreams that lead nowhere.
+//! Unused objects, and upstreams without endpoints.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use yumen_config::resource::{KindDescriptor, ReferencePlace, ReferenceRule};
 use super::{LintInput, ResourceTexts};
 use crate::Upstream;
 
-/// The kind of the objects that a field names.
+/// The kind of objects that a field refers to.
 fn kind_named_by(field: &str) -> Option<Kind> {
     let is_it = |rule: &ReferenceRule| rule.field == field && rule.place != ReferencePlace::StreamProtocol;
     let named = |one: &&KindDescriptor| one.referenced.as_ref().is_some_and(is_it);
@@ -47,7 +47,7 @@ fn unused(texts: &ResourceTexts<'_>) -> Vec<Problem> {
         .collect()
 }
 
-/// Names anywhere in a text: plugins name upstreams too.
+/// Collects references anywhere in a text, since plugins refer to upstreams too.
 pub(crate) fn collect(value: &Value, named: &mut BTreeSet<(Kind, String)>) {
     match value {
         Value::Object(members) => {
@@ -64,7 +64,7 @@ pub(crate) fn collect(value: &Value, named: &mut BTreeSet<(Kind, String)>) {
     }
 }
 
-/// Consumers that no key leads to, unless a plugin takes them for the anonymous one.
+/// Consumers without a key or a credential that no plugin uses as the anonymous consumer.
 fn keyless(texts: &ResourceTexts<'_>) -> Vec<Problem> {
     let of_kind = |kind: Kind| texts.iter().filter(move |(one, _)| one.kind == kind);
     let owners: BTreeSet<&str> =
@@ -88,7 +88,7 @@ fn keyless(texts: &ResourceTexts<'_>) -> Vec<Problem> {
     keyless.map(|(one, _)| problem(one.to_string())).collect()
 }
 
-/// Anonymous consumers that are not there.
+/// Anonymous consumers that do not exist.
 fn missing_anonymous_consumers(texts: &ResourceTexts<'_>) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (one, value) in texts.iter() {
@@ -107,7 +107,7 @@ fn missing_anonymous_consumers(texts: &ResourceTexts<'_>) -> Vec<Problem> {
 }
 
 fn inside(upstream: &Upstream) -> &'static str {
-    // One that stands in a plugin's settings has its whole place in its name.
+    // The origin of an upstream in plugin settings contains its whole path.
     let is_whole = upstream.origin.starts_with("upstreams/") || upstream.origin.contains("/plugins.");
     if is_whole { "" } else { "upstream." }
 }

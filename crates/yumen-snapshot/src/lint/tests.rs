@@ -1,4 +1,4 @@
-//! Documents in, findings out: each check finds what it is for, and nothing in what is in order.
+//! Documents in, findings out: each check finds its cases, and nothing in valid documents.
 
 use yumen_config::document;
 
@@ -8,7 +8,7 @@ use crate::testing::compiler;
 const DAY_S: u64 = 86_400;
 const NOW_S: u64 = 1_700_000_000;
 
-/// Reads `DAYS BITS` out of a padded text: when a certificate ends from now, and the length of its key.
+/// Parses `DAYS BITS` from a padded text: the remaining validity of a certificate, and the length of its key.
 fn facts(text: &str) -> Result<CertificateFacts, String> {
     let mut words = text.split_whitespace().map(|word| word.parse::<i64>());
     let (Some(Ok(days)), Some(Ok(bits))) = (words.next(), words.next()) else {
@@ -261,7 +261,7 @@ fn wildcards_of_routes_that_reach_past_those_of_client_certificates_are_told() {
     let guarded = format!("{}{}", ssl("c", "*.closed.test", &note_attempt), ssl("o", "*.open.test", ""));
     let told = "warning: routes/r at hosts[1]: *.closed.test of a route reaches names such as a.b.closed.test, which *.closed.test of ssls/c does not: they are served without a client certificate";
     check(&format!("{routes}ssls:\n{guarded}"), &[told]);
-    // what is asked under every name is asked there too
+    // a certificate for every name applies there too
     check(&format!("{routes}ssls:\n{guarded}{}", ssl("all", "*", &note_attempt)), &[]);
     let stream = "stream_routes:\n- {id: s, sni: '*.closed.test', upstream: {nodes: {'10.0.0.1:80': 1}, scheme: tcp}}\n";
     let reaches = "warning: stream_routes/s at sni: *.closed.test of a stream route reaches names such as a.b.closed.test, which *.closed.test of ssls/c does not:";

@@ -1,4 +1,4 @@
-//! A plan as people read it in a terminal.
+//! Plans as text for terminals.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -76,7 +76,7 @@ impl ChangePlan {
     }
 }
 
-/// Where a request goes, in a few words.
+/// The destination of a request in a few words.
 struct DestinationText<'o>(&'o RequestDestination);
 
 impl Display for DestinationText<'_> {

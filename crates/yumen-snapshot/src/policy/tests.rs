@@ -1,4 +1,4 @@
-//! Documents with tests in, what the tests find out.
+//! Documents with tests in, problems of the tests out.
 
 use yumen_base::{Now, ProblemLevel};
 use yumen_config::document;
@@ -19,7 +19,7 @@ consumers:
 tests:
 "#;
 
-/// Checks one test, as a flow map, against the problems it finds: `path: message` each.
+/// Checks one test, as a flow map, against the expected problems: `path: message` each.
 fn check(test: &str, expected: &[&str]) {
     let text = format!("{TABLE}- {{id: t, {test}}}\n");
     let (resources, problems) = document::parse(&text, &|_| None);
@@ -46,7 +46,7 @@ fn what_is_expected_and_so_finds_nothing() {
         "request: {url: 'http://x:81/own', headers: {X-Forwarded-For: 10.9.9.9, X-Forwarded-Proto: https, X-Real-IP: z}, client_ip: '::1'}, expect: {headers: {Host: 'x:81', X-Real-IP: '::1', X-Forwarded-For: '10.9.9.9, ::1', X-Forwarded-Proto: https, X-Forwarded-Port: '81'}}",
     ] {
         check(test, &[]);
-        // Nothing is counted, so the same test holds again in the same process.
+        // A test changes no counter, so it succeeds again in the same process.
         check(test, &[]);
     }
 }
