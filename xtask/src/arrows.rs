@@ -1,4 +1,4 @@
-//! Which crate may know which, and what the pure crates must not touch.
+//! The allowed dependencies between crates, and the restrictions of pure crates.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::Finding;
 use crate::sources::{Sources, is_test};
 
-/// A crate and the crates of ours it may depend on. Tests may depend on what they like.
+/// A crate, and the workspace crates that it may depend on. Tests may depend on any crate.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("yumen-base", &[]),
     ("yumen-http", &["yumen-base"]),
@@ -29,18 +29,18 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("yumen-lab", &["yumen-base", "yumen-load"]),
 ];
 
-/// Known by everyone or knowing everyone: no row of their own.
+/// Crates that all others may use, or that use all others: no row of their own.
 const FREE: &[&str] = &["yumen", "yumen-test", "xtask"];
 
 /// Crates without sockets, files, runtime, clock reads or randomness.
 const PURE: &[&str] =
     &["yumen-base", "yumen-http", "yumen-config", "yumen-plugin", "yumen-snapshot", "yumen-plugins"];
 
-/// Dependencies a pure crate must not name.
+/// Dependencies that a pure crate must not have.
 const IMPURE_CRATES: &[&str] =
     &["tokio", "mio", "rustix", "nix", "libc", "socket2", "rand", "getrandom", "fastrand", "async-std"];
 
-/// What a pure crate must not write. `std::net::IpAddr` and the like are plain values and fine.
+/// Text that a pure crate must not contain. `std::net::IpAddr` and the like are plain values and allowed.
 const IMPURE_WORDS: &[&str] = &[
     "Instant::now",
     "SystemTime::now",
@@ -52,7 +52,7 @@ const IMPURE_WORDS: &[&str] = &[
     "std::env",
 ];
 
-/// Dependency arrows over `cargo metadata`.
+/// Checks the dependencies in `cargo metadata`.
 pub(crate) fn check(metadata: &Value) -> Result<Vec<Finding>> {
     let packages = metadata["packages"].as_array().context("metadata without packages")?;
     let mut findings = Vec::new();
@@ -67,7 +67,7 @@ pub(crate) fn check(metadata: &Value) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// One arrow, from a crate of ours to anything.
+/// Checks one dependency of a workspace crate.
 pub(crate) fn check_arrow(from: &str, to: &str) -> Option<Finding> {
     if PURE.contains(&from) && IMPURE_CRATES.contains(&to) {
         return Some(format!("{from}: pure crates must not depend on {to}"));
