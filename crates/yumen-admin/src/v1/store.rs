@@ -21,7 +21,7 @@ pub(super) async fn confirm(
 ) -> Result<Response, ApiRefusal> {
     let by = by.map_or_else(|| Authorship::by("anonymous"), |Extension(by)| by);
     let (tell, told) = oneshot::channel();
-    // If the client is gone, the receiver is too.
+    // A failed send means that the client has closed its connection.
     state.admin.store.confirm(by, Box::new(move |result| drop(tell.send(result))));
     let confirmed = told.await.map_err(|_| StoreError::Ended)??;
     Ok(reply::json(StatusCode::OK, &json!({ "confirmed": confirmed })))

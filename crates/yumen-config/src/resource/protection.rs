@@ -57,8 +57,8 @@ pub struct OutlierDetectionSpec {
     pub consecutive_gateway_failures: u32,
     /// Ejection of endpoints that succeed far less often than the others; absent disables this.
     pub success_rate: Option<SuccessRateSpec>,
-    /// Interval at which success rates are compared and ejection times of endpoints without failures shrink,
-    /// in seconds.
+    /// Interval at which success rates are compared and the next ejection of each endpoint in use becomes
+    /// one step shorter, in seconds.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub interval: f64,
     /// Duration of the first ejection, in seconds; each further ejection adds the same time.

@@ -124,8 +124,8 @@ pub enum SslProtocol {
     Tls13,
 }
 
-/// A PEM text or a reference. The consumer of the text checks its minimum length, since it can report the
-/// reason. The patterns keep a reference from matching as a text, however long it is.
+/// A PEM text or a reference. The loader of certificates checks its minimum length, since it can report
+/// the reason. The patterns keep a reference from matching as a text, however long it is.
 fn pem(_: &mut schemars::SchemaGenerator) -> Schema {
     schemars::json_schema!({
         "oneOf": [

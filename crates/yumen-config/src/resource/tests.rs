@@ -188,7 +188,7 @@ fn other_kinds_have_their_rules() {
         ),
         (Kind::Ssls, json!({"cert": pem, "key": "$env://KEY", "sni": "a.com"}), "", ""),
         (Kind::Ssls, json!({"cert": pem, "key": format!("$secret://{pem}"), "sni": "a.com"}), "", ""),
-        // The consumer of the key reports why it is invalid.
+        // The loader of certificates reports why the key is invalid.
         (Kind::Ssls, json!({"cert": pem, "key": "short", "sni": "a.com"}), "", ""),
         (
             Kind::Ssls,
