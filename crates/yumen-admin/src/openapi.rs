@@ -192,8 +192,8 @@ fn response(status: u16, payload: ApiPayload) -> Value {
     let description = match status {
         200 => "done",
         201 => "created",
-        202 => "accepted and in force",
-        204 => "in force already",
+        202 => "accepted and active",
+        204 => "already active",
         _ => "refused",
     };
     match payload {

@@ -54,7 +54,7 @@ pub async fn serve_status(listener: TcpListener, state: StatusState, shutdown: i
 
 const INDEX: [(&str, &str); 13] = [
     ("/status", "liveness and version"),
-    ("/status/ready", "200 when configuration is in force, else 503"),
+    ("/status/ready", "200 when a configuration is active, else 503"),
     ("/metrics", "measurements in the Prometheus text format"),
     ("/apisix/prometheus/metrics", "the same"),
     ("/v1/healthcheck", "health of checked upstreams; /v1/healthcheck/{kind}/{id}"),
@@ -63,9 +63,9 @@ const INDEX: [(&str, &str); 13] = [
     ("/v1/upstreams", "all upstreams; /v1/upstream/{id}"),
     ("/v1/plugin_metadatas", "all plugin metadata; /v1/plugin_metadata/{name}"),
     ("/v1/schema", "schemas of resources and plugins"),
-    ("/yumen/v1/problems", "problems in force"),
+    ("/yumen/v1/problems", "problems of the active configuration"),
     ("/yumen/v1/top", "use of routes, upstreams, plugins and consumers, cumulated"),
-    ("/yumen/v1/recent", "recent requests, where observe.list_recent_requests is on"),
+    ("/yumen/v1/recent", "recent requests, if observe.list_recent_requests is on"),
 ];
 
 pub(crate) fn router(state: StatusState) -> Router {
@@ -131,7 +131,7 @@ async fn recent(State(state): State<StatusState>) -> Response {
         Some(recent) => document(recent),
         None => failure(
             StatusCode::NOT_FOUND,
-            "recent requests are not listed here: yumen.yaml has observe.list_recent_requests off",
+            "recent requests are not listed: observe.list_recent_requests is off in yumen.yaml",
         ),
     }
 }

@@ -301,7 +301,7 @@ pub fn explain(
     remarks.extend(stale);
     let assumed = asked.assumed_port().filter(|_| ex.requested_port());
     remarks.extend(assumed.map(|port| {
-        format!("server_port was taken to be {port}: the URL has no port, and no listener is known")
+        format!("server_port is assumed to be {port}: the URL has no port, and no listener is known")
     }));
     Ok(RequestExplanation {
         revision: snapshot.revision,
@@ -448,7 +448,7 @@ struct SimulatedSteps {
 
 impl SimulatedSteps {
     fn at_once(answered: SimulatedResponse) -> SimulatedSteps {
-        let remarks = vec!["answered before routing".to_owned()];
+        let remarks = vec!["response before routing".to_owned()];
         SimulatedSteps { steps: Vec::new(), answer: Some(answer(answered)), upstream: None, remarks }
     }
 }

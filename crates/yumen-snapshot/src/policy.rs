@@ -88,7 +88,7 @@ fn compare_outcome(followed: &SimulatedRequest, expect: &Expectation, failed: &m
     let wanted = expect.status.map(|status| status.to_string());
     failed.compare("status", "status", wanted.as_deref(), status.as_deref(), &instead);
     let plugin = answer.and_then(|answer| answer.plugin);
-    failed.compare("plugin", "an answer of", expect.plugin.as_deref(), plugin, &instead);
+    failed.compare("plugin", "a response of", expect.plugin.as_deref(), plugin, &instead);
     let upstream = followed.upstream.as_ref().filter(|_| answer.is_none());
     let origin = upstream.map(|upstream| short(&upstream.view.origin));
     failed.compare("upstream", "upstream", expect.upstream.as_deref().map(short), origin, &instead);
@@ -118,11 +118,11 @@ fn short(origin: &str) -> &str {
 fn instead(followed: &SimulatedRequest) -> String {
     match (&followed.answer, &followed.upstream) {
         (Some(answer), _) => match (answer.plugin, &answer.origin) {
-            (Some(plugin), Some(origin)) => format!("an answer {} of {plugin} ({origin})", answer.status),
-            _ => format!("an answer {} of the gateway", answer.status),
+            (Some(plugin), Some(origin)) => format!("a response {} of {plugin} ({origin})", answer.status),
+            _ => format!("a response {} of the gateway", answer.status),
         },
         (None, Some(upstream)) => format!("the request going to {}", upstream.view.origin),
-        (None, None) => "neither answer nor upstream".to_owned(),
+        (None, None) => "neither a response nor an upstream".to_owned(),
     }
 }
 

@@ -266,7 +266,7 @@ impl StoreMedium for EmbeddedMedium {
             Err(error) => return Err(about(&self.place, &error).into()),
         };
         Err(StoreError::Missing(format!(
-            "{} {found} while the gateway runs, and what is written now would be lost when it ends; put the \
+            "{} {found} while the gateway runs, and writes would be lost when it ends; put the \
              file back, or save what is served with `yumen export`, start the gateway anew and import that",
             self.place.display()
         )))

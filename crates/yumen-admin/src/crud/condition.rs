@@ -34,7 +34,7 @@ impl WritePrecondition {
         let failed = |message: String| Err(ApiRefusal::new(StatusCode::PRECONDITION_FAILED, message));
         let Some(entry) = before else {
             // An absent object has no tag, so only `If-Match` fails.
-            return if self.is_one_of.is_none() { Ok(()) } else { failed(format!("{key} is not there")) };
+            return if self.is_one_of.is_none() { Ok(()) } else { failed(format!("{key} does not exist")) };
         };
         let tag = answer::tag(entry.modified);
         // A weak tag never matches `If-Match` (§13.1.1).
@@ -45,7 +45,7 @@ impl WritePrecondition {
             return failed(format!("{key} is at modifiedIndex {tag}, not {tags}: read it again"));
         }
         match &self.is_none_of {
-            Some(EntityTags::Any) => failed(format!("{key} is there already")),
+            Some(EntityTags::Any) => failed(format!("{key} already exists")),
             Some(tags) if tags.name(entry.modified) => {
                 failed(format!("{key} is at modifiedIndex {tag}, which If-None-Match excludes"))
             }

@@ -20,7 +20,7 @@ pub(crate) struct BodyStalled;
 
 impl std::fmt::Display for BodyStalled {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("nothing more of it came")
+        f.write_str("the body stalled")
     }
 }
 

@@ -172,7 +172,7 @@ impl AppliedWait {
             None => return Ok(None),
             Some("applied") => {}
             Some(other) => {
-                let message = format!("wait: \"{other}\" is nothing to wait for; \"applied\" is");
+                let message = format!("wait: \"{other}\" is invalid; allowed: \"applied\"");
                 return Err(ApiRefusal::new(StatusCode::BAD_REQUEST, message));
             }
         }

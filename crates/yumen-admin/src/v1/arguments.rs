@@ -31,7 +31,7 @@ impl<T: DeserializeOwned + ArgumentNames, S: Send + Sync> FromRequestParts<S> fo
         let query = QueryArguments::of(&parts.uri);
         if let Some((name, _)) = query.iter().find(|(name, _)| !known().any(|known| known == *name)) {
             let named: Vec<&str> = known().collect();
-            let message = format!("unknown argument \"{name}\"; there are {}", named.join(", "));
+            let message = format!("unknown argument \"{name}\"; allowed: {}", named.join(", "));
             return Err(ApiRefusal::invalid(message));
         }
         let read = extract::Query::<T>::from_request_parts(parts, state).await;
@@ -68,7 +68,7 @@ impl<T: DeserializeOwned + ArgumentNames, S: Send + Sync> FromRequestParts<S> fo
         for name in [IF_MATCH, IF_NONE_MATCH] {
             if parts.headers.contains_key(&name) {
                 let message =
-                    format!("{name} is about one object; several are held to expected_revision of apply");
+                    format!("{name} applies to one object; for several, use expected_revision of apply");
                 return Err(ApiRefusal::invalid(message));
             }
         }

@@ -225,7 +225,7 @@ impl RollbackChanges {
         let used = absent.filter_map(|key| Some((key, references::used_by(&known, key)?)));
         let errors: Vec<Value> = used
             .map(|(key, user)| {
-                let error = format!("it has expired since, and {user} uses it");
+                let error = format!("it has expired, and {user} uses it");
                 json!({ "object": key.to_string(), "error": error })
             })
             .collect();
@@ -309,7 +309,7 @@ pub(super) fn check_reached(store: &dyn Store, revision: u64) -> Result<(), ApiR
         true => Ok(()),
         false => Err(ApiRefusal::new(
             StatusCode::NOT_FOUND,
-            format!("there has been no revision {revision} yet: the newest is {newest}"),
+            format!("revision {revision} does not exist yet: the newest is {newest}"),
         )),
     }
 }

@@ -40,7 +40,7 @@ pub(super) async fn explain_request(
     WholeBody(body): WholeBody,
 ) -> Result<Response, ApiRefusal> {
     let question: Question = serde_json::from_slice(&body)
-        .map_err(|error| ApiRefusal::invalid(format!("the question cannot be read: {error}")))?;
+        .map_err(|error| ApiRefusal::invalid(format!("invalid question: {error}")))?;
     let is_text = asked.format == OutputFormat::Text;
     let answered = tokio::task::spawn_blocking(move || answer(&state, asked.at, &question, is_text)).await;
     answered.map_err(|error| ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?

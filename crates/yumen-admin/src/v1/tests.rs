@@ -259,8 +259,7 @@ async fn a_rollback_leaves_out_what_has_expired_unless_it_is_needed() {
     gone("brief").await;
     put(Kind::Routes, "1", json!({ "uri": "/b" }), None).await;
     let (status, body, _) = fixture.ask("POST", &format!("/yumen/v1/revisions/{both}/rollback")).await;
-    let error =
-        json!({ "object": "upstreams/brief", "error": "it has expired since, and route [1] uses it" });
+    let error = json!({ "object": "upstreams/brief", "error": "it has expired, and route [1] uses it" });
     assert_eq!((status, &body["errors"]), (409, &json!([error])));
     assert_eq!(&*fixture.store.state().get(Kind::Routes, "1").unwrap().json, r#"{"uri":"/b"}"#);
     // An object that was created again stays.

@@ -205,7 +205,7 @@ fn ends(now: &StoreState, now_ms: u64) -> String {
     let end = |(key, entry): (&ResourceKey, &StoreEntry)| {
         let at_ms = entry.expires_ms.filter(|at_ms| *at_ms > now_ms)?;
         let at = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_millis(at_ms.min(LAST_MS)));
-        Some(format!("# {key} ends {at}; imported where it is not, it stays\n"))
+        Some(format!("# {key} expires {at}; an import elsewhere makes it permanent\n"))
     };
     now.entries().filter_map(end).collect()
 }
@@ -239,7 +239,7 @@ fn not_ignored(problem: &Problem) -> String {
 }
 
 fn refused(errors: Vec<Value>) -> ApiRefusal {
-    let body = json!({ "error_msg": "nothing was written: these objects cannot be", "errors": errors });
+    let body = json!({ "error_msg": "nothing was written: these objects are invalid", "errors": errors });
     ApiRefusal::of(StatusCode::BAD_REQUEST, body)
 }
 
@@ -429,7 +429,7 @@ impl TransactionPlan {
                     keys.iter().partition(|key| state.get(key.kind, &key.id).is_some());
                 match absent.into_iter().find(|key| !earlier.contains(key)) {
                     Some(key) => {
-                        Err(ApiRefusal::new(StatusCode::NOT_FOUND, format!("delete: {key} is not there")))
+                        Err(ApiRefusal::new(StatusCode::NOT_FOUND, format!("delete: {key} does not exist")))
                     }
                     None => Ok(with_credentials(state, &there)),
                 }

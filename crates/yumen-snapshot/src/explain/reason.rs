@@ -65,7 +65,7 @@ pub(super) fn stale(
     if remarks.iter().any(|remark| remark.ends_with(&problem.message)) {
         return None;
     }
-    Some(format!("{object} is not in force as written: {}", problem.message))
+    Some(format!("{object} is not active as written: {}", problem.message))
 }
 
 struct MismatchText<'w, 's> {
@@ -165,7 +165,7 @@ impl MismatchText<'_, '_> {
         if self.winner.is_some_and(|winner| winner.info.id == *id) {
             let why = match &route.target {
                 RouteTarget::Refuse { status, message } => {
-                    format!("it gets the request, and answers {status}: {}", message.trim_end())
+                    format!("it gets the request, and responds with {status}: {}", message.trim_end())
                 }
                 _ => "it gets the request".to_owned(),
             };
@@ -173,14 +173,12 @@ impl MismatchText<'_, '_> {
         }
         let mut said = match trace.lost.iter().find(|losing| losing.id == *id) {
             Some(losing) => self.candidate(losing),
-            None => RouteCandidate {
-                route: id.clone(),
-                lost: None,
-                why: "it has no path a request could have".into(),
-            },
+            None => {
+                RouteCandidate { route: id.clone(), lost: None, why: "no request can have its path".into() }
+            }
         };
         if let RouteTarget::Refuse { status, message } = &route.target {
-            said.why.push_str(&format!("; it could only answer {status} now: {}", message.trim_end()));
+            said.why.push_str(&format!("; it could only respond with {status} now: {}", message.trim_end()));
         }
         said
     }
@@ -193,7 +191,7 @@ fn absent(asked: &str, background: &ExplainContext<'_>) -> String {
         background.problems.iter().find(|one| one.object == object && one.level == ProblemLevel::Error)
     {
         let at = if problem.path.is_empty() { String::new() } else { format!(" at {}", problem.path) };
-        return format!("it is not in force: {}{at}", problem.message);
+        return format!("it is not active: {}{at}", problem.message);
     }
     let Some(texts) = background.text else {
         return "no active route has this id or name: it does not exist, is disabled, or is broken".into();
@@ -205,5 +203,5 @@ fn absent(asked: &str, background: &ExplainContext<'_>) -> String {
     if written.get("status").and_then(Value::as_u64) == Some(0) {
         return "it is disabled: its status is 0".into();
     }
-    "it is not in force".into()
+    "it is not active".into()
 }

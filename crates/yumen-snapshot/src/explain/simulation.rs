@@ -182,7 +182,7 @@ impl<'w, 's> RequestSimulation<'w, 's> {
 
     fn answer(&mut self, instance: &Arc<PluginInstance>, phase: PhaseSet, response: LocalResponse) {
         let response = instance.apply_error_response(response);
-        let says = format!("answers {}", response.status);
+        let says = format!("status {}", response.status);
         self.note(instance, phase, PluginDecision::Answers, Some(says));
         let origin = Some(instance.origin.clone());
         self.answered = Some(SimulatedResponse { plugin: Some(instance.name), origin, response });
@@ -204,7 +204,7 @@ impl<'w, 's> RequestSimulation<'w, 's> {
                 (
                     500,
                     "a pattern took too long to match the request",
-                    "a pattern took too long: which route is meant or what a guard would say is unknown, and so the \
+                    "a pattern took too long: the route or the decision of a guard is unknown, and so the \
                      request is refused",
                 )
             };
@@ -219,7 +219,7 @@ impl<'w, 's> RequestSimulation<'w, 's> {
         let Some(name) = self.assumed else { return false };
         let consumers = self.ex.consumers;
         let Some(consumer) = consumers.named(name) else {
-            let remark = format!("there is no consumer {name} in force");
+            let remark = format!("consumer {name} does not exist or is not active");
             if !self.remarks.contains(&remark) {
                 self.remarks.push(remark);
             }

@@ -99,15 +99,15 @@ impl SyntheticStream {
         let (host, port) = authority.rsplit_once(':').unwrap_or((authority, ""));
         let port = port
             .parse::<u16>()
-            .map_err(|_| refuse(format!("has no port: {protocol}://HOST:PORT is the form of it")))?;
+            .map_err(|_| refuse(format!("has no port: the form is {protocol}://HOST:PORT")))?;
         let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
         let is_name = address.is_err() && !matches!(host, "" | "*");
         if is_name && protocol != "tls" {
-            return Err(refuse("has a name for its host; only TLS tells one: write the address".into()));
+            return Err(refuse("has a name for its host, which only TLS carries: write the address".into()));
         }
         let sni = question.sni.clone().or_else(|| is_name.then(|| host.to_owned()));
         if sni.is_some() && protocol != "tls" {
-            let message = format!("a stream of {protocol} tells no server name: ask for tls://{authority}");
+            let message = format!("a {protocol} stream has no server name: use tls://{authority}");
             return Err(InvalidSettings::at("sni", message));
         }
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -164,7 +164,7 @@ pub(super) fn explain(
     if arriving.protocol == "tls" && snapshot.is_closed(sni) {
         let name = if sni.is_empty() { "no server name" } else { sni };
         explanation.remarks.push(format!(
-            "a listener of protocol tls refuses it: no ssl object fits {name}, and others ask clients for certificates"
+            "a listener of protocol tls refuses it: no ssl object matches {name}, and others require client certificates"
         ));
     }
     if let Some(route) = winner {
@@ -197,7 +197,7 @@ fn follow(
     (explanation.plugins, explanation.remarks) = (walk.steps, walk.remarks);
     let object = format!("stream_routes/{}", route.info.id);
     if let Some(message) = finding(&object, background) {
-        explanation.remarks.push(format!("{object} is not in force as written: {message}"));
+        explanation.remarks.push(format!("{object} is not active as written: {message}"));
     }
     if is_refused {
         return explanation.remarks.push("a plugin refuses it: the connection is closed".into());
@@ -207,7 +207,7 @@ fn follow(
         _ => None,
     };
     let Some(upstream) = upstream else {
-        return explanation.remarks.push("neither the route nor its service has an upstream in force".into());
+        return explanation.remarks.push("neither the route nor its service has an active upstream".into());
     };
     let next = upstream.peek(&ex);
     if next.is_none() {
@@ -291,7 +291,7 @@ impl StreamMismatchText<'_> {
                     StreamMismatch::ServerAddress => self.ask.server.ip().to_string(),
                     StreamMismatch::ClientAddress => self.ask.remote.to_string(),
                 };
-                format!("it asks for {}, not {found}", asked.map(|(_, text)| text).unwrap_or_default())
+                format!("it requires {}, not {found}", asked.map(|(_, text)| text).unwrap_or_default())
             }
         };
         StreamCandidate { stream_route: route.info.id.clone(), differs, why }
@@ -302,14 +302,14 @@ impl StreamMismatchText<'_> {
         let Some(winner) = self.winner else { return String::new() };
         let (id, theirs, ours) = (&winner.info.id, &winner.matching, &route.matching);
         match (&theirs.sni, &ours.sni) {
-            (Some(name), None) => return format!("stream route {id} asks for a server name, {name}"),
+            (Some(name), None) => return format!("stream route {id} requires a server name, {name}"),
             (Some(theirs), Some(ours)) if theirs != ours => {
-                return format!("stream route {id} asks for a closer server name, {theirs}");
+                return format!("stream route {id} requires a closer server name, {theirs}");
             }
             _ => {}
         }
         if let (Some(port), None) = (theirs.server_port, ours.server_port) {
-            return format!("stream route {id} asks for the port, {port}");
+            return format!("stream route {id} requires the port, {port}");
         }
         let differ = [
             ("server_addr", &theirs.server_addr, &ours.server_addr),
@@ -317,10 +317,10 @@ impl StreamMismatchText<'_> {
         ];
         for (name, theirs, ours) in differ {
             if let Some(theirs) = theirs.as_ref().filter(|theirs| Some(*theirs) != ours.as_ref()) {
-                return format!("stream route {id} asks for a closer {name}, {}", theirs.text());
+                return format!("stream route {id} requires a closer {name}, {}", theirs.text());
             }
         }
-        format!("stream route {id} asks for as much and has a lower id")
+        format!("stream route {id} has as many conditions and a lower id")
     }
 
     fn why_not(&self, asked: &str, background: &ExplainContext<'_>) -> StreamCandidate {
@@ -344,12 +344,12 @@ impl StreamMismatchText<'_> {
 /// Why a stream route is not active at all.
 fn absent(asked: &str, background: &ExplainContext<'_>) -> String {
     if let Some(message) = finding(&format!("stream_routes/{asked}"), background) {
-        return format!("it is not in force: {message}");
+        return format!("it is not active: {message}");
     }
     match background.text.map(|texts| texts(Kind::StreamRoutes, asked).is_some()) {
-        Some(true) => "it is written, and not in force".into(),
+        Some(true) => "it exists, but is not active".into(),
         Some(false) => "no stream route has this id or name".into(),
-        None => "no stream route of this id or name is in force".into(),
+        None => "no active stream route has this id or name".into(),
     }
 }
 

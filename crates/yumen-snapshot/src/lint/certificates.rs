@@ -80,7 +80,7 @@ fn judge(object: &str, path: &str, facts: &CertificateFacts, now_unix_s: i64) ->
         );
     }
     if facts.not_before_unix_s > now_unix_s {
-        let message = "the certificate does not hold yet: clients refuse it";
+        let message = "the certificate is not valid yet: clients refuse it";
         problems.push(Problem::error(object, path, message));
     }
     if let KeyFacts::Rsa { bits } = facts.key

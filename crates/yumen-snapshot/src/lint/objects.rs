@@ -98,7 +98,7 @@ fn missing_anonymous_consumers(texts: &ResourceTexts<'_>) -> Vec<Problem> {
             let Some(name) = name.filter(|name| texts.get(&format!("consumers/{name}")).is_none()) else {
                 continue;
             };
-            let message = format!("there is no consumer {name}: who shows no key is refused");
+            let message = format!("consumer {name} does not exist: requests without a key are refused");
             let path = format!("plugins.{plugin}.anonymous_consumer");
             problems.push(Problem::warning(one.to_string(), path, message));
         }
@@ -114,10 +114,10 @@ fn inside(upstream: &Upstream) -> &'static str {
 
 fn nowhere(upstream: &Upstream) -> Option<Problem> {
     let message = match &*upstream.endpoints {
-        [] if upstream.unresolved.is_empty() => "no endpoint: requests are answered 503",
+        [] if upstream.unresolved.is_empty() => "no endpoint: requests get 503",
         [] => return None,
         all if all.iter().all(|endpoint| endpoint.weight == 0) => {
-            "all endpoints have weight 0: requests are answered 503"
+            "all endpoints have weight 0: requests get 503"
         }
         _ => return None,
     };

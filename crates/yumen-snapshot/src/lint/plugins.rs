@@ -71,7 +71,7 @@ fn alone(instance: &PluginInstance, texts: &ResourceTexts<'_>) -> Option<Problem
     let credentials = settings.get("allow_credential").and_then(Value::as_bool) == Some(true);
     if instance.name == "cors" && credentials && is("allow_origins", "**") {
         let path = "plugins.cors.allow_origins";
-        let message = "every site on the web may read answers with its visitors' credentials";
+        let message = "every site on the web may read responses with its visitors' credentials";
         let problem = Problem::warning(&*instance.origin, path, message);
         return Some(problem.hint("name the origins, or leave allow_credential off"));
     }
@@ -94,7 +94,7 @@ fn together(route: &Route, global: &[Arc<PluginInstance>], texts: &ResourceTexts
         let (Some(first), Some(second)) = (find(answers), find(dead)) else { continue };
         if always(first, texts) {
             let from = origins(first, second, route);
-            let message = format!("{answers} answers every request, so {dead} has nothing to do{from}");
+            let message = format!("{answers} responds to every request, so {dead} has no effect{from}");
             problems.push(Problem::warning(&*object, format!("plugins.{dead}"), message));
         }
     }
@@ -144,5 +144,5 @@ fn open(route: &Route, global: &[Arc<PluginInstance>]) -> Option<Problem> {
     }
     let message = "public route: no plugin authenticates the client";
     let problem = Problem::warning(format!("routes/{}", route.info.id), "plugins", message);
-    Some(problem.hint("add an authentication plugin or ip-restriction if that is not meant"))
+    Some(problem.hint("add an authentication plugin or ip-restriction if that is not intended"))
 }

@@ -30,7 +30,7 @@ pub(super) fn check(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Pro
             let message = format!(
                 "{host} of a {label} reaches names such as {deeper}, which {host} of ssls/{ssl} does not: {become_of_them}"
             );
-            let hint = "list the hosts one by one, or ask for certificates under those names too";
+            let hint = "list the hosts one by one, or require client certificates under those names too";
             problems.push(Problem::warning(one.to_string(), path, message).hint(hint));
         }
     }
@@ -48,11 +48,11 @@ fn nameless_streams(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Pro
     let closed = by_name.iter().find(|(_, certificate)| certificate.client.is_some());
     let (Some((open, _)), Some((closed, _))) = (open, closed) else { return Vec::new() };
     let message = format!(
-        "a stream route without sni: a listener of protocol tls passes clients on under {open}, which asks for no client certificate, as well as under {closed}, which does"
+        "a stream route without sni: a listener of protocol tls forwards clients under {open}, which requires no client certificate, as well as under {closed}, which does"
     );
     let nameless =
         texts.iter().filter(|(one, value)| one.kind == Kind::StreamRoutes && value.get("sni").is_none());
-    let hint = "name the server name it is for, or ask for certificates under all names";
+    let hint = "set sni, or require client certificates under all names";
     nameless.map(|(one, _)| Problem::warning(one.to_string(), "sni", &*message).hint(hint)).collect()
 }
 

@@ -141,7 +141,7 @@ impl VarConstraints {
             Some(method) if variable == "request_method" => {
                 let is_method = |one: &String| !one.bytes().any(|byte| byte.is_ascii_lowercase());
                 let wrong = !self.one_of.iter().flatten().any(is_method);
-                wrong.then(|| format!("{variable} is \"{method}\" never: methods are written in capitals"))
+                wrong.then(|| format!("{variable} is never \"{method}\": methods are in upper case"))
             }
             Some(_) => None,
         }

@@ -43,7 +43,7 @@ impl ChangePlan {
                 writeln!(f, "{}", planned.problem)?;
             }
         }
-        if far.is_empty() { Ok(()) } else { writeln!(f, "\n{} problems are there already", far.len()) }
+        if far.is_empty() { Ok(()) } else { writeln!(f, "\n{} problems exist already", far.len()) }
     }
 
     fn fmt_impact(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -55,7 +55,7 @@ impl ChangePlan {
         for (count, what) in [
             (impact.lose_route, "would become 404"),
             (impact.change_route, "would get to another route"),
-            (impact.change_answer, "would get another answer of the gateway"),
+            (impact.change_answer, "would get another local response"),
             (impact.change_upstream, "would go to another upstream"),
             (impact.refused, "sampled entries are not requests"),
         ] {

@@ -88,16 +88,16 @@ fn what_is_not_as_expected_says_both_and_why() {
     check(
         "request: {url: 'http://a.com/orders/1'}, expect: {path: /1, upstream: u, headers: {X-A: b}}",
         &[
-            "expect.upstream: expected upstream u, found an answer 401 of key-auth (routes/orders)",
-            "expect.path: expected path /1, found an answer 401 of key-auth (routes/orders)",
-            "expect.headers.X-A: expected X-A: b, found an answer 401 of key-auth (routes/orders)",
+            "expect.upstream: expected upstream u, found a response 401 of key-auth (routes/orders)",
+            "expect.path: expected path /1, found a response 401 of key-auth (routes/orders)",
+            "expect.headers.X-A: expected X-A: b, found a response 401 of key-auth (routes/orders)",
         ],
     );
     check(
         "request: {url: /own}, expect: {status: 403, plugin: ip-restriction, certificate: c}",
         &[
             "expect.status: expected status 403, found the request going to routes/own",
-            "expect.plugin: expected an answer of ip-restriction, found the request going to routes/own",
+            "expect.plugin: expected a response of ip-restriction, found the request going to routes/own",
             "expect.certificate: expected certificate c, found the node's own certificate",
         ],
     );

@@ -228,9 +228,9 @@ impl EtcdMirror {
     fn stray_keys_problem(&self) -> Option<Problem> {
         let first = self.strays.get_min()?;
         let found = match self.strays.len() - 1 {
-            0 => format!("the key {first} in etcd names no object, so nothing serves what it says"),
+            0 => format!("the key {first} in etcd names no object, so its value has no effect"),
             more => format!(
-                "the key {first} in etcd, and {more} more like it, name no object, so nothing serves what they say"
+                "the key {first} in etcd, and {more} more like it, name no object, so their values have no effect"
             ),
         };
         Some(

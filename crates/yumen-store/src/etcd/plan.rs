@@ -113,7 +113,7 @@ fn refuse_held(mirror: &EtcdMirror, finished: &FinishedDraft) -> Result<(), Stor
     match deleted.find(|key| mirror.holds(key)) {
         None => Ok(()),
         Some(key) => Err(StoreError::Refused(format!(
-            "{key} was deleted in etcd together with many others, which is held back: confirm that first, by POST /yumen/v1/store/confirm"
+            "{key} is among many deletions in etcd that are held back: confirm them first with POST /yumen/v1/store/confirm"
         ))),
     }
 }

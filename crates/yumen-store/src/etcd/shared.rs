@@ -100,8 +100,9 @@ impl MirrorCore {
         let mut problems = self.mirror.problems();
         problems.extend(self.damage_in_force().map(last_good::damage_problem));
         problems.extend(self.announce_error.as_ref().map(|error| {
-            let found =
-                format!("this node's record in etcd cannot be renewed, so others take it for gone: {error}");
+            let found = format!(
+                "this node's record in etcd cannot be renewed, so other nodes consider it absent: {error}"
+            );
             Problem::warning("store", "", found)
         }));
         let is_news = problems != self.problems;
