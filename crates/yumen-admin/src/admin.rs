@@ -40,6 +40,7 @@ pub(crate) fn router(state: AdminState, more: Router<AdminState>) -> Router {
     let require_key = crud::router()
         .merge(more)
         .method_not_allowed_fallback(not_found)
+        // `route_layer` leaves out unknown paths, which get 404 instead of 401.
         .route_layer(from_fn_with_state(state.clone(), admission::require_key));
     Router::new()
         .route("/apisix/admin", get(alive))
@@ -48,6 +49,7 @@ pub(crate) fn router(state: AdminState, more: Router<AdminState>) -> Router {
         .merge(require_key)
         .fallback(absent)
         .method_not_allowed_fallback(absent)
+        // Outermost, so that fallbacks check the address and mark the response too.
         .layer(from_fn_with_state(state.clone(), admission::admit))
         .with_state(state)
 }

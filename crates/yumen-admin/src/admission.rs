@@ -30,6 +30,7 @@ pub(crate) async fn admit(State(state): State<AdminState>, request: Request, nex
             let message = format!("{who} is not allowed: not in admin.allow");
             ApiRefusal::new(StatusCode::FORBIDDEN, message).into_response()
         }
+        // A preflight carries no key, so it gets its response before keys are checked.
         _ if is_preflight => StatusCode::OK.into_response(),
         _ => next.run(request).await,
     };

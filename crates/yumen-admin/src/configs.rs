@@ -126,6 +126,7 @@ async fn try_replace(
     let now = state.store.state();
     let ledger = VersionLedger::of(&now);
     let document = read_body(&headers, &body)?;
+    // After the body was read: a malformed body is refused even with a known digest.
     if ledger.is_in_force(&digest, now.revision) {
         return Ok(None);
     }
@@ -175,6 +176,7 @@ fn write(draft: &mut Draft, parts: &[Part], digest: &str) -> Result<VersionLedge
     }
     ledger.digest = digest.to_owned();
     ledger.modified_s = draft.now_ms() / 1000;
+    // A change of settings alone makes no revision.
     ledger.revision = if is_changed { before.0 } else { before.0.saturating_sub(1) };
     ledger.keep(draft);
     Ok(ledger)

@@ -162,6 +162,7 @@ fn shown(kind: Kind, id: &str, entry: &StoreEntry) -> Option<Value> {
 /// Whether a node is a host name, which has to be resolved.
 fn has_domain(upstream: &Map<String, Value>) -> bool {
     let is_name = |host: &str| {
+        // The keys of a map of nodes have ports, and brackets around IPv6 addresses.
         let bare = host.trim_start_matches('[').split(']').next().unwrap_or(host);
         let without_port = bare.rsplit_once(':').map_or(bare, |(host, _)| host);
         let is_address = |text: &str| text.parse::<std::net::IpAddr>().is_ok();

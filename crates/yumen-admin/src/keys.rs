@@ -63,6 +63,7 @@ pub(crate) fn stored(state: &StoreState) -> Vec<HashedKey> {
 pub(crate) fn holder_of<'a>(key: &str, keys: impl Iterator<Item = &'a HashedKey>) -> Option<KeyHolder> {
     let presented = sha256(key);
     let mut found = None;
+    // No early exit: the time must not reveal the position of the key.
     for kept in keys {
         let is_same = verify_slices_are_equal(presented.as_bytes(), kept.sha256.as_bytes()).is_ok();
         if is_same && found.is_none() {
@@ -103,6 +104,7 @@ pub async fn ensure(store: &dyn Store) -> Result<Option<NewKeys>, StoreError> {
     ];
     let text = Value::from_iter(kept.iter().map(HashedKey::to_json)).to_string();
     let decide = move |draft: &mut Draft| -> Result<bool, StoreError> {
+        // Another node may have created keys since.
         let is_first = draft.state().setting(SETTING).is_none();
         if is_first {
             draft.set(SETTING, Some(&text));

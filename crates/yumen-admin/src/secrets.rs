@@ -138,6 +138,7 @@ pub(crate) fn secrets(object: &mut Map<String, Value>) {
     let hashes = object.contains_key("nodes") || object.contains_key("hash_on");
     for (name, value) in object.iter_mut() {
         match name.as_str() {
+            // The `key` of an upstream names the variable to hash.
             "key" if hashes => within(value),
             "plugins" => plugins(value),
             "auth" => credentials(value),
@@ -207,6 +208,7 @@ fn item(value: &mut Value) {
 }
 
 fn is_secret(name: &str) -> bool {
+    // Fields have hyphens where settings have underscores.
     let name = name.to_ascii_lowercase().replace('-', "_");
     let ends =
         |word: &&str| name == **word || name.strip_suffix(*word).is_some_and(|start| start.ends_with('_'));

@@ -104,7 +104,9 @@ pub(crate) async fn serve_with(
         tokio::select! {
             () = &mut shutdown => break,
             Some(ended) = connections.join_next() => report(ended),
+            // An idle connection can now be closed for the waiting one.
             () = places.idles(), if waiting.is_some() => {}
+            // One connection waits for a slot; all others stay in the backlog.
             accepted = listener.accept(), if waiting.is_none() => match accepted {
                 Ok((stream, peer)) => waiting = Some((stream, peer.ip().to_canonical())),
                 Err(error) => {

@@ -79,6 +79,7 @@ impl IpSet {
 
     /// Whether the address is in the set.
     pub fn contains(&self, address: IpAddr) -> bool {
+        // An IPv4 client of an IPv6 socket has an IPv4-mapped address.
         match (&self.0, address.to_canonical()) {
             (IpSetRepr::OneV4 { first, last }, IpAddr::V4(address)) => {
                 (*first..=*last).contains(&address.to_bits())

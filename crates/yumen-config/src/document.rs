@@ -92,6 +92,7 @@ fn is_blank(text: &str) -> bool {
 fn until_end(text: &str) -> &str {
     let whole = text.trim_end();
     match whole.strip_suffix("#END") {
+        // The mark must be a line of its own, not the end of a longer comment.
         Some(rest) if rest.is_empty() || rest.ends_with('\n') => rest,
         _ => text,
     }
@@ -125,6 +126,7 @@ fn whole(resources: &[Resource]) -> Result<Value, Problem> {
         let mut item: Map<String, Value> = serde_json::from_str(&resource.json).map_err(|error| {
             Problem::error(resource.to_string(), "", format!("the stored text cannot be read: {error}"))
         })?;
+        // A consumer is identified by its username and has no member `id`.
         if resource.kind != Kind::Consumers {
             item.insert("id".into(), written_id(resource, &taken).into());
         }

@@ -156,6 +156,7 @@ impl NodeConfig {
         let mut problems = Vec::new();
         drop_empty_sections(&schema, &mut value);
         remove_unknown_fields(&schema, &mut value, "", &mut problems);
+        // Validation modifies the value, but faults refer to the written one.
         let written = value.clone();
         if schema::validate(&schema, &mut value).is_err() {
             let faults = schema::faults(&schema, &written).into_iter();
@@ -184,6 +185,7 @@ impl NodeConfig {
             ("status.listen", &self.status.listen),
             ("control.listen", &self.control.listen),
         ];
+        // An empty address disables an operators' listener.
         let doors = doors.into_iter().filter(|(_, address)| !address.is_empty());
         for (path, address) in
             listeners.chain(streams).chain(doors.map(|(path, address)| (path.to_owned(), address)))
@@ -198,6 +200,7 @@ impl NodeConfig {
             let found = "contains a control character, which a field value cannot contain";
             problems.push(problem("server_header", found));
         }
+        // An empty key disables debug tokens.
         let secret_bytes = self.observe.debug_key.len();
         if (1..ObserveConfig::DEBUG_KEY_BYTES_MIN).contains(&secret_bytes) {
             let found = format!("{secret_bytes} bytes are too few for a secret");
@@ -242,6 +245,7 @@ impl NodeConfig {
         let (mut tcp, mut udp) = (Vec::new(), Vec::new());
         for (i, listen) in self.listen.iter().enumerate() {
             let path = format!("listen[{i}].address");
+            // QUIC uses the same port number over UDP.
             if listen.http3 {
                 udp.push((path.clone(), &listen.address));
             }

@@ -109,6 +109,7 @@ pub fn decode<T: ResourceType>(json: &str) -> Result<T, InvalidSettings> {
 
 /// As [`decode`], from an already parsed value.
 pub fn decode_value<T: ResourceType>(mut value: Value) -> Result<T, InvalidSettings> {
+    // A marked resource must not be used, even if the rest of its text is valid.
     defect::refuse(&value)?;
     schema::validate(T::schema(), &mut value)?;
     let mut resource: T = serde_json::from_value(value).map_err(InvalidSettings::from_serde)?;

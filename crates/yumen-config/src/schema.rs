@@ -65,6 +65,7 @@ pub fn of<T: JsonSchema>() -> Value {
 /// reported with its path.
 pub fn of_bounded<T: JsonSchema>() -> Value {
     let mut schema = generated::<T>();
+    // Before `simplify`, which removes the formats that the bounds derive from.
     derive::bound_integers(&mut schema);
     derive::simplify(&mut schema);
     schema

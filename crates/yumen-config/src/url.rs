@@ -17,6 +17,7 @@ pub fn hide_userinfo(text: &mut String) {
         from += at + 3;
         let ends = |c: char| matches!(c, '/' | '?' | '#' | ',' | '"') || c.is_whitespace();
         let end = text[from..].find(ends).map_or(text.len(), |length| from + length);
+        // A password may contain `@`, so the last one ends the user information.
         let Some(length) = text[from..end].rfind('@') else { continue };
         let start = text[from..from + length].find(':').map_or(from, |colon| from + colon + 1);
         text.replace_range(start..from + length, HIDDEN);

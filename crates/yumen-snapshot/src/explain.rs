@@ -284,6 +284,7 @@ pub fn explain(
     let asked =
         SyntheticRequest::new(question, background.now, background.listeners, snapshot.router.rules.paths)?;
     let mut ex = asked.exchange(&snapshot.consumers);
+    // Aside: the trace evaluates conditions that serving would not reach.
     let (_, trace) = ex.aside(|ex| snapshot.router.explain(ex));
     let at_once = at_once(snapshot, &mut ex);
     let winner = at_once.is_none().then(|| find(snapshot, &mut ex)).flatten();
@@ -462,6 +463,7 @@ fn simulate_steps<'s>(
 ) -> SimulatedSteps {
     let mut walk = RequestSimulation::new(snapshot, ex, winner, assumed);
     walk.decide();
+    // A plugin may have chosen another upstream than the route's.
     let found = winner.and_then(|route| match (walk.ex.upstream.instead, &route.target) {
         (Some(slot), _) => snapshot.upstream(UpstreamSlotId(slot)),
         (None, RouteTarget::Upstream(slot)) => snapshot.upstream(*slot),

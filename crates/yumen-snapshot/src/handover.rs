@@ -45,6 +45,7 @@ impl PortableState for EndpointState {
 
     fn take_over(&self, told: &Value, _now: Now) {
         let told: Vec<u64> = numbers(told).collect();
+        // A newer local measurement takes precedence.
         if let [ewma_us, at_us] = told[..]
             && self.ewma_at_us.load(Relaxed) < at_us
         {

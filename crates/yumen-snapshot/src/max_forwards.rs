@@ -15,6 +15,7 @@ pub fn max_forwards(ex: &mut Exchange<'_>) -> Option<LocalResponse> {
         ex.request.fields.set(FIELD, left.to_string().as_bytes());
         return None;
     }
+    // The gateway never reflects a TRACE request, which could expose credentials (RFC 9110 §9.3.8).
     let status = if ex.request.method() == Method::Trace { 405 } else { 200 };
     Some(LocalResponse::status(status).field("Allow", ALLOWED))
 }

@@ -160,6 +160,7 @@ pub fn plan(
 ) -> ChangePlan {
     let changes = diff(before, after);
     let (old, new) = (CompiledState::new(before, workshop), CompiledState::new(after, workshop));
+    // A problem has no identity apart from its text.
     let known: HashSet<String> = old.problems.iter().map(ToString::to_string).collect();
     let near = near(&changes, after);
     let planned = |problem: Problem| PlannedProblem {

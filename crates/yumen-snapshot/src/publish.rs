@@ -23,6 +23,7 @@ impl Publisher {
     /// Publishes a snapshot and returns its predecessor. The caller drops that, so that no worker has to free
     /// a large table.
     pub fn publish(&self, snapshot: Arc<Snapshot>) -> Arc<Snapshot> {
+        // The snapshot comes before its version: a reader that sees the new version loads the new snapshot.
         let before = self.current.swap(snapshot.clone());
         self.version.fetch_add(1, Ordering::Release);
         // Exchanges in pending queues must choose among the new endpoints, which are visible from now on.

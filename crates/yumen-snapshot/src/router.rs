@@ -59,6 +59,7 @@ impl RouteBucket {
     fn add(bucket: Option<RouteBucket>, way: RoutePath) -> Option<RouteBucket> {
         let Some(bucket) = bucket else { return Some(RouteBucket::One(way)) };
         let mut ways = bucket.ways().to_vec();
+        // Two paths of one route may have the same key.
         ways.retain(|other| other.route.info.id != way.route.info.id);
         let at = ways.partition_point(|other| precedes(&other.route, &way.route));
         ways.insert(at, way);
@@ -174,12 +175,15 @@ impl Router {
             change(&mut self.any_host);
         }
         for host in hosts {
+            // Host names are case-insensitive (RFC 9110 §4.2.3).
             let host = host.to_ascii_lowercase();
             let key = host_key(&host);
             self.hosts.update(&key.bytes, key.reach, |table| {
                 let empty = || HostTable { pattern: host.as_str().into(), paths: Trie::default() };
                 let mut table = table.unwrap_or_else(|| Arc::new(empty()));
+                // Copies the table if an older snapshot shares it.
                 change(&mut Arc::make_mut(&mut table).paths);
+                // Look-ups must not visit empty tables.
                 (!table.paths.is_empty()).then_some(table)
             });
         }

@@ -267,7 +267,7 @@ impl StoreMedium for EmbeddedMedium {
         };
         Err(StoreError::Missing(format!(
             "{} {found} while the gateway runs, and writes would be lost when it ends; put the \
-             file back, or save what is served with `yumen export`, start the gateway anew and import that",
+             file back, or run `yumen export`, restart the gateway and import the export",
             self.place.display()
         )))
     }

@@ -44,6 +44,7 @@ pub(crate) fn put(
     if object.contains_key("id") && id_in(&object, "id").as_deref() != Some(&id) {
         return Err(ApiRefusal::invalid(format!("wrong {} id", kind.descriptor().label)));
     }
+    // An id in the body alone stays as written, which may be a number.
     if !(target.id.is_none() && object.contains_key("id")) {
         object.insert("id".to_owned(), Value::String(id.clone()));
     }
@@ -103,6 +104,7 @@ pub(crate) fn patched(
 /// Sets the times of an object: `created` is the creation time of the object it replaces.
 pub(crate) fn set_times(object: &mut Map<String, Value>, created: Option<Value>, now_s: u64) {
     for (name, time) in TIMES.into_iter().zip([created.unwrap_or(now_s.into()), now_s.into()]) {
+        // Removed first, so that times come last in the text.
         object.shift_remove(name);
         object.insert(name.to_owned(), time);
     }

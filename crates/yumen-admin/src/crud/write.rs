@@ -111,6 +111,7 @@ pub(crate) async fn patch(
     }
     let patch = PatchRequest { key, within: target.within, body, condition: asked.condition };
     let at = state.store.state();
+    // Validated outside the store's writer, which must not be blocked for long.
     let mut change = Some(patch.on(&state, at.get(patch.key.kind, &patch.key.id))?);
     let (deciding, asking) = (state.clone(), patch.clone());
     let decide = move |draft: &mut Draft| -> Result<(), ApiRefusal> {

@@ -123,6 +123,7 @@ impl Drop for BusySlot {
         if let Some(one) = self.places.table().taken.get_mut(&self.id) {
             one.state = SlotState::Idle(Instant::now());
         }
+        // `notify_one` stores a permit without a waiter, so that no transition is lost.
         self.places.0.idles.notify_one();
     }
 }

@@ -77,6 +77,7 @@ impl WrittenRevision {
 /// written object is not active in that revision. With `nodes=all` or `nodes=quorum` that number of nodes
 /// must serve it; `X-Yumen-Behind` names those that do not.
 pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Request, next: Next) -> Response {
+    // Before the request runs: an invalid argument must not leave a write behind.
     let wait = match AppliedWait::asked(request.uri().query().unwrap_or_default()) {
         Ok(wait) => wait,
         Err(refusal) => return refusal.into_response(),
@@ -112,6 +113,7 @@ pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Requ
 async fn reach(live: &dyn LiveGateway, revision: Revision, nodes: NodeScope) {
     let (mut applied, mut moved) = (live.applied(), live.cluster_moved());
     loop {
+        // Before the view is taken, so that a change during the comparison is not missed.
         applied.mark_unchanged();
         moved.mark_unchanged();
         let view = live.cluster();

@@ -100,6 +100,7 @@ pub(super) async fn one(
 ) -> Result<Response, ApiRefusal> {
     check_reached(&*state.admin.store, revision)?;
     let found =
+        // The upper bound of `history` is exclusive.
         run_blocking(move || state.admin.store.history(Some(Revision(revision.saturating_add(1))), 1))
             .await?;
     let committed = found.into_iter().find(|one| one.revision.0 == revision);

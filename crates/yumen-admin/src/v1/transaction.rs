@@ -286,6 +286,7 @@ struct ValidatedPut {
 impl TransactionPlan {
     async fn write(self, state: V1State, by: Option<Extension<Authorship>>) -> Result<Response, ApiRefusal> {
         let judging = state.clone();
+        // Validation and plan of a large document must not run in the store's writer.
         let simulate_steps = move || {
             let (work, puts) = self.judge(&judging)?;
             work.guard(&judging, &puts)?;
@@ -319,6 +320,7 @@ impl TransactionPlan {
         for resource in &self.puts {
             let mut object: Map<String, Value> = serde_json::from_str(&resource.json).unwrap_or_default();
             for time in TIMES {
+                // The times of a document are those of its origin; this store sets its own.
                 object.shift_remove(time);
             }
             let rule = resource.kind.descriptor().id;

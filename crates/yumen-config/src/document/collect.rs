@@ -95,6 +95,7 @@ impl<'l> ResourceCollector<'l> {
         let count = self.counts.entry(kind).or_default();
         *count += 1;
         let place = *count;
+        // Merge first: a variable in an overridden member is not looked up.
         if self.merges {
             substitute::merge_keys(&mut item);
         }
@@ -114,6 +115,7 @@ impl<'l> ResourceCollector<'l> {
                 return self.nameless(kind, place, Map::new(), defects);
             }
         };
+        // A document read from the Admin API has these members.
         members.shift_remove("modifiedIndex");
         members.shift_remove("createdIndex");
         match identity::stated(kind, &mut members) {

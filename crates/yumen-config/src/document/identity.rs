@@ -24,6 +24,7 @@ pub(super) fn stated(kind: Kind, members: &mut Map<String, Value>) -> ItemIdenti
 }
 
 fn identify(kind: Kind, members: &mut Map<String, Value>) -> Result<Option<(Kind, String)>, ResourceDefect> {
+    // YAML reads an empty `id:` as null.
     if members.get("id").is_some_and(Value::is_null) {
         members.shift_remove("id");
     }

@@ -29,6 +29,7 @@ fn resolve_at(value: &mut Value, lookup: Lookup<'_>, path: &str, unset: &mut Vec
             for (name, member) in members.iter_mut() {
                 resolve_at(member, lookup, &join(path, name), unset);
             }
+            // Only a key with a variable needs a new map.
             if members.keys().any(|name| name.contains("${{")) {
                 *members = resolve_keys(std::mem::take(members), lookup, path, unset);
             }
@@ -68,6 +69,7 @@ fn resolve_text<'t>(text: &'t str, lookup: Lookup<'_>) -> Result<Option<String>,
     let mut out = String::new();
     let mut rest = text;
     while let Some(start) = rest.find("${{") {
+        // An unclosed `${{` is plain text.
         let Some(length) = rest[start..].find("}}") else { break };
         let inner = rest[start + 3..start + length].trim();
         let (name, default) = match inner.split_once(":=") {
@@ -96,6 +98,7 @@ fn typed(text: String) -> Value {
         _ => match text.parse::<i64>() {
             Ok(number) => Value::from(number),
             Err(_) => match text.parse::<f64>() {
+                // `inf` and `nan` parse as floats, but JSON has no such numbers.
                 Ok(number) if number.is_finite() => Value::from(number),
                 _ => Value::String(text),
             },
@@ -108,6 +111,7 @@ pub fn merge_keys(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(merge_keys),
         Value::Object(members) => {
+            // Inner mappings first, so that a mapping is complete before it is merged into another one.
             members.values_mut().for_each(merge_keys);
             let sources = match members.get("<<") {
                 Some(Value::Object(_)) => vec![members.shift_remove("<<").unwrap_or_default()],

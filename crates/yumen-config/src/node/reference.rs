@@ -55,6 +55,7 @@ fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
 }
 
 fn comment(property: &Value, indent: usize, out: &mut String) {
+    // Doc comments have the line breaks of the source; the reference has its own width.
     let mut text = property["description"].as_str().unwrap_or("").replace('\n', " ");
     let allowed = allowed(property);
     if !allowed.is_empty() {

@@ -37,6 +37,7 @@ impl UpstreamNodes {
     /// Sets default ports by scheme, and brackets IPv6 hosts.
     pub(super) fn settle(&mut self, scheme: SchemeSpec) -> Result<(), InvalidSettings> {
         for (i, node) in self.0.iter_mut().enumerate() {
+            // An authority has brackets around an IPv6 address (RFC 3986 §3.2.2).
             if node.host.parse::<std::net::Ipv6Addr>().is_ok() {
                 node.host = format!("[{}]", node.host);
             }
@@ -88,6 +89,7 @@ impl<'de> Deserialize<'de> for UpstreamNodes {
 fn from_address(address: &str, weight: u32) -> Result<UpstreamNode, String> {
     let bare_v6 = address.parse::<std::net::Ipv6Addr>().is_ok();
     let (host, port) = match address.rsplit_once(':') {
+        // The last colon of an IPv6 address does not precede a port.
         Some((host, port)) if !bare_v6 && !port.ends_with(']') => (host, Some(port)),
         _ => (address, None),
     };

@@ -367,6 +367,7 @@ fn check_hash_key(upstream: &UpstreamSpec) -> Result<(), InvalidSettings> {
     let pattern = match upstream.hash_on {
         HashOn::Consumer => return Ok(()),
         HashOn::VarsCombinations => None,
+        // APISIX's pattern, in which `A-z` also admits a few punctuation marks.
         HashOn::Vars => Some(concat!(
             "^((uri|server_name|server_addr|request_uri|remote_port|remote_addr|query_string|host|hostname",
             "|mqtt_client_id)|arg_[0-9a-zA-z_-]+)$"

@@ -38,6 +38,7 @@ pub(super) fn array(
     if let Some(max) = k.items_max.filter(|max| count > *max) {
         return ev.refuse(|| format!("expect array to have at most {max} items"));
     }
+    // The cost of comparing items grows with their size.
     if k.unique_items && !ev.spend(items.iter().map(reference::parts).sum()) {
         return ev.refuse(|| "the value takes too many steps to be evaluated".into());
     }
@@ -82,10 +83,12 @@ fn check_tuple(
 
 fn equal_pair(items: &[Value]) -> Option<(usize, usize)> {
     if items.len() > PAIRS_MAX {
+        // A random seed, so that a user cannot construct colliding items.
         let hasher = RandomState::new();
         let mut seen: HashMap<u64, Vec<usize>> = HashMap::with_capacity(items.len());
         return items.iter().enumerate().find_map(|(i, item)| {
             let alike = seen.entry(scalar::hash(&hasher, item)).or_default();
+            // Items with one hash may still differ.
             let first = alike.iter().copied().find(|first| scalar::equal(&items[*first], item));
             alike.push(i);
             first.map(|first| (first, i))

@@ -79,6 +79,7 @@ fn fold_null(node: &mut Map<String, Value>) {
     let Some(Value::Array(branches)) = node.get_mut("anyOf") else { return };
     let before = branches.len();
     branches.retain(|branch| branch.get("type").is_none_or(|name| name != "null"));
+    // Only `Option` is folded; a union of several types stays an `anyOf`.
     if branches.len() == before || branches.len() != 1 {
         return;
     }

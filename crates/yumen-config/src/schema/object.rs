@@ -121,6 +121,7 @@ fn check_others(
     for (name, member) in members.iter_mut() {
         let mut covered = k.properties.is_some_and(|properties| properties.contains_key(name));
         for (pattern, schema) in k.pattern_properties.into_iter().flatten() {
+            // `.*` matches every name, so the common case needs no regular expression.
             if pattern != ".*" && !patterns::compiled(pattern).is_some_and(|regex| regex.is_match(name)) {
                 continue;
             }

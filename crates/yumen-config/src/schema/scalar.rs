@@ -77,6 +77,7 @@ fn normalise(name: &str, instance: &mut Value) {
 
 fn lua_type(instance: &Value) -> &'static str {
     match instance {
+        // Lua's cjson represents null as userdata.
         Value::Null => "userdata",
         Value::Bool(_) => "boolean",
         Value::Number(_) => "number",
@@ -104,6 +105,7 @@ pub(super) fn string(
     match patterns::compiled(pattern) {
         Some(regex) if regex.is_match(text) => Ok(()),
         Some(_) => ev.refuse(|| {
+            // The value may be a URL with a password.
             let mut shown = text.to_owned();
             crate::url::hide_userinfo(&mut shown);
             format!("failed to match pattern {} with {}", quoted(pattern), quoted(&shown))

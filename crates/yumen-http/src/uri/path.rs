@@ -93,6 +93,7 @@ pub fn is_normal(path: &[u8]) -> bool {
     for &byte in path {
         match byte {
             b'%' => return false,
+            // Repeated slashes are merged, and a dot after a separator may begin a dot segment.
             b'/' | b'.' if matches!(previous, b'/' | b'\\') => return false,
             _ => {}
         }

@@ -51,6 +51,7 @@ impl<'w, 's> RequestSimulation<'w, 's> {
     /// Runs the phases up to access, and sets the response if no route matches or the route refuses.
     pub(super) fn decide(&mut self) {
         self.respond_undecided();
+        // The order is that of serving: global rules precede the plugins of the route in each phase.
         self.run_global(PhaseSet::REWRITE);
         let Some(route) = self.route else {
             self.run_global(PhaseSet::ACCESS);
@@ -62,6 +63,7 @@ impl<'w, 's> RequestSimulation<'w, 's> {
         }
         self.run(route.chain.rewrite(), PhaseSet::REWRITE);
         if let Some(consumer) = self.ex.consumer.filter(|consumer| consumer.changes_plugins()) {
+            // Plugins of the consumer join the chain as soon as the consumer is identified.
             let merged = route.chain.with_consumer(consumer);
             self.run(merged.rewrite_in_consumer(), PhaseSet::REWRITE);
             self.merged = Some(merged);
@@ -141,6 +143,7 @@ impl<'w, 's> RequestSimulation<'w, 's> {
         if self.answered.is_some() {
             return self.note(instance, phase, PluginDecision::NotReached, None);
         }
+        // The evaluation of the filter may itself abort a pattern.
         let admits = self.ex.admits(instance);
         if self.respond_undecided() {
             let says = Some("_meta.filter: its pattern took too long".to_owned());

@@ -251,6 +251,7 @@ impl StreamMismatchText<'_> {
             Some(_) => {
                 let fits =
                     streams.candidates(&self.ask).filter(|one| one.matching.differs(&self.ask).is_none());
+                // The first match is the winner.
                 fits.skip(1).take(NEAREST_MAX).map(|route| self.candidate(route)).collect()
             }
             None => {

@@ -21,6 +21,7 @@ pub(super) fn check(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Pro
         for (path, host) in hosts {
             let host = host.to_ascii_lowercase();
             let Some(ssl) = guarded.get(host.as_str()) else { continue };
+            // A wildcard of a certificate covers one label only (RFC 9525 §6.3).
             let deeper = host.replacen('*', "a.b", 1);
             let become_of_them = match input.snapshot.certificate(&deeper) {
                 Some(shown) if shown.client.is_some() => continue,

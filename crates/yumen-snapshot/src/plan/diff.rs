@@ -43,6 +43,7 @@ pub fn diff(before: &[Resource], after: &[Resource]) -> Vec<ObjectChange> {
     for (at, one) in &new {
         match old.get(at) {
             None => drop(changes.insert(*at, change(one, ObjectChangeKind::Added, Vec::new()))),
+            // Equal texts need no parsing, and most objects do not change.
             Some(was) if was.json != one.json => {
                 let paths = places(&was.json, &one.json);
                 if !paths.is_empty() {

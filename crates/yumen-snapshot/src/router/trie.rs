@@ -139,6 +139,7 @@ impl NodeLabel {
         match self {
             NodeLabel::Short { label_len, len, bytes, .. } => {
                 let count = usize::from(len - label_len);
+                // A label that fills the node shifts out all bits.
                 let firsts = equal_bytes(*bytes, first).checked_shr(8 * u32::from(*label_len))?;
                 let at = firsts.trailing_zeros() as usize / 8;
                 (at < count).then_some(at)
@@ -153,6 +154,7 @@ impl NodeLabel {
 fn equal_bytes(bytes: [u8; SHORT], byte: u8) -> u128 {
     const ONES: u128 = u128::from_le_bytes([1; SHORT]);
     const LOWER: u128 = 0x7f * ONES;
+    // The addition carries into no other byte, so every result is exact.
     let differ = u128::from_le_bytes(bytes) ^ (ONES * u128::from(byte));
     !(((differ & LOWER) + LOWER) | differ | LOWER)
 }
@@ -522,6 +524,7 @@ impl<'t, T> TrieSearch<'t, T> {
     #[inline]
     fn walk<K: TrieKey>(&mut self, mut node: &'t TrieNode<T>, key: K, mut at: usize) -> Option<&'t T> {
         loop {
+            // The stack is popped from its end, so longer prefixes are tried before shorter ones.
             if node.values.prefix().is_some() {
                 self.push(SearchFrame { node, at: at as u32, todo: PendingBranch::Prefix });
             }
