@@ -48,7 +48,7 @@ pub async fn serve_control(
     serve(listener, guarded(router(state), hosts), BOUNDS, shutdown).await;
 }
 
-/// The router for a listener of its own.
+/// The router for a separate listener.
 pub(crate) fn router(state: ControlState) -> Router {
     let health = Router::new().route("/v1/healthcheck", get(all_health)).with_state(state.clone());
     control_routes(state).merge(health).fallback(async || not_found("not found"))

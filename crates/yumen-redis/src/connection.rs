@@ -129,7 +129,7 @@ impl RedisConnection {
         self.send_after(&[], encode)
     }
 
-    /// Queues a command directly behind `before`, whose reply is discarded.
+    /// Queues `before` and directly behind it a command; the reply to `before` is discarded.
     pub(crate) fn send_after(
         self: &Rc<Self>,
         before: &[&str],
@@ -344,7 +344,7 @@ impl RedisConnection {
                 return Some(RedisFault::ConnectionLost("unexpected reply without a request".to_owned()));
             };
             self.tools.counters.round_trips.add(1);
-            // A replica cannot run scripts that write: the connection must find the new master.
+            // A replica cannot run scripts that write: the client must look up the new master.
             if matches!(&said, Err(error) if follows_another(error)) {
                 fault = Some(RedisFault::ConnectionLost("it is a replica".to_owned()));
             }

@@ -1,6 +1,6 @@
 //! The data directory: its lock, and atomically replaced files.
 //!
-//! Must not know the content of the files.
+//! Independent of the content of the files.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;

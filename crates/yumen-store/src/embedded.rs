@@ -45,7 +45,7 @@ pub struct EmbeddedOptions {
     pub seal: Option<Arc<dyn TextSeal>>,
     /// Policy for a directory without a store.
     pub absent: MissingStorePolicy,
-    /// Versions in force instead of broken objects, saved with the last good state.
+    /// Active versions of broken objects, saved with the last good state.
     pub versions: Arc<LastGoodVersions>,
 }
 

@@ -1,6 +1,6 @@
 //! Sealing of resource texts on disk with a keyring, so that a copied file discloses no secrets.
 //!
-//! Pure except for random nonces; must not know files or the meaning of the texts.
+//! Pure except for random nonces; accesses no files and does not interpret the texts.
 
 #[cfg(test)]
 mod tests;

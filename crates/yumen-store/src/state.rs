@@ -1,6 +1,6 @@
 //! The content of a store as of one revision, and the changes of one revision. Plain data.
 //!
-//! Clones of a state share all entries. Must not know the meaning of the texts.
+//! Clones of a state share all entries. Does not interpret the texts.
 
 use std::sync::Arc;
 

@@ -83,7 +83,7 @@ impl ConnectionSlots {
     }
 }
 
-/// The place of one connection.
+/// The slot of one connection, released on drop.
 pub(super) struct ConnectionSlot {
     id: u64,
     places: ConnectionSlots,

@@ -289,14 +289,14 @@ pub struct RouterConfig {
     /// Whether `:name` in a path matches any one segment.
     pub path_parameters: bool,
     /// The treatment of `.` and `..` segments in every spelling (`%2e`, `..;x`, and next to `%2F` or a
-    /// backslash): `resolve` removes them before routing and forwarding, `refuse` answers 400, `as_received`
-    /// routes the resolved path and forwards the received one, so that the upstream may serve another path
-    /// than the route guards.
+    /// backslash): `resolve` removes them before routing and forwarding, `refuse` responds with 400,
+    /// `as_received` routes the resolved path and forwards the received one, so that the upstream may serve
+    /// another path than the route guards.
     pub dot_segments: DotSegments,
     /// The treatment of `%2F`: `keep` matches it as part of its segment, `separate` as a slash, `refuse`
-    /// answers 400, also to `%5C`. It is forwarded as received.
+    /// responds with 400, also to `%5C`. It is forwarded as received.
     pub encoded_slashes: EncodedSlashes,
-    /// Whether TRACE requests are routed. Otherwise they are answered 405.
+    /// Whether TRACE requests are routed. Otherwise the response is 405.
     pub trace_requests: bool,
 }
 
@@ -317,7 +317,7 @@ impl Default for RouterConfig {
 pub enum DotSegments {
     /// They are removed before routing and forwarding.
     Resolve,
-    /// The request is answered 400.
+    /// The response is 400.
     Refuse,
     /// The resolved path is routed, the received one forwarded.
     AsReceived,
@@ -331,7 +331,7 @@ pub enum EncodedSlashes {
     Keep,
     /// They separate segments.
     Separate,
-    /// The request is answered 400.
+    /// The response is 400.
     Refuse,
 }
 

@@ -158,7 +158,7 @@ pub enum ReferenceScan {
 pub struct ReferenceRule {
     /// The field with the id.
     pub field: &'static str,
-    /// The place of that field.
+    /// Position of that field in the object.
     pub place: ReferencePlace,
     /// The kinds that may refer to it, in the order of the search, with their names in the refusal.
     pub users: &'static [(Kind, &'static str)],
@@ -166,12 +166,12 @@ pub struct ReferenceRule {
     pub refusal: DeletionRefusal,
 }
 
-/// Where the field of a reference stands.
+/// Position of a reference field in an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReferencePlace {
     /// At the top of the object. The Admin API requires that the named object exists.
     Object,
-    /// In `tls` of an upstream, wherever that stands.
+    /// In `tls` of an upstream, top-level or embedded.
     UpstreamTls,
     /// In `protocol` of a stream route.
     StreamProtocol,
@@ -206,7 +206,7 @@ impl DeletionRefusal {
 }
 
 impl Kind {
-    /// Every kind in the order of compiling: a kind comes after those that its objects refer to.
+    /// Every kind in compilation order: a kind comes after those that its objects refer to.
     pub const ALL: [Kind; Kind::COUNT] = [
         Kind::Secrets,
         Kind::Protos,

@@ -1,6 +1,6 @@
 //! The tables of the database file and every transaction on them.
 //!
-//! Knows redb; must not know the path of the file or the time of opening.
+//! Uses redb; independent of the path of the file and the time of opening.
 
 use std::collections::BTreeMap;
 use std::io;

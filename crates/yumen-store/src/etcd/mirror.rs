@@ -1,7 +1,7 @@
 //! Mirror of the keys in etcd: listings and events in, revisions out. Pure.
 //!
 //! Owns the served state. Never serves a state that no revision had, and never drops most objects at once
-//! without confirmation. Must not know sockets, clocks or threads.
+//! without confirmation. Independent of sockets, clocks and threads.
 
 mod confirmation;
 mod deletion_hold;
@@ -348,7 +348,8 @@ impl EtcdMirror {
         is_unknown && (is_delete || kv.create_revision.max(0) as u64 <= self.seen.revision)
     }
 
-    /// Records the nonce of a write, so that a writer without a response learns that its transaction was applied.
+    /// Records the nonce of a write, so that a writer without a response can detect that its transaction was
+    /// applied.
     fn record_nonce(&mut self, nonce: &str, revision: u64) {
         if nonce.is_empty() {
             return;

@@ -105,8 +105,8 @@ pub(super) fn creation(path: String, value: String, lease: i64) -> TxnRequest {
     }
 }
 
-/// Refuses to delete an object whose deletion is held. etcd no longer has the key, so a delete would produce
-/// no event and reach no other node.
+/// Refuses to delete an object that has a held deletion. etcd no longer has the key, so a delete would
+/// produce no event and reach no other node.
 fn refuse_held(mirror: &EtcdMirror, finished: &FinishedDraft) -> Result<(), StoreError> {
     let changes = finished.committed.iter().flat_map(|committed| &committed.changes);
     let mut deleted = changes.filter(|changed| changed.after.is_none()).map(|changed| &changed.key);

@@ -41,7 +41,7 @@ pub struct EtcdStatus {
     pub held: usize,
 }
 
-/// Revisions that a node knows.
+/// Progress of a node in the revisions of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MirrorPosition {
     /// Newest revision known to have changed an object.
@@ -53,7 +53,7 @@ pub struct MirrorPosition {
 }
 
 impl MirrorPosition {
-    /// Revision up to which all changes are in force in a node whose workers have `applied`.
+    /// Revision up to which all changes are effective on a node with workers that have applied `applied`.
     pub fn reached(&self, applied: u64) -> u64 {
         // A larger `applied` stems from another cluster, or from a newer copy of this one.
         if applied == self.served { self.seen } else { applied.min(self.seen) }

@@ -1,6 +1,6 @@
 //! gRPC over one HTTP/2 connection: unary calls and bidirectional streams.
 //!
-//! Must not know the meaning of the calls, nor the choice of the endpoint.
+//! Independent of the called methods and of the choice of the endpoint.
 
 #[cfg(test)]
 mod tests;

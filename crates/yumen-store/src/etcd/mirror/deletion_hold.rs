@@ -32,9 +32,9 @@ pub(super) struct Moment {
 /// The decision on the deletions of one revision.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
-    /// Keys whose deletion passes.
+    /// Keys of accepted deletions.
     pub(super) passing: Vec<ResourceKey>,
-    /// Objects whose deletion had passed and is now held: they are served again.
+    /// Objects with an accepted deletion that is now held: they are served again.
     pub(super) restored: Vec<(ResourceKey, StoreEntry)>,
 }
 
@@ -141,7 +141,7 @@ fn keys_of(gone: Vec<(ResourceKey, StoreEntry)>) -> Vec<ResourceKey> {
 /// Deletions of the last [`WINDOW_MS`] that were neither confirmed nor undone.
 #[derive(Debug, Clone, Default)]
 struct DeletionWindow {
-    /// Ascending by time. Entries whose key has no matching item in `deletions` are stale.
+    /// Ascending by time. Entries without a matching item in `deletions` are stale.
     order: Vector<(u64, ResourceKey)>,
     deletions: OrdMap<ResourceKey, RecentDeletion>,
 }

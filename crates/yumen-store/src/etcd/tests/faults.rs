@@ -302,7 +302,7 @@ fn passwords_are_asked_for_and_tokens_renewed() {
     settings.client.user = Some(("yumen".into(), "secret".into()));
     let node = cluster.node_with("one", settings);
     put(node.store(), "a", "{}").unwrap();
-    // A restarted member knows no former tokens, and old tokens expire.
+    // Tokens are invalid after a restart of the member, and they expire.
     cluster.kill(0);
     cluster.launch(0);
     put(node.store(), "b", "{}").unwrap();
