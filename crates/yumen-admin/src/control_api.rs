@@ -61,6 +61,7 @@ pub fn control_routes(state: ControlState) -> Router {
         .route("/v1/healthcheck/{kind}/{id}", get(health_of))
         .route("/v1/discovery/{source}/dump", get(discovered))
         .route("/yumen/v1/discovery", get(all_discovered))
+        // APISIX runs the garbage collector of Lua here; there is none.
         .route("/v1/gc", post(async || StatusCode::OK))
         .route("/v1/plugins/reload", put(plugins::reload))
         .route("/v1/{plural}", get(list))
@@ -153,6 +154,7 @@ fn shown(kind: Kind, id: &str, entry: &StoreEntry) -> Option<Value> {
         "has_domain": upstream.is_some_and(has_domain),
         "createdIndex": entry.created.0,
         "modifiedIndex": entry.modified.0,
+        // These two members of APISIX's responses have no counterpart here.
         "update_count": 0,
         "clean_handlers": {},
         "value": value,

@@ -25,7 +25,7 @@ pub fn exposition(families: Vec<MetricFamily>) -> Result<String, prometheus::Err
     let families: Vec<_> = merge(families).into_values().filter_map(MergedFamily::into_proto).collect();
     let mut text = Vec::new();
     TextEncoder::new().encode(&families, &mut text)?;
-    // the encoder writes strings only
+    // The encoder writes valid UTF-8 only.
     String::from_utf8(text).map_err(|error| prometheus::Error::Msg(error.to_string()))
 }
 
@@ -64,6 +64,7 @@ fn merge(families: Vec<MetricFamily>) -> BTreeMap<String, MergedFamily> {
 impl MergedFamily {
     fn add(&mut self, sample: MetricSeries) {
         let MetricSeries { mut labels, value } = sample;
+        // The order of labels does not distinguish series.
         labels.sort();
         let fits = matches!(value, MetricValue::Buckets { .. }) == (self.kind == MetricKind::Histogram);
         if !fits || !are_label_names(&labels, self.kind) {
@@ -114,6 +115,7 @@ fn combine(kind: MetricKind, there: &mut MetricValue, value: MetricValue) -> boo
             MetricValue::Buckets { buckets, sum, count },
             MetricValue::Buckets { buckets: more, sum: more_sum, count: more_count },
         ) => {
+            // Counts of different buckets cannot be added.
             if !buckets.iter().map(|(bound, _)| bound).eq(more.iter().map(|(bound, _)| bound)) {
                 return false;
             }

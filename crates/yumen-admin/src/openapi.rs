@@ -121,6 +121,7 @@ pub fn openapi(state: &AdminState, endpoints: &[ApiEndpoint]) -> Value {
         },
         "jsonSchemaDialect": "http://json-schema.org/draft-07/schema#",
         "servers": [{ "url": "/" }],
+        // Applies to every operation (OpenAPI 3.1 §4.8.1).
         "security": [{ "key": [] }],
         "paths": paths,
         "components": { "schemas": schemas(state), "securitySchemes": security() }
@@ -284,6 +285,7 @@ fn schemas(state: &AdminState) -> Value {
         }
     }
     let lists = Kind::ALL.into_iter().filter(|kind| kind.descriptor().parent.is_none());
+    // A list of consumers in a document may hold their credentials too, which have another schema.
     let has_nested = |kind: Kind| Kind::descriptors().iter().any(|one| one.parent == Some(kind));
     let list = |kind: Kind| {
         let item = if has_nested(kind) { json!({ "type": "object" }) } else { reference(singular(kind)) };

@@ -42,6 +42,7 @@ pub(crate) fn names(state: &AdminState) -> Vec<&str> {
 fn running(state: &AdminState, serves: fn(ServedTraffic) -> bool) -> Vec<&str> {
     let served = state.registry.iter().map(|one| &one.kind).filter(|kind| serves(kind.serves));
     let mut running: Vec<_> = served.map(|kind| (kind.priority, kind.name)).collect();
+    // Plugins of one priority by name, so that the list does not depend on the order of registration.
     running.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
     running.into_iter().map(|(_, name)| name).collect()
 }
@@ -149,6 +150,7 @@ async fn one(State(state): State<AdminState>, Path(name): Path<String>, RawQuery
     let serves = |serves: ServedTraffic| if is_http { serves.http() } else { serves.streams() };
     let is_served = match state.registry.get(&name) {
         Some(registered) => serves(registered.kind.serves),
+        // A plugin that can only be configured counts as an HTTP plugin.
         None => is_http,
     };
     let Some(settings) = schema(&state, &name).filter(|_| is_served) else {

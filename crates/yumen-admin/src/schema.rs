@@ -89,6 +89,7 @@ async fn validate_one(
             ApiRefusal::new(StatusCode::NOT_FOUND, format!("Unsupported resource type for schema: {name}"))
         })
         .and_then(|kind| {
+            // Duplicate members are refused, because readers disagree on which one counts.
             let read = duplicate_keys::from_json(&body).map_err(|error| error.to_string());
             let value = read
                 .and_then(DuplicateCheckedValue::into_distinct)

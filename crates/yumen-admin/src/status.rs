@@ -95,7 +95,7 @@ async fn status(State(state): State<StatusState>) -> Response {
     let mut body = Map::new();
     body.insert("status".to_owned(), json!("ok"));
     if let Value::Object(details) = (state.describe)() {
-        // a detail must not overwrite the status
+        // A detail must not overwrite the status.
         body.extend(details.into_iter().filter(|(key, _)| key != "status"));
     }
     reply::json(StatusCode::OK, &Value::Object(body))

@@ -28,6 +28,8 @@ pub(crate) fn host_part(bytes: &[u8]) -> Option<HostPart> {
     let host = match bytes.strip_prefix(b"[") {
         Some(inner) => {
             let end = memchr::memchr(b']', inner)?;
+            // `end` excludes both brackets. Capital digits are assumed, because lowering an address is
+            // harmless.
             is_ipv6(&inner[..end]).then_some(HostPart { end: end + 2, has_capitals: true })?
         }
         None => {
@@ -88,6 +90,7 @@ pub(crate) fn encode_excluded(path: &[u8]) -> Cow<'_, [u8]> {
 
 /// Decodes percent-escapes; octets that form no valid escape stay.
 pub fn decode_escapes(text: &[u8]) -> Cow<'_, [u8]> {
+    // Most texts have no escape and are not copied.
     if memchr::memchr(b'%', text).is_none() {
         return Cow::Borrowed(text);
     }

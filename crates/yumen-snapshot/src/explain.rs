@@ -292,6 +292,7 @@ pub fn explain(
     let route = winner.map(|route| route_choice(route, &ex));
     let why_not = question.why_not.as_deref();
     let said = ex.aside(|ex| reason::said(snapshot, ex, winner, &trace, why_not, background));
+    // The simulated plugins change the fields; the explanation lists the differences.
     let before = ex.request.fields.clone();
     let thought = match at_once {
         Some(answered) => SimulatedSteps::at_once(answered),
@@ -426,6 +427,7 @@ fn at_once(snapshot: &Snapshot, ex: &mut Exchange<'_>) -> Option<SimulatedRespon
         Method::Trace if !snapshot.router.rules.trace_requests => {
             Some(SimulatedResponse { plugin: None, origin: None, response: crate::trace_refusal() })
         }
+        // `Max-Forwards` applies to these two methods only (RFC 9110 §7.6.2).
         Method::Options | Method::Trace => {
             let response = crate::max_forwards(ex)?;
             Some(SimulatedResponse { plugin: None, origin: None, response })
@@ -469,7 +471,9 @@ fn simulate_steps<'s>(
         (None, RouteTarget::Upstream(slot)) => snapshot.upstream(*slot),
         _ => None,
     });
+    // After a local response, no upstream gets the request.
     let upstream = found.filter(|_| walk.answered.is_none());
+    // `peek` leaves the balancer unchanged, so that explaining does not shift the distribution of traffic.
     let next = upstream.and_then(|upstream| Some(&upstream.endpoints[upstream.peek(walk.ex)?]));
     if walk.answered.is_none() && next.is_none() {
         let (answers, remark) = nowhere(upstream);
@@ -542,6 +546,7 @@ fn answer(answered: SimulatedResponse) -> ExplainedResponse {
         origin: answered.origin,
         status: response.status,
         headers: response.fields().iter().map(header).collect(),
+        // Characters, not bytes, so that no character is cut.
         body: text(&response.body).chars().take(BODY_CHARS_MAX).collect(),
     }
 }

@@ -15,6 +15,7 @@ use crate::upstream::{EndpointHealth, EndpointState, HealthCounts};
 impl PortableState for EndpointHealth {
     fn tell(&self) -> Value {
         let counts = [&self.active, &self.passive].map(|counts| all(counts).map(|count| count.load(Relaxed)));
+        // An untouched state is not exported: it is the initial state of the successor too.
         match self.is_up() && counts.concat().iter().all(|count| *count == 0) {
             true => Value::Null,
             false => json!({"up": self.is_up(), "active": counts[0], "passive": counts[1]}),
@@ -37,6 +38,7 @@ fn all(counts: &HealthCounts) -> [&AtomicU32; 4] {
 
 impl PortableState for EndpointState {
     fn tell(&self) -> Value {
+        // 0 means that no request has been measured.
         match self.ewma_at_us.load(Relaxed) {
             0 => Value::Null,
             at_us => json!([self.ewma_us.load(Relaxed), at_us]),

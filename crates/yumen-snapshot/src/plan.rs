@@ -218,11 +218,13 @@ fn impact(before: &Snapshot, after: &Snapshot, sample: &[Question], now: Now) ->
         impact.change_upstream +=
             usize::from(goes_from.is_some() && goes_to.is_some() && goes_from != goes_to);
         let request = format!("{} {}", question.method, question.url);
+        // Each of the two groups has its own limit, so that other changes do not crowd out lost routes.
         let is_told = examples.iter().filter(|(lost, _)| *lost == loses_route).count() >= EXAMPLES_MAX;
         if !is_told {
             examples.push((loses_route, ImpactExample { request, before: old, after: new }));
         }
     }
+    // Requests that lose their route come first.
     examples.sort_by_key(|(loses_route, _)| !loses_route);
     impact.examples = examples.into_iter().map(|(_, example)| example).collect();
     impact
@@ -241,6 +243,7 @@ fn confirmation(changes: &[ObjectChange], impact: &TrafficImpact, limits: &PlanL
             limits.deleted_routes_max
         ));
     }
+    // An empty sample has a share of 0.
     let share = impact.changed as f64 / impact.asked.max(1) as f64;
     if share > limits.changed_share_max {
         let (changed, asked) = (impact.changed, impact.asked);

@@ -89,6 +89,7 @@ fn compare_outcome(followed: &SimulatedRequest, expect: &Expectation, failed: &m
     failed.compare("status", "status", wanted.as_deref(), status.as_deref(), &instead);
     let plugin = answer.and_then(|answer| answer.plugin);
     failed.compare("plugin", "a response of", expect.plugin.as_deref(), plugin, &instead);
+    // A plugin may still respond after an upstream was chosen; the request then does not reach it.
     let upstream = followed.upstream.as_ref().filter(|_| answer.is_none());
     let origin = upstream.map(|upstream| short(&upstream.view.origin));
     failed.compare("upstream", "upstream", expect.upstream.as_deref().map(short), origin, &instead);

@@ -235,6 +235,8 @@ impl Router {
         while let Some(table) = levels.next(ReversedKey(ex.request.host())) {
             reached.push(table);
         }
+        // Tables of matching hosts come first: a route in one of them lost by its path, even if it has other
+        // hosts too.
         let near = reached.iter().map(|table| &table.paths).chain([&self.any_host]);
         let far = self.hosts.values().map(|table| &table.paths);
         for (paths, lost) in near
@@ -324,6 +326,7 @@ fn find_path<'s, W: MatchObserver>(
                     return;
                 }
                 witness.candidate(&way.route, lost, ex);
+                // The next route must not see these parameters.
                 ex.path_params.clear();
                 continue;
             }

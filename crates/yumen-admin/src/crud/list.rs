@@ -75,11 +75,13 @@ fn list(
     let mut found: Vec<(&Arc<str>, &StoreEntry)> =
         under.filter(|(_, entry)| filters.admit(&entry.json)).collect();
     let descriptor = target.kind.descriptor();
+    // APISIX responds with 404 instead of an empty list of credentials.
     if descriptor.parent.is_some() && found.is_empty() {
         return Err(ApiRefusal::key_not_found());
     }
     let total = found.len();
     if let Some(page) = page {
+        // By creation, so that a new object does not shift the pages before it.
         found.sort_by_key(|(id, entry)| (entry.created, *id));
         found = found.into_iter().skip(page.skipped()).take(page.size).collect();
     }
@@ -102,6 +104,7 @@ struct ListPage {
 impl ListPage {
     /// The requested page; the whole list unless both arguments are present.
     fn of(query: &QueryArguments) -> Result<Option<ListPage>, ApiRefusal> {
+        // As Lua's `tonumber`, which also accepts `10.0`.
         let number = |name| query.get(name).and_then(|text| text.trim().parse::<f64>().ok());
         let (Some(page), Some(size)) = (number("page"), number("page_size")) else {
             return Ok(None);
@@ -188,6 +191,7 @@ impl FilterableObject<'_> {
         let found = if field == "service_id" { &self.service_id } else { &self.upstream_id };
         match found {
             Some(Value::String(id)) => id == wanted,
+            // An id may be a number in an object, but is text in a query.
             Some(Value::Number(id)) => id.to_string() == wanted,
             _ => false,
         }

@@ -50,6 +50,7 @@ pub(crate) fn put(
     }
     check_times(&object)?;
     judge(state, kind, &object)?;
+    // After validation, so that the schema's message about an invalid id takes precedence.
     check_id(target.id.as_deref().unwrap_or(&id))?;
     let stored = if rule == IdRule::WithinManager { id } else { target.stored_id(&id) };
     Ok(ValidatedObject { key: Some(ResourceKey::new(kind, stored)), object })
@@ -115,6 +116,7 @@ fn object_of(state: &AdminState, kind: Kind, body: Option<Value>) -> Result<Map<
         None | Some(Value::Null) => Err(ApiRefusal::invalid("missing configurations")),
         Some(Value::Object(object)) => Ok(object),
         Some(value) => {
+            // The schema's message about the wrong type takes precedence.
             validate::object(state, kind, &value).map_err(ApiRefusal::invalid)?;
             Err(ApiRefusal::invalid("invalid configuration: it must be an object"))
         }

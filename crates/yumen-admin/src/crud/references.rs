@@ -21,6 +21,7 @@ pub(crate) fn check(
     object: &Map<String, Value>,
 ) -> Result<(), ApiRefusal> {
     if key.kind == Kind::Credentials {
+        // The id of a credential begins with that of its consumer.
         let consumer = key.id.split('/').next().unwrap_or_default();
         if state.get(Kind::Consumers, consumer).is_none() {
             return Err(ApiRefusal::new(StatusCode::NOT_FOUND, "consumer not found"));
@@ -89,6 +90,7 @@ pub(crate) fn check_unique(
 ) -> Result<(), ApiRefusal> {
     for fact in facts::of(registry, key.kind, object) {
         let other = known.stating(&fact).find(|other| !is_own(key, other));
+        // Equal texts are found by the index; only then are references to variables resolved.
         let other = other.or_else(|| resolves_equal(variables, known, key, &fact));
         let Some(other) = other else { continue };
         let message = match &fact {
@@ -159,6 +161,7 @@ pub(crate) fn check_usable(
     object: &Map<String, Value>,
 ) -> Result<(), ApiRefusal> {
     let is_shown_to_upstreams = object.get("type").and_then(Value::as_str) == Some("client");
+    // Users of a certificate require its type `client`; no other change makes an object unusable.
     if key.kind != Kind::Ssls || is_shown_to_upstreams {
         return Ok(());
     }
@@ -182,6 +185,7 @@ fn first_user<'k>(known: &'k IndexedState, key: &ResourceKey) -> Option<Referenc
     key.kind.descriptor().referenced.as_ref()?.users.iter().find_map(|&(kind, name)| {
         let direct = known.first_stating(&ObjectFact::Uses(key.clone()), kind);
         let plugin = known.first_stating(&ObjectFact::UsesInPlugin(key.clone()), kind);
+        // The lowest id, so that the message does not depend on the kind of reference.
         let user = direct.into_iter().chain(plugin).min()?;
         Some(ReferencingObject { name, id: &user.id, is_plugin: direct != Some(user) })
     })

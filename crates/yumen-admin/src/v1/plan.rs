@@ -60,6 +60,7 @@ pub(super) async fn plan(
     let text =
         std::str::from_utf8(&body).map_err(|error| ApiRefusal::invalid(format!("no text: {error}")))?;
     let puts = read_document(text)?;
+    // Compiles two configurations, which would block a thread of the runtime.
     let planned = tokio::task::spawn_blocking(move || {
         let now = state.admin.store.state();
         let after = after(&now, &puts, asked.mode == ImportMode::Replace);
@@ -122,6 +123,7 @@ pub(super) fn changes_only_endpoints(now: &StoreState, put: &Resource) -> bool {
     before.shift_remove("nodes");
     let not_compared = TIMES.into_iter().chain(["id"]);
     not_compared.for_each(|field| drop((before.shift_remove(field), after.shift_remove(field))));
+    // Without any endpoint, requests fail, which may need a confirmation.
     before == after && has_endpoint(&nodes)
 }
 
@@ -155,6 +157,7 @@ pub(super) async fn lint(
     State(state): State<V1State>,
     StrictQuery(strictness): StrictQuery<LintQuery>,
 ) -> Result<Response, ApiRefusal> {
+    // Linting examines the whole configuration, which would block a thread of the runtime.
     let found = tokio::task::spawn_blocking(move || {
         let resources = state.admin.store.state().resources();
         state.live.lint(&resources, strictness.strict)

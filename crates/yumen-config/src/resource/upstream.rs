@@ -318,6 +318,7 @@ pub(super) fn settle(upstream: &mut UpstreamSpec) -> Result<(), InvalidSettings>
     check_limits(upstream)?;
     upstream.checks.as_ref().map_or(Ok(()), check_probes)?;
     if let Some(nodes) = &mut upstream.nodes {
+        // Nodes without a port get the default port of the scheme.
         nodes.settle(upstream.scheme)?;
     }
     Ok(())

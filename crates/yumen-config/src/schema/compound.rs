@@ -75,6 +75,7 @@ fn check_tuple(
                 return ev.refuse_at(&format!("[{i}]"), || "found unexpected extra items in array".into());
             }
             (None, Some(schema)) => check_item(ev, schema, i, item)?,
+            // Without `additionalItems`, further items are valid.
             (None, None) => break,
         }
     }
@@ -186,6 +187,7 @@ pub(super) fn contains(
     instance: &mut Value,
 ) -> Result<(), InvalidSettings> {
     let Value::Array(items) = instance else { return Ok(()) };
+    // A trial, because a matching item must not receive defaults from `contains`.
     let fits = items.iter_mut().any(|item| ev.trying().check(schema, item).is_ok());
     if fits { Ok(()) } else { ev.refuse(|| "array does not contain any valid item".into()) }
 }

@@ -167,6 +167,7 @@ impl<'s> SchemaEvaluator<'s> {
             _ => return Ok(()),
         };
         if self.depth >= DEPTH_MAX {
+            // Aborts the evaluation as a whole: under `not`, a mere refusal would count as success.
             self.references.inspect(|references| references.give_up());
             return self.refuse(|| "too deeply nested".into());
         }
@@ -184,10 +185,13 @@ impl<'s> SchemaEvaluator<'s> {
             };
         }
         let keywords = SchemaKeywords::gather(node);
+        // First, because it may turn an empty array into an object and back; the checks below depend on the
+        // form.
         if let Some(types) = keywords.types {
             scalar::types(inner, types, instance)?;
         }
         match instance {
+            // Keywords for other types do not apply (JSON Schema draft-07 validation §3.2.1).
             Value::Object(_) => object::check(inner, &keywords, instance)?,
             Value::Array(_) => compound::array(inner, &keywords, instance)?,
             Value::String(text) => scalar::string(inner, &keywords, text)?,

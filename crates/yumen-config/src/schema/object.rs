@@ -17,6 +17,7 @@ pub(super) fn check(
     }
     if let (Some(required), Some(members)) = (k.required, instance.as_object()) {
         for name in required.iter().filter_map(Value::as_str) {
+            // A default satisfies the requirement.
             let defaulted = || k.properties.and_then(|p| p.get(name)).and_then(default_of).is_some();
             if !members.contains_key(name) && !defaulted() {
                 return ev.refuse_at(name, || format!("property \"{name}\" is required"));

@@ -26,6 +26,7 @@ impl<'s> SchemaReferences<'s> {
     /// Takes steps from the budget; `false` if it is exhausted.
     pub(super) fn spend(&self, steps: usize) -> bool {
         let left = self.left.get().checked_sub(steps);
+        // 0 after an underflow, so that smaller steps fail from then on too.
         self.left.set(left.unwrap_or(0));
         if left.is_none() {
             self.give_up();

@@ -124,6 +124,7 @@ pub(super) fn number(
     let bound = |keyword: Option<&Value>| keyword.and_then(Value::as_f64);
     let strict = |keyword: Option<&Value>| keyword == Some(&Value::Bool(true));
     let (mut min, mut above) = (bound(k.minimum), bound(k.exclusive_minimum));
+    // Draft-04: a boolean makes `minimum` itself exclusive.
     if strict(k.exclusive_minimum) {
         (min, above) = (None, min);
     }

@@ -61,6 +61,7 @@ impl PathForms {
     /// refuses.
     pub fn read(path: &[u8], policy: PathPolicy) -> Result<PathForms, InvalidPath> {
         let separates = policy.encoded_slashes == EncodedSlashPolicy::Separate;
+        // Also validates every escape, so that `decode` below cannot fail.
         let found = Findings::of(path)?;
         if found.has_encoded_separator && policy.encoded_slashes == EncodedSlashPolicy::Refuse {
             return Err(InvalidPath("the path has an encoded slash"));
@@ -212,6 +213,7 @@ impl Findings {
         let mut found = Findings::default();
         let mut at = 0;
         while at < path.len() {
+            // `true` makes `is_slash` distinguish encoded slashes from encoded backslashes.
             let segment = segment_at(path, at, true)?;
             found.has_dot_segment |= segment.kind != DotKind::Ordinary;
             found.has_encoded_separator |= segment.is_separator_encoded;
@@ -306,6 +308,7 @@ fn part_of(raw: &[u8], wanted: Range<usize>, keeps: bool) -> &[u8] {
         let octet = PathOctet::first(rest).unwrap_or(PathOctet { byte: rest[0], is_encoded: false });
         let is_kept = keeps && octet.is_encoded && matches!(octet.byte, b'/' | b'%');
         let is_slash = octet.byte == b'/' && !is_kept;
+        // A repeated slash adds nothing to the decoded form.
         let len = if is_kept { 3 } else { usize::from(!(is_slash && was_slash)) };
         for (bound, wanted) in bounds.iter_mut().zip([wanted.start, wanted.end]) {
             if len > 0 && (written..written + len).contains(&wanted) {

@@ -41,6 +41,7 @@ pub(super) fn said(
             candidates.push(words.candidate(losing));
         }
     }
+    // With a winner, routes for other hosts and paths explain nothing and are only counted.
     if winner.is_none() {
         candidates.extend(words.nearest(trace).into_iter().map(|losing| words.candidate(losing)));
     }
@@ -113,6 +114,7 @@ impl MismatchText<'_, '_> {
         let (id, host, uri) = (&winner.info.id, self.ex.matched_host, self.ex.matched_uri());
         let (ours, theirs) = (&route.matching, &winner.matching);
         let has = |patterns: &[Box<str>], one: &str| patterns.iter().any(|pattern| **pattern == *one);
+        // The order of the tests is that of the router's precedence: host, path, priority, age, id.
         let same_host = (host.is_empty() && ours.hosts.is_empty()) || has(&ours.hosts, host);
         if !same_host {
             return format!("route {id} is for a closer host, {host}");
@@ -146,6 +148,7 @@ impl MismatchText<'_, '_> {
             let Some(route) = self.routes.get(&*losing.id) else { continue };
             let closest = route.matching.uris.iter().map(|uri| common(uri)).max().unwrap_or(0);
             match losing.lost {
+                // A route that differs only in its host ranks above every partial path.
                 MismatchReason::Host if self.fits_path(route) => ranked.push((usize::MAX, losing)),
                 // One slash in common is no similarity.
                 MismatchReason::Path if closest > 1 => ranked.push((closest, losing)),
@@ -157,6 +160,7 @@ impl MismatchText<'_, '_> {
     }
 
     fn why_not(&self, asked: &str, trace: &MatchTrace, background: &ExplainContext<'_>) -> RouteCandidate {
+        // Ids take precedence, since names need not be unique.
         let by_name = || self.routes.values().find(|route| &*route.info.name == asked);
         let Some(route) = self.routes.get(asked).or_else(by_name) else {
             return RouteCandidate { route: asked.into(), lost: None, why: absent(asked, background) };

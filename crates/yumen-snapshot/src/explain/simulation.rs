@@ -141,6 +141,7 @@ impl<'w, 's> RequestSimulation<'w, 's> {
 
     fn run_one(&mut self, instance: &Arc<PluginInstance>, phase: PhaseSet) {
         if self.answered.is_some() {
+            // The remaining plugins are listed nevertheless, to show which ones the response bypasses.
             return self.note(instance, phase, PluginDecision::NotReached, None);
         }
         // The evaluation of the filter may itself abort a pattern.
@@ -184,6 +185,7 @@ impl<'w, 's> RequestSimulation<'w, 's> {
     }
 
     fn answer(&mut self, instance: &Arc<PluginInstance>, phase: PhaseSet, response: LocalResponse) {
+        // `_meta.error_response` replaces the body of the plugin, as in serving.
         let response = instance.apply_error_response(response);
         let says = format!("status {}", response.status);
         self.note(instance, phase, PluginDecision::Answers, Some(says));
@@ -195,6 +197,7 @@ impl<'w, 's> RequestSimulation<'w, 's> {
     /// there was one.
     fn respond_undecided(&mut self) -> bool {
         let is_undecided = self.ex.is_undecided();
+        // A response of the gateway is final; only a plugin's is replaced.
         let is_told = self.answered.as_ref().is_some_and(|answered| answered.plugin.is_none());
         if is_undecided && !is_told {
             let (status, message, remark) = if self.ex.has_unreadable_body() {
@@ -223,6 +226,7 @@ impl<'w, 's> RequestSimulation<'w, 's> {
         let consumers = self.ex.consumers;
         let Some(consumer) = consumers.named(name) else {
             let remark = format!("consumer {name} does not exist or is not active");
+            // Each plugin that authenticates gets here; one remark is enough.
             if !self.remarks.contains(&remark) {
                 self.remarks.push(remark);
             }

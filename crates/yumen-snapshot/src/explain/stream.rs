@@ -100,6 +100,7 @@ impl SyntheticStream {
         let port = port
             .parse::<u16>()
             .map_err(|_| refuse(format!("has no port: the form is {protocol}://HOST:PORT")))?;
+        // IPv6 addresses are in brackets (RFC 3986 §3.2.2).
         let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
         let is_name = address.is_err() && !matches!(host, "" | "*");
         if is_name && protocol != "tls" {
@@ -111,8 +112,10 @@ impl SyntheticStream {
             return Err(InvalidSettings::at("sni", message));
         }
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        // IPv4-mapped addresses count as IPv4, as in serving.
         let local = SocketAddr::new(address.unwrap_or(here).to_canonical(), port);
         let peer = SocketAddr::new(question.client_ip.unwrap_or(here).to_canonical(), 0);
+        // Names in stream routes are compared in lower case.
         let sni = sni.map(|sni| sni.to_ascii_lowercase().into_boxed_str());
         let tls = (protocol == "tls").then(|| TlsInfo { sni, ..TlsInfo::default() });
         Ok(Some(SyntheticStream { protocol, client: ClientInfo { peer, local, tls, connection: 0 } }))
@@ -189,6 +192,7 @@ fn follow(
         &host,
         &snapshot.consumers,
     );
+    // The identifier of an MQTT client is in its first packet, which a question does not contain.
     ex.stream = Some(StreamInfo { protocol: arriving.protocol, mqtt_client_id: None });
     ex.route = Some(&route.info);
     let mut walk = RequestSimulation::new(snapshot, &mut ex, None, None);
@@ -256,6 +260,7 @@ impl StreamMismatchText<'_> {
             }
             None => {
                 let mut ranked: Vec<_> = streams.all().map(|route| (self.misses(route), route)).collect();
+                // Equally near routes are ordered by id, so that the list is reproducible.
                 ranked.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.info.id.cmp(&b.1.info.id)));
                 ranked.into_iter().take(NEAREST_MAX).map(|(_, route)| self.candidate(route)).collect()
             }
@@ -268,6 +273,7 @@ impl StreamMismatchText<'_> {
     fn misses(&self, route: &StreamRoute) -> usize {
         let mut matching = route.matching.clone();
         let mut misses = 0;
+        // `differs` returns only the first mismatch, so each is removed from a copy in turn.
         while let Some(differs) = matching.differs(&self.ask) {
             misses += 1;
             match differs {

@@ -111,6 +111,7 @@ impl SyntheticRequest {
         let name = server_name(question, &head);
         let tls = (url.is_tls || question.sni.is_some()).then(|| TlsInfo {
             sni: (!name.is_empty()).then(|| name.into()),
+            // There is no handshake; conditions on these variables see common values.
             version: "TLSv1.3",
             cipher: "TLS_AES_128_GCM_SHA256",
             ..TlsInfo::default()
@@ -155,12 +156,14 @@ fn head(
     url: &ExplainUrl<'_>,
     paths: PathPolicy,
 ) -> Result<RequestHead, InvalidSettings> {
+    // A request has exactly one `Host` field (RFC 9112 §3.2).
     let has_host = question.headers.keys().any(|name| name.eq_ignore_ascii_case("host"));
     let mut text = format!("{} {} HTTP/1.1\r\n", question.method, url.target);
     if !has_host {
         text.push_str(&format!("Host: {}\r\n", url.authority.unwrap_or_default()));
     }
     for (name, value) in &question.headers {
+        // A line break would add fields or end the head.
         if name.is_empty() || [name, value].iter().any(|text| text.contains(['\r', '\n', '\0'])) {
             let path = format!("headers.{}", name.escape_debug());
             return Err(InvalidSettings::at(path, "a header field is one line, NAME: VALUE"));

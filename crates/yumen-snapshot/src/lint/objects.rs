@@ -77,6 +77,7 @@ fn keyless(texts: &ResourceTexts<'_>) -> Vec<Problem> {
         .collect();
     let has_key = |value: &Value| {
         let plugins = value.get("plugins").and_then(Value::as_object);
+        // The names of plugins that authenticate end with `-auth`.
         plugins.is_some_and(|plugins| plugins.keys().any(|name| name.ends_with("-auth")))
     };
     let keyless = of_kind(Kind::Consumers).filter(|(one, value)| {
@@ -115,6 +116,7 @@ fn inside(upstream: &Upstream) -> &'static str {
 fn nowhere(upstream: &Upstream) -> Option<Problem> {
     let message = match &*upstream.endpoints {
         [] if upstream.unresolved.is_empty() => "no endpoint: requests get 503",
+        // Only a serving node resolves these names.
         [] => return None,
         all if all.iter().all(|endpoint| endpoint.weight == 0) => {
             "all endpoints have weight 0: requests get 503"

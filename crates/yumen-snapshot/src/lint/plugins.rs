@@ -32,6 +32,7 @@ pub(super) fn check(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Pro
     let mut seen = BTreeSet::new();
     let first = |one: &&Arc<PluginInstance>| seen.insert((one.origin.clone(), one.name));
     problems.extend(all().filter(first).filter_map(|instance| alone(instance, texts)));
+    // Without any authentication in the configuration, every route would be reported.
     if input.strict || all().any(|instance| asks_who(instance)) {
         problems.extend(routes.values().filter_map(|route| open(route, rules(route))));
     }
@@ -46,6 +47,7 @@ fn doubled(texts: &ResourceTexts<'_>) -> Vec<Problem> {
         .filter(|(one, _)| one.kind == Kind::GlobalRules)
         .map(|(one, value)| (one.to_string(), value))
         .collect();
+    // The rule with the lowest id counts as the first, whatever the order of the texts.
     rules.sort_by(|(a, _), (b, _)| a.cmp(b));
     let mut first: BTreeMap<&str, &str> = BTreeMap::new();
     let mut problems = Vec::new();

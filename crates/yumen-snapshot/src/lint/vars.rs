@@ -53,6 +53,7 @@ fn gather<'v>(condition: &'v Value, asked: &mut BTreeMap<&'v str, VarConstraints
             match &items[1..] {
                 [value] => asked.equals([text(value)].into()),
                 [operator, value] => asked.meets(operator.as_str()?, value),
+                // `!` before an operator negates it. From other negations, nothing is concluded.
                 [_, operator, value] if operator == "==" => drop(asked.not.insert(text(value))),
                 _ => {}
             }

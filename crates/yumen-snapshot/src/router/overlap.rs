@@ -48,6 +48,7 @@ impl Router {
         }
         self.cover_any_host(&mut standings);
         let overlap = |(route, standing): (&str, RouteCoverage<'_>)| {
+            // One uncovered path is enough to get requests.
             let is_shadowed = standing.covered >= standing.ways;
             let by = if is_shadowed { standing.by } else { standing.tied }?;
             Some(RouteOverlap { route: route.into(), by: by.into(), is_shadowed })
@@ -72,6 +73,7 @@ impl Router {
                     });
                 }
                 if let (Some(first), Some(standing)) = (found, standings.get_mut(&*way.route.info.id)) {
+                    // A path that is covered within its own table has been counted already.
                     standing.covered += usize::from(!is_covered);
                     first_of(&mut standing.by, &first.route.info.id);
                 }

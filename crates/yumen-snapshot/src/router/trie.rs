@@ -216,6 +216,7 @@ impl<T: Clone> NodeValues<T> {
             KeyMatch::Exact => (change(exact), prefix),
             KeyMatch::Prefix => (exact, change(prefix)),
         };
+        // One value is stored inside the node; only two need an allocation.
         *self = match (exact, prefix) {
             (Some(exact), Some(prefix)) => NodeValues::Both(Arc::new((exact, prefix))),
             (Some(exact), None) => NodeValues::Exact(exact),
@@ -251,6 +252,7 @@ impl<T> TrieNode<T> {
 
     #[inline]
     fn has_parameter_child(&self) -> bool {
+        // Children ascend by first byte, and PARAMETER is the lowest byte.
         self.text.firsts().first() == Some(&PARAMETER)
     }
 
@@ -289,6 +291,7 @@ fn pass_wild<K: TrieKey>(label: &[u8], key: K, mut at: usize) -> Option<usize> {
     for &wanted in label {
         if wanted == PARAMETER {
             let end = key.segment_end(at);
+            // A parameter needs at least one byte: `/user/:id` does not match `/user/`.
             if end == at {
                 return None;
             }
@@ -328,6 +331,7 @@ impl<T: Clone> TrieNode<T> {
     /// Joins a node without values with its only child.
     fn join(&mut self) {
         let [child] = self.children() else { return };
+        // A node with a value must stay, because its key ends there.
         if self.values.is_none() {
             let child = child.clone();
             let label = [self.text.label(), child.text.label()].concat();
@@ -338,6 +342,7 @@ impl<T: Clone> TrieNode<T> {
 
     /// The child at an index, for modification.
     fn child_mut(&mut self, at: usize) -> &mut TrieNode<T> {
+        // Clones the siblings only if another snapshot shares them.
         &mut Arc::make_mut(self.children.get_or_insert_with(Arc::default))[at]
     }
 }
