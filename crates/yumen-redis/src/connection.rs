@@ -236,6 +236,7 @@ impl RedisConnection {
     fn fail(&self, fault: &RedisFault, then: RedisConnectionState) {
         let mut inner = self.inner.borrow_mut();
         inner.state = then;
+        // Unsent commands fail like the others and must not reach the next connection.
         inner.out.clear();
         let waiting = std::mem::take(&mut inner.waiting);
         drop(inner);
@@ -276,6 +277,7 @@ impl RedisConnection {
             let must_write = must_flush || written < outgoing.len();
             let broken = tokio::select! {
                 read = reader.read_buf(&mut inbox) => match read {
+                    // Servers close idle connections.
                     Ok(0) if self.waiting() == 0 => return self.rest(),
                     Ok(0) => Some(RedisFault::ConnectionLost("closed by the server".to_owned())),
                     Ok(_) => self.take_replies(&mut inbox),
@@ -289,6 +291,7 @@ impl RedisConnection {
                     }
                     Err(error) => Some(RedisFault::ConnectionLost(error.to_string())),
                 },
+                // While bytes are being written, new commands are picked up in the next round anyway.
                 () = self.asked.notified(), if !must_write => None,
                 () = &mut alarm.rings => {
                     if self.is_idle() {

@@ -157,6 +157,7 @@ impl TextSeal for Keyring {
     }
 
     fn open(&self, key: &ResourceKey, text: &str) -> Result<String, SealError> {
+        // Texts from before the use of a keyring are not sealed.
         let Some(rest) = text.strip_prefix(MARK) else {
             return Ok(text.to_owned());
         };

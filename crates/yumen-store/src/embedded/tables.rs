@@ -50,6 +50,7 @@ pub(super) fn initialise(database: &Database, state: &StoreState, edge: &Optiona
         for (name, value) in state.settings() {
             settings.insert(&**name, &**value)?;
         }
+        // Opening creates the table.
         transaction.open_table(REVISIONS)?;
         let mut meta = transaction.open_table(META)?;
         meta.insert(FORMAT, format::CURRENT)?;

@@ -94,6 +94,7 @@ impl NodeRecords {
             }
             has_moved = true;
         }
+        // Released first, because receivers read the records.
         drop(known);
         if has_moved {
             self.moved.send_modify(|count| *count += 1);

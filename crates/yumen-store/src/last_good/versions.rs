@@ -51,6 +51,7 @@ impl LastGoodVersions {
     pub fn tell(&self, revision: Revision, versions: Vec<LastGoodVersion>) {
         let mut told = self.lock();
         told.revision = revision;
+        // Most revisions change no version and need no save.
         if told.now.as_deref() == Some(&*versions) {
             return;
         }
@@ -110,6 +111,7 @@ pub(super) fn save(
         forget(directory)?;
         return Ok(versions.is_empty());
     }
+    // Written under another name first, so that a crash leaves the old file intact.
     let draft = directory.join(format!("{FILE}.new"));
     let mut file = directory::create_private(&draft)?;
     file.write_all(&text::whole(&kept, edge).0).map_err(|error| about(&draft, &error))?;

@@ -101,6 +101,7 @@ impl DeletionHold {
 
     fn keep(&mut self, keys: Vec<ResourceKey>, at: Moment) {
         for key in keys {
+            // Held deletions count in the window too, but have no object to restore.
             self.window.note(key.clone(), None, at.now_ms);
             self.keys.insert(key, at.revision);
         }
@@ -172,6 +173,7 @@ impl DeletionWindow {
         let is_over = |at_ms: u64| at_ms > now_ms || now_ms - at_ms > WINDOW_MS;
         while let Some((at_ms, key)) = self.order.front().filter(|(at_ms, _)| is_over(*at_ms)).cloned() {
             self.order.pop_front();
+            // A key that was deleted again has a newer item.
             if self.deletions.get(&key).is_some_and(|deletion| deletion.at_ms == at_ms) {
                 self.deletions.remove(&key);
             }
