@@ -56,6 +56,7 @@ const IMPURE_WORDS: &[&str] = &[
 pub(crate) fn check(metadata: &Value) -> Result<Vec<Finding>> {
     let packages = metadata["packages"].as_array().context("metadata without packages")?;
     let mut findings = Vec::new();
+    // Packages of the workspace have no source.
     for package in packages.iter().filter(|package| package["source"].is_null()) {
         let name = package["name"].as_str().context("package without name")?;
         let dependencies = package["dependencies"].as_array().context("package without dependencies")?;
@@ -78,7 +79,7 @@ pub(crate) fn check_arrow(from: &str, to: &str) -> Option<Finding> {
     let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| *name == from) else {
         return Some(format!("{from}: a new crate needs a row in xtask/src/arrows.rs"));
     };
-    (!allowed.contains(&to)).then(|| format!("{from}: must not know {to} (ARCHITECTURE.md, crates)"))
+    (!allowed.contains(&to)).then(|| format!("{from}: must not depend on {to} (ARCHITECTURE.md, crates)"))
 }
 
 /// Clocks, files, sockets and randomness in pure crates, tests left out.

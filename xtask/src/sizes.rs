@@ -37,12 +37,12 @@ fn compare(long: BTreeMap<String, usize>, mut listed: BTreeMap<String, usize>) -
                 findings.push(format!("{what}: grew from {was} to {lines} lines; split it"));
             }
             Some(was) if lines < was => {
-                findings.push(format!("{what}: shrank from {was} to {lines} lines; say so in {LIST}"));
+                findings.push(format!("{what}: shrank from {was} to {lines} lines; update {LIST}"));
             }
             Some(_) => {}
         }
     }
-    findings.extend(listed.into_keys().map(|what| format!("{what}: no longer long; take it off {LIST}")));
+    findings.extend(listed.into_keys().map(|what| format!("{what}: no longer long; remove it from {LIST}")));
     findings
 }
 

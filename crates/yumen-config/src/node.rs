@@ -222,7 +222,7 @@ impl NodeConfig {
             let path = format!("stream_listen[{i}].proxy_protocol_from");
             check_networks(&path, &listen.proxy_protocol_from, problems);
             if listen.protocol == StreamListenerProtocol::Udp && !listen.proxy_protocol_from.is_empty() {
-                problems.push(problem(&path, "PROXY headers are read of connections, not of datagrams"));
+                problems.push(problem(&path, "PROXY headers are supported on connections, not on datagrams"));
             }
         }
         check_networks("trusted_addresses", &self.trusted_addresses, problems);
@@ -293,13 +293,12 @@ impl NodeConfig {
             return problems;
         }
         if !self.admin.key_required {
-            let found = format!("\"{address}\" can be reached by others, so keys cannot be switched off");
+            let found = format!("\"{address}\" is reachable from other machines, so keys are required");
             let hint = "listen on 127.0.0.1, or set admin.key_required to true";
             problems.push(problem("admin.key_required", found).hint(hint));
         }
         if !self.admin.tls.is_on() {
-            let found =
-                format!("\"{address}\" can be reached by others, so keys must not cross it in the clear");
+            let found = format!("\"{address}\" is reachable from other machines, so TLS is required");
             problems
                 .push(problem("admin.tls", found).hint("listen on 127.0.0.1, or set certificate and key"));
         }
@@ -316,7 +315,7 @@ fn used_twice(listeners: Vec<(String, &String)>) -> Vec<Problem> {
         match first.get(&address) {
             _ if address.port() == 0 => {}
             Some(other) => {
-                problems.push(problem(&path, format!("{other} has the address {address} already")))
+                problems.push(problem(&path, format!("the address {address} is already used by {other}")))
             }
             None => drop(first.insert(address, path)),
         }

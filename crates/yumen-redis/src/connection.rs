@@ -158,7 +158,9 @@ impl RedisConnection {
         drop(inner);
         self.asked.notify_one();
         Box::pin(async move {
-            answer.await.unwrap_or_else(|_| Err(RedisFault::ConnectionLost("the worker ends".to_owned())))
+            answer
+                .await
+                .unwrap_or_else(|_| Err(RedisFault::ConnectionLost("the worker is stopping".to_owned())))
         })
     }
 

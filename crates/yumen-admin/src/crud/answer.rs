@@ -41,6 +41,7 @@ pub(crate) fn one(
     (key, entry): (&ResourceKey, &StoreEntry),
     revision: Revision,
 ) -> Response {
+    // The object with room for the members around it, so that the text is allocated once.
     let mut text = String::with_capacity(entry.json.len() + 160);
     rows::object(&mut text, (key.kind, sight), &key.id, entry, action == LegacyAction::Get);
     if version == AdminApiVersion::Default {

@@ -58,6 +58,7 @@ async fn store(
     let action = if written.key.is_some() { LegacyAction::Set } else { LegacyAction::Create };
     let condition = asked.condition;
     let decide = move |draft: &mut Draft| -> Result<(ResourceKey, StatusCode), ApiRefusal> {
+        // A clone, because a store decides again after a conflict with another writer.
         let mut object = written.object.clone();
         let key = written.key.clone().unwrap_or_else(|| named(draft, &target, &mut object));
         let before = draft.state().get(key.kind, &key.id);

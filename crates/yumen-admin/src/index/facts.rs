@@ -42,12 +42,14 @@ const KEYS_OF_INACTIVE: [(&str, &str); 2] = [("ldap-auth", "user_dn"), ("ldap-au
 pub(crate) fn of_text(registry: &PluginRegistry, key: &ResourceKey, json: &str) -> Vec<ObjectFact> {
     let is_read = match key.kind.descriptor().reference_scan {
         ReferenceScan::Never => false,
+        // A text search is cheaper than parsing; a false hit costs only the parsing.
         ReferenceScan::Containing(field) => json.contains(field),
         ReferenceScan::Always => true,
     };
     if !is_read {
         return Vec::new();
     }
+    // An unreadable text has no facts.
     serde_json::from_str(json).map(|object| of(registry, key.kind, &object)).unwrap_or_default()
 }
 

@@ -57,6 +57,7 @@ fn send(mut file: File, chunks: &Sender<io::Result<Bytes>>) {
             chunk.truncate(count);
             Bytes::from(chunk)
         });
+        // A read error is passed on and ends the body.
         let is_last = read.as_ref().map_or(true, Bytes::is_empty);
         if read.as_ref().is_ok_and(Bytes::is_empty) || chunks.blocking_send(read).is_err() || is_last {
             return;

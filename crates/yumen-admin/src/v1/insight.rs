@@ -42,6 +42,7 @@ pub(super) async fn explain_request(
     let question: Question = serde_json::from_slice(&body)
         .map_err(|error| ApiRefusal::invalid(format!("invalid question: {error}")))?;
     let is_text = asked.format == OutputFormat::Text;
+    // A past revision is compiled first, which would block a thread of the runtime.
     let answered = tokio::task::spawn_blocking(move || answer(&state, asked.at, &question, is_text)).await;
     answered.map_err(|error| ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?
 }

@@ -155,7 +155,7 @@ impl<'l> ResourceCollector<'l> {
             Some(first) if self.is_by_place(kind) => {
                 let message =
                     format!("item {place} has the id \"{id}\" of item {first}, which was there before");
-                defects.insert(0, ResourceDefect::new("id", message).hint("give it an id of its own"));
+                defects.insert(0, ResourceDefect::new("id", message).hint("give it its own id"));
                 self.nameless(kind, place, members, defects);
             }
             Some(_) => {
@@ -180,7 +180,7 @@ impl<'l> ResourceCollector<'l> {
         }
         let object = format!("{}[{}]", kind.name(), place - 1);
         let defects = match defects.is_empty() {
-            true => vec![identity::missing("id").hint("every item of a document needs an id of its own")],
+            true => vec![identity::missing("id").hint("every item of a document needs its own id")],
             false => defects,
         };
         self.refuse(&object, defects);

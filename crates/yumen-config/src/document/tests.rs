@@ -220,7 +220,7 @@ fn what_somebody_sends_needs_ids() {
     let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
     let expected = [
         "error: routes[0]: an item must be an object",
-        "error: routes[1] at id: property \"id\" is required\n  hint: every item of a document needs an id of its own",
+        "error: routes[1] at id: property \"id\" is required\n  hint: every item of a document needs its own id",
         "error: routes[2] at id: \"a/b\" is not a valid id\n  hint: 1 to 64 of a-z A-Z 0-9 - _ . are allowed",
         "error: routes/1 at id: duplicate id: the first object is used",
     ];
@@ -264,7 +264,7 @@ fn one_bad_item_never_blocks_another() {
         "error: consumers[2] at id: \"a/b\" is not a valid id\n  hint: 1 to 64 of a-z A-Z 0-9 - _ . are allowed",
         "error: consumers/jack at id: duplicate id: the first object is used",
         "error: file at services: \"services\" must be a list\n  hint: each item starts with \"- \" in YAML",
-        "error: secrets[0] at id: property \"id\" is required\n  hint: every item of a document needs an id of its own",
+        "error: secrets[0] at id: property \"id\" is required\n  hint: every item of a document needs its own id",
     ];
     check(yaml, &expected, &problems);
 }

@@ -134,12 +134,15 @@ fn settle(test: &mut Test) -> Result<(), InvalidSettings> {
     let answered = expect.status.is_some() || expect.plugin.is_some() || expect.route == Some(None);
     let forwarded = expect.path.is_some() || expect.upstream.is_some() || !expect.headers.is_empty();
     if answered && forwarded {
-        let message = "an answer of the gateway (status, plugin, route: null) and a request to an upstream \
+        let message = "a local response (status, plugin, route: null) and an upstream request \
                        (path, headers, upstream) cannot both be expected";
         return Err(InvalidSettings::at("expect", message));
     }
     if test.request.why_not.is_some() {
-        return Err(InvalidSettings::at("request.why_not", "a test does not ask why; use yumen explain"));
+        return Err(InvalidSettings::at(
+            "request.why_not",
+            "a test cannot contain `why_not`; use `yumen explain`",
+        ));
     }
     Ok(())
 }

@@ -115,7 +115,7 @@ fn upstream_rules_are_told_as_apisix_tells_them() {
         (
             json!({"nodes": {"a": 1}, "checks": {"active": {"timeout": 0}}}),
             "checks.active.timeout",
-            "a probe needs time: `timeout` must be more than 0 seconds",
+            "`timeout` of a probe must be more than 0 seconds",
         ),
         (
             json!({"nodes": {"a": 1}, "checks": {"active": {"req_headers": ["a: b", "c"]}}}),

@@ -330,7 +330,7 @@ fn check_probes(checks: &HealthCheckSpec) -> Result<(), InvalidSettings> {
     if active.timeout <= 0.0 {
         return Err(InvalidSettings::at(
             "checks.active.timeout",
-            "a probe needs time: `timeout` must be more than 0 seconds",
+            "`timeout` of a probe must be more than 0 seconds",
         ));
     }
     let no_field = |line: &String| !line.contains(':');

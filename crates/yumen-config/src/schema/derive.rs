@@ -87,6 +87,7 @@ fn fold_null(node: &mut Map<String, Value>) {
     node.shift_remove("anyOf");
     if let Some(Value::Object(inner)) = only {
         for (keyword, value) in inner {
+            // Keywords of the field take precedence over those of its type.
             node.entry(keyword).or_insert(value);
         }
     }
@@ -102,6 +103,7 @@ fn fold_constants(node: &mut Map<String, Value>) {
             (None, Some(Value::Array(more)), Some(Value::String(kind))) if kind == "string" => {
                 values.extend(more.iter().cloned());
             }
+            // Not an enum of strings.
             _ => return,
         }
     }

@@ -38,7 +38,7 @@ impl<'s> SchemaReferences<'s> {
     pub(super) fn follow(&self, reference: &Value) -> Result<&'s Value, String> {
         resolve(self.root, reference).ok_or_else(|| {
             self.give_up();
-            format!("its schema refers to {reference}, which is not there")
+            format!("its schema refers to {reference}, which does not exist")
         })
     }
 

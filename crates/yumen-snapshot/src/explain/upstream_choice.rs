@@ -13,6 +13,7 @@ pub(super) fn upstream_choice(
     before: Option<&Fields>,
 ) -> UpstreamChoice {
     let next = upstream.peek(ex);
+    // As in serving, the host of a plugin takes precedence over `pass_host`.
     let host = match (&ex.upstream.host, &upstream.pass_host) {
         (Some(host), _) => Some(text(host)),
         (None, HostRewrite::Pass) => Some(text(ex.request.authority())),
@@ -22,6 +23,7 @@ pub(super) fn upstream_choice(
     let (headers_set, headers_removed) = edits(before, &ex.request.fields);
     let headers_sent = sent::fields(ex, host.as_deref());
     let mut view = UpstreamView::of(upstream, next);
+    // A plugin may have chosen another scheme.
     view.scheme = ex.upstream.scheme.unwrap_or(view.scheme);
     UpstreamChoice {
         view,
@@ -56,6 +58,7 @@ fn edits(before: Option<&Fields>, after: &Fields) -> (BTreeMap<String, String>, 
         let mut all: BTreeMap<String, (String, String)> = BTreeMap::new();
         for (name, value) in fields.iter() {
             let name = text(name);
+            // Field names are case-insensitive (RFC 9110 §5.1).
             let (_, values) = all.entry(name.to_ascii_lowercase()).or_insert((name, String::new()));
             if !values.is_empty() {
                 values.push_str(", ");

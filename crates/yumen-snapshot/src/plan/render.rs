@@ -33,6 +33,7 @@ impl ChangePlan {
     fn fmt_problems(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let (new, known): (Vec<&PlannedProblem>, Vec<&PlannedProblem>) =
             self.problems.iter().partition(|planned| planned.is_new);
+        // Earlier problems of unrelated objects are only counted.
         let (near, far): (Vec<&PlannedProblem>, Vec<&PlannedProblem>) =
             known.into_iter().partition(|planned| planned.is_near);
         for (title, problems) in [("New problems", new), ("Already present before this change", near)] {

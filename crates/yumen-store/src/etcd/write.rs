@@ -101,7 +101,8 @@ async fn write(shared: &EtcdShared, mut batch: Vec<Proposal>) -> Vec<Proposal> {
         match outcome {
             WriteOutcome::Conflict(_) if Instant::now() < give_up => {}
             WriteOutcome::Conflict(_) => {
-                let error = "others write to etcd all the time: nothing came in between".to_owned();
+                let error =
+                    "repeated conflicts with other writers of etcd until the write timeout".to_owned();
                 break (verdicts, Err(partly(StoreError::Unreachable(error), written.len())));
             }
             WriteOutcome::Done(revision) => break (verdicts, Ok(revision)),
@@ -310,7 +311,9 @@ async fn confirm_part(shared: &EtcdShared, by: &Authorship, names: &[String]) ->
     let request = TxnRequest { success, ..TxnRequest::default() };
     match submit(shared, &request, &note.nonce, deadline).await? {
         Some(revision) if until(shared, deadline, |mirror| mirror.seen() >= revision).await => Ok(()),
-        _ => Err(StoreError::Unreachable("the confirmation was written, but did not come back yet".into())),
+        _ => Err(StoreError::Unreachable(
+            "the confirmation was written, but the watch has not delivered it yet".into(),
+        )),
     }
 }
 
