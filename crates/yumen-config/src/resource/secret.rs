@@ -28,7 +28,7 @@ pub struct SecretSpec {
 
 /// A key-value store of HashiCorp Vault.
 #[derive(JsonSchema)]
-#[allow(dead_code, reason = "stands for its schema")]
+#[allow(dead_code, reason = "used only for its schema")]
 struct VaultSecretManager {
     /// Address of the server.
     #[schemars(regex(pattern = r"^[^\/]+:\/\/([\da-zA-Z.-]+|\[[\da-fA-F:]+\])(:\d+)?"))]
@@ -43,7 +43,7 @@ struct VaultSecretManager {
 
 /// AWS Secrets Manager.
 #[derive(JsonSchema)]
-#[allow(dead_code, reason = "stands for its schema")]
+#[allow(dead_code, reason = "used only for its schema")]
 struct AwsSecretManager {
     /// Id of the access key.
     access_key_id: String,
@@ -60,7 +60,7 @@ struct AwsSecretManager {
 
 /// Service account for Google Secret Manager.
 #[derive(JsonSchema)]
-#[allow(dead_code, reason = "stands for its schema")]
+#[allow(dead_code, reason = "used only for its schema")]
 struct GcpServiceAccount {
     /// Email address of the account.
     client_email: String,

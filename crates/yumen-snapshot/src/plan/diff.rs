@@ -9,7 +9,7 @@ use yumen_config::{Kind, Resource};
 /// The change of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[allow(missing_docs, reason = "the names say it")]
+#[allow(missing_docs, reason = "the names are self-explanatory")]
 pub enum ObjectChangeKind {
     Added,
     Changed,

@@ -297,7 +297,7 @@ impl EtcdMirror {
         }
         (self.seen, self.is_listed) = (listing.head, true);
         let commit = (!changes.is_empty()).then(|| {
-            let by = Authorship { author: FOREIGN.into(), reason: Some("listed anew".into()) };
+            let by = Authorship { author: FOREIGN.into(), reason: Some("full listing".into()) };
             Arc::new(StoreCommit { revision: self.served.revision, time_ms: now_ms, by, changes })
         });
         MirrorUpdate { commits: commit.into_iter().collect(), is_out_of_step: false }

@@ -44,7 +44,7 @@ pub enum RpcError {
     #[error("{0}")]
     Unconnected(String),
     /// The call timed out; the call may have taken effect.
-    #[error("no answer within {0} ms")]
+    #[error("no response within {0} ms")]
     Late(u128),
 }
 
@@ -168,12 +168,12 @@ impl EtcdConnection {
         let mut stream = self.open(path).await?;
         stream.send_last(question)?;
         let answer = stream.next().await?;
-        let none = || RpcError::Transport("the answer has no message".into());
+        let none = || RpcError::Transport("the response has no message".into());
         let answer = answer.ok_or_else(none)?;
         // The call succeeds only with the status in the trailers, which this read evaluates.
         match stream.next().await? {
             None => Ok(answer),
-            Some(_) => Err(RpcError::Transport("the answer has more than one message".into())),
+            Some(_) => Err(RpcError::Transport("the response has more than one message".into())),
         }
     }
 
@@ -269,7 +269,7 @@ impl<A: Message + Default> RpcStream<A> {
         let bytes = u32::from_be_bytes([self.inbox[1], self.inbox[2], self.inbox[3], self.inbox[4]]) as usize;
         // Requests have no `grpc-accept-encoding`, so responses must not be compressed.
         if self.inbox[0] != 0 || bytes > MESSAGE_BYTES_MAX {
-            return Err(RpcError::Transport("the answer is compressed or too large".into()));
+            return Err(RpcError::Transport("the response is compressed or too large".into()));
         }
         if self.inbox.len() < PREFIX_BYTES + bytes {
             return Ok(None);
@@ -314,7 +314,7 @@ impl<A: Message + Default> RpcStream<A> {
         }
         match self.inbox.is_empty() {
             true => Ok(None),
-            false => Err(RpcError::Transport("the answer is cut off".into())),
+            false => Err(RpcError::Transport("the response is truncated".into())),
         }
     }
 }

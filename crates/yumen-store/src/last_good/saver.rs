@@ -203,7 +203,7 @@ impl StateSaver {
             match kept.append(&state, &self.edge) {
                 Ok(true) => return,
                 Ok(false) => {}
-                Err(error) => tracing::warn!(%error, "last good state not appended to, writing it anew"),
+                Err(error) => tracing::warn!(%error, "cannot append to the last good state, rewriting it"),
             }
         }
         // If the save fails too, no file remains to which records could be appended.

@@ -47,7 +47,7 @@ fn check_compacted(cluster: Cluster) {
     let [committed] = &heard[..] else { panic!("one revision, and not {heard:?}") };
     assert_eq!(
         (committed.by.author.as_str(), committed.by.reason.as_deref()),
-        (FOREIGN, Some("listed anew"))
+        (FOREIGN, Some("full listing"))
     );
     assert!(committed.changes.iter().all(|changed| changed.key != key("kept")), "{committed:?}");
 }
