@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::Finding;
 use crate::sources::Sources;
 
-/// Documents whose backticked crates and types must exist.
+/// Documents in which every backticked crate or type must exist.
 const CHECKED: &[&str] = &["ARCHITECTURE.md"];
 
 /// Words that no file may contain, in halves so that this file does not.

@@ -193,7 +193,7 @@ fn is_whole(text: &str) -> bool {
     has_end(text) || text_alone.starts_with('{') && serde_json::from_str::<IgnoredAny>(text_alone).is_ok()
 }
 
-/// Refuses pipes and devices, whose reads could block for ever.
+/// Refuses pipes and devices: a read of them could block forever.
 fn regular(metadata: &fs::Metadata) -> io::Result<()> {
     match metadata.is_file() {
         true => Ok(()),

@@ -100,7 +100,7 @@ impl StoreState {
         of_kind.map(|(key, entry)| (&key.id, entry))
     }
 
-    /// Entries of a kind whose id begins with `prefix`, ascending by id.
+    /// Entries of a kind with ids that begin with `prefix`, ascending by id.
     pub fn under<'a>(
         &'a self,
         kind: Kind,

@@ -102,7 +102,7 @@ fn newest(transaction: &ReadTransaction) -> Result<Revision> {
     revision.map(Revision).ok_or_else(|| corrupted("the revision is missing".into()))
 }
 
-/// Appends an empty revision whose number skips over numbers used by another history.
+/// Appends an empty revision with a number above those used by another history.
 pub(super) fn skip_revisions(database: &Database, committed: &StoreCommit) -> Result<()> {
     let transaction = database.begin_write()?;
     let mut history = HistoryTable::open(&transaction)?;

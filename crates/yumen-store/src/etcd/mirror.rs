@@ -175,7 +175,7 @@ impl EtcdMirror {
     }
 
     /// Whether `head` continues this mirror. Otherwise `head` belongs to another cluster or to a restored
-    /// older copy, whose revisions are not comparable.
+    /// older copy, and revisions are not comparable.
     fn is_same(&self, head: ClusterHead) -> bool {
         head.cluster_id == self.seen.cluster_id && head.revision >= self.seen.revision
     }

@@ -180,7 +180,7 @@ impl DeletionWindow {
         }
     }
 
-    /// Returns the objects whose deletion can be undone; they count as held.
+    /// Returns the deleted objects that may be restored; they count as held.
     fn take_back(&mut self) -> Vec<(ResourceKey, StoreEntry)> {
         let mut taken = Vec::new();
         for (key, deletion) in self.deletions.clone() {

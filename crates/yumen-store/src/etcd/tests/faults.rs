@@ -93,7 +93,7 @@ fn check_members(mut cluster: Cluster) {
     assert_eq!(node.store().state().len(), 7);
 }
 
-/// A write whose acknowledgement was lost is neither repeated nor reported as failed.
+/// A write with a lost acknowledgement is neither repeated nor reported as failed.
 #[test]
 fn an_answer_that_is_lost_is_not_a_second_write() {
     let cluster = Cluster::start(1);
